@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the bridge forwards with many MAC addresses, over memif and vhost-user, beside Open vSwitch on DPDK over vhost-user.
+//! Forwarding rate of the bridge with many MAC addresses, over memif and vhost-user, compared with Open vSwitch on DPDK over
+//! vhost-user.
 //!
-//! `cargo bench -p quietwire --bench bridge_scale` prints the medians of rounds in which each is measured in turn. One
+//! `cargo bench -p quietwire --bench bridge_scale` prints the medians of rounds in which all devices take turns. One
 //! forwarding CPU, 64-byte frames one way, all addresses in turn, tables that have learned all of them. Half of the
-//! addresses are on either side. Wants root, a quiet machine and the Debian package openvswitch-switch-dpdk; without the
-//! package, quietwire is measured alone. `-- --help` lists the options.
+//! addresses are on each side. Requires root, a quiet machine and the Debian package openvswitch-switch-dpdk; without the
+//! package, only quietwire is measured. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -19,19 +20,19 @@ use common::turns::Turns;
 use common::words::grouped;
 use common::{Load, Machine, Options};
 
-/// MAC addresses in the table: the last is what Open vSwitch has room for.
+/// MAC addresses in the table; the last is the maximum of Open vSwitch.
 const ADDRESSES: [u32; 5] = [2, 2_000, 20_000, 200_000, ovs::MAC_TABLE];
 const ADDRESSES_QUICK: [u32; 3] = [2, 2_000, 20_000];
 const ROUNDS: u32 = 5;
-/// Addresses that take most of a second to learn.
+/// Number of addresses whose learning takes most of a second.
 const MANY: u32 = 500_000;
-/// How long Open vSwitch may take to learn.
+/// Time limit for Open vSwitch to learn.
 const LEARNING: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
     Quietwire(Kind),
-    /// With two addresses, whatever the size: what the others keep of its rate is a ratio within a round.
+    /// quietwire with two addresses, for any size: the reference for ratios within a round.
     WithTwo(Kind),
     OpenVSwitch,
 }
@@ -54,7 +55,7 @@ impl Device {
     }
 }
 
-/// Frames forwarded a second, and ticks for each where the device tells.
+/// Forwarded frames per second, and cycles per frame if the device reports them.
 type Measured = (f64, Option<f64>);
 
 struct Bench {
@@ -90,15 +91,15 @@ impl Bench {
         let switch = Switch::start(&directory, kind, 2, &more);
         let more: &[&str] = match addresses {
             0..MANY => &[],
-            // The kernel takes the tester's CPU for 50 ms once in 0.95 s where other programs wait for it: so, this happens
-            // before frames are counted.
+            // If other programs wait for the tester's CPU, the kernel takes it away for 50 ms once in 0.95 s. With this
+            // option, that happens before frames are counted.
             _ => &["--learning-time", "800ms"],
         };
         let rate = self.load([0, 1].map(|port| switch.tester_uri(port)), addresses, more);
         (rate, switch.cycles_a_frame())
     }
 
-    /// Rounds of all devices with so many addresses, in turns.
+    /// Measures all devices with this many addresses, in turns.
     fn size(&mut self, run: &mut Run, addresses: u32, devices: &[Device]) {
         let peer = devices.contains(&Device::OpenVSwitch).then(|| {
             let directory = self.fresh();
@@ -126,7 +127,7 @@ impl Bench {
     }
 }
 
-/// With so many addresses: the smallest size has no other to compare with.
+/// Returns the devices for a number of addresses: the smallest size has no other to compare with.
 fn of_size(devices: &[Device], addresses: u32) -> Vec<Device> {
     let is_needed =
         |device: &&Device| addresses != ADDRESSES[0] || !matches!(device, Device::WithTwo(_));
@@ -142,17 +143,17 @@ fn point(device: Device, addresses: u32) -> Point {
     }
 }
 
-/// Open vSwitch, stopped unless it is measured.
+/// Open vSwitch, stopped while others are measured.
 struct Peer {
     ovs: OpenVSwitch,
     tables: Tables,
 }
 
-/// It sets its ports up anew whenever the tester comes, seconds on ordinary pages.
+/// Open vSwitch sets up its ports again whenever a tester connects, which takes seconds on ordinary pages.
 const SETTLE: [&str; 4] = ["--settle", "4s", "--learning-time", "4s"];
 
 impl Peer {
-    /// Starts it and has it learn all addresses, once: it keeps them from round to round.
+    /// Starts Open vSwitch and makes it learn all addresses once: it keeps them from round to round.
     fn start(bench: &Bench, directory: &Path, addresses: u32) -> Self {
         let ovs = OpenVSwitch::start(directory, 2);
         let tables = std::thread::scope(|scope| {
@@ -173,7 +174,7 @@ impl Peer {
                 ovs.raise_flow_limit();
                 std::thread::sleep(Duration::from_millis(200));
             }
-            learning.join().expect("the tester teaches it");
+            learning.join().expect("the tester ends");
             ovs.tables()
         });
         ovs.pause();

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two builds of the switch in turns: this one, and another whose binary `QUIETWIRE_OTHER_BUILD` names.
+//! Comparison of two builds of the switch, in turns: this one, and another whose binary `QUIETWIRE_OTHER_BUILD` names.
 //!
-//! What counting cycles costs, for one:
+//! For example, to measure the cost of counting cycles:
 //!
 //! ```text
 //! cargo build --release --features without-cycles --target-dir target/without-cycles
 //! QUIETWIRE_OTHER_BUILD=$PWD/target/without-cycles/release/quietwire cargo bench -p quietwire --bench builds
 //! ```
 //!
-//! `QUIETWIRE_OTHER_BUILD_IS` says in a few words what the other build is, for the run that is stored.
+//! `QUIETWIRE_OTHER_BUILD_IS` describes the other build in a few words, for the stored run.
 //!
-//! One forwarding CPU, 64-byte frames one way. The tester is that of this build for both. In each round, cases come in random
-//! order, and so do the two builds of a case, one right after the other. Without another build, nothing is measured. "Cycles a frame" are ticks of the time stamp counter
-//! that the forwarding thread spent on each frame, by the switch's own account: they count even if the tester is the limit.
-//! Requires root and a quiet machine.
+//! One forwarding CPU, 64-byte frames one way. Both sides use the tester of this build. In each round, cases come in random
+//! order, and so do the two builds of a case, one right after the other. Without another build, nothing is measured. "Cycles
+//! a frame" are time stamp counter cycles that the forwarding thread spent on each frame, by the switch's own counters: they
+//! are valid even if the tester is the limit. Requires root and a quiet machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -26,7 +26,7 @@ use common::{Load, Machine, Options, QUIETWIRE};
 
 const ROUNDS: u32 = 9;
 
-/// What is forwarded.
+/// A case to measure.
 struct Case {
     name: &'static str,
     link: Link,
@@ -47,7 +47,7 @@ const fn link(kind: Kind, queues: u16, is_packed: bool) -> Link {
     }
 }
 
-/// With the switch as the client: builds before version 0.2.0 serve one ring a direction only.
+/// Returns a link with the switch as the client: builds before version 0.2.0 serve only one ring per direction.
 const fn client(queues: u16) -> Link {
     Link {
         is_client: true,
@@ -69,7 +69,7 @@ const fn case(
     }
 }
 
-/// With several queues, each has a flow of its own.
+/// With several queues, each has a separate flow.
 const CASES: [Case; 8] = [
     case("memif, cross-connect", MEMIF, CROSS_CONNECT, &[]),
     case(

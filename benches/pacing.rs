@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How evenly the tester sends, and what a frame costs it: over a memif link whose two ends are its own, at 10, 50 and 90 % of
-//! the highest rate at which it is clean.
+//! Precision of the tester's pacing, and cost of a frame in the tester: over a memif link with the tester at both ends, at
+//! 10, 50 and 90 % of the highest clean rate.
 //!
 //! `cargo bench -p quietwire --bench pacing` prints the medians of rounds of 10 seconds each. One CPU sends, receives and
-//! looks at 64-byte frames, and at described ones as fast as it can. What is asked of the tester: the rate within 0.01 %, 99.9 % of the gaps between bursts no longer
-//! than one burst lasts, and making and checking a frame in fewer than 150 cycles. Wants root and a quiet machine.
-//! `-- --help` lists the options.
+//! checks 64-byte frames, and described frames at the highest possible rate. Goals: the rate is within 0.01 %, 99.9 % of the
+//! gaps between bursts are at most as long as a burst, and making and checking a frame takes fewer than 150 cycles. Requires
+//! root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -20,17 +20,17 @@ use quietwire_dpdk::PortUri;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Calibration, CalibrationOptions, Directions, FrameSizes, IpVersion, LatencySummary, Limits,
-    PERCENTILES, Preparation, Tester, TesterOptions, Trial,
+    PERCENTILES, Preparation, Tester, TesterIdle, TesterOptions, Trial,
 };
 
 const ROUNDS: u32 = 5;
 const SECONDS: f64 = 10.0;
 const CPU: u32 = 0;
 const TESTER: &str = "quietwire's tester";
-/// Gaps at one share of the clean rate.
+/// Gaps at a fraction of the clean rate.
 struct Row {
     share: f64,
-    /// Over the burst time, by percentile.
+    /// Relative to the burst time, by percentile.
     gaps: Vec<(f64, Spread)>,
 }
 
@@ -59,6 +59,7 @@ fn main() {
         frame_size_max: 1518,
         limits: Limits::default(),
         preparation: Preparation::default(),
+        idle: TesterIdle::default(),
     };
     let ports = [port("a", "server"), port("b", "client")];
     let mut tester = Tester::open(&eal, "tester", &ports, tester_options).unwrap();
@@ -98,7 +99,7 @@ fn point(group: &str, case: &str) -> Point {
     }
 }
 
-/// Adds what the calibrations found, one a round.
+/// Adds the results of the calibrations, one per round.
 fn record(run: &mut Run, calibrations: &[Calibration]) {
     let highest = point("64 B, one CPU", "as fast as is clean");
     for calibration in calibrations {
@@ -125,7 +126,7 @@ fn record(run: &mut Run, calibrations: &[Calibration]) {
     }
 }
 
-/// Loads that all calibrations have.
+/// Returns the number of loads that all calibrations have.
 fn shares(calibrations: &[Calibration]) -> usize {
     let counts = calibrations
         .iter()
@@ -155,7 +156,7 @@ const DESCRIBED: [(&str, &str); 5] = [
     ),
 ];
 
-/// Rounds of described frames, as fast as the tester can, in turns.
+/// Measures described frames at the highest possible rate, in turns.
 fn described(options: &Options, turns: &mut Turns, run: &mut Run, tester: &mut Tester) {
     let trials = DESCRIBED.map(|(name, text)| {
         let traffic = Traffic::parse(text, Path::new(name)).expect("a description");
@@ -226,7 +227,7 @@ fn row(calibrations: &[Calibration], share: usize) -> Row {
 }
 
 fn draw(directory: &Path, rows: &[Row]) {
-    // One gap in so many is longer.
+    // One in this many gaps is longer.
     let place = |percentile: f64| (1.0 / (1.0 - percentile / 100.0)).round() as u64;
     let mut series: Vec<plot::Series> = rows
         .iter()

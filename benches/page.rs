@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The goals of stored runs in one table, and docs/performance.md from the runs below docs/performance/runs.
+//! Goals of stored runs in one table, and docs/performance.md from the runs in docs/performance/runs.
 //!
 //! `cargo bench -p quietwire --bench page -- goals DIR` prints the goals of all runs in a directory (an absolute path: cargo
-//! starts benchmarks in crates/cli). `-- write` judges the stored runs by today's goals, and writes the parts of the page that
-//! are between markers, and its figures; `make performance-page` does that. `tests/performance_page.rs` checks
-//! that the page is what the stored runs give.
+//! starts benchmarks in crates/cli). `-- write` judges the stored runs by the current goals, and writes the parts of the
+//! page between markers, and its figures; `make performance-page` runs it. `tests/performance_page.rs` checks that the page
+//! matches the stored runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -24,7 +24,7 @@ fn main() {
         .collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
-        // As `cargo bench` runs it among the others.
+        // Without arguments, as `cargo bench` starts it among the others.
         [] => Ok(()),
         ["goals", directory] => print_goals(Path::new(directory)),
         ["write"] => write(),

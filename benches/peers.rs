@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The switch and the tester beside DPDK's own testpmd, on the same ports, in turns, in one run.
+//! Comparison of the switch and the tester with DPDK's testpmd, on the same ports, in turns, in one run.
 //!
-//! `cargo bench -p quietwire --bench peers` prints the medians of the rounds, and the goals that are ratios to the peer. One
-//! forwarding CPU, 64-byte frames, memif. Requires root and a quiet machine. `-- --help` lists the options.
+//! `cargo bench -p quietwire --bench peers` prints the medians of the rounds, and the goals, which are ratios to the peer.
+//! One forwarding CPU, 64-byte frames, memif. Requires root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -16,10 +16,10 @@ use common::{DEVICE_CPU, Load, Machine, Options, TESTER_CPU, forwarded};
 
 const ROUNDS: u32 = 9;
 const GROUP: &str = "64 B, memif";
-/// Cases, with the tester's word for them.
+/// Cases, with the tester's option values.
 const DIRECTIONS: [(&str, &str); 2] = [("one way", "one-way"), ("both ways", "both")];
 
-/// What forwards.
+/// A forwarding device.
 #[derive(Clone, Copy)]
 enum Device {
     Testpmd(&'static str),
@@ -49,7 +49,7 @@ const DEVICES: [(&str, Device, &str); 5] = [
     ),
 ];
 
-/// Generating on one CPU, checking on the other, without a device.
+/// Case with generating on one CPU and checking on the other, without a device.
 const WITHOUT_DEVICE: &str = "generate and check";
 const TESTERS: [&str; 2] = ["testpmd txonly to rxonly", "quietwire's tester"];
 
@@ -76,7 +76,7 @@ impl Bench<'_> {
         .offer()
     }
 
-    /// One turn of a device.
+    /// Measures a device in one turn.
     fn forward(&mut self, run: &mut Run, point: &Point, device: Device, more: &[&str]) {
         let directory = self.fresh();
         let (result, cycles) = match device {
@@ -97,7 +97,7 @@ impl Bench<'_> {
         run.add(point, Figure::CyclesAFrame, cycles);
     }
 
-    /// One turn of a tester without a device.
+    /// Measures a tester without a device in one turn.
     fn without_device(&mut self, name: &str) -> f64 {
         let directory = self.fresh();
         if name == TESTERS[0] {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the bridge forwards with many ports: between two of them while the others are connected and idle, and between all of
-//! them in pairs.
+//! Forwarding rate of the bridge with many ports: between two of them while the others are connected and idle, and between
+//! all of them in pairs.
 //!
-//! `cargo bench -p quietwire --bench ports_scale` prints the medians of rounds in which each is measured in turn. One
-//! forwarding CPU, 64-byte frames, memif, one MAC address behind each port. Wants root and a quiet machine. `-- --help` lists
-//! the options.
+//! `cargo bench -p quietwire --bench ports_scale` prints the medians of rounds in which all cases take turns. One forwarding
+//! CPU, 64-byte frames, memif, one MAC address behind each port. Requires root and a quiet machine. `-- --help` lists the
+//! options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -17,7 +17,8 @@ use common::switch::{self, Kind, Switch};
 use common::{DEADLINE, Machine, Options};
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortUri, StartedPort};
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterOptions, Trial,
+    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterIdle, TesterOptions,
+    Trial,
 };
 
 const PORTS: [usize; 5] = [2, 4, 8, 16, 32];
@@ -26,12 +27,12 @@ const ROUNDS: u32 = 5;
 const CPU: u32 = 0;
 const QUIETWIRE: &str = "quietwire";
 
-/// Between which ports frames go.
+/// Ports between which frames are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spreading {
     /// From the first to the second.
     Two,
-    /// Both ways in each pair.
+    /// In both directions in each pair.
     All,
 }
 
@@ -60,7 +61,7 @@ impl Spreading {
     }
 }
 
-/// The tester is this very process: it holds ports that do nothing, too.
+/// The benchmark process, which is also the tester: it also holds idle ports.
 struct Bench {
     eal: Eal,
     options: Options,
@@ -68,7 +69,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Frames forwarded a second, and cycles a frame.
+    /// Returns the forwarded frames per second, and cycles per frame.
     fn rate(&mut self, directory: &Path, spreading: Spreading, ports: usize) -> (f64, Option<f64>) {
         self.runs += 1;
         let directory = directory.join(self.runs.to_string());
@@ -118,12 +119,13 @@ impl Bench {
             frame_size_max: 1518,
             limits: Limits::default(),
             preparation: Preparation::default(),
+            idle: TesterIdle::default(),
         };
         let pool = format!("tester{}", self.runs);
         let mut tester = Tester::open(&self.eal, &pool, ports, options).unwrap();
         tester.wait_for_links(Duration::from_secs(10)).unwrap();
         let result = tester.run_unpaced(&Trial {
-            // Not used, and has to be a rate.
+            // Not used, but must be a valid rate.
             offered_rate_pps: 1.0,
             duration_s: self.options.seconds(),
             warm_up_s: 0.2,

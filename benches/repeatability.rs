@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far apart searches of one and the same quiet device end, by each method.
+//! Variation of the results of repeated searches of the same quiet device, by method.
 //!
-//! `cargo bench -p quietwire --bench repeatability` makes 20 searches for the NDR by each method, in turns of random order, so that what
-//! changes over time meets all methods; on simulated devices, where no time passes and the same seed gives the same figures,
-//! and on the switch over memif. `-- simulated` or `-- switch` keeps to one kind; the simulated ones need neither root nor a
-//! quiet machine. What is asked of MLRsearch: half of the single run's deviation or less. `-- --help` lists the options.
+//! `cargo bench -p quietwire --bench repeatability` makes 20 searches for the NDR by each method, in turns of random order,
+//! so that changes over time affect all methods: on simulated devices, in which no time passes and the same seed gives the
+//! same figures, and on the switch over memif. `-- simulated` or `-- switch` selects one kind; the simulated devices require
+//! neither root nor a quiet machine. Goal for MLRsearch: at most half of the deviation of single-run. `-- --help` lists the
+//! options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -24,31 +25,31 @@ use quietwire_search::{
 };
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, SimOptions, SimulatedDevice, Tester,
-    TesterOptions, TrafficGenerator, Trial,
+    TesterIdle, TesterOptions, TrafficGenerator, Trial,
 };
 
 const ROUNDS: u32 = 20;
-/// How long frames are counted in one trial, seconds: on the switch short enough that the kernel leaves a real-time tester
-/// its CPU throughout.
+/// Counted time of a trial, seconds: on the switch short enough that the kernel does not take the CPU away from the
+/// real-time tester.
 const SIMULATED_TRIAL_S: f64 = 1.0;
 const SWITCH_TRIAL_S: f64 = 0.25;
 const SWITCH_TRIAL_QUICK_S: f64 = 0.05;
-/// The step of the methods that step ends under this part of the maximum rate; MLRsearch's width is 0.5 % of the rate, which
-/// is as fine where the device forwards 40 % of the maximum.
+/// Methods with steps end when the step is below this fraction of the maximum rate. MLRsearch's width is 0.5 % of the rate,
+/// which is equally fine if the device forwards 40 % of the maximum.
 const RESOLUTION: f64 = 0.002;
 /// N of best-of-N and worst-of-N.
 const OF_N: u32 = 5;
-/// A soak is as long as so many trials; the loss that it looks for.
+/// Length of a soak in trials, and the loss that it searches for.
 const SOAK_TRIALS: f64 = 60.0;
 const SOAK_LOSS: f64 = 1e-7;
-/// Trials that the tester itself spoils, before a search is given up.
+/// Maximum number of invalid trials in a search.
 const INVALID_REPEATS: u32 = 20;
 const TRIALS_MAX: u32 = 2000;
 const CPU: u32 = 0;
-/// Addresses on either side of the switch: with so many, it and not the tester is the limit.
+/// Addresses on each side of the switch: with this many, the switch and not the tester is the limit.
 const MAC_ADDRESSES: u32 = 10_000;
 
-/// Devices made of arithmetic.
+/// Simulated devices.
 const SIMULATED: [(&str, &str); 2] = [
     (
         "simulated, capacity within 2 %",
@@ -64,23 +65,23 @@ const SWITCH: &str = "switch, memif, 20,000 MAC addresses";
 /// The methods, the single run first.
 const METHODS: [&str; 5] = ["single-run", "best-of-n", "worst-of-n", "mlrsearch", "soak"];
 
-/// What one search found and took.
+/// Result and cost of a search.
 #[derive(Clone, Copy, Debug)]
 struct Search {
-    /// None where it found nothing.
+    /// None if the search found no rate.
     ndr_pps: Option<f64>,
     trials: u32,
-    /// From its beginning to its end, warm-ups and drains included.
+    /// Total duration, including warm-ups and drains.
     seconds: f64,
 }
 
-/// A device with the tester before it.
+/// A device connected to the tester.
 struct Bench<'a> {
     generator: &'a mut dyn TrafficGenerator,
-    /// What is the same in all trials.
+    /// Settings that all trials share.
     trial: Trial,
     max_rate_pps: f64,
-    /// None for one in which no time passes.
+    /// None for a device in which no time passes.
     pause: Option<Duration>,
 }
 
@@ -119,7 +120,7 @@ fn simulated(rounds: u32, turns: &mut Turns, run: &mut Run, name: &str, written:
     bench.searches(rounds, turns, run, name);
 }
 
-/// The bridge with many addresses, one way.
+/// Measures the bridge with many addresses, one way.
 fn on_the_switch(options: &Options, turns: &mut Turns, run: &mut Run) {
     let directory = tempfile::tempdir().unwrap();
     let room = (MAC_ADDRESSES * 4).to_string();
@@ -138,6 +139,7 @@ fn on_the_switch(options: &Options, turns: &mut Turns, run: &mut Run) {
         frame_size_max: 64,
         limits: Limits::default(),
         preparation: Preparation::default(),
+        idle: TesterIdle::default(),
     };
     let mut tester = Tester::open(&eal, "tester", &ports, tester_options).unwrap();
     tester.wait_for_links(Duration::from_secs(10)).unwrap();
@@ -176,7 +178,7 @@ fn trial(duration_s: f64, warm_up_s: f64, drain_s: f64, mac_addresses: u32) -> T
 }
 
 impl Bench<'_> {
-    /// The highest rate at which the tester keeps its schedule before this device.
+    /// Returns the highest rate at which the tester keeps its schedule with this device.
     fn highest_rate(&mut self) -> f64 {
         let unpaced = self.generator.run_unpaced(&self.trial).unwrap();
         let mut rate_pps = unpaced
@@ -192,7 +194,7 @@ impl Bench<'_> {
         panic!("the tester keeps no rate before the switch: the machine is not quiet")
     }
 
-    /// What a trial tells, and how long it took.
+    /// Returns the outcome of a trial, and its duration.
     fn run(&mut self, rate_pps: f64, duration_s: f64) -> (Outcome, f64) {
         let began = Instant::now();
         if let Some(pause) = self.pause {
@@ -210,7 +212,7 @@ impl Bench<'_> {
                 loss_ratio: result.loss_ratio,
                 effective_duration_s: Some(result.elapsed_s + around_s),
             },
-            Some(reason) => Outcome::Invalid { reason },
+            Some(reason) => Outcome::invalid(reason),
         };
         let took_s = match self.pause {
             Some(_) => began.elapsed().as_secs_f64(),
@@ -243,7 +245,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Searches by all methods in turns.
+    /// Runs searches by all methods in turns.
     fn searches(mut self, rounds: u32, turns: &mut Turns, run: &mut Run, device: &str) {
         let maximum = grouped(self.max_rate_pps.round() as u64);
         let point = |method: &str| Point {
@@ -275,7 +277,7 @@ fn is_valid(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Valid { .. })
 }
 
-/// A method for the NDR that has not begun.
+/// Returns a new method for the NDR.
 fn method(name: &str, max_rate_pps: f64, trial_s: f64) -> Box<dyn Method> {
     let min_rate_pps = max_rate_pps / 1000.0;
     let single = SingleRunConfig {
@@ -327,11 +329,11 @@ fn method(name: &str, max_rate_pps: f64, trial_s: f64) -> Box<dyn Method> {
             };
             Box::new(Soak::new(config).unwrap())
         }
-        other => panic!("no method is called {other}"),
+        other => panic!("unknown method '{other}'"),
     }
 }
 
-/// The rate that a search found: what a study's page shows.
+/// Returns the rate that a search found, as shown on a study's page.
 fn found(findings: &Findings) -> Option<f64> {
     match findings {
         Findings::SingleRun(found) => found.highest_held_pps,
@@ -341,11 +343,11 @@ fn found(findings: &Findings) -> Option<f64> {
         }
         Findings::MlrSearch(found) => found.goals[0].lower.map(|bound| bound.rate_pps),
         Findings::Soak(found) => found.critical_load.map(|load| load.mean_pps),
-        other => panic!("findings of a method that was not asked: {other:?}"),
+        other => panic!("findings of an unexpected method: {other:?}"),
     }
 }
 
-/// One dot a search, by methods, as a part of the mean of all that the method found.
+/// Draws one dot per search, by method, relative to the mean of the method.
 fn draw(directory: &Path, run: &Run) {
     std::fs::create_dir_all(directory).expect("the directory for figures");
     let path = directory.join("repeatability.svg");
@@ -404,7 +406,7 @@ fn draw_one<'a>(
         .expect("the axes are drawn");
     for (at, values) in off.iter().enumerate() {
         let count = values.len().max(2) as f64;
-        // Side by side in the order in which they were made, so that those that agree do not hide each other.
+        // Side by side in the order of the searches, so that equal results do not hide each other.
         let dots = values.iter().enumerate().map(|(index, value)| {
             let place = at as f64 + (index as f64 / (count - 1.0) - 0.5) * 0.6;
             Circle::new((place, *value), 3, RGBColor(0, 90, 170).mix(0.7).filled())

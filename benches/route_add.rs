@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long it takes from asking for a route until the first frame is forwarded along it, under load.
+//! Time from a request for a route until the first frame is forwarded along it, under load.
 //!
 //! `cargo bench -p quietwire --bench route_add` adds routes one at a time over the control socket of a router that forwards
-//! about a million frames a second to 20,000 routes. Among those frames are probes to the network whose route is about to be
-//! added, which are dropped until it is there. The clock runs from before the request is written until the first probe has
-//! come back. One forwarding CPU; memif; the tester, the one who asks and the switch's control thread share the other CPU.
-//! Wants root and a quiet machine. `-- --help` lists the options.
+//! about a million frames per second to 20,000 routes. Among those frames are probes to the network whose route is about to
+//! be added; they are dropped until the route exists. The measured time is from just before the request is written until the
+//! first probe has returned. One forwarding CPU; memif; the tester, the requesting thread and the switch's control thread
+//! share the other CPU. Requires root and a quiet machine. `-- --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -30,31 +30,31 @@ use quietwire_switch::control::{Request, ask};
 const ROUNDS: u32 = 5;
 const ROUTES_A_ROUND: u32 = 100;
 const ROUTES_BEFORE: u32 = 20_000;
-/// Networks that have a route from the start, and those that get one: 16.0.0.0 and 32.0.0.0.
+/// Networks that have a route from the start, and networks whose routes are added: 16.0.0.0 and 32.0.0.0.
 const BEFORE: u32 = 0x1000_0000;
 const ADDED: u32 = 0x2000_0000;
 const BURST: usize = 32;
 const QUIETWIRE: &str = "quietwire";
 const FORWARDED: &str = "first frame forwarded";
-/// How long the traffic sleeps after a burst.
+/// Sleep of the traffic thread after a burst.
 const PAUSE: Duration = Duration::from_micros(20);
-/// How long probes run before their route is asked for: many go out meanwhile, and none may come back.
+/// Time during which probes are sent before their route is requested: many are sent, and none may return.
 const BEFORE_ASKING: Duration = Duration::from_millis(5);
 
-/// What the thread of the traffic and the one who asks tell each other.
+/// State shared by the traffic thread and the requesting thread.
 #[derive(Default)]
 struct Shared {
     /// The number of the network that probes go to.
     network: AtomicU32,
-    /// Probes sent to it.
+    /// Number of probes sent to it.
     sent: AtomicU32,
-    /// When the first of them came back, ticks; 0 for not yet.
+    /// Time at which the first of them returned, ticks; 0 before that.
     seen: AtomicU64,
     frames_sent: AtomicU64,
     stop: AtomicBool,
 }
 
-/// One route, in microseconds from the request.
+/// Times of one route, in microseconds from the request.
 struct Sample {
     forwarded_us: f64,
     answered_us: f64,
@@ -80,7 +80,7 @@ fn frame(to: Ipv4Addr) -> UdpFrame<'static> {
     }
 }
 
-/// Traffic until it is told to stop.
+/// Traffic until a stop is requested.
 struct Traffic<'a> {
     shared: &'a Shared,
     pool: &'a Mempool,
@@ -100,7 +100,7 @@ impl Traffic<'_> {
         }
     }
 
-    /// A burst: one probe, and frames to networks that have a route.
+    /// Sends a burst: one probe, and frames to networks that have a route.
     fn send(&mut self, burst: &mut Burst) {
         if !burst.allocate(self.pool, BURST) {
             return;
@@ -174,7 +174,7 @@ fn open(eal: &Eal, switch: &Switch, pool: &Mempool) -> [StartedPort; 2] {
     ports
 }
 
-/// Adds routes under load; what each took, and the frames a second that the load was.
+/// Adds routes under load; returns the times of each, and the load in frames per second.
 fn round(eal: &Eal, directory: &Path, round: u32) -> (Vec<Sample>, f64) {
     let switch = router(directory);
     let options = PortOptions::new("", 1518);
@@ -200,7 +200,7 @@ fn round(eal: &Eal, directory: &Path, round: u32) -> (Vec<Sample>, f64) {
     })
 }
 
-/// Sends probes to a network, adds its route, waits for the first that comes back.
+/// Sends probes to a network, adds its route, and waits for the first probe that returns.
 fn add(switch: &Switch, shared: &Shared, network: u32) -> Sample {
     shared.network.store(network, Ordering::Release);
     shared.seen.store(0, Ordering::Release);

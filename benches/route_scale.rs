@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the router forwards with many routes, and how long they take to load.
+//! Forwarding rate of the router with many routes, and the time to load them.
 //!
-//! `cargo bench -p quietwire --bench route_scale` prints, for 1 to 2,000,000 IPv4 routes of /24 and 1 to 500,000 IPv6 routes of
-//! /48, the forwarding rate with the smallest frames (64 octets; 84 with IPv6) to destinations drawn uniformly at random. Each size
-//! has rounds of its own, in which all routers take turns in random order, quietwire with one route among them: what the others
-//! keep of its rate is a ratio within a round. One forwarding CPU; memif. Beside it, where `scripts/build-l3fwd` has built it, is
-//! `dpdk-l3fwd` with as many routes, with both of its kinds of tables. Wants root and a quiet machine. `-- --help` lists the options.
+//! `cargo bench -p quietwire --bench route_scale` prints, for 1 to 2,000,000 IPv4 routes of /24 and 1 to 500,000 IPv6 routes
+//! of /48, the forwarding rate with the smallest frames (64 octets; 84 with IPv6) to destinations drawn uniformly at random.
+//! Each size has separate rounds, in which all routers take turns in random order, including quietwire with one route: the
+//! other rates are compared with its rate within a round. One forwarding CPU; memif. If `scripts/build-l3fwd` has built it,
+//! `dpdk-l3fwd` is measured with as many routes, with both of its kinds of tables. Requires root and a quiet machine. `--
+//! --help` lists the options.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -42,7 +43,7 @@ impl Ip {
         }
     }
 
-    /// The version as the tester takes it.
+    /// Returns the version as an option value of the tester.
     fn number(self) -> &'static str {
         match self {
             Self::V4 => "4",
@@ -50,7 +51,7 @@ impl Ip {
         }
     }
 
-    /// Addresses of the two interfaces, and the neighbour behind the second.
+    /// Returns the addresses of the two interfaces, and the neighbour behind the second.
     fn addresses(self) -> [&'static str; 3] {
         match self {
             Self::V4 => ["192.0.2.1/24", "198.51.100.1/24", "198.51.100.2"],
@@ -58,7 +59,7 @@ impl Ip {
         }
     }
 
-    /// Where the tester of one destination sends to.
+    /// Returns the tester's only destination.
     fn only_destination(self) -> (IpAddr, u8) {
         match self {
             Self::V4 => (Ipv4Addr::new(198, 18, 0, 0).into(), 15),
@@ -66,7 +67,7 @@ impl Ip {
         }
     }
 
-    /// The network that the tester numbers so.
+    /// Returns the network with this number in the tester's order.
     fn network(self, number: u32) -> (IpAddr, u8) {
         match self {
             Self::V4 => (Ipv4Addr::from_bits(0x1000_0000 + (number << 8)).into(), 24),
@@ -77,7 +78,7 @@ impl Ip {
         }
     }
 
-    /// Networks to have routes to.
+    /// Returns the networks that have routes.
     fn networks(self, count: u32) -> Box<dyn Iterator<Item = (IpAddr, u8)>> {
         if count == 1 {
             return Box::new(std::iter::once(self.only_destination()));
@@ -85,7 +86,7 @@ impl Ip {
         Box::new((0..count).map(move |number| self.network(number)))
     }
 
-    /// A line for each route.
+    /// Returns a line for each route.
     fn routes(self, count: u32) -> String {
         let way = format!("{},b0", self.addresses()[2]);
         let mut text = String::new();
@@ -98,14 +99,14 @@ impl Ip {
 
 const QUIETWIRE: &str = "quietwire";
 
-/// What one start of quietwire's router showed.
+/// Results of one start of quietwire's router.
 struct Measured {
     rate: f64,
     loaded_s: f64,
     cycles_a_frame: Option<f64>,
 }
 
-/// Starts a router with so many routes, and has it forward.
+/// Starts a router with this many routes and measures its forwarding rate.
 fn measure(directory: &Path, ip: Ip, routes: u32, seconds: f64) -> Measured {
     let switch = Switch::start(directory, Kind::Memif, 2, &[]);
     let [a, b, neighbour] = ip.addresses();
@@ -135,11 +136,11 @@ fn rate(ports: [String; 2], ip: Ip, routes: u32, seconds: f64) -> f64 {
     load.rate()
 }
 
-/// What takes turns with so many routes.
+/// A router that takes turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Router {
     Quietwire,
-    /// With one route, whatever the size.
+    /// quietwire with one route, for any size.
     WithOneRoute,
     Peer(Lookup),
 }
@@ -161,7 +162,7 @@ impl Router {
     }
 }
 
-/// How many routes of which kind, and what is measured with them.
+/// Number and kind of routes, and the routers measured with them.
 struct Size {
     ip: Ip,
     routes: u32,
@@ -194,7 +195,7 @@ impl Size {
         }
     }
 
-    /// Peers load their routes once and are stopped until their turn.
+    /// Starts the peers, which load their routes once and are stopped until their turn.
     fn peers(&self, directory: &Path) -> Vec<(Lookup, L3fwd)> {
         let lookups = self.routers.iter().filter_map(|router| match router {
             Router::Peer(lookup) => Some(*lookup),
@@ -202,7 +203,7 @@ impl Size {
         });
         let program = l3fwd::program();
         let start = |lookup: Lookup| {
-            let program = program.as_deref().expect("it was there");
+            let program = program.as_deref().expect("it was built");
             let own = directory.join(format!("{}-{}", lookup.name(), self.ip.name()));
             let networks = self.ip.networks(self.routes);
             (lookup, L3fwd::start(program, &own, lookup, networks))

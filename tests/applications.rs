@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real binary between two network namespaces: throughput by iperf3, round trips of the echo service, and nothing
-//! left behind, also when it is killed. Wants root.
+//! Tests of the real binary between two network namespaces: throughput by iperf3, round trips of the echo service, and no
+//! remains, even if it is killed. Requires root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -19,7 +19,7 @@ fn ip(words: &[&str]) {
     assert!(output.status.success(), "ip {words:?}: {said}");
 }
 
-/// Two namespaces with a cable between them, which go with it.
+/// Two namespaces connected by a cable, both removed with this value.
 struct Namespaces {
     left: String,
     right: String,
@@ -160,7 +160,7 @@ fn round_trips_are_told_over_udp_and_tcp() {
         );
         assert!(figure("mean_ns") <= figure("max_ns"), "{result}");
     }
-    // Nobody answers at another port.
+    // No service at another port.
     let silent = Command::new(env!("CARGO_BIN_EXE_quietwire"))
         .args([
             "application",
@@ -174,10 +174,10 @@ fn round_trips_are_told_over_udp_and_tcp() {
         .output()
         .unwrap();
     assert_eq!(silent.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&silent.stderr).contains("cannot be reached"));
+    assert!(String::from_utf8_lossy(&silent.stderr).contains("cannot reach"));
 }
 
-/// Ends it whatever happens.
+/// A process that is terminated with this value.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -205,14 +205,16 @@ fn nothing_is_left_behind() {
                     name.is_ok_and(|name| name.trim() == "iperf3")
                 })
         };
-        wait_until("iperf3 is at work on both sides", is_at_work);
+        wait_until("iperf3 runs on both sides", is_at_work);
         let process = running.0.id().to_string();
         let sent = Command::new("kill").args([signal, &process]).status();
         assert!(sent.unwrap().success());
         wait_until("the command ends", || {
             running.0.try_wait().unwrap().is_some()
         });
-        wait_until("iperf3 ends with it", || namespaces.processes().is_empty());
+        wait_until("iperf3 ends with the command", || {
+            namespaces.processes().is_empty()
+        });
         if signal == "-INT" {
             assert_eq!(running.0.wait().unwrap().code(), Some(1));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real binary, given what makes no sense, on a machine that lacks something, or told to end: one message that
-//! helps, the right exit code, and nothing left behind. Wants root and two CPUs, as studies do.
+//! Tests of the real binary with invalid input, on a machine that lacks something, or with a signal: one helpful message,
+//! the right exit code, and no remains. Requires root and two CPUs, as studies do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "bad_input/machine.rs"]

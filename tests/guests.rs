@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Guests: real virtual machines with quietwire's agent in them. Frames of the tester go through the switch on the host and
-//! the guest's network function and come back, every one of them and undamaged; a guest that does not come up is told with
-//! its console; one that was left behind is cleaned up. And guests without the agent, whose kernel drives virtio: downloads, an
-//! IOMMU, live migration. Wants root, QEMU and what `images/build` asks for.
+//! Tests of guests: real virtual machines with quietwire's agent. Frames of the tester pass the switch on the host and the
+//! guest's network function and return, all of them and undamaged; a guest that does not start is reported with its console;
+//! a guest left behind is removed. Also guests without the agent, whose kernel drives virtio: downloads, an IOMMU, live
+//! migration. Requires root, QEMU and the packages of `images/build`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "guests/downloads.rs"]
@@ -31,8 +31,8 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use quietwire_base::{ProcessId, wait_until};
 use quietwire_host::journal::{self, Change, Journal};
-use quietwire_host::process::{ProcessId, wait_until};
 use quietwire_host::threads::{allowed_cpus, online_cpus, threads_of};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
@@ -97,8 +97,8 @@ fn the_same_inputs_give_the_same_image() {
     assert!(again == one && !said.contains("building"), "{said}");
 }
 
-/// The traffic of a router's two networks: what the first port sends goes to the router's first address, and what the second
-/// sends, mirrored, to its second.
+/// Returns the traffic of a router's two networks: the first port sends to the router's first address, and the second,
+/// mirrored, to its second.
 fn routed(macs: [&str; 2]) -> (String, Routing) {
     let traffic = format!(
         "[traffic]\nsizes = 128\nintegrity = true\n\
@@ -182,7 +182,7 @@ fn network_functions_bring_every_frame_back() {
             _ => Carrier::SharedMemory,
         };
         let frames = rig.every_frame_comes_back(&format!("{kind:?}"), carrier, traffic);
-        // Statistics of testpmd are a second old.
+        // testpmd updates its statistics once a second.
         let mut counted = Vec::new();
         let all = wait_until(DEADLINE, || {
             counted = agent.counters().unwrap();
@@ -210,7 +210,7 @@ fn network_functions_bring_every_frame_back() {
     assert!(!rig.path("vnf").exists());
 }
 
-/// What the record says is so.
+/// Checks that the guest's properties are as recorded.
 fn it_is_as_asked(guest: &Guest) {
     let record = guest.record().unwrap();
     assert_eq!(record.hello.as_ref().unwrap().cpus.len(), 2);
@@ -228,7 +228,7 @@ fn it_is_as_asked(guest: &Guest) {
     serde_json::to_string(record).unwrap();
 }
 
-/// All but network functions.
+/// Checks the agent's functions, except network functions.
 fn it_answers(guest: &Guest) {
     let mut agent = guest.agent().unwrap();
     let states = agent.cpu_states().unwrap();
@@ -260,7 +260,7 @@ fn it_answers(guest: &Guest) {
     let mut shown = String::new();
     assert!(
         wait_until(DEADLINE, || {
-            // Typed again: what came before the shell did may be gone.
+            // Sent again, because input before the shell's start may be lost.
             keys.write_all(b"echo $((6 * 7))\n").unwrap();
             let mut buffer = [0; 4096];
             let count = screen.read(&mut buffer).unwrap_or(0);
@@ -271,7 +271,7 @@ fn it_answers(guest: &Guest) {
     );
     keys.shutdown(Shutdown::Write).unwrap();
     drop(screen);
-    // What the shell still had to show nobody sees any more.
+    // The rest of the shell's output is dropped.
     let _ = joined.join().unwrap();
 }
 
@@ -328,10 +328,10 @@ fn a_guest_that_does_not_come_up_is_told_with_its_console() {
     }
 }
 
-/// Names the directory in which a process of this test starts a guest, to be killed.
+/// Environment variable with the directory in which a process of this test starts a guest, to be killed.
 const VICTIM: &str = "QUIETWIRE_TEST_GUEST_VICTIM";
 
-/// Starts a guest in a lab that nobody will take down.
+/// Starts a guest in a lab that is never taken down.
 fn be_the_victim(state: &Path) {
     let lab = state.join(format!("lab-{}", std::process::id()));
     fs::create_dir_all(&lab).unwrap();
@@ -351,7 +351,7 @@ fn a_guest_whose_lab_was_killed_goes_when_the_lab_is_cleaned() {
         return be_the_victim(Path::new(&state));
     }
     let _alone = alone();
-    // Built before, so that the victim does not.
+    // Built in advance, so that the victim does not build it.
     image();
     let state = tempfile::tempdir().unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap())
@@ -376,7 +376,7 @@ fn a_guest_whose_lab_was_killed_goes_when_the_lab_is_cleaned() {
         _ => None,
     };
     let qemu = changes.iter().find_map(process).unwrap();
-    // It ends with the process that started it.
+    // The guest ends with the process that started it.
     assert!(wait_until(DEADLINE, || !qemu.is_alive()));
     let output = Command::new(rig::quietwire())
         .args(["lab", "clean", "--state-directory"])
@@ -425,7 +425,7 @@ fn neighbours_work_in_a_guest_on_their_cpus_and_go_with_their_case() {
         assert_eq!(thread.cpus, neighbours.cpus, "{thread:?}");
     }
     let at_work = lab.neighbours_at_work().unwrap().unwrap();
-    // What works in the guest is seen from without as time of its vCPU.
+    // Work in the guest is visible on the host as time of its vCPU.
     assert!(wait_until(DEADLINE, || {
         let intensity = lab.intensity_since(&at_work).unwrap();
         intensity.threads >= threads.len() && intensity.cpu_time_s > 0.3
@@ -439,7 +439,7 @@ fn neighbours_work_in_a_guest_on_their_cpus_and_go_with_their_case() {
     };
     let set = changes.iter().find_map(set).unwrap();
     assert!(!set.exists(), "{}", set.display());
-    // One that ends is told.
+    // A neighbour that ends is reported.
     let begun = lab.begin_beside(None, &CpuList::new()).unwrap();
     lab.join_beside(begun, Some(&neighbours)).unwrap();
     let changes = journal::read(&lab_directory.join("case-0002.jsonl")).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real binary tells what a machine is, here and of a recording, draws it, and measures its jitter.
+//! Tests of the real binary: shows the hardware of this machine and of a recording, draws it, and measures its jitter.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -32,7 +32,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&done(arguments)).unwrap()
 }
 
-/// A virtual machine that was recorded, in the repository.
+/// Returns a recorded virtual machine, in the repository.
 fn recording() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/recordings/virtual-machine.tar.zst")
 }
@@ -96,7 +96,7 @@ fn a_recording_is_planned_for_drawn_and_verified() {
     let picture = fs::read_to_string(&picture).unwrap();
     assert!(picture.contains("CPU 1: forwarding"), "{picture}");
 
-    // It was not started with the plan's parameters, and holds no processes to judge.
+    // It was not started with the plan's parameters, and has no processes to judge.
     let verified = run(&["partition", "verify"], &["--json"]);
     assert_eq!(verified.status.code(), Some(1), "{}", text(&verified));
     let checks: Value = serde_json::from_slice(&verified.stdout).unwrap();
@@ -112,7 +112,7 @@ fn a_recording_is_planned_for_drawn_and_verified() {
     let text_of = text(&verified);
     assert!(
         !text_of.contains("/tmp/"),
-        "files are told as on the machine: {text_of}"
+        "the paths of files are those of the machine: {text_of}"
     );
     let dry = run(&["partition", "apply", "--dry-run"], &[]);
     assert!(dry.status.success(), "{}", text(&dry));
@@ -122,7 +122,7 @@ fn a_recording_is_planned_for_drawn_and_verified() {
     ] {
         assert!(text(&dry).contains(change), "{}", text(&dry));
     }
-    // What would change it says that it cannot.
+    // Commands that would change the recording are refused.
     for command in [
         &["partition", "apply"][..],
         &["partition", "status"],
@@ -178,7 +178,7 @@ fn what_is_no_machine_is_bad_input() {
     }
 }
 
-/// A mount namespace of its own has no tracefs, whatever the machine has.
+/// Measures in a private mount namespace without tracefs, on any machine.
 #[test]
 fn jitter_has_gaps_of_each_cpu_and_says_why_the_kernel_names_no_source() {
     const SCRIPT: &str = r#"mount -t tmpfs none /sys/kernel/tracing && exec "$@""#;
@@ -200,7 +200,7 @@ fn jitter_has_gaps_of_each_cpu_and_says_why_the_kernel_names_no_source() {
     assert!(told.contains("gaps of 1 us and more"), "{told}");
 }
 
-/// Where the kernel has the tracer, gaps have names, and nothing of the tracer stays.
+/// Measures with the tracer, if the kernel has it: gaps have names, and the tracer is switched off afterwards.
 #[test]
 #[ignore = "needs a kernel with the osnoise tracer (CONFIG_OSNOISE_TRACER, Linux 6.1 and later), tracefs mounted, and root; make test-hardware runs it"]
 fn jitter_is_traced_by_the_kernel() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers that attack the port they are connected to: beside them two other ports of the same forwarding CPU carry frames
-//! and lose none, the switch's memory and descriptors stay as they were, the port serves its next peer, and the switch ends
-//! when it is told to. Wants root, as the switch does.
+//! Tests of peers that attack their port. Two other ports of the same forwarding CPU carry frames and lose none, the
+//! switch's memory and descriptors do not grow, the port serves its next peer, and the switch ends on a signal. Requires
+//! root, as the switch does.
 //!
-//! `QUIETWIRE_SEED` repeats the random choices of a run. `QUIETWIRE_HOSTILE_SECONDS` is how long each attack lasts,
+//! `QUIETWIRE_SEED` repeats the random choices of a run. `QUIETWIRE_HOSTILE_SECONDS` is the duration of each attack,
 //! `QUIETWIRE_HOSTILE_HOLE_MIB` the size of the holes that a guest punches into its memory (default: 384), and
-//! `QUIETWIRE_HOSTILE_RATE` the rate of the frames beside an attack, both ways together (default: 10,000 a second).
+//! `QUIETWIRE_HOSTILE_RATE` the rate of the frames beside an attack, both ways together (default: 10,000 per second).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "hostile_peers/chance.rs"]

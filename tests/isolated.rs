@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire generate`, `measure` and `tester calibrate` by the real binary: CPUs of tester and device are isolated while they
-//! run, and everything is as it was after them, however they end. Needs root and two CPUs.
+//! Tests of `quietwire generate`, `measure` and `tester calibrate` with the real binary: the CPUs of tester and device are
+//! isolated while they run, and the machine is restored after them, for any kind of end. Requires root and two CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -27,12 +27,12 @@ const LOOK: Duration = Duration::from_millis(10);
 const DEVICE: CpuId = CpuId(1);
 const MEMORY: [&str; 3] = ["--memory-mib", "64", "--no-huge"];
 
-/// The machine has one set of all that is changed, for which those of other processes take turns, too.
+/// Waits for exclusive use of the machine's settings, also among other processes.
 fn turn() -> File {
     let turn = File::create("/run/lock/quietwire-tests.lock").unwrap();
     let began = Instant::now();
     while turn.try_lock().is_err() {
-        assert!(began.elapsed() < TURN, "others have the machine");
+        assert!(began.elapsed() < TURN, "other tests use the machine");
         sleep(LOOK);
     }
     turn
@@ -43,13 +43,13 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(
             began.elapsed() < DEADLINE,
-            "{what}: not within {DEADLINE:?}"
+            "timeout after {DEADLINE:?}: {what}"
         );
         sleep(LOOK);
     }
 }
 
-/// What is applied to the machine, by the partition's journal.
+/// Returns the number of applied changes, from the partition's journal.
 fn changes() -> usize {
     let target = Target {
         files: &Disk,
@@ -59,7 +59,7 @@ fn changes() -> usize {
     status(&target).unwrap().changes.len()
 }
 
-/// Everything that an isolation changes, by file: settings, interrupts, CPU sets.
+/// Returns everything that an isolation changes, by file: settings, interrupts, CPU sets.
 fn machine() -> BTreeMap<PathBuf, String> {
     let mut files: Vec<PathBuf> = [
         "/proc/irq/default_smp_affinity",
@@ -91,7 +91,7 @@ fn machine() -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// The URI of a memif port whose socket is in a directory.
+/// Returns the URI of a memif port whose socket is in a directory.
 fn memif(directory: &tempfile::TempDir, name: &str, role: &str) -> String {
     let socket = directory.path().join(name).with_extension("sock");
     format!("memif:{}?role={role}", socket.display())
@@ -107,7 +107,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = self.switch.kill();
         let _ = self.switch.wait();
-        // Whatever a failed test left.
+        // Remains of a failed test.
         let _ = self
             .quietwire(&["lab", "clean", "--state-directory", "lab"])
             .status();
@@ -119,7 +119,7 @@ impl Place {
         let online = online_cpus(Path::new("/")).unwrap();
         assert!(
             online.contains(DEVICE),
-            "this needs two CPUs, and {online} are online"
+            "this test requires two CPUs, but {online} are online"
         );
         let directory = tempfile::tempdir().unwrap();
         let log = File::create(directory.path().join("switch.log")).unwrap();
@@ -146,7 +146,7 @@ impl Place {
         until("the switch comes up", || {
             let ended = place.switch.try_wait().unwrap();
             let log = || fs::read_to_string(place.path("switch.log")).unwrap();
-            assert!(ended.is_none(), "it ended: {}", log());
+            assert!(ended.is_none(), "the switch ended: {}", log());
             place.forwarding().is_some() && place.path("control.sock").exists()
         });
         place
@@ -166,7 +166,7 @@ impl Place {
         command
     }
 
-    /// A command of the tester over both ports of the switch.
+    /// Returns a tester command over both ports of the switch.
     fn tester(&self, words: &[&str], more: &[&str]) -> Command {
         let mut command = self.quietwire(words);
         command
@@ -182,7 +182,7 @@ impl Place {
         self.tester(&["generate", "--rate", "1k", "--warm-up", "0s"], more)
     }
 
-    /// CPUs of the switch's forwarding thread; none while it is not there.
+    /// Returns the CPUs of the switch's forwarding thread; `None` before it exists.
     fn forwarding(&self) -> Option<CpuList> {
         let threads = threads_of(Path::new("/"), self.switch.id()).unwrap();
         let thread = threads
@@ -197,7 +197,7 @@ impl Place {
         sets.set_of(Path::new("/"), pid).unwrap()
     }
 
-    /// A tester that would run for minutes, once everything is isolated and its trial runs.
+    /// Starts a tester that would run for minutes, and waits until everything is isolated and its trial runs.
     fn isolated(&self) -> Running {
         let mut command = self.generate(&["--duration", "10m", "--realtime-priority", "0"]);
         command
@@ -209,7 +209,7 @@ impl Place {
             let said = || fs::read_to_string(self.path("said")).unwrap_or_default();
             assert!(
                 matches!(running.0.try_wait(), Ok(None)),
-                "it ended: {}",
+                "the tester ended: {}",
                 said()
             );
             threads_of(Path::new("/"), pid).is_ok_and(|threads| {
@@ -223,7 +223,7 @@ impl Place {
     }
 }
 
-/// A process that is gone when the value is.
+/// A process that is killed with this value.
 struct Running(Child);
 
 impl Running {
@@ -259,7 +259,7 @@ fn json(output: &Output) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {}", said(output)))
 }
 
-/// Checks what a result says of an isolation that came about.
+/// Checks the result's record of a completed isolation.
 fn check_record(record: &Value) {
     let cpus = |key: &str| -> CpuList { record[key].as_str().unwrap().parse().unwrap() };
     assert!(
@@ -278,7 +278,7 @@ fn check_record(record: &Value) {
         "{record}"
     );
     let online = online_cpus(Path::new("/")).unwrap();
-    // Two CPUs: the rest of the machine is where the tester is.
+    // Two CPUs: everything else on the machine runs on the tester's CPU.
     let (isolated, lines) = if online.len() == 2 {
         ("1", 1)
     } else {
@@ -301,13 +301,13 @@ fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
         assert!(matches!(running.0.try_wait(), Ok(None)), "it ended");
         place.set_of_switch() != set
     });
-    // It forwards where it did, and may go where everything else is not.
+    // The switch forwards on the same CPU as before, and other processes may not use it.
     until("the device has its CPU again", || {
         place.forwarding() == forwarding
     });
     assert_ne!(machine(), before);
     let realtime = PathBuf::from("/proc/sys/kernel/sched_rt_runtime_us");
-    until("real-time threads are not stopped", || {
+    until("real-time threads are not throttled", || {
         machine()[&realtime].trim() == "-1"
     });
     running.ended();
@@ -362,7 +362,7 @@ fn measure_and_calibrate_isolate_and_say_so() {
         .args(MEMORY);
     let output = command.output().unwrap();
     let result = json(&output);
-    // The tester is at both ends, so that there is no device.
+    // The tester is at both ends, so there is no device.
     assert_eq!(
         result["isolation"]["isolated_cpus"], "0",
         "{}",
@@ -408,7 +408,7 @@ fn what_a_killed_tester_leaves_is_undone_without_anybody() {
             name.to_string_lossy().starts_with("lab-")
         })
     });
-    // The next one finds a free machine.
+    // The next command finds the machine free.
     let output = place.generate(&["--duration", "20ms"]).output().unwrap();
     check_record(&json(&output)["isolation"]);
     assert_eq!(machine(), before);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real binary brings topologies up, carries traffic through them whose payloads are looked at, and leaves nothing behind,
-//! also when it is killed. Wants root and two CPUs.
+//! Tests of the real binary: topologies are started, carry traffic with checked payloads, and leave nothing behind, even if
+//! they are killed. Requires root and two CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "labs/crossed.rs"]
@@ -17,8 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use own_loss::is_testers_own_loss;
+use quietwire_base::{ProcessId, wait_until};
 use quietwire_host::partition::{Group, Plan, Role};
-use quietwire_host::process::{ProcessId, wait_until};
 use quietwire_host::threads::online_cpus;
 use quietwire_host::{CpuId, CpuList};
 use serde_json::{Value, json};
@@ -26,10 +26,10 @@ use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// There is one machine: labs beside each other would only take turns.
+/// One test at a time: concurrent labs would only take turns.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Labs of one test, which go with it.
+/// Labs of one test, which are removed with this value.
 struct Labs {
     directory: TempDir,
     _alone: Option<MutexGuard<'static, ()>>,
@@ -41,7 +41,7 @@ impl Labs {
         Self::of(Some(alone))
     }
 
-    /// For what brings none up.
+    /// Returns labs for commands that start none.
     fn none() -> Self {
         Self::of(None)
     }
@@ -80,8 +80,8 @@ impl Labs {
         serde_json::from_str(&told).unwrap()
     }
 
-    /// Traffic through all chains both ways; every frame has to arrive as it was sent. The rate is low: all elements but the
-    /// tester have one CPU together. Interfaces of the kernel's are seen from within the tester's namespace.
+    /// Sends traffic through all chains both ways; every frame must arrive unchanged. The rate is low: all elements but the
+    /// tester share one CPU. Kernel interfaces are visible only in the tester's namespace.
     fn check(&self, state: &Value, chains: usize) -> Value {
         const TRIALS: usize = 4;
         let mut output = self.trial(state);
@@ -89,7 +89,8 @@ impl Labs {
             if output.status.success() {
                 break;
             }
-            // A tester that got no CPU says nothing of the lab. Memory that elements share drops no frame for that.
+            // A trial in which the tester got no CPU shows nothing about the lab. Memory that elements share drops no frame
+            // because of that.
             let said = String::from_utf8_lossy(&output.stderr);
             let told: Value = serde_json::from_slice(&output.stdout).expect(&said);
             let result = &told["result"];
@@ -129,7 +130,7 @@ impl Labs {
             None => Command::new(binary),
         };
         lab.args(["lab", "check", state["name"].as_str().unwrap(), "--json"]);
-        // Whoever shares a CPU lets frames wait.
+        // Elements that share a CPU delay frames.
         let is_shared = state["cpus"]["shared"] != json!([]);
         let drain = if is_shared { "2s" } else { "1s" };
         lab.args(["--rate", "500", "--duration", "500ms", "--drain", drain]);
@@ -138,7 +139,7 @@ impl Labs {
         self.with_state(&mut lab)
     }
 
-    /// Nothing is left of what such a state tells of.
+    /// Checks that nothing remains of the lab with this state.
     fn assert_gone(&self, state: &Value) {
         for pid in pids(state) {
             assert_eq!(ProcessId::of(pid), None, "process {pid}");
@@ -149,7 +150,7 @@ impl Labs {
             "{:?}",
             namespaces_of(owner)
         );
-        // DPDK's programs make a directory each.
+        // Each program of DPDK creates a directory.
         let made = fs::read_dir("/var/run/dpdk").map_or(0, |entries| {
             let begins = format!("quietwire-{owner}-");
             let names = entries
@@ -164,7 +165,7 @@ impl Labs {
 }
 
 impl Drop for Labs {
-    /// Whatever failed: no lab stays.
+    /// Takes down all labs, also after a failure.
     fn drop(&mut self) {
         let Ok(entries) = fs::read_dir(self.directory.path().join("named")) else {
             return;
@@ -176,7 +177,7 @@ impl Drop for Labs {
     }
 }
 
-/// Whether frames go through a kernel: the host's, or that of a guest.
+/// Returns true if frames pass a kernel: the host's, or a guest's.
 fn is_kernel_in_path(state: &Value) -> bool {
     let graph = &state["graph"];
     let any = |list: &str, key: &str, values: &[&str]| {
@@ -199,7 +200,7 @@ fn pids(state: &Value) -> Vec<i32> {
         .collect()
 }
 
-/// Network namespaces that the lab of this process made.
+/// Returns the network namespaces that the lab of this process created.
 fn namespaces_of(owner: i64) -> Vec<String> {
     let Ok(entries) = fs::read_dir("/run/netns") else {
         return Vec::new();
@@ -212,7 +213,7 @@ fn namespaces_of(owner: i64) -> Vec<String> {
         .collect()
 }
 
-/// Brings a topology up in containers, sends through it, takes it down.
+/// Starts a topology in containers, sends traffic through it, and takes it down.
 fn carries(words: &[&str], chains: usize) -> Value {
     let labs = Labs::new();
     let name = words[0];
@@ -233,7 +234,7 @@ fn carries(words: &[&str], chains: usize) -> Value {
     told
 }
 
-/// Threads that forward are on the CPUs of their element.
+/// Checks that forwarding threads are on the CPUs of their element.
 fn assert_placed(state: &Value) {
     let all = state["graph"]["elements"].as_array().unwrap();
     let cpus = |list: &Value| list.as_str().unwrap().parse::<CpuList>().unwrap();
@@ -255,7 +256,7 @@ fn the_switch_alone_carries_traffic_with_the_cpus_of_a_plan() {
     let labs = Labs::new();
     let online = online_cpus(Path::new("/")).unwrap();
     let [first, last] = [online.iter().next(), online.iter().next_back()].map(Option::unwrap);
-    // The other way round than CPUs are given without a plan.
+    // In the reverse order of CPUs without a plan.
     let group = |role: Role, cpu: CpuId| Group {
         role,
         name: role.name().to_owned(),
@@ -307,7 +308,7 @@ fn another_switch_and_a_vnf_in_a_container_carry_traffic() {
         ],
         1,
     );
-    // Three forward, and the machine of CI has one CPU beside the tester's.
+    // Three elements forward, and the CI machine has one CPU beside the tester's.
     let online = online_cpus(Path::new("/")).unwrap().len();
     let warnings = told["lab"]["warnings"].as_array().unwrap();
     assert_eq!(warnings.is_empty(), online >= 3, "{warnings:?}");
@@ -440,7 +441,7 @@ fn a_firewall_lets_through_what_its_rules_say() {
     labs.assert_gone(&state);
 }
 
-/// What is to be found of a lab anywhere on the machine, but for its directory.
+/// Returns all traces of a lab on the machine except its directory.
 fn traces_of(keeper: i32, labs: &Labs) -> Vec<String> {
     let mut traces = namespaces_of(keeper.into());
     let directory = labs.directory.path().to_str().unwrap();
@@ -471,7 +472,7 @@ fn traces_of(keeper: i32, labs: &Labs) -> Vec<String> {
     traces
 }
 
-/// Brings a lab up and kills the process that is to keep it at some moment, which is before it is up, or after; then cleans.
+/// Starts a lab and kills the process that keeps it at a random moment, before or after it is up; then cleans.
 fn killed_at_some_moment(words: &[&str], span: Duration) {
     let labs = Labs::new();
     let mut up = Command::new(env!("CARGO_BIN_EXE_quietwire"))
@@ -493,8 +494,8 @@ fn killed_at_some_moment(words: &[&str], span: Duration) {
             .and_then(|pid| pid.parse().ok());
         keeper.is_some() || up.try_wait().unwrap().is_some()
     }));
-    let keeper: i32 = keeper.expect("nobody keeps the lab");
-    // The moment is what is tried here; nothing is waited for.
+    let keeper: i32 = keeper.expect("no process keeps the lab");
+    // The moment is what varies in this test; nothing is awaited.
     let moment = span.mul_f64(some_number());
     std::thread::sleep(moment);
     let said = format!("{words:?}, killed after {} ms", moment.as_millis());
@@ -508,7 +509,7 @@ fn killed_at_some_moment(words: &[&str], span: Duration) {
         .is_none_or(|one| !one.is_alive())));
     assert!(wait_until(DEADLINE, || up.try_wait().unwrap().is_some()));
     labs.done("clean", &[]);
-    // What the kernel kills with its parent may take a moment to be gone.
+    // Processes that the kernel kills with their parent may take a moment to end.
     let gone = wait_until(DEADLINE, || traces_of(keeper, &labs).is_empty());
     assert!(gone, "{said}: {:?}", traces_of(keeper, &labs));
     assert!(!labs.directory.path().join("named").exists(), "{said}");
@@ -519,7 +520,7 @@ fn killed_at_some_moment(words: &[&str], span: Duration) {
     );
 }
 
-/// From 0 to 1.
+/// Returns a number from 0 to 1.
 fn some_number() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) as f64 / u64::MAX as f64
@@ -562,13 +563,13 @@ fn two_labs_are_apart_and_a_name_is_taken_once() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("a lab 'first' is up"), "{said}");
-    // Which one, has to be said.
+    // The name must be given.
     let said = labs.run("down", &[]);
     assert_eq!(said.status.code(), Some(2));
     labs.check(&first, 1);
     assert!(
         labs.done("clean", &[])
-            .contains("lab first is up: left alone")
+            .contains("lab first is up: left unchanged")
     );
     labs.done("down", &["first"]);
     labs.assert_gone(&first);
@@ -629,12 +630,12 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
         (
             &["vNet3", "--image", "/nowhere/k,/nowhere/i"],
             2,
-            "/nowhere/k is no file",
+            "/nowhere/k is not a file",
         ),
         (
             &["vNet1", "--ports", "ffff:ff:1f.6,ffff:ff:1f.7"],
             3,
-            "S: unavailable because its network card ffff:ff:1f.6: there is no such device",
+            "S: unavailable because its network card ffff:ff:1f.6: does not exist",
         ),
         (
             &[
@@ -653,7 +654,7 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
         assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
         assert!(said.contains(part), "{words:?}: {said}");
     }
-    // A machine without a single program.
+    // A machine without programs.
     let programs = TempDir::new().unwrap();
     let mut lab = labs.command("up", &["vNet1", "--switch", "vpp"]);
     let output = labs.with_state(lab.env("PATH", programs.path()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire measure` and `--tester sim` by the real binary: every method ends with a result, what makes no sense is named,
-//! and what the tester itself does wrong is never told as the device's.
+//! Tests of `quietwire measure` and `--tester sim` with the real binary: every method ends with a result, invalid input is
+//! named, and failures of the tester are never attributed to the device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ const BAD_INPUT: i32 = 2;
 const FAILED: i32 = 1;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A directory with no calibration of anybody's.
+/// A directory without any calibration.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -41,7 +41,7 @@ impl Place {
         self.quietwire(arguments).output().unwrap()
     }
 
-    /// The result of a command that has to succeed, as JSON, and what it said beside it.
+    /// Runs a command that must succeed; returns its JSON result and its standard error.
     fn json(&self, arguments: &[&str]) -> (Value, String) {
         let output = self.ended(&[arguments, &["--json"]].concat());
         let said = String::from_utf8(output.stderr).unwrap();
@@ -49,7 +49,7 @@ impl Place {
         (serde_json::from_slice(&output.stdout).unwrap(), said)
     }
 
-    /// Refused with one message that has all of `parts`.
+    /// Checks that a command is refused with one message that contains all of `parts`.
     fn refused(&self, arguments: &[&str], parts: &[&str]) {
         let output = self.ended(arguments);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -68,11 +68,11 @@ impl Place {
         assert!(!said.contains("panicked"), "{said}");
         assert!(
             fs::read_dir(self.0.path()).unwrap().next().is_none(),
-            "it left something"
+            "the command left something behind"
         );
     }
 
-    /// Two ports of the tester that are connected with each other.
+    /// Returns two connected ports of the tester.
     fn loop_ports(&self) -> Vec<String> {
         let socket = self.path("loop.sock");
         ["server", "client"]
@@ -121,7 +121,7 @@ fn every_method_ends_with_a_result_on_a_simulated_device() {
             .iter()
             .for_each(|it| arguments.extend(["--set", *it]));
         let (result, said) = place.json(&arguments);
-        // Nothing of it may be taken for a measurement.
+        // A simulated result must not be taken for a measurement.
         let summary = &result["summary"];
         assert_eq!(summary["is_simulated"], true, "{method}: {summary}");
         assert_eq!(summary["state"]["state"], "finished", "{method}");
@@ -130,7 +130,7 @@ fn every_method_ends_with_a_result_on_a_simulated_device() {
         assert!(!said.contains("INVALID"), "{method}: {said}");
         // Not a terminal: plain lines.
         assert!(
-            said.contains("100 % of the load is") && !said.contains('\u{1b}'),
+            said.contains("100 % load is") && !said.contains('\u{1b}'),
             "{method}: {said}"
         );
     }
@@ -154,7 +154,7 @@ fn rates_that_are_found_are_those_of_the_device() {
         for (goal, name) in goals.as_array().unwrap().iter().zip(["NDR", "PDR"]) {
             assert_eq!(goal["name"], name, "{goals}");
             let rate_pps = goal["rate_pps"]["median"].as_f64().unwrap();
-            // The goals allow half a percent of loss at most, and searches come within a percent.
+            // The goals allow a loss of half a percent at most, and searches have a precision of one percent.
             assert!(
                 (4_950_000.0..=5_050_000.0).contains(&rate_pps),
                 "{method}: {goal}"
@@ -179,12 +179,12 @@ fn impossible_wishes_are_named() {
             &["search.goal[0].loss-ratio", "not in [0, 1)"] as &[&str],
         ),
         (&["--goal", "NDR=-0.1"], &["loss-ratio", "not in [0, 1)"]),
-        (&["--goal", "NDR=nan"], &["'NDR=nan' is no goal"]),
-        (&["--goal", "NDR=inf"], &["is no goal"]),
-        (&["--goal", "NDR"], &["write NAME=RATIO"]),
+        (&["--goal", "NDR=nan"], &["'NDR=nan' is not a goal"]),
+        (&["--goal", "NDR=inf"], &["is not a goal"]),
+        (&["--goal", "NDR"], &["use NAME=RATIO"]),
         (
             &["--goal", "A=0", "--goal", "A=0.1"],
-            &["two goals are called 'A'"],
+            &["two goals have the name 'A'"],
         ),
         (&["--duration", "0s"], &["--duration", "longer than 0"]),
         (&["--duration", "1parsec"], &["--duration"]),
@@ -210,13 +210,13 @@ fn impossible_wishes_are_named() {
             &["search.start-rate-percent"],
         ),
         (&["--set", "colour=1"], &["colour"]),
-        (&["--set", "colour"], &["write KEY=VALUE"]),
+        (&["--set", "colour"], &["expected KEY=VALUE"]),
         (&["--set", "traffic.colour=1"], &["colour"]),
         (&["--set", "goal.colour=1"], &["colour"]),
         (&["--set", "nosuch.colour=1"], &["nosuch"]),
         (
             &["--set", "trials-per-rate=3"],
-            &["search.trials-per-rate", "has no such key"],
+            &["search.trials-per-rate", "does not support this key"],
         ),
         (&["--max-rate-pps", "0"], &["trials.max-rate-pps"]),
         (&["--max-rate-pps=-5"], &["max-rate-pps"]),
@@ -321,19 +321,19 @@ fn impossible_wishes_are_named() {
         (&["measure", "single-run"], &["--port"]),
         (
             &["measure", "single-run", "--tester", "sim:noise=2"],
-            &["noise", "'2' is no number from 0 to 1"],
+            &["noise", "'2' is not a number from 0 to 1"],
         ),
         (
             &["measure", "single-run", "--tester", "sim:latency=5"],
-            &["latency", "is no time"],
+            &["latency", "is not a time"],
         ),
         (
             &["measure", "single-run", "--tester", "sim:colour=red"],
-            &["colour", "there is no such parameter"],
+            &["colour", "unknown parameter"],
         ),
         (
             &["measure", "single-run", "--tester", "ixia:h"],
-            &["there is no tester 'ixia:h'"],
+            &["unknown tester 'ixia:h'"],
         ),
     ] {
         place.refused(arguments, parts);
@@ -368,7 +368,7 @@ fn a_rate_above_the_line_is_not_counted_against_the_device() {
     let (result, said) = place.json(&arguments);
     assert!(said.contains("INVALID"), "{said}");
     let whole = result.to_string();
-    assert!(whole.contains("the simulated link carries"), "{whole}");
+    assert!(whole.contains("exceeds the simulated link rate"), "{whole}");
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn what_a_study_cannot_do_with_traffic_is_named() {
         ),
         (
             "burst = { frames = 4, gap-us = 1.0 }",
-            &["traffic.frames.burst", "leave gap-us out"],
+            &["traffic.frames.burst", "remove gap-us"],
         ),
         ("sizes = 128", &["traffic.frames.sizes", "frame-sizes"]),
         ("colour = 1", &["colour"]),
@@ -407,7 +407,7 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
     let small = ["--memory-mib", "64", "--no-huge", "--isolation", "none"];
     let quick = ["--duration", "20ms", "--pacing-duration", "20ms"];
     let calibrate = [&["tester", "calibrate"], &ports[..], &small, &quick].concat();
-    // A machine with much else to do may have no clean rate: then it ends with 1, and has written the file all the same.
+    // A busy machine may have no clean rate: then the command ends with 1, but still writes the file.
     let output = place.ended(&calibrate);
     assert!(
         matches!(output.status.code(), Some(0 | FAILED)),
@@ -440,23 +440,23 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
     let before = said.split("offered").next().unwrap();
     assert!(
         before.contains("calibrated clean up to 0.0020 Mpps")
-            && before.contains("100 % of the load is 0.0100 Mpps"),
+            && before.contains("100 % load is 0.0100 Mpps"),
         "{said}"
     );
-    // An invalid trial is made again.
+    // An invalid trial is repeated.
     let trials: Vec<&str> = said
         .lines()
         .filter(|line| line.contains(" offered"))
         .collect();
     assert!(trials.len() >= 2, "{said}");
     for line in trials {
-        let is_marked = line.contains("(more than the tester was calibrated for)");
+        let is_marked = line.contains("(above the calibrated rate)");
         assert_eq!(is_marked, !line.contains("0.001 Mpps"), "{said}");
     }
     assert!(!result.to_string().contains("\"is_simulated\":true"));
     let (_, said) = sweep("2000", &[]);
     assert!(!said.contains("calibrated"), "{said}");
-    // Another file, of which nothing is known.
+    // Another file, without calibrations.
     let (_, said) = sweep("10000", &["--calibration", "other.json"]);
     assert!(
         said.contains("other.json has no calibration of this tester"),
@@ -465,7 +465,7 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
     assert!(!said.contains("calibrated clean"), "{said}");
 }
 
-/// A process that is killed with the value.
+/// A process that is killed with this value.
 struct Running(Child);
 
 impl Running {
@@ -480,11 +480,11 @@ impl Running {
         while !done(self.0.id()) {
             assert!(
                 began.elapsed() < DEADLINE,
-                "{what}: not within {DEADLINE:?}"
+                "timeout after {DEADLINE:?}: {what}"
             );
             assert!(
                 matches!(self.0.try_wait(), Ok(None)),
-                "{what}: it has ended"
+                "{what}: the process has ended"
             );
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -494,7 +494,7 @@ impl Running {
     fn ended(&mut self) -> ExitStatus {
         let began = Instant::now();
         loop {
-            assert!(began.elapsed() < DEADLINE, "it never ended");
+            assert!(began.elapsed() < DEADLINE, "the process did not end");
             match self.0.try_wait().unwrap() {
                 Some(status) => return status,
                 None => std::thread::sleep(Duration::from_millis(2)),
@@ -532,9 +532,9 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
     let mut running = Running(command.spawn().unwrap());
     running.until("it sends", has_tester_thread);
     running.signal("STOP");
-    // So long it is held up: over its deadline by more than a second.
+    // Stopped for this long: more than a second beyond its deadline.
     let held = Instant::now();
-    running.until("it was held up", |_| {
+    running.until("the tester was stopped", |_| {
         held.elapsed() > Duration::from_secs(2)
     });
     running.signal("CONT");
@@ -543,26 +543,26 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
     assert_eq!(status.code(), Some(FAILED), "{said}");
     assert_eq!(
         said,
-        "quietwire: the trial is invalid: the tester failed, which says nothing about the device\n"
+        "quietwire: the trial is invalid because the tester failed, so it has no result for the device\n"
     );
     let result: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     let reasons = result["validity"]["reasons"].to_string();
     assert_eq!(result["validity"]["state"], "invalid");
     assert!(
-        reasons.contains("after its deadline: the tester was held up"),
+        reasons.contains("after its deadline: the tester stalled"),
         "{reasons}"
     );
     assert!(result["health"]["overrun_ns"].as_u64().unwrap() > 1_000_000_000);
 }
 
-/// The places of a device that sends what it received 300 ms later, between the tester's two ports: the switch, which drops what the
-/// tester's ring has no room for, and the process that holds the frames.
+/// A device that sends received frames after 300 ms, between the tester's two ports: the switch, which drops frames that do
+/// not fit the tester's ring, and the process that holds the frames.
 struct Delaying {
     switch: Running,
     device: Running,
 }
 
-/// How long the device holds a frame, microseconds: longer than the tester is stopped.
+/// Time for which the device holds a frame, microseconds: longer than the tester is stopped.
 const HELD_US: u64 = 300_000;
 
 impl Delaying {
@@ -578,7 +578,7 @@ impl Delaying {
         command.arg("--control-socket").arg(place.path("control"));
         command.stderr(File::create(place.path("switch-said")).unwrap());
         let mut switch = Running(command.stdout(Stdio::null()).spawn().unwrap());
-        switch.until("it has its ports", |_| {
+        switch.until("the switch has its ports", |_| {
             ["t0", "t1", "d0", "d1", "control"]
                 .iter()
                 .all(|name| place.path(name).exists())
@@ -611,7 +611,7 @@ impl Delaying {
         }
     }
 
-    /// A counter of one port of the switch.
+    /// Returns a counter of one port of the switch.
     fn count(&self, place: &Place, port: &str, key: &str) -> u64 {
         let show = ["switch", "show", "ports", "--json", "--control-socket"];
         let mut command = place.quietwire(&show);
@@ -646,7 +646,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
     command.stdout(File::create(&out).unwrap());
     command.stderr(File::create(place.path("said")).unwrap());
     let mut running = Running(command.spawn().unwrap());
-    // So many frames are more than those of the preparation.
+    // More frames than those of the preparation.
     running.until("frames come back", |_| {
         device.count(&place, "t1", "tx_frames") > 4000
     });
@@ -662,7 +662,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
     let result: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     let lost = result["lost_frames"].as_u64().unwrap();
     assert!(lost > 0, "{result}");
-    // The switch and the device lost no frame: all of them found the tester's ring full.
+    // The switch and the device lost no frame: all lost frames found the tester's ring full.
     assert_eq!(device.count(&place, "t1", "tx_full"), lost, "{result}");
     let reasons = result["validity"]["reasons"].as_array().unwrap();
     let reason = reasons.iter().find(|reason| {
@@ -670,7 +670,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
         text.contains("lost frames found its receive rings full")
     });
     let reason = reason.unwrap_or_else(|| panic!("{result}"));
-    // The host may have stalled the tester longer than it was stopped.
+    // The host may have stalled the tester for longer than it was stopped.
     let gap = |key: &str| result["health"][key].as_u64().unwrap();
     let is_hosts = gap("longest_host_gap_ns") * 2 >= gap("longest_gap_ns");
     let cause = if is_hosts {
@@ -679,7 +679,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
         "receive-gap"
     };
     assert_eq!(reason["cause"], cause, "{result}");
-    // They were running all the time.
+    // Both ran the whole time.
     for running in [&mut device.switch, &mut device.device] {
         assert!(matches!(running.0.try_wait(), Ok(None)));
     }
@@ -701,13 +701,13 @@ fn a_search_without_a_result_fails_with_the_cause_and_the_remedy() {
         for part in [
             &format!("quietwire: no result{of}: the tester failed in "),
             "because the simulated tester failed in this trial",
-            "--cpus, --realtime-priority",
+            "--cpus and --realtime-priority",
             "--set trials.invalid-repeats=N",
         ] {
             assert!(said.contains(part), "{method}: no '{part}' in: {said}");
         }
     }
-    // A tester that fails now and then is no reason.
+    // Occasional failures of the tester do not prevent a result.
     let output = place.ended(&[
         "measure",
         "single-run",
@@ -729,7 +729,7 @@ fn a_view_is_given_back_with_the_terminal_and_lines_are_plain_elsewhere() {
         said.contains("case device, round 1") && said.contains("Mpps offered"),
         "{said}"
     );
-    // `script` lends it a terminal.
+    // `script` provides a terminal.
     let binary = env!("CARGO_BIN_EXE_quietwire");
     let line = format!("{binary} {} 2>&1 >/dev/null", arguments.join(" "));
     let output = Command::new("script")
@@ -743,9 +743,95 @@ fn a_view_is_given_back_with_the_terminal_and_lines_are_plain_elsewhere() {
     assert!(output.status.success(), "{shown}");
     let entered = shown
         .find("\u{1b}[?1049h")
-        .expect("the view takes the terminal");
+        .expect("the view uses the terminal");
     let left = shown
         .rfind("\u{1b}[?1049l")
-        .expect("the view gives it back");
+        .expect("the view restores the terminal");
     assert!(entered < left, "{shown}");
+}
+
+/// The table of a measurement, by a terminal of so many columns; of none if it is no terminal.
+fn table_of(arguments: &[&str], columns: Option<usize>) -> String {
+    let place = Place::new();
+    let tester = "sim:capacity=5M,line-rate=10M,noise=0.02,seed=3";
+    let mut command = place.quietwire(&[&["measure"], arguments, &["--tester", tester]].concat());
+    match columns {
+        Some(columns) => command.env("COLUMNS", columns.to_string()),
+        None => command.env_remove("COLUMNS"),
+    };
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Cells of the row that begins with this one.
+fn cells<'a>(table: &'a str, first: &str) -> Vec<&'a str> {
+    let rows = table.lines().map(|line| {
+        let cells = line.split(['│', '┆']).map(str::trim);
+        cells.filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
+    });
+    let mut rows = rows.filter(|cells| cells.first() == Some(&first));
+    rows.next()
+        .unwrap_or_else(|| panic!("no {first} in:\n{table}"))
+}
+
+#[test]
+fn a_sweep_lists_load_loss_and_validity_of_each_load() {
+    let sweep = ["loss-sweep", "--set", "loads-percent=[40,60]"];
+    for columns in [Some(80), None] {
+        let table = table_of(&sweep, columns);
+        let low = cells(&table, "40 %");
+        assert!(
+            low[1].starts_with("4 0") || low[1].starts_with("3 9"),
+            "{table}"
+        );
+        assert_eq!(low.last(), Some(&"valid"), "{table}");
+        let high = cells(&table, "60 %");
+        assert!(
+            high[2].starts_with("1") && high[2].ends_with(" %"),
+            "{table}"
+        );
+        assert_ne!(high[3], "0", "{table}");
+        assert_eq!(high.len(), 6, "{table}");
+    }
+}
+
+#[test]
+fn tables_fit_the_terminal_and_break_no_cell_inside_a_word() {
+    for method in ["latency", "loss-sweep", "single-run"] {
+        for columns in [60, 80, 100] {
+            let table = table_of(&[method], Some(columns));
+            for line in table.lines() {
+                let is_within = line.chars().count() <= columns;
+                assert!(is_within, "{method}, {columns}: {line}\n{table}");
+                let cells = line.split(['│', '┆']).map(str::trim);
+                for cell in cells {
+                    let is_unit = ["µs", "ns", "ms", "%"].contains(&cell);
+                    assert!(!is_unit, "{method}, {columns}: {line}\n{table}");
+                }
+            }
+        }
+    }
+    // No terminal: as wide as needed.
+    let table = table_of(&["latency"], None);
+    let header = table.lines().find(|line| line.contains("p99.9")).unwrap();
+    assert!(header.contains("load") && header.contains("max"), "{table}");
+}
+
+#[test]
+fn a_page_does_not_say_what_it_does_not_know_of_the_devices_machine() {
+    let place = Place::new();
+    let run = [
+        "measure",
+        "loss-sweep",
+        "--tester",
+        "sim",
+        "--html",
+        "p.html",
+    ];
+    assert!(place.ended(&run).status.success());
+    let page = fs::read_to_string(place.path("p.html")).unwrap();
+    assert!(!page.contains("no neighbours") && !page.contains("placed by the scheduler"));
+    assert!(page.contains("what else runs on its CPUs is unknown"));
+    assert!(page.contains("Loss at each load"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real binary partitions a machine and takes that back: a made one, killed at every point, and the one that runs.
-//! Wants root and two CPUs; data planes of others come from `scripts/setup --with-tests`.
+//! Tests of partitioning and rollback with the real binary: on a simulated machine, with kills at every point, and on this
+//! machine. Requires root and two CPUs; third-party data planes are installed by `scripts/setup --with-tests`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "partition/data_planes.rs"]

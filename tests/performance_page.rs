@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/performance.md is what its stored runs give, and verdicts follow from rounds.
+//! Tests that docs/performance.md matches its stored runs, and that verdicts follow from rounds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// What benchmarks share: this test uses the part that reads and judges runs.
+// Shared code of the benchmarks: this test uses the part that reads and judges runs.
 #[allow(dead_code)]
 #[path = "../benches/common/figure.rs"]
 mod figure;
@@ -160,7 +160,7 @@ fn goal_is_met_or_missed_only_if_the_whole_interval_says_so() {
 
 #[test]
 fn ratios_are_those_of_paired_rounds() {
-    // The machine is twice as fast in every other round: each side's own spread is wide, that of the ratios is not.
+    // The machine is twice as fast in every other round: the spread of each side is wide, but that of the ratios is not.
     let run = run([
         &[10.0, 20.0, 10.0, 20.0, 10.0],
         &[10.0, 20.0, 10.0, 20.0, 10.0],
@@ -229,7 +229,7 @@ fn turns_are_permutations_and_repeat_with_their_seed() {
         sorted.sort_unstable();
         assert_eq!(sorted, [0, 1, 2, 3, 4]);
     }
-    // Each of the five is first now and then.
+    // Each of the five is sometimes first.
     assert!((0..5).all(|index| first.iter().any(|order| order[0] == index)));
 }
 

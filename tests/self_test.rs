@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire tester self-test` by the real binary: the figures of the tester agree with the ledger of the device, the exit code
-//! says what the JSON says, and no process is left.
+//! Tests of `quietwire tester self-test` with the real binary: the figures of the tester agree with the ledger of the
+//! device, the exit code matches the JSON, and no process remains.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::Value;
 const FAILED: i32 = 1;
 const BAD_INPUT: i32 = 2;
 const DEADLINE: Duration = Duration::from_secs(60);
-/// A busy machine may take the CPU from a trial, which then proves nothing.
+/// A busy machine may take the CPU from a trial, whose result is then not proven.
 const ATTEMPTS: usize = 3;
 
 fn self_test(arguments: &[&str]) -> Command {
@@ -29,7 +29,7 @@ fn text(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).into_owned()
 }
 
-/// Fails if the exit code is not that of the counts.
+/// Fails if the exit code does not match the counts.
 fn check_exit(output: &Output, result: &Value) {
     let count = |key: &str| result[key].as_u64().unwrap();
     let is_proven = count("differing") == 0 && count("agreeing") > 0;
@@ -47,7 +47,7 @@ fn check_exit(output: &Output, result: &Value) {
     );
 }
 
-/// The sum of one figure of a ledger over both directions.
+/// Returns the sum of one figure of a ledger over both directions.
 fn in_ledger(case: &Value, key: &str) -> u64 {
     let directions = case["ledger"]["directions"].as_array().unwrap();
     let figures = directions.iter().map(|tally| tally[key].as_u64().unwrap());
@@ -62,7 +62,7 @@ fn measured(case: &Value, name: &str) -> u64 {
         .unwrap()
 }
 
-/// A fault, the figure of the ledger that shows it, and the tester's figure that has to be the same.
+/// A fault, the figure of the ledger that shows it, and the tester's figure that must be the same.
 type Expected = (&'static str, &'static str, Option<&'static str>);
 
 const FAULTS: [Expected; 8] = [
@@ -76,7 +76,7 @@ const FAULTS: [Expected; 8] = [
     ("misdirect", "misdirected", None),
 ];
 
-/// Frames that the full ring of the device refused: it never received them.
+/// Returns the number of frames that the full ring of the device refused: it never received them.
 fn refused(case: &Value) -> u64 {
     let offered: u64 = (0..2)
         .map(|port| measured(case, &format!("port {port} offered_frames")))
@@ -84,7 +84,7 @@ fn refused(case: &Value) -> u64 {
     offered - in_ledger(case, "received")
 }
 
-/// Runs these faults at a rate. Returns those that were not proven, each with the reasons. What differs fails.
+/// Runs these faults at a rate. Returns those that were not proven, each with the reasons. A difference fails the test.
 fn not_proven(rate: &str, faults: &[Expected]) -> Vec<(Expected, Value)> {
     let mut command = self_test(&["--rate", rate, "--frame-size", "64"]);
     command.args(["--duration", "500ms", "--json"]);
@@ -147,7 +147,8 @@ fn the_tester_counts_what_the_device_did() {
     panic!("not proven: {why:?}");
 }
 
-/// A machine that is too slow or too busy for a rate proves nothing at it, and the verdict says why. What is proven is exact.
+/// Checks high rates: a machine that is too slow or too busy for a rate proves nothing at it, and the verdict says why.
+/// Proven figures are exact.
 #[test]
 #[ignore = "needs two CPUs without other work; make test-labs runs it"]
 fn the_tester_counts_what_the_device_did_at_1_and_10_mpps() {
@@ -178,7 +179,7 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
-/// The device that a self-test started, by its parent.
+/// Returns the device that a self-test started, by its parent.
 fn device_of(parent: u32) -> Option<u32> {
     let children = format!("/proc/{parent}/task/{parent}/children");
     let children = fs::read_to_string(children).ok()?;
@@ -203,7 +204,7 @@ fn wait_until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(began.elapsed() < DEADLINE, "no answer within {DEADLINE:?}");
+        assert!(began.elapsed() < DEADLINE, "timeout after {DEADLINE:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

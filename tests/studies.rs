@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Studies of topologies by the real binary: switches beside each other, applications, what a machine lacks. No figure is judged.
-//! Wants root and two CPUs.
+//! Tests of studies of topologies with the real binary: several switches, applications, a machine that lacks something. No
+//! figure is judged. Requires root and two CPUs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -11,10 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-/// One study at a time: each has the machine's CPUs to itself.
+/// One study at a time: each uses the CPUs of the machine exclusively.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Directory of the programs that a study may use, if it may not use all.
+/// Directory of the programs that a study may use, if not all.
 const PROGRAMS: &str = "programs";
 
 struct Workplace {
@@ -47,7 +47,7 @@ impl Workplace {
         command.output().unwrap()
     }
 
-    /// Leaves studies all programs of this machine but these.
+    /// Hides these programs of the machine from studies.
     fn without_programs(&self, names: &[&str]) {
         let programs = self.path(PROGRAMS);
         fs::create_dir(&programs).unwrap();
@@ -57,7 +57,7 @@ impl Workplace {
                 let name = entry.file_name();
                 let link = programs.join(&name);
                 let is_left_out = names.iter().any(|left_out| name == **left_out);
-                // The first directory of the path that has a program counts.
+                // The first directory in PATH that has a program counts.
                 if !is_left_out && fs::symlink_metadata(&link).is_err() {
                     symlink(entry.path(), link).unwrap();
                 }
@@ -65,7 +65,7 @@ impl Workplace {
         }
     }
 
-    /// Runs a study to its end; its result.
+    /// Runs a study to its end; returns its result.
     fn run(&self, study: &str, more: &[&str]) -> Value {
         let lab = self.path("lab");
         let words = [
@@ -80,12 +80,12 @@ impl Workplace {
         let output = self.study(&words);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
-        // Nothing of the lab is left but the lock, nor of its namespaces.
+        // Only the lock of the lab remains, and none of its namespaces.
         let left = fs::read_dir(&lab).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["lock"]);
         let page = fs::read_to_string(self.path("s.html")).unwrap();
-        assert!(page.contains("Beside what was published") || study.ends_with(".toml"));
+        assert!(page.contains("Comparison with published figures") || study.ends_with(".toml"));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 }
@@ -95,7 +95,7 @@ fn case<'a>(summary: &'a Value, name: &str) -> &'a Value {
     cases.iter().find(|case| case["name"] == name).unwrap()
 }
 
-/// Every device told its counters, and each lost frame has a place.
+/// Checks that every device reported its counters, and that each lost frame has a place.
 fn assert_accounted(case: &Value) {
     let losses = &case["losses"];
     assert!(losses["trials"].as_u64() > Some(0), "{case}");
@@ -189,7 +189,7 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
         cycles["cycles"]["median"].as_f64().unwrap() > 1.0,
         "{cycles}"
     );
-    // The kernel counts none: they are reckoned from the CPU time that it had for frames.
+    // The kernel counts no cycles: they are computed from the CPU time that it spent on frames.
     let cycles = &case(summary, "linux-bridge")["cycles"];
     assert_eq!(cycles["reckoned"], "cpu_time", "{cycles}");
     for name in ["quietwire", "quietwire-veth", "linux-bridge", "ovs-netdev"] {
@@ -203,18 +203,18 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
                 > 0.0
         );
     }
-    // In memory nothing is lost that no counter shows.
+    // In shared memory every loss shows in a counter.
     let losses = &case(summary, "quietwire")["losses"];
     assert_eq!(losses["unknown_frames"], 0, "{losses}");
     assert!(losses["differences"].is_null(), "{losses}");
     let rows = summary["sizes"][0]["published"].as_array().unwrap();
     assert_eq!(rows[0]["measured"]["case"], "linux-bridge");
     assert!(rows[1]["unanswered"].as_str().unwrap().contains("vpp"));
-    // The page again from the store alone, with every configuration.
+    // The page is rendered again from the store alone, with every configuration.
     let output = place.study(&["report", "s.sqlite", "--html", "again.html"]);
     assert!(output.status.success(), "{output:?}");
     let page = fs::read_to_string(place.path("again.html")).unwrap();
-    for words in ["unavailable", "ovs-netdev", "Cycles a frame", "br0"] {
+    for words in ["unavailable", "ovs-netdev", "Cycles per frame", "br0"] {
         assert!(
             page.to_lowercase().contains(&words.to_lowercase()),
             "{words}"
@@ -256,13 +256,13 @@ fn every_ready_made_study_tells_what_it_would_do() {
         assert_eq!(&dry, ready);
         let cases = dry["outlook"]["cases"].as_array().unwrap();
         let can = |case: &&Value| case["unavailable"].is_null();
-        // The first is what others are set against.
+        // The first is the reference for the others.
         assert!(cases.iter().any(|case| can(&case)), "{name}: {cases:?}");
         let text = place.study(&["run", name, "--dry-run", "--quick"]);
         let text = String::from_utf8(text.stdout).unwrap();
         assert!(text.contains("up to") && text.contains(name), "{text}");
     }
-    // Nothing was written.
+    // No file was written.
     assert_eq!(fs::read_dir(place.directory.path()).unwrap().count(), 0);
     let wrong = place.study(&["run", "no-such-study"]);
     assert_eq!(wrong.status.code(), Some(2));
@@ -312,7 +312,7 @@ fn tenants_are_added_until_the_goal_breaks_or_there_are_as_many_as_asked_for() {
     }
 }
 
-/// A device with cards that no machine has, isolation that few have, and one that this machine has.
+/// A device with cards that no machine has, an isolation that few machines have, and one that this machine has.
 const LACKING: &str = r#"
 name = "lacking"
 title = "A test"
@@ -369,7 +369,7 @@ fn what_a_machine_lacks_for_a_case_is_told_and_the_others_are_run() {
             .unwrap()
     };
     assert!(
-        why("cards").contains("ffff:ff:00.0: there is no such device"),
+        why("cards").contains("ffff:ff:00.0: does not exist"),
         "{left_out:?}"
     );
     assert!(why("functions").contains("SR-IOV") || why("functions").contains("virtual functions"));
@@ -379,4 +379,90 @@ fn what_a_machine_lacks_for_a_case_is_told_and_the_others_are_run() {
     );
     let seen = case(&told["summary"], "firewall");
     assert!(seen["round_trip"].is_object(), "{seen}");
+}
+
+/// A study of quietwire's switch beside neighbours.
+const NOISY: &str = r#"
+name = "noisy"
+title = "A test"
+[device]
+switch = "quietwire"
+topology = "vNet1"
+forwarding-cpus = "1"
+service-cpus = "0"
+control-cpus = "0"
+[tester]
+cpu = "0"
+realtime = false
+[trials]
+duration-s = 0.2
+max-rate-pps = 10_000
+[latency]
+rate-pps = 1000
+duration-s = 0.2
+repeats = 1
+[neighbours]
+stressors = ["--cpu 1"]
+[[case]]
+name = "noisy"
+neighbours = "everywhere"
+isolation = "none"
+"#;
+
+/// Asserts that a run and a dry run refuse a study alike, and leave nothing.
+#[track_caller]
+fn assert_refused(place: &Workplace, text: &str, more: &[&str], code: i32, says: &str) {
+    fs::write(place.path("study.toml"), text).unwrap();
+    let lab = place.path("lab");
+    let words = [
+        "run",
+        "study.toml",
+        "--state-directory",
+        lab.to_str().unwrap(),
+    ];
+    let run = place.study(&[&words[..], more].concat());
+    let dry = place.study(&[&words[..], more, &["--dry-run"]].concat());
+    let said = String::from_utf8(dry.stderr).unwrap();
+    assert_eq!(dry.status.code(), Some(code), "{said}");
+    assert!(said.contains(says), "no '{says}' in: {said}");
+    assert!(dry.stdout.is_empty());
+    assert_eq!(run.status.code(), Some(code));
+    assert_eq!(String::from_utf8(run.stderr).unwrap(), said);
+    assert!(!place.path("noisy.sqlite").exists() && !lab.exists());
+}
+
+#[test]
+fn a_dry_run_refuses_what_a_run_refuses() {
+    let place = Workplace::new();
+    let fine = place.path("study.toml");
+    fs::write(&fine, NOISY).unwrap();
+    let dry = place.study(&["run", "study.toml", "--dry-run"]);
+    assert!(dry.status.success(), "{dry:?}");
+    let with = |old: &str, new: &str| {
+        assert!(NOISY.contains(old), "{old}");
+        NOISY.replace(old, new)
+    };
+    let refused = |text: &str, more: &[&str], says: &str| {
+        assert_refused(&place, text, more, 2, says);
+    };
+    let cpu = with("forwarding-cpus = \"1\"", "forwarding-cpus = \"1,99\"");
+    refused(&cpu, &[], "CPU 99");
+    let stressor = with("--cpu 1", "--no-such-stressor 1");
+    refused(&stressor, &[], "no-such-stressor");
+    refused(NOISY, &["--store", "/proc/no/store.sqlite"], "--store");
+    refused(NOISY, &["--html", "/proc/page.html"], "--html");
+    refused(NOISY, &["--html", "/"], "a directory");
+    refused(
+        NOISY,
+        &["--store", "study.toml/s.sqlite"],
+        "not a directory",
+    );
+    refused(NOISY, &["--tester", "sim"], "has neighbours");
+    fs::write(place.path("taken.sqlite"), "text").unwrap();
+    refused(NOISY, &["--store", "taken.sqlite"], "already exists");
+    let resume = ["--resume", "--store", "taken.sqlite"];
+    refused(NOISY, &resume, "not a quietwire result store");
+
+    place.without_programs(&["stress-ng"]);
+    assert_refused(&place, NOISY, &[], 3, "stress-ng");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whole studies by the real binary: real switch, real memif, real stress-ng, real CPU sets. What is checked is that
-//! they end with a page, leave nothing behind however they end, and go on where they were. No figure is judged.
+//! Tests of whole studies with the real binary: real switch, real memif, real stress-ng, real CPU sets. They must end with a
+//! page, leave nothing behind after any kind of end, and continue where they stopped. No figure is judged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "study_end_to_end/isolation.rs"]
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// One study at a time: each has the machine's CPUs to itself.
+/// One study at a time: each uses the CPUs of the machine exclusively.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 struct Workplace {
@@ -26,7 +26,7 @@ struct Workplace {
     _machine: MutexGuard<'static, ()>,
 }
 
-/// What a study changes and has to put back.
+/// Machine state that a study changes and must restore.
 #[derive(Debug, PartialEq)]
 struct Machine {
     realtime: String,
@@ -109,7 +109,7 @@ impl Workplace {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Number of trials that the store holds, as a reader of a running study sees it.
+    /// Returns the number of trials in the store, as seen by a reader during the study.
     fn trials(&self) -> usize {
         let Ok(output) = Command::new("python3")
             .args(["-c", "import sqlite3,sys; print(sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True).execute('select count(*) from trial').fetchone()[0])"])
@@ -143,7 +143,10 @@ impl Workplace {
     fn assert_nothing_left(&self) {
         assert_eq!(Machine::now(), self.before);
         let neighbours = processes("stress-ng");
-        assert!(neighbours.is_empty(), "neighbours live on: {neighbours:?}");
+        assert!(
+            neighbours.is_empty(),
+            "neighbours still run: {neighbours:?}"
+        );
         let left: Vec<_> = fs::read_dir(self.path("lab"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
@@ -152,20 +155,20 @@ impl Workplace {
     }
 }
 
-/// Processes of a name that were started from this session (others on the machine are nobody's business), with what
-/// the kernel says of them.
+/// Returns the processes with a name that were started from this session (others on the machine are ignored), with their
+/// lines of `/proc/PID/stat`.
 fn processes(name: &str) -> Vec<String> {
     let own = fs::read_to_string("/proc/self/stat").unwrap();
     fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok())
         .filter(|stat| stat.contains(&format!("({name}")) && session(stat) == session(&own))
-        // A zombie waits for its parent, and runs no more.
+        // A zombie does not run; it waits for its parent.
         .filter(|stat| !stat.contains(") Z "))
         .collect()
 }
 
-/// Session of a line of `/proc/PID/stat`: the fourth field behind the name.
+/// Returns the session in a line of `/proc/PID/stat`: the fourth field after the name.
 fn session(stat: &str) -> Option<&str> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(3)
 }
@@ -174,7 +177,7 @@ fn words(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Short, and as gentle as it can be: what it measures is of no interest.
+/// Short, and with little load: the measured values do not matter.
 const STUDY: &str = concat!(
     r#"
 name = "test"
@@ -236,7 +239,7 @@ fn a_study_ends_with_a_page_and_can_be_reported_again() {
     assert!(again.status.success(), "{}", words(&again));
     assert_eq!(fs::read_to_string(place.path("again.html")).unwrap(), page);
 
-    // What is there is never written over without being asked.
+    // An existing file is never overwritten without an option.
     let refused = place.study(&[]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", words(&refused));
     assert!(words(&refused).contains("--resume"), "{}", words(&refused));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real `quietwire switch run`, its ports memif servers, frames from this process. Wants root, as the switch does.
+//! Tests of the real `quietwire switch run` with memif server ports and frames from this process. Requires root, as the
+//! switch does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "switch_memif/account.rs"]
@@ -10,6 +11,8 @@ mod bench;
 mod changes;
 #[path = "switch_memif/gateways.rs"]
 mod gateways;
+#[path = "switch_memif/interrupts.rs"]
+mod interrupts;
 #[path = "switch_memif/load.rs"]
 mod load;
 #[path = "switch_memif/metrics.rs"]
@@ -31,9 +34,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use bench::{Bench, Neighbour, Peer, forwarding_cpu, frame, output, quietwire, until};
-use quietwire_switch::report::{FdbReport, PortReport, Role, StatsReport, ThreadReport};
+use quietwire_switch::report::{FdbReport, PortDrop, PortReport, Role, StatsReport, ThreadReport};
 
-/// Different lengths and octets, the shortest just an Ethernet header.
+/// Returns frames of different lengths and contents, the shortest only an Ethernet header.
 fn assorted_frames(count: usize, seed: usize) -> Vec<Vec<u8>> {
     (0..count)
         .map(|n| {
@@ -82,7 +85,7 @@ fn damaged_frames_are_counted_and_the_others_go_on() {
         a.send(&mixed);
         assert_eq!(b.receive(sound.len()), sound, "{arguments:?}");
         let ports: Vec<PortReport> = bench.show("ports");
-        assert_eq!(ports[0].counts.drops.short, 40);
+        assert_eq!(ports[0].counts.drops[PortDrop::Short], 40);
         assert_eq!(ports[0].counts.rx_frames, 80);
         assert_eq!(ports[1].counts.tx_frames, 40);
     }
@@ -94,7 +97,7 @@ fn mac(last: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, last]
 }
 
-/// What has arrived at each of some peers, once a last frame from each of two others has.
+/// Returns the frames that have arrived at each of some peers, once a last frame from each of two others has arrived.
 fn arrived(peers: &mut [Peer], expected: [usize; 3]) -> Vec<Vec<Vec<u8>>> {
     peers
         .iter_mut()
@@ -111,21 +114,22 @@ fn a_bridge_learns_floods_and_filters() {
     );
     let mut peers = ["a", "b", "c"].map(|name| bench.peer(name));
 
-    // Nobody is known: to all others.
+    // No address is known: flooded to all others.
     let first = frame(mac(2), mac(1), 1);
     peers[0].send(std::slice::from_ref(&first));
     assert_eq!(
         arrived(&mut peers, [0, 1, 1]),
         [vec![], vec![first.clone()], vec![first.clone()]]
     );
-    // The answer goes to the one that asked; a broadcast to all others.
+    // The answer is sent to the requester; a broadcast to all others.
     let (answer, call) = (frame(mac(1), mac(2), 2), frame(BROADCAST, mac(2), 3));
     peers[1].send(&[answer.clone(), call.clone()]);
     assert_eq!(
         arrived(&mut peers, [2, 0, 1]),
         [vec![answer, call.clone()], vec![], vec![call]]
     );
-    // Both are known now. What bridges keep, what is for the port it came from and what is too short goes nowhere.
+    // Both are known now. Reserved addresses, frames to the port that they arrived on and frames that are too short are not
+    // forwarded.
     let sent: Vec<_> = (0..100).map(|n| frame(mac(2), mac(1), n)).collect();
     let kept: Vec<_> = (0..16)
         .map(|n| frame([0x01, 0x80, 0xc2, 0, 0, n], mac(1), n))
@@ -135,7 +139,7 @@ fn a_bridge_learns_floods_and_filters() {
     peers[0].send(&[own, vec![1; 13]]);
     peers[0].send(&sent);
     assert_eq!(arrived(&mut peers, [0, 100, 0])[1], sent);
-    // An address that turns up elsewhere is sought there.
+    // An address that appears at another port is moved there.
     let moved = frame(mac(2), mac(1), 5);
     peers[2].send(std::slice::from_ref(&moved));
     assert_eq!(peers[1].receive(1), [moved]);
@@ -150,9 +154,9 @@ fn a_bridge_learns_floods_and_filters() {
     let drops = &stats.ports[0].drops;
     assert_eq!(
         (
-            drops.reserved_address,
-            drops.filtered,
-            drops.short,
+            drops[PortDrop::ReservedAddress],
+            drops[PortDrop::Filtered],
+            drops[PortDrop::Short],
             drops.sum()
         ),
         (16, 1, 1, 18)
@@ -269,8 +273,8 @@ fn a_switch_takes_over_from_one_that_was_killed() {
     assert_eq!(bench.files(), Vec::<String>::new());
 }
 
-/// Beside neighbours on the forwarding CPU, so that the forwarding thread is often held up in the midst of a burst when
-/// its peer's memory goes.
+/// Runs neighbours on the forwarding CPU, so that the forwarding thread is often interrupted within a burst when its peer's
+/// memory is removed.
 #[test]
 fn the_switch_outlives_its_peers() {
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
@@ -295,7 +299,7 @@ fn the_switch_outlives_its_peers() {
     let frames = assorted_frames(100, 6);
     a.send(&frames);
     assert_eq!(b.receive(100), frames);
-    // Counters of a port do not begin again with a new peer.
+    // Counters of a port are not reset with a new peer.
     assert_eq!(
         bench.show::<StatsReport>("stats").ports[1].tx_frames,
         before + 100
@@ -318,7 +322,7 @@ fn two_switches_do_not_get_into_each_others_way() {
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
     let same_control = bench.refused(2, &[]);
     assert!(
-        same_control.contains("another switch listens there"),
+        same_control.contains("another switch is listening"),
         "{same_control}"
     );
     let other = bench.path("other.sock");
@@ -338,11 +342,11 @@ fn wrong_input_is_named_and_leaves_nothing() {
     let cases: [(&[&str], &str); 8] = [
         (
             &["--cross-connect", "a,x"],
-            "--cross-connect: there is no port 'x'",
+            "--cross-connect: no such port: 'x'",
         ),
         (
             &["--bridge", "lan=a,b,a"],
-            "port 'a' is in the bridge 'lan' already",
+            "port 'a' already belongs to the bridge 'lan'",
         ),
         (
             &["--cross-connect", "a,b", "--forwarding-cpus", "8000"],
@@ -350,7 +354,7 @@ fn wrong_input_is_named_and_leaves_nothing() {
         ),
         (
             &["--cross-connect", "a,b", "--control-cpus", &cpu],
-            "is a forwarding CPU too",
+            "is a forwarding CPU",
         ),
         (
             &["--cross-connect", "a,b", "--rx-ring-size", "1000"],
@@ -360,10 +364,13 @@ fn wrong_input_is_named_and_leaves_nothing() {
             &["--cross-connect", "a,b", "--idle", "doze"],
             "possible values: poll, yield, sleep",
         ),
-        (&["--cross-connect", "a,b", "--port", "c"], "write NAME=URI"),
+        (
+            &["--cross-connect", "a,b", "--port", "c"],
+            "expected NAME=URI",
+        ),
         (
             &["--config", "/nowhere/switch.toml"],
-            "/nowhere/switch.toml could not be read",
+            "cannot read the configuration /nowhere/switch.toml",
         ),
     ];
     for (arguments, part) in cases {
@@ -372,10 +379,10 @@ fn wrong_input_is_named_and_leaves_nothing() {
         assert!(message.contains(part), "{arguments:?}: {message}");
         assert_eq!(bench.files(), Vec::<String>::new(), "{arguments:?}");
     }
-    // After the first port is open, and after the memory is there.
+    // After the first port is open and the memory is allocated.
     let bench = Bench::new(&["a", "nowhere/b"], &["--cross-connect", "a,nowhere/b"]);
     let message = bench.refused(2, &[]);
-    assert!(message.contains("make it first"), "{message}");
+    assert!(message.contains("create it"), "{message}");
     assert_eq!(bench.files(), Vec::<String>::new());
     let message = bench.refused(3, &["--memory-mib", "8"]);
     assert!(message.contains("--memory-mib"), "{message}");
@@ -413,5 +420,5 @@ fn asking_where_no_switch_is_says_so() {
     let output = asked.output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("no switch listens there"), "{message}");
+    assert!(message.contains("no switch is listening"), "{message}");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each kind of port carries frames: `quietwire generate` or the kernel on one side, `quietwire switch run` between, all of it
-//! inside a network namespace of its own. Wants root, as both do.
+//! Tests that each kind of port carries frames: `quietwire generate` or the kernel on one side, `quietwire switch run`
+//! between, all inside a private network namespace. Requires root, as both do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "switch_ports/bystander.rs"]
@@ -11,6 +11,8 @@ mod files;
 mod kernel;
 #[path = "switch_ports/killed.rs"]
 mod killed;
+#[path = "switch_ports/library_lines.rs"]
+mod library_lines;
 #[path = "peers/memif.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod memif;
@@ -44,6 +46,11 @@ use rig::{Carrier, Namespace, Switch, lossless, quietwire};
 
 /// Carries frames from one port of the tester through the switch to the other, both ways.
 fn carries(kind: &str, switch_uris: [&str; 2], tester_uris: [&str; 2]) {
+    carries_with(kind, switch_uris, tester_uris, &[]);
+}
+
+/// The same with more arguments of the switch.
+fn carries_with(kind: &str, switch_uris: [&str; 2], tester_uris: [&str; 2], arguments: &[&str]) {
     let namespace = Namespace::with_pairs(kind);
     let directory = TempDir::new().unwrap();
     let full = |uri: &str| uri.replace("DIR", &directory.path().display().to_string());
@@ -52,7 +59,7 @@ fn carries(kind: &str, switch_uris: [&str; 2], tester_uris: [&str; 2]) {
         &namespace,
         directory.path(),
         &ports,
-        &["--cross-connect", "a,b"],
+        &[&["--cross-connect", "a,b"], arguments].concat(),
     );
     lossless(kind, Carrier::of(&tester_uris), || {
         let mut command = namespace.command(quietwire());
@@ -83,6 +90,31 @@ fn vhost_carries_frames_of_virtio_user() {
             "virtio-user:DIR/a.sock?role=client",
             "virtio-user:DIR/b.sock?role=client",
         ],
+    );
+}
+
+/// 2,000 frames a second come one by one, each to a thread that sleeps or is about to.
+#[test]
+fn a_sleeping_thread_is_woken_by_vhost() {
+    for (kind, layout) in [("intr-split", ""), ("intr-packed", "&packed=on")] {
+        let tester =
+            ["a", "b"].map(|port| format!("virtio-user:DIR/{port}.sock?role=client{layout}"));
+        carries_with(
+            kind,
+            ["vhost:DIR/a.sock", "vhost:DIR/b.sock"],
+            [&tester[0], &tester[1]],
+            &["--idle", "interrupt"],
+        );
+    }
+}
+
+#[test]
+fn a_sleeping_thread_is_woken_by_the_kernel_and_by_memif() {
+    carries_with(
+        "intr-mixed",
+        ["memif:DIR/a.sock?role=server", "af-packet:v0"],
+        ["memif:DIR/a.sock?role=client", "af-packet:v1"],
+        &["--idle", "interrupt"],
     );
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What benchmarks measure, and how it is shown.
+//! Quantities that benchmarks measure, and how they are shown.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,19 +11,19 @@ pub(crate) enum Figure {
     ForwardedPps,
     ReceivedPps,
     CyclesAFrame,
-    /// Of receiving and sending alone.
+    /// Receiving and sending only.
     PortCyclesAFrame,
     LoadedS,
     /// MAC addresses that the peer had learned.
     Learned,
-    /// Flows that its forwarding thread finds without asking further.
+    /// Flows in the cache of the forwarding thread.
     Flows,
     CleanPps,
     GenerateCycles,
     CheckCycles,
     MakeAndCheckCycles,
     RateError,
-    /// Over the time that a burst takes, as are all gaps.
+    /// Relative to the duration of a burst, like all gaps.
     GapP999,
     LongestGap,
     NdrPps,
@@ -36,7 +36,7 @@ pub(crate) enum Figure {
 }
 
 impl Figure {
-    /// Head of its column.
+    /// Returns the column header.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::OfferedPps => "offered, Mpps",
@@ -64,7 +64,7 @@ impl Figure {
         }
     }
 
-    /// What a value is divided by before it is shown, and its decimals.
+    /// Returns the divisor of a value before it is shown, and the number of decimals.
     pub(crate) fn shown(self) -> (f64, usize) {
         match self {
             Self::OfferedPps
@@ -81,7 +81,7 @@ impl Figure {
         }
     }
 
-    /// Whether its standard deviation is shown, too.
+    /// Returns true if the standard deviation is shown too.
     pub(crate) fn shows_deviation(self) -> bool {
         self == Self::NdrPps
     }

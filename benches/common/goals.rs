@@ -6,18 +6,18 @@ use super::spread::Estimate;
 use super::verdict::{Bound, Judged, Verdict};
 use super::words::VPP;
 
-/// What a figure is divided by. Case and side name it.
+/// Divisor of a figure: a case and a side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ratio {
     /// The median of the ratios of paired rounds.
     Of((&'static str, &'static str)),
     /// The ratio of the relative standard deviations.
     Deviations((&'static str, &'static str)),
-    /// Nothing: the figure is a ratio or an amount by itself.
+    /// None: the figure is already a ratio or an amount.
     Itself,
 }
 
-/// What a benchmark is to show.
+/// A goal of a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
     pub(crate) bench: &'static str,
@@ -82,7 +82,7 @@ const fn goal(
     }
 }
 
-/// A rate that keeps at least this ratio to another.
+/// Returns the goal of a rate that is at least this ratio of another.
 const fn rate(
     bench: &'static str,
     name: &'static str,
@@ -101,7 +101,7 @@ const fn rate(
     )
 }
 
-/// Cycles a frame that keep at most this ratio to others.
+/// Returns the goal of cycles per frame that are at most this ratio of others.
 const fn cycles(
     bench: &'static str,
     name: &'static str,
@@ -112,25 +112,25 @@ const fn cycles(
     goal(bench, name, of, CyclesAFrame, Ratio::Of(to), AtMost, wanted)
 }
 
-/// This build forwards at least 0.98 times as many frames as the other.
+/// Returns the goal that this build forwards at least 0.98 times as many frames as the other.
 const fn of_builds(case: &'static str) -> Goal {
     let (this, that) = ((case, "this build"), (case, "other build"));
     rate("builds", case, this, that, 0.98)
 }
 
-/// A frame takes this build at most so many times the cycles of the other.
+/// Returns the goal that this build uses at most this ratio of the other's cycles per frame.
 const fn cycles_of_builds(name: &'static str, case: &'static str, wanted: f64) -> Goal {
     let (this, that) = ((case, "this build"), (case, "other build"));
     cycles("builds", name, this, that, wanted)
 }
 
-/// A figure of the tester by itself that is at most so much.
+/// Returns the goal of a figure of the tester alone that is at most this value.
 const fn paced(name: &'static str, case: &'static str, figure: Figure, wanted: f64) -> Goal {
     let of = (case, "quietwire's tester");
     goal("pacing", name, of, figure, Ratio::Itself, AtMost, wanted)
 }
 
-/// MLRsearch's results differ at most half as much as the single run's.
+/// Returns the goal that MLRsearch's results deviate at most half as much as those of single-run.
 const fn repeated(device: &'static str) -> Goal {
     let to = Ratio::Deviations((device, "single-run"));
     let of = (device, "mlrsearch");

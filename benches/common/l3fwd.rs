@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `dpdk-l3fwd`, the router among DPDK's examples, as the peer: longest prefix match, memif ports, the same forwarding CPU and
-//! rings. `scripts/build-l3fwd` builds it. It checks version and length of the header, lowers the time to live, looks up the
-//! destination and writes fixed MAC addresses; it knows no neighbours and no ICMP.
+//! `dpdk-l3fwd`, the router among DPDK's examples, as the peer: longest prefix match, memif ports, the same forwarding CPU
+//! and rings. `scripts/build-l3fwd` builds it. It checks the version and length of the header, decrements the time to live,
+//! looks up the destination and writes fixed MAC addresses; it supports neither neighbours nor ICMP.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -14,18 +14,19 @@ use super::placement::place_threads;
 use super::record::Side;
 use super::{DEVICE_CPU, Running, huge_pages_free, tail, wait_until};
 
-/// Frames that it receives at once: `scripts/build-l3fwd` makes it quietwire's.
+/// Maximum number of frames received at once: `scripts/build-l3fwd` sets it to quietwire's.
 const BURST: u32 = super::switch::BURST;
 
-/// Beside loading routes, which lpm takes a minute for with 200,000, it waits nine seconds for its links before it forwards.
+/// Time limit for the start: loading 200,000 routes takes lpm a minute, and l3fwd waits nine seconds for its links before it
+/// forwards.
 const START: Duration = Duration::from_secs(240);
-/// In which it sees that a tester has gone.
+/// Time in which l3fwd notices that a tester has disconnected.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// How it looks destinations up.
+/// Lookup method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// `rte_lpm`, `rte_lpm6`: what it does unless told otherwise.
+    /// `rte_lpm`, `rte_lpm6`: the default.
     Lpm,
     /// `rte_fib`, `rte_fib6`.
     Fib,
@@ -34,17 +35,17 @@ pub(crate) enum Lookup {
 impl Lookup {
     pub(crate) const ALL: [Self; 2] = [Self::Lpm, Self::Fib];
 
-    /// Whether the peer can have so many routes within minutes and a few gigabytes.
+    /// Returns true if the peer supports this many routes within minutes and a few gigabytes.
     pub(crate) fn takes(self, ipv4: bool, routes: u32) -> bool {
         match self {
-            // It looks through all IPv4 routes of a length before it adds one: two million take hours.
+            // Adding an IPv4 route searches all routes of its length: two million take hours.
             Self::Lpm => !ipv4 || routes <= 200_000,
-            // It sets three kilobytes aside for each IPv6 route.
+            // It reserves three kilobytes for each IPv6 route.
             Self::Fib => ipv4 || routes <= 20_000,
         }
     }
 
-    /// As its option `--lookup` has it.
+    /// Returns the value of the option `--lookup`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lpm => "lpm",
@@ -60,7 +61,7 @@ impl Lookup {
     }
 }
 
-/// The router as a side of a run.
+/// Returns the router as a side of a run.
 pub(crate) fn side(lookup: Lookup) -> Side {
     let built = format!("scripts/build-l3fwd: -O3 {}", super::dpdk_march());
     super::side(
@@ -79,7 +80,7 @@ pub(crate) struct L3fwd {
     directory: PathBuf,
 }
 
-/// Where it is, if it has been built.
+/// Returns the program's path if it has been built.
 pub(crate) fn program() -> Option<PathBuf> {
     // target/release/quietwire, target/peers/dpdk-l3fwd.
     let target = Path::new(super::QUIETWIRE).parent()?.parent()?;
@@ -87,7 +88,7 @@ pub(crate) fn program() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Its two files of rules. It takes none of them empty, and IPv6 addresses only with all their digits.
+/// Writes the two files of rules. l3fwd accepts no empty file, and IPv6 addresses only with all their digits.
 fn write_rules(directory: &Path, networks: impl Iterator<Item = (IpAddr, u8)>) -> [PathBuf; 2] {
     let mut rules = ["R192.0.2.0/24 1\n", "R2001:0db8:0:0:0:0:0:0/48 1\n"].map(str::to_owned);
     for (address, length) in networks {
@@ -98,7 +99,7 @@ fn write_rules(directory: &Path, networks: impl Iterator<Item = (IpAddr, u8)>) -
                 writeln!(rules[1], "R{}/{length} 1", groups.join(":"))
             }
         }
-        .expect("a string takes all");
+        .expect("a string can be written");
     }
     let files = ["ipv4", "ipv6"].map(|name| directory.join(name));
     for (file, rules) in files.iter().zip(rules) {
@@ -108,7 +109,7 @@ fn write_rules(directory: &Path, networks: impl Iterator<Item = (IpAddr, u8)>) -
 }
 
 impl L3fwd {
-    /// With routes to these networks, all out of the second port, in a new directory.
+    /// Starts a router with routes to these networks, all out of the second port, in a new directory.
     pub(crate) fn start(
         program: &Path,
         directory: &Path,
@@ -138,7 +139,7 @@ impl L3fwd {
         command.arg(format!("--rule_ipv4={}", ipv4.display()));
         command.arg(format!("--rule_ipv6={}", ipv6.display()));
         command.arg("--eth-dest=1,02:01:00:00:00:00");
-        // A line for each route would come on its standard output.
+        // l3fwd prints a line for each route on its standard output.
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let log = directory.join("log");
         command.stderr(std::fs::File::create(&log).expect("the log can be written"));
@@ -155,7 +156,7 @@ impl L3fwd {
         }
     }
 
-    /// What `measure` makes of its ports; it has the CPU only meanwhile.
+    /// Returns the result of `measure` for its ports. The router has the CPU only during the call.
     pub(crate) fn measured(&self, measure: impl FnOnce([String; 2]) -> f64) -> f64 {
         self.running.signal("CONT");
         sleep(PAUSE);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What benchmarks of the whole switch share: their options, the tester, processes that end with a value, settings of the
-//! machine that are undone, figures.
-// Each benchmark is a crate of its own, and uses a part of this.
+//! Common parts of the benchmarks of the whole switch: options, the tester, processes with the lifetime of a value, machine
+//! settings that are restored, figures.
+// Each benchmark is a separate crate that uses a part of this.
 #![allow(dead_code)]
 
 pub(crate) mod figure;
@@ -36,48 +36,48 @@ use turns::Turns;
 use words::VPP;
 
 pub(crate) const QUIETWIRE: &str = env!("CARGO_BIN_EXE_quietwire");
-/// Where the tester and everything else runs that does not forward.
+/// CPU of the tester and everything else that does not forward.
 pub(crate) const TESTER_CPU: &str = "0";
-/// Where frames are forwarded, by whomever.
+/// CPU of the forwarding thread of every device.
 pub(crate) const DEVICE_CPU: &str = "1";
 pub(crate) const RING_SIZE: &str = "1024";
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// With the warm-up, less than the 0.95 s after which the kernel takes a CPU from a real-time thread for the sake of others
-/// (`fair_server` of Linux 6.12 and later).
+/// With the warm-up, less than the 0.95 s after which the kernel takes a CPU away from a real-time thread in favour of other
+/// threads (`fair_server` of Linux 6.12 and later).
 const SECONDS: f64 = 0.5;
 
-/// Options that all of them take, after `--`.
+/// Options of all benchmarks, after `--`.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Options {
-    /// Rounds, in which everything is measured in turn; also QUIETWIRE_BENCH_ROUNDS.
+    /// Number of rounds, in each of which all sides take turns; also QUIETWIRE_BENCH_ROUNDS
     #[arg(long)]
     rounds: Option<u32>,
-    /// Seconds that each measurement counts frames; also QUIETWIRE_BENCH_SECONDS.
+    /// Seconds during which each measurement counts frames; also QUIETWIRE_BENCH_SECONDS
     #[arg(long)]
     seconds: Option<f64>,
-    /// Seed of the order of turns. Default: from the clock.
+    /// Seed of the order of turns. Default: from the clock
     #[arg(long)]
     seed: Option<u32>,
-    /// Store the run as JSON in this directory. Default: bench/ below the target directory.
+    /// Store the run as JSON in this directory. Default: bench/ in the target directory
     #[arg(long, value_name = "DIR")]
     runs: Option<PathBuf>,
-    /// Fewer sizes and two rounds: whether it works, rather than how fast it is.
+    /// Check that the benchmark works: fewer sizes and two rounds
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print JSON instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Draw the figures into this directory as well.
+    /// Also draw the figures into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
-    /// Reserve 2 MiB huge pages for the run, and give them back.
+    /// Reserve 2 MiB huge pages during the run
     #[arg(long)]
     pub(crate) huge_pages: bool,
-    /// Only what has this in its name.
+    /// Run only cases or sides whose names contain this text
     #[arg(default_value = "")]
     pub(crate) only: String,
-    /// What cargo says to every benchmark.
+    /// Argument that cargo passes to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -95,7 +95,7 @@ impl Options {
         Turns::new(self.seed.unwrap_or_default())
     }
 
-    /// How many rounds, where nothing was said.
+    /// Returns the number of rounds: the option, or the default.
     pub(crate) fn rounds(&self, usual: u32) -> u32 {
         let usual = if self.quick { usual.min(2) } else { usual };
         let said = self
@@ -104,12 +104,12 @@ impl Options {
         said.unwrap_or(usual).max(1)
     }
 
-    /// Seconds of one measurement.
+    /// Returns the seconds of one measurement.
     pub(crate) fn seconds(&self) -> f64 {
         self.seconds_or(SECONDS)
     }
 
-    /// Seconds of one measurement, with a default.
+    /// Returns the seconds of one measurement, with a default.
     pub(crate) fn seconds_or(&self, usual: f64) -> f64 {
         let usual = if self.quick {
             usual.min(SECONDS)
@@ -131,7 +131,7 @@ fn environment<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// A process that ends with the value.
+/// A process that is terminated when the value is dropped.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
@@ -153,10 +153,10 @@ impl Running {
         );
     }
 
-    /// Panics where the process has ended, with the end of its log.
+    /// Panics with the end of the log if the process has ended.
     pub(crate) fn assert_alive(&mut self, log: &Path) {
         if let Ok(Some(status)) = self.0.try_wait() {
-            panic!("it ended with {status}: {}", tail(log));
+            panic!("the process ended with {status}: {}", tail(log));
         }
     }
 }
@@ -179,14 +179,14 @@ impl Drop for Running {
     }
 }
 
-/// The last lines of a log.
+/// Returns the last lines of a log.
 pub(crate) fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(12)..].join("\n")
 }
 
-/// Standard output and error into one file.
+/// Redirects standard output and error to one file.
 pub(crate) fn log_into(command: &mut Command, path: &Path) {
     let file = File::create(path).expect("the log can be written");
     command.stdin(Stdio::null());
@@ -194,19 +194,19 @@ pub(crate) fn log_into(command: &mut Command, path: &Path) {
     command.stderr(file);
 }
 
-/// Waits until `done`, and not for ever.
+/// Waits until `done` returns true, up to a limit.
 pub(crate) fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < limit, "{what}: not within {limit:?}");
+        assert!(began.elapsed() < limit, "timeout after {limit:?}: {what}");
         sleep(Duration::from_millis(10));
     }
 }
 
-/// Trials before a tester that fails each time is given up.
+/// Maximum number of attempts if the tester fails in each trial.
 const ATTEMPTS: u32 = 8;
 
-/// Why a trial was invalid, by the tester's own word.
+/// Returns the tester's reasons for an invalid trial.
 fn faults(result: &serde_json::Value) -> String {
     let found = [&result["validity"], &result["result"]["validity"]];
     found
@@ -215,8 +215,8 @@ fn faults(result: &serde_json::Value) -> String {
         .map_or_else(|| "invalid".to_owned(), ToString::to_string)
 }
 
-/// Whether a trial that says nothing certain of losses says how many frames a second came: what the tester may have missed is
-/// at most 1 % of what it received.
+/// Returns true if a trial whose losses are uncertain still measures a rate: the tester may have missed at most 1 % of what
+/// it received.
 fn measures_a_rate(result: &serde_json::Value) -> bool {
     let health = |key: &str| result["health"][key].as_u64().unwrap_or(u64::MAX);
     let is_clean = ["receive_drops", "excess_frames", "phantom_frames"]
@@ -226,9 +226,9 @@ fn measures_a_rate(result: &serde_json::Value) -> bool {
     is_clean && received > 0 && health("missed_at_most_frames").saturating_mul(100) <= received
 }
 
-/// One run of the tester: what all benchmarks ask for, and what one adds.
+/// One run of the tester: options common to all benchmarks, and additional ones.
 pub(crate) struct Load<'a> {
-    /// Where the tester sends, and where it receives.
+    /// Ports at which the tester sends and receives.
     pub(crate) ports: [String; 2],
     pub(crate) seconds: f64,
     pub(crate) more: &'a [&'a str],
@@ -237,15 +237,15 @@ pub(crate) struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// 64-byte frames, one way unless `more` has a direction, as many as there is room for; the tester's result. A trial in which the tester failed says
-    /// nothing about the device, and is tried again.
+    /// Sends 64-byte frames, one way unless `more` has a direction, at the highest possible rate; returns the tester's
+    /// result. An invalid trial shows nothing about the device and is repeated.
     pub(crate) fn offer(&self) -> serde_json::Value {
         for _ in 0..ATTEMPTS {
             let output = self.attempt();
             let result = serde_json::from_slice(&output.stdout);
             match result {
                 Ok(result) if output.status.success() || measures_a_rate(&result) => return result,
-                Ok(result) => eprintln!("tried again: {}", faults(&result)),
+                Ok(result) => eprintln!("repeating an invalid trial: {}", faults(&result)),
                 Err(_) => panic!(
                     "the tester failed: {}",
                     String::from_utf8_lossy(&output.stderr)
@@ -282,18 +282,18 @@ impl Load<'_> {
         tester.wait_with_output().expect("the tester runs")
     }
 
-    /// Frames forwarded a second.
+    /// Returns the forwarded frames per second.
     pub(crate) fn rate(&self) -> f64 {
         forwarded(&self.offer())
     }
 }
 
-/// Frames forwarded a second, of a tester's result.
+/// Returns the forwarded frames per second of a tester's result.
 pub(crate) fn forwarded(result: &serde_json::Value) -> f64 {
     result["forwarding_rate_pps"].as_f64().expect("a rate")
 }
 
-/// DPDK in this process, on the tester's CPU, for a benchmark that is its own tester.
+/// Starts DPDK in this process, on the tester's CPU, for a benchmark that contains the tester.
 pub(crate) fn start_dpdk(name: &str, memory_mib: u32) -> Eal {
     const CPU: u32 = 0;
     pin(&[CPU]).expect("the tester's CPU");
@@ -307,20 +307,20 @@ pub(crate) fn start_dpdk(name: &str, memory_mib: u32) -> Eal {
     started.expect("DPDK starts")
 }
 
-/// A setting of the kernel's that is as it was before when the value is dropped.
+/// A kernel setting that is restored when the value is dropped.
 pub(crate) struct Setting {
     path: &'static str,
     before: String,
 }
 
 impl Setting {
-    /// Real-time threads would be stopped for 50 ms of each second.
+    /// Disables throttling, which would stop real-time threads for 50 ms of each second.
     pub(crate) fn unthrottled() -> Self {
         Self::change(RT_RUNTIME, "-1")
     }
 
     fn change(path: &'static str, value: &str) -> Self {
-        let before = fs::read_to_string(path).expect("the setting is there");
+        let before = fs::read_to_string(path).expect("the setting exists");
         fs::write(path, value).expect("root");
         Self { path, before }
     }
@@ -335,14 +335,14 @@ impl Drop for Setting {
 const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const NR_HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-/// Up to 512 MiB for the switch, as much for the tester, 2 GiB for each of two peers.
+/// Huge pages of 2 MiB: up to 512 MiB for the switch, as much for the tester, 2 GiB for each of two peers.
 const HUGE_PAGES_WANTED: u64 = 2624;
 
-/// The machine as benchmarks want it, until the value is dropped.
+/// The machine's settings for benchmarks, until the value is dropped.
 pub(crate) struct Machine(#[allow(dead_code)] Vec<Setting>);
 
 impl Machine {
-    /// Unthrottled; with huge pages where they are asked for.
+    /// Disables throttling, and reserves huge pages if requested.
     pub(crate) fn prepare(options: &Options) -> Self {
         let mut settings = vec![Setting::unthrottled()];
         if options.huge_pages {
@@ -360,20 +360,20 @@ impl Machine {
     }
 }
 
-/// Free huge pages of 2 MiB.
+/// Returns the number of free huge pages of 2 MiB.
 pub(crate) fn huge_pages_free() -> u64 {
     let text = fs::read_to_string(FREE_HUGE_PAGES).unwrap_or_default();
     text.trim().parse().unwrap_or(0)
 }
 
-/// Text of a file or of a program's output, on one line; empty if there is none.
+/// Returns the output of a program in one line; empty if there is none.
 pub(crate) fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
     String::from_utf8_lossy(&text).trim().to_owned()
 }
 
-/// Version of an installed Debian package.
+/// Returns the version of an installed Debian package.
 pub(crate) fn package_version(name: &str) -> String {
     output_of(
         "dpkg-query",
@@ -381,14 +381,14 @@ pub(crate) fn package_version(name: &str) -> String {
     )
 }
 
-/// The processor that DPDK's inline functions are compiled for, by pkg-config.
+/// Returns the processor type that DPDK's inline functions are compiled for, from pkg-config.
 pub(crate) fn dpdk_march() -> String {
     let flags = output_of("pkg-config", &["--cflags", "libdpdk"]);
     let march = flags.split(' ').find(|flag| flag.starts_with("-march="));
     march.unwrap_or("no -march").to_owned()
 }
 
-/// A run that has measured nothing yet. Requires the machine to be prepared.
+/// Returns an empty run. Requires the machine to be prepared.
 pub(crate) fn begin(options: &Options, bench: &str, rounds: u32, seconds: f64) -> Run {
     let run = Run {
         bench: bench.to_owned(),
@@ -408,7 +408,7 @@ pub(crate) fn begin(options: &Options, bench: &str, rounds: u32, seconds: f64) -
     run
 }
 
-/// The command that repeats this run.
+/// Returns the command that repeats this run.
 fn command(bench: &str) -> String {
     let mut words = std::env::args().skip(1).peekable();
     let mut text = format!("cargo bench -p quietwire --bench {bench}");
@@ -431,7 +431,7 @@ fn command(bench: &str) -> String {
     text
 }
 
-/// CPUs of the machine, whichever of them this process may use.
+/// Returns the number of CPUs of the machine, including those that this process may not use.
 pub(crate) fn cpus() -> u32 {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let lines = cpuinfo.lines().filter(|line| line.starts_with("processor"));
@@ -475,7 +475,7 @@ fn machine() -> record::Machine {
     }
 }
 
-/// Names VPP as absent: the goals that compare with it say why they have no verdict.
+/// Returns VPP as absent: the goals that compare with it state why they have no verdict.
 pub(crate) fn without_vpp() -> Absent {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_installed = std::env::split_paths(&path).any(|directory| directory.join("vpp").exists());
@@ -489,7 +489,7 @@ pub(crate) fn without_vpp() -> Absent {
     }
 }
 
-/// A side that was measured.
+/// Returns a measured side.
 pub(crate) fn side(name: &str, version: &str, built: &str, burst: u32, notes: &str) -> Side {
     Side {
         name: name.to_owned(),
@@ -519,7 +519,7 @@ pub(crate) fn finish(options: &Options, mut run: Run) {
     }
 }
 
-/// target/release/quietwire, target/bench.
+/// Returns target/bench, next to target/release/quietwire.
 fn default_runs() -> PathBuf {
     let target = Path::new(QUIETWIRE).ancestors().nth(2);
     target.expect("the target directory").join("bench")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Open vSwitch on DPDK as the peer: a database, sockets and a log of its own in a directory of its own, nothing of the
-//! system's. Ports are vhost-user servers; one thread forwards, on the same CPU as quietwire's.
+//! Open vSwitch on DPDK as the peer, with a private database, sockets and log in a private directory; nothing of the
+//! system's is used. Ports are vhost-user servers; one thread forwards, on the same CPU as quietwire's.
 //!
-//! It is given what it asks for to look its best with many addresses: a table of MAC addresses as large as it can be,
-//! no limit on flows that matters, no ageing.
+//! It is configured for its best results with many addresses: the largest possible table of MAC addresses, a flow limit that
+//! is never reached, no ageing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,43 +12,43 @@ use super::placement::{helper_cpu, place_threads};
 use super::record::Side;
 use super::{DEADLINE, Running, huge_pages_free, log_into, tail, wait_until};
 
-/// Of Debian's package openvswitch-switch-dpdk.
+/// From Debian's package openvswitch-switch-dpdk.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const DATABASE_SERVER: &str = "/usr/sbin/ovsdb-server";
-/// The CPU that the forwarding thread has, as a mask: [`super::DEVICE_CPU`].
+/// The CPU of the forwarding thread, as a mask: [`super::DEVICE_CPU`].
 const FORWARDING_MASK: &str = "0x2";
-/// Frames that it receives at once, at most: compiled in (`NETDEV_MAX_BURST`).
+/// Maximum number of frames received at once: compiled in (`NETDEV_MAX_BURST`).
 const BURST: u32 = 32;
-/// The most that it takes.
+/// Maximum size of the table of MAC addresses.
 pub(crate) const MAC_TABLE: u32 = 1_000_000;
 const FLOW_LIMIT: &str = "4000000";
 
 /// Open vSwitch with one bridge, until the value is dropped.
 pub(crate) struct OpenVSwitch {
-    // Ended in this order.
+    // Terminated in this order.
     daemon: Running,
     _database: Running,
     directory: PathBuf,
 }
 
-/// What it says of itself.
+/// Entries of its tables.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub(crate) struct Tables {
-    /// MAC addresses that it has learned.
+    /// Learned MAC addresses.
     pub(crate) mac_addresses: u64,
-    /// Flows that its forwarding thread finds without asking further.
+    /// Flows in the cache of the forwarding thread.
     pub(crate) flows: u64,
 }
 
-/// Whether it is installed.
+/// Returns true if it is installed.
 pub(crate) fn is_installed() -> bool {
     [VSWITCHD, SCHEMA, DATABASE_SERVER]
         .iter()
         .all(|path| Path::new(path).exists())
 }
 
-/// Open vSwitch as a side of a run.
+/// Returns Open vSwitch as a side of a run.
 pub(crate) fn side(name: &str) -> Side {
     super::side(
         name,
@@ -60,7 +60,7 @@ pub(crate) fn side(name: &str) -> Side {
 }
 
 impl OpenVSwitch {
-    /// With so many ports, in a new directory.
+    /// Starts Open vSwitch with this many ports, in a new directory.
     pub(crate) fn start(directory: &Path, ports: usize) -> Self {
         std::fs::create_dir(directory).expect("a new directory");
         let database = start_database(directory);
@@ -97,12 +97,12 @@ impl OpenVSwitch {
                 &[&add[..], &["type=dpdkvhostuser"]].concat(),
             );
         }
-        // What it does not know yet would go to the kernel as well, which is slow and not what is compared.
+        // Otherwise frames to unknown addresses are also sent to the kernel, which is slow and not what is compared.
         let flood = self.tool("ovs-ofctl", &["mod-port", "br0", "br0", "no-flood"]);
         assert!(flood.status.success(), "{}", said(&flood));
     }
 
-    /// Where the tester finds a port.
+    /// Returns the tester's URI of a port.
     pub(crate) fn tester_uri(&self, port: usize) -> String {
         format!(
             "virtio-user:{}",
@@ -110,7 +110,7 @@ impl OpenVSwitch {
         )
     }
 
-    /// Takes it off the CPUs until [`Self::go_on`].
+    /// Stops all its threads until [`Self::go_on`].
     pub(crate) fn pause(&self) {
         self.daemon.signal("STOP");
     }
@@ -119,12 +119,12 @@ impl OpenVSwitch {
         self.daemon.signal("CONT");
     }
 
-    /// It lowers the limit by itself when looking over its flows takes long; this puts it up again.
+    /// Restores the flow limit, which Open vSwitch lowers by itself if checking its flows takes long.
     pub(crate) fn raise_flow_limit(&self) {
         let _ = self.asked(&["upcall/set-flow-limit", FLOW_LIMIT]);
     }
 
-    /// What it has learned; nothing where it does not answer in time.
+    /// Returns the sizes of its tables; zeros if it does not answer in time.
     pub(crate) fn tables(&self) -> Tables {
         let macs = self.asked(&["fdb/stats-show", "br0"]).unwrap_or_default();
         let flows = self.asked(&["upcall/show"]).unwrap_or_default();
@@ -134,12 +134,12 @@ impl OpenVSwitch {
         }
     }
 
-    /// Forgets what its forwarding thread has counted.
+    /// Clears the counters of the forwarding thread.
     pub(crate) fn clear_cycles(&self) {
         let _ = self.asked(&["dpif-netdev/pmd-stats-clear"]);
     }
 
-    /// Ticks of the time stamp counter that a frame took its forwarding thread since then.
+    /// Returns the time stamp counter cycles per frame of the forwarding thread since then.
     pub(crate) fn cycles_a_frame(&self) -> Option<f64> {
         let stats = self.asked(&["dpif-netdev/pmd-stats-show"])?;
         let (_, rest) = stats.split_once("avg processing cycles per packet: ")?;
@@ -162,13 +162,13 @@ impl OpenVSwitch {
     }
 }
 
-/// The CPU of the helpers as a mask.
+/// Returns the CPU of the helpers as a mask.
 fn helpers_mask() -> String {
     let cpu: u32 = helper_cpu().parse().expect("a CPU");
     format!("{:#x}", 1_u64 << cpu)
 }
 
-/// The number after a text.
+/// Returns the number after a text.
 fn after(text: &str, key: &str) -> u64 {
     let rest = text.split_once(key).map_or("", |(_, rest)| rest);
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -197,7 +197,7 @@ fn start_database(directory: &Path) -> Running {
     running
 }
 
-/// On ordinary pages DPDK takes all its memory at once, and may not be told to keep it to itself.
+/// Configures memory: on ordinary pages DPDK allocates all its memory at once, and must be allowed to share it.
 fn configure(directory: &Path) {
     let memory = if huge_pages_free() > 0 {
         "--no-pci"
@@ -210,7 +210,7 @@ fn configure(directory: &Path) {
         &format!("dpdk-lcore-mask={}", helpers_mask()),
         &format!("pmd-cpu-mask={FORWARDING_MASK}"),
         &format!("flow-limit={FLOW_LIMIT}"),
-        // Milliseconds: flows stay, and are looked over seldom.
+        // Milliseconds: flows are kept and rarely checked.
         "max-idle=3600000",
         "max-revalidator=20000",
     ]
@@ -220,7 +220,7 @@ fn configure(directory: &Path) {
     database(directory, &arguments);
 }
 
-/// `ovs-vsctl`; waits until the daemon has done it where there is one.
+/// Runs `ovs-vsctl`; waits until the daemon has applied the change if it runs.
 fn database(directory: &Path, arguments: &[&str]) {
     let mut command = Command::new("ovs-vsctl");
     command.arg(format!("--db=unix:{}", directory.join("db.sock").display()));
@@ -234,7 +234,8 @@ fn database(directory: &Path, arguments: &[&str]) {
 
 fn start_daemon(directory: &Path) -> Running {
     let log = directory.join("vswitchd.log");
-    // The taps of its bridges outlive it unless their network goes with it, and could be somebody else's by name.
+    // The taps of its bridges outlive the daemon unless their network namespace is removed, and their names could be in use
+    // elsewhere.
     let mut command = Command::new("unshare");
     command.args([
         "--net",

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where threads run that neither forward nor generate: one rule for all sides.
+//! Placement of threads that neither forward nor generate: one rule for all sides.
 //!
-//! They get a CPU of their own if the machine has three. Otherwise they share the tester's CPU and come before the tester: a
-//! forwarding thread may wait for a lock that one of them holds, and they have next to nothing to do while frames are counted.
+//! They run on a third CPU if the machine has one. Otherwise they share the tester's CPU, at a higher priority than the
+//! tester: a forwarding thread may wait for a lock that one of them holds, and they have almost nothing to do while frames
+//! are counted.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use super::{DEVICE_CPU, TESTER_CPU};
 
-/// Of the tester, and more than that.
+/// Priorities of the tester, and a higher one.
 pub(crate) const TESTER_PRIORITY: &str = "50";
 pub(crate) const HELPERS_PRIORITY: &str = "60";
-/// Of forwarding threads. At real-time priority they would leave the kernel's own threads on their CPU no time.
+/// Nice value of forwarding threads. At real-time priority they would starve the kernel's threads on their CPU.
 const NICE: &str = "-20";
 const THIRD_CPU: &str = "2";
 
-/// The CPU of all threads that neither forward nor generate.
+/// Returns the CPU of all threads that neither forward nor generate.
 pub(crate) fn helper_cpu() -> &'static str {
     if super::cpus() > 2 {
         THIRD_CPU
@@ -25,7 +26,7 @@ pub(crate) fn helper_cpu() -> &'static str {
     }
 }
 
-/// Places the threads of a device: those that are pinned to the forwarding CPU come before every other program there, all
+/// Places the threads of a device: those pinned to the forwarding CPU get priority over every other program there; all
 /// others move to the helpers' CPU.
 pub(crate) fn place_threads(pid: &str) {
     for (thread, cpus) in threads(pid) {
@@ -38,7 +39,7 @@ pub(crate) fn place_threads(pid: &str) {
     }
 }
 
-/// Gives the worker threads of a generator that is not quietwire's the tester's priority.
+/// Gives the worker threads of a generator other than quietwire's the tester's priority.
 pub(crate) fn set_realtime(pid: &str) {
     let name = |thread: &str| fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm"));
     for (thread, _) in threads(pid) {
@@ -48,11 +49,11 @@ pub(crate) fn set_realtime(pid: &str) {
     }
 }
 
-/// The threads of a process, and the CPUs that each may use.
+/// Returns the threads of a process, and the CPUs that each may use.
 fn threads(pid: &str) -> Vec<(String, String)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the device's threads");
     let thread = |task: fs::DirEntry| {
-        // A thread may have ended meanwhile.
+        // A thread may have ended in the meantime.
         let status = fs::read_to_string(task.path().join("status")).ok()?;
         let mut lines = status.lines();
         let cpus = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
@@ -62,14 +63,14 @@ fn threads(pid: &str) -> Vec<(String, String)> {
     tasks.flatten().filter_map(thread).collect()
 }
 
-/// Runs a tool on a thread, which may have ended meanwhile.
+/// Runs a tool on a thread, which may have ended in the meantime.
 fn change(program: &str, arguments: &[&str]) {
     let mut command = Command::new(program);
     command.args(arguments);
     let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
-/// The rule, as runs state it.
+/// Returns the rule for the stored run.
 pub(crate) fn rule() -> String {
     let helper = helper_cpu();
     let beside = if helper == TESTER_CPU {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Figures as SVG: one line for each series, with the range of the rounds.
+//! Figures as SVG: one line per series, with the range of the rounds.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use super::record::{Figure, Run};
 use super::spread::Spread;
 
-/// A figure of a run's cases by their size: bench, file, group of cases, title, axis below.
+/// Figures of a run's cases by size: bench, file, group of cases, title, horizontal axis.
 const BY_SIZE: [[&str; 5]; 4] = [
     [
         "bridge_scale",
@@ -84,18 +84,18 @@ pub(crate) fn draw_run(directory: &Path, run: &Run) {
 /// A line of a figure.
 pub(crate) struct Series {
     pub(crate) name: String,
-    /// Where on the axis below, and how much.
+    /// Position on the horizontal axis, and value.
     pub(crate) points: Vec<(u64, Spread)>,
 }
 
-/// What a figure says beside its lines.
+/// Labels of a figure.
 pub(crate) struct Labels<'a> {
     pub(crate) title: &'a str,
-    /// Of the axis below, which is logarithmic.
+    /// Label of the horizontal axis, which is logarithmic.
     pub(crate) below: &'a str,
-    /// Of the axis on the left, which begins at 0.
+    /// Label of the vertical axis, which begins at 0.
     pub(crate) left: &'a str,
-    /// What a value is divided by before it is drawn.
+    /// Divisor of the drawn values.
     pub(crate) unit: f64,
 }
 
@@ -109,7 +109,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(180, 20, 60),
 ];
 
-/// Draws `DIR/NAME.svg`; the directory is made where it is not there.
+/// Draws `DIR/NAME.svg`; creates the directory if necessary.
 pub(crate) fn draw(directory: &Path, name: &str, labels: &Labels<'_>, series: &[Series]) {
     std::fs::create_dir_all(directory).expect("the directory for figures");
     let path = directory.join(format!("{name}.svg"));
@@ -163,7 +163,7 @@ pub(crate) fn draw(directory: &Path, name: &str, labels: &Labels<'_>, series: &[
     area.present().expect("the figure is written");
 }
 
-/// From somewhat before the first point to somewhat after the last.
+/// Returns a range somewhat wider than that of the points.
 fn reach(series: &[Series]) -> Range<f64> {
     let places = || series.iter().flat_map(|line| &line.points).map(|(x, _)| *x);
     let first = places().min().unwrap_or(1).max(1) as f64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A run of a benchmark: its circumstances, the figures of each round, goals and verdicts; stored as JSON.
+//! A run of a benchmark: its conditions, the figures of each round, goals and verdicts; stored as JSON.
 
 use std::path::{Path, PathBuf};
 
@@ -15,39 +15,39 @@ pub(crate) use super::verdict::{Bound, Judged, Verdict};
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cpus: u32,
-    /// Of the time stamp counter.
+    /// Frequency of the time stamp counter.
     pub(crate) ghz: f64,
     pub(crate) memory_gib: u64,
     pub(crate) is_virtual: bool,
     pub(crate) system: String,
     pub(crate) kernel: String,
     pub(crate) dpdk: String,
-    /// Huge pages of 2 MiB during the run; 0: ordinary pages.
+    /// Huge pages of 2 MiB during the run; 0 means ordinary pages.
     pub(crate) huge_pages: u64,
-    /// Programs that ran or waited for a CPU when the run began, the mean of a minute: other work on the machine.
+    /// Load average of one minute at the start of the run: other work on the machine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) load: Option<f64>,
 }
 
-/// What is measured, and how it was configured.
+/// A measured program and its configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Side {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// Compiler flags, and who chose them.
+    /// Compiler flags and their origin.
     pub(crate) built: String,
     pub(crate) burst: u32,
-    /// Everything else that a reader has to know.
+    /// Other information that a reader requires.
     pub(crate) notes: String,
 }
 
-/// Where a figure belongs.
+/// Position of a figure in the tables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Point {
     /// Cases that one table and one figure show together.
     pub(crate) group: String,
     pub(crate) case: String,
-    /// The size that the case is about.
+    /// The size on the horizontal axis, if the case has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) size: Option<u64>,
     pub(crate) side: String,
@@ -59,7 +59,7 @@ pub(crate) struct Series {
     #[serde(flatten)]
     pub(crate) point: Point,
     pub(crate) figure: Figure,
-    /// None for a round that has none.
+    /// None for a round without the figure.
     pub(crate) rounds: Vec<Option<f64>>,
 }
 
@@ -69,7 +69,7 @@ impl Series {
     }
 }
 
-/// A side that was not measured, and why.
+/// A side that was not measured, and the reason.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Absent {
     pub(crate) side: String,
@@ -85,11 +85,11 @@ pub(crate) struct Run {
     pub(crate) date: String,
     pub(crate) machine: Machine,
     pub(crate) rounds: u32,
-    /// That each measurement counted frames.
+    /// Seconds during which each measurement counted frames.
     pub(crate) seconds: f64,
-    /// Of the order of turns.
+    /// Seed of the order of turns.
     pub(crate) seed: u32,
-    /// Where threads ran that neither forward nor generate.
+    /// Placement of threads that neither forward nor generate.
     pub(crate) helpers: String,
     pub(crate) sides: Vec<Side>,
     pub(crate) absent: Vec<Absent>,
@@ -98,7 +98,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Makes room for figures of a point, so that tables have the order of these calls.
+    /// Adds empty figures of a point, so that tables have the order of these calls.
     pub(crate) fn expect(&mut self, point: &Point, figures: &[Figure]) {
         self.series.extend(figures.iter().map(|figure| Series {
             point: point.clone(),
@@ -107,7 +107,7 @@ impl Run {
         }));
     }
 
-    /// Adds a round's figure. Six digits of it are kept.
+    /// Adds a round's figure, rounded to six significant digits.
     pub(crate) fn add(&mut self, point: &Point, figure: Figure, value: Option<f64>) {
         let value = value.map(six_digits);
         let mut series = self.series.iter_mut();
@@ -129,7 +129,7 @@ impl Run {
         })
     }
 
-    /// Judges the goals of this benchmark.
+    /// Returns the verdicts on the goals of this benchmark.
     pub(crate) fn judge(&self, goals: &[Goal]) -> Vec<Judged> {
         let own = goals.iter().filter(|goal| goal.bench == self.bench);
         own.map(|goal| self.judge_one(goal)).collect()
@@ -158,7 +158,7 @@ impl Run {
         goal.judged(Some(estimate), verdict, reason)
     }
 
-    /// The goal's figure and its number of rounds, or why there is none.
+    /// Returns the goal's figure and its number of rounds, or the reason why there is none.
     fn estimate(&self, goal: &Goal) -> Result<(Estimate, usize), String> {
         let of = |(case, side): (&str, &str)| {
             let series = self.find(case, side, goal.figure);
@@ -198,7 +198,7 @@ impl Run {
         Ok((Estimate::of_median(&ratios), ratios.len()))
     }
 
-    /// Writes the run below a directory as a file of its own; returns its path.
+    /// Writes the run to a new file in a directory; returns its path.
     pub(crate) fn store(&self, directory: &Path) -> std::io::Result<PathBuf> {
         std::fs::create_dir_all(directory)?;
         let date = self.date.replace(['-', ':'], "");
@@ -222,7 +222,7 @@ impl Run {
     }
 }
 
-/// Rounds to six digits.
+/// Rounds to six significant digits.
 fn six_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Medians and how far rounds differ.
+//! Medians, and the variation between rounds.
 
 use super::turns::Turns;
 
@@ -22,7 +22,7 @@ impl Spread {
     }
 }
 
-/// A figure and the interval that holds the true one with a probability of at least 90 %.
+/// A figure with an interval that contains the true value with a probability of at least 90 %.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Estimate {
     pub(crate) value: f64,
@@ -30,16 +30,16 @@ pub(crate) struct Estimate {
     pub(crate) high: f64,
 }
 
-/// Rounds below which no interval of a median has a probability of 90 %.
+/// Minimum number of rounds for which an interval of a median has a probability of 90 %.
 pub(crate) const ROUNDS_MIN: usize = 5;
-/// Probability that the true figure is outside of the interval, at most.
+/// Maximum probability that the true value is outside the interval.
 const OUTSIDE: f64 = 0.1;
-/// Samples of a bootstrap.
+/// Number of samples of a bootstrap.
 const SAMPLES: usize = 2000;
 
 impl Estimate {
-    /// The median of the values. The interval reaches from the k-th smallest to the k-th largest value (order statistics,
-    /// binomial with a chance of one half).
+    /// Returns the median of the values. The interval reaches from the k-th smallest to the k-th largest value (order
+    /// statistics, binomial with a probability of one half).
     pub(crate) fn of_median(values: &[f64]) -> Self {
         let sorted = sorted(values);
         let cut = values_outside(sorted.len());
@@ -50,7 +50,7 @@ impl Estimate {
         }
     }
 
-    /// The ratio of two relative standard deviations, with an interval by bootstrap; none if the divisor is 0.
+    /// Returns the ratio of two relative standard deviations, with an interval by bootstrap; `None` if the divisor is 0.
     pub(crate) fn of_deviations(these: &[f64], those: &[f64]) -> Option<Self> {
         let ratio = |these: &[f64], those: &[f64]| {
             let ratio = deviation_ratio(these) / deviation_ratio(those);
@@ -73,7 +73,7 @@ impl Estimate {
     }
 }
 
-/// Standard deviation of a sample over its mean.
+/// Returns the standard deviation of a sample divided by its mean.
 pub(crate) fn deviation_ratio(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -81,7 +81,7 @@ pub(crate) fn deviation_ratio(values: &[f64]) -> f64 {
     (squares / (count - 1.0)).sqrt() / mean
 }
 
-/// How many values on each side of a sorted sample the interval of the median leaves out.
+/// Returns how many values on each side of a sorted sample are outside the interval of the median.
 fn values_outside(count: usize) -> usize {
     let mut chance = 0.5_f64.powf(count as f64);
     let (mut below, mut cut) = (0.0, 0);

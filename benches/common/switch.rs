@@ -8,10 +8,10 @@ use super::placement::{HELPERS_PRIORITY, helper_cpu, place_threads};
 use super::record::Side;
 use super::{DEADLINE, DEVICE_CPU, QUIETWIRE, RING_SIZE, Running, log_into, wait_until};
 
-/// Frames that quietwire receives at once, at most.
+/// Maximum number of frames that quietwire receives at once.
 pub(crate) const BURST: u32 = quietwire_dpdk::BURST_MAX as u32;
 
-/// quietwire as a side of a run.
+/// Returns quietwire as a side of a run.
 pub(crate) fn side(name: &str) -> Side {
     let march = super::dpdk_march();
     let built = format!(
@@ -21,7 +21,7 @@ pub(crate) fn side(name: &str) -> Side {
     super::side(name, version, &built, BURST, "rings of 1024 descriptors")
 }
 
-/// What a port of the switch is, and how the tester reaches it.
+/// Kind of the switch's ports, and how the tester connects to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Memif,
@@ -45,20 +45,20 @@ impl Kind {
     }
 }
 
-/// How the tester and a port of the switch share memory.
+/// Shared memory link between the tester and a port of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) kind: Kind,
     /// Pairs of queues.
     pub(crate) queues: u16,
-    /// Packed rings: with vhost-user only.
+    /// Packed rings (only with vhost-user).
     pub(crate) is_packed: bool,
-    /// The switch is the client, of memif ports that the tester serves: its ports are added by [`Switch::connect`].
+    /// True if the switch is the client of memif ports that the tester serves: [`Switch::connect`] adds its ports.
     pub(crate) is_client: bool,
 }
 
 impl Link {
-    /// One pair of queues, split rings.
+    /// Returns a link with one queue pair and split rings.
     pub(crate) fn of(kind: Kind) -> Self {
         Self {
             kind,
@@ -68,7 +68,7 @@ impl Link {
         }
     }
 
-    /// The role of the switch's ports in the protocol, and of the tester's.
+    /// Returns the roles of the switch's ports and of the tester's ports in the protocol.
     fn roles(self) -> [&'static str; 2] {
         if self.is_client {
             ["client", "server"]
@@ -106,13 +106,13 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// With ports `p0`, `p1` and so on, and more options; its sockets and log in a new directory.
+    /// Starts a switch with ports `p0`, `p1` and so on, and additional options; its sockets and log are in a new directory.
     pub(crate) fn start(directory: &Path, kind: Kind, ports: usize, more: &[&str]) -> Self {
         let binary = Path::new(QUIETWIRE);
         Self::of_build(binary, directory, Link::of(kind), ports, more)
     }
 
-    /// The same of another build.
+    /// Starts a switch of another build in the same way.
     pub(crate) fn of_build(
         binary: &Path,
         directory: &Path,
@@ -153,7 +153,7 @@ impl Switch {
         }
     }
 
-    /// Where the tester finds a port.
+    /// Returns the tester's URI of a port.
     pub(crate) fn tester_uri(&self, port: usize) -> String {
         let socket = self.directory.join(format!("p{port}.sock"));
         self.link.tester_uri(&socket)
@@ -162,7 +162,7 @@ impl Switch {
     /// Connects two ports to each other and to the tester, which has started and serves their sockets.
     pub(crate) fn connect(&self) {
         for port in ["p0", "p1"] {
-            // Of an attempt before: the tester has served new sockets since.
+            // Ports of a previous attempt: the tester serves new sockets now.
             self.urgent_command(&["del", "port", port]);
         }
         for port in ["p0", "p1"] {
@@ -180,8 +180,8 @@ impl Switch {
         self.directory.join("control.sock")
     }
 
-    /// Makes it a router: an interface on each of the first two ports, with these addresses, and the neighbour behind the
-    /// second. Their MAC addresses are those that the tester's ports speak to and from.
+    /// Configures a router: an interface on each of the first two ports, with these addresses, and the neighbour behind the
+    /// second. The MAC addresses are those that the tester's ports use.
     pub(crate) fn route_between(&self, addresses: [&str; 2], neighbour: &str) {
         for (name, port, address, mac) in [
             ("a0", "p0", addresses[0], "02:01:00:00:00:00"),
@@ -195,12 +195,12 @@ impl Switch {
         assert!(self.command(&add), "the neighbour");
     }
 
-    /// Ticks of the time stamp counter that a frame took the forwarding thread, idle ones apart, since the start.
+    /// Returns the time stamp counter cycles per frame of the forwarding thread since the start, without idle ones.
     pub(crate) fn cycles_a_frame(&self) -> Option<f64> {
         self.cycles_of(|step| !["idle", "control"].contains(&step))
     }
 
-    /// The same of receiving and transmitting alone.
+    /// Returns the same for receiving and transmitting only.
     pub(crate) fn port_cycles_a_frame(&self) -> Option<f64> {
         self.cycles_of(|step| ["receive", "send"].contains(&step))
     }
@@ -221,12 +221,12 @@ impl Switch {
         (frames > 0.0).then(|| cycles / frames)
     }
 
-    /// `quietwire switch …`; false where it failed.
+    /// Runs `quietwire switch …`; returns false if it failed.
     pub(crate) fn command(&self, arguments: &[&str]) -> bool {
         command_of(&self.binary, &self.control_socket(), arguments)
     }
 
-    /// The same at the helpers' priority: it gets a CPU while the tester and the forwarding thread poll.
+    /// Runs the same at the helpers' priority: it gets a CPU while the tester and the forwarding thread poll.
     fn urgent_command(&self, arguments: &[&str]) -> bool {
         let mut command = Command::new("chrt");
         command.args(["-f", HELPERS_PRIORITY]).arg(&self.binary);
@@ -238,7 +238,7 @@ fn command_of(binary: &Path, control: &Path, arguments: &[&str]) -> bool {
     succeeds(Command::new(binary), control, arguments)
 }
 
-/// `quietwire switch …` by a command that begins with the program.
+/// Runs `quietwire switch …` with a command that begins with the program.
 fn succeeds(mut command: Command, control: &Path, arguments: &[&str]) -> bool {
     command.arg("switch").args(arguments);
     command.arg("--control-socket").arg(control);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs as Markdown tables: what benchmarks print, and what docs/performance.md shows of stored runs.
+//! Runs as Markdown tables, for the output of benchmarks and for stored runs in docs/performance.md.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::record::{Figure, Judged, Run, Series, Verdict};
 use super::spread::{Spread, deviation_ratio};
 
-/// The figures of a run, a table for each group of cases.
+/// Returns the figures of a run, one table per group of cases.
 pub(crate) fn figures(run: &Run) -> String {
     let mut groups: Vec<&str> = Vec::new();
     for series in &run.series {
@@ -49,7 +49,7 @@ fn group_table(run: &Run, group: &str) -> String {
     text
 }
 
-/// Median and range: `14.52 (14.40 to 14.71)`.
+/// Returns median and range: `14.52 (14.40 to 14.71)`.
 fn cell(series: &Series) -> String {
     let values = series.values();
     if values.is_empty() {
@@ -72,7 +72,7 @@ fn cell(series: &Series) -> String {
     text
 }
 
-/// The goals of runs, in one table. With several runs, each row names its benchmark.
+/// Returns the goals of runs in one table. With several runs, each row names its benchmark.
 pub(crate) fn goals(runs: &[&Run]) -> String {
     let (head, rule) = match runs.len() {
         1 => ("", ""),
@@ -115,7 +115,7 @@ fn goal_row(judged: &Judged) -> String {
     )
 }
 
-/// How the sides are configured.
+/// Returns the configuration of the sides.
 pub(crate) fn sides(run: &Run) -> String {
     let mut text =
         String::from("| side | version | built | burst | notes |\n|---|---|---|---|---|\n");
@@ -129,7 +129,7 @@ pub(crate) fn sides(run: &Run) -> String {
     text
 }
 
-/// Machine, date, rounds and order of a run, in sentences.
+/// Returns machine, date, rounds and order of a run in sentences.
 pub(crate) fn circumstances(run: &Run) -> String {
     let machine = &run.machine;
     let kind = if machine.is_virtual { "virtual " } else { "" };
@@ -158,7 +158,7 @@ pub(crate) fn circumstances(run: &Run) -> String {
     )
 }
 
-/// All of a run, as benchmarks print it.
+/// Returns the whole output of a benchmark.
 pub(crate) fn all(run: &Run) -> String {
     let mut parts = vec![circumstances(run), sides(run), figures(run)];
     if !run.goals.is_empty() {
@@ -171,7 +171,7 @@ const BEGIN: &str = "<!-- made by make performance-page: ";
 const END: &str = "<!-- end -->";
 const GOALS: &str = "goals";
 
-/// The page with what is between its markers made anew from stored runs, by the name of their file.
+/// Returns the page with the text between its markers regenerated from stored runs, by the names of their files.
 pub(crate) fn page(text: &str, runs: &[(String, Run)]) -> Result<String, String> {
     let mut made = String::new();
     let mut rest = text;
@@ -211,12 +211,12 @@ fn part(name: &str, runs: &[(String, Run)]) -> Result<String, String> {
     Ok(parts.join("\n"))
 }
 
-/// The page, the runs that it shows and their figures, from the root of the repository.
+/// The page, its runs and its figures, relative to the root of the repository.
 pub(crate) const PAGE: &str = "docs/performance.md";
 pub(crate) const RUNS: &str = "docs/performance/runs";
 pub(crate) const IMAGES: &str = "docs/images";
 
-/// The runs stored in a directory, with the names of their files, in the order of these.
+/// Returns the runs stored in a directory with the names of their files, sorted by name.
 pub(crate) fn stored(directory: &Path) -> Result<Vec<(String, Run)>, String> {
     let at = |error: std::io::Error| format!("{}: {error}", directory.display());
     let mut runs = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `dpdk-testpmd` as the peer, with memif ports, quietwire's rings and bursts.
+//! `dpdk-testpmd` as the peer, with memif ports and quietwire's rings and bursts.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,10 +12,10 @@ use super::{
     wait_until,
 };
 
-/// Each process takes 256 MiB, and two of them run at a time.
+/// Memory of each process, MiB; two of them run at a time.
 const HUGE_PAGES: u64 = 256;
 
-/// testpmd as a side of a run.
+/// Returns testpmd as a side of a run.
 pub(crate) fn side(name: &str) -> Side {
     let built = format!("by Debian, with {}", super::dpdk_march());
     let version = super::package_version("dpdk-dev");
@@ -30,19 +30,19 @@ pub(crate) struct Testpmd {
 }
 
 impl Testpmd {
-    /// Forwards in this mode between two ports, on the forwarding CPU.
+    /// Starts forwarding in this mode between two ports, on the forwarding CPU.
     pub(crate) fn forward(directory: &Path, mode: &str) -> Self {
         let sockets = [0, 1].map(|port| directory.join(format!("p{port}.sock")));
         Self::start(directory, DEVICE_CPU, mode, &sockets, "server")
     }
 
-    /// Receives on one port, on the forwarding CPU.
+    /// Starts receiving on one port, on the forwarding CPU.
     pub(crate) fn receive(directory: &Path) -> Self {
         let socket = directory.join("p0.sock");
         Self::start(directory, DEVICE_CPU, "rxonly", &[socket], "server")
     }
 
-    /// Sends to what [`Self::receive`] started, on the tester's CPU.
+    /// Starts sending to the receiver, on the tester's CPU.
     pub(crate) fn send(&self, directory: &Path) -> Self {
         Self::start(directory, TESTER_CPU, "txonly", &self.sockets, "client")
     }
@@ -78,7 +78,7 @@ impl Testpmd {
                 .contains("packet forwarding - ports=")
         });
         if mode == "rxonly" || mode == "txonly" {
-            // As the tester's threads are.
+            // Like the tester's threads.
             set_realtime(&running.pid());
         } else {
             place_threads(&running.pid());
@@ -90,14 +90,14 @@ impl Testpmd {
         }
     }
 
-    /// Where the tester finds a port.
+    /// Returns the tester's URI of a port.
     pub(crate) fn tester_uri(&self, port: usize) -> String {
         format!("memif:{}?role=client", self.sockets[port].display())
     }
 
-    /// Frames received a second, the median of two seconds: it counts whole ones.
+    /// Returns the received frames per second, the median of two seconds: testpmd counts whole seconds.
     pub(crate) fn received_pps(&self) -> f64 {
-        // The first second is its start.
+        // The first second includes the start.
         let wanted = 2;
         let mut rates = Vec::new();
         wait_until("testpmd counts frames", DEADLINE * 2, || {
@@ -109,7 +109,7 @@ impl Testpmd {
     }
 }
 
-/// Rates that testpmd printed ("Rx-pps: 123"), without its idle seconds.
+/// Returns the rates that testpmd printed ("Rx-pps: 123"), without its idle seconds.
 fn receive_rates(log: &str) -> Vec<f64> {
     let rates = log
         .lines()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random turns: a small generator of numbers that repeats itself for the same seed.
+//! Random turns: a small number generator that repeats its sequence for the same seed.
 
 /// A linear congruential generator.
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ impl Turns {
         Self(u64::from(seed))
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         // Knuth's constants for 64 bits; the upper bits are the random ones.
         let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
@@ -24,7 +24,7 @@ impl Turns {
         }
     }
 
-    /// The numbers below `count` in random order.
+    /// Returns the numbers below `count` in random order.
     pub(crate) fn order(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         self.shuffle(&mut order);

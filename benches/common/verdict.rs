@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Goals as runs store them: the bound, what was measured, and the verdict.
+//! Goals as stored with runs: the bound, the measured value, and the verdict.
 
 use serde::{Deserialize, Serialize};
 
 use super::spread::Estimate;
 
-/// The side of a bound that is good.
+/// Direction of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
@@ -22,15 +22,15 @@ impl Bound {
     }
 }
 
-/// Whether a goal is reached.
+/// Verdict on a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// The whole interval keeps the bound.
+    /// The whole interval is within the bound.
     Met,
-    /// No part of the interval does.
+    /// No part of the interval is within the bound.
     Missed,
-    /// The interval has the bound in it, or there are too few rounds for an interval.
+    /// The interval contains the bound, or there are too few rounds for an interval.
     NotProven,
     /// The peer is not installed, or was not measured in this run.
     Unavailable,
@@ -47,7 +47,7 @@ impl Verdict {
     }
 }
 
-/// A goal, and what the run says of it.
+/// A goal and its result in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Judged {
     pub(crate) goal: String,

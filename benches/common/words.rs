@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Words and numbers as tables and figures have them.
+//! Words and numbers of tables and figures.
 
 /// Name of a side.
 pub(crate) const VPP: &str = "VPP";
 
-/// A number for people: 20,000.
+/// Formats a number with separators: 20,000.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds Debian's libdpdk through pkg-config, compiles the shim, generates the bindings.
+//! Build script: finds libdpdk through pkg-config, compiles the shim and generates the bindings.
 
 use std::env;
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the bindings need of DPDK; everything else stays out.
+/// Functions of DPDK in the bindings. Others are left out.
 const FUNCTIONS: &[&str] = &[
     "qw_.*",
     "rte_eal_get_runtime_dir",
@@ -36,6 +36,9 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_dev_close",
     "rte_eth_dev_socket_id",
     "rte_eth_dev_set_mtu",
+    "rte_eth_dev_rx_intr_enable",
+    "rte_eth_dev_rx_intr_disable",
+    "rte_eth_dev_rx_intr_ctl_q_get_fd",
     "rte_eth_rx_queue_setup",
     "rte_eth_tx_queue_setup",
     "rte_eth_promiscuous_enable",
@@ -88,7 +91,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .derive_default(true)
         .generate_comments(false)
         .prepend_enum_name(false)
-        // Rust only passes pointers to them on: fields of buffers are reached by the offsets of `qw_mbuf_offset`.
+        // Rust only passes pointers to these types. It accesses fields of buffers by the offsets of `qw_mbuf_offset`.
         .opaque_type("rte_mbuf|rte_mempool");
     for name in FUNCTIONS {
         builder = builder.allowlist_function(name);
@@ -111,11 +114,11 @@ fn probe(emit: bool) -> Result<(), String> {
         .probe("libdpdk")
         .map(|_| ())
         .map_err(|error| {
-            format!("libdpdk {DPDK_VERSION_MIN} or later was not found; run scripts/setup, or `apt-get install libdpdk-dev pkg-config`\n{error}")
+            format!("libdpdk {DPDK_VERSION_MIN} or later not found (run scripts/setup, or `apt-get install libdpdk-dev pkg-config`)\n{error}")
         })
 }
 
-/// Compiler flags of libdpdk. Asked of pkg-config directly: the crate drops `-include` and `-march`.
+/// Returns the compiler flags of libdpdk. It calls pkg-config directly because the crate drops `-include` and `-march`.
 fn dpdk_cflags() -> Result<Vec<String>, Box<dyn Error>> {
     probe(false)?;
     let output = Command::new("pkg-config")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine lacks: root, programs, memory, room on the disk, somebody who reads.
+//! A machine that lacks something: root, programs, memory, disk space, a reader of the output.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::place::{Ended, Place, STUDY};
 use crate::{FAILED, LACKS, NULLS};
 
-/// The same command as the user `nobody`, who may run a copy of the program.
+/// Returns the same command as the user `nobody`, who may run a copy of the program.
 fn as_nobody(place: &Place, arguments: &[&str]) -> Command {
     let program = place.path("quietwire");
     fs::copy(env!("CARGO_BIN_EXE_quietwire"), &program).unwrap();
@@ -75,7 +75,11 @@ fn a_missing_program_is_told_before_anything_is_measured() {
 fn more_memory_than_there_is_is_refused() {
     let place = Place::new();
     let much = ["--memory-mib", "4000000000"];
-    let parts = ["memory-mib is 4000000000", "are available", "give fewer"];
+    let parts = [
+        "memory-mib is 4000000000",
+        "are available",
+        "decrease --memory-mib",
+    ];
     place.refused(LACKS, place.switch(&[&NULLS[..], &much].concat()), &parts);
     let generate = ["--rate", "1k", "--port", "null:"];
     place.refused(
@@ -102,7 +106,7 @@ fn a_full_disk_ends_a_study_and_keeps_its_trials() {
     let place = Place::new();
     fs::create_dir(place.path("disk")).unwrap();
     let before = place.machine();
-    // The file system is there for these processes only, and gone with them.
+    // The file system exists for these processes only, and is removed with them.
     let script = r#"mount -t tmpfs -o size=260k none disk || exit 99
         "$@" > /dev/null; code=$?
         "$1" study report disk/s.sqlite --json > report.json || exit 98
@@ -120,11 +124,11 @@ fn a_full_disk_ends_a_study_and_keeps_its_trials() {
         panic!("not one message: {said}")
     };
     assert!(
-        message.contains("there is no room for disk/s.sqlite"),
+        message.contains("no space left for disk/s.sqlite"),
         "{said}"
     );
     assert!(message.contains("--resume"), "{said}");
-    assert_eq!(message.matches("there is no room").count(), 1, "{said}");
+    assert_eq!(message.matches("no space left").count(), 1, "{said}");
     let text = fs::read_to_string(place.path("report.json")).unwrap();
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
     let trials = &report["summary"]["sizes"][0]["cases"][0]["health"]["trials"];
@@ -151,10 +155,7 @@ fn a_page_that_cannot_be_written_in_the_end_leaves_the_results() {
     let Ended { code, said } =
         place.run(place.study(&["--store", "s.sqlite", "--html", "/dev/full"]));
     assert_eq!(code, Some(FAILED), "{said}");
-    assert!(
-        said.contains("the page /dev/full cannot be written"),
-        "{said}"
-    );
+    assert!(said.contains("cannot write the page /dev/full"), "{said}");
     let report = place.quietwire(&["study", "report", "s.sqlite", "--html", "s.html"]);
     assert_eq!(place.run(report).code, Some(0));
 }
@@ -170,7 +171,7 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
             r#"mkfifo p; sleep 0 < p & exec 3> p; wait; "$@" >&3"#,
             Some(0),
         ),
-        // Nobody is there to hear of anything.
+        // The user sees none of the output.
         (r#""$@" > /dev/full 2> /dev/full"#, Some(FAILED)),
     ] {
         let mut command = place.command("sh", &["-c", script, "sh"]);

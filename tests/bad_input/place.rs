@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A directory to make mistakes in, and what must be as it was afterwards.
+//! A directory for invalid input, and the state of the machine that must not change.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,10 @@ use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// One at a time: what must be as it was is the machine's.
+/// One test at a time: the checked state is that of the whole machine.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Short, and as gentle as it can be: what it measures is of no interest.
+/// Short, and with little load: the measured values do not matter.
 pub(crate) const STUDY: &str = r#"
 name = "test"
 title = "A test"
@@ -48,7 +48,7 @@ pinning = "roles"
 partition = true
 "#;
 
-/// What commands change and have to put back.
+/// Machine state that commands change and must restore.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Machine {
     realtime: String,
@@ -58,7 +58,7 @@ pub(crate) struct Machine {
     files: Vec<PathBuf>,
 }
 
-/// Entries of a directory, sorted; none where there is no directory.
+/// Returns the entries of a directory, sorted; none if the directory does not exist.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let listed = fs::read_dir(directory).into_iter().flatten();
     let mut paths: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
@@ -72,7 +72,7 @@ pub(crate) struct Place {
     _machine: MutexGuard<'static, ()>,
 }
 
-/// What a command that has ended said.
+/// Result of a command that has ended.
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) said: String,
@@ -82,7 +82,7 @@ impl Place {
     pub(crate) fn new() -> Self {
         let guard = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().unwrap();
-        // For those who are not root, too.
+        // Also for other users than root.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let place = Self {
             directory,
@@ -90,7 +90,7 @@ impl Place {
             _machine: guard,
         };
         fs::write(place.path("study.toml"), STUDY).unwrap();
-        // The lock stays for good: it is there before, too.
+        // The lock is never removed, so it must exist before.
         fs::create_dir(place.path("lab")).unwrap();
         fs::write(place.path("lab/lock"), "").unwrap();
         place
@@ -100,7 +100,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// The path as text, for arguments.
+    /// Returns the path as text, for arguments.
     pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
@@ -130,14 +130,14 @@ impl Place {
         self.command(env!("CARGO_BIN_EXE_quietwire"), arguments)
     }
 
-    /// A command in the directory; a relative path in its arguments is one of the directory.
+    /// Returns a command in the directory: relative paths in its arguments start there.
     pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(self.directory.path());
         command
     }
 
-    /// `quietwire switch run` with a control socket of its own and little memory.
+    /// Returns `quietwire switch run` with a private control socket and little memory.
     pub(crate) fn switch(&self, arguments: &[&str]) -> Command {
         let mut command = self.quietwire(&["switch", "run", "--control-socket"]);
         command.arg(self.path("control.sock"));
@@ -148,7 +148,7 @@ impl Place {
         command
     }
 
-    /// `quietwire generate` with little memory.
+    /// Returns `quietwire generate` with little memory.
     pub(crate) fn generate(&self, arguments: &[&str]) -> Command {
         let mut command = self.quietwire(&["generate", "--no-huge", "--isolation", "none"]);
         if !arguments.contains(&"--memory-mib") {
@@ -158,7 +158,7 @@ impl Place {
         command
     }
 
-    /// `quietwire study run study.toml` with a state directory of its own.
+    /// Returns `quietwire study run study.toml` with a private state directory.
     pub(crate) fn study(&self, arguments: &[&str]) -> Command {
         let mut command = self.quietwire(&["study", "run", "study.toml", "--state-directory"]);
         command.arg(self.path("lab")).args(arguments);
@@ -179,12 +179,12 @@ impl Place {
         }
     }
 
-    /// Runs a command to its end; returns what it said on standard error.
+    /// Runs a command to its end; returns its standard error.
     pub(crate) fn run(&self, command: Command) -> Ended {
         self.start(command).ended()
     }
 
-    /// Runs a command that has to end with `code`, with one message that has all of `parts`, and to leave nothing.
+    /// Checks that a command ends with `code`, prints one message with all of `parts`, and leaves nothing behind.
     pub(crate) fn refused(&self, code: i32, command: Command, parts: &[&str]) {
         let before = self.machine();
         let shown = format!("{command:?}");
@@ -194,11 +194,15 @@ impl Place {
         for part in parts {
             assert!(said.contains(part), "{shown}: no '{part}' in: {said}");
         }
-        assert_eq!(self.machine(), before, "{shown} left something: {said}");
+        assert_eq!(
+            self.machine(),
+            before,
+            "{shown} left something behind: {said}"
+        );
     }
 }
 
-/// One message: a line of ours, or clap's, which adds how the command is used.
+/// Checks for one message: a line of quietwire's, or clap's, which adds the usage.
 fn assert_one_message(shown: &str, said: &str) {
     let lines: Vec<&str> = said.lines().collect();
     let is_of_clap = lines
@@ -214,7 +218,7 @@ fn assert_one_message(shown: &str, said: &str) {
     assert!(!said.contains("panicked"), "{shown}: {said}");
 }
 
-/// A command that runs; killed when it still does in the end.
+/// A running command; killed with this value if it still runs.
 pub(crate) struct Running {
     child: Child,
     log: PathBuf,
@@ -229,7 +233,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits until there is something, while it runs.
+    /// Waits for a condition while the command runs.
     pub(crate) fn until(&mut self, what: &str, mut look: impl FnMut() -> bool) {
         let began = Instant::now();
         while !look() {
@@ -240,7 +244,7 @@ impl Running {
         }
     }
 
-    /// True when it has a thread of that name.
+    /// Returns true if the process has a thread with this name.
     pub(crate) fn has_thread(id: u32, name: &str) -> bool {
         let tasks = entries(Path::new(&format!("/proc/{id}/task")));
         let is_it = |task: &PathBuf| {
@@ -267,7 +271,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end, after which nothing of this process is left of DPDK either.
+    /// Waits for the end, after which no files of DPDK remain for this process either.
     pub(crate) fn ended(mut self) -> Ended {
         let code = self.wait().code();
         let own = format!("-{}", self.id());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What ports, CPUs and sockets may not be.
+//! Invalid ports, CPUs and sockets.
 
 use std::fs;
 
@@ -12,32 +12,35 @@ fn a_wrong_uri_of_each_kind_is_named() {
     for (uri, part) in [
         ("", "no scheme"),
         ("nothing", "no scheme"),
-        ("tcp:1", "the scheme 'tcp'"),
+        ("tcp:1", "unknown scheme 'tcp'"),
         ("memif:x?role=server", "absolute"),
-        ("memif:/x", "needs role=server or role=client"),
+        ("memif:/x", "requires role=server or role=client"),
         ("memif:/x?role=boss", "'boss'"),
-        ("memif:/x?role=server&id=-1", "id '-1'"),
+        ("memif:/x?role=server&id=-1", "not '-1'"),
         ("memif:/x?role=server&colour=1", "'colour=1'"),
         ("vhost:x", "absolute"),
-        ("vhost:/x?id=1", "vhost takes no id"),
+        ("vhost:/x?id=1", "vhost does not support id"),
         ("virtio-user:/x?role=x", "'x'"),
-        ("virtio-user:/a,b", "may not hold"),
+        ("virtio-user:/a,b", "must not contain"),
         ("af-xdp:", "not a name of a network interface"),
-        ("af-xdp:eth0?role=server", "af-xdp takes no role"),
+        ("af-xdp:eth0?role=server", "af-xdp does not support role"),
         ("af-packet:a/b", "'a/b'"),
         ("af-packet:sixteen-letters-", "'sixteen-letters-'"),
         ("tap:", "not a name of a network interface"),
         ("tap:a%d", "'a%d'"),
-        ("pcap:", "needs rx=FILE"),
+        ("pcap:", "requires rx=FILE"),
         ("pcap:/x", "are options"),
         ("vhost:/x?queues=0", "1 to 64, not '0'"),
         ("vhost:/x?checksum=maybe", "'maybe'"),
-        ("memif:/x?role=server&packed=on", "memif takes no packed"),
+        (
+            "memif:/x?role=server&packed=on",
+            "memif does not support packed",
+        ),
         ("null:x", "nothing after the colon"),
         ("pci:17", "'17' is not a PCI address"),
         ("pci:0000:17:00.9", "'0000:17:00.9'"),
     ] {
-        let parts = [part, "Known forms: memif:/path?role=server|client"];
+        let parts = [part, "use memif:/path?role=server|client"];
         place.refused(
             BAD_INPUT,
             place.generate(&["--rate", "1k", "--port", uri]),
@@ -97,7 +100,7 @@ fn wrong_cpus_are_named() {
     place.refused(
         BAD_INPUT,
         generate("8000"),
-        &["--cpus: CPU 8000 is not online", "this machine has"],
+        &["--cpus: CPU 8000 is not online", "(online: "],
     );
     place.refused(BAD_INPUT, generate(""), &["--cpus is empty"]);
 }
@@ -110,42 +113,33 @@ fn a_port_that_cannot_be_opened_is_named() {
     for (uri, parts) in [
         (
             "memif:DIR/absent/x.sock?role=server",
-            ["absent/x.sock", "make it first"],
+            ["absent/x.sock", "create it"],
         ),
-        (
-            "vhost:DIR/absent/x.sock",
-            ["absent/x.sock", "make it first"],
-        ),
+        ("vhost:DIR/absent/x.sock", ["absent/x.sock", "create it"]),
         (
             "virtio-user:DIR/absent/x.sock?role=server",
-            ["absent/x.sock", "make it first"],
+            ["absent/x.sock", "create it"],
         ),
         ("memif:DIR/x.sock?role=client", ["x.sock", "start the peer"]),
         ("virtio-user:DIR/x.sock", ["x.sock", "start the peer"]),
         (
             "memif:DIR/file?role=server",
-            ["file exists and is not a socket", "choose another"],
+            ["file exists and is not a socket", "use another"],
         ),
         (
             "af-xdp:lo?first-queue=4",
-            ["needs 5 receive queues", "'lo' has 1"],
+            ["requires 5 receive queues", "'lo' has 1"],
         ),
         ("af-xdp:quietwire-none", ["'quietwire-none'", "`ip link`"]),
         (
             "af-packet:quietwire-none",
             ["'quietwire-none'", "`ip link`"],
         ),
-        ("tap:lo", ["'lo' exists and is not a tap", "choose another"]),
+        ("tap:lo", ["'lo' exists and is not a tap", "use another"]),
         ("pcap:?rx=DIR/x.pcap", ["x.pcap", "does not exist"]),
         ("pcap:?rx=DIR/file", ["file", "is not a pcap file"]),
-        (
-            "pcap:?tx=DIR/absent/x.pcap",
-            ["absent/x.pcap", "make it first"],
-        ),
-        (
-            "pci:0000:ff:1f.7",
-            ["0000:ff:1f.7", "there is no such device"],
-        ),
+        ("pcap:?tx=DIR/absent/x.pcap", ["absent/x.pcap", "create it"]),
+        ("pci:0000:ff:1f.7", ["0000:ff:1f.7", "does not exist"]),
     ] {
         let uri = path(uri);
         let parts = [&parts[..], &["port 'p0'"]].concat();
@@ -165,7 +159,7 @@ fn a_port_that_cannot_be_opened_is_named() {
         ]);
         place.refused(BAD_INPUT, switch, &[&parts[..2], &["port 'a'"]].concat());
     }
-    // The port before is open by then, and has to go.
+    // The previous port is open by then, and must be closed.
     let first = path("a=memif:DIR/a.sock?role=server");
     let switch = place.switch(&[
         "--port",
@@ -192,20 +186,20 @@ fn a_control_socket_that_cannot_be_had_is_named() {
     place.refused(
         BAD_INPUT,
         run("absent/c.sock"),
-        &["absent does not exist", "make it first"],
+        &["absent does not exist", "create it first"],
     );
     place.refused(
         BAD_INPUT,
         run("file"),
-        &["/file", "not a socket", "choose another path"],
+        &["/file", "not a socket", "use another path"],
     );
     let show = |socket| place.quietwire(&["switch", "show", "ports", "--control-socket", socket]);
     place.refused(
         BAD_INPUT,
         show("absent.sock"),
-        &["absent.sock", "no switch listens there"],
+        &["absent.sock", "no switch is listening"],
     );
-    // Relative to where the command is given.
+    // Relative to the working directory of the command.
     let mut switch = place.start(run("c.sock"));
     switch.until("the switch is up", || {
         place.run(show("c.sock")).code == Some(0)
@@ -244,7 +238,7 @@ fn a_socket_of_a_living_switch_is_left_to_it() {
         &[
             "another process listens on",
             "a.sock",
-            "stop it or choose another",
+            "stop it, or use another",
         ],
     );
     let uri = format!("memif:{}?role=server", place.text("a.sock"));

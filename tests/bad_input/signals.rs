@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Being told to end.
+//! Termination by signals.
 
 use std::fs;
 

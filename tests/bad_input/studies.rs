@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Study files, stores and pages that will not do.
+//! Invalid study files, stores and pages.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ fn impossible_values_in_a_study_are_named_with_line_and_key() {
         (
             "service-cpus = \"0\"",
             "service-cpus = \"1\"",
-            "device.service-cpus: CPU 1 has two roles",
+            "device.service-cpus: CPU 1 is also one of the forwarding-cpus",
         ),
         (
             "forwarding-cpus = \"1\"",
@@ -114,7 +114,7 @@ fn impossible_bursts_restarts_and_addresses_are_named_with_their_keys() {
         (
             "[neighbours]",
             "[address-caching]\nmax-addresses = 5\n[neighbours]",
-            "only a bridge keeps addresses",
+            "only a bridge learns addresses",
         ),
         (
             "link = \"memif\"",
@@ -139,11 +139,11 @@ fn measuring_what_takes_a_lab_or_more_ports_is_refused_at_once() {
     let three = [&two[..], &["--port", &c]].concat();
     refuse(
         &[&["back-to-back"], &three[..]].concat(),
-        &["3 ports were given", "one or two"],
+        &["3 ports given", "one or two"],
     );
     refuse(
         &[&["address-caching", "--set", "max-addresses=9"], &two[..]].concat(),
-        &["2 ports were given", "takes three"],
+        &["2 ports given", "requires three"],
     );
     refuse(
         &[&["address-caching", "--set", "max-addresses=9"], &three[..]].concat(),
@@ -151,7 +151,7 @@ fn measuring_what_takes_a_lab_or_more_ports_is_refused_at_once() {
     );
     refuse(
         &[&["reset", "--set", "rate-percent=5"], &two[..]].concat(),
-        &["not this program's to restart"],
+        &["cannot restart a device that it did not start"],
     );
 }
 
@@ -163,11 +163,11 @@ fn a_store_or_page_that_will_not_do_is_refused_before_anything_is_set_up() {
     for (arguments, parts) in [
         (
             &["--store", "file"] as &[&str],
-            ["file is there already", "--resume"],
+            ["file already exists", "--resume"],
         ),
         (
             &["--store", "file", "--resume"],
-            ["file is not a store", "another path"],
+            ["file is not a quietwire result store", "another path"],
         ),
         (&["--store", "lab"], ["--store lab", "directory"]),
         (
@@ -185,8 +185,8 @@ fn a_store_or_page_that_will_not_do_is_refused_before_anything_is_set_up() {
     }
     assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "no store");
     for (store, part) in [
-        ("absent.sqlite", "there is no store absent.sqlite"),
-        ("file", "file is not a store"),
+        ("absent.sqlite", "store absent.sqlite does not exist"),
+        ("file", "file is not a quietwire result store"),
         ("lab", "lab is a directory"),
     ] {
         place.refused(
@@ -207,7 +207,7 @@ fn a_store_of_another_study_is_not_gone_on_with() {
         .replace("rounds = 4", "rounds = 1")
         .replace("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]", "[1, 2]");
     fs::write(place.path("study.toml"), &short).unwrap();
-    // Directories that are not there are made: nobody has to wait for a study to hear of it.
+    // Missing directories are created before the study starts, so an error is reported immediately.
     let paths = ["--store", "results/s.sqlite", "--html", "pages/deep/s.html"];
     let Ended { code, said } = place.run(place.study(&paths));
     assert_eq!(code, Some(0), "{said}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Descriptions of traffic and captures that make no sense, and applications that cannot be had.
+//! Invalid descriptions of traffic and captures, and unavailable applications.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn a_wrong_description_is_named_with_line_and_key() {
         ),
         (
             "[traffic]\n\nsizes = { genome = \"aaqa\" }",
-            &["t.toml:3:9", "'q' is no letter of RFC 6985"],
+            &["t.toml:3:9", "'q' is not a letter of RFC 6985"],
         ),
         (
             "[traffic]\nsizes = { genome = \"99999999a\" }",
@@ -34,11 +34,11 @@ fn a_wrong_description_is_named_with_line_and_key() {
         ),
         (
             "[traffic]\nsizes = 64\n[traffic.ipv6]",
-            &["64 octets", "take 84"],
+            &["64 octets", "require 84"],
         ),
         (
             "[traffic]\nsizes = 70\n[traffic.vxlan]\nvni = 1",
-            &["70 octets", "take 114"],
+            &["70 octets", "require 114"],
         ),
         (
             "[traffic.vxlan]\nvni = 16777216",
@@ -46,7 +46,7 @@ fn a_wrong_description_is_named_with_line_and_key() {
         ),
         (
             "[traffic.ipv4]\nsource = { first = \"255.255.255.0\", count = 1000 }",
-            &["t.toml:2:10", "go beyond the field"],
+            &["t.toml:2:10", "exceed the field"],
         ),
     ] {
         place.refused(BAD_INPUT, with(text, &["--rate", "1k"]), parts);
@@ -54,19 +54,19 @@ fn a_wrong_description_is_named_with_line_and_key() {
     let plain = "[traffic]\n";
     let bursts = "[traffic]\nburst = { frames = 65535, gap-us = 0.001 }";
     for (text, options, part) in [
-        (plain, &[] as &[&str], "give --rate"),
+        (plain, &[] as &[&str], "add --rate"),
         (plain, &["--rate", "1k", "--flows", "7"], "--flows"),
-        (bursts, &[], "no link carries more"),
-        (bursts, &["--rate", "1k"], "--rate is given"),
+        (bursts, &[], "the limit is"),
+        (bursts, &["--rate", "1k"], "--rate conflicts with"),
         (
             "[traffic]\nsizes = 64",
             &["--rate", "1k", "--frame-size", "64"],
-            "--frame-size is given",
+            "--frame-size conflicts with",
         ),
         (
             "[traffic]\ndirections = \"both\"",
             &["--rate", "1k"],
-            "needs two ports",
+            "requires two ports",
         ),
     ] {
         place.refused(BAD_INPUT, with(text, options), &[part]);
@@ -87,7 +87,7 @@ fn a_capture_that_is_none_is_named_with_its_offset() {
     let place = Place::new();
     let text = "[traffic]\nreplay = { file = \"frames.pcap\" }\n";
     fs::write(place.path("t.toml"), text).unwrap();
-    // A header of pcap, and a packet of 60 octets of which 10 are there.
+    // A pcap header, and a packet of 60 octets of which 10 are in the file.
     let mut capture = Vec::new();
     capture.extend(0xa1b2_c3d4u32.to_le_bytes());
     capture.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -138,7 +138,7 @@ fn applications_that_cannot_be_had_are_named() {
     ] {
         place.refused(code, application(&[&iperf, options].concat()), parts);
     }
-    // Whatever is on the machine: nothing is on this path.
+    // For any machine: this path has no programs.
     let mut missing = application(&iperf);
     missing.env("PATH", place.path("lab"));
     place.refused(
@@ -152,8 +152,8 @@ fn applications_that_cannot_be_had_are_named() {
         (&["--payload", "15"] as &[&str], BAD_INPUT, "--payload"),
         (&["--timeout", "0s"], BAD_INPUT, "longer than 0"),
         (&["--client-namespace", "absent"], BAD_INPUT, "'absent'"),
-        (&["--transport", "tcp"], FAILED, "cannot be reached"),
-        (&["--transport", "udp"], FAILED, "cannot be reached"),
+        (&["--transport", "tcp"], FAILED, "cannot reach"),
+        (&["--transport", "udp"], FAILED, "cannot reach"),
     ] {
         place.refused(code, application(&[&echo, options].concat()), &[part]);
     }

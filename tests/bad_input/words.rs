@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options and configuration files that make no sense.
+//! Invalid options and configuration files.
 
 use std::fs;
 
@@ -56,9 +56,9 @@ fn wrong_options_are_named() {
             "the receive ring size 1000 is not a power of two",
         ),
         (&["--tx-ring-size", "0"], "the transmit ring size 0"),
-        (&["--frame-size-max", "3"], "3 octets is not within"),
+        (&["--frame-size-max", "3"], "3 octets is not in the range"),
         (&["--memory-mib", "0"], "--memory-mib"),
-        (&["--port", "a=null:"], "two ports 'a'"),
+        (&["--port", "a=null:"], "duplicate port 'a'"),
         (&["--bridge", "lan=a,b"], "'a'"),
     ] {
         place.refused(
@@ -87,7 +87,10 @@ fn wrong_options_are_named() {
             &["--rate", "1k", "--ring-size", "1000"],
             "not a power of two",
         ),
-        (&["--rate", "1k", "--direction", "both"], "needs two ports"),
+        (
+            &["--rate", "1k", "--direction", "both"],
+            "requires two ports",
+        ),
         (
             &["--rate", "1k", "--port", "null:", "--port", "null:"],
             "one or two",

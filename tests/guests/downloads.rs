@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Guests whose kernel drives virtio: data go both ways by TCP, and both sides compare.
+//! Guests whose kernel drives virtio: TCP data in both directions, compared on both sides.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,9 +11,9 @@ use crate::machine::{Boot, Guest, Setup};
 use crate::rig::alone;
 use crate::switches::{DEADLINE, Namespace, Switch, run};
 
-/// What both sides send, so that the guest can compare: a line, repeated.
+/// Data that both sides send, so that the guest can compare: a line, repeated.
 const LINE: &[u8] = b"quietwire\n";
-/// Octets each way, if a test does not say otherwise.
+/// Octets in each direction, unless a test sets another number.
 const OCTETS: usize = 4 << 20;
 
 const SCRIPT: &str = r"
@@ -29,7 +29,7 @@ fn said(octets: usize) -> Vec<u8> {
     LINE.iter().copied().cycle().take(octets).collect()
 }
 
-/// Answers every request with all of it, in a thread that ends with the process.
+/// Answers every request with all of the data, in a thread that ends with the process.
 fn serve(namespace: &Namespace, octets: usize) {
     namespace
         .within(move || {
@@ -41,7 +41,7 @@ fn serve(namespace: &Namespace, octets: usize) {
                     let mut request = [0; 1024];
                     let _ = stream.read(&mut request);
                     let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {octets}\r\n\r\n");
-                    // A guest that is killed closes its end.
+                    // A killed guest closes the connection.
                     let _ = stream
                         .write_all(head.as_bytes())
                         .and_then(|()| stream.write_all(&said));
@@ -52,7 +52,7 @@ fn serve(namespace: &Namespace, octets: usize) {
         .unwrap();
 }
 
-/// What the guest's kernel sends arrives whole.
+/// Checks that the data of the guest's kernel arrive unchanged.
 fn hear(namespace: &Namespace, octets: usize) {
     let heard = namespace.within(|| {
         let mut stream = TcpStream::connect(("10.9.0.2", 80)).unwrap();
@@ -65,11 +65,11 @@ fn hear(namespace: &Namespace, octets: usize) {
     assert!(heard.join().unwrap().ends_with(&said(octets)));
 }
 
-/// A guest that downloads and is downloaded from.
+/// A guest that downloads and serves downloads.
 pub(crate) struct Case<'case> {
-    /// Of the test's own.
+    /// Must be unique to the test.
     pub(crate) name: &'case str,
-    /// Octets each way.
+    /// Octets in each direction.
     pub(crate) octets: usize,
     /// Options of the switch's port.
     pub(crate) port: &'case str,
@@ -79,9 +79,9 @@ pub(crate) struct Case<'case> {
     pub(crate) arguments: &'case [&'case str],
     /// Runs in the guest first.
     pub(crate) script: &'case str,
-    /// What the guest shows.
+    /// Text that the guest must show.
     pub(crate) shows: &'case str,
-    /// Features that are agreed on, and that are not.
+    /// Features that must be negotiated, and features that must not.
     pub(crate) has: &'case [&'case str],
     pub(crate) has_not: &'case [&'case str],
 }
@@ -106,7 +106,7 @@ impl Case<'_> {
         );
         namespace.ip(&["address", "add", "10.9.0.1/24", "dev", "t0"]);
         serve(&namespace, self.octets);
-        // The second guest finds the port that the first was killed on.
+        // The second guest uses the port whose first guest was killed.
         for name in ["first", "second"] {
             let mut guest = Guest::start(&Setup {
                 boot: &boot,
@@ -122,7 +122,7 @@ impl Case<'_> {
             hear(&namespace, self.octets);
             self.check(&switch.port("guest"));
         }
-        // The kernel counts what it had to throw away for a wrong checksum.
+        // The kernel counts segments dropped for a wrong checksum.
         let counters = run(namespace.command("cat").arg("/proc/net/snmp"));
         let tcp: Vec<&str> = counters
             .lines()
@@ -147,7 +147,7 @@ impl Case<'_> {
     }
 }
 
-/// A guest like any other.
+/// A guest without special settings.
 pub(crate) const PLAIN: Case<'_> = Case {
     name: "guest",
     octets: OCTETS,

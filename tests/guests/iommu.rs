@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A guest that gives the device I/O virtual addresses: its IOMMU has every frame's buffers mapped when the driver offers them, and
-//! unmapped when they come back. The port learns of both by messages of QEMU's.
+//! A guest that passes I/O virtual addresses to the device: its driver maps every frame's buffers in the IOMMU when it
+//! offers them, and unmaps them when they return. QEMU reports both to the port by messages.
 
 use crate::downloads::{Case, PLAIN};
 
@@ -13,19 +13,19 @@ echo "DOMAIN [$(cat /sys/class/net/eth0/device/../iommu_group/type)]"
 fn a_guest_behind_an_iommu_sends_and_receives() {
     Case {
         name: "iommu",
-        // Each frame takes several messages between QEMU and the switch.
+        // Each frame requires several messages between QEMU and the switch.
         octets: 2 << 20,
         port: "?iommu=on",
-        // Only devices that ask for translations (ATS) hear of those that end.
+        // Only devices that request translations (ATS) are notified of invalidations.
         card: ",iommu_platform=on,ats=on,disable-legacy=on",
-        // Strict: what is unmapped is invalidated at once, not with others later.
+        // Strict: unmapped buffers are invalidated immediately, not in batches.
         kernel_options: "intel_iommu=on iommu.strict=1",
         arguments: &[
             "-device",
             "intel-iommu,intremap=off,device-iotlb=on,caching-mode=on",
         ],
         script: SHOW_DOMAIN,
-        // Of translated domains, one with a flush queue would be 'DMA-FQ'.
+        // A translated domain with a flush queue would be 'DMA-FQ'.
         shows: "DOMAIN [DMA]",
         has: &["access-platform", "version-1"],
         ..PLAIN

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Guests without the agent: a kernel that drives virtio itself, busybox, and a script of the test. Kernel and modules are those of
-//! the image of the labs' guests.
+//! Guests without the agent: a kernel that drives virtio itself, busybox, and a script of the test. Kernel and modules are
+//! from the image of the labs' guests.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use quietwire_host::process::wait_until;
+use quietwire_base::wait_until;
 
 use crate::rig::{DEADLINE, image};
 use crate::switches::run;
 
 const BUSYBOX: &str = "/usr/bin/busybox";
 
-/// Runs before the test's script: mounts, drivers, and the one network interface.
+/// Runs before the test's script: mounts, drivers, and the only network interface.
 const INIT: &str = r"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -27,7 +27,7 @@ ip address add 10.9.0.2/24 dev eth0
 ip link set eth0 up
 ";
 
-/// Libraries that busybox needs; none if it is a static program.
+/// Returns the libraries that busybox requires; none if it is a static program.
 fn libraries() -> Vec<PathBuf> {
     let output = Command::new("ldd").arg(BUSYBOX).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -37,7 +37,7 @@ fn libraries() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Modules of the kernel of the labs' guests, as they stand in a guest.
+/// Returns the modules of the kernel of the labs' guests, as installed in a guest.
 fn modules() -> PathBuf {
     let image = image();
     let manifest = image.manifest().unwrap();
@@ -49,14 +49,14 @@ fn modules() -> PathBuf {
     cache.join(format!("kernel-{hash}/modules/usr/lib/modules"))
 }
 
-/// What a guest boots.
+/// Kernel and initramfs of a guest.
 pub(crate) struct Boot {
     kernel: PathBuf,
     initramfs: PathBuf,
 }
 
 impl Boot {
-    /// Makes an initramfs in `directory`. The guest has the address 10.9.0.2 and runs `script`, for busybox's shell.
+    /// Creates an initramfs in `directory`. The guest has the address 10.9.0.2 and runs `script` in busybox's shell.
     pub(crate) fn make(directory: &Path, script: &str) -> Self {
         let root = directory.join("root");
         for name in ["bin", "proc", "sys", "dev", "lib"] {
@@ -89,25 +89,25 @@ impl Boot {
 /// A guest to start.
 pub(crate) struct Setup<'setup> {
     pub(crate) boot: &'setup Boot,
-    /// Where the guest's console goes.
+    /// Directory of the guest's console file.
     pub(crate) directory: &'setup Path,
     /// Name of the console's file.
     pub(crate) name: &'setup str,
     /// Socket of the switch's vhost port.
     pub(crate) socket: &'setup Path,
-    /// Further properties of the network card, each with a comma in front.
+    /// Additional properties of the network card, each with a leading comma.
     pub(crate) card: &'setup str,
-    /// Further words on the kernel's command line.
+    /// Additional words of the kernel's command line.
     pub(crate) kernel_options: &'setup str,
-    /// Further arguments of QEMU.
+    /// Additional arguments of QEMU.
     pub(crate) arguments: &'setup [&'setup str],
 }
 
-/// A guest that ends with this value.
+/// A guest that is terminated with this value.
 pub(crate) struct Guest {
     child: Child,
     console: PathBuf,
-    /// What QEMU says.
+    /// Output of QEMU.
     log: PathBuf,
 }
 
@@ -171,7 +171,7 @@ impl Guest {
         assert!(ended.is_none(), "{ended:?}: {}", self.console());
     }
 
-    /// What the guest and QEMU have said.
+    /// Returns the output of the guest and of QEMU.
     pub(crate) fn console(&self) -> String {
         let octets = [&self.console, &self.log].map(|path| fs::read(path).unwrap_or_default());
         String::from_utf8_lossy(&octets.concat()).into_owned()

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A guest moves from one switch to another while frames are written into its memory.
+//! Live migration of a guest from one switch to another while frames are written into its memory.
 //!
-//! QEMU copies all of the guest's memory, and later each page again that the guest's processor or the switch has written to
-//! meanwhile. It knows of the switch's writes from the log alone. So the guest leaves data in a socket: frames lie where the switch put
-//! them, in pages that were copied before and that the guest's processor does not touch, until a program reads them, which it does
-//! after the migration.
+//! QEMU copies all of the guest's memory, and later once more each page that the guest's processor or the switch has written
+//! to in the meantime. It knows of the switch's writes only from the log. The guest therefore leaves data in a socket: the
+//! frames stay where the switch wrote them, in pages that were copied before and that the guest's processor does not touch,
+//! until a program reads them after the migration.
 //!
-//! Whenever QEMU collects the pages that were written to, the guest is stopped: QEMU 7.2 loses writes of an emulated processor
-//! that runs meanwhile (also with devices of its own), and guests do not survive that. So the first copy is held up shortly
-//! before its end, and traffic goes on for as long.
+//! Whenever QEMU collects the written pages, the guest is stopped: QEMU 7.2 loses writes of an emulated processor that runs
+//! meanwhile (also with QEMU's own devices), and guests do not survive that. The first copy is therefore held shortly before
+//! its end, and traffic continues for that time.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -27,30 +27,30 @@ use crate::sockets::noise;
 use crate::switches::{DEADLINE, Namespace, Switch, run, until};
 
 const MAC: &str = "52:54:00:10:09:02";
-/// The guest answers what it heard there with its MD5, when asked to.
+/// On this port the guest returns the MD5 of what it received, on request.
 const KEEPING: u16 = 5001;
-/// The guest sends back what it hears.
+/// On this port the guest returns what it receives.
 const ECHO: u16 = 5002;
-/// A connection to there has the guest read what it kept.
+/// A connection to this port makes the guest read the data in its socket.
 const TELLING: u16 = 5003;
 
-/// Octets that the guest keeps in its socket: so many at once, so many times.
+/// Octets that the guest keeps in its socket: size of a part, and number of parts.
 const PART: usize = 512 << 10;
 const PARTS: u64 = 4;
 /// Octets of the guest's memory.
 const MEMORY: u64 = 256 << 20;
-/// The first copy: octets per second, until so many octets are left. What QEMU copies last is not the guest's memory but its
-/// firmware, of some hundred KiB.
+/// The first copy: octets per second, until this many octets are left. QEMU copies the firmware last, some hundred KiB, not
+/// the guest's memory.
 const COPYING: [(u64, u64); 4] = [
     (32 << 20, 48 << 20),
     (8 << 20, 8 << 20),
     (2 << 20, 2 << 20),
     (256 << 10, 700 << 10),
 ];
-/// Octets that go to and fro at once.
+/// Octets sent and returned at once.
 const CHUNK: usize = 16 << 10;
 
-/// The socket keeps everything, and what is in it does not move: no larger window, no smaller buffers.
+/// The socket keeps all data in place: no larger window, no smaller buffers.
 const SCRIPT: &str = r#"
 echo '16777216 16777216 16777216' >/proc/sys/net/ipv4/tcp_rmem
 cat >/bin/keep <<'END'
@@ -66,7 +66,7 @@ echo GUEST READY
 while :; do sleep 1000; done
 "#;
 
-/// QEMU's monitor, by its machine protocol.
+/// QEMU's monitor, with the machine protocol (QMP).
 struct Monitor {
     lines: BufReader<UnixStream>,
 }
@@ -89,7 +89,7 @@ impl Monitor {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Executes a command; returns what it returns.
+    /// Executes a command; returns the result.
     fn execute(&mut self, command: &str, arguments: &Value) -> Value {
         let request = json!({ "execute": command, "arguments": arguments });
         writeln!(self.lines.get_mut(), "{request}").unwrap();
@@ -103,7 +103,7 @@ impl Monitor {
         }
     }
 
-    /// Limits a migration: octets per second, and the time in milliseconds for which the guest may be stopped.
+    /// Limits a migration: octets per second, and the maximum downtime of the guest, milliseconds.
     fn set_limits(&mut self, bandwidth: u64, downtime_ms: u64) {
         let limits = json!({ "max-bandwidth": bandwidth, "downtime-limit": downtime_ms });
         self.execute("migrate-set-parameters", &limits);
@@ -115,7 +115,7 @@ impl Monitor {
         migration
     }
 
-    /// Returns how often QEMU has collected the pages that were written to, and the octets left to copy until the next time.
+    /// Returns the number of collections of written pages, and the octets left to copy until the next one.
     fn progress(&mut self) -> (u64, u64) {
         let migration = self.migration();
         let number = |name: &str| migration["ram"][name].as_u64();
@@ -123,7 +123,7 @@ impl Monitor {
         (collections, number("remaining").unwrap_or(u64::MAX))
     }
 
-    /// Waits until no more than `octets` of the first copy are left.
+    /// Waits until at most `octets` of the first copy are left.
     fn wait_until_left(&mut self, octets: u64) {
         until("memory is copied", || {
             let (collections, left) = self.progress();
@@ -138,7 +138,7 @@ impl Monitor {
     }
 }
 
-/// Sends data to and fro, and compares, in a thread that ends with this value.
+/// Sends data, receives them back and compares, in a thread that ends with this value.
 struct Echo {
     is_over: Arc<AtomicBool>,
     octets: Arc<AtomicU64>,
@@ -170,12 +170,12 @@ impl Echo {
         }
     }
 
-    /// Waits until so many octets more have come back.
+    /// Waits until this many more octets have returned.
     fn goes_on(&self, octets: u64) {
         let goal = self.octets.load(Ordering::Relaxed) + octets;
         until("data come back from the guest", || {
             let thread = self.thread.as_ref().unwrap();
-            assert!(!thread.is_finished(), "the connection failed");
+            assert!(!thread.is_finished(), "the connection has failed");
             (self.octets.load(Ordering::Relaxed) >= goal).then_some(())
         });
     }
@@ -196,7 +196,7 @@ fn connect(namespace: &Namespace, port: u16) -> TcpStream {
     stream
 }
 
-/// Waits until the guest has acknowledged all that was sent to a port.
+/// Waits until the guest has acknowledged all data sent to a port.
 fn all_acknowledged(namespace: &Namespace, port: u16) {
     until("the guest acknowledges all", || {
         let mut command = namespace.command("ss");
@@ -215,7 +215,7 @@ fn md5(octets: &[u8]) -> String {
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
 }
 
-/// Features that the guest of a switch has agreed on.
+/// Returns the features that a switch's guest has negotiated.
 fn features(switch: &Switch) -> Vec<String> {
     let port = switch.port("guest");
     let features = port["guest"]["features"].as_array();
@@ -229,7 +229,7 @@ fn logs(switch: &Switch) -> bool {
     features(switch).iter().any(|name| name == "log-all")
 }
 
-/// A switch with a tap port in the namespace's bridge and a vhost port.
+/// Starts a switch with a tap port in the namespace's bridge and a vhost port.
 fn switch(namespace: &Namespace, directory: &Path, tap: &str) -> Switch {
     std::fs::create_dir(directory).unwrap();
     let ports = [
@@ -264,9 +264,10 @@ fn a_guest_moves_to_another_switch_under_traffic() {
             directory: directory.path(),
             name: &format!("{name}.console"),
             socket: &path(name).join("v.sock"),
-            // Buffers that are offered, and copied, before frames come into them.
+            // Buffers are offered, and copied, before frames are written to them.
             card: &format!(",mac={MAC},rx_queue_size=1024"),
-            // Pages that the kernel clears before it offers them to the switch would be copied for that.
+            // Otherwise the kernel clears pages before it offers them to the switch, and QEMU would copy them because of
+            // that.
             kernel_options: "init_on_alloc=0",
             arguments: &[&["-qmp", &qmp], further].concat(),
         });
@@ -307,7 +308,7 @@ fn a_guest_moves_to_another_switch_under_traffic() {
     assert_eq!(collections, 1);
     assert!(logs(&from), "{}", from.port("guest"));
 
-    // These arrive in part before the guest is stopped.
+    // Some of these arrive before the guest is stopped.
     let last = noise(2000, PART);
     kept.write_all(&last).unwrap();
     sent.extend(last);
@@ -327,7 +328,7 @@ fn a_guest_moves_to_another_switch_under_traffic() {
         from.port("guest")["guest"].is_null().then_some(())
     });
 
-    // The same guest goes on at the other switch, which does not log.
+    // The same guest continues at the other switch, which does not log.
     let before = to.port("guest");
     echo.goes_on(16 * CHUNK as u64);
     let after = to.port("guest");
@@ -344,7 +345,7 @@ fn a_guest_moves_to_another_switch_under_traffic() {
     let at = |line: &str| line.starts_with(MAC) && line.contains("dev b ");
     assert!(table.lines().any(at), "{table}");
 
-    // And it has what was written to its memory meanwhile.
+    // It also has the data that were written to its memory in the meantime.
     kept.shutdown(Shutdown::Write).unwrap();
     drop(connect(&namespace, TELLING));
     let mut heard = String::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A switch on the host between the tester's two ports and a guest's.
+//! A switch on the host between the tester's two ports and a guest's ports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use quietwire_host::process::wait_until;
+use quietwire_base::wait_until;
 use quietwire_host::threads::online_cpus;
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::guest::{
@@ -25,7 +25,7 @@ pub(crate) fn quietwire() -> &'static str {
     env!("CARGO_BIN_EXE_quietwire")
 }
 
-/// One guest at a time: emulated ones take all CPUs that there are.
+/// Allows one guest at a time: emulated guests use all CPUs.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -38,7 +38,7 @@ pub(crate) fn image() -> Image {
         .clone()
 }
 
-/// A guest with two vCPUs and no port.
+/// Returns a guest with two vCPUs and no port.
 pub(crate) fn spec() -> GuestSpec {
     let online = online_cpus(Path::new("/")).unwrap();
     let first = online.first().unwrap();
@@ -59,7 +59,7 @@ pub(crate) fn spec() -> GuestSpec {
     }
 }
 
-/// A running switch: the tester's first port joined with the guest's first, and the second with the second.
+/// A running switch: the tester's first port is connected to the guest's first, and the second to the second.
 pub(crate) struct Rig {
     directory: TempDir,
     switch: Child,
@@ -127,7 +127,7 @@ impl Rig {
         self.directory.path().join(name)
     }
 
-    /// A guest with two ports at this switch.
+    /// Returns a guest with two ports at this switch.
     pub(crate) fn spec(&self) -> GuestSpec {
         let port = |index: u64| GuestPort {
             backend: PortBackend::VhostUser {
@@ -144,8 +144,8 @@ impl Rig {
         }
     }
 
-    /// Sends frames from both ports of the tester until all of a trial came back undamaged; gives how many it sent. Only where a
-    /// kernel carries frames may a trial lose some and be repeated, and where the tester itself was at fault.
+    /// Sends frames from both ports of the tester until all frames of a trial return undamaged; returns how many it sent. A
+    /// trial with loss is repeated only if a kernel carries the frames, or if the trial is invalid.
     pub(crate) fn every_frame_comes_back(
         &self,
         what: &str,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random choices that can be repeated.
+//! Repeatable random choices.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A generator of numbers (xorshift64*).
+/// A random number generator (xorshift64*).
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// From `QUIETWIRE_SEED`, else from the clock. Prints the seed, which a test that fails shows.
+    /// Returns a generator seeded by `QUIETWIRE_SEED`, otherwise by the clock. Prints the seed, which a failed test shows.
     pub(crate) fn new() -> Self {
         let seed = std::env::var("QUIETWIRE_SEED").map_or_else(
             |_| {
@@ -27,18 +27,18 @@ impl Chance {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// A number from `least` to `most`.
+    /// Returns a number from `least` to `most`.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.next() % (most - least + 1)
     }
 }
 
-/// How long an attack lasts: `QUIETWIRE_HOSTILE_SECONDS`, else 1 second.
+/// Returns the duration of an attack: `QUIETWIRE_HOSTILE_SECONDS`, default 1 second.
 pub(crate) fn attack_time() -> Duration {
     Duration::from_secs(from_environment("QUIETWIRE_HOSTILE_SECONDS").unwrap_or(1))
 }
 
-/// A number in the environment.
+/// Returns a number from the environment.
 pub(crate) fn from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.parse();

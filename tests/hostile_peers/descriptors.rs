@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers that use up the descriptors of the switch.
+//! Peers that exhaust the file descriptors of the switch.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,11 +15,11 @@ use crate::scene::Scene;
 use crate::sockets::{memory, send, try_connect};
 use crate::vhost;
 
-/// As many as the switch may have.
+/// Descriptor limit of the switch.
 const LIMIT: &str = "--nofile=256:256";
 const ROOM: usize = 250;
-/// For so long it is looked what the switch does meanwhile, how much of a CPU it may use for that besides forwarding, and
-/// how many lines it may write.
+/// Duration of an observation, the maximum CPU time of all threads but the forwarding ones during it, and the maximum number
+/// of log lines.
 const LOOK: Duration = Duration::from_secs(2);
 const MOST_BUSY: Duration = Duration::from_millis(400);
 const MOST_LINES: usize = 100;
@@ -31,11 +31,11 @@ fn scene(kind: &str, scheme: &str) -> Scene {
     Scene::by(kind, &ports, &["v,w"], &["prlimit", LIMIT])
 }
 
-/// While descriptors are short, the switch neither spins nor fills the log, whoever wants to connect. They are had again when
-/// `peers` go.
+/// Checks that the switch neither spins nor fills the log while descriptors are short and connections are waiting, and that
+/// it has its descriptors again once `peers` are dropped.
 fn is_calm<T>(scene: &Scene, before: Footprint, peers: T) {
     let pid = scene.switch.pid();
-    // Someone who waits for the control socket and the others.
+    // Connections that wait at the control socket and the others.
     let kinds = [SockType::Stream, SockType::SeqPacket];
     let waiting: Vec<_> = ["control.sock", "a.sock", "v.sock", "w.sock"]
         .iter()
@@ -77,7 +77,7 @@ fn memif_peers_that_use_up_descriptors_cost_their_own_ports_only() {
         let before = Footprint::of(scene.switch.pid()).unwrap();
         let (file, event) = (memory(memif::REGION), EventFd::new().unwrap());
         let (region, wake) = ([file.as_raw_fd()], [event.as_raw_fd()]);
-        // Peers with as many regions and rings as they get; the last descriptors are for those who only connect.
+        // Peers with the maximum number of regions and rings; the last descriptors remain for connections alone.
         let is_room = || Footprint::of(scene.switch.pid()).unwrap().descriptors < ROOM;
         let greedy = ["v.sock", "w.sock"].map(|name| {
             let peer = memif::Peer::begun(&scene.path(name));
@@ -93,7 +93,7 @@ fn memif_peers_that_use_up_descriptors_cost_their_own_ports_only() {
             println!("{name}: {} rings", rings.count());
             peer
         });
-        // Descriptors with messages that have none, and more than one with those that do.
+        // Descriptors with messages that carry none, and several with those that carry one.
         let many = [file.as_raw_fd(); 60];
         let mut strange = Vec::new();
         for kind in [memif::ACK, memif::HELLO, memif::ADD_REGION, memif::ADD_RING] {
@@ -104,7 +104,7 @@ fn memif_peers_that_use_up_descriptors_cost_their_own_ports_only() {
                 }
             }
         }
-        // And many who only connect.
+        // Also many peers that only connect.
         let silent: Vec<_> = (0..150)
             .filter_map(|_| memif::Peer::try_connect(&scene.path("v.sock")))
             .collect();
@@ -128,7 +128,7 @@ fn guests_that_use_up_descriptors_cost_their_own_ports_only() {
             .filter_map(|name| try_connect(&scene.path(name), SockType::Stream))
             .collect();
         for stream in &greedy {
-            // As many regions as a table has, and eventfds for every ring.
+            // The maximum number of regions of a table, and eventfds for every ring.
             let table = vhost::mem_table(8, vhost::MEMORY, 0);
             send(stream, &table, &[file.as_raw_fd(); 8]);
             for ring in 0..16 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Eventfds that a peer gives to be woken by: full and blocking when the switch writes to them, or no eventfds at all.
+//! Eventfds of a peer that are full and blocking when the switch writes to them, or files that are not eventfds.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -24,18 +24,18 @@ use crate::scene::Scene;
 use crate::sockets::memory;
 use crate::vhost;
 
-/// The most that the counter of an eventfd holds (eventfd(2)).
+/// Maximum of an eventfd's counter (eventfd(2)).
 const FULL: u64 = u64::MAX - 1;
-/// A forwarding thread that takes no frame for so long hangs.
+/// A forwarding thread that receives no frame for this long hangs.
 const HANGS: Duration = Duration::from_millis(300);
-/// A write that takes so long had to wait.
+/// A write that takes this long had to wait.
 const LATE: Duration = Duration::from_micros(30);
-/// How exactly the moment is met, and how late it may be; ns.
+/// Precision of the attack's moment, and its maximum delay; ns.
 const SPREAD: u64 = 400;
 const MOST_DELAY: u64 = 10_000;
 
-/// Publishes frames again and again, and fills the eventfd, which blocks, at the very moment at which the switch has taken
-/// them and is about to say so. `publish` publishes one, `is_taken` says whether the switch is through with all.
+/// Publishes frames repeatedly, and fills the eventfd, which blocks, at the moment at which the switch has taken the frames
+/// and is about to signal it. `publish` publishes one frame, `is_taken` returns true once the switch has taken all.
 fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl Fn() -> bool) {
     let is_held = || {
         let before = Instant::now();
@@ -48,7 +48,7 @@ fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl
         }
         false
     };
-    // One at a time, so that whoever finds the counter readable can read it.
+    // One reader at a time, so that a reader that finds the counter readable can read it.
     let reading = Mutex::new(());
     let drain = |reading: &Mutex<()>| {
         let _held = reading.lock().unwrap();
@@ -64,7 +64,7 @@ fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl
     let everywhere = keep_off_the_last_cpu();
     let began = Instant::now();
     std::thread::scope(|scope| {
-        // The switch may have been first: then it is the peer that waits for room.
+        // If the switch was first, the peer waits for room.
         scope.spawn(|| {
             let mut last = 0;
             while !is_over.load(Ordering::Relaxed) {
@@ -77,15 +77,15 @@ fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl
             }
         });
         while began.elapsed() < attack_time() {
-            // The switch may have made it non-blocking; the flag is the peer's as well.
+            // The switch may have made it non-blocking; the flag is shared with the peer.
             fcntl(event, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
-            // A switch that has just taken a frame is running, and takes the next at once.
+            // A switch that has just taken a frame is running, and takes the next immediately.
             publish();
             let before = Instant::now();
             while !is_taken() && before.elapsed() < HANGS {}
             drain(&reading);
             publish();
-            // Every other try may be at any time, so that no guess of the moment is relied on.
+            // Every other try is at a random time, so that the test does not depend on the estimated moment.
             let at = match chance.between(0, 1) {
                 0 => delay + chance.between(0, SPREAD),
                 _ => chance.between(0, MOST_DELAY),
@@ -98,7 +98,7 @@ fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl
             stage.fetch_add(1, Ordering::Relaxed);
             let _ = event.write(FULL);
             stage.fetch_add(1, Ordering::Relaxed);
-            // Whoever had to wait was late. Between late and early is where it hits.
+            // A write that had to wait was late. The right moment is between late and early.
             delay = if before.elapsed() > LATE {
                 delay.saturating_sub(SPREAD / 4)
             } else {
@@ -107,7 +107,7 @@ fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl
             tries += 1;
             late += u32::from(before.elapsed() > LATE);
             if is_held() || is_held() {
-                // It stays as it is: the peer never reads the counter again.
+                // The switch remains blocked: the peer never reads the counter again.
                 println!("the switch takes no frame after {tries} tries");
                 break;
             }
@@ -121,8 +121,8 @@ fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl
 /// The calling thread.
 const SELF: Pid = Pid::from_raw(0);
 
-/// Keeps the calling thread off the CPU that the switch forwards on, the last, if there is another. Returns where it was
-/// allowed to run.
+/// Keeps the calling thread off the switch's forwarding CPU, the last one, if there is another. Returns the previous CPU
+/// set.
 fn keep_off_the_last_cpu() -> CpuSet {
     let allowed = sched_getaffinity(SELF).unwrap();
     let mut set = allowed;
@@ -153,7 +153,7 @@ fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
         for port in ["v", "w"] {
             scene.comes_to(port, "connected");
         }
-        // What it sends, and in the next round what it gets.
+        // The ring that the peer sends on, and in the next round the one that it receives on.
         number += 1;
         let sent = Cell::new(0_u16);
         let publish = || {
@@ -197,7 +197,7 @@ fn a_guest_whose_eventfd_is_full_and_blocks_holds_nobody() {
         for port in ["v", "w"] {
             scene.comes_to(port, "connected");
         }
-        // What it sends, and in the next round what it gets.
+        // The ring that the peer sends on, and in the next round the one that it receives on.
         number += 1;
         let sent = Cell::new(0_u16);
         let publish = || {
@@ -222,7 +222,7 @@ fn a_guest_whose_eventfd_is_full_and_blocks_holds_nobody() {
     scene.ends();
 }
 
-/// Files that are no eventfds. What is written to the first three can be seen.
+/// Files that are not eventfds. Writes to the first three are visible.
 struct Others {
     pipe: (OwnedFd, OwnedFd),
     sockets: (UnixStream, UnixStream),
@@ -285,7 +285,7 @@ fn a_memif_peer_whose_eventfds_are_other_files_is_refused() {
                     let ring = memif::add_ring(c2s, 0, 0, place as u32, memif::LOG2);
                     assert_eq!(peer.ask(&ring, &[wake]), Some(memif::ACK), "{name}");
                 }
-                // The port never waits for the ring that the client fills, and closes what it got for that.
+                // The port never waits for the ring that the client fills, and closes the descriptor of that ring.
                 let answer = peer.ask(&memif::message(memif::CONNECT, &[]), &[]);
                 assert_eq!(
                     answer == Some(memif::CONNECTED),

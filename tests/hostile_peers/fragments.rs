@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! IPv4 fragments over interfaces of the kernel: they go on as they came.
+//! IPv4 fragments over kernel interfaces: they are forwarded unchanged.
 
 use std::process::Command;
 
 use crate::rig::run;
 use crate::scene::Scene;
 
-/// Octets of a datagram, and of the most that a fragment has of it.
+/// Octets of a datagram, and the maximum of a fragment's payload.
 const DATAGRAM: usize = 4000;
 const PAYLOAD: usize = 1480;
 const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
 const VLAN: u16 = 100;
 
-/// Sends frames from one interface, and prints those of them that arrive at another, in hexadecimal. The kernel takes tags off;
-/// `struct tpacket_auxdata` (packet(7)) has them.
+/// Sends frames from one interface, and prints those that arrive at another, in hexadecimal. The kernel removes tags and
+/// returns them in `struct tpacket_auxdata` (packet(7)).
 const SCRIPT: &str = r#"
 import socket, struct, sys, time
 ETH_P_ALL, SOL_PACKET, PACKET_AUXDATA, VLAN_VALID = 3, 263, 8, 16
@@ -43,12 +43,12 @@ while len(got) < len(frames) and time.time() < end:
 print("\n".join(octets.hex() for octets in got))
 "#;
 
-/// A fragment of a UDP datagram, which begins so many octets into it.
+/// Returns a fragment of a UDP datagram with the payload at this offset, octets.
 fn fragment(id: u16, offset: usize, vlan: Option<u16>) -> Vec<u8> {
     packet(id, DATAGRAM, offset, vlan)
 }
 
-/// A packet with as much as it can hold of a datagram of `total` octets from `offset` on.
+/// Returns a packet with the maximum part of a datagram of `total` octets from `offset` on.
 fn packet(id: u16, total: usize, offset: usize, vlan: Option<u16>) -> Vec<u8> {
     let count = PAYLOAD.min(total - offset);
     let more = u16::from(offset + count < total) << 13;
@@ -76,7 +76,7 @@ fn packet(id: u16, total: usize, offset: usize, vlan: Option<u16>) -> Vec<u8> {
     frame
 }
 
-/// All fragments of a datagram.
+/// Returns all fragments of a datagram.
 fn fragments(id: u16, vlan: Option<u16>) -> Vec<Vec<u8>> {
     let offsets = (0..DATAGRAM).step_by(PAYLOAD);
     offsets.map(|offset| fragment(id, offset, vlan)).collect()
@@ -101,7 +101,7 @@ fn go_on_as_they_came(kind: &str, queues: u16) {
     frames.extend(fragments(1, None));
     frames.extend(fragments(2, None).into_iter().rev());
     frames.extend(fragments(3, Some(VLAN)));
-    // Of which nothing more comes: the first, one in the middle, the last, and one twice.
+    // Incomplete datagrams: only the first fragment, one in the middle, the last, and one twice.
     frames
         .extend([0, PAYLOAD, 2 * PAYLOAD].map(|offset| fragment(4 + offset as u16, offset, None)));
     frames.extend([fragment(9, PAYLOAD, None), fragment(9, PAYLOAD, None)]);
@@ -114,7 +114,7 @@ fn go_on_as_they_came(kind: &str, queues: u16) {
         let mut got: Vec<&str> = said.split_whitespace().collect();
         let mut expected: Vec<&str> = sent.iter().map(String::as_str).collect();
         if queues > 1 {
-            // Each queue has its own order.
+            // Each queue has a separate order.
             got.sort_unstable();
             expected.sort_unstable();
         }

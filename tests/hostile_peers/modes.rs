@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sockets that the switch makes: from the moment at which their path exists, nobody but their owner may connect.
+//! Mode of the switch's sockets: from the moment at which their path exists, only their owner may connect.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::chance::attack_time;
 use crate::scene::Scene;
 
-/// Looks at a path again and again; modes that it had are returned, but for 0600.
+/// Reads the mode of a path repeatedly; returns all modes but 0600.
 fn wrong_modes(path: &Path, is_over: &AtomicBool) -> Vec<u32> {
     let mut modes = Vec::new();
     while !is_over.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames longer than the switch takes: dropped where they come in, and counted there; none of them leaves by another port.
+//! Frames longer than the switch accepts: dropped and counted at the receiving port; none leaves by another port.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::rig::{until, within};
 use crate::scene::Scene;
 use crate::vhost;
 
-/// Octets without FCS: more than `frame-size-max` is unless told (1518 with FCS), up to what 16 bits can say.
+/// Octets without FCS: more than the default of `frame-size-max` (1518 with FCS), up to the maximum of 16 bits.
 const LENGTHS: std::ops::RangeInclusive<u64> = 2000..=65_535;
-/// In all, more than a pool of buffers survives if each takes one away.
+/// Total number: more than a pool has buffers, in case each frame leaks one.
 const FRAMES: u64 = 2000;
 
-/// How frames are handed over: the port's scheme, and the tester's.
+/// Kinds of ports: the port's scheme, and the tester's.
 #[derive(Clone, Copy)]
 enum Attacker {
     Memif,
@@ -31,7 +31,7 @@ impl Attacker {
     }
 }
 
-/// Where frames go: a name, the port that they come in by, the one that they leave by, and the tester's behind that.
+/// Path of frames: a name, the receiving port, the sending port, and the tester's port behind that.
 type Way = (&'static str, [&'static str; 3]);
 
 const MEMIF: Way = (
@@ -45,7 +45,7 @@ const MEMIF: Way = (
 const PACKET: Way = ("af-packet", ["from-packet", "af-packet:v0", "af-packet:v1"]);
 const XDP: Way = ("af-xdp", ["from-xdp", "af-xdp:v2", "af-packet:v3"]);
 
-/// Cuts a length into parts, one or several.
+/// Cuts a length into one or several parts.
 fn parts(length: u64, most: u64, chance: &mut Chance) -> Vec<u32> {
     let count = if chance.between(0, 1) == 0 {
         1
@@ -105,7 +105,7 @@ fn send_over_vhost(path: &Path, chance: &mut Chance) {
     }
 }
 
-/// A receiver with room for frames.
+/// Returns a receiver with room for frames.
 fn listens(scene: &Scene) -> memif::Shared {
     let peer = memif::Shared::new(&scene.path("out.sock"));
     for slot in 0..memif::SLOTS {
@@ -117,7 +117,7 @@ fn listens(scene: &Scene) -> memif::Shared {
     peer
 }
 
-/// When the attacked ports are opened: those that come later have buffers of their own.
+/// Time at which the attacked ports are opened: ports added later have separate buffers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opened {
     AtStart,
@@ -170,7 +170,7 @@ fn are_dropped(kind: &str, attacker: Attacker, ways: &[Way], opened: Opened) {
             if let Some(receiver) = receiver {
                 arrived += receiver.get(memif::RING + memif::TAIL);
             }
-            // Whatever is wrong with the counters, the traffic beside the attack comes first.
+            // The traffic beside the attack is checked before the counters.
             let _ = within(Duration::from_secs(2), || {
                 (scene.errors(from) == sent).then_some(())
             });
@@ -193,7 +193,7 @@ fn are_dropped(kind: &str, attacker: Attacker, ways: &[Way], opened: Opened) {
         "rx_errors, rx_frames and tx_frames of {sent}: {wrong:?}"
     );
     assert_eq!(arrived, 0, "buffers of the receiver were filled");
-    // No buffer went with them.
+    // No buffer was leaked.
     let [_, client] = attacker.schemes();
     for (_, [from, _, tester]) in ways {
         let uri = format!("{client}:DIR/{from}.sock?role=client");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Guests that choose what few choose: packed rings, and the log of a migration. What they say there is checked as well.
+//! Guests with rarely used features: packed rings, and the log of a migration. Their contents are checked as well.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ const USED: u16 = 1 << 15;
 /// Both wrap counters are 1, both positions 0.
 const PACKED_BASE: u32 = 0x8000_8000;
 
-/// Where tables stand that descriptors lead to.
+/// Address of tables that descriptors refer to.
 const TABLE: u64 = 0x6_0000;
 const INSIDE: u64 = GUEST + BUFFERS;
 
@@ -31,7 +31,7 @@ fn entry((address, length, flags): Entry, id: u16) -> Vec<u8> {
     [&address.to_le_bytes()[..], &length.to_le_bytes(), &words].concat()
 }
 
-/// A guest with packed rings, of which it has made `place` descriptors available; the ring does not wrap.
+/// A guest with packed rings that has made `place` descriptors available; the ring does not wrap.
 struct PackedGuest {
     guest: Guest,
     place: u64,
@@ -47,7 +47,7 @@ impl PackedGuest {
         Self { guest, place: 0 }
     }
 
-    /// Makes descriptors available in the ring of what the guest sends, the first of them last.
+    /// Makes descriptors available in the guest's transmit ring, the first of them last.
     fn offer(&mut self, entries: &[Entry]) {
         for (number, (address, length, flags)) in entries.iter().enumerate().rev() {
             let octets = entry((*address, *length, flags | AVAIL), number as u16);
@@ -63,7 +63,7 @@ impl PackedGuest {
         }
     }
 
-    /// Whether the switch has returned the descriptor at a place.
+    /// Returns true if the switch has returned the descriptor at a position.
     fn is_used(&self, place: u64) -> bool {
         let mut flags = [0; 2];
         let slot = RING + DESCRIPTORS + 16 * place;
@@ -81,20 +81,20 @@ fn packed_rings_of_a_guest_that_make_no_sense_are_dropped_and_counted() {
     let table = GUEST + TABLE;
     let many = [(INSIDE, 64, NEXT); SLOTS as usize];
     let most = [(INSIDE, 64, 0); SLOTS as usize + 1];
-    // What stands in the ring and in the table.
+    // Contents of the ring and of the table.
     let lies: [(&[Entry], &[Entry]); 13] = [
-        // Outside the memory, in part or altogether.
+        // Partly or entirely outside the memory.
         (&[(0, 1514, 0)], &[]),
         (&[(u64::MAX, 1514, 0)], &[]),
         (&[(GUEST + MEMORY - 4, 1514, 0)], &[]),
         (&[(INSIDE, u32::MAX, 0)], &[]),
         (&[(INSIDE, 64, NEXT), (GUEST + MEMORY - 4, 64, 0)], &[]),
-        // To be written, where the guest sends.
+        // Writable, in the guest's transmit ring.
         (&[(INSIDE, 1514, WRITE)], &[]),
         // Longer than any frame.
         (&[(INSIDE, 0x4_0000, NEXT), (INSIDE, 0x4_0000, 0)], &[]),
-        // Tables outside the memory, of nothing, and of too much. (In a table, a device ignores all flags but WRITE: virtio
-        // 1.2, section 2.8.7.)
+        // Tables outside the memory, empty or too large. (In a table, a device ignores all flags but WRITE: virtio 1.2,
+        // section 2.8.7.)
         (&[(0, 160, INDIRECT)], &[]),
         (&[(GUEST + MEMORY - 8, 32, INDIRECT)], &[]),
         (&[(table, 15, INDIRECT)], &[(INSIDE, 64, 0)]),
@@ -104,13 +104,13 @@ fn packed_rings_of_a_guest_that_make_no_sense_are_dropped_and_counted() {
         (&many, &[]),
     ];
     let received = || scene.switch.port("v")["rx_frames"].as_u64().unwrap();
-    // One that makes sense is taken.
+    // A valid frame is accepted.
     let takes = |guest: &mut PackedGuest, after: &str| {
         let (before, place) = (received(), guest.place);
         guest.offer(&[(INSIDE, 12 + 64, 0)]);
         let taken = within(ANSWER, || (received() > before).then_some(()));
-        assert!(taken.is_some(), "a sound frame after {after}");
-        assert!(guest.is_used(place), "a sound frame after {after}");
+        assert!(taken.is_some(), "a valid frame after {after}");
+        assert!(guest.is_used(place), "a valid frame after {after}");
     };
     scene.withstands(|| {
         let mut guest = PackedGuest::start(&scene);
@@ -139,17 +139,17 @@ fn packed_rings_of_a_guest_that_make_no_sense_are_dropped_and_counted() {
     scene.ends();
 }
 
-/// Within which a port takes a frame.
+/// Time limit for a port to take a frame.
 const ANSWER: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Requests of vhost-user that a migration wants, and the bit of the feature that names the log's file.
+/// vhost-user requests of a migration, and the bit of the feature for the log's file.
 const SET_LOG_BASE: u32 = 6;
 const SET_PROTOCOL_FEATURES: u32 = 16;
 const LOG_SHMFD: u64 = 1 << 1;
 /// VHOST_VRING_F_LOG.
 const LOG_RING: u32 = 1;
 
-/// A guest that has each write to its memory logged in a file, of which it says where the log is.
+/// Returns a guest with logging of all writes to its memory, in a file with the log at this position.
 fn logging(scene: &Scene, packed: bool, size: u64, offset: u64, ring_log: u64) -> Option<Guest> {
     let mut features = FEATURES | LOG_ALL;
     let mut base = 0;
@@ -175,7 +175,7 @@ fn logging(scene: &Scene, packed: bool, size: u64, offset: u64, ring_log: u64) -
             ]));
             guest.begin_ring(ring, base) && guest.say(&message(SET_VRING_ADDR, &addresses), &[])
         });
-    // Whatever is written beyond the log can be seen here.
+    // Writes beyond the log show here.
     let _ = log.set_len(4096);
     is_begun.then_some(guest)
 }
@@ -184,7 +184,7 @@ fn logging(scene: &Scene, packed: bool, size: u64, offset: u64, ring_log: u64) -
 fn logs_of_a_migration_that_make_no_sense_cost_their_guest_only() {
     let scene = Scene::of("log", "vhost", "");
     let logs = [
-        // Shorter than the memory wants, or nothing.
+        // Shorter than the memory requires, or empty.
         (8, 0, 0),
         (0, 0, 0),
         (1, 0, u64::MAX),
@@ -194,7 +194,7 @@ fn logs_of_a_migration_that_make_no_sense_cost_their_guest_only() {
         (u64::MAX, 0, 0),
         (u64::MAX - 4095, 4096, 0),
         (4096, u64::MAX, u64::MAX - 1),
-        // At no page.
+        // Not on a page boundary.
         (64, 1, 1),
     ];
     scene.withstands(|| {
@@ -204,7 +204,7 @@ fn logs_of_a_migration_that_make_no_sense_cost_their_guest_only() {
                 let other = Guest::start(&scene.path("w.sock"));
                 if let Some(guest) = &guest {
                     settle(&guest.stream);
-                    // The switch writes into the rings and buffers, if it still knows them.
+                    // The switch writes to the rings and buffers, if it still uses them.
                     guest.describe(0, 0, INSIDE, 2048, WRITE, 0);
                     guest.describe(1, 0, INSIDE, 12 + 64, 0, 0);
                     for ring in [0, 1] {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kernel says of a process.
+//! The kernel's information on a process.
 
 use std::fs;
 use std::time::Duration;
 
 use crate::rig::{DEADLINE, within};
 
-/// How much a process has of what a peer can make it use up.
+/// Resources of a process that a peer can exhaust.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Footprint {
     pub(crate) descriptors: usize,
@@ -14,12 +14,12 @@ pub(crate) struct Footprint {
     memory_kib: usize,
 }
 
-/// What may come and go by itself: buffers that are touched for the first time, former mappings that wait for a thread.
+/// Normal variation: buffers that are touched for the first time, former mappings that wait for a thread.
 const MORE_MEMORY_KIB: usize = 24 << 10;
 const MORE_MAPPINGS: usize = 16;
 
 impl Footprint {
-    /// None when the process has ended.
+    /// Returns the resources; `None` if the process has ended.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let memory = status
@@ -43,7 +43,7 @@ impl Footprint {
             && self.memory_kib <= before.memory_kib + MORE_MEMORY_KIB
     }
 
-    /// Waits until the process has no more than `self` again.
+    /// Waits until the process uses at most `self` again.
     pub(crate) fn is_had_again(&self, pid: u32) {
         let mut last = None;
         let found = within(DEADLINE, || {
@@ -54,7 +54,7 @@ impl Footprint {
     }
 }
 
-/// Octets of shared memory that a process has page table entries for.
+/// Returns the octets of shared memory that a process has page table entries for.
 pub(crate) fn shared_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
@@ -64,13 +64,13 @@ pub(crate) fn shared_memory(pid: u32) -> u64 {
     kib << 10
 }
 
-/// Page faults of the threads that forward, without those that read from a disk.
+/// Returns the page faults of the forwarding threads, without those that read from a disk.
 pub(crate) fn forwarding_faults(pid: u32) -> u64 {
     let forwarding = threads(pid).into_iter().filter(|thread| thread.forwards);
     forwarding.map(|thread| thread.faults).sum()
 }
 
-/// Processor time that the threads of a process other than those that forward have had.
+/// Returns the CPU time of all threads of a process but the forwarding ones.
 pub(crate) fn other_threads(pid: u32) -> Duration {
     let others = threads(pid).into_iter().filter(|thread| !thread.forwards);
     // USER_HZ is 100 on every architecture that quietwire runs on.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A switch under attack, and the traffic beside the attack.
+//! A switch under attack, and traffic on other ports.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,13 +12,13 @@ use crate::chance::{attack_time, from_environment};
 use crate::process::Footprint;
 use crate::rig::{Carrier, Namespace, Switch, is_testers_own_loss, lossless, quietwire, until};
 
-/// How long a switch may take to end.
+/// Time limit for the end of a switch.
 const END: Duration = Duration::from_secs(10);
-/// Trials of the bystander for which the tester itself had too little time.
+/// Maximum number of invalid trials of the bystander.
 const INVALID_TRIALS: usize = 4;
-/// Frames a second of the bystander, both ways together. A ring of the tester, of 1,024 frames, is full when the switch has
-/// received nothing from it for 205 ms, and the next frame is lost. Twice the rate would be too close to the 91 ms that frames
-/// take at most while other programs keep both CPUs of a machine busy.
+/// Frames per second of the bystander, both ways together. The tester's ring of 1,024 frames is full once the switch has
+/// received nothing from it for 205 ms, and the next frame is lost. Twice the rate would be too close to 91 ms, the longest
+/// delay of frames while other programs keep both CPUs of a machine busy.
 const RATE: u32 = 10_000;
 
 /// A switch with ports `a` and `b`, which carry traffic, and others, which are attacked; all on one forwarding CPU.
@@ -30,19 +30,19 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// `ports` are names and URIs, with DIR for the directory that is the scene's own; `pairs` are cross-connects, besides
-    /// that of `a` and `b`.
+    /// Starts the switch. `ports` are names and URIs, with DIR for the scene's directory; `pairs` are cross-connects in
+    /// addition to that of `a` and `b`.
     pub(crate) fn new(kind: &str, ports: &[(&str, &str)], pairs: &[&str]) -> Self {
         Self::by(kind, ports, pairs, &[])
     }
 
-    /// Ports `v` and `w` of one kind, which make their sockets, joined.
+    /// Starts a switch with connected ports `v` and `w` of one kind, which create their sockets.
     pub(crate) fn of(kind: &str, scheme: &str, options: &str) -> Self {
         let uri = |name: &str| format!("{scheme}:DIR/{name}.sock?role=server{options}");
         Self::new(kind, &[("v", &uri("v")), ("w", &uri("w"))], &["v,w"])
     }
 
-    /// As [`Self::new`], with a command that starts the switch in turn.
+    /// As [`Self::new`], with a command that starts the switch.
     pub(crate) fn by(kind: &str, ports: &[(&str, &str)], pairs: &[&str], starter: &[&str]) -> Self {
         let namespace = Namespace::with_pairs(kind);
         let directory = TempDir::new().unwrap();
@@ -92,9 +92,8 @@ impl Scene {
         self.switch.change(&["add", "port", name, &uri]);
     }
 
-    /// Attacks for as long as an attack lasts, by rounds of which each leaves nothing behind, beside traffic from `a` to
-    /// `b` and back. Nothing of that is lost, and the second round and all after it take no memory, mapping or descriptor
-    /// that the first did not.
+    /// Attacks in rounds for the duration of an attack, beside traffic in both directions between `a` and `b`. No frame of
+    /// that is lost, and from the second round on the switch uses no additional memory, mapping or descriptor.
     pub(crate) fn withstands(&self, mut round: impl FnMut()) {
         for _ in 0..INVALID_TRIALS {
             let bystander = Bystander::start(self, attack_time() + Duration::from_secs(1));
@@ -115,7 +114,7 @@ impl Scene {
         panic!("the tester had no time for a valid trial in {INVALID_TRIALS}");
     }
 
-    /// Whether the bystander loses frames while `stall` holds the switch.
+    /// Checks that the bystander loses frames while `stall` holds the switch.
     pub(crate) fn notices(&self, stall: impl Fn()) {
         for _ in 0..INVALID_TRIALS {
             let bystander = Bystander::start(self, Duration::from_secs(2));
@@ -128,7 +127,7 @@ impl Scene {
         panic!("no loss in {INVALID_TRIALS} trials");
     }
 
-    /// The counter of frames that `port` dropped because they made no sense.
+    /// Returns the receive error counter of `port`.
     pub(crate) fn errors(&self, port: &str) -> u64 {
         self.switch.port(port)["drops"]["rx_errors"]
             .as_u64()
@@ -142,20 +141,20 @@ impl Scene {
         });
     }
 
-    /// Peers that behave exchange frames over two ports, of which none is lost. `uris` are the tester's, with DIR.
+    /// Checks that well-behaved peers exchange frames over two ports without loss. `uris` are the tester's, with DIR.
     pub(crate) fn serves(&self, uris: [&str; 2], rate: u32) {
         lossless("a peer that behaves", Carrier::of(&uris), || {
             self.generate(uris, rate, Duration::from_millis(500))
         });
     }
 
-    /// Peers that behave find `v` and `w` as if nothing had been.
+    /// Checks that well-behaved peers can use `v` and `w` after an attack.
     pub(crate) fn serves_next(&self, client: &str) {
         let uri = |name: &str| format!("{client}:DIR/{name}.sock?role=client");
         self.serves([&uri("v"), &uri("w")], 2000);
     }
 
-    /// Ends the switch as a user does, within seconds.
+    /// Ends the switch like a user, within seconds.
     pub(crate) fn ends(self) {
         let began = Instant::now();
         assert_eq!(self.switch.end(), Some(0));
@@ -182,7 +181,7 @@ impl Scene {
 struct Bystander(Option<Child>);
 
 impl Bystander {
-    /// Returns when frames go both ways.
+    /// Returns once frames flow in both directions.
     fn start(scene: &Scene, time: Duration) -> Self {
         let uris = ["a", "b"].map(|name| format!("memif:DIR/{name}.sock?role=client"));
         let rate = from_environment("QUIETWIRE_HOSTILE_RATE");
@@ -192,13 +191,13 @@ impl Bystander {
         let received = |port: &str| scene.switch.port(port)["rx_frames"].as_u64().unwrap();
         let before = ["a", "b"].map(received);
         let bystander = Self(Some(command.spawn().unwrap()));
-        until("frames go beside the attack", || {
+        until("frames flow beside the attack", || {
             (received("a") > before[0] && received("b") > before[1]).then_some(())
         });
         bystander
     }
 
-    /// Waits for the end, and prints what frames took.
+    /// Waits for the end, and prints the latency of frames.
     fn result(mut self, kind: &str) -> Value {
         let output = self.0.take().unwrap().wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -212,14 +211,15 @@ impl Bystander {
             result["offered_frames"],
             latency("p50_ns"),
             latency("p99_ns"),
-            // None of fewer than 100,000 frames.
+            // None for fewer than 100,000 frames.
             latency("p99_99_ns"),
             latency("max_ns"),
         );
         result
     }
 
-    /// Waits for the end: no frame was lost. Returns false if the tester itself had no time to send enough, or lost frames.
+    /// Checks at the end that no frame was lost. Returns false if the trial is invalid: the tester sent too little, or lost
+    /// frames.
     fn lost_nothing(self, kind: &str) -> bool {
         let result = self.result(kind);
         let lost = lost_frames(&result);
@@ -237,7 +237,8 @@ impl Bystander {
     }
 }
 
-/// Frames of a trial that did not arrive. What the switch's full rings keep the tester from sending is lost as well.
+/// Returns the number of frames of a trial that did not arrive. Frames that the tester cannot send because the switch's
+/// rings are full count as lost.
 fn lost_frames(result: &Value) -> u64 {
     let frames = |name: &str| result[name].as_u64().unwrap();
     let ports = result["ports"].as_array().unwrap().iter();

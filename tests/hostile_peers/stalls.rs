@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The instrument of these tests: frames beside an attack are lost if the switch stands still.
+//! Test of the method: frames beside an attack are lost if the switch stalls.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use crate::scene::Scene;
 
-/// More than twice as long as the tester's rings last.
+/// More than twice the time in which the tester's rings fill.
 const STALL: Duration = Duration::from_millis(500);
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers that come and go, or change their minds, as fast as they can.
+//! Peers that connect and disconnect, or change their configuration, as fast as possible.
 
 use std::cell::Cell;
 use std::os::fd::AsRawFd;
@@ -12,11 +12,11 @@ use crate::scene::Scene;
 use crate::sockets::{memory, send};
 use crate::vhost;
 
-/// Lines that a second of a storm may add to the log.
+/// Maximum number of log lines per second of a storm.
 const LINES: usize = 100;
 
-/// A storm: what it does again and again, and whether that worked. Prints how often it did, and what that cost the threads
-/// that do not forward.
+/// Runs a storm: `gust` is repeated, and returns whether it succeeded. Prints the rate, and the CPU time of the threads that
+/// do not forward.
 fn blows(scene: &Scene, what: &str, mut gust: impl FnMut() -> bool) {
     let before = other_threads(scene.switch.pid());
     let lines = scene.switch.said().lines().count();
@@ -43,7 +43,7 @@ fn a_storm_of_memif_connections_holds_nobody() {
     let path = scene.path("v.sock");
     scene.withstands(|| {
         blows(&scene, "connections", || {
-            // Without an answer being waited for.
+            // Without waiting for an answer.
             memif::Peer::try_connect(&path)
                 .is_some_and(|peer| peer.send(&memif::init(memif::VERSION, 0, 0), &[]))
         });
@@ -78,7 +78,7 @@ fn a_storm_of_guests_and_of_ring_messages_holds_nobody() {
                     && patiently(&file(vhost::SET_VRING_CALL), &[call])
                     && patiently(&file(vhost::SET_VRING_KICK), &[kick])
             });
-            // A port may as well end the connection.
+            // A port may also end the connection.
             let is_taken = current.is_some();
             guest.set(current.or_else(|| Some(vhost::Guest::start(&path))));
             is_taken
@@ -88,7 +88,7 @@ fn a_storm_of_guests_and_of_ring_messages_holds_nobody() {
     scene.ends();
 }
 
-/// Sends as soon as there is room for a message; false when the port has ended the connection.
+/// Sends as soon as there is room for a message; returns false if the port has ended the connection.
 fn says(guest: &vhost::Guest, octets: &[u8], files: &[i32]) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use std::os::fd::AsFd;

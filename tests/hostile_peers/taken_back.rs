@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shared memory that its peer takes back: truncated before it is sealed, of a file that cannot be sealed, or with holes
+//! Shared memory that its peer withdraws: truncated before it is sealed, in a file that cannot be sealed, or with holes
 //! punched into it.
 
 use std::fs::File;
@@ -21,16 +21,15 @@ use crate::sockets::memory;
 use crate::vhost;
 
 const MIB: u64 = 1 << 20;
-/// What the kernel allocates while the peer keeps others from the file.
+/// Octets that the kernel allocates while the peer keeps others from the file.
 const BUSY: u64 = 256 * MIB;
-/// Within which a forwarding thread looks at a ring.
+/// Time limit for a forwarding thread to poll a ring.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a port may take to end a connection or to serve it.
+/// Time limit for a port to end a connection or to serve it.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Truncates a file soon. Two times in three at a moment that nothing makes certain; else the kernel is at work on the file
-/// first, so that whoever looks at its size meanwhile finds it whole, and whoever wants to seal it has to wait until it is
-/// truncated.
+/// Truncates a file soon. Two times in three at a random moment; otherwise the kernel is allocating memory for the file
+/// first, so that a reader of its size finds the old one, and a seal has to wait until it is truncated.
 fn truncate_soon<'scope>(
     scope: &'scope Scope<'scope, '_>,
     file: &'scope File,
@@ -48,7 +47,7 @@ fn truncate_soon<'scope>(
     }
     scope.spawn(move || {
         thread::sleep(delay);
-        // Refused when the port was first.
+        // Refused if the port was first.
         let _ = file.set_len(0);
     });
     if is_busy {
@@ -72,7 +71,7 @@ fn memory_that_a_memif_client_truncates_before_it_is_sealed_costs_its_port_only(
                 }
             });
             if let Some(shared) = shared {
-                // The port looks at the ring, wherever that is now.
+                // The port reads the ring, wherever it is now.
                 let octets = [memif::SLOTS as u8, 0];
                 let _ = shared.file.write_at(&octets, memif::HEAD);
                 thread::sleep(LOOK);
@@ -106,7 +105,7 @@ fn memory_that_a_guest_truncates_before_it_is_sealed_costs_its_port_only() {
     scene.ends();
 }
 
-/// Files that cannot be sealed: one in a directory, and one that its maker sealed against seals.
+/// Returns files that cannot be sealed: one in a directory, and one that its creator sealed against seals.
 fn unsealable(scene: &Scene, size: u64) -> [File; 2] {
     let path = scene.path("memory");
     let mut options = File::options();
@@ -127,7 +126,7 @@ fn memory_of_a_memif_client_that_cannot_be_sealed_is_refused() {
     scene.withstands(|| {
         for file in unsealable(&scene, memif::REGION) {
             let shared = memif::Shared::with(&scene.path("v.sock"), file, memif::REGION);
-            assert!(shared.is_none(), "the port maps it");
+            assert!(shared.is_none(), "the port maps the file");
         }
     });
     scene.serves_next("memif");
@@ -141,7 +140,10 @@ fn memory_of_a_guest_that_cannot_be_sealed_is_refused() {
         for file in unsealable(&scene, vhost::MEMORY) {
             let path = scene.path("v.sock");
             let guest = vhost::Guest::with_memory(&path, vhost::FEATURES, file, vhost::MEMORY);
-            assert!(!guest.begin() || guest.is_refused(), "the port maps it");
+            assert!(
+                !guest.begin() || guest.is_refused(),
+                "the port maps the file"
+            );
             scene.comes_to("v", "waiting");
         }
     });
@@ -160,7 +162,7 @@ fn memory_of_a_trusted_memif_client_that_is_truncated_costs_its_port_only() {
             shared.describe(0, 0, 0, 0, 60, 2 * memif::RING as u32);
             shared.publish(1);
             shared.file.set_len(0).unwrap();
-            // The port looks at the ring, and finds nothing there.
+            // The port reads the ring, and finds nothing there.
             shared.peer.is_refused("memory that is gone");
         }
         scene.comes_to("v", "waiting");
@@ -194,12 +196,12 @@ fn memory_of_a_trusted_guest_that_is_truncated_costs_its_port_only() {
     scene.ends();
 }
 
-/// Punches holes into a file while frames are read from it; `frames` has some read.
+/// Punches holes into a file while frames are read from it; `frames` causes some to be read.
 fn punch(file: &File, size: u64, mut frames: impl FnMut()) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // All but the beginning, which the rings are in.
+            // Everything but the beginning, which contains the rings.
             let (begin, count) = (2 * MIB.cast_signed(), (size - 2 * MIB).cast_signed());
             let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
             while !is_over.load(Ordering::Relaxed) {
@@ -224,7 +226,7 @@ fn holes_in_the_memory_of_a_memif_client_hold_nobody() {
         let file = memory(size);
         let handle = file.try_clone().unwrap();
         let shared = memif::Shared::with(&scene.path("v.sock"), file, size);
-        let shared = shared.expect("as much memory as a client may share");
+        let shared = shared.expect("the maximum memory of a client is accepted");
         let mut head = 0_u16;
         punch(&handle, size, || {
             for _ in 0..memif::SLOTS {
@@ -279,7 +281,7 @@ fn pages_of_a_guest_are_faulted_in_before_a_forwarding_thread_needs_them() {
     let pid = scene.switch.pid();
     let mut chance = Chance::new();
     let file = memory(SIZE);
-    // Written, since pages that are only allocated are holes to lseek(2).
+    // Written, because lseek(2) treats pages that are only allocated as holes.
     file.write_all_at(&vec![0; SIZE as usize], 0).unwrap();
     let before = shared_memory(pid);
     let guest = vhost::Guest::with_memory(&scene.path("v.sock"), vhost::FEATURES, file, SIZE);

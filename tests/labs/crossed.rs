@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Chains that are crossed on purpose: frames of one chain come out at a port of another. A check names the flows and where they
-//! went, and a search finds no rate.
+//! Chains that are crossed on purpose: frames of one chain leave at a port of another. A check reports the flows and the
+//! ports at which they arrived, and a search finds no rate.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use quietwire_host::process::{ProcessId, wait_until};
+use quietwire_base::{ProcessId, wait_until};
 use quietwire_lab::topology::{CATALOG, Chains};
 use serde_json::Value;
 
 use super::{DEADLINE, Labs};
 
-/// Exchanges the last ports of the first two chains, as the tester finds them. Done twice, all is as before.
+/// Exchanges the last ports of the first two chains, as the tester finds them. A second call restores them.
 fn exchange_ports(labs: &Labs, name: &str) {
     let file = labs.directory.path().join("named").join(name);
     let file = file.join("state.json");
@@ -23,7 +23,7 @@ fn exchange_ports(labs: &Labs, name: &str) {
     fs::write(&file, serde_json::to_vec(&state).unwrap()).unwrap();
 }
 
-/// `quietwire switch …` about the switch S of a lab with two chains.
+/// Runs `quietwire switch …` for the switch S of a lab with two chains.
 fn change_switch(directory: &Path, words: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_quietwire"))
         .arg("switch")
@@ -36,7 +36,8 @@ fn change_switch(directory: &Path, words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {said}");
 }
 
-/// Crosses two chains of one VNF each within the switch. Each has four ports of it, of which the last is the tester's.
+/// Crosses two chains of one VNF each within the switch. Each has four ports of the switch, of which the last is the
+/// tester's.
 fn cross_switch(directory: &Path) {
     for port in ["p3", "p7"] {
         change_switch(directory, &["del", "cross-connect", port]);
@@ -46,7 +47,7 @@ fn cross_switch(directory: &Path) {
     }
 }
 
-/// The check fails, and reports for each flow the port of the other chain where it came out.
+/// Checks that the check fails, and reports for each flow the port of the other chain at which it arrived.
 fn assert_crossed(labs: &Labs, state: &Value) {
     let output = labs.trial(state);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -61,7 +62,7 @@ fn assert_crossed(labs: &Labs, state: &Value) {
     }
 }
 
-/// A topology with two chains is crossed between the tester's ports, and then straight again.
+/// Crosses a topology with two chains between the tester's ports, and then restores it.
 fn is_seen_crossed(words: &[&str]) {
     let labs = Labs::new();
     let state = labs.up(&[words, &["--chains", "2"]].concat());
@@ -116,7 +117,7 @@ fn chains_that_the_switch_crosses_fail_the_check() {
     labs.assert_gone(&state);
 }
 
-/// Half of the frames may be lost, and still no rate holds.
+/// Half of the frames may be lost, but still no rate meets the goal.
 const STUDY: &str = r#"
 name = "crossed"
 title = "Crossed chains"
@@ -145,7 +146,7 @@ loss-ratio = 0.5
 name = "crossed"
 "#;
 
-/// A process that is stopped and goes on. Killed with the value.
+/// A process that is stopped and continued. Killed with this value.
 struct Study(Child);
 
 impl Study {
@@ -181,7 +182,7 @@ fn a_search_finds_no_rate_on_crossed_chains() {
         .spawn();
     let mut study = Study(child.unwrap());
     let said = || fs::read_to_string(path("log")).unwrap();
-    // The switch comes first, then the VNFs and the tester: the study waits until it is crossed.
+    // The switch starts first, then the VNFs and the tester: the study is stopped until the chains are crossed.
     let lab = labs.directory.path().join("named/study");
     let is_there = || lab.join("S/switch.sock").exists();
     assert!(wait_until(DEADLINE, is_there), "{}", said());

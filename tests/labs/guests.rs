@@ -12,14 +12,14 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::openpty;
 use nix::sys::termios::{LocalFlags, tcgetattr};
-use quietwire_host::process::{ProcessId, wait_until};
+use quietwire_base::{ProcessId, wait_until};
 use quietwire_lab::guest::Image;
 use quietwire_lab::topology::CATALOG;
 use serde_json::Value;
 
 use super::{DEADLINE, Labs, elements, killed_at_some_moment, namespaces_of, pids};
 
-/// What leaves a shell.
+/// Key that leaves a shell.
 const ESCAPE: u8 = 0x1d;
 
 fn element<'a>(state: &'a Value, name: &str) -> &'a Value {
@@ -27,7 +27,7 @@ fn element<'a>(state: &'a Value, name: &str) -> &'a Value {
     named.next().unwrap()
 }
 
-/// Whatever was measured with these guests says under what they run, and who shares CPUs.
+/// Checks that results with these guests contain warnings about their emulation, and about shared CPUs.
 fn carries_warnings(told: &Value) {
     let state = &told["lab"];
     let warnings: Vec<&str> = state["warnings"]
@@ -73,7 +73,7 @@ fn a_guest_beside_a_bridge_of_the_kernels_serves_one_tester_after_the_other_and_
     assert_eq!(warnings.contains("no /dev/vhost-net"), !has_vhost_net);
     carries_warnings(&told);
     has_a_shell(&labs, "V");
-    // The ports are there for the next one.
+    // The ports are free for the next peer.
     labs.check(&state, 1);
     let said = labs.run("shell", &["S"]);
     assert_eq!(said.status.code(), Some(2));
@@ -97,7 +97,8 @@ fn guests_side_by_side_carry_traffic_for_one_tester_after_the_other_and_have_she
     labs.assert_gone(&state);
 }
 
-/// A terminal joined with the guest's shell: keys go there, what it says comes back, and the terminal is afterwards as it was.
+/// Connects a terminal to the guest's shell: keys are sent there, its output is shown, and the terminal is restored
+/// afterwards.
 fn has_a_shell(labs: &Labs, guest: &str) {
     let pty = openpty(None, None).unwrap();
     let before = tcgetattr(&pty.slave).unwrap();
@@ -118,7 +119,7 @@ fn has_a_shell(labs: &Labs, guest: &str) {
             .local_flags
             .contains(LocalFlags::ICANON);
         if is_raw {
-            // Typed again: what came before the shell did may be gone.
+            // Sent again, because input before the shell's start may be lost.
             terminal.write_all(b"echo $((6 * 7))\r").unwrap();
         }
         shown.push_str(&read(&mut terminal));
@@ -135,7 +136,7 @@ fn has_a_shell(labs: &Labs, guest: &str) {
     assert_eq!(tcgetattr(&pty.slave).unwrap(), before);
 }
 
-/// What a terminal shows within a moment.
+/// Returns the text that a terminal shows within a moment.
 fn read(terminal: &mut File) -> String {
     let mut ends = [PollFd::new(terminal.as_fd(), PollFlags::POLLIN)];
     if poll(&mut ends, PollTimeout::from(200_u8)).unwrap() == 0 {
@@ -172,7 +173,7 @@ fn guests_killed_at_many_moments_leave_nothing_after_clean() {
     }
 }
 
-/// What a firewall, a bridge or a router might do that knows nothing of quietwire: the first process of a guest.
+/// The first process of a guest without quietwire, such as a firewall, a bridge or a router.
 const OWN_INIT: &str = r#"#!/bin/sh
 export PATH=/usr/sbin:/usr/bin
 mount -t devtmpfs dev /dev
@@ -193,7 +194,7 @@ echo 'quietwire: forwarding'
 while :; do sleep 1000; done
 "#;
 
-/// A kernel and an initramfs that start this: the built ones, with another first process.
+/// Returns a kernel and an initramfs that start this: the built ones, with another first process.
 fn own_image(directory: &Path) -> String {
     let image = Image::build(Path::new(env!("CARGO_BIN_EXE_quietwire"))).unwrap();
     let init = directory.join("init");
@@ -240,7 +241,7 @@ fn an_image_of_ones_own_forwards_by_itself_and_its_console_is_kept() {
     assert!(said.contains("quietwire: forwarding"), "{said}");
 }
 
-/// Rules of one's own, and a guest that takes more than it can pass on where it is emulated.
+/// User-defined rules, and an emulated guest that receives more than it can forward.
 const OWN_STUDY: &str = r#"
 name = "own"
 title = "A test"
@@ -304,7 +305,7 @@ fn a_study_measures_rules_and_an_image_of_ones_own() {
         .current_dir(directory.path());
     let output = labs.with_state(&mut run);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    // What lets nothing through fails, and the others go on.
+    // A case that forwards nothing fails, and the others continue.
     assert_eq!(output.status.code(), Some(1), "{said}");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let left_out = &told["summary"]["unavailable"][0];
@@ -358,7 +359,7 @@ fn a_guest_that_is_not_up_in_time_is_told_with_its_console() {
     assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
 }
 
-/// Brings a topology up with guests, sends through it, takes it down.
+/// Starts a topology with guests, sends traffic through it, and takes it down.
 fn carries(words: &[&str], chains: usize) {
     let labs = Labs::new();
     let state = labs.up(words);

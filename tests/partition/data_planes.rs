@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Data planes of others on the running machine: Open vSwitch and dpdk-testpmd, started with what the plan is printed as
-//! for them, and recognised by themselves.
+//! Third-party data planes on this machine: Open vSwitch and dpdk-testpmd, started with the output of their renderers, and
+//! recognised by `verify` without configuration.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use quietwire_host::process::ProcessId;
+use quietwire_base::ProcessId;
 use quietwire_host::tasks::DataPlane;
 
 use crate::rig::{Checks, Machine, SETS, allowed, forwards_for, settings, until};
 use crate::{done, text};
 
-/// What a forwarding thread that runs as planned is never blamed for.
+/// Checks that must never name a forwarding thread that runs as planned.
 const AS_PLANNED: &[&str] = &[
     "forwarding-threads",
     "intruders",
@@ -21,10 +21,10 @@ const AS_PLANNED: &[&str] = &[
     "system-calls",
 ];
 
-/// So many looks in a row find a thread that polls on its CPU.
+/// Number of consecutive checks that must find a polling thread on its CPU.
 const LOOKS: u32 = 50;
 
-/// A thread of a process by how its name begins.
+/// Returns a thread of a process by the prefix of its name.
 fn thread(pid: u32, name: &str) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     tasks.flatten().find_map(|task| {
@@ -34,7 +34,7 @@ fn thread(pid: u32, name: &str) -> Option<u32> {
     })
 }
 
-/// The forwarding thread of a process, once it polls: before, it waits to be told to.
+/// Returns the forwarding thread of a process once it polls: before, it waits for a command.
 fn polling(pid: u32, directory: &Path, names: &[&str]) -> u32 {
     let mut running = 0;
     until("a thread polls", || {
@@ -54,7 +54,7 @@ fn is_alive(pid: u32) -> bool {
     ProcessId::of(i32::try_from(pid).unwrap()).is_some()
 }
 
-/// Mounts huge pages in a namespace of its own, and replaces the shell by the command.
+/// Mounts huge pages in a private namespace, and replaces the shell by the command.
 fn with_pages(directory: &Path, command: &str) -> String {
     let pages = directory.join("pages");
     fs::create_dir(&pages).unwrap();
@@ -73,7 +73,7 @@ fn rendered(machine: &Machine, target: &str) -> String {
     done(&["render", "--for", target, "--plan", machine.plan()])
 }
 
-/// Verifies a forwarding thread that runs, and takes everything back.
+/// Verifies a running forwarding thread, and rolls back.
 fn verified(mut machine: Machine, worker: u32, plane: DataPlane) {
     assert_eq!(
         (allowed(worker), forwards_for(worker)),
@@ -91,7 +91,7 @@ fn verified(mut machine: Machine, worker: u32, plane: DataPlane) {
     assert_eq!(settings(), machine.before);
 }
 
-/// DPDK's directory of a program, which is ended by a signal and leaves it. Removed when dropped.
+/// DPDK's runtime directory of a program that ends by a signal and does not remove it. Removed with this value.
 struct DpdkDirectory(String);
 
 impl DpdkDirectory {
@@ -111,9 +111,9 @@ impl Drop for DpdkDirectory {
 
 #[test]
 fn testpmd_runs_as_it_is_printed_and_is_recognised() {
-    // Before the machine, which ends the program when it is dropped.
+    // Declared before the machine, which terminates the program when dropped.
     let dpdk = DpdkDirectory::of("testpmd");
-    // It keeps buffers for many queues, however few it has.
+    // testpmd allocates buffers for many queues, even if it uses few.
     let mut machine = Machine::new(240);
     done(&["apply", "--plan", machine.plan()]);
     let line = rendered(&machine, "testpmd");
@@ -166,7 +166,7 @@ fn open_vswitch_runs_as_it_is_told_and_is_recognised() {
         Path::new(&at("db.sock")).exists().then_some(())
     });
     run("ovs-vsctl", &["--no-wait", "--timeout=20", "init"]);
-    // The file is a script, and what the machine has no hardware for is added to it.
+    // The output is a script; options for missing hardware are appended to it.
     run("sh", &["-c", &rendered(&machine, "ovs")]);
     let extra = format!(
         "other_config:dpdk-extra=\"--no-pci --file-prefix={} --single-file-segments --huge-dir={}\"",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Labs on the running machine while a partition is applied to it.
+//! Labs on this machine while a partition is applied.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -50,7 +50,7 @@ fn a_lab_has_isolated_cpus_only_by_the_plan_and_none_that_is_up_is_robbed() {
     let check = lab(&[&["check", "vNet1"][..], &traffic, &memory].concat());
     assert!(check.status.success(), "{}", text(&check));
 
-    // A study whose cases isolate would take the lab's CPUs, once its machine is not partitioned otherwise.
+    // A study whose cases isolate would take the lab's CPUs once the partition is rolled back.
     done(&["rollback"]);
     let refused = Command::new(env!("CARGO_BIN_EXE_quietwire"))
         .args(["study", "run", "cache-and-bandwidth", "--state-directory"])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A machine of files, and a process that is killed while it changes them.
+//! A simulated machine of files, and a process that is killed while it changes them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -74,7 +74,7 @@ impl Made {
         }
     }
 
-    /// Every file, other than those of the state, in lines without what pads them: the kernel aligns schemata as it likes.
+    /// Returns every file except those of the state, by lines without padding: the kernel may align schemata differently.
     fn contents(&self) -> BTreeMap<PathBuf, Option<String>> {
         let mut found = BTreeMap::new();
         let mut directories = vec![self.root.clone()];
@@ -154,13 +154,13 @@ fn differences_are_printed_and_twice_is_once() {
     let after = made.contents();
     let second = text(&made.apply(&[]));
     assert!(
-        second.contains("the machine is as the plan has it"),
+        second.contains("all run-time settings match the plan"),
         "{second}"
     );
     assert_eq!(made.contents(), after);
     assert!(done(&["status", "--root", root]).contains("pending reboot: nohz_full=1"));
 
-    // Somebody else changes a value.
+    // Another program changes a value.
     let governor = made
         .root
         .join("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor");
@@ -180,7 +180,7 @@ fn the_applied_plan_is_verified_without_being_named() {
     assert_eq!(nothing.status.code(), Some(2), "{}", text(&nothing));
     made.apply(&[]);
     let verified = partition(&["verify", "--root", root, "--json"]);
-    // The made machine was not started again.
+    // The simulated machine was not restarted.
     assert_eq!(verified.status.code(), Some(1), "{}", text(&verified));
     let checks: serde_json::Value = serde_json::from_slice(&verified.stdout).unwrap();
     let failed: Vec<&str> = checks

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine that runs, for one test at a time.
+//! This machine, for one test at a time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -12,16 +12,16 @@ use serde_json::Value;
 
 use crate::{name, partition, text};
 
-/// CPU sets of version 1.
+/// Directory of CPU sets of version 1.
 pub(crate) const SETS: &str = "/sys/fs/cgroup/cpuset";
-/// Where the data plane is started.
+/// File by which the data plane's processes are placed.
 pub(crate) const DATA_PLANE: &str = "/sys/fs/cgroup/cpuset/quietwire-data-plane/cgroup.procs";
 const POOL: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 const DEADLINE: Duration = Duration::from_secs(60);
-/// For the machine, which others may have first.
+/// Time limit for the machine while other tests use it.
 const TURN: Duration = Duration::from_secs(300);
 
-/// Polls until there is something.
+/// Polls until a value is available.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -30,13 +30,13 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         assert!(
             began.elapsed() < DEADLINE,
-            "not within {DEADLINE:?}: {what}"
+            "timeout after {DEADLINE:?}: {what}"
         );
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// CPU 0 for the host, CPU 1 to forward, and so many huge pages for the data plane.
+/// Returns a plan with CPU 0 for the host, CPU 1 for forwarding, and this many huge pages for the data plane.
 fn plan(pages: u64) -> String {
     format!(
         r#"{{
@@ -52,7 +52,7 @@ fn plan(pages: u64) -> String {
     )
 }
 
-/// Everything of the machine that applying may change, by file: it has to be the same after taking back.
+/// Returns all settings of the machine that applying may change, by file: rollback must restore them.
 pub(crate) fn settings() -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut add = |path: PathBuf| {
@@ -85,7 +85,7 @@ pub(crate) fn settings() -> BTreeMap<PathBuf, String> {
             .file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with("quietwire-"));
         if ours {
-            found.insert(set, "a set that was left behind".to_owned());
+            found.insert(set, "a CPU set that was left behind".to_owned());
         }
     }
     found
@@ -96,8 +96,8 @@ fn entries(directory: impl AsRef<Path>) -> Vec<PathBuf> {
     listed.flatten().map(|entry| entry.path()).collect()
 }
 
-/// The running machine with a plan for it: what was applied is taken back and what was started is ended, however the
-/// test ends. Tests take turns, also those of other processes, as the machine has one set of all that is changed.
+/// This machine with a plan for it. At the end of a test, changes are rolled back and started processes are terminated.
+/// Tests take turns, also across processes, because the settings are those of the whole machine.
 pub(crate) struct Machine {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) plan: PathBuf,
@@ -114,14 +114,14 @@ impl Machine {
             assert!(matches!(error, TryLockError::WouldBlock), "{error}");
             assert!(
                 began.elapsed() < TURN,
-                "others have the machine for {TURN:?}"
+                "other tests have used the machine for {TURN:?}"
             );
             std::thread::sleep(Duration::from_millis(10));
         }
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
         assert!(
             online.trim() != "0" && Path::new(SETS).join("cpuset.cpus").exists(),
-            "this test wants two CPUs, and CPU sets of version 1 at {SETS}"
+            "this test requires two CPUs, and CPU sets of version 1 at {SETS}"
         );
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("plan.json");
@@ -147,13 +147,13 @@ impl Machine {
         pid
     }
 
-    /// Starts it where the data plane is to be.
+    /// Starts a script in the data plane's CPU set.
     pub(crate) fn start_in_data_plane(&mut self, script: &str) -> u32 {
         let script = format!("echo $$ > {DATA_PLANE}; {script}");
         self.start(Command::new("sh").args(["-euc", &script]))
     }
 
-    /// Ends everything that was started.
+    /// Terminates all started processes.
     pub(crate) fn end_all(&mut self) {
         for mut child in self.children.drain(..) {
             let _ = child.kill();
@@ -169,7 +169,7 @@ impl Drop for Machine {
     }
 }
 
-/// What `verify` finds over an interval.
+/// Results of `verify` over an interval.
 pub(crate) struct Checks {
     pub(crate) code: Option<i32>,
     checks: Value,
@@ -180,7 +180,7 @@ impl Checks {
         Self::of(&["verify", "--for", interval, "--json"])
     }
 
-    /// Without an interval.
+    /// Returns the results without an interval.
     pub(crate) fn now() -> Self {
         Self::of(&["verify", "--json"])
     }
@@ -209,7 +209,7 @@ impl Checks {
         self.named(name)["seen"].as_str().unwrap()
     }
 
-    /// Commands that mend a check.
+    /// Returns the commands that fix a check.
     pub(crate) fn commands(&self, name: &str) -> Vec<&str> {
         let commands = self.named(name)["commands"].as_array().unwrap();
         commands
@@ -218,7 +218,7 @@ impl Checks {
             .collect()
     }
 
-    /// That these do not name a thread: on a machine that others use as well they may well fail for those.
+    /// Checks that these checks do not name a thread: on a machine with other users they may fail for other threads.
     pub(crate) fn assert_unblamed(&self, tid: u32, names: &[&str]) {
         for name in names {
             let check = self.named(name);
@@ -238,7 +238,7 @@ impl Checks {
     }
 }
 
-/// What a thread is taken to forward for, by how it looks to everybody.
+/// Returns the data plane that a thread is recognised to forward for.
 pub(crate) fn forwards_for(tid: u32) -> Option<DataPlane> {
     let tid = i32::try_from(tid).unwrap();
     let task = tasks::all(Path::new("/"))
@@ -247,7 +247,7 @@ pub(crate) fn forwards_for(tid: u32) -> Option<DataPlane> {
     task?.forwards_for
 }
 
-/// CPUs that a thread may use.
+/// Returns the CPUs that a thread may use.
 pub(crate) fn allowed(tid: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap();
     let line = status

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine that runs: everything that it has of what is applied, a neighbour under load, and kills half way.
+//! This machine: all of its settings that are applied, a neighbour under load, and kills halfway.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -25,7 +25,7 @@ fn run(program: &str, arguments: &[&str]) {
     );
 }
 
-/// An interface whose received packets the kernel takes on with both CPUs; gone with this value.
+/// An interface whose received packets the kernel processes on both CPUs; removed with this value.
 struct Steered(String);
 
 impl Steered {
@@ -52,7 +52,7 @@ impl Drop for Steered {
     }
 }
 
-/// A CPU set of another program, with these CPUs. Removed when this value is dropped.
+/// A CPU set of another program, with these CPUs. Removed with this value.
 struct Foreign(PathBuf);
 
 impl Foreign {
@@ -69,7 +69,7 @@ impl Foreign {
 impl Drop for Foreign {
     fn drop(&mut self) {
         let began = Instant::now();
-        // What was started there is ended, and leaves it a moment later.
+        // Processes started there are killed, and leave the set a moment later.
         while fs::remove_dir(&self.0).is_err() && began.elapsed() < Duration::from_secs(5) {
             for pid in fs::read_to_string(self.0.join("cgroup.procs"))
                 .unwrap_or_default()
@@ -89,7 +89,7 @@ fn a_neighbour_leaves_and_everything_comes_back() {
     let steered = Steered::new();
     let foreign = Foreign::new("0-1");
     machine.before = settings();
-    // Under load, with threads that come and go.
+    // Under load, with threads that start and end.
     let load = machine.start(Command::new("stress-ng").args([
         "--cpu",
         "2",
@@ -120,7 +120,7 @@ fn a_neighbour_leaves_and_everything_comes_back() {
     assert_eq!(settings(), machine.before, "a dry run changes nothing");
     done(&["apply", "--plan", machine.plan()]);
     assert_eq!(allowed(load), "0");
-    assert_eq!(allowed(theirs), "0", "its set has both CPUs still");
+    assert_eq!(allowed(theirs), "0", "the CPU set still has both CPUs");
     assert_eq!(steered.cpus(), 1);
     let masks = [
         "/proc/irq/default_smp_affinity",
@@ -135,7 +135,7 @@ fn a_neighbour_leaves_and_everything_comes_back() {
     let moved = settings().into_iter().filter(is_moved).count();
     assert!(
         moved > 3,
-        "{moved} interrupts keep to CPU 0: {:?}",
+        "{moved} interrupts stay on CPU 0: {:?}",
         settings()
     );
     let again = done(&["apply", "--plan", machine.plan()]);
@@ -173,7 +173,7 @@ fn a_neighbour_leaves_and_everything_comes_back() {
 fn who_gets_onto_a_forwarding_cpu_is_named() {
     let mut machine = Machine::new(0);
     done(&["apply", "--plan", machine.plan()]);
-    // As DPDK names its workers.
+    // DPDK's names of worker threads.
     let worker = format!("taskset -pc 1 $$ > /dev/null; echo dpdk-worker1 > /proc/$$/comm; {SPIN}");
     let worker = machine.start_in_data_plane(&worker);
     until("the worker has its name", || {
@@ -191,7 +191,7 @@ fn who_gets_onto_a_forwarding_cpu_is_named() {
         ],
     );
     let intruder = machine.start_in_data_plane(&format!("taskset -pc 1 $$ > /dev/null; {SPIN}"));
-    until("the intruder is there", || {
+    until("the intruder runs", || {
         (allowed(intruder) == "1").then_some(())
     });
     let checks = Checks::over("1s");
@@ -207,20 +207,21 @@ fn who_gets_onto_a_forwarding_cpu_is_named() {
     assert_eq!(settings(), machine.before);
 }
 
-/// Applying leaves a CPU set of something else and a pinned thread alone: what `verify` proposes for them helps.
+/// Checks that applying does not change foreign CPU sets and pinned threads, and that the commands that `verify` proposes
+/// for them work.
 #[test]
 fn a_remedy_that_is_run_makes_its_check_pass() {
     const CHECKS: [&str; 2] = ["intruders", "cpu-sets"];
     let mut machine = Machine::new(0);
     done(&["apply", "--plan", machine.plan()]);
-    // Others may use the machine as well.
+    // The machine may have other users.
     let before = Checks::now();
     let own = Foreign::new("1");
     let procs = own.0.join("cgroup.procs");
     let confined = format!("echo $$ > {}; {SPIN}", procs.display());
     let confined = machine.start(Command::new("sh").args(["-euc", &confined]));
     let pinned = machine.start_in_data_plane(&format!("taskset -pc 1 $$ > /dev/null; {SPIN}"));
-    until("both are there", || {
+    until("both run", || {
         (allowed(confined) == "1" && allowed(pinned) == "1").then_some(())
     });
     let found = Checks::now();
@@ -255,7 +256,7 @@ fn a_remedy_that_is_run_makes_its_check_pass() {
     assert_eq!(settings(), machine.before);
 }
 
-/// The applied plan is root's to read.
+/// Checks that only root can read the applied plan.
 #[test]
 fn verifying_without_root_lacks_it() {
     let machine = Machine::new(0);
@@ -293,7 +294,7 @@ fn verifying_without_root_lacks_it() {
 fn a_kill_half_way_is_taken_back_on_the_running_machine() {
     const SIGKILL: i32 = 9;
     let machine = Machine::new(4);
-    // Each change is a point before and a point after it is written down.
+    // Each change has a point before and a point after its journal entry.
     done(&["apply", "--plan", machine.plan()]);
     let status: Value = serde_json::from_str(&done(&["status", "--json"])).unwrap();
     let points = 2 * status["changes"].as_array().unwrap().len();
@@ -332,7 +333,7 @@ fn of_two_who_change_the_machine_the_second_is_told() {
     let machine = Machine::new(4);
     let apply = ["apply", "--plan", machine.plan()];
     done(&apply);
-    // Somebody who takes long.
+    // A process that holds the lock for long.
     let lock = Path::new(STATE_DIRECTORY).join("lock");
     let held = File::options().write(true).open(lock).unwrap();
     held.try_lock().unwrap();
@@ -343,7 +344,7 @@ fn of_two_who_change_the_machine_the_second_is_told() {
     drop(held);
     done(&["rollback"]);
     assert_eq!(settings(), machine.before);
-    // Several who begin together: one after the other gets through, or is told.
+    // Several that start together: each either runs in turn, or reports the other.
     let begin = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_quietwire"));
         command.arg("partition").args(apply);

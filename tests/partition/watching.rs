@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `verify --watch` on the machine that runs: it keeps at it, tells what changes, and answers Prometheus.
+//! `verify --watch` on this machine: it repeats the checks, reports changes, and serves Prometheus metrics.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::rig::until;
 
-/// CPU 1 forwards, and nothing was applied: whatever else, a plan is needed.
+/// CPU 1 forwards, and nothing was applied: the checks only require a plan.
 const PLAN: &str = r#"{
   "groups": [
     {"role": "host", "name": "host", "cpus": "0", "nodes": [0], "memory_mib": 0, "class": null},
@@ -22,7 +22,7 @@ const PLAN: &str = r#"{
   "housekeeping": "0", "rx_ring_size": 1024, "tx_ring_size": 1024, "idle": "poll", "reasons": []
 }"#;
 
-/// The body of an answer.
+/// Returns the body of a response.
 fn asked(address: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream
@@ -61,7 +61,7 @@ fn watching_goes_on_and_is_there_for_prometheus() {
     let first = lines.next().unwrap().unwrap();
     let address = first.strip_prefix("metrics at http://").unwrap();
     let address = address.strip_suffix("/metrics").unwrap().to_owned();
-    // Each round looks anew.
+    // Each round checks again.
     let when = "quietwire_partition_verify_timestamp_seconds";
     let began = until("metrics", || value(&asked(&address)?, when));
     let text = until("another round", || {
@@ -73,7 +73,7 @@ fn watching_goes_on_and_is_there_for_prometheus() {
         let name = format!("quietwire_partition_{metric}");
         assert!(value(&text, &name).is_some(), "{name}: {text}");
     }
-    // What reads it elsewhere understands it.
+    // Prometheus' client library parses it.
     let parse = "import sys\nfrom prometheus_client.parser import text_string_to_metric_families as families\nprint(len(list(families(sys.stdin.read()))))";
     let python =
         std::env::var("QUIETWIRE_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
@@ -92,7 +92,7 @@ fn watching_goes_on_and_is_there_for_prometheus() {
     let output = reader.wait_with_output().unwrap();
     assert!(
         output.status.success(),
-        "QUIETWIRE_PYTHON names no Python with prometheus_client; `make test` sets it"
+        "QUIETWIRE_PYTHON must name a Python with prometheus_client (`make test` sets it)"
     );
     let families: usize = String::from_utf8(output.stdout)
         .unwrap()
@@ -106,7 +106,7 @@ fn watching_goes_on_and_is_there_for_prometheus() {
         Signal::SIGTERM,
     )
     .unwrap();
-    // The first round was told in full, and the machine is not as the plan has it.
+    // The first round was reported in full, and the machine does not match the plan.
     let told: Vec<String> = lines.map_while(Result::ok).collect();
     assert!(told.iter().any(|line| line.starts_with("pass")), "{told:?}");
     assert!(told.iter().any(|line| line.starts_with("FAIL")), "{told:?}");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A memif client made by hand, which says and writes what a test wants. The protocol is that of memif.h of DPDK and of
-//! libmemif.
+//! A handmade memif client that sends and writes arbitrary values. The protocol is that of memif.h of DPDK and of libmemif.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -26,20 +25,20 @@ pub(crate) const ADD_RING: u16 = 5;
 pub(crate) const CONNECT: u16 = 6;
 pub(crate) const CONNECTED: u16 = 7;
 
-/// A ring: 128 octets and 16 a descriptor.
+/// Octets of a ring's header; each descriptor has 16 more.
 pub(crate) const RING_HEADER: u64 = 128;
 pub(crate) const LOG2: u8 = 5;
 pub(crate) const SLOTS: u16 = 1 << LOG2;
 pub(crate) const RING: u64 = RING_HEADER + 16 * SLOTS as u64;
 pub(crate) const BUFFER: u64 = 2048;
 pub(crate) const REGION: u64 = 2 * RING + 2 * BUFFER * SLOTS as u64;
-/// Places in a ring.
+/// Offsets in a ring.
 pub(crate) const HEAD: u64 = 6;
 pub(crate) const TAIL: u64 = 64;
 
 pub(crate) const NEXT: u16 = 1;
 
-/// A message: a type and fields, little-endian as the machine.
+/// Returns a message: a type and fields, little-endian like the machine.
 pub(crate) fn message(kind: u16, fields: &[&[u8]]) -> Vec<u8> {
     let mut octets = kind.to_le_bytes().to_vec();
     octets.extend(fields.concat());
@@ -73,10 +72,10 @@ pub(crate) struct Peer(OwnedFd);
 
 impl Peer {
     pub(crate) fn connect(path: &Path) -> Self {
-        until("the port takes a connection", || Self::try_connect(path))
+        until("the port accepts a connection", || Self::try_connect(path))
     }
 
-    /// None when the port takes no connection now.
+    /// Returns `None` if the port accepts no connection now.
     pub(crate) fn try_connect(path: &Path) -> Option<Self> {
         try_connect(path, SockType::SeqPacket).map(Self)
     }
@@ -85,7 +84,7 @@ impl Peer {
         send(&self.0, octets, files)
     }
 
-    /// The type of the next message; none when the port ends the connection.
+    /// Returns the type of the next message; `None` if the port ends the connection.
     pub(crate) fn receive(&self) -> Option<u16> {
         let mut descriptors = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         let count = poll(&mut descriptors, PollTimeout::from(20_000_u16)).unwrap();
@@ -97,28 +96,28 @@ impl Peer {
         }
     }
 
-    /// Sends and has an answer.
+    /// Sends a message and returns the answer.
     pub(crate) fn ask(&self, octets: &[u8], files: &[i32]) -> Option<u16> {
         self.send(octets, files);
         self.receive()
     }
 
-    /// A connection for interface 0.
+    /// Returns a connection to interface 0.
     pub(crate) fn begun(path: &Path) -> Self {
         let peer = Self::connect(path);
         assert_eq!(peer.receive(), Some(HELLO));
-        // The port before may not have forgotten its last peer yet.
+        // The previous port may not have noticed the end of its last peer yet.
         if peer.ask(&init(VERSION, 0, 0), &[]) == Some(ACK) {
             return peer;
         }
-        until("the port takes a new peer", || {
+        until("the port accepts a new peer", || {
             let peer = Self::connect(path);
             assert_eq!(peer.receive(), Some(HELLO));
             (peer.ask(&init(VERSION, 0, 0), &[]) == Some(ACK)).then_some(peer)
         })
     }
 
-    /// The port ends the connection.
+    /// Checks that the port ends the connection.
     pub(crate) fn is_refused(&self, what: &str) {
         let mut messages = 0;
         while self.receive().is_some() {
@@ -132,26 +131,26 @@ pub(crate) fn event() -> EventFd {
     EventFd::new().unwrap()
 }
 
-/// A connection whose memory the peer writes as it likes.
+/// A connection with memory that the peer writes arbitrarily.
 pub(crate) struct Shared {
     pub(crate) peer: Peer,
     pub(crate) file: File,
-    /// Given for the ring that the peer fills and for the one that the port fills.
+    /// Eventfds for the ring that the peer fills and for the one that the port fills.
     pub(crate) events: [EventFd; 2],
 }
 
 impl Shared {
-    /// As a good client: one ring each way.
+    /// Connects like a well-behaved client: one ring each way.
     pub(crate) fn new(path: &Path) -> Self {
-        Self::with(path, memory(REGION), REGION).expect("a good client is served")
+        Self::with(path, memory(REGION), REGION).expect("a well-behaved client is served")
     }
 
-    /// A client whose region is this file, of which it says how long it is. None when the port ends the connection.
+    /// Connects as a client whose region is this file, with the stated size. Returns `None` if the port ends the connection.
     pub(crate) fn with(path: &Path, file: File, size: u64) -> Option<Self> {
         Self::by_steps(path, file, size, |_| ())
     }
 
-    /// As [`Self::with`]. `before` is called before each message with its type.
+    /// As [`Self::with`]. Calls `before` with the type of each message before it is sent.
     pub(crate) fn by_steps(
         path: &Path,
         file: File,
@@ -213,10 +212,10 @@ impl Shared {
         u16::from_le_bytes(octets)
     }
 
-    /// Publishes slots, and waits until the port is through with them.
+    /// Publishes slots, and waits until the port has processed them.
     pub(crate) fn publish(&self, head: u16) {
         self.set(HEAD, head);
-        until("the port takes what is published", || {
+        until("the port processes the published slots", || {
             (self.get(TAIL) == head).then_some(())
         });
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The guest's side of vhost-user made by hand, which says and writes what a test wants. The protocol is that of QEMU's
+//! A handmade guest side of vhost-user that sends and writes arbitrary values. The protocol is that of QEMU's
 //! docs/interop/vhost-user.rst.
 
 use std::fs::File;
@@ -32,13 +32,13 @@ pub(crate) const SET_VRING_ENABLE: u32 = 18;
 /// VIRTIO_F_VERSION_1 and VHOST_USER_F_PROTOCOL_FEATURES.
 pub(crate) const FEATURES: u64 = 1 << 32 | 1 << 30;
 
-/// Where the peer says that its memory is, in its own addresses and in the guest's.
+/// Addresses of the peer's memory, in its own address space and in the guest's.
 pub(crate) const USER: u64 = 0x7f00_0000_0000;
 pub(crate) const GUEST: u64 = 0x10_0000;
 pub(crate) const MEMORY: u64 = 1 << 20;
 
 pub(crate) const SLOTS: u16 = 256;
-/// Places in the memory: descriptors, the guest's ring, the host's ring; the second ring stands 64 KiB further.
+/// Offsets in the memory: descriptors, the guest's ring, the host's ring; the second ring is 64 KiB further.
 pub(crate) const DESCRIPTORS: u64 = 0;
 pub(crate) const AVAILABLE: u64 = 0x2000;
 pub(crate) const USED: u64 = 0x4000;
@@ -91,7 +91,7 @@ pub(crate) fn vring_file(request: u32, index: u64) -> Vec<u8> {
 }
 
 pub(crate) fn connect(path: &Path) -> UnixStream {
-    let socket = until("the port takes a connection", || {
+    let socket = until("the port accepts a connection", || {
         try_connect(path, SockType::Stream)
     });
     let stream = UnixStream::from(socket);
@@ -99,7 +99,7 @@ pub(crate) fn connect(path: &Path) -> UnixStream {
     stream
 }
 
-/// Waits until the port has read everything: it answers a question, or has ended the connection.
+/// Waits until the port has read everything: it answers a request, or has ended the connection.
 pub(crate) fn settle(mut stream: &UnixStream) {
     if send(stream, &message(GET_FEATURES, &[]), &[]) {
         let mut octets = [0; 1024];
@@ -107,11 +107,11 @@ pub(crate) fn settle(mut stream: &UnixStream) {
     }
 }
 
-/// A peer that goes through the whole handshake.
+/// A peer that completes the handshake.
 pub(crate) struct Guest {
     pub(crate) stream: UnixStream,
     pub(crate) memory: File,
-    /// To be kicked and called: two of each ring.
+    /// Eventfds for kicks and calls: two of each ring.
     pub(crate) events: Vec<EventFd>,
 }
 
@@ -120,14 +120,14 @@ impl Guest {
         Self::with_features(path, FEATURES)
     }
 
-    /// A peer that agrees to these features.
+    /// Connects a peer that acknowledges these features.
     pub(crate) fn with_features(path: &Path, features: u64) -> Self {
         let guest = Self::with_memory(path, features, memory(MEMORY), MEMORY);
         assert!(guest.begin(), "the port ends the connection");
         guest
     }
 
-    /// A peer whose memory is this file, of which it says how long it is; its rings are not started yet.
+    /// Connects a peer whose memory is this file, with the stated size; its rings are not started yet.
     pub(crate) fn with_memory(path: &Path, features: u64, memory: File, size: u64) -> Self {
         let guest = Self {
             stream: connect(path),
@@ -140,7 +140,7 @@ impl Guest {
         guest
     }
 
-    /// Starts both rings; false when the port has ended the connection meanwhile.
+    /// Starts both rings; returns false if the port has ended the connection.
     pub(crate) fn begin(&self) -> bool {
         (0..2).all(|ring| self.begin_ring(ring, 0))
     }
@@ -160,12 +160,12 @@ impl Guest {
             && self.say(&vring(SET_VRING_ENABLE, ring, 1), &[])
     }
 
-    /// False when the port has ended the connection.
+    /// Sends a message; returns false if the port has ended the connection.
     pub(crate) fn say(&self, octets: &[u8], files: &[i32]) -> bool {
         send(&self.stream, octets, files)
     }
 
-    /// Waits for the port to end the connection; false when it answers instead.
+    /// Waits for the port to end the connection; returns false if it answers instead.
     pub(crate) fn is_refused(&self) -> bool {
         let mut octets = [0; 1024];
         !send(&self.stream, &message(GET_FEATURES, &[]), &[])
@@ -194,7 +194,7 @@ impl Guest {
         );
     }
 
-    /// How many buffers the host has used of a ring, and the octets in the last of them.
+    /// Returns the number of buffers that the host has used of a ring, and the octets in the last of them.
     pub(crate) fn used(&self, ring: u64) -> (u16, u32) {
         let place = ring * RING + USED;
         let (mut index, mut length) = ([0; 2], [0; 4]);
@@ -207,12 +207,12 @@ impl Guest {
         (index, u32::from_le_bytes(length))
     }
 
-    /// Makes what stands in the slots available, as far as `index`.
+    /// Makes the contents of the slots available, up to `index`.
     pub(crate) fn advance(&self, ring: u64, index: u16) {
         self.write(ring * RING + AVAILABLE + 2, &index.to_le_bytes());
     }
 
-    /// Makes descriptor 0 available in every slot, as far as `index`.
+    /// Makes descriptor 0 available in every slot, up to `index`.
     pub(crate) fn publish(&self, ring: u64, head: u16, index: u16) {
         let place = ring * RING + AVAILABLE;
         for slot in 0..u64::from(SLOTS) {

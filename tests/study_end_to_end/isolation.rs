@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Isolation cases and neighbours' places on the machine that runs: what it can have is applied and taken back, what it
-//! cannot have is left out with the reason that `lab list` gives.
+//! Isolation cases and neighbours' CPUs on this machine: supported ones are applied and rolled back, unsupported ones are
+//! left out with the reason from `lab list`.
 
 use std::fs::File;
 
@@ -33,18 +33,18 @@ repeats = 2
 
 const TURN: Duration = Duration::from_secs(300);
 
-/// The machine has one set of all that is changed, for which those of other processes take turns, too.
+/// Waits for exclusive use of the machine's settings, also among other processes.
 fn turn() -> File {
     let turn = File::create("/run/lock/quietwire-tests.lock").unwrap();
     let began = Instant::now();
     while turn.try_lock().is_err() {
-        assert!(began.elapsed() < TURN, "others have the machine");
+        assert!(began.elapsed() < TURN, "other tests use the machine");
         sleep(Duration::from_millis(10));
     }
     turn
 }
 
-/// What is applied to the machine, by the partition's journal.
+/// Returns the number of applied changes, from the partition's journal.
 fn changes() -> usize {
     let target = Target {
         files: &Disk,
@@ -54,7 +54,7 @@ fn changes() -> usize {
     status(&target).unwrap().changes.len()
 }
 
-/// Settings that an isolation changes.
+/// Returns the settings that an isolation changes.
 fn settings() -> Vec<String> {
     [
         "/proc/irq/default_smp_affinity",
@@ -77,7 +77,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Settings of each case, as the store has them.
+/// Returns the settings of each case from the store.
 fn entries(place: &Workplace) -> Vec<(String, Value)> {
     const QUERY: &str = "import sqlite3,json,sys; print(json.dumps([[n, json.loads(s)] for n, s in sqlite3.connect(sys.argv[1]).execute('select case_name, settings_json from case_entry order by id')]))";
     let output = Command::new("python3")
@@ -143,7 +143,7 @@ fn every_isolation_case_is_run_or_unavailable_with_the_reason() {
         let (_, settings) = entries.iter().find(|(of, _)| of == name).unwrap();
         let commands = settings["commands"].to_string();
         let is_isolated = name != "none" && name != "pinned";
-        // Interrupts are moved, and neighbours are kept off the forwarding CPU.
+        // Interrupts are moved, and neighbours do not run on the forwarding CPU.
         assert_eq!(
             commands.contains("/proc/irq/"),
             is_isolated,
@@ -220,7 +220,7 @@ fn neighbours_in_a_container_and_on_the_network_are_measured() {
     let cases = case("beside", "everywhere", "pinned");
     let neighbours = "[neighbours]\nkinds = [\"cpu\", \"socket\"]\ncount = 1\nin = \"container\"\nnetwork-pps = 5000\n";
     let text = format!("{HEAD}{neighbours}{cases}");
-    // The tester and the neighbour's take turns on one CPU here.
+    // Here the tester and the neighbour's sender share one CPU.
     let text = text.replace("\ncpu = \"0\"\n", "\ncpu = \"0\"\nrealtime = false\n");
     fs::write(place.path("study.toml"), text).unwrap();
     let told = json(&place.study(&["--json"]).output().unwrap());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bursts, overloads, restarts and addresses on the real switch: what it was configured with is what has to be found.
+//! Bursts, overloads, restarts and addresses on the real switch: the results must match its configuration.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// Its switch keeps a thousand addresses, and its rings hold as many frames, whoever else has its CPU meanwhile.
+/// The switch has a thousand addresses, and its rings hold as many frames, even if others use its CPU.
 const PROCEDURES: &str = concat!(
     r#"
 name = "procedures"
@@ -59,7 +59,7 @@ pinning = "none"
 "#
 );
 
-/// Every object in a JSON document that has this method.
+/// Returns every object in a JSON document with this method.
 fn of_method<'a>(value: &'a Value, method: &str, found: &mut Vec<&'a Value>) {
     match value {
         Value::Object(members) => {
@@ -88,7 +88,7 @@ fn procedures_find_what_the_switch_was_configured_with() {
     assert!(output.status.success(), "{}", words(&output));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
 
-    // One place is the test port's own.
+    // The test port itself uses one entry.
     let caching = findings(&json, "address-caching");
     assert_eq!(caching["capacity_addresses"], 999, "{caching:#}");
     assert_eq!(caching["is_limit"], false);
@@ -99,7 +99,7 @@ fn procedures_find_what_the_switch_was_configured_with() {
     let bursts = findings(&json, "back-to-back");
     let longest = bursts["longest_frames"].as_array().unwrap();
     assert_eq!(longest.len(), 2, "{bursts:#}");
-    // No more than were sent; half of it twice fits the rings of both ports.
+    // At most as many as were sent; half of that fits the rings of both ports twice.
     for frames in longest.iter().map(|it| it.as_u64().unwrap()) {
         assert!((2_500..=10_000).contains(&frames), "{bursts:#}");
     }
@@ -121,7 +121,7 @@ fn procedures_find_what_the_switch_was_configured_with() {
         let by_time_s = outage["by_time_s"].as_f64().unwrap();
         assert!(by_loss_s > 0.0 && by_loss_s < 30.0, "{outage}");
         assert!(by_time_s > 0.0 && by_time_s < 30.0, "{outage}");
-        // Two ways to tell the same.
+        // Two ways to measure the same.
         let ratio = by_loss_s / by_time_s;
         assert!((0.5..2.0).contains(&ratio), "{outage}");
     }
@@ -150,7 +150,7 @@ pinning = "none"
 "#
 );
 
-/// The process whose command line has all of these words.
+/// Returns the process whose command line has all of these words.
 fn process_with(parts: &[&str]) -> Option<i32> {
     fs::read_dir("/proc").unwrap().find_map(|entry| {
         let entry = entry.ok()?;
@@ -169,14 +169,14 @@ fn kill(pid: i32) {
     assert!(killed.unwrap().success());
 }
 
-/// Waits for the end of a command; its code and what it said.
+/// Waits for the end of a command; returns its exit code and its standard error.
 fn ended(mut child: Child, said: &std::path::Path) -> (Option<i32>, String) {
     let began = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        assert!(began.elapsed() < DEADLINE, "it does not end");
+        assert!(began.elapsed() < DEADLINE, "the command does not end");
         sleep(Duration::from_millis(20));
     };
     (status.code(), fs::read_to_string(said).unwrap())
@@ -210,7 +210,7 @@ fn a_device_that_dies_in_the_midst_of_a_trial_ends_the_study_with_a_message() {
     place.assert_nothing_left();
 }
 
-/// A switch that is not the lab's, killed when the value is gone.
+/// A switch outside the lab, killed with this value.
 struct Switch(Child);
 
 impl Switch {
@@ -236,7 +236,7 @@ impl Switch {
         let began = Instant::now();
         let sockets = ["a.sock", "b.sock", "c.sock"].map(|name| place.path(name));
         while !sockets.iter().all(|socket| socket.exists()) {
-            assert!(began.elapsed() < DEADLINE, "the switch does not come up");
+            assert!(began.elapsed() < DEADLINE, "the switch does not start");
             assert!(switch.0.try_wait().unwrap().is_none(), "the switch ended");
             sleep(Duration::from_millis(5));
         }
@@ -251,7 +251,7 @@ impl Drop for Switch {
     }
 }
 
-/// `quietwire measure` over both ports of the switch.
+/// Returns `quietwire measure` over both ports of the switch.
 fn measure(place: &Workplace, arguments: &[&str]) -> Command {
     let mut command = place.quietwire(&["measure"]);
     command.args(arguments);
@@ -267,7 +267,7 @@ fn measure(place: &Workplace, arguments: &[&str]) -> Command {
 #[test]
 fn a_device_that_never_answers_gives_no_figures() {
     let place = Workplace::new();
-    // Two bridges of a port each: nothing comes out anywhere.
+    // Two bridges of one port each: no frame is forwarded.
     let _switch = Switch::start(&place, &["--bridge", "x=a", "--bridge", "y=b"]);
     let usual = ["--max-rate-pps", "20000", "--drain", "20ms"];
     let of = |method: &str, settings: &[&str]| {
@@ -329,7 +329,7 @@ fn a_link_that_goes_down_makes_a_trial_invalid() {
         .stderr(fs::File::create(&said).unwrap())
         .spawn()
         .unwrap();
-    // Its thread is there only while a trial runs.
+    // The tester's thread exists only during a trial.
     let began = Instant::now();
     let is_running = || {
         let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
@@ -344,7 +344,10 @@ fn a_link_that_goes_down_makes_a_trial_invalid() {
     }
     switch.0.kill().unwrap();
     switch.0.wait().unwrap();
-    assert!(child.try_wait().unwrap().is_none(), "it ended too early");
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "the command ended too early"
+    );
     let (code, said) = ended(child, &said);
     let printed = fs::read_to_string(&printed).unwrap();
     assert_eq!(code, Some(0), "{said}");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire generate --device-control`: each lost frame is at the port and the reason that lost it.
+//! `quietwire generate --device-control`: each lost frame is attributed to the port and the reason that lost it.
 
 use std::process::Command;
 
-use quietwire_switch::report::PortReport;
+use quietwire_switch::report::{PortDrop, PortReport};
 use serde_json::Value;
 
 use crate::bench::{Bench, output, quietwire};
@@ -12,7 +12,7 @@ use crate::watch::command;
 /// UDP source port of the tester's first flow.
 const FIRST_SOURCE_PORT: &str = "1024";
 
-/// `generate` on ports a and b.
+/// Returns `generate` on ports a and b.
 pub(crate) fn generate(bench: &Bench, more: &[&str]) -> Command {
     let mut command = quietwire();
     command.arg("generate");
@@ -33,7 +33,7 @@ pub(crate) fn generate(bench: &Bench, more: &[&str]) -> Command {
     command
 }
 
-/// The result of a trial; one in which the tester was held up has an account as well.
+/// Returns the result of a trial; an invalid trial has an account as well.
 pub(crate) fn result(command: &mut Command) -> Value {
     let output = command.arg("--json").output().unwrap();
     assert!(
@@ -44,7 +44,8 @@ pub(crate) fn result(command: &mut Command) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Where frames were lost: port, reason and frames, the most first. All of the loss is there, and no counter contradicts another.
+/// Returns where frames were lost: port, reason and frames, most frames first. Checks that they sum up to the whole loss,
+/// and that no counter contradicts another.
 pub(crate) fn places(result: &Value) -> Vec<(String, String, u64)> {
     let account = &result["loss_account"]["account"];
     assert_eq!(account["unknown_frames"], 0, "{account}");
@@ -80,7 +81,7 @@ fn what_a_rule_drops_is_lost_at_its_port() {
         "--low-rate",
         "0",
     ];
-    // Nothing is lost: nothing is anywhere.
+    // Without loss, there are no places.
     let clean = result(&mut generate(
         &bench,
         &[&trial[..], &["--warm-up", "100ms"]].concat(),
@@ -88,7 +89,7 @@ fn what_a_rule_drops_is_lost_at_its_port() {
     assert_eq!(places(&clean), []);
     assert_eq!(clean["lost_frames"], 0);
 
-    // Of port a, one of four flows. It does not matter how long the warm-up is: the rule drops its frames as well.
+    // One of four flows of port a. The length of the warm-up does not matter: the rule drops its frames as well.
     let quarter = ["add", "rule", "quarter", "--action", "drop", "--port", "a"];
     let first_flow = ["--protocol", "udp", "--source-port", FIRST_SOURCE_PORT];
     change(&[&quarter[..], &first_flow].concat());
@@ -102,7 +103,7 @@ fn what_a_rule_drops_is_lost_at_its_port() {
         assert!(lost.abs_diff(offered / 4) <= 1, "{lost} of {offered}");
         assert_eq!(places(&told), [("a".to_owned(), "denied".to_owned(), lost)]);
     }
-    // And of port b, everything: both ports have their own.
+    // All frames of port b: both ports have separate places.
     change(&["add", "rule", "all", "--action", "drop", "--port", "b"]);
     let told = result(&mut generate(
         &bench,
@@ -115,7 +116,7 @@ fn what_a_rule_drops_is_lost_at_its_port() {
     assert!(found[0].2.abs_diff(offered(1)) <= 2, "{found:?}");
     assert!(found[1].2.abs_diff(offered(0) / 4) <= 2, "{found:?}");
 
-    // For people.
+    // The text for users.
     let mut text = generate(&bench, &[&trial[..], &["--warm-up", "0s"]].concat());
     let text = String::from_utf8(text.output().unwrap().stdout).unwrap();
     let is_there = text.contains("lost at") && text.contains("switch b: denied");
@@ -125,7 +126,7 @@ fn what_a_rule_drops_is_lost_at_its_port() {
 #[test]
 fn a_full_transmit_ring_is_where_frames_are_lost() {
     let bench = Bench::start(&["a", "b", "c"], &["--bridge", "lan=a,b,c"]);
-    // What the tester sends to its other port goes to port c instead, whose peer never receives.
+    // Frames to the tester's other port are sent to port c instead, whose peer never receives.
     let _silent = bench.peer("c");
     let address = "02:01:00:00:00:00";
     output(&mut command(&bench, &["add", "fdb", "lan", address, "c"]));
@@ -135,15 +136,15 @@ fn a_full_transmit_ring_is_where_frames_are_lost() {
     let found = places(&told);
     let ports: Vec<PortReport> = bench.show("ports");
     let counts = &ports[2].counts;
-    assert!(counts.drops.tx_full > 0, "{counts:?}");
+    assert!(counts.drops[PortDrop::TxFull] > 0, "{counts:?}");
     let offered = told["offered_frames"].as_u64().unwrap();
     assert_eq!(told["lost_frames"], offered);
-    // The learning frame came before the counted part, and the counters of the switch hold it as well.
+    // The learning frame was sent before the counted part, but the counters of the switch include it.
     let account = &told["loss_account"]["account"];
     let before = account["lost_before_frames"].as_u64().unwrap();
-    let sent = offered + before - counts.drops.tx_full;
+    let sent = offered + before - counts.drops[PortDrop::TxFull];
     let mut expected = [
-        ("c", "tx_full", counts.drops.tx_full),
+        ("c", "tx_full", counts.drops[PortDrop::TxFull]),
         ("c", "sent_elsewhere", sent),
     ];
     expected.sort_by_key(|(.., frames)| std::cmp::Reverse(*frames));

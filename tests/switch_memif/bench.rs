@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Polls until there is something.
+/// Polls until a value is available.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -26,13 +26,13 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         assert!(
             began.elapsed() < DEADLINE,
-            "not within {DEADLINE:?}: {what}"
+            "timeout after {DEADLINE:?}: {what}"
         );
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// The highest CPU.
+/// Returns the highest CPU.
 pub(crate) fn forwarding_cpu() -> u32 {
     online_cpus(Path::new("/"))
         .unwrap()
@@ -64,7 +64,7 @@ pub(crate) fn frame(destination: [u8; 6], source: [u8; 6], number: u8) -> Vec<u8
     frame
 }
 
-/// DPDK in this process: started once, and used by one test at a time, since each test keeps a CPU busy.
+/// DPDK in this process: started once, and used by one test at a time, because each test keeps a CPU busy.
 struct Dpdk {
     eal: Eal,
     pool: Mempool,
@@ -119,14 +119,14 @@ impl Bench {
         bench
     }
 
-    /// The same with more arguments.
+    /// Returns the same with additional arguments.
     pub(crate) fn with(mut self, arguments: &[&str]) -> Self {
         self.arguments
             .extend(arguments.iter().map(|argument| (*argument).to_owned()));
         self
     }
 
-    /// The same directory with these arguments and no others.
+    /// Returns the same directory with only these arguments.
     pub(crate) fn only(mut self, arguments: &[&str]) -> Self {
         self.arguments = arguments
             .iter()
@@ -139,7 +139,7 @@ impl Bench {
         self.directory.path().join(name)
     }
 
-    /// Sockets there are, by name.
+    /// Returns the names of existing sockets.
     pub(crate) fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path()).unwrap();
         let mut names: Vec<String> = entries
@@ -150,7 +150,7 @@ impl Bench {
         names
     }
 
-    /// The arguments, the caller's last.
+    /// Returns all arguments, the caller's last.
     fn all_arguments(&self, more: &[&str]) -> Vec<String> {
         let said = |option: &str| {
             more.contains(&option) || self.arguments.iter().any(|argument| argument == option)
@@ -191,10 +191,10 @@ impl Bench {
         self.launch(command);
     }
 
-    /// Under a shell, which is then the process that [`Bench::end`] ends.
+    /// Starts the switch under a shell, which is then the process that [`Bench::end`] ends.
     pub(crate) fn start_under_shell(&mut self) {
         let mut command = Command::new("sh");
-        // With something to do afterwards, the shell does not replace itself.
+        // The shell must have a further command; otherwise it replaces itself.
         command.args([
             "-c",
             "\"$@\"; exit 9",
@@ -220,7 +220,7 @@ impl Bench {
         });
     }
 
-    /// Runs the switch where it should end at once; returns what it said.
+    /// Runs a switch that must end immediately; returns its standard error.
     pub(crate) fn refused(&self, code: i32, more: &[&str]) -> String {
         let log = self.path("refused");
         let mut command = quietwire();
@@ -249,26 +249,19 @@ impl Bench {
         command
     }
 
-    /// What `quietwire switch show … --json` prints.
+    /// Returns the output of `quietwire switch show … --json`.
     pub(crate) fn show<T: DeserializeOwned>(&self, subject: &str) -> T {
         let text = output(self.show_command(subject).arg("--json"));
         serde_json::from_str(&text).unwrap()
     }
 
-    /// The other end of a port, connected.
+    /// Returns the other end of a port, connected.
     pub(crate) fn peer(&self, name: &str) -> Peer {
         let uri = format!(
             "memif:{}?role=client",
             self.path(&format!("{name}.sock")).display()
         );
-        let options = PortOptions {
-            name: name.to_owned(),
-            rx_queues: 1,
-            tx_queues: 1,
-            rx_ring_size: 1024,
-            tx_ring_size: 1024,
-            frame_size_max: 1518,
-        };
+        let options = PortOptions::new(name, 1518);
         let Dpdk { eal, pool } = &*self.dpdk;
         let port = Port::open(eal, &uri.parse().unwrap(), &options, pool).unwrap();
         let port = port.start().unwrap();
@@ -280,12 +273,12 @@ impl Bench {
             burst: Burst::new(eal),
             pool: pool.clone(),
         };
-        // A memif client offers its buffers with its first look at the queue; until then nothing can be sent to it.
+        // A memif client offers its buffers when it first polls the queue; until then nothing can be sent to it.
         assert_eq!(peer.receive_now(), Vec::<Vec<u8>>::new());
         peer
     }
 
-    /// A process that offers frames on port a, for longer than any test takes.
+    /// Starts a process that sends frames to port a, for longer than any test runs.
     pub(crate) fn generator(&self) -> Child {
         let uri = |name: &str| {
             format!(
@@ -321,7 +314,7 @@ impl Bench {
     }
 }
 
-/// A process that is gone when the value is.
+/// A process that is killed with this value.
 pub(crate) struct Ended(pub(crate) Child);
 
 impl Drop for Ended {
@@ -342,7 +335,7 @@ impl Drop for Bench {
     }
 }
 
-/// Keeps a CPU busy while it lives.
+/// Keeps a CPU busy until it is dropped.
 pub(crate) struct Neighbour {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -398,7 +391,7 @@ impl Peer {
         }
     }
 
-    /// The next frames, so many.
+    /// Returns the next `count` frames.
     pub(crate) fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
         let mut received = Vec::new();
         if count > 0 {
@@ -410,7 +403,7 @@ impl Peer {
         received
     }
 
-    /// The frames that are there.
+    /// Returns the available frames.
     pub(crate) fn receive_now(&mut self) -> Vec<Vec<u8>> {
         let mut received = Vec::new();
         while self.port.rx[0].receive(&mut self.burst, 32) > 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A running switch is changed while frames flow: none is lost, none overtakes another.
+//! Changes of a running switch while frames flow: none is lost or reordered.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::bench::{Bench, Peer, frame, output, quietwire, until};
 
-/// `quietwire switch …` about this bench's switch.
+/// Returns `quietwire switch …` for this bench's switch.
 fn command(bench: &Bench, arguments: &[&str]) -> Command {
     let mut command = quietwire();
     command.arg("switch").args(arguments);
@@ -40,7 +40,7 @@ struct Flow<'bench> {
 }
 
 impl Flow<'_> {
-    /// Sends for as long as `busy` runs, and a little longer; every frame arrives once and in order.
+    /// Sends while `busy` runs, and a little longer; every frame must arrive once and in order.
     fn during<T: Send>(&mut self, busy: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let work = scope.spawn(busy);
@@ -58,11 +58,11 @@ impl Flow<'_> {
                     .collect();
                 self.from.send(&burst);
                 self.sent += 16;
-                // Never more on the way than the smallest ring holds.
+                // Never more frames under way than the smallest ring holds.
                 until("frames of the flow arrive", || {
                     for frame in self.to.receive_now() {
                         let number = u32::from_be_bytes(frame[20..24].try_into().unwrap());
-                        assert_eq!(number, self.received, "lost or overtaken");
+                        assert_eq!(number, self.received, "lost or reordered");
                         self.received += 1;
                     }
                     (self.received + 256 > self.sent).then_some(())
@@ -79,7 +79,7 @@ impl Flow<'_> {
     }
 }
 
-/// Both CPUs forward where there are only two: whoever else runs there runs beside them.
+/// Both CPUs forward on a machine with two: other programs share them.
 const TWO_THREADS: [&str; 4] = ["--forwarding-cpus", "0,1", "--pinning", "none"];
 
 #[test]
@@ -110,27 +110,24 @@ fn ports_and_bridges_come_and_go_beside_others() {
     let fdb: Vec<FdbReport> = bench.show("fdb");
     assert_eq!((fdb.len(), fdb[0].port.as_str()), (1, "c"));
 
-    // Whatever is wrong with a change, nothing changes.
+    // An invalid change changes nothing.
     let with_lan: String = bench.show("config");
     for (arguments, part) in [
-        (
-            &["add", "port", "c", "null:"][..],
-            "there are two ports 'c'",
-        ),
+        (&["add", "port", "c", "null:"][..], "duplicate port 'c'"),
         (
             &["add", "port", "e", "memif:/nowhere/e?role=server"],
-            "make it first",
+            "create it",
         ),
         (
             &["add", "bridge", "wan", "a"],
-            "port 'a' is in the cross-connect",
+            "port 'a' already belongs to the cross-connect",
         ),
         (
             &["add", "port", "e", "null:", "--bridge", "wan"],
-            "no bridge 'wan'",
+            "no such bridge: 'wan'",
         ),
-        (&["del", "port", "x"], "no port 'x'"),
-        (&["set", "bridge", "lan", "--del-port", "a"], "not in it"),
+        (&["del", "port", "x"], "no such port: 'x'"),
+        (&["set", "bridge", "lan", "--del-port", "a"], "not a member"),
         (
             &["set", "threads", "--forwarding-cpus", "4000"],
             "is not online",
@@ -153,7 +150,7 @@ fn ports_and_bridges_come_and_go_beside_others() {
     });
     assert_eq!(bench.show::<String>("config"), before);
     assert_eq!(bench.files(), ["a.sock", "b.sock", "control.sock"]);
-    // The number of a port is used again, and what it had counted is not.
+    // A port number is used again, but its counters start at 0.
     change(bench, &["add", "port", "e", &uri("e")]);
     let ports: Vec<PortReport> = bench.show("ports");
     assert_eq!(ports[2].counts.name, "e");
@@ -207,7 +204,7 @@ fn queues_move_between_threads_without_loss_or_disorder() {
             .all(|one| one.why == "by request" && one.from != one.to)
     );
 
-    // Threads end and come back; the one left serves all.
+    // Threads end and start again; the remaining one serves all.
     flow.during(|| {
         for cpus in ["1", "0-1", "0", "0-1"] {
             change(bench, &["set", "threads", "--forwarding-cpus", cpus]);
@@ -228,7 +225,7 @@ fn queues_move_between_threads_without_loss_or_disorder() {
         })
         .collect();
     let sent = u64::from(flow.sent);
-    assert_eq!(counts["a"], (sent, 0), "what ended threads counted is kept");
+    assert_eq!(counts["a"], (sent, 0), "counters of ended threads are kept");
     assert_eq!(counts["b"], (0, sent));
     assert!(ports.iter().all(|port| port.counts.drops.sum() == 0));
 }
@@ -254,15 +251,15 @@ fn load_is_balanced_when_asked_and_said_when_not() {
     for queue in ["a", "c"] {
         change(&bench, &["set", "queue", queue, "0", "--cpu", "0"]);
     }
-    // Nothing flows: nothing is worth moving.
+    // Without traffic, no move is worthwhile.
     let answer = output(&mut command(&bench, &["rebalance", "--dry-run"]));
-    assert_eq!(answer, "nothing is worth moving\n");
+    assert_eq!(answer, "no move improves the balance\n");
     let answer = output(&mut command(&bench, &["rebalance", "--json"]));
     assert_eq!(
         serde_json::from_str::<Value>(&answer).unwrap(),
         Value::Array(vec![])
     );
-    // Both queues have frames, and one thread has both queues.
+    // Both queues receive frames, and one thread serves both.
     let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(|name| bench.peer(name));
     let sent = frame([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 0);
     let mut exchange = || {
@@ -295,7 +292,7 @@ fn load_is_balanced_when_asked_and_said_when_not() {
     let moved = rebalance(&bench, any_load, false);
     assert_eq!(moved.len(), 1, "{moved:?}");
     assert_eq!((moved[0].from, moved[0].to), (0, 1));
-    assert!(moved[0].why.contains("its load is"), "{moved:?}");
+    assert!(moved[0].why.contains("queue load"), "{moved:?}");
     let mut cpus = cpus();
     cpus.sort();
     assert_eq!(cpus, [Some(0), Some(1)]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gateways that are away for a while or off the link, and packets that are not sound, seen from the wire.
+//! Gateways that are unreachable for a while or off the link, and invalid packets, as seen from the wire.
 
 use std::net::Ipv4Addr;
 
@@ -10,12 +10,12 @@ use crate::router::{HOST_A, HOST_B, ROUTER_A, ROUTER_B, answer, change, refused,
 
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 
-/// A packet goes from a host on one side to the gateway on the other.
+/// Sends a packet from a host on one side to the gateway on the other.
 fn goes_through(a: &mut Peer, b: &mut Peer, to: &str) {
     let packet = udp((HOST_A, ROUTER_A), "192.0.2.7", to, 64, 40);
     a.send(std::slice::from_ref(&packet));
-    // Questions may come between.
-    let received = until("the packet goes on", || {
+    // Neighbour requests may arrive in between.
+    let received = until("the packet is forwarded", || {
         let mut all = b.receive_now().into_iter();
         all.find(|frame| frame[12..14] == [8, 0])
     });
@@ -37,17 +37,21 @@ fn a_gateway_is_asked_for_without_packets_until_it_is_there() {
         &bench,
         &["add", "route", "10.0.0.0/8", "--via", "198.51.100.9"],
     );
-    // Three questions are repeated as for any neighbour; what comes then comes by itself.
+    // Three requests are repeated as for any neighbour; further ones are sent without traffic.
     let asked = b.receive(5);
     assert!(asked.iter().all(|frame| frame[12..14] == [8, 6]));
     answer(&mut b, HOST_B, GATEWAY);
-    until("it is known", || knows(&bench, GATEWAY).then_some(()));
+    until("the gateway is known", || {
+        knows(&bench, GATEWAY).then_some(())
+    });
     b.receive_now();
     goes_through(&mut a, &mut b, "10.1.2.3");
-    // Lost, it is asked for at once.
+    // After removal, it is requested immediately.
     change(&bench, &["del", "neighbour", "b0", "198.51.100.9"]);
     answer(&mut b, HOST_B, GATEWAY);
-    until("it is known again", || knows(&bench, GATEWAY).then_some(()));
+    until("the gateway is known again", || {
+        knows(&bench, GATEWAY).then_some(())
+    });
     goes_through(&mut a, &mut b, "10.1.2.3");
 }
 
@@ -60,17 +64,17 @@ fn a_gateway_off_the_link_has_to_be_meant() {
         &bench,
         &["add", "route", "10.0.0.0/8", "--via", "203.0.113.9,b0"],
     );
-    assert!(said.contains("'onlink'"), "{said}");
+    assert!(said.contains("add onlink"), "{said}");
     let via = "203.0.113.9,b0,onlink";
     change(&bench, &["add", "route", "10.0.0.0/8", "--via", via]);
     let config: String = bench.show("config");
     assert!(config.contains("onlink = true"), "{config}");
     answer(&mut b, HOST_B, far);
-    until("it is known", || knows(&bench, far).then_some(()));
+    until("the gateway is known", || knows(&bench, far).then_some(()));
     goes_through(&mut a, &mut b, "10.1.2.3");
 }
 
-/// RFC 791, section 3.1: thirteen bits of eight octets each.
+/// Checks RFC 791, section 3.1: thirteen bits of eight octets each.
 #[test]
 fn a_piece_that_ends_beyond_the_largest_packet_is_not_cut_once_more() {
     let bench = router();
@@ -100,7 +104,7 @@ fn a_piece_that_ends_beyond_the_largest_packet_is_not_cut_once_more() {
     assert_eq!(stats.router.dropped["fragment-offset"], 1);
 }
 
-/// RFC 4443, section 3.4, and RFC 8200, sections 4 and 4.7.
+/// Checks RFC 4443, section 3.4, and RFC 8200, sections 4 and 4.7.
 #[test]
 fn headers_that_nobody_knows_here_are_reported() {
     let bench = router();
@@ -113,7 +117,7 @@ fn headers_that_nobody_knows_here_are_reported() {
         frame[54..54 + headers.len()].copy_from_slice(headers);
         frame
     };
-    // Nothing follows, and that is no error; then a protocol that nobody takes, behind the header and behind another one.
+    // No next header, which is no error; then an unsupported protocol, after the header and after an extension header.
     let behind = packet(&[253, 0, 1, 4, 0, 0, 0, 0], 0);
     a.send(&[packet(&[], 59), packet(&[], 253), behind]);
     let received = a.receive(2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A running switch is changed while its rings are full in both directions: every frame is received, or in a counter of the switch
-//! or refused at a full ring.
+//! Changes of a running switch while its rings are full in both directions: every frame is received, in a counter of the
+//! switch, or refused at a full ring.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use crate::account::{generate, places};
 use crate::bench::{Bench, Ended, Neighbour, forwarding_cpu, until};
 
-/// Frames may be lost for these reasons only.
+/// The only reasons for which frames may be lost.
 const REASONS: [&str; 3] = ["receive_ring_full", "tx_full", "denied"];
-/// How long changes are made at most.
+/// Time limit for the changes.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Rounds of all changes that a load has to see.
+/// Minimum number of rounds of all changes during a load.
 const ROUNDS_MIN: u32 = 3;
 
-/// Carries out changes in turn until the load ends; returns how many rounds of all of them.
+/// Makes changes in turn until the load ends; returns the number of rounds of all of them.
 fn change_under(load: &mut Child, bench: &Bench, changes: &[Value]) -> u32 {
     let control = bench.path("control.sock");
     let began = Instant::now();
@@ -37,7 +37,8 @@ fn change_under(load: &mut Child, bench: &Bench, changes: &[Value]) -> u32 {
     }
 }
 
-/// Offers as much as the tester can, both ways, while a neighbour leaves the switch a part of its CPU. The result of the trial.
+/// Sends as much as the tester can, both ways, while a neighbour uses a part of the switch's CPU. Returns the result of the
+/// trial.
 fn overload(bench: &Bench, changes: &[Value]) -> Value {
     let _neighbour = Neighbour::on(forwarding_cpu());
     let trial = ["--rate", "max", "--duration", "3s", "--warm-up", "0s"];
@@ -57,12 +58,12 @@ fn overload(bench: &Bench, changes: &[Value]) -> Value {
     let rounds = change_under(&mut load.0, bench, changes);
     assert!(rounds >= ROUNDS_MIN, "{rounds}");
     let code = load.0.wait().unwrap().code();
-    // A tester that was held up says so, and has counted all the same.
+    // A tester that was stalled reports it, but its counts are valid.
     assert!(matches!(code, Some(0 | 1)), "{code:?}");
     serde_json::from_str(&read.join().unwrap()).unwrap()
 }
 
-/// Frames that were offered are received, or at a place; none came twice, and none where it was not for.
+/// Checks that offered frames are received or at a place, and that none is duplicated or misdirected.
 fn assert_accounted(result: &Value) {
     let count = |value: &Value| value.as_u64().unwrap();
     let places = places(result);
@@ -103,7 +104,7 @@ fn rule(name: &str, port: &str, source_port: &str) -> Value {
 #[test]
 fn ports_bridges_rules_and_routes_change_at_full_rings() {
     let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
-    // Nobody is at the other ends of these.
+    // No peer is connected to these.
     let memif = |name: &str| {
         let socket = bench.path(name).with_extension("sock");
         format!("memif:{}?role=server", socket.display())
@@ -114,17 +115,17 @@ fn ports_bridges_rules_and_routes_change_at_full_rings() {
     let prefixes: Vec<Value> = routes.iter().map(|route| route["prefix"].clone()).collect();
     let change = |change: Value| json!({ "change": change });
     let changes = [
-        // Beside the load.
+        // Independent of the load.
         change(json!({ "add-port": { "name": "x", "uri": memif("x") } })),
         change(json!({ "add-port": { "name": "m", "uri": memif("m") } })),
         change(json!({ "add-bridge": { "name": "other", "ports": ["m"] } })),
         change(json!({ "set-bridge": { "name": "other", "add_ports": ["x"] } })),
         change(json!({ "set-bridge": { "name": "other", "del_ports": ["x"] } })),
-        // In the bridge of the load: its tables are made anew.
+        // In the bridge of the load: its tables are rebuilt.
         change(json!({ "set-bridge": { "name": "lan", "add_ports": ["x"] } })),
         change(json!({ "set-bridge": { "name": "lan", "ageing_s": 200 } })),
         change(json!({ "set-bridge": { "name": "lan", "del_ports": ["x"], "ageing_s": 300 } })),
-        // Rules come and go, one by one and all at once.
+        // Rules are added and removed, one by one and all at once.
         change(json!({ "add-rule": { "rule": rule("first", "a", "1024") } })),
         change(json!({ "set-rule": rule("first", "b", "1025") })),
         change(
@@ -132,7 +133,7 @@ fn ports_bridges_rules_and_routes_change_at_full_rings() {
         ),
         change(json!({ "del-rule": { "name": "second" } })),
         change(json!({ "set-rules": { "rules": [] } })),
-        // A router beside the load.
+        // A router in addition to the load.
         change(
             json!({ "add-interface": { "name": "r", "port": "x", "addresses": ["10.0.0.1/24"] } }),
         ),

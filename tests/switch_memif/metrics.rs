@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics over HTTP, read by Prometheus' own parser.
+//! Metrics over HTTP, read by Prometheus' parser.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::bench::{Bench, frame, until};
 
-/// An address that nobody listens at.
+/// Returns an address without a listener.
 fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -28,7 +28,7 @@ fn ask(address: SocketAddr, request: &[u8]) -> String {
     answer
 }
 
-/// Samples by name and labels, as Prometheus' parser reads them; none where that is not installed.
+/// Returns samples by name and labels, as Prometheus' parser reads them.
 fn parse(text: &str) -> BTreeMap<String, f64> {
     const SCRIPT: &str = r"
 import json, sys
@@ -42,7 +42,7 @@ for family in text_string_to_metric_families(sys.stdin.read()):
 print(json.dumps(samples))
 ";
     let python = std::env::var("QUIETWIRE_PYTHON").expect(
-        "QUIETWIRE_PYTHON has to name a Python with prometheus_client; `make test` installs one",
+        "QUIETWIRE_PYTHON must name a Python with prometheus_client (`make test` installs one)",
     );
     let mut child = Command::new(python)
         .args(["-c", SCRIPT])
@@ -74,7 +74,7 @@ fn prometheus_reads_the_counters() {
         .collect();
     a.send(&frames);
     assert_eq!(b.receive(5), frames);
-    // Those who say nothing, or nonsense, hold up nobody.
+    // Clients that send nothing, or nonsense, delay no others.
     let silent: Vec<TcpStream> = (0..5)
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
@@ -126,7 +126,7 @@ fn an_address_in_use_is_named() {
     let bench = Bench::new(&["a"], &[]);
     let said = bench.refused(2, &["--metrics", &address]);
     assert!(
-        said.contains(&format!("metrics: {address} cannot be listened at")),
+        said.contains(&format!("metrics: cannot listen on {address}")),
         "{said}"
     );
     until("nothing is left behind", || {

@@ -33,7 +33,7 @@ from scapy.utils import checksum
 
 conf.verb = 0
 
-# The router's interfaces, and who is on their links (set up by requirements.rs).
+# The router's interfaces, and the hosts on their links (configured by requirements.rs).
 ROUTER_A, ROUTER_B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 HOST_A, HOST_B = "02:00:00:00:00:01", "02:00:00:00:00:02"
 FIRST_WAY, SECOND_WAY = "02:00:00:00:00:12", "02:00:00:00:00:13"
@@ -44,7 +44,7 @@ BROADCAST = "ff:ff:ff:ff:ff:ff"
 ERROR_MAX_V4, ERROR_MAX_V6 = 576, 1280
 
 cases = []
-# Frames that the router may send again while it waits for an answer, or later, to see whether a neighbour is still there.
+# Frames that the router may send again while it waits for an answer, or later, to check that a neighbour is reachable.
 background = []
 
 
@@ -90,7 +90,7 @@ def udp6(to=B6, source=A6, size=30, **fields):
 
 
 def forwarded(frame, source=ROUTER_B, destination=HOST_B):
-    """The frame, one hop on."""
+    """The frame after one hop."""
     packet = frame.copy()
     packet[Ether].src, packet[Ether].dst = source, destination
     if IP in packet:
@@ -139,7 +139,7 @@ def forwarding():
         covers = ["1812", "1812 5.3.1", "1624", "1071", "1071 2"]
         case(f"forwarded: IPv4, {name}", covers, step("a", [frame], b=[forwarded(frame)]))
     for ttl in range(2, 256):
-        # RFC 1624: also where a checksum of zeros or ones comes about.
+        # RFC 1624: also if a checksum of zeros or ones results.
         frame = from_a(udp4(ttl=ttl, id=0xBEEF - (ttl << 8) & 0xFFFF))
         case(f"forwarded: TTL {ttl}", ["1624"], step("a", [frame], b=[forwarded(frame)]))
     for name, frame in [
@@ -162,7 +162,7 @@ def longest_prefix():
     for to, way in [("2001:db8:50::1", FIRST_WAY), ("2001:db8:50:1::", SECOND_WAY), ("2001:db8:50:1::7", FIRST_WAY)]:
         frame = from_a(udp6(to))
         case(f"longest prefix: {to}", ["4291 2.3"], step("a", [frame], b=[forwarded(frame, destination=way)]))
-    # Global addresses, local ones, and what is neither and routed all the same.
+    # Global addresses, local ones, and others that are routed all the same.
     for to, covers in [("2001:db8:50::1", "4291 2.4"), ("fd00:50::1", "4193"), ("100:0:50::1", "4291 2.4")]:
         for source in (A6, "fd00:51::1", "100:0:51::1"):
             frame = from_a(udp6(to, source=source))
@@ -177,7 +177,7 @@ def several_ways():
     case("a flow takes one way", ["2992"], step("a", flow, b=[either(frame) for frame in flow], together=True))
     flows = [from_a(udp4(f"10.99.1.{n}")) for n in range(32)]
     case("flows take all ways", ["2992"], step("a", flows, b=[either(frame) for frame in flows], apart=True))
-    # One label is one flow, whatever the ports are; labels tell flows of the same ports apart.
+    # One label is one flow, for any ports; labels distinguish flows with the same ports.
     label = [from_a(IPv6(src=A6, dst="2001:db8:99::1", fl=77) / UDP(sport=n, dport=9)) for n in range(1, 33)]
     case("a flow label is a flow", ["6438"], step("a", label, b=[either(frame) for frame in label], together=True))
     labels = [from_a(IPv6(src=A6, dst="2001:db8:99::1", fl=n) / UDP(sport=5, dport=9)) for n in range(1, 33)]
@@ -203,14 +203,14 @@ def no_way():
     case("prohibited, IPv6", ["4443 3.1"], step("a", [frame], a=[error6(frame, 1, 1)]))
     frame = from_a(udp4("203.0.113.65"))
     case("unreachable", ["1812 5.2.7.1"], step("a", [frame], a=[error4(frame, 3, 1)]))
-    dropped("a black hole", ["1812 5.2.7.1"], "blackhole", udp4("203.0.113.130"))
-    dropped("a black hole, IPv6", ["4443 3.1"], "blackhole", udp6("2001:db8:f1::1"))
+    dropped("a blackhole", ["1812 5.2.7.1"], "blackhole", udp4("203.0.113.130"))
+    dropped("a blackhole, IPv6", ["4443 3.1"], "blackhole", udp6("2001:db8:f1::1"))
     frame = from_a(udp4(US_A4))
-    case("nobody at the port", ["1812 4.3"], step("a", [frame], a=[error4(frame, 3, 3)]))
+    case("a closed port", ["1812 4.3"], step("a", [frame], a=[error4(frame, 3, 3)]))
     frame = from_a(IP(src=A4, dst=US_B4, proto=253) / Raw(b"?" * 9))
-    case("nobody for the protocol", ["1812 4.3"], step("a", [frame], a=[error4(frame, 3, 2)]))
+    case("an unsupported protocol", ["1812 4.3"], step("a", [frame], a=[error4(frame, 3, 2)]))
     frame = from_a(udp6(US_A6))
-    case("nobody at the port, IPv6", ["4443"], step("a", [frame], a=[error6(frame, 1, 4)]))
+    case("a closed port, IPv6", ["4443"], step("a", [frame], a=[error6(frame, 1, 4)]))
 
 
 def too_large():
@@ -218,28 +218,28 @@ def too_large():
     small, vlan = "02:00:00:00:00:4b", Dot1Q(vlan=40)
     frame = from_a(udp4("10.40.0.9", size=900, flags="DF"))
     covers = ["1191", "1812 4.3.2.3", "1812 4.3.2.5"]
-    case("too large and not to be cut", covers, step("a", [frame], a=[error4(frame, 3, 4, 600)]))
+    case("too large and not to be fragmented", covers, step("a", [frame], a=[error4(frame, 3, 4, 600)]))
     frame = from_a(udp6("2001:db8:41::9", size=1400))
     case("too large for a link, IPv6", ["8201", "4443 2.4 (c)"], step("a", [frame], a=[error6(frame, 2, 0, 1280)]))
     frame = from_a(udp4("10.40.0.9", size=572))
     whole = forwarded(frame, source=small)
     tagged = Ether(src=small, dst=HOST_B) / vlan / whole[IP]
-    case("just not too large", ["791 3.2"], step("a", [frame], b=[tagged]))
+    case("just small enough", ["791 3.2"], step("a", [frame], b=[tagged]))
 
     def pieces(frame):
         whole = forwarded(frame, source=small)
         return [Ether(src=small, dst=HOST_B) / vlan / piece for piece in fragment(whole[IP], fragsize=576)]
 
     frame = from_a(udp4("10.40.0.9", size=1400, id=7))
-    case("cut into pieces", ["791 3.2", "1812 4.2.2.7"], step("a", [frame], b=pieces(frame)))
-    # A piece that is not the last stays one.
+    case("fragmented", ["791 3.2", "1812 4.2.2.7"], step("a", [frame], b=pieces(frame)))
+    # A fragment that is not the last stays one.
     frame = from_a(IP(src=A4, dst="10.40.0.9", id=8, flags="MF", frag=100) / Raw(bytes(range(200)) * 5))
     expected = []
     for at, size, more in [(0, 576, 1), (576, 424, 1)]:
         header = IP(src=A4, dst="10.40.0.9", id=8, flags=more, frag=100 + at // 8, ttl=63, proto=0)
         expected.append(Ether(src=small, dst=HOST_B) / vlan / header / Raw((bytes(range(200)) * 5)[at : at + size]))
-    case("a piece is cut again", ["791 3.1", "791 3.2"], step("a", [frame], b=expected))
-    # Options: record route (not copied) in the first piece alone, router alert (copied) in all.
+    case("a fragment is fragmented again", ["791 3.1", "791 3.2"], step("a", [frame], b=expected))
+    # Options: record route (not copied) only in the first fragment, router alert (copied) in all.
     alert, record = b"\x94\x04\x00\x00", b"\x07\x07\x04\x00\x00\x00\x00"
     data = bytes(range(250)) * 4
     frame = from_a(IP(src=A4, dst="10.40.0.9", id=9, proto=253, options=[alert + record + b"\0"]) / Raw(data))
@@ -248,9 +248,9 @@ def too_large():
     rest = IP(src=A4, dst="10.40.0.9", id=9, proto=253, ttl=63, frag=room // 8, options=[alert])
     expected = [first / Raw(data[:room]), rest / Raw(data[room:])]
     expected = [Ether(src=small, dst=HOST_B) / vlan / piece for piece in expected]
-    case("options in pieces", ["791 3.1"], step("a", [frame], b=expected))
+    case("options in fragments", ["791 3.1"], step("a", [frame], b=expected))
     far = from_a(IP(src=A4, dst="10.40.0.9", flags="MF", frag=8189) / Raw(b"x" * 1000))
-    case("a piece beyond the largest packet", ["791 3.1"], step("a", [far], drops={"fragment-offset": 1}))
+    case("a fragment beyond the largest packet", ["791 3.1"], step("a", [far], drops={"fragment-offset": 1}))
 
 
 def echo():
@@ -266,8 +266,8 @@ def echo():
     request, reply = pair(US_B4, A4, ROUTER_A, HOST_A, "a", flags="DF")
     case("echo of another interface's address", ["1122 3.2.2.6"], step("a", [request], a=[reply]))
     request, reply = pair(US_A4, A4, ROUTER_A, HOST_A, "a", tos=0xB9 | 2)
-    case("echo is treated as it was asked", ["1812 4.3.2.5", "3168 5"], step("a", [request], a=[reply]))
-    # On a link of two there is no broadcast address: both are hosts (RFC 3021).
+    case("echo keeps the request's service class", ["1812 4.3.2.5", "3168 5"], step("a", [request], a=[reply]))
+    # On a link with two hosts there is no broadcast address: both addresses are hosts (RFC 3021).
     request = Ether(src=HOST_A, dst="02:00:00:00:00:5a") / Dot1Q(vlan=50) / IP(src="10.0.0.1", dst="10.0.0.0") / ICMP(id=1)
     reply = Ether(src="02:00:00:00:00:5a", dst=HOST_A) / Dot1Q(vlan=50) / IP(src="10.0.0.0", dst="10.0.0.1") / ICMP(type=0, id=1)
     case("a link of two", ["3021"], step("a", [request], a=[reply]))
@@ -279,16 +279,16 @@ def echo():
 
 
 def no_errors():
-    """What no error may be sent about: one is sent about the same packet otherwise, which the last frame shows."""
+    """Packets that cause no error; the last frame shows that a similar packet causes one."""
     shown = from_a(udp4("10.200.0.1", id=12345))
     for name, frame, covers in [
         ("an ICMP error", from_a(IP(src=A4, dst="10.200.0.1") / ICMP(type=11) / Raw(b"x" * 28)), ["1122 3.2.2"]),
-        ("a later piece", from_a(IP(src=A4, dst="10.200.0.1", frag=5) / Raw(b"x" * 28)), ["1812 4.3.2.7"]),
+        ("a later fragment", from_a(IP(src=A4, dst="10.200.0.1", frag=5) / Raw(b"x" * 28)), ["1812 4.3.2.7"]),
     ]:
         case(f"no error about {name}", covers, step("a", [frame, shown], a=[error4(shown, 3, 0)]))
     question = from_a(IP(src=A4, dst="10.200.0.1") / ICMP(type=8) / Raw(b"x" * 8))
-    case("an error about a question", ["1122 3.2.2"], step("a", [question], a=[error4(question, 3, 0)]))
-    # In a frame to a group, to a host of ours nobody listens.
+    case("an error about an echo request", ["1122 3.2.2"], step("a", [question], a=[error4(question, 3, 0)]))
+    # In a frame to a group, to a host address of the router without a listener.
     group = from_a(udp4("224.0.0.1"), to="01:00:5e:00:00:01")
     case("no error to a group", ["1812 4.3.2.7", "5771 4"], step("a", [group, shown], a=[error4(shown, 3, 0)]))
     shown6 = from_a(udp6("2001:db8:dead::1", fl=5))
@@ -321,22 +321,22 @@ def damaged():
 def martians():
     sources = ["0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255"]
     covers = ["1812 5.3.7", "6890", "1122 3.2.1.3"]
-    dropped("sources that nobody has", covers, "martian", *[udp4(source=source) for source in sources])
-    dropped("destinations that nobody has", covers, "martian", *[udp4(to) for to in ("0.1.2.3", "127.0.0.1", "250.0.0.1")])
-    # There is a route to both: they are of a link nevertheless.
-    dropped("addresses of a link", ["3927", "3927 7"], "martian", udp4("169.254.9.9"), udp4(source="169.254.1.1"))
+    dropped("invalid sources", covers, "martian", *[udp4(source=source) for source in sources])
+    dropped("invalid destinations", covers, "martian", *[udp4(to) for to in ("0.1.2.3", "127.0.0.1", "250.0.0.1")])
+    # There is a route to both, but they are link-local.
+    dropped("link-local addresses", ["3927", "3927 7"], "martian", udp4("169.254.9.9"), udp4(source="169.254.1.1"))
     sources = ["::", "::1", "::ffff:192.0.2.7", "ff02::1"]
     covers = ["4291", "4291 2.5", "6890 2.2.3"]
-    dropped("sources that nobody has, IPv6", covers, "martian", *[udp6(source=source) for source in sources])
-    dropped("addresses of a link, IPv6", ["4291 2.5.6"], "martian", udp6(source="fe80::7"))
-    dropped("groups that are not forwarded", ["1812 5.3.4"], "multicast", from_a(udp4("239.1.1.1"), to="01:00:5e:01:01:01"))
-    dropped("groups that are not forwarded, IPv6", ["4291 2.7"], "multicast", from_a(udp6("ff0e::1"), to="33:33:00:00:00:01"))
-    dropped("one station's packet in a frame to all", ["1812 5.3.4"], "broadcast-frame", from_a(udp4(), to=BROADCAST))
+    dropped("invalid sources, IPv6", covers, "martian", *[udp6(source=source) for source in sources])
+    dropped("link-local addresses, IPv6", ["4291 2.5.6"], "martian", udp6(source="fe80::7"))
+    dropped("groups without forwarding", ["1812 5.3.4"], "multicast", from_a(udp4("239.1.1.1"), to="01:00:5e:01:01:01"))
+    dropped("groups without forwarding, IPv6", ["4291 2.7"], "multicast", from_a(udp6("ff0e::1"), to="33:33:00:00:00:01"))
+    dropped("a unicast packet in a broadcast frame", ["1812 5.3.4"], "broadcast-frame", from_a(udp4(), to=BROADCAST))
     dropped("the broadcast address of a link", ["2644"], "blackhole", udp4("198.51.100.255"))
 
 
 def ways_back():
-    # VLAN 20 asks for a way back by itself, VLAN 30 for any.
+    # VLAN 20 requires the way back through the same interface, VLAN 30 any way back.
     def tagged(vlan, packet, mac):
         return Ether(src=HOST_A, dst=mac) / Dot1Q(vlan=vlan) / packet
 
@@ -356,14 +356,14 @@ def arp():
     host, mac = "192.0.2.20", "02:00:00:00:00:20"
     question = Ether(src=mac, dst=BROADCAST) / ARP(hwsrc=mac, psrc=host, pdst=US_A4)
     answer = Ether(src=ROUTER_A, dst=mac) / ARP(op=2, hwsrc=ROUTER_A, psrc=US_A4, hwdst=mac, pdst=host)
-    case("asked by ARP", ["826", "1122 2.3.2.1"], step("a", [question], a=[answer]))
-    # Who asked is known by that, and need not be asked.
+    case("ARP request", ["826", "1122 2.3.2.1"], step("a", [question], a=[answer]))
+    # The sender of a request is known from it, and need not be resolved.
     frame = from_b(udp4(to=host, source=B4))
-    case("who asked is known", ["826"], step("b", [frame], a=[forwarded(frame, ROUTER_A, mac)]))
+    case("the sender of a request is known", ["826"], step("b", [frame], a=[forwarded(frame, ROUTER_A, mac)]))
     background.append(Ether(src=ROUTER_A, dst=mac) / ARP(op=1, hwsrc=ROUTER_A, psrc=US_A4, hwdst="00:00:00:00:00:00", pdst=host))
     others = Ether(src=mac, dst=BROADCAST) / ARP(hwsrc=mac, psrc=host, pdst="192.0.2.99")
     claim = Ether(src=mac, dst=BROADCAST) / ARP(op=2, hwsrc=mac, psrc=US_A4, pdst=US_A4)
-    case("ARP that asks others, and claims ours", ["826", "5227"], step("a", [others, claim, question], a=[answer]))
+    case("ARP requests for others, and claims of our address", ["826", "5227"], step("a", [others, claim, question], a=[answer]))
     # The first packet waits for the answer.
     unknown, mac = "198.51.100.30", "02:00:00:00:00:30"
     question = Ether(src=ROUTER_B, dst=BROADCAST) / ARP(op=1, hwsrc=ROUTER_B, psrc=US_B4, hwdst="00:00:00:00:00:00", pdst=unknown)
@@ -373,11 +373,11 @@ def arp():
     waiting = [from_a(udp4(unknown, id=n)) for n in range(3)]
     onward = [forwarded(frame, destination=mac) for frame in waiting]
     case("ARP before the first packet", ["826", "1122 2.3.2.1", "1122 2.3.2.2"], step("a", waiting, b=[question]), step("b", [reply], b=onward))
-    # Nobody answers.
+    # An address without a host.
     nobody = "198.51.100.31"
     question = Ether(src=ROUTER_B, dst=BROADCAST) / ARP(op=1, hwsrc=ROUTER_B, psrc=US_B4, hwdst="00:00:00:00:00:00", pdst=nobody)
     frame = from_a(udp4(nobody))
-    case("nobody answers ARP", ["1812 4.3.3.1"], step("a", [frame], a=[error4(frame, 3, 1)], b=[question] * 3))
+    case("no answer to ARP", ["1812 4.3.3.1"], step("a", [frame], a=[error4(frame, 3, 1)], b=[question] * 3))
 
 
 def neighbour_discovery():
@@ -395,15 +395,15 @@ def neighbour_discovery():
     host, mac = "2001:db8:a::20", "02:00:00:00:00:20"
     answer = advertisement(host, mac, US_A6)
     covers = ["4861", "4861 4.3", "4861 4.4", "4861 7.2", "4861 7.2.3", "4861 7.2.4", "4443 2.3", "8200 8.1"]
-    case("asked by the group of ours", [*covers, "4291 2.7.1", "2464 7"], step("a", [solicitation(host, mac, US_A6)], a=[answer]))
-    case("asked alone", covers, step("a", [solicitation(host, mac, US_A6, to=US_A6)], a=[answer]))
+    case("solicitation to our group", [*covers, "4291 2.7.1", "2464 7"], step("a", [solicitation(host, mac, US_A6)], a=[answer]))
+    case("unicast solicitation", covers, step("a", [solicitation(host, mac, US_A6, to=US_A6)], a=[answer]))
     background.append(
         Ether(src=ROUTER_A, dst=mac)
         / IPv6(src=US_A6, dst=host, hlim=255)
         / ICMPv6ND_NS(tgt=host)
         / ICMPv6NDOptSrcLLAddr(lladdr=ROUTER_A)
     )
-    # What came from another link, has a wrong code, a wrong sum, a group as target, or an option without length.
+    # From another link, a wrong code, a wrong checksum, a group as target, an option without length.
     good = solicitation(host, mac, US_A6)
     wrong_code, wrong_sum = good.copy(), good.copy()
     wrong_code[ICMPv6ND_NS].code = 1
@@ -414,11 +414,11 @@ def neighbour_discovery():
     length[ICMPv6NDOptSrcLLAddr].len = 0
     bad = [solicitation(host, mac, US_A6, hlim=254), wrong_code, wrong_sum, group, length]
     unspecified = solicitation("::", mac, US_A6)
-    case("unsound questions", ["4861 7.1", "4861 7.1.1"], step("a", [*bad, unspecified, good], a=[answer]))
-    # Somebody is about to take ours: all are told that it is taken.
+    case("invalid solicitations", ["4861 7.1", "4861 7.1.1"], step("a", [*bad, unspecified, good], a=[answer]))
+    # A host is about to use our address: all hosts are told that it is taken.
     probe = solicitation("::", "02:00:00:00:00:21", US_A6, option=False)
     told = IPv6(src=US_A6, dst="ff02::1", hlim=255) / ICMPv6ND_NA(tgt=US_A6, R=1, S=0, O=1) / ICMPv6NDOptDstLLAddr(lladdr=ROUTER_A)
-    case("ours is taken", ["4862 5.4.3"], step("a", [probe], a=[Ether(src=ROUTER_A, dst="33:33:00:00:00:01") / told]))
+    case("our address is taken", ["4862 5.4.3"], step("a", [probe], a=[Ether(src=ROUTER_A, dst="33:33:00:00:00:01") / told]))
 
     # The first packet waits for the answer.
     unknown, mac = "2001:db8:b::30", "02:00:00:00:00:30"
@@ -436,19 +436,19 @@ def neighbour_discovery():
     frame = from_a(udp6(unknown))
     covers = ["4861 7.2", "4861 7.2.5", "4861 7.3.2", "4291 2.7.1", "2464 7"]
     case("discovery before the first packet", covers, step("a", [frame], b=[question]), step("b", [answered(unknown, mac, S=1, O=1)], b=[forwarded(frame, destination=mac)]))
-    # Another claims the address: only with `override` is it believed, and not from another link.
+    # Another host claims the address: it is accepted only with `override`, and never from another link.
     other = "02:00:00:00:00:31"
     for claimed in (mac, other):
         background.append(Ether(src=ROUTER_B, dst=claimed) / IPv6(src=US_B6, dst=unknown, hlim=255) / ICMPv6ND_NS(tgt=unknown) / ICMPv6NDOptSrcLLAddr(lladdr=ROUTER_B))
-    case("another claims it", ["4861 7.2.5", "4861 7.1.2"], step("b", [answered(unknown, other, S=0, O=0), answered(unknown, other, S=1, O=1, hlim=64)]), step("a", [frame], b=[forwarded(frame, destination=mac)]))
+    case("another host claims the address", ["4861 7.2.5", "4861 7.1.2"], step("b", [answered(unknown, other, S=0, O=0), answered(unknown, other, S=1, O=1, hlim=64)]), step("a", [frame], b=[forwarded(frame, destination=mac)]))
     old, new = forwarded(frame, destination=mac), forwarded(frame, destination=other)
-    case("another overrides it", ["4861 7.2.5"], step("b", [answered(unknown, other, S=0, O=1)]), step("a", [frame], b=[new], before=[old]))
+    case("another host overrides the address", ["4861 7.2.5"], step("b", [answered(unknown, other, S=0, O=1)]), step("a", [frame], b=[new], before=[old]))
     nobody = "2001:db8:b::32"
     frame = from_a(udp6(nobody))
-    case("nobody answers", ["4861 10", "4443 3.1"], step("a", [frame], a=[error6(frame, 1, 3)], b=[asked(nobody, 0x32)] * 3))
+    case("no answer to solicitations", ["4861 10", "4443 3.1"], step("a", [frame], a=[error6(frame, 1, 3)], b=[asked(nobody, 0x32)] * 3))
 
 
-# What cannot be seen in single frames, and the tests that see to it.
+# Requirements that single frames cannot show, and the tests that cover them.
 ELSEWHERE = {
     "1812 4.3.2.8": "errors_are_limited",
     "4443 2.4 (f)": "errors_are_limited",
@@ -465,7 +465,7 @@ NAMED = re.compile(rf"RFC (\d+)(?:, (?:sections?|appendix) ({SECTION}(?:(?:,| to
 
 
 def named(crates):
-    """Requirements that the code names, tests left aside."""
+    """Requirements that the code names, without tests."""
     found = set()
     for folder in FOLDERS:
         files = [file for file in pathlib.Path(crates, folder).rglob("*.rs") if "tests" not in file.parts]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the RFCs ask of the router, requirement by requirement: `requirements.py` has scapy make what is sent and all that
-//! has to come of it, and tells which requirements the code names without there being a case for them.
+//! Requirements of the RFCs for the router, one by one: `requirements.py` makes, with scapy, the frames to send and all
+//! expected ones, and reports requirements that the code names without a case.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::bench::{Bench, Peer, output, until};
 
-/// The router that the cases are about. Both hosts and both ways are set, so that nobody needs to be asked for.
+/// The router of the cases. Both hosts and both gateways are configured, so that none has to be resolved.
 const CONFIG: &str = r#"
 [[interface]]
 name = "a0"
@@ -80,7 +80,7 @@ const NEIGHBOURS: [(&str, &str, &str); 11] = [
     ("b0", "2001:db8:b::11", "02:00:00:00:00:13"),
 ];
 
-/// Prefix, and where it leads: a kind, or one gateway or more.
+/// Prefix and target: a kind, or one gateway or more.
 const ROUTES: [(&str, &[&str]); 16] = [
     ("10.50.0.0/16", &["198.51.100.10"]),
     ("10.50.1.0/24", &["198.51.100.11"]),
@@ -103,7 +103,7 @@ const ROUTES: [(&str, &[&str]); 16] = [
 #[derive(Deserialize)]
 struct Document {
     cases: Vec<Case>,
-    /// Frames that the router may send again at any time: questions for its neighbours.
+    /// Frames that the router may send again at any time: requests for its neighbours.
     background: BTreeSet<String>,
     named: usize,
     uncovered: Vec<String>,
@@ -120,18 +120,18 @@ struct Case {
 struct Step {
     at: String,
     send: Vec<String>,
-    /// By port; each frame is one of several.
+    /// By port; each frame is one of several alternatives.
     expect: BTreeMap<String, Vec<Vec<String>>>,
     drops: BTreeMap<String, u64>,
     together: bool,
     apart: bool,
-    /// While one of these comes, the router has not got there, and the frames are sent again.
+    /// While one of these arrives, the router has not applied the change, and the frames are sent again.
     before: Vec<String>,
 }
 
 fn document() -> Document {
     let python = std::env::var("QUIETWIRE_PYTHON")
-        .expect("QUIETWIRE_PYTHON names a Python with scapy; `make test` installs one and says so");
+        .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = output(
         Command::new(python)
@@ -150,7 +150,7 @@ fn hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
-/// Whether that is the frame, if need be filled up to the shortest that Ethernet has (60 octets without FCS).
+/// Returns true if the frame is the expected one, possibly padded to Ethernet's minimum (60 octets without FCS).
 fn is(got: &str, expected: &str) -> bool {
     let filled = || format!("{expected:0<120}");
     got == expected || (expected.len() < 120 && got == filled())
@@ -193,7 +193,8 @@ impl Player<'_> {
         stats.router.dropped.into_iter().collect()
     }
 
-    /// Takes what has come at a port off what is expected there, in its order; true when the step has to be played again.
+    /// Removes the frames that arrived at a port from those expected there, in order; returns true if the step must be
+    /// repeated.
     fn take(&mut self, port: &str, step: &Step, came: &mut Vec<String>) -> bool {
         let expected = step.expect.get(port).map_or(&[][..], Vec::as_slice);
         let mut is_before = false;
@@ -222,7 +223,7 @@ impl Player<'_> {
         let before = (!step.drops.is_empty()).then(|| self.drops());
         self.send(step);
         let mut came: BTreeMap<&String, Vec<String>> = BTreeMap::new();
-        until("all frames that are due come", || {
+        until("all expected frames arrive", || {
             let mut is_due = false;
             for (port, expected) in &step.expect {
                 let came = came.entry(port).or_default();
@@ -241,13 +242,13 @@ impl Player<'_> {
         assert!(!step.apart || ways.len() > 1, "all flows, {ways:?}");
     }
 
-    /// So many more are dropped for these reasons, and no others.
+    /// Checks that this many more frames are dropped for these reasons, and for no others.
     fn check_drops(&self, before: BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
         let mut expected = before;
         for (reason, count) in more {
             *expected.entry(reason.clone()).or_default() += count;
         }
-        until("all frames that have to be dropped are", || {
+        until("all expected drops are counted", || {
             let drops = self.drops();
             let mut reasons = more.keys();
             reasons
@@ -257,7 +258,7 @@ impl Player<'_> {
         assert_eq!(self.drops(), expected);
     }
 
-    /// Nothing came that was not due.
+    /// Checks that no unexpected frame arrived.
     fn nothing_more(&mut self) {
         let nothing = Step::default();
         for port in ["a", "b"] {
@@ -272,7 +273,7 @@ fn the_router_does_what_the_rfcs_ask() {
     assert!(document.named > 0 && !document.cases.is_empty());
     assert!(
         document.uncovered.is_empty(),
-        "named in the code, and by no case of requirements.py: RFC {}",
+        "named in the code, but covered by no case of requirements.py: RFC {}",
         document.uncovered.join(", RFC ")
     );
     let bench = start();
@@ -295,13 +296,13 @@ fn the_router_does_what_the_rfcs_ask() {
     }
 }
 
-/// Names the case that failed.
+/// Prints the case that failed.
 struct OnPanic(String);
 
 impl Drop for OnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the case that failed: {}", self.0);
+            eprintln!("failed case: {}", self.0);
         }
     }
 }

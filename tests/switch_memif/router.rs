@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The router, seen from the wire: neighbours, forwarding, errors, pieces, VRFs, bridges.
+//! The router as seen from the wire: neighbours, forwarding, errors, fragments, VRFs, bridges.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
@@ -43,7 +43,7 @@ fn show_routes(bench: &Bench, more: &[&str]) -> RoutesReport {
     serde_json::from_str(&output(&mut command(bench, &arguments))).unwrap()
 }
 
-/// A router with an interface on each of two ports: 192.0.2.1/24 and 2001:db8:a::1/64, 198.51.100.1/24 and
+/// Returns a router with an interface on each of two ports: 192.0.2.1/24 and 2001:db8:a::1/64, 198.51.100.1/24 and
 /// 2001:db8:b::1/64.
 pub(crate) fn router() -> Bench {
     let bench = Bench::start(&["a", "b"], &[]);
@@ -77,7 +77,7 @@ pub(crate) fn router() -> Bench {
     bench
 }
 
-/// A datagram in a frame.
+/// Returns a datagram in a frame.
 pub(crate) fn udp(
     macs: ([u8; 6], [u8; 6]),
     from: &str,
@@ -130,7 +130,7 @@ fn read_arp(frame: &[u8]) -> Option<ArpEthIpv4Packet> {
     arp.to_packet().try_eth_ipv4().ok()
 }
 
-/// Answers the router's question for an address, which comes first.
+/// Answers the router's request for an address, which arrives first.
 pub(crate) fn answer(peer: &mut Peer, mac: [u8; 6], address: Ipv4Addr) {
     let asked = peer.receive(1);
     let question = read_arp(&asked[0]).unwrap();
@@ -161,14 +161,14 @@ fn the_first_packets_wait_for_their_neighbour_and_go_on() {
     answer(&mut b, HOST_B, Ipv4Addr::new(198, 51, 100, 9));
     let received = b.receive(3);
     for (sent, got) in packets.iter().zip(&received) {
-        // Addresses of the link, one less to live, the checksum right, and everything else as it was.
+        // Link addresses are replaced, the TTL is one lower, the checksum is right, and everything else is unchanged.
         assert_eq!(got[..12], [HOST_B, ROUTER_B].concat());
         assert_eq!(v4(got).header().ttl(), 63);
         let header = v4(got).header().to_header();
         assert_eq!(header.header_checksum, header.calc_header_checksum());
         assert_eq!(got[14 + 12..], sent[14 + 12..]);
     }
-    // Now it is known.
+    // Now the neighbour is known.
     let more = udp((HOST_A, ROUTER_A), "192.0.2.7", "198.51.100.9", 2, 100);
     a.send(std::slice::from_ref(&more));
     assert_eq!(v4(&b.receive(1)[0]).header().ttl(), 1);
@@ -224,7 +224,7 @@ fn questions_for_our_addresses_are_answered() {
     assert_eq!(pong[0][34..expected.len()], expected[34..]);
     assert_eq!(v4(&pong[0]).header().source_addr(), us);
 
-    // The same of IPv6: a neighbour solicitation for ours (RFC 4861), an echo request (RFC 4443).
+    // The same for IPv6: a neighbour solicitation for the router's address (RFC 4861), an echo request (RFC 4443).
     let host = "2001:db8:a::7".parse::<std::net::Ipv6Addr>().unwrap();
     let us = "2001:db8:a::1".parse::<std::net::Ipv6Addr>().unwrap();
     let mut ping = Vec::new();
@@ -234,7 +234,7 @@ fn questions_for_our_addresses_are_answered() {
         .write(&mut ping, b"and you?")
         .unwrap();
     a.send(&[ping]);
-    // We are asked first, by the group of our address.
+    // The router first solicits the host, by the group of its address.
     let question = a.receive(1);
     assert_eq!(question[0][..6], [0x33, 0x33, 0xff, 0, 0, 7]);
     assert_eq!((question[0][54], question[0][21]), (135, 255));
@@ -308,11 +308,11 @@ fn senders_are_told_why_a_packet_does_not_go_on() {
         assert_eq!(ip.header().protocol(), IpNumber::ICMP);
         let message = ip.payload().payload;
         assert_eq!((message[0], message[1]), (kind, code));
-        // The packet is quoted as it came (RFC 1812, section 4.3.2.3).
+        // The packet is quoted as it was received (RFC 1812, section 4.3.2.3).
         assert_eq!(message[8..], packet[14..]);
     }
     a.send(&[to("203.0.113.200", 64)]);
-    // Too big for the next link, and it may not be cut (RFC 1191).
+    // Too big for the next link, and it must not be fragmented (RFC 1191).
     change(
         &bench,
         &[
@@ -337,7 +337,7 @@ fn senders_are_told_why_a_packet_does_not_go_on() {
         (message[0], message[1], &message[4..8]),
         (3, 4, &[0, 0, 2, 88][..])
     );
-    // With leave, it goes in pieces (RFC 791).
+    // If that is allowed, it is sent in fragments (RFC 791).
     let mut header = v4(&big).header().to_header();
     header.dont_fragment = false;
     header.identification = 77;
@@ -424,14 +424,14 @@ fn routes_come_and_go() {
             &["add", "route", "10.0.0.0/8", "--via", "203.0.113.1"][..],
             "203.0.113.1 is on the link of no",
         ),
-        (&["add", "route", "10.0.0.0/8"], "say by way of what"),
+        (&["add", "route", "10.0.0.0/8"], "the route has no next hop"),
         (
             &["add", "route", "10.0.0.0/8", "--via", "x0"],
-            "no interface 'x0'",
+            "no such interface: 'x0'",
         ),
         (
             &["add", "route", "10.0.0.0/8", "--via", "2001:db8:b::9"],
-            "cannot be the gateway",
+            "have different IP versions",
         ),
         (
             &["add", "route", "10.0.0.0/8", "--via", "198.51.100.1"],
@@ -439,19 +439,19 @@ fn routes_come_and_go() {
         ),
         (
             &["add", "route", "10.0.0.0/8", "--via", "b0", "--vrf", "red"],
-            "no VRF 'red'",
+            "no such VRF: 'red'",
         ),
         (&["del", "route", "10.0.0.0/9"], "no such static route"),
         (
             &["add", "neighbour", "b0", "192.0.2.7", "02:00:00:00:00:01"],
             "not on the link",
         ),
-        (&["del", "interface", "c0"], "no interface 'c0'"),
+        (&["del", "interface", "c0"], "no such interface: 'c0'"),
     ] {
         let error = refused(&bench, arguments);
         assert!(error.contains(part), "{arguments:?}: {error}");
     }
-    // Without the interface the route is not used; with it, it is again.
+    // Without the interface the route is inactive; with it, it is active again.
     let active =
         |bench: &Bench| show_routes(bench, &["--prefix", "10.0.0.0/8"]).routes[0].is_active;
     assert!(active(&bench));
@@ -527,7 +527,7 @@ fn vrfs_have_routes_of_their_own_and_vlans_interfaces() {
         assert_eq!(frame[..6], [2, 0, 0, 0, 0, mac]);
         assert_eq!(frame[12..16], [0x81, 0, 0, vlan]);
     }
-    // Not from one VRF to the other.
+    // Not from one VRF to another.
     a.send(&[tagged(to("203.0.113.9"), 10), to("198.51.100.9")]);
     until("they are dropped", || {
         let stats: StatsReport = bench.show("stats");
@@ -578,13 +578,13 @@ fn a_bridge_has_an_interface_of_the_router() {
         ],
     );
     let (mut a, mut b, mut c) = (bench.peer("a"), bench.peer("b"), bench.peer("c"));
-    // The bridge still bridges, and the router answers in it.
+    // The bridge still forwards, and the router answers in it.
     let (host, us) = (Ipv4Addr::new(192, 0, 2, 7), Ipv4Addr::new(192, 0, 2, 1));
     let question = arp(ArpOperation::REQUEST, (HOST_A, [0xff; 6]), host, us);
     a.send(std::slice::from_ref(&question));
     assert_eq!(b.receive(1), [question]);
     assert_eq!(read_arp(&a.receive(1)[0]).unwrap().sender_mac, ROUTER_A);
-    // From outside to a station that is known, and to one that has to be asked for in the whole bridge.
+    // From outside to a known station, and to one that has to be resolved in the whole bridge.
     c.send(&[udp((HOST_B, ROUTER_B), "198.51.100.9", "192.0.2.7", 64, 10)]);
     assert_eq!(a.receive(1)[0][..12], [HOST_A, ROUTER_A].concat());
     c.send(&[udp((HOST_B, ROUTER_B), "198.51.100.9", "192.0.2.8", 64, 10)]);
@@ -595,7 +595,7 @@ fn a_bridge_has_an_interface_of_the_router() {
     );
     answer(&mut b, [2, 0, 0, 0, 0, 8], Ipv4Addr::new(192, 0, 2, 8));
     assert_eq!(b.receive(1)[0][..6], [2, 0, 0, 0, 0, 8]);
-    // And out again.
+    // In the other direction.
     a.send(&[udp((HOST_A, ROUTER_A), "192.0.2.7", "198.51.100.9", 64, 10)]);
     answer(&mut c, HOST_B, Ipv4Addr::new(198, 51, 100, 9));
     assert_eq!(c.receive(1)[0][..12], [HOST_B, ROUTER_B].concat());

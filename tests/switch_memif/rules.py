@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames that rules are tried on, made by scapy: a name and the octets of each, a line each, as JSON."""
+"""Frames to test rules with, made by scapy: name and octets of each, one per line, as JSON."""
 
 import json
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules about which frames ports let in, seen from the wire. `rules.py` has scapy make the frames.
+//! Filter rules of ports as seen from the wire. `rules.py` makes the frames with scapy.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
 use quietwire_switch::config::rules::Action;
-use quietwire_switch::report::{PortReport, RulesReport};
+use quietwire_switch::report::{PortDrop, PortReport, RulesReport};
 
 use crate::bench::{Bench, Ended, frame, output, until};
 use crate::watch::{command, steps, trace};
@@ -51,14 +51,14 @@ action = "accept"
 vlan = 7
 "#;
 
-/// Each frame and the rule that decides on it where it comes in by port a; none is the default.
+/// Each frame and the rule that decides on it if it is received on port a; an empty name is the default.
 const CASES: [(&str, &str); 21] = [
     ("dns", "dns"),
     ("dns with options", "dns"),
     ("dns in a VLAN", "dns"),
     ("dns in two VLANs", "dns"),
     ("first piece of dns", "dns"),
-    // Later pieces have no ports.
+    // Later fragments have no ports.
     ("later piece of dns", ""),
     ("udp", ""),
     ("telnet", "telnet"),
@@ -79,7 +79,7 @@ const CASES: [(&str, &str); 21] = [
 
 fn frames() -> BTreeMap<String, Vec<u8>> {
     let python = std::env::var("QUIETWIRE_PYTHON")
-        .expect("QUIETWIRE_PYTHON names a Python with scapy; `make test` installs one and says so");
+        .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
     let script = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/switch_memif/rules.py"
@@ -133,7 +133,7 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
     }
     a.send(&sent);
     assert_eq!(b.receive(expected.len()), expected);
-    until("all frames are looked at", || {
+    until("all frames are filtered", || {
         (counts(&bench) == wanted).then_some(())
     });
     let ports: Vec<PortReport> = bench.show("ports");
@@ -142,7 +142,7 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
         (
             ports[0].counts.rx_frames,
             ports[0].counts.rx_octets,
-            ports[0].counts.drops.denied,
+            ports[0].counts.drops[PortDrop::Denied],
             ports[0].counts.drops.sum(),
         ),
         (
@@ -152,7 +152,7 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
             (sent.len() - expected.len()) as u64,
         )
     );
-    // By the other port, of which the first rule says nothing.
+    // By the other port, which the first rule does not apply to.
     b.send(&[frames["dns"].clone(), frames["web"].clone()]);
     assert_eq!(a.receive(1), [frames["web"].clone()]);
     // Too short for any rule: dropped and counted as without rules.
@@ -160,12 +160,12 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
     assert_eq!(a.receive(1), [frames["arp"].clone()]);
     let ports: Vec<PortReport> = bench.show("ports");
     let drops = ports[1].counts.drops;
-    assert_eq!((drops.denied, drops.short), (1, 1));
-    // A burst of which nothing is left.
+    assert_eq!((drops[PortDrop::Denied], drops[PortDrop::Short]), (1, 1));
+    // A burst that is dropped entirely.
     b.send(&vec![frames["ping"].clone(); 64]);
     until("all are dropped", || {
         let ports: Vec<PortReport> = bench.show("ports");
-        (ports[1].counts.drops.denied == 65).then_some(())
+        (ports[1].counts.drops[PortDrop::Denied] == 65).then_some(())
     });
     let events = trace(&bench, &["--count", "3", "--port", "a"], || {
         a.send(&["dns", "telnet", "udp"].map(|name| frames[name].clone()));
@@ -174,11 +174,8 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
     assert_eq!(
         told,
         [
-            vec![
-                ("filter", "let in by the rule dns"),
-                ("send", "out of port b")
-            ],
-            vec![("filter", "dropped by the rule telnet")],
+            vec![("filter", "accepted by rule dns"), ("send", "to port b")],
+            vec![("filter", "dropped by rule telnet")],
             vec![("filter", "dropped: no rule matches")],
         ]
     );
@@ -191,7 +188,7 @@ fn rules_change_whole_or_not_at_all() {
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let call = |number| frame([0xff; 6], [2, 0, 0, 0, 0, 1], number);
     let mut passes = |number: u8, is_let_in: bool| {
-        // What comes from b is let in always: it shows that there was time.
+        // Frames from b are always accepted: they show that enough time has passed.
         a.send(&[call(number)]);
         b.send(&[call(100 + number)]);
         assert_eq!(a.receive(1), [call(100 + number)]);
@@ -203,7 +200,7 @@ fn rules_change_whole_or_not_at_all() {
         assert_eq!(got.len(), usize::from(is_let_in), "{number}");
     };
     passes(1, true);
-    // As many words as there are.
+    // All keys of a rule.
     let all = [
         "--bridge",
         "lan",
@@ -247,7 +244,7 @@ fn rules_change_whole_or_not_at_all() {
         ],
     );
     passes(4, true);
-    // Everything about a rule is as is said; nothing is where something is wrong.
+    // A rule has all its options; an invalid rule changes nothing.
     change(
         &bench,
         &[
@@ -265,17 +262,20 @@ fn rules_change_whole_or_not_at_all() {
     for (arguments, said) in [
         (
             &["set", "rule", "none", "--action", "drop"][..],
-            "no rule 'none'",
+            "no such rule: 'none'",
         ),
-        (&["del", "rule", "none"], "no rule 'none'"),
-        (&["add", "rule", "all", "--action", "drop"], "two rules"),
+        (&["del", "rule", "none"], "no such rule: 'none'"),
+        (
+            &["add", "rule", "all", "--action", "drop"],
+            "duplicate rule",
+        ),
         (
             &["add", "rule", "x", "--action", "drop", "--port", "z"],
-            "no port 'z'",
+            "no such port: 'z'",
         ),
         (
             &["add", "rule", "x", "--action", "drop", "--before", "z"],
-            "no rule 'z'",
+            "no such rule: 'z'",
         ),
         (&["set", "rules"], "--file"),
         (
@@ -290,9 +290,9 @@ fn rules_change_whole_or_not_at_all() {
     let path = file.to_str().unwrap();
     fs::write(&file, "[[rule]]\nname = \"x\"\naction = \"accept\"\n[[rule]]\nname = \"y\"\naction = \"drop\"\nbridge = \"wan\"\n").unwrap();
     let error = refused(&bench, &["set", "rules", "--file", path]);
-    assert!(error.contains("no bridge 'wan'"), "{error}");
+    assert!(error.contains("no such bridge: 'wan'"), "{error}");
     assert_eq!(output(&mut bench.show_command("config")), before);
-    // A rule that stays as it is goes on counting.
+    // A rule that does not change keeps its counter.
     assert_eq!(counts(&bench)["all"], 2);
     change(&bench, &["del", "rule", "kind"]);
     passes(6, false);
@@ -302,7 +302,7 @@ fn rules_change_whole_or_not_at_all() {
         table.contains("bridge lan, vlan 5, ethertype ipv4, protocol tcp, source 10.0.0.0/8, destination 10.1.0.0/16, source-port 5, destination-port 80-90"),
         "{table}"
     );
-    // All at once, and the default.
+    // All rules at once, and the default.
     fs::write(
         &file,
         "rule-default = \"drop\"\n[[rule]]\nname = \"b\"\naction = \"accept\"\nport = \"b\"\n",
@@ -314,7 +314,7 @@ fn rules_change_whole_or_not_at_all() {
     passes(8, true);
     change(&bench, &["set", "rules", "--default", "drop"]);
     passes(9, false);
-    // What is written makes the same switch.
+    // The written configuration makes the same switch.
     let config = output(&mut bench.show_command("config"));
     assert!(config.contains("rule-default = \"drop\""), "{config}");
     bench.end("TERM");
@@ -326,13 +326,13 @@ fn rules_change_whole_or_not_at_all() {
     assert_eq!(output(&mut bench.show_command("config")), config);
     let report: RulesReport = bench.show("rules");
     assert_eq!((report.rules.len(), report.default), (1, Action::Drop));
-    // Rules go with the port that they are about, and the last with what it is about.
+    // A rule is removed with its port or interface.
     change(&bench, &["del", "port", "b"]);
     let report: RulesReport = bench.show("rules");
     assert_eq!(report.rules.len(), 0);
 }
 
-/// Between two sets of rules there is no moment with neither: of two that let every frame in, and of two that drop every frame.
+/// Checks that a replacement of rules is atomic: with two sets that accept every frame, and with two that drop every frame.
 #[test]
 fn rules_are_replaced_at_once_while_frames_flow() {
     const TURNS: usize = 8;
@@ -360,7 +360,7 @@ fn rules_are_replaced_at_once_while_frames_flow() {
         }
     };
     swap("drop", "accept");
-    assert_eq!(port(0).drops.denied, 0);
+    assert_eq!(port(0).drops[PortDrop::Denied], 0);
     let let_in = port(1).tx_frames;
     assert!(let_in > 0);
     replace("accept", "one", "drop");
@@ -368,7 +368,7 @@ fn rules_are_replaced_at_once_while_frames_flow() {
     let let_in = port(1).tx_frames;
     swap("accept", "drop");
     assert_eq!(port(1).tx_frames, let_in);
-    assert!(port(0).drops.denied > FRAMES);
+    assert!(port(0).drops[PortDrop::Denied] > FRAMES);
 }
 
 #[test]
@@ -424,6 +424,6 @@ fn what_rules_drop_is_not_routed_and_not_answered() {
     change(&bench, &["del", "rule", "ping"]);
     a.send(&[echo(3)]);
     let answers = a.receive(1);
-    assert_eq!(answers.len(), 1, "the second was not answered");
+    assert_eq!(answers.len(), 1, "the second was answered");
     assert_eq!(answers[0][40..42], [0, 3]);
 }

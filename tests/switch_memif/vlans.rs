@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bridges with VLANs, static entries, groups and limits, seen from the wire.
+//! Bridges with VLANs, static entries, groups and limits, as seen from the wire.
 
 use std::process::Command;
 
 use quietwire_packet::VlanId;
-use quietwire_switch::report::{FdbReport, FlappingReport, PortReport, StatsReport, VlanReport};
+use quietwire_switch::report::{
+    FdbReport, FlappingReport, PortDrop, PortDrops, PortReport, StatsReport, VlanReport,
+};
 
 use crate::bench::{Bench, Peer, frame, output, quietwire, until};
 
@@ -37,7 +39,7 @@ fn refused(bench: &Bench, arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The frame with a tag put in front of its type (IEEE 802.1Q, section 9.3).
+/// Returns the frame with a tag before its type (IEEE 802.1Q, section 9.3).
 fn tagged(frame: &[u8], tpid: u16, tci: u16) -> Vec<u8> {
     let mut tagged = frame[..12].to_vec();
     tagged.extend(tpid.to_be_bytes());
@@ -49,7 +51,7 @@ fn tagged(frame: &[u8], tpid: u16, tci: u16) -> Vec<u8> {
 const CUSTOMER: u16 = 0x8100;
 const SERVICE: u16 = 0x88a8;
 
-/// A frame that all of these ports get, sent last, shows that nothing else came before it.
+/// Checks with a last frame, which all of these ports receive, that no other arrived before it.
 fn nothing_more(bench: &Bench, peers: &mut [Peer]) {
     for port in ["a", "b", "c", "d"].iter().take(peers.len()) {
         let counts = |bench: &Bench| -> u64 {
@@ -65,7 +67,7 @@ fn nothing_more(bench: &Bench, peers: &mut [Peer]) {
     }
 }
 
-fn drops(bench: &Bench, port: usize) -> quietwire_switch::report::Drops {
+fn drops(bench: &Bench, port: usize) -> PortDrops {
     let ports: Vec<PortReport> = bench.show("ports");
     ports[port].counts.drops
 }
@@ -82,11 +84,11 @@ fn access_trunk_native_and_tunnel_ports() {
     change(&bench, &["set", "port", "c", "--access", "20"]);
     change(&bench, &["set", "port", "d", "--access", "30"]);
 
-    // From an access port to a trunk: with a tag; to the access ports of other VLANs: not.
+    // From an access port to a trunk: tagged; not to the access ports of other VLANs.
     let call = frame(BROADCAST, mac(1), 1);
     peers[0].send(std::slice::from_ref(&call));
     assert_eq!(peers[1].receive(1), [tagged(&call, CUSTOMER, 10)]);
-    // From the trunk, one frame of each VLAN: without tags. The priority bits are the frame's own.
+    // From the trunk, one frame of each VLAN: untagged. The priority bits are the frame's own.
     let (to_a, to_c, to_d) = (
         frame(mac(1), mac(2), 2),
         frame(BROADCAST, mac(2), 3),
@@ -96,20 +98,20 @@ fn access_trunk_native_and_tunnel_ports() {
         tagged(&to_a, CUSTOMER, 0xe00a),
         tagged(&to_c, CUSTOMER, 20),
         to_d.clone(),
-        // A VLAN that the trunk is not in.
+        // A VLAN that the trunk does not carry.
         tagged(&to_d, CUSTOMER, 40),
     ]);
     assert_eq!(peers[0].receive(1), [to_a]);
     assert_eq!(peers[2].receive(1), [to_c]);
     assert_eq!(peers[3].receive(1), [to_d]);
-    // Back over the native VLAN: no tag on the trunk.
+    // Back over the native VLAN: untagged on the trunk.
     let answer = frame(mac(2), mac(4), 5);
     peers[3].send(std::slice::from_ref(&answer));
     assert_eq!(peers[1].receive(1), [answer]);
     nothing_more(&bench, &mut peers);
-    assert_eq!(drops(&bench, 1).not_member, 1);
+    assert_eq!(drops(&bench, 1)[PortDrop::NotMember], 1);
 
-    // Addresses are learned for each VLAN apart.
+    // Addresses are learned per VLAN.
     let mut entries: Vec<FdbReport> = bench.show("fdb");
     entries.sort_by_key(|entry| (entry.vlan, entry.mac));
     let seen: Vec<(Option<VlanId>, &str)> = entries
@@ -175,11 +177,11 @@ fn vlans_are_put_into_a_trunk_and_taken_out() {
     let error = refused(&bench, &["del", "vlan", "b", "12"]);
     assert!(error.contains("VLAN 12 is not in its trunk"), "{error}");
     let error = refused(&bench, &["add", "vlan", "x", "12"]);
-    assert!(error.contains("there is no port 'x'"), "{error}");
+    assert!(error.contains("no such port: 'x'"), "{error}");
     let error = refused(&bench, &["add", "vlan", "a", "12-10"]);
     assert!(error.contains("not a set of VLANs"), "{error}");
 
-    // What was set is in the file that makes the same switch.
+    // The settings are in the configuration file that makes the same switch.
     let config: String = bench.show("config");
     for line in [
         "trunk = \"10-12\"",
@@ -231,14 +233,14 @@ fn static_entries_stay_and_flushed_ones_go() {
     let error = refused(&bench, &["add", "fdb", "lan", "03:00:00:00:00:09", "c"]);
     assert!(error.contains("03:00:00:00:00:09"), "{error}");
     let error = refused(&bench, &["flush", "wan"]);
-    assert!(error.contains("there is no bridge 'wan'"), "{error}");
+    assert!(error.contains("no such bridge: 'wan'"), "{error}");
 }
 
 #[test]
 fn groups_limits_and_floods() {
     let bench = Bench::start(&["a", "b", "c"], &["--bridge", "lan=a,b,c"]);
     let mut peers = ["a", "b", "c"].map(|name| bench.peer(name));
-    // Ports of one group do not see each other.
+    // Ports of one group do not forward to each other.
     for port in ["a", "b"] {
         change(&bench, &["set", "port", port, "--split-horizon", "1"]);
     }
@@ -247,10 +249,10 @@ fn groups_limits_and_floods() {
     assert_eq!(peers[2].receive(1), [call]);
     peers[1].send(&[frame(mac(1), mac(2), 2)]);
     until("the frame is dropped", || {
-        (drops(&bench, 1).split_horizon == 1).then_some(())
+        (drops(&bench, 1)[PortDrop::SplitHorizon] == 1).then_some(())
     });
 
-    // Two addresses at a time, and frames of others are dropped.
+    // Two addresses at a time; frames of others are dropped.
     change(
         &bench,
         &[
@@ -267,10 +269,10 @@ fn groups_limits_and_floods() {
     peers[2].send(&calls);
     assert_eq!(peers[0].receive(2), calls[..2]);
     until("the third is dropped", || {
-        (drops(&bench, 2).over_limit == 1).then_some(())
+        (drops(&bench, 2)[PortDrop::OverLimit] == 1).then_some(())
     });
 
-    // Kinds of frames that go out of a port, and how many may come in.
+    // Kinds of flooded frames that a port sends, and the rate of those that it accepts.
     change(&bench, &["set", "port", "c", "--flood-broadcast", "false"]);
     peers[0].send(&[frame(BROADCAST, mac(1), 3), frame(mac(99), mac(1), 4)]);
     assert_eq!(peers[2].receive(1), [frame(mac(99), mac(1), 4)]);
@@ -284,9 +286,12 @@ fn groups_limits_and_floods() {
         passed.extend(peers[2].receive_now());
         (passed.last() == Some(&frame(mac(99), mac(1), 6))).then_some(())
     });
-    // One a second, and what the limit's bucket holds.
+    // One per second, and the contents of the limit's bucket.
     assert!(passed.len() < 150, "{}", passed.len());
-    assert_eq!(drops(&bench, 0).storm_broadcast, 201 - passed.len() as u64);
+    assert_eq!(
+        drops(&bench, 0)[PortDrop::StormBroadcast],
+        201 - passed.len() as u64
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Captures and traces of a switch that forwards.
+//! Captures and traces of a forwarding switch.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -26,7 +26,7 @@ pub(crate) fn command(bench: &Bench, arguments: &[&str]) -> Command {
     command
 }
 
-/// A capture into a file, which has begun.
+/// Starts a capture into a file, and waits until it has begun.
 fn capture(bench: &Bench, file: &Path, arguments: &[&str]) -> Child {
     let file_name = file.to_str().unwrap();
     let arguments = [&["capture", "--write", file_name], arguments].concat();
@@ -46,7 +46,7 @@ fn end(mut child: Child) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-/// Port, direction, octets kept and length of each frame.
+/// Returns port, direction, kept octets and length of each frame.
 fn read(file: &Path) -> Vec<(String, u32, Vec<u8>, u32)> {
     use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
     use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
@@ -104,9 +104,13 @@ fn a_capture_has_what_came_and_what_went() {
     }
     assert_eq!(captured.len(), 6);
     let mode = fs::metadata(&file).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600, "what is in frames is nobody else's");
+    assert_eq!(
+        mode & 0o777,
+        0o600,
+        "only the owner may read captured frames"
+    );
     scapy_reads(&file, 6);
-    // Some of them, one way, and a part of each; until it is interrupted.
+    // Some of the frames, one direction, and a part of each; until it is interrupted.
     let file = bench.path("some.pcapng");
     let running = capture(
         &bench,
@@ -135,12 +139,12 @@ fn a_capture_has_what_came_and_what_went() {
     assert_eq!(octets, other[..20]);
 }
 
-/// An independent reader finds as many frames.
+/// Checks that an independent reader finds this many frames.
 fn scapy_reads(file: &Path, count: usize) {
     const SCRIPT: &str =
         "import sys\nfrom scapy.utils import rdpcap\nprint(len(rdpcap(sys.argv[1])))\n";
     let python = std::env::var("QUIETWIRE_PYTHON")
-        .expect("QUIETWIRE_PYTHON has to name a Python with scapy; `make test` installs one");
+        .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
     let seen = output(Command::new(python).args(["-c", SCRIPT]).arg(file));
     assert_eq!(seen.trim(), count.to_string());
 }
@@ -173,7 +177,7 @@ fn what_makes_no_sense_is_refused() {
     for (arguments, words) in [
         (
             &["capture", "--write", "/dev/null", "--port", "x"][..],
-            "no port 'x'",
+            "no such port: 'x'",
         ),
         (
             &["capture", "--write", "/dev/null", "--snap-length", "0"],
@@ -184,27 +188,27 @@ fn what_makes_no_sense_is_refused() {
             "/nowhere/f",
         ),
         (&["trace", "--count", "0"], "1 to 10000"),
-        (&["trace", "--for", "50ms"], "no such frame has come"),
+        (&["trace", "--for", "50ms"], "no frame matched the filter"),
     ] {
         let output = command(&bench, arguments).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success(), "{arguments:?}");
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
-    // Nothing of that is left behind: another can begin.
+    // Nothing remains of that: another one can begin.
     let again = ["capture", "--write", "/dev/null", "--for", "1ms"];
     output(&mut command(&bench, &again));
 }
 
-/// Begins to trace, lets `send` send, and returns what was told.
+/// Starts a trace, runs `send`, and returns the trace.
 pub(crate) fn trace(bench: &Bench, arguments: &[&str], mut send: impl FnMut()) -> Vec<TraceEvent> {
     let arguments = [&["trace", "--json"], arguments].concat();
     let mut child = command(bench, &arguments).spawn().unwrap();
-    // It says when it has begun.
+    // It prints when it has begun.
     let mut said = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
-    assert!(line.starts_with("following"), "{line}");
+    assert!(line.starts_with("tracing"), "{line}");
     send();
     until("the trace ends", || child.try_wait().unwrap());
     let output = child.wait_with_output().unwrap();
@@ -237,27 +241,27 @@ fn a_trace_tells_what_each_step_did_with_a_frame() {
     assert_eq!(
         steps(&events, 1),
         [
-            ("receive", "by port a, queue 0"),
+            ("receive", "on port a, queue 0"),
             ("bridge", "lan from port a: to port b"),
-            ("send", "out of port b"),
+            ("send", "to port b"),
         ]
     );
     assert_eq!(
         steps(&events, 2),
         [
-            ("receive", "by port a, queue 0"),
+            ("receive", "on port a, queue 0"),
             ("bridge", "lan from port a: flooded to all other ports"),
-            ("send", "out of port b"),
-            ("send", "out of port c"),
+            ("send", "to port b"),
+            ("send", "to port c"),
         ]
     );
     assert_eq!(
         steps(&events, 3),
         [
-            ("receive", "by port a, queue 0"),
+            ("receive", "on port a, queue 0"),
             (
                 "bridge",
-                "lan from port a: dropped: its destination is where it came from"
+                "lan from port a: dropped: hairpin (destination on this port)"
             ),
         ]
     );
@@ -330,12 +334,12 @@ fn a_trace_goes_through_the_router_and_its_service() {
     assert_eq!(
         steps(&events, 1),
         [
-            ("receive", "by port a, queue 0"),
+            ("receive", "on port a, queue 0"),
             (
                 "route",
                 "from interface a0: out of interface b0 to 02:00:00:00:00:02"
             ),
-            ("send", "out of port b"),
+            ("send", "to port b"),
         ]
     );
     let sent = events.iter().find(|event| event.step == "send").unwrap();
@@ -346,9 +350,9 @@ fn a_trace_goes_through_the_router_and_its_service() {
     assert_eq!(
         steps(&events, 2),
         [
-            ("receive", "by port a, queue 0"),
+            ("receive", "on port a, queue 0"),
             ("route", "from interface a0: to the service thread: for-us"),
-            ("service", "answered the echo request"),
+            ("service", "echo request answered"),
         ]
     );
     assert_eq!(
@@ -358,7 +362,7 @@ fn a_trace_goes_through_the_router_and_its_service() {
                 "route",
                 "from interface a0: to the service thread: time-exceeded"
             ),
-            ("service", "told the sender by ICMP"),
+            ("service", "ICMP error sent"),
         ]
     );
 }
@@ -393,12 +397,12 @@ fn cycles_are_told_by_step() {
         .unwrap();
     assert_eq!(queue.frames, 200);
     assert_eq!(queue.burst_sizes.iter().sum::<u64>(), of("receive").bursts);
-    // All of the time is in one of the steps.
+    // The steps account for the whole time.
     let interval = output(bench.show_command("cycles").args(["--for", "1s", "--json"]));
     let report: CyclesReport = serde_json::from_str(&interval).unwrap();
     let all: u64 = report.threads[0].steps.iter().map(|step| step.cycles).sum();
     let share = all as f64 / report.hz as f64 / report.uptime_s;
-    // A thread that is off its CPU at either end of the interval adds that time to it, or leaves it out.
+    // A thread that is off its CPU at either end of the interval changes the interval by that time.
     assert!((0.9..1.1).contains(&share), "{share}");
     let text = output(bench.show_command("cycles").args(["--for", "20ms"]));
     assert!(text.contains("idle") && text.contains("33-64"), "{text}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports beside the one that is attacked: what goes over them may not be lost.
+//! Traffic on ports beside the attacked one, which must lose no frame.
 
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -19,7 +19,7 @@ pub(crate) struct Scene {
 pub(crate) struct Bystander(Option<Child>);
 
 impl Scene {
-    /// `scheme` is that of the attacked ports, which make their sockets.
+    /// Starts the switch. `scheme` is that of the attacked ports, which create their sockets.
     pub(crate) fn new(kind: &str, scheme: &str, queues: u16) -> Self {
         let namespace = Namespace::new(kind);
         let directory = tempfile::TempDir::new().unwrap();
@@ -50,7 +50,7 @@ impl Scene {
         self.directory.path().join(name)
     }
 
-    /// Arguments of the tester over two ports.
+    /// Returns a tester command over two ports.
     pub(crate) fn generate(&self, ports: [String; 2], duration: &str) -> std::process::Command {
         let mut command = self.namespace.command(quietwire());
         command.args(["generate", "--port", &ports[0], "--port", &ports[1]]);
@@ -60,7 +60,7 @@ impl Scene {
         command
     }
 
-    /// Has frames go between `a` and `b` for some seconds.
+    /// Sends frames between `a` and `b` for some seconds.
     pub(crate) fn bystander(&self, duration: &str) -> Bystander {
         let uri = |name: &str| format!("memif:{}?role=client", self.path(name).display());
         let mut command = self.generate([uri("a.sock"), uri("b.sock")], duration);
@@ -68,31 +68,31 @@ impl Scene {
         Bystander(Some(command.spawn().unwrap()))
     }
 
-    /// Where the peers of `v` and `w` connect.
+    /// Returns the URIs by which the peers of `v` and `w` connect.
     pub(crate) fn attacked(&self, scheme: &str) -> [String; 2] {
         ["v.sock", "w.sock"]
             .map(|name| format!("{scheme}:{}?role=client", self.path(name).display()))
     }
 
-    /// A peer that behaves finds the attacked ports as if nothing had been.
+    /// Checks that a well-behaved peer can use the attacked ports after an attack.
     pub(crate) fn serves(&self, scheme: &str) {
         lossless("a peer that behaves", Carrier::of(&[scheme]), || {
             self.generate(self.attacked(scheme), "500ms")
         });
     }
 
-    /// The switch is there and answers.
+    /// Checks that the switch runs and answers.
     pub(crate) fn is_alive(&self, after: &str) {
         assert_eq!(self.switch.ports().len(), 4, "{after}");
     }
 }
 
 impl Bystander {
-    /// Waits for the end: nothing was lost.
+    /// Waits for the end and checks that no frame was lost.
     pub(crate) fn lost_nothing(mut self) {
         let output = self.0.take().unwrap().wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // Whether the tester kept its schedule is not what is asked here.
+        // The tester's schedule is not checked here.
         let result: Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {said}"));
         assert_eq!(

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::rig::{Namespace, Switch, run, until};
 
-/// Frames of every size up to 1514 octets, numbered, from few stations.
+/// Returns frames of every size up to 1514 octets, numbered, from a few stations.
 pub(crate) fn frames(count: u32) -> Vec<Vec<u8>> {
     let frame = |number: u32| {
         let length = 60 + (number as usize * 13) % 1455;
@@ -36,7 +36,7 @@ pub(crate) fn frames(count: u32) -> Vec<Vec<u8>> {
     (0..count).map(frame).collect()
 }
 
-/// pcap-savefile(5), little-endian.
+/// Writes a file in the format of pcap-savefile(5), little-endian.
 pub(crate) fn write(path: &Path, frames: &[Vec<u8>]) {
     let mut octets = Vec::new();
     let words = |octets: &mut Vec<u8>, words: &[u32]| {
@@ -71,10 +71,10 @@ pub(crate) fn read(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Number of frames and of octets as scapy reads them.
+/// Returns the number of frames and of octets, read by scapy.
 fn as_scapy_reads(path: &Path) -> String {
     let python = std::env::var("QUIETWIRE_PYTHON")
-        .expect("QUIETWIRE_PYTHON has to name a Python with scapy; `make test` installs one");
+        .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
     let script = "import sys\nfrom scapy.utils import RawPcapReader\n\
                   all = [bytes(d) for d, _ in RawPcapReader(sys.argv[1])]\n\
                   print(len(all), sum(map(len, all)))";
@@ -98,7 +98,7 @@ fn what_a_file_holds_comes_out_in_a_file() {
         &ports,
         &["--cross-connect", "in,out"],
     );
-    until("all frames went out", || {
+    until("all frames are sent", || {
         (switch.port("out")["tx_frames"] == sent.len()).then_some(())
     });
     assert_eq!(switch.port("in")["rx_frames"], sent.len());
@@ -129,7 +129,7 @@ fn a_file_that_is_looped_never_ends() {
         &ports,
         &["--cross-connect", "in,out"],
     );
-    until("the file was read many times", || {
+    until("the file is read many times", || {
         (switch.port("in")["rx_frames"].as_u64() > Some(50_000)).then_some(())
     });
     let port = switch.port("in");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel beside the router: routing daemons in the switch's namespace speak OSPF and BGP with another router over
-//! taps, and what they learn forwards.
+//! The kernel beside the router: routing daemons in the switch's namespace run OSPF and BGP with another router over taps,
+//! and the learned routes forward.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ struct Net {
 }
 
 impl Net {
-    /// `kind` has to be the test's own.
+    /// Creates the namespaces. `kind` must be unique to the test.
     fn new(kind: &str) -> Self {
         let named = |end: &str| Namespace::new(&format!("{kind}-{end}"));
         let net = Self {
@@ -46,7 +46,7 @@ impl Net {
                 "netns",
                 other.name(),
             ]);
-            // The kernel keeps off: all frames there are the switch's.
+            // The kernel must not process frames there: all of them are the switch's.
             net.switch.ip(&[
                 "link",
                 "set",
@@ -108,7 +108,7 @@ impl Net {
     }
 }
 
-/// Has the kernel write all of a checksum: veth leaves it to whoever takes the frame off the wire, which never comes there.
+/// Makes the kernel write complete checksums: veth leaves them to a receiver on the wire, which these frames never reach.
 fn whole_checksums(namespace: &Namespace, interface: &str) {
     // ETHTOOL_STXCSUM, by SIOCETHTOOL (linux/ethtool.h, linux/sockios.h).
     let script = format!(
@@ -131,7 +131,7 @@ fn change(switch: &Switch, arguments: &[&str]) {
     run(&mut command(switch, arguments));
 }
 
-/// The active route to a prefix, as JSON.
+/// Returns the active route to a prefix, as JSON.
 fn route(switch: &Switch, prefix: &str) -> Option<Value> {
     let text = run(&mut command(
         switch,
@@ -159,10 +159,10 @@ fn the_kernel_has_the_addresses_and_its_routes_forward() {
     until("the router's kernel answers", || {
         ping(&net.host, "198.51.100.1").then_some(())
     });
-    // Its routes are followed: added, replaced, shared out, taken away.
+    // Its routes are imported: added, replaced, multipath, removed.
     let ip = |arguments: &[&str]| net.switch.ip(&[&["route"], arguments].concat());
     ip(&["add", "10.99.0.0/24", "via", "192.0.2.2", "dev", "qw-r"]);
-    let via = until("the route is followed", || route(&switch, "10.99.0.0/24"));
+    let via = until("the route is imported", || route(&switch, "10.99.0.0/24"));
     assert_eq!(via["source"], "kernel");
     assert_eq!(via["via"][0]["address"], "192.0.2.2");
     net.router
@@ -171,11 +171,11 @@ fn the_kernel_has_the_addresses_and_its_routes_forward() {
         ping(&net.host, "10.99.0.1").then_some(())
     });
     ip(&["replace", "blackhole", "10.99.0.0/24"]);
-    until("it leads nowhere", || {
+    until("the route drops packets", || {
         (route(&switch, "10.99.0.0/24")?["kind"] == "blackhole").then_some(())
     });
     ip(&["del", "blackhole", "10.99.0.0/24"]);
-    until("it is gone", || {
+    until("the route is removed", || {
         route(&switch, "10.99.0.0/24").is_none().then_some(())
     });
     ip(&[
@@ -194,7 +194,9 @@ fn the_kernel_has_the_addresses_and_its_routes_forward() {
         "dev",
         "qw-h",
     ]);
-    let two = until("both ways are followed", || route(&switch, "10.98.0.0/16"));
+    let two = until("both next hops are imported", || {
+        route(&switch, "10.98.0.0/16")
+    });
     let weights: Vec<&Value> = two["via"]
         .as_array()
         .unwrap()
@@ -203,7 +205,7 @@ fn the_kernel_has_the_addresses_and_its_routes_forward() {
         .collect();
     assert_eq!(weights.len(), 2);
     assert!(weights.contains(&&Value::from(3)), "{two}");
-    // Many at once, compared with what the kernel has in the end.
+    // Many at once, compared with the final state of the kernel.
     let batch: String = (0..2000)
         .map(|n| {
             format!(
@@ -228,7 +230,7 @@ fn the_kernel_has_the_addresses_and_its_routes_forward() {
         .filter(|line| line.starts_with("10.1"))
         .count();
     assert_eq!(kernels, 2000 - 667);
-    until("all of them are followed", || {
+    until("all routes are imported", || {
         let text = run(&mut command(
             &switch,
             &["show", "routes", "--json", "--limit", "100000"],
@@ -240,24 +242,24 @@ fn the_kernel_has_the_addresses_and_its_routes_forward() {
             .count();
         (ours == kernels).then_some(())
     });
-    // A link that goes down takes its routes without a word.
+    // A link that goes down removes its routes without a message.
     net.switch.ip(&["link", "set", "qw-r", "down"]);
-    until("its routes are gone", || {
+    until("its routes are removed", || {
         route(&switch, "10.101.1.0/24").is_none().then_some(())
     });
     change(&switch, &["set", "vrf", "main"]);
-    until("none is followed any more", || {
+    until("no route is imported any more", || {
         route(&switch, "10.98.0.0/16").is_none().then_some(())
     });
     change(&switch, &["del", "interface", "h-if"]);
-    until("its tap is gone", || {
+    until("the tap is removed", || {
         (!net.switch.ip(&["link"]).contains("qw-h")).then_some(())
     });
     assert_eq!(switch.end(), Some(0));
     assert!(!net.switch.ip(&["link"]).contains("qw-r"));
 }
 
-/// The neighbour of an interface with an address, as JSON.
+/// Returns the neighbour of an interface with an address, as JSON.
 fn neighbour(switch: &Switch, interface: &str, address: &str) -> Option<Value> {
     let all = switch.show("neighbours");
     all.into_iter()
@@ -283,29 +285,29 @@ fn the_kernels_neighbours_are_the_switchs() {
         ]);
     };
     let told = |address: &str, mac: &str| {
-        until("the kernel's neighbour is taken over", || {
+        until("the kernel's neighbour is imported", || {
             let one = neighbour(&switch, "r-if", address)?;
             (one["mac"] == mac && one["source"] == "kernel").then_some(one)
         })
     };
-    // One that is set in the kernel, changed, and taken back.
+    // A neighbour that is added to the kernel, changed, and removed.
     set("192.0.2.77", "02:00:00:00:00:77", "qw-r");
     let one = told("192.0.2.77", "02:00:00:00:00:77");
     assert_eq!(one["state"], "permanent");
     set("192.0.2.77", "02:00:00:00:00:78", "qw-r");
     told("192.0.2.77", "02:00:00:00:00:78");
     ip(&["del", "192.0.2.77", "dev", "qw-r"]);
-    until("it is gone", || {
+    until("the neighbour is removed", || {
         neighbour(&switch, "r-if", "192.0.2.77")
             .is_none()
             .then_some(())
     });
-    // What an operator has set here stays, and gives way when it is taken back.
+    // An operator's entry in the switch takes precedence until it is removed.
     let own = "02:00:00:00:00:01";
     change(&switch, &["add", "neighbour", "r-if", "192.0.2.78", own]);
     set("192.0.2.78", "02:00:00:00:00:79", "qw-r");
     set("192.0.2.79", "02:00:00:00:00:79", "qw-r");
-    // Events come in order: when the second is there, the first has been looked at.
+    // Events arrive in order: once the second is applied, the first has been processed.
     told("192.0.2.79", "02:00:00:00:00:79");
     let kept = neighbour(&switch, "r-if", "192.0.2.78").unwrap();
     assert_eq!(
@@ -319,14 +321,14 @@ fn the_kernels_neighbours_are_the_switchs() {
     );
     change(&switch, &["del", "neighbour", "r-if", "192.0.2.78"]);
     told("192.0.2.78", "02:00:00:00:00:79");
-    // One that the kernel finds by itself. The switch gives the answer on, and has asked nothing.
+    // A neighbour that the kernel resolves by itself. The switch passes the answer on, and has sent no request.
     until("the kernel reaches the router", || {
         ping(&net.switch, "192.0.2.2").then_some(())
     });
-    until("what it has found is taken over", || {
+    until("the resolved neighbour is imported", || {
         neighbour(&switch, "r-if", "192.0.2.2").filter(|one| one["mac"].is_string())
     });
-    // All that there is when a tap comes is asked for: one on a tap that is made anew.
+    // All existing neighbours are requested when a tap is created: one on a tap that is created again.
     change(
         &switch,
         &[
@@ -339,7 +341,7 @@ fn the_kernels_neighbours_are_the_switchs() {
             "192.0.2.1/24",
         ],
     );
-    until("what was set goes with the tap", || {
+    until("the neighbour is removed with the tap", || {
         neighbour(&switch, "r-if", "192.0.2.79")
             .is_none()
             .then_some(())
@@ -347,13 +349,13 @@ fn the_kernels_neighbours_are_the_switchs() {
     assert_eq!(switch.end(), Some(0));
 }
 
-/// What the rules about the kernel have matched, by name.
+/// Returns the number of packets that the kernel filter with a name has matched.
 fn matched(switch: &Switch, name: &str) -> Option<u64> {
     let all = switch.show("kernel-filters");
     all.iter().find(|rule| rule["name"] == name)?["frames"].as_u64()
 }
 
-/// Python in a namespace; it ends with this value.
+/// A Python process in a namespace; it ends with this value.
 struct Python(Child);
 
 impl Python {
@@ -389,7 +391,7 @@ fn rules_give_the_kernel_what_would_go_on() {
     );
     net.router
         .ip(&["route", "add", "198.51.100.0/24", "via", "192.0.2.1"]);
-    // The address is the other router's, and of the kernel's beside the switch as well: who answers shows the way.
+    // The address belongs to the other router, and to the kernel beside the switch as well: the answer shows the path.
     net.switch.ip(&["addr", "add", "10.99.0.1/32", "dev", "lo"]);
     let answering = |namespace: &Namespace, answer: &'static [u8]| {
         let bound = namespace.within(|| TcpListener::bind(FAR).unwrap()).join();
@@ -421,7 +423,7 @@ fn rules_give_the_kernel_what_would_go_on() {
         from.within(connect).join().unwrap()
     };
     let says = |who: &str| {
-        until("the one who is meant answers", || {
+        until("the expected host answers", || {
             (asked(&net.host).as_deref() == Some(who)).then_some(())
         });
     };
@@ -436,11 +438,13 @@ fn rules_give_the_kernel_what_would_go_on() {
     change(&switch, &add);
     says("kernel");
     assert!(matched(&switch, "bgp") > Some(3));
-    // Everything else goes on.
+    // All other packets are still forwarded.
     let before = matched(&switch, "bgp");
-    until("pings go on", || ping(&net.host, "10.99.0.1").then_some(()));
+    until("pings are answered", || {
+        ping(&net.host, "10.99.0.1").then_some(())
+    });
     assert_eq!(matched(&switch, "bgp"), before);
-    // Frames that the switch knows nothing of.
+    // Frames of a protocol that the switch does not support.
     change(
         &switch,
         &["add", "kernel-filter", "lldp", "--ethertype", "lldp"],
@@ -465,7 +469,7 @@ fn rules_give_the_kernel_what_would_go_on() {
         heard.has_ended().then_some(())
     });
     assert!(matched(&switch, "lldp") >= Some(1));
-    // All of it is in the configuration that is shown.
+    // The whole configuration is shown.
     let config = run(&mut command(&switch, &["show", "config"]));
     assert_eq!(config.matches("[[kernel-filter]]").count(), 2, "{config}");
     assert!(config.contains("destination-port = \"179\""), "{config}");
@@ -474,13 +478,13 @@ fn rules_give_the_kernel_what_would_go_on() {
         table.contains("protocol tcp, destination-port 179"),
         "{table}"
     );
-    // A rule that makes no sense changes nothing, and one that is taken away has no part any more.
+    // An invalid rule changes nothing, and a removed one has no effect any more.
     let mut wrong = command(&switch, &["add", "kernel-filter", "all"]);
     assert!(!wrong.output().unwrap().status.success());
     change(&switch, &["del", "kernel-filter", "bgp"]);
     says("router");
     assert_eq!(matched(&switch, "bgp"), None);
-    // A rule about an interface goes with it.
+    // A rule for an interface is removed with it.
     change(&switch, &add);
     change(&switch, &["del", "interface", "h-if"]);
     assert_eq!(matched(&switch, "bgp"), None);
@@ -491,7 +495,7 @@ fn rules_give_the_kernel_what_would_go_on() {
     assert_eq!(switch.end(), Some(0));
 }
 
-/// A BIRD that ends with this value.
+/// A BIRD process that ends with this value.
 struct Bird(Child);
 
 impl Bird {
@@ -549,14 +553,14 @@ fn bird_learns_by_ospf_and_the_switch_forwards() {
     });
     assert_eq!(learned["source"], "kernel");
     assert_eq!(learned["via"][0]["interface"], "r-if");
-    // There and back: the other router has learned of the host's network too.
+    // In both directions: the other router has learned of the host's network too.
     until("the host reaches it", || {
         ping(&net.host, "10.99.0.1").then_some(())
     });
     assert_eq!(switch.end(), Some(0));
 }
 
-/// FRR's zebra and bgpd with everything of theirs in a directory, which becomes their user's; they end with this value.
+/// FRR's zebra and bgpd, with all their files in a directory, which belongs to their user; they end with this value.
 struct Frr(Vec<Child>);
 
 impl Frr {
@@ -566,7 +570,7 @@ impl Frr {
         let user = nix::unistd::User::from_name("frr").unwrap().unwrap();
         fs::create_dir(directory).unwrap();
         nix::unistd::chown(directory, Some(user.uid), Some(user.gid)).unwrap();
-        // They have to get there.
+        // Their user must be able to enter the directory.
         let above = directory.parent().unwrap();
         fs::set_permissions(above, fs::Permissions::from_mode(0o711)).unwrap();
         let mut all = Self(Vec::new());
@@ -592,7 +596,7 @@ impl Frr {
 
 impl Drop for Frr {
     fn drop(&mut self) {
-        // bgpd first: it says goodbye to zebra.
+        // bgpd first: it closes its connection to zebra.
         for child in self.0.iter_mut().rev() {
             let _ = child.kill();
             let _ = child.wait();
@@ -638,7 +642,7 @@ fn frr_learns_by_bgp_and_the_switch_forwards() {
     assert_eq!(learned["source"], "kernel");
     assert_eq!(learned["via"][0]["interface"], "r-if");
     assert_eq!(learned["via"][0]["address"], "192.0.2.2");
-    // There and back: the other router has learned of the host's network too.
+    // In both directions: the other router has learned of the host's network too.
     until("the host reaches it", || {
         ping(&net.host, "10.99.0.1").then_some(())
     });
@@ -648,9 +652,9 @@ fn frr_learns_by_bgp_and_the_switch_forwards() {
         ping(&net.host, "10.99.0.1").then_some(())
     });
     assert!(forwarded() >= before + 2);
-    // The other side is gone, and its routes with it.
+    // The other side is stopped, and its routes are removed.
     drop(theirs);
-    until("the route goes with the session", || {
+    until("the route is removed with the session", || {
         route(&switch, "10.99.0.0/24").is_none().then_some(())
     });
     assert_eq!(switch.end(), Some(0));

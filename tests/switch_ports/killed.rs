@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers that are killed in the midst of traffic and come back.
+//! Peers that are killed during traffic and return.
 
 use std::process::{Child, Stdio};
 
@@ -9,7 +9,7 @@ use crate::bystander::Scene;
 use crate::files;
 use crate::rig::{Namespace, Switch, until};
 
-/// The peers of `v` and `w`, sending.
+/// The sending peers of `v` and `w`.
 struct Peers(Child);
 
 impl Peers {
@@ -19,7 +19,7 @@ impl Peers {
         Self(command.spawn().unwrap())
     }
 
-    /// As if by `kill -9`.
+    /// Kills the peers like `kill -9`.
     fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -33,12 +33,12 @@ fn survives(kind: &str, scheme: &str, peer: &str) {
     for round in 0..3 {
         let before = [received("v"), received("w")];
         let peers = Peers::start(&scene, peer);
-        until("frames go both ways", || {
+        until("frames flow both ways", || {
             (received("v") > before[0] + 200 && received("w") > before[1] + 200).then_some(())
         });
         peers.kill();
         for port in ["v", "w"] {
-            until("the ports wait for others", || {
+            until("the ports wait for new peers", || {
                 (scene.switch.port(port)["state"] == "waiting").then_some(())
             });
         }
@@ -59,14 +59,14 @@ fn virtio_user_peers_that_are_killed_cost_their_own_ports_only() {
     survives("killed-vhost", "vhost", "virtio-user");
 }
 
-/// Which side can be there without the other.
+/// The side that is started first.
 #[derive(PartialEq, Eq)]
 enum First {
     Client,
     Server,
 }
 
-/// The switch whose port is the client finds its peer again, a switch that is killed and started anew.
+/// Checks that a switch with a client port reconnects to its peer, a switch that is killed and started again.
 fn finds_its_server_again(kind: &str, client: &str, server: &str, comes_first: First) {
     let namespace = Namespace::new(kind);
     let directories = [TempDir::new().unwrap(), TempDir::new().unwrap()];
@@ -100,12 +100,12 @@ fn finds_its_server_again(kind: &str, client: &str, server: &str, comes_first: F
     }
     for _ in 0..3 {
         let before = switch.port("link")["rx_frames"].as_u64();
-        until("frames come from the server", || {
+        until("frames arrive from the server", || {
             (switch.port("link")["rx_frames"].as_u64() > before).then_some(())
         });
         assert_eq!(switch.port("link")["state"], "connected");
         peer.kill();
-        until("the client sees that its server is gone", || {
+        until("the client detects the loss of its server", || {
             (switch.port("link")["state"] == "waiting").then_some(())
         });
         peer = start_server();

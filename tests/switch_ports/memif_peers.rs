@@ -21,7 +21,7 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
     }
     let (file, event) = (memory(REGION), event());
     let (region, wake) = ([file.as_raw_fd()], [event.as_raw_fd()]);
-    // Before anything else was said, with and without files.
+    // As the first message, with and without files.
     for kind in (0..12).filter(|kind| *kind != INIT) {
         for files in [&[] as &[i32], &region, &[region[0], wake[0], region[0]]] {
             let peer = Peer::connect(&victim);
@@ -32,10 +32,10 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
     for wrong in [init(0x0100, 0, 0), init(VERSION, 7, 0), init(VERSION, 0, 1)] {
         let peer = Peer::connect(&victim);
         peer.send(&wrong, &region);
-        peer.is_refused("an INIT that fits nothing");
+        peer.is_refused("an INIT without a matching interface");
     }
     scene.is_alive("noise");
-    // Out of turn, once the connection has an interface.
+    // Out of order, once the connection has an interface.
     let pipe = nix::unistd::pipe().unwrap();
     let zero = File::open("/dev/zero").unwrap();
     let (pipe, zero) = ([pipe.0.as_raw_fd()], [zero.as_raw_fd()]);
@@ -60,7 +60,7 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
         vec![(ring(0, 0, 0, 15), &wake)],
         vec![(ring(0, 0, 0, 255), &wake)],
         vec![(ring(0, 0, 0, LOG2), &wake), (ring(0, 0, 0, LOG2), &wake)],
-        // Memory that is not there, or not as much as they say.
+        // Missing memory, or less than stated.
         vec![
             (add_region(0, REGION + 1), &region),
             (message(CONNECT, &[]), &[]),
@@ -72,7 +72,7 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
         vec![(add_region(0, 0), &region), (message(CONNECT, &[]), &[])],
         vec![(add_region(0, REGION), &pipe), (message(CONNECT, &[]), &[])],
         vec![(add_region(0, REGION), &zero), (message(CONNECT, &[]), &[])],
-        // Rings outside it, or without the cookie.
+        // Rings outside the memory, or without the cookie.
         vec![(ring(0, 0, 0, LOG2), &wake), (message(CONNECT, &[]), &[])],
         vec![
             (add_region(0, REGION), &region),
@@ -120,7 +120,7 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
         peer.is_refused(&format!("conversation {number}"));
         scene.is_alive(&format!("conversation {number}"));
     }
-    // More regions than there may be.
+    // More regions than allowed.
     let peer = Peer::begun(&victim);
     let mut taken = 0;
     while peer.ask(&add_region(taken, REGION), &region) == Some(ACK) {
@@ -128,10 +128,10 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
         assert!(taken <= 256);
     }
     drop(peer);
-    // Peers that say nothing, and one that does not listen.
+    // Peers that send nothing, and one that does not receive.
     let silent: Vec<Peer> = (0..40).map(|_| Peer::connect(&victim)).collect();
     let deaf = Peer::begun(&victim);
-    until("a peer that does not listen is given up", || {
+    until("a peer that does not receive is disconnected", || {
         (!deaf.send(&message(ACK, &[]), &[]) || !deaf.send(&add_region(9, 1), &[])).then_some(())
     });
     drop((silent, deaf));
@@ -147,16 +147,16 @@ fn a_memif_peer_that_lies_in_shared_memory_costs_its_own_port_only() {
     let bystander = scene.bystander("4s");
     let victim = scene.path("v.sock");
     let errors = |least: u64| {
-        until("what makes no sense is counted", || {
+        until("invalid descriptors are counted", || {
             let port = scene.switch.port("v");
             (port["drops"]["rx_errors"].as_u64() >= Some(least)).then_some(())
         });
     };
     let shared = Shared::new(&victim);
     assert_eq!(scene.switch.port("v")["state"], "connected");
-    // The memory cannot be taken back.
+    // The memory cannot be truncated.
     assert!(shared.file.set_len(0).is_err());
-    // Buffers that are nowhere: region, length, offset.
+    // Invalid buffers: region, length, offset.
     let nowhere = [
         (1, 60, 0),
         (u16::MAX, 60, 0),
@@ -166,7 +166,7 @@ fn a_memif_peer_that_lies_in_shared_memory_costs_its_own_port_only() {
         (0, u32::MAX, u32::MAX),
         (0, REGION as u32 + 1, 0),
         (0, 0, 0),
-        // Within memory, and longer than any frame.
+        // Within the memory, but longer than any frame.
         (0, REGION as u32, 0),
     ];
     let mut head = 0;
@@ -176,15 +176,15 @@ fn a_memif_peer_that_lies_in_shared_memory_costs_its_own_port_only() {
         shared.publish(head);
     }
     errors(nowhere.len() as u64);
-    // A good frame after them comes through: nothing of theirs is left.
+    // A valid frame after them is received: they leave nothing behind.
     let place = 2 * RING as u32;
     shared.describe(0, head, 0, 0, 60, place);
     head += 1;
     shared.publish(head);
-    until("the good frame is received", || {
+    until("the valid frame is received", || {
         (scene.switch.port("v")["rx_frames"] == 1).then_some(())
     });
-    // Chains without an end, then more slots than there are.
+    // Chains without an end, then more slots than exist.
     for slot in 0..SLOTS {
         shared.describe(0, slot, NEXT, 0, 60, place);
     }
@@ -201,10 +201,10 @@ fn a_memif_peer_that_lies_in_shared_memory_costs_its_own_port_only() {
         table.contains("v: the driver counts 14 rx_errors"),
         "{table}"
     );
-    scene.is_alive("descriptors that lie");
+    scene.is_alive("invalid descriptors");
     drop(shared);
 
-    // Lies about the buffers that the port is to fill: it gets frames for them from a peer on the other side.
+    // Invalid buffers for the port to fill: it receives frames for them from a peer on the other side.
     let sender = Shared::new(&scene.path("w.sock"));
     let shared = Shared::new(&victim);
     let mut sent = 0;
@@ -236,7 +236,7 @@ fn a_memif_peer_that_lies_in_shared_memory_costs_its_own_port_only() {
         shared.set(RING + HEAD, s2c_head.wrapping_add(claimed));
         offer(20);
     }
-    scene.is_alive("buffers that lie");
+    scene.is_alive("invalid buffers");
     assert!(shared.peer.send(&message(ACK, &[]), &[]));
     drop((sender, shared));
     bystander.lost_nothing();

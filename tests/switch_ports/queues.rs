@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::files;
 use crate::rig::{Namespace, Switch, until};
 
-/// Two threads, wherever they find a CPU.
+/// Two threads, on any CPUs.
 const THREADS: [&str; 6] = [
     "--pinning",
     "none",
@@ -19,7 +19,7 @@ const THREADS: [&str; 6] = [
     "lan=x,y,link",
 ];
 
-/// Frames received, by queue of the port.
+/// Returns the received frames by queue of the port.
 fn by_queue(switch: &Switch, port: &str) -> Vec<u64> {
     let queues = switch.show("queues");
     let of_port = |queue: &&Value| queue["port"] == port;
@@ -30,7 +30,7 @@ fn by_queue(switch: &Switch, port: &str) -> Vec<u64> {
         .collect()
 }
 
-/// Two capture files are sent by two threads over `link`, and arrive on both of its queues at the other side.
+/// Checks that two capture files, sent by two threads over `link`, arrive on both of its queues at the other side.
 fn arrive_on_all_queues(kind: &str, link: [&str; 2]) {
     let namespace = Namespace::new(kind);
     let directory = TempDir::new().unwrap();
@@ -46,7 +46,7 @@ fn arrive_on_all_queues(kind: &str, link: [&str; 2]) {
             ("link", link[index].replace("DIR", &path)),
         ]
     };
-    // The one that can wait for the other comes first.
+    // The side that can wait for the other starts first.
     let receiver = Switch::start(
         &namespace,
         ends[0].path(),
@@ -154,10 +154,10 @@ fn interfaces_of_the_kernel_have_several_queues() {
     assert_eq!(switch.end(), Some(0));
 }
 
-/// An address that nobody has, so that datagrams to it are not answered.
+/// An unused address, so that datagrams to it are not answered.
 const NOBODY: &str = "10.9.0.2";
 
-/// Sends a datagram of each of 64 flows from an interface of the namespace, which are told apart by their ports.
+/// Sends a datagram of each of 64 flows, which differ in their ports, from an interface of the namespace.
 fn send_flows(namespace: &Namespace) {
     let sender = namespace.within(|| {
         for _ in 0..64 {
@@ -168,7 +168,7 @@ fn send_flows(namespace: &Namespace) {
     sender.join().unwrap();
 }
 
-/// Flows from the kernel through `sender` arrive on both queues of the port `link`.
+/// Checks that flows from the kernel through `sender` arrive on both queues of the port `link`.
 fn flows_arrive_on_all_queues(namespace: &Namespace, link: &str, sender: &str) {
     let directory = TempDir::new().unwrap();
     let sink = |name| format!("pcap:?tx={}", directory.path().join(name).display());

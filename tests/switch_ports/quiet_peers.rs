@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers that begin and then say nothing more.
+//! Peers that begin a handshake and then send nothing more.
 
 use std::os::unix::net::UnixListener;
 
@@ -8,9 +8,9 @@ use crate::memif::Peer;
 use crate::rig::{Switch, until};
 use crate::vhost;
 
-/// Waits until a port says why it waits again.
+/// Waits until a port reports why it waits again.
 fn gives_up(switch: &Switch, port: &str, why: &str) {
-    until(&format!("{port} gives its peer up"), || {
+    until(&format!("{port} disconnects its peer"), || {
         (switch.port(port)["waiting_reason"] == why).then_some(())
     });
 }
@@ -18,7 +18,7 @@ fn gives_up(switch: &Switch, port: &str, why: &str) {
 #[test]
 fn peers_that_do_not_go_on_are_given_up() {
     let scene = Scene::new("quiet-memif", "memif", 1);
-    // A server that takes every connection and answers nothing.
+    // A server that accepts every connection and answers nothing.
     let path = scene.path("silent.sock");
     let silent = UnixListener::bind(&path).unwrap();
     let uri = |kind: &str, path: &std::path::Path| format!("{kind}:{}", path.display());
@@ -34,11 +34,15 @@ fn peers_that_do_not_go_on_are_given_up() {
     gives_up(
         switch,
         "host",
-        "the front end does not send the rest of a message",
+        "the front end did not send the rest of a message in time",
     );
-    peer.is_refused("a client that does not go on");
-    gives_up(switch, "v", "the client takes too long");
-    gives_up(switch, "client", "the back end takes too long");
+    peer.is_refused("a client that does not continue");
+    gives_up(switch, "v", "the client did not set up its rings in time");
+    gives_up(
+        switch,
+        "client",
+        "the back end did not start the rings in time",
+    );
     drop((guest, silent));
     assert_eq!(scene.switch.end(), Some(0));
 }

@@ -13,12 +13,12 @@ use serde_json::Value;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Polls until there is something.
+/// Polls until a value is available.
 pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(DEADLINE, look).unwrap_or_else(|| panic!("not within {DEADLINE:?}: {what}"))
+    within(DEADLINE, look).unwrap_or_else(|| panic!("timeout after {DEADLINE:?}: {what}"))
 }
 
-/// Polls for some time; none when there is nothing by then.
+/// Polls for some time; returns `None` if no value is available by then.
 pub(crate) fn within<T>(time: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let began = Instant::now();
     loop {
@@ -32,7 +32,7 @@ pub(crate) fn within<T>(time: Duration, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// The binary under test: that of this build unless `QUIETWIRE_TEST_BINARY` names another.
+/// Returns the binary under test: that of this build unless `QUIETWIRE_TEST_BINARY` names another.
 pub(crate) fn quietwire() -> &'static str {
     static BINARY: OnceLock<String> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -48,17 +48,17 @@ pub(crate) fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What carries frames between the tester and the switch.
+/// Carrier of frames between the tester and the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carrier {
-    /// Memory that both share. It drops no frame.
+    /// Shared memory, which drops no frame.
     SharedMemory,
-    /// Sockets and taps of the kernel, which drops frames of theirs when the machine is busy.
+    /// Kernel sockets and taps, which drop frames if the machine is busy.
     Kernel,
 }
 
 impl Carrier {
-    /// The carrier of a path over ports with these URIs: the kernel if one of them is the kernel's.
+    /// Returns the carrier of a path over ports with these URIs: the kernel if one of them is the kernel's.
     pub(crate) fn of(uris: &[&str]) -> Self {
         let is_kernels = |uri: &&str| ["af-", "tap:"].iter().any(|scheme| uri.starts_with(scheme));
         if uris.iter().any(is_kernels) {
@@ -74,9 +74,9 @@ mod own_loss;
 
 pub(crate) use own_loss::is_testers_own_loss;
 
-/// Runs `quietwire generate … --json` until a valid trial lost no frame. In shared memory, the first lost frame is a failure.
-/// Where the kernel carries frames, three trials may lose some. A trial is repeated if the tester had no time for it: the
-/// machine may be busy with other tests.
+/// Runs `quietwire generate … --json` until a valid trial lost no frame. In shared memory, the first lost frame is a
+/// failure. If the kernel carries frames, three trials may lose some. An invalid trial is repeated: the machine may be busy
+/// with other tests.
 pub(crate) fn lossless(what: &str, carrier: Carrier, mut command: impl FnMut() -> Command) {
     const TRIALS: usize = 3;
     let mut seen = Vec::new();
@@ -106,20 +106,20 @@ pub(crate) fn lossless(what: &str, carrier: Carrier, mut command: impl FnMut() -
     panic!("{what}: no trial without loss: {seen:?}");
 }
 
-/// A network namespace that goes with this value.
+/// A network namespace that is removed with this value.
 pub(crate) struct Namespace {
     name: String,
 }
 
 impl Namespace {
-    /// `kind` has to be the test's own.
+    /// Creates a namespace. `kind` must be unique to the test.
     pub(crate) fn new(kind: &str) -> Self {
         let name = format!("qw-{kind}-{}", std::process::id());
         run(Command::new("ip").args(["netns", "add", &name]));
         Self { name }
     }
 
-    /// With two veth pairs: v0 to v1, v2 to v3.
+    /// Creates a namespace with two veth pairs: v0 to v1, v2 to v3.
     pub(crate) fn with_pairs(kind: &str) -> Self {
         let namespace = Self::new(kind);
         for [a, b] in [["v0", "v1"], ["v2", "v3"]] {
@@ -146,7 +146,7 @@ impl Namespace {
         command
     }
 
-    /// Runs something in a thread whose sockets are those of the namespace.
+    /// Runs a function in a thread whose sockets are those of the namespace.
     pub(crate) fn within<T: Send + 'static>(
         &self,
         what: impl FnOnce() -> T + Send + 'static,
@@ -175,7 +175,7 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// Returns when the switch answers. `directory` is for its socket and log.
+    /// Starts a switch and waits until it answers. `directory` is for its socket and log.
     pub(crate) fn start(
         namespace: &Namespace,
         directory: &Path,
@@ -186,7 +186,7 @@ impl Switch {
         Self::start_by(command, directory, ports, arguments)
     }
 
-    /// As [`Self::start`], by a command that becomes `quietwire` in the end.
+    /// As [`Self::start`], with a command that ends by executing `quietwire`.
     pub(crate) fn start_by(
         mut command: Command,
         directory: &Path,
@@ -196,7 +196,10 @@ impl Switch {
         let control = directory.join("control.sock");
         let log = directory.join("log");
         command.args(["switch", "run", "--memory-mib", "192"]);
-        command.args(["--huge-pages", "never", "--idle", "yield"]);
+        command.args(["--huge-pages", "never"]);
+        if !arguments.contains(&"--idle") {
+            command.args(["--idle", "yield"]);
+        }
         for (name, uri) in ports {
             command.args(["--port", &format!("{name}={uri}")]);
         }
@@ -244,7 +247,7 @@ impl Switch {
             .unwrap()
     }
 
-    /// What `switch show SUBJECT --json` prints, where that is a list.
+    /// Returns the output of `switch show SUBJECT --json` if it is a list.
     pub(crate) fn show(&self, subject: &str) -> Vec<Value> {
         let output = self.ask(subject);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -256,7 +259,7 @@ impl Switch {
             .clone()
     }
 
-    /// What `switch show stats --json` prints.
+    /// Returns the output of `switch show stats --json`.
     pub(crate) fn stats(&self) -> Value {
         let output = self.ask("stats");
         assert!(output.status.success(), "{}", self.said());
@@ -273,19 +276,19 @@ impl Switch {
         run(command.arg(&self.control));
     }
 
-    /// What `switch show ports` prints for people.
+    /// Returns the output of `switch show ports` as text.
     pub(crate) fn table(&self) -> String {
         let mut command = Command::new(quietwire());
         command.args(["switch", "show", "ports", "--control-socket"]);
         run(command.arg(&self.control))
     }
 
-    /// What `switch show ports --json` prints, by port.
+    /// Returns the output of `switch show ports --json`, by port.
     pub(crate) fn ports(&self) -> Vec<Value> {
         self.show("ports")
     }
 
-    /// One port of `switch show ports --json`.
+    /// Returns one port of `switch show ports --json`.
     pub(crate) fn port(&self, name: &str) -> Value {
         self.ports()
             .into_iter()
@@ -293,20 +296,20 @@ impl Switch {
             .unwrap()
     }
 
-    /// Ends the switch as a user does, and says what it returned.
+    /// Ends the switch like a user, and returns its exit code.
     pub(crate) fn end(mut self) -> Option<i32> {
         self.terminate();
         until("the switch ends", || self.child.try_wait().unwrap()).code()
     }
 
-    /// Ends the switch as `kill -9` does.
+    /// Ends the switch like `kill -9`.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     fn terminate(&self) {
-        // `ip netns exec` becomes the switch. Its number is its own until it is waited for.
+        // `ip netns exec` executes the switch. Its PID cannot be reused before it is waited for.
         let _ = Command::new("kill")
             .arg(self.child.id().to_string())
             .status();

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::rig::{Carrier, Namespace, Switch, lossless, quietwire, until};
 
-/// A switch whose ports have secrets, with the files of those.
+/// A switch whose ports have secrets, with the files of the secrets.
 struct Guarded {
     namespace: Namespace,
     directory: TempDir,
@@ -38,7 +38,7 @@ impl Guarded {
         }
     }
 
-    /// The URI of a client that knows the secret of a file.
+    /// Returns the URI of a client with the secret of a file.
     fn client(&self, id: u32, secret: Option<&str>) -> String {
         let secret = secret.map_or_else(String::new, |name| {
             format!(
@@ -65,7 +65,7 @@ fn a_memif_client_on_an_abstract_socket_needs_the_secret() {
             &["--cross-connect", "link,x"],
         );
         let reason = "interface 0: wrong secret";
-        until("the client says why it is refused", || {
+        until("the client reports the reason of the refusal", || {
             let port = client.port("link");
             let said = port["waiting_reason"].as_str()?.to_owned();
             (port["state"] == "waiting" && said.ends_with(reason)).then_some(())
@@ -79,7 +79,7 @@ fn a_memif_client_on_an_abstract_socket_needs_the_secret() {
     assert!(said.contains(line), "{said}");
 
     let ports = [0, 1].map(|id| guarded.client(id, Some("right")));
-    lossless("clients that know it", Carrier::SharedMemory, || {
+    lossless("clients with the secret", Carrier::SharedMemory, || {
         let mut command = guarded.namespace.command(quietwire());
         command.args(["generate", "--port", &ports[0], "--port", &ports[1]]);
         command.args(["--rate", "2000", "--duration", "500ms", "--warm-up", "0s"]);

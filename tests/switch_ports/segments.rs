@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Guests that leave segmentation to the host: their data go out in segments that TCP itself would have sent, or whole to a
-//! guest that takes them so. The guests are made by hand; `guests.rs` has some with a kernel.
+//! Guests that leave segmentation to the host: their data are sent in segments that TCP itself would have sent, or whole to
+//! a guest that accepts them. The guests are handmade; `guests.rs` has some with a kernel.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -22,13 +22,13 @@ const GUEST_TSO4: u64 = 1 << 7;
 const HOST_TSO4: u64 = 1 << 11;
 const HOST_TSO6: u64 = 1 << 12;
 
-/// Octets of virtio's own header in front of a frame (section 5.1.6), with VIRTIO_F_VERSION_1.
+/// Octets of virtio's header before a frame (section 5.1.6), with VIRTIO_F_VERSION_1.
 const HEADER: usize = 12;
 const NEEDS_CSUM: u8 = 1;
 const TCPV4: u8 = 1;
 const TCPV6: u8 = 4;
 
-/// As much as fits 1514 octets, over IPv6 with options of TCP.
+/// Maximum segment size for frames of 1514 octets, over IPv6 with TCP options.
 const SIZE: usize = 1428;
 const DATA: usize = 60_001;
 
@@ -36,7 +36,7 @@ fn data() -> Vec<u8> {
     (0..DATA).map(|at| (at * 7 + at / 256) as u8).collect()
 }
 
-/// Sets CWR, and TCP's checksum accordingly.
+/// Sets CWR, and adjusts TCP's checksum.
 fn with_cwr(mut frame: Vec<u8>) -> Vec<u8> {
     let tcp = frame.len() - DATA - 32;
     frame[tcp + 13] |= 0x80;
@@ -47,7 +47,7 @@ fn with_cwr(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// A frame with all of the data; FIN and PSH are set.
+/// Returns a frame with all of the data; FIN and PSH are set.
 fn frame(is_ipv4: bool, tagged: bool) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
     let options = [1; 12];
@@ -81,8 +81,8 @@ fn frame(is_ipv4: bool, tagged: bool) -> Vec<u8> {
     }
 }
 
-/// As a guest hands it over: virtio's header, and in the place of TCP's checksum the sum of the pseudo header, which is what
-/// is left of the right one without the octets of TCP.
+/// Returns the frame as a guest passes it: virtio's header, and the sum of the pseudo header as TCP's checksum, which is the
+/// right checksum without the octets of TCP.
 fn handed_over(frame: &[u8], is_ipv4: bool) -> Vec<u8> {
     let begin = frame.len() - DATA - 32;
     let mut frame = frame.to_vec();
@@ -91,7 +91,7 @@ fn handed_over(frame: &[u8], is_ipv4: bool) -> Vec<u8> {
     let octets = frame[begin..]
         .chunks(2)
         .map(|pair| u64::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)])));
-    // One's complement: the pseudo header's sum is the whole sum less that of TCP.
+    // One's complement: the pseudo header's sum is the whole sum minus that of TCP.
     let whole = u64::from(!right);
     let tcp = octets.sum::<u64>() % 0xffff;
     let partial = ((whole + 0xffff - tcp) % 0xffff) as u16;
@@ -119,10 +119,10 @@ fn connected(switch: &Switch, port: &str) -> Value {
     })
 }
 
-/// What scapy makes of the frame, segment by segment, is what came.
+/// Checks that the received segments equal those that scapy makes of the frame.
 fn as_scapy_has_it(frame: &[u8], segments: &Path, directory: &Path) {
     let python = std::env::var("QUIETWIRE_PYTHON")
-        .expect("QUIETWIRE_PYTHON has to name a Python with scapy; `make test` installs one");
+        .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
     let script = r#"
 import sys
 from scapy.layers.l2 import Ether
@@ -185,14 +185,14 @@ fn is_cut(kind: &str, is_ipv4: bool, tagged: bool) {
     let frame = with_cwr(frame(is_ipv4, tagged));
     send(&guest, &handed_over(&frame, is_ipv4), 1);
     let count = DATA.div_ceil(SIZE);
-    until("the segments went out", || {
+    until("the segments are sent", || {
         (switch.port("out")["tx_frames"] == count).then_some(())
     });
     let port = switch.port("out");
     assert_eq!((&port["segmented"], &port["uncut"]), (&1.into(), &0.into()));
     assert_eq!(switch.port("v")["rx_frames"], 1);
     assert!(switch.table().contains("tso=on"), "{}", switch.table());
-    // What cannot be cut is dropped and counted: a segment size of nothing but headers' worth, for 60000 segments.
+    // A frame that cannot be segmented is dropped and counted: a tiny segment size, for 60000 segments.
     let mut tiny = handed_over(&frame, is_ipv4);
     tiny[4..6].copy_from_slice(&1_u16.to_le_bytes());
     send(&guest, &tiny, 2);
@@ -206,11 +206,11 @@ fn is_cut(kind: &str, is_ipv4: bool, tagged: bool) {
     for segment in &segments {
         let sliced = SlicedPacket::from_ethernet(segment).unwrap();
         let Some(TransportSlice::Tcp(tcp)) = sliced.transport else {
-            panic!("no TCP: {segment:?}");
+            panic!("not TCP: {segment:?}");
         };
         heard.extend(tcp.payload());
     }
-    assert!(heard == data(), "the data are not the same");
+    assert!(heard == data(), "the data differ");
     as_scapy_has_it(&frame, &path("out.pcap"), directory.path());
 }
 
@@ -227,7 +227,7 @@ fn a_guest_that_takes_uncut_data_gets_them_whole() {
     let directory = TempDir::new().unwrap();
     let path = |name: &str| directory.path().join(name);
     let uri = |name: &str| format!("vhost:{}?tso=on", path(name).display());
-    // The second is added to a switch that runs.
+    // The second port is added to a running switch.
     let ports = [("idle", "null:".to_owned()), ("v", uri("v.sock"))];
     let switch = Switch::start(&namespace, directory.path(), &ports, &[]);
     switch.change(&["add", "port", "w", &uri("w.sock")]);
@@ -243,7 +243,7 @@ fn a_guest_that_takes_uncut_data_gets_them_whole() {
     connected(&switch, "w");
     taker.describe(0, 0, GUEST + BUFFERS, 0x12000, WRITE, 0);
     taker.publish(0, 0, 1);
-    // Without CWR, which this guest could not be told of.
+    // Without CWR, which this guest has not negotiated.
     let handed = handed_over(&frame(true, false), true);
     send(&sender, &handed, 1);
     until("the guest has the frame", || {
@@ -252,7 +252,7 @@ fn a_guest_that_takes_uncut_data_gets_them_whole() {
     assert_eq!(taker.used(0).1 as usize, handed.len());
     let mut got = vec![0; handed.len()];
     taker.memory.read_exact_at(&mut got, BUFFERS).unwrap();
-    // The number of buffers is the host's to say.
+    // The host sets the number of buffers.
     assert_eq!(got[..10], handed[..10]);
     let differs = |at: &usize| got[*at] != handed[*at];
     assert_eq!((HEADER..got.len()).find(differs), None);
@@ -261,7 +261,7 @@ fn a_guest_that_takes_uncut_data_gets_them_whole() {
     assert_eq!(switch.end(), Some(0));
 }
 
-/// The router that the guest's frame is sent to, and what is behind it.
+/// Configures the router that the guest's frame is sent to, and its next hop.
 fn route_all(switch: &Switch) {
     for (name, mac, v4, v6) in [
         (
@@ -306,16 +306,16 @@ fn is_routed(kind: &str, is_ipv4: bool) {
     let frame = with_cwr(frame(is_ipv4, false));
     send(&guest, &handed_over(&frame, is_ipv4), 1);
     let count = DATA.div_ceil(SIZE);
-    until("the segments went out", || {
+    until("the segments are sent", || {
         let frames = switch.port("out")["tx_frames"].as_u64()?;
         (frames >= count as u64).then_some(())
     });
     assert_eq!(switch.end(), Some(0));
-    // What the router says for itself, such as neighbour discovery, is in the file too.
+    // The router's own packets, such as neighbour discovery, are in the file too.
     let routed = |frame: &Vec<u8>| frame[..6] == [2, 0, 0, 0, 0, 0x99];
     let segments: Vec<Vec<u8>> = read(&path("out.pcap")).into_iter().filter(routed).collect();
     assert_eq!(segments.len(), count);
-    // One hop further, they are the segments of the frame as it would have been one hop further.
+    // After one hop, they are the segments of the frame after one hop.
     let mut expected = frame.clone();
     expected[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0x99]);
     expected[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0xb]);
@@ -327,11 +327,11 @@ fn is_routed(kind: &str, is_ipv4: bool) {
     for segment in &segments {
         let sliced = SlicedPacket::from_ethernet(segment).unwrap();
         let Some(TransportSlice::Tcp(tcp)) = sliced.transport else {
-            panic!("no TCP: {segment:?}");
+            panic!("not TCP: {segment:?}");
         };
         heard.extend(tcp.payload());
     }
-    assert!(heard == data(), "the data are not the same");
+    assert!(heard == data(), "the data differ");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Taps: the kernel's own stack is the peer.
+//! Taps: the kernel's network stack is the peer.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -12,12 +12,12 @@ use crate::rig::{Carrier, DEADLINE, Namespace, Switch, lossless, quietwire, run,
 
 const OCTETS: usize = 4 << 20;
 
-/// Octets that repeat after a prime number of them, so that a lost or doubled frame shows.
+/// Returns octets that repeat with a prime period, so that a lost or duplicated frame shows.
 fn pattern() -> Vec<u8> {
     (0..OCTETS).map(|index| (index % 251) as u8).collect()
 }
 
-/// A switch in each of two namespaces, each with a tap; `link` gives the URI of what joins them, for each end.
+/// A switch in each of two namespaces, each with a tap; `link` returns the URI of the connecting port for each end.
 struct Two {
     ends: [Namespace; 2],
     switches: Vec<Switch>,
@@ -61,7 +61,7 @@ impl Two {
         }
     }
 
-    /// ARP and ICMP of the kernels.
+    /// Tests ARP and ICMP of the kernels.
     fn ping(&self) {
         let said = run(self.ends[0].command("busybox").args([
             "ping",
@@ -74,7 +74,7 @@ impl Two {
         assert!(said.contains("3 packets received"), "{said}");
     }
 
-    /// A TCP connection of the kernels, echoed.
+    /// Tests a TCP connection of the kernels, with an echo.
     fn talk(&self) {
         let listener = self.ends[1].within(|| {
             let listener = TcpListener::bind((ADDRESSES[1], 5000)).unwrap();
@@ -103,7 +103,7 @@ impl Two {
         echo.join().unwrap();
     }
 
-    /// A datagram of many fragments.
+    /// Tests a datagram of many fragments.
     fn fragments(&self) {
         let socket = self.ends[1]
             .within(|| UdpSocket::bind((ADDRESSES[1], 5001)).unwrap())
@@ -140,7 +140,7 @@ fn a_tap_joins_the_kernel_to_other_ports() {
         assert!(link["rx_frames"].as_u64() > Some(1000), "{link}");
         assert_eq!(tap["drops"]["short"], 0, "{tap}");
     }
-    // The interface was made by the switch and goes with it.
+    // The switch created the interface and removes it.
     let Two { ends, switches, .. } = two;
     assert!(ends[0].ip(&["link"]).contains("t0"));
     for switch in switches {
@@ -170,7 +170,7 @@ fn interfaces_that_vanish_cost_their_own_ports_only() {
         namespace.ip(&["link", "delete", interface]);
     }
     for port in ["tap", "packet", "xdp"] {
-        until("the loss of the interface is seen", || {
+        until("the loss of the interface is detected", || {
             (switch.port(port)["state"] == "down").then_some(())
         });
     }

@@ -34,7 +34,7 @@ fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
         }
     }
     scene.is_alive("every request");
-    // Headers that lie.
+    // Invalid headers.
     for header in [
         words(&[GET_FEATURES, 0, 0]),
         words(&[GET_FEATURES, 2, 0]),
@@ -117,7 +117,7 @@ fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
         scene.is_alive(&format!("conversation {number}"));
     }
     bystander.lost_nothing();
-    // Half a message, and silence: other peers are served all the same.
+    // Half a message, and silence: other peers are still served.
     let silent = connect(&victim);
     send(&silent, &words(&[SET_FEATURES, VERSION, 8]), &[]);
     scene.serves("virtio-user");
@@ -140,12 +140,12 @@ fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
         (&told["rings"], &told["ring_size"]),
         (&2.into(), &SLOTS.into())
     );
-    // The memory cannot be taken back.
+    // The memory cannot be truncated.
     assert!(guest.memory.set_len(0).is_err());
     let features = told["features"].as_array().unwrap();
     assert!(features.contains(&"version-1".into()), "{told}");
     drop(guest);
-    // Address, length, flags and next of a descriptor that names itself or its neighbour.
+    // Address, length, flags and next of a descriptor that refers to itself or its neighbour.
     let lies = [
         (0, 1514, 0, 0),
         (u64::MAX, 1514, 0, 0),
@@ -166,7 +166,7 @@ fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
         until("the guest is connected", || {
             (scene.switch.port("v")["state"] == "connected").then_some(())
         });
-        // Ring 1 is what the guest sends, ring 0 what it receives.
+        // The guest sends on ring 1, and receives on ring 0.
         for ring in [1, 0] {
             guest.describe(ring, 0, address, length, flags, next);
             guest.publish(ring, 0, SLOTS);
@@ -175,7 +175,7 @@ fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
         }
         scene.is_alive(&format!("lie {number}"));
         drop(guest);
-        until("the guest is forgotten", || {
+        until("the guest is disconnected", || {
             (scene.switch.port("v")["state"] == "waiting").then_some(())
         });
     }
@@ -187,7 +187,7 @@ fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
 /// Descriptors of a table in the memory, as address, length, flags and next.
 type Table<'a> = &'a [(u64, u32, u16, u16)];
 
-/// Where tables stand that descriptors lead to.
+/// Address of tables that descriptors refer to.
 const TABLE: u64 = 0x6_0000;
 
 #[test]
@@ -200,7 +200,7 @@ fn chains_and_tables_of_a_guest_that_make_no_sense_are_dropped_and_counted() {
         .map(|next| (inside, 64, NEXT, next + 1))
         .collect();
     let huge = [(inside, 0x7_0000, NEXT, 1), (inside, 0x7_0000, 0, 0)];
-    // What stands in the ring from descriptor 0 on, and in the table.
+    // Contents of the ring from descriptor 0 on, and of the table.
     let lies: [(Table, Table); 13] = [
         // Loops, in the ring and in a table.
         (&[(inside, 64, NEXT, 1), (inside, 64, NEXT, 0)], &[]),
@@ -212,7 +212,7 @@ fn chains_and_tables_of_a_guest_that_make_no_sense_are_dropped_and_counted() {
         // Beyond the ring, and beyond the table.
         (&[(inside, 64, NEXT, SLOTS)], &[]),
         (&[(table, 16, INDIRECT, 0)], &[(inside, 64, NEXT, 1)]),
-        // Tables in tables, in chains, of nothing, of too much, and outside the memory.
+        // Tables in tables, in chains, empty, too large, and outside the memory.
         (&[(table, 16, INDIRECT, 0)], &[(table, 16, INDIRECT, 0)]),
         (
             &[(table, 16, INDIRECT | NEXT, 1), (inside, 64, 0, 0)],
@@ -252,7 +252,7 @@ fn chains_and_tables_of_a_guest_that_make_no_sense_are_dropped_and_counted() {
         }
         guest.publish(1, 0, 3);
         errors += 3;
-        // Every one comes back, empty.
+        // Every one is returned, empty.
         until(&format!("lie {number}"), || {
             (guest.used(1).0 == 3).then_some(())
         });
@@ -260,14 +260,16 @@ fn chains_and_tables_of_a_guest_that_make_no_sense_are_dropped_and_counted() {
             let port = scene.switch.port("v");
             (port["drops"]["rx_errors"].as_u64() == Some(errors)).then_some(())
         });
-        // The next one makes sense, and is taken.
+        // The next one is valid, and is accepted.
         guest.describe(1, 0, inside, 12 + 64, 0, 0);
         guest.publish(1, 0, 4);
-        until("a sound one", || (guest.used(1).0 == 4).then_some(()));
+        until("a valid one is accepted", || {
+            (guest.used(1).0 == 4).then_some(())
+        });
         let port = scene.switch.port("v");
         assert_eq!(port["drops"]["rx_errors"].as_u64(), Some(errors), "{port}");
         drop(guest);
-        until("the guest is forgotten", || {
+        until("the guest is disconnected", || {
             (scene.switch.port("v")["state"] == "waiting").then_some(())
         });
     }

@@ -57,6 +57,15 @@ impl Deadline {
     }
 }
 
+/// Pause between two checks of a condition.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Checks `condition` again and again until it holds; returns false when it does not within `deadline`.
+pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let check = || condition().then_some(());
+    Deadline::after(deadline).poll(PAUSE, check).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +89,17 @@ mod tests {
         });
         assert_eq!((found, calls), (None, 1));
         assert!(passed.has_passed());
+    }
+
+    #[test]
+    fn a_condition_is_checked_at_least_once() {
+        assert!(wait_until(Duration::ZERO, || true));
+        assert!(!wait_until(Duration::ZERO, || false));
+        let mut calls = 0;
+        assert!(wait_until(Duration::from_secs(60), || {
+            calls += 1;
+            calls == 2
+        }));
     }
 
     #[test]

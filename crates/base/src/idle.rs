@@ -17,7 +17,7 @@ pub enum Idle {
     Yield,
     /// Sleeps for some 50 µs (clock_nanosleep(2)) after some empty polls.
     Sleep,
-    /// Sleeps until a receive interrupt.
+    /// Sleeps until a receive interrupt or for some milliseconds (epoll_wait(2)) after some empty polls.
     Interrupt,
 }
 
@@ -56,7 +56,9 @@ impl Idle {
             Self::Poll => "Poll again at once",
             Self::Yield => "Yield the CPU to other threads after some empty polls",
             Self::Sleep => "Sleep for some 50 µs after some empty polls",
-            Self::Interrupt => "Sleep until a receive interrupt (not supported by the switch)",
+            Self::Interrupt => {
+                "Sleep until a receive interrupt, or some ms, after some empty polls"
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The switch accepts the file that `partition render --for quietwire` writes, for every value of every key of a request.
+//! Tests that the switch accepts the file that `partition render --for quietwire` writes, for every value of every key of a
+//! request.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use quietwire_host::{CpuList, CpuSequence};
 use quietwire_switch::config::Settings;
 use toml::{Table, Value};
 
-/// Every key has a value here: a new one does not compile before it is added.
+/// A request with a value for every key. A new key does not compile until it has a value here.
 fn full() -> Wishes {
     let host = || HostWish {
         cpus: Some(CpuWish::Count(1)),
@@ -66,7 +67,7 @@ fn full() -> Wishes {
     }
 }
 
-/// All values of the keys that have few; otherwise small, usual and large ones, and those that a plan refuses.
+/// Values to test for a key: all values of an enumeration, otherwise small, usual, large and refused values.
 fn values(key: &str) -> Vec<Value> {
     let words = |words: &[&str]| words.iter().map(|word| Value::from(*word)).collect();
     let numbers = |numbers: &[i64]| numbers.iter().map(|number| Value::from(*number)).collect();
@@ -100,7 +101,7 @@ fn values(key: &str) -> Vec<Value> {
     }
 }
 
-/// The section of a request, the first of a list of them.
+/// Returns a section of a request; for a list of sections, the first.
 fn section<'a>(request: &'a mut Table, name: &str) -> &'a mut Table {
     match request.get_mut(name).unwrap() {
         Value::Table(table) => table,
@@ -109,7 +110,7 @@ fn section<'a>(request: &'a mut Table, name: &str) -> &'a mut Table {
     }
 }
 
-/// The plan of a request, or that of the nearest one.
+/// Returns the plan of a request, or of the nearest feasible request.
 fn planned(request: &str) -> Option<Plan> {
     let wishes = Wishes::parse(request).unwrap_or_else(|error| panic!("{error}: {request}"));
     match plan(&two_packages_with_clusters().inventory(), &wishes) {
@@ -142,11 +143,7 @@ fn check(plan: &Plan, request: &str) {
     let switch = settings
         .plan(&online)
         .unwrap_or_else(|error| panic!("{error}:\n{text}\nfor\n{request}"));
-    let idle = match plan.idle {
-        Idle::Interrupt => Idle::Sleep,
-        idle => idle,
-    };
-    assert_eq!(switch.idle, idle, "{text}");
+    assert_eq!(switch.idle, plan.idle, "{text}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One file a command.
+//! Subcommands, one file each.
 
 pub(crate) mod application;
 pub(crate) mod chosen_tester;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the user guide says of options is so: those it names are there, and those that are there it names.
+//! Tests that compare the user guide with the command line: every option in the guide exists, and the guide names every
+//! option.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +17,7 @@ use quietwire_tester::traffic::Traffic;
 
 use super::Cli;
 
-/// Which page tells the options of which command.
+/// Commands and the pages that document their options.
 const PAGES: [(&str, &str); 21] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
@@ -45,7 +46,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// README.md and the user guide, with their names.
+/// Returns names and texts of README.md and the pages of the user guide.
 fn pages() -> Vec<(String, String)> {
     let mut paths = vec![root().join("README.md")];
     let listed = fs::read_dir(root().join("docs")).unwrap();
@@ -58,8 +59,7 @@ fn pages() -> Vec<(String, String)> {
     named.collect()
 }
 
-/// Everything written as code: lines of blocks, fenced or indented, those that go on joined; and what stands between
-/// backquotes.
+/// Returns the code of a page: lines of fenced and indented blocks, with continued lines joined, and text in backquotes.
 fn code(page: &str) -> Vec<String> {
     let mut pieces = Vec::new();
     let mut is_fenced = false;
@@ -75,7 +75,7 @@ fn code(page: &str) -> Vec<String> {
     pieces
 }
 
-/// The options in a piece of code.
+/// Returns the options in a piece of code.
 fn options(piece: &str) -> BTreeSet<String> {
     let words = piece.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     let options = words.filter_map(|word| word.strip_prefix("--"));
@@ -88,7 +88,7 @@ fn options(piece: &str) -> BTreeSet<String> {
 /// Options that every command has.
 const OF_ALL: [&str; 2] = ["help", "version"];
 
-/// Visible options of one command, less those that every command has.
+/// Returns the visible options of one command without those that every command has.
 fn options_of(command: &Command) -> BTreeSet<String> {
     let arguments = command
         .get_arguments()
@@ -109,7 +109,7 @@ fn leaves(command: &Command, name: &str, into: &mut Vec<(String, BTreeSet<String
     }
 }
 
-/// Commands without subcommands, by what is typed behind `quietwire`, with their options.
+/// Returns the commands without subcommands, by the words after `quietwire`, with their options.
 fn commands() -> Vec<(String, BTreeSet<String>)> {
     let mut found = Vec::new();
     leaves(&Cli::command(), "", &mut found);
@@ -126,7 +126,8 @@ fn every_option_that_the_guide_names_is_there() {
     let mut checked = 0;
     for (page, text) in pages() {
         for piece in code(&text) {
-            // Beginning with an option: of some command. Beginning with ours: of that one. Others are not ours to judge.
+            // Code that starts with an option must use options of any command, code that starts with our program those of the named
+            // command. Code of other programs is skipped.
             let words = piece.trim_start_matches("sudo ");
             let (program, rest) = words.split_once(' ').unwrap_or((words, ""));
             let known = if program.starts_with("--") {
@@ -134,7 +135,7 @@ fn every_option_that_the_guide_names_is_there() {
             } else if program.rsplit('/').next() == Some("quietwire") && rest.contains("--") {
                 let command = longest(&commands, |(name, _)| name, rest);
                 &command
-                    .unwrap_or_else(|| panic!("{page}: no command of `{piece}`"))
+                    .unwrap_or_else(|| panic!("{page}: no command matches `{piece}`"))
                     .1
             } else {
                 continue;
@@ -143,18 +144,15 @@ fn every_option_that_the_guide_names_is_there() {
                 checked += 1;
                 assert!(
                     known.contains(&option) || OF_ALL.contains(&&*option),
-                    "{page}: there is no --{option}: `{piece}`"
+                    "{page}: --{option} does not exist: `{piece}`"
                 );
             }
         }
     }
-    assert!(
-        checked > 40,
-        "only {checked} options were found in the guide"
-    );
+    assert!(checked > 40, "only {checked} options found in the guide");
 }
 
-/// The one of all commands whose name these words begin with; the longest, where there are several.
+/// Returns the command whose name starts these words; of several, the one with the longest name.
 fn longest<'a, T>(all: &'a [T], name: impl Fn(&T) -> &str, words: &str) -> Option<&'a T> {
     let begins = |one: &&T| {
         let rest = words.strip_prefix(name(one));
@@ -173,7 +171,7 @@ fn the_longest_name_of_a_command_is_meant() {
     assert_eq!(of("switches"), None);
 }
 
-/// The page of a command: its own, or that of the command that it belongs to.
+/// Returns the page of a command, or that of its parent command.
 fn page_of(name: &str) -> Option<&'static str> {
     longest(&PAGES, |(known, _)| known, name).map(|(_, page)| *page)
 }
@@ -209,7 +207,7 @@ fn code_and_options_are_found() {
     assert_eq!(found, Vec::<BTreeSet<String>>::from(wanted));
 }
 
-/// Fenced blocks of one language.
+/// Returns the fenced blocks of one language.
 fn fenced(page: &str, language: &str) -> Vec<String> {
     let opening = format!("\n```{language}\n");
     let blocks = page.split(&opening).skip(1);
@@ -248,7 +246,7 @@ fn every_description_of_traffic_in_the_guide_makes_sense() {
         let smallest = sizes.sequence().into_iter().min();
         assert!(
             smallest >= Some(traffic.frame_size_min()),
-            "frames of {smallest:?} octets do not hold the headers: {description}"
+            "frames of {smallest:?} octets are too small for the headers: {description}"
         );
     }
 }
@@ -308,7 +306,7 @@ fn topologies_in_the_guide_make_sense() {
     }
 }
 
-/// The sections of a study, each with its heading; what stands before the first has an empty one.
+/// Splits a study into sections with their headings. The text before the first section has an empty heading.
 fn sections(text: &str) -> Vec<(String, String)> {
     let mut sections = vec![(String::new(), String::new())];
     for line in text.lines() {
@@ -323,8 +321,8 @@ fn sections(text: &str) -> Vec<(String, String)> {
     sections
 }
 
-/// The guide shows a whole study first. Everything else that it shows of studies is parts of it: each replaces the sections of
-/// the same headings.
+/// Tests the studies of the guide. The first is complete; each of the others replaces the sections of it that have the same
+/// headings.
 #[test]
 fn studies_in_the_guide_make_sense() {
     let pages = ["docs/studies.md", "docs/methods.md"];

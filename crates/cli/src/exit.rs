@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How an error becomes a message and an exit code: 1 ran and failed, 2 bad input, 3 the machine lacks something.
+//! Conversion of errors to messages and exit codes: 1 for a failure, 2 for bad input, 3 for a missing requirement of the
+//! machine.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
+use quietwire_base::proc::{self, Status};
 use quietwire_host::settings;
 use quietwire_lab::LabError;
 use quietwire_lab::topology::TopologyError;
@@ -15,41 +18,39 @@ use quietwire_switch::SwitchError;
 use quietwire_tester::TesterError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Sets the flag on every signal that asks a command to end, so that it undoes what it did first. SIGHUP, which comes when
-/// a terminal is closed, stays ignored where it is (`nohup`).
+/// Sets the flag on SIGINT, SIGTERM and SIGHUP, so that a command undoes its changes before it ends. SIGHUP, which is sent when
+/// a terminal is closed, stays ignored if it is already (`nohup`).
 ///
 /// # Errors
-/// What the system said.
+/// A signal handler cannot be installed.
 pub(crate) fn on_signals(flag: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let text = proc::read(Path::new("/proc/self/status")).unwrap_or_default();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        if signal == SIGHUP && is_ignored(&status, signal) {
+        if signal == SIGHUP && is_ignored(&text, signal) {
             continue;
         }
         signal_hook::flag::register(signal, Arc::clone(flag))
-            .with_context(|| format!("signal {signal} could not be caught"))?;
+            .with_context(|| format!("cannot catch signal {signal}"))?;
     }
     Ok(())
 }
 
-/// Whether a signal is in the mask `SigIgn` of `/proc/self/status` (proc_pid_status(5)).
 fn is_ignored(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+    let ignored = Status::new(status).ignored_signals();
+    ignored.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
-/// The caller asked for something that makes no sense (exit code 2).
+/// Bad input of the caller (exit code 2).
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
 
-/// Everything ran, and what was to be shown is not so (exit code 1).
+/// A check that ran and failed (exit code 1).
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct CheckFailed(pub(crate) String);
 
-/// The machine lacks something (exit code 3).
+/// A requirement that the machine does not meet (exit code 3).
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Lacking(pub(crate) String);
@@ -66,14 +67,6 @@ fn of_fault(fault: Fault) -> u8 {
     }
 }
 
-fn of_lab_fault(fault: quietwire_lab::Fault) -> u8 {
-    match fault {
-        quietwire_lab::Fault::BadInput => BAD_INPUT,
-        quietwire_lab::Fault::Lacks => LACKS,
-        quietwire_lab::Fault::Failed => FAILED,
-    }
-}
-
 /// A path that will not do is bad input; a disk that fails is not.
 fn of_store(error: &StoreError) -> u8 {
     match error {
@@ -86,37 +79,37 @@ fn of_store(error: &StoreError) -> u8 {
     }
 }
 
-/// Errors unless the caller is root.
+/// Fails unless the caller is root. `why` names the action that requires root.
 pub(crate) fn require_root(why: &str) -> anyhow::Result<()> {
     if nix::unistd::geteuid().is_root() {
         return Ok(());
     }
     Err(Lacking(format!(
-        "{why}, for which it has to be root; run the same command with sudo"
+        "{why} requires root (run the same command with sudo)"
     ))
     .into())
 }
 
-/// Errors when that much memory for frames makes no sense or cannot be had: DPDK says little more than that it failed.
+/// Fails if the amount of memory for frames is 0 or unavailable. The own check gives a better message than DPDK.
 pub(crate) fn require_memory(memory_mib: u32) -> anyhow::Result<()> {
     if memory_mib == 0 {
-        return Err(Usage("memory-mib is 0; frames need some memory".to_owned()).into());
+        return Err(Usage("memory-mib is 0 (use at least 1)".to_owned()).into());
     }
     /// Size of a huge page, MiB.
     const HUGE_PAGE_MIB: u64 = 2;
-    // Pages in the pool are not among what is available to others. A machine without any has no such file.
+    // Available memory does not include free huge pages. A machine without huge pages has no such file.
     let huge_mib = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
     let available_mib = settings::memory_available_mib().context(settings::MEMORY)? + huge_mib;
     if u64::from(memory_mib) > available_mib {
         return Err(Lacking(format!(
-            "memory-mib is {memory_mib}, and {available_mib} MiB are available on this machine; give fewer with --memory-mib"
+            "memory-mib is {memory_mib}, but only {available_mib} MiB are available on this machine (decrease --memory-mib)"
         ))
         .into());
     }
     Ok(())
 }
 
-/// The exit code of an error: that of the first cause that knows whose fault it is.
+/// Returns the exit code of an error: that of the first cause with a known kind of fault.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if let Some(error) = cause.downcast_ref::<quietwire_dpdk::Error>() {
@@ -129,10 +122,10 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<LabBenchError>() {
-            return of_lab_fault(error.fault());
+            return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<LabError>() {
-            return of_lab_fault(error.fault());
+            return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<StoreError>() {
             return of_store(error);
@@ -147,13 +140,13 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
     FAILED
 }
 
-/// Prints an error with its causes as one message, and gives the exit code.
+/// Prints an error with its causes as one message, and returns the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     crate::text::say(format!("quietwire: {}", message(error)));
     ExitCode::from(code(error))
 }
 
-/// An error with its causes. Many errors tell their cause in their own words already; it is not told twice.
+/// Formats an error with its causes. A cause that the message already contains is not repeated.
 fn message(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |told, cause| {
         let cause = cause.to_string();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The `quietwire` command: reads arguments, calls the crates that do the work, prints, and chooses the
-//! exit code. Holds no logic of its own.
+//! The `quietwire` command: parses arguments, calls the crates that do the work, prints the result and chooses the exit
+//! code. It holds no logic.
 
-// They panic when nobody reads, in the midst of what is to be undone: `text::print` and `text::say` do not.
+// `println!` and `eprintln!` panic if the reader is gone, possibly before a command has undone its changes. `text::print`
+// and `text::say` do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(test)]
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// Makes a server forward packets as if it were alone on the machine, and proves it.
+/// Partition a host, switch packets on DPDK and measure data planes.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, max_term_width = 100)]
 struct Cli {
@@ -41,7 +42,7 @@ enum Command {
     Host(commands::host::HostArgs),
     Partition(commands::partition::PartitionArgs),
     Manual(commands::manual::ManualArgs),
-    /// Answer the host from within a guest: run by a guest's init.
+    /// Run the agent inside a guest; started by the guest's init.
     #[command(hide = true)]
     GuestAgent,
 }
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
-        // It would be told on standard error, which is what could not be written to.
+        // An internal error means that standard error cannot be written, so a message there would be lost as well.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Text for people, as wide as their terminal, and on its way to them: a reader that goes away, a terminal that is
-//! closed or a full disk must not end a command in the midst of what it undoes.
+//! Output of text, folded to the width of the terminal. A reader that ends, a closed terminal or a full disk must not end a
+//! command before it has undone its changes.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write, stderr, stdout};
@@ -8,14 +8,14 @@ use std::io::{ErrorKind, Write, stderr, stdout};
 use anyhow::{Context, Result};
 use comfy_table::Table;
 
-/// Columns where no terminal says how many it has.
+/// Columns without a terminal.
 const WIDTH: u16 = 80;
 
-/// Fewest columns that are taken from the environment.
+/// Smallest value of COLUMNS that is accepted.
 const WIDTH_MIN: u16 = 20;
 
-/// Columns of the terminal that standard output is. The environment variable COLUMNS is preferred, as `ps` and `ls` do. None if
-/// the output is not a terminal and COLUMNS is not set.
+/// Returns the columns of the terminal on standard output. The environment variable COLUMNS takes precedence, as in `ps` and
+/// `ls`. None if the output is not a terminal and COLUMNS is not set.
 pub(crate) fn terminal_columns() -> Option<u16> {
     let columns = std::env::var("COLUMNS").ok();
     let columns = columns.and_then(|text| text.trim().parse().ok());
@@ -24,30 +24,30 @@ pub(crate) fn terminal_columns() -> Option<u16> {
         .or_else(|| Table::new().width())
 }
 
-/// As [`terminal_columns`], 80 without a terminal.
+/// Returns [`terminal_columns`], or 80 without a terminal.
 pub(crate) fn terminal_width() -> u16 {
     terminal_columns().unwrap_or(WIDTH)
 }
 
-/// Prints a result and a line end on standard output. A reader that has seen enough (`| head`) is no error.
+/// Prints a result and a newline on standard output. A reader that ends early (`| head`) is no error.
 ///
 /// # Errors
-/// What the system said.
+/// Standard output cannot be written.
 pub(crate) fn print(text: impl Display) -> Result<()> {
     let mut out = stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("the result could not be written to standard output"),
+        written => written.context("cannot write the result to standard output"),
     }
 }
 
-/// Says something on standard error. Where that is gone, there is nobody left to tell.
+/// Prints a message on standard error. An error is ignored because it could not be reported.
 pub(crate) fn say(text: impl Display) {
     drop(writeln!(stderr().lock(), "{text}"));
 }
 
-/// A text over as many lines as it needs, each of at most `width` columns; those after the first are indented. A word
-/// that is longer than a line stays whole; text that fits, and the spaces at its beginning, stay as they are.
+/// Folds a text into lines of at most `width` columns. Lines after the first are indented. A word that is longer than a line is
+/// not broken. A text that fits, and leading spaces, stay unchanged.
 pub(crate) fn fold(text: &str, width: usize, indent: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates, durations and frame sizes as people write them.
+//! Parsers of rates, durations and frame sizes.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use quietwire_tester::{FrameSizes, OFFERED_RATE_PPS_MAX};
 
-/// A rate asked for.
+/// A requested rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
     /// Frames per second, summed over directions.
     PacketsPerSecond(f64),
-    /// As fast as the tester can.
+    /// The tester's highest rate.
     Max,
 }
 
-/// Reads `250000`, `250k`, `1.5M`, `2G` or `max`.
+/// Parses `250000`, `250k`, `1.5M`, `2G` or `max`.
 pub(crate) fn parse_rate(text: &str) -> Result<Rate, String> {
     if text == "max" {
         return Ok(Rate::Max);
@@ -31,14 +31,14 @@ pub(crate) fn parse_rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// Reads `250000`, `250k`, `1.5M` or `2G`. The range is that of the study key which the option stands for.
+/// Parses `250000`, `250k`, `1.5M` or `2G`. The study key that corresponds to the option checks the range.
 pub(crate) fn parse_pps(text: &str) -> Result<f64, String> {
     scaled(text).ok_or_else(|| {
         "a rate is a number of frames per second, such as 250000, 250k or 1.5M".to_owned()
     })
 }
 
-/// A number with an SI prefix or none.
+/// Parses a number with an optional SI prefix.
 fn scaled(text: &str) -> Option<f64> {
     let (number, factor) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1e3),
@@ -49,10 +49,10 @@ fn scaled(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * factor)
 }
 
-/// Longest duration accepted: a day.
+/// Longest accepted duration: one day.
 const DURATION_MAX_S: f64 = 86_400.0;
 
-/// Reads `10s`, `500ms`, `2m` or a plain number of seconds.
+/// Parses `10s`, `500ms`, `2m` or a plain number of seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, factor) = if let Some(number) = text.strip_suffix("ms") {
         (number, 1e-3)
@@ -74,20 +74,20 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// As [`parse_duration`], without 0.
+/// Parses a duration like [`parse_duration`], but refuses 0.
 pub(crate) fn parse_positive_duration(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
-        Duration::ZERO => Err("has to be longer than 0".to_owned()),
+        Duration::ZERO => Err("must be longer than 0".to_owned()),
         duration => Ok(duration),
     }
 }
 
-/// Reads a path; one that is not absolute begins where the command was given.
+/// Parses a path. A relative path is relative to the current directory of the command.
 pub(crate) fn parse_path(text: &str) -> Result<PathBuf, String> {
     std::path::absolute(text).map_err(|error| error.to_string())
 }
 
-/// Reads `64` to `9000`, or `imix`.
+/// Parses `64` to `9000`, or `imix`.
 pub(crate) fn parse_frame_sizes(text: &str) -> Result<FrameSizes, String> {
     if text == "imix" {
         return Ok(FrameSizes::Imix);

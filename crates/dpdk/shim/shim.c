@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "shim.h"
@@ -20,7 +24,7 @@ FIELD_HAS_SIZE(next, sizeof(struct rte_mbuf *));
 FIELD_HAS_SIZE(ol_flags, sizeof(uint64_t));
 FIELD_HAS_SIZE(hash.usr, sizeof(uint32_t));
 
-/* Read and written as one word each. */
+/* Each group is read and written as one word. */
 #define FIELD_IS_BEHIND(first, field, offset) \
 	_Static_assert(offsetof(struct rte_mbuf, field) == offsetof(struct rte_mbuf, first) + (offset), \
 		"offset of " #field " in struct rte_mbuf")
@@ -62,7 +66,7 @@ qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n)
 	memcpy(&usual_fields, &usual, sizeof(usual));
 	memcpy(&mask, &looked_at, sizeof(looked_at));
 	pool = mbufs[0]->pool;
-	/* Buffers of one pool that nothing else refers to go back without a call for each. All are looked at without a branch. */
+	/* Buffers of one pool without other references go back in one call. The check of all buffers has no branch. */
 	for (i = 0; i < n; i++) {
 		memcpy(&fields, (const char *)mbufs[i] + offsetof(struct rte_mbuf, data_off), sizeof(fields));
 		other |= ((fields ^ usual_fields) & mask) | ((uintptr_t)mbufs[i]->pool ^ (uintptr_t)pool);
@@ -123,6 +127,12 @@ qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info)
 		conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 }
 
+void
+qw_interrupt_receivers(struct rte_eth_conf *conf)
+{
+	conf->intr_conf.rxq = 1;
+}
+
 int
 qw_spread_queues(uint16_t port, uint16_t queues)
 {
@@ -178,4 +188,68 @@ qw_set_segment_size(struct rte_mbuf *mbuf, uint16_t size)
 {
 	mbuf->ol_flags |= RTE_MBUF_F_RX_LRO;
 	mbuf->tso_segsz = size;
+}
+
+static void (*log_sink)(const char *text, size_t length);
+
+static ssize_t
+write_log(void *cookie, const char *text, size_t length)
+{
+	(void)cookie;
+	log_sink(text, length);
+	return (ssize_t)length;
+}
+
+int
+qw_log_to(void (*sink)(const char *text, size_t length))
+{
+	const cookie_io_functions_t functions = { .write = write_log };
+	FILE *stream;
+
+	log_sink = sink;
+	stream = fopencookie(NULL, "w", functions);
+	if (stream == NULL)
+		return -errno;
+	/* DPDK flushes after each entry. */
+	return rte_openlog_stream(stream);
+}
+
+/* Levels of libbpf and libxdp: 0 for warnings, 1 for information. */
+static int
+print_library(int level, const char *format, va_list arguments)
+{
+	char text[512];
+	int length;
+
+	if (level > 1)
+		return 0;
+	length = vsnprintf(text, sizeof(text), format, arguments);
+	if (length > 0)
+		log_sink(text, RTE_MIN((size_t)length, sizeof(text) - 1));
+	return length;
+}
+
+void
+qw_log_libraries(void)
+{
+	typedef int (*print)(int level, const char *format, va_list arguments);
+	typedef print (*set_print)(print printer);
+	static const struct {
+		const char *library;
+		const char *function;
+	} libraries[] = {
+		{ "libbpf.so.0", "libbpf_set_print" },
+		{ "libbpf.so.1", "libbpf_set_print" },
+		{ "libxdp.so.1", "libxdp_set_print" },
+	};
+	size_t i;
+
+	for (i = 0; i < RTE_DIM(libraries); i++) {
+		void *library = dlopen(libraries[i].library, RTLD_LAZY | RTLD_NOLOAD);
+		void *function = library == NULL ? NULL : dlsym(library, libraries[i].function);
+
+		/* The library stays: it has the function from now on. */
+		if (function != NULL)
+			((set_print)function)(print_library);
+	}
 }

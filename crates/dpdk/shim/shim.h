@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What bindgen reads, and the functions that DPDK offers only as inline code.
- * Every function here is called once per burst (or at set-up), never per packet, but those that are about one frame of
- * 64 KiB.
+ * Header for bindgen, and wrappers of functions that DPDK offers only as inline code.
+ * Every function is called once per burst or at set-up, never per packet, except those for one frame of 64 KiB.
  */
 #ifndef QUIETWIRE_SHIM_H
 #define QUIETWIRE_SHIM_H
@@ -21,7 +20,7 @@
 
 /*
  * Offsets of the fields of struct rte_mbuf that Rust uses, octets. DPDK 24.03 and later have most of them in anonymous
- * unions and structures, which bindgen gives names that depend on the version; C finds the fields everywhere.
+ * unions and structures. bindgen gives these names that depend on the version; C accesses the fields in every version.
  */
 enum qw_mbuf_offset {
 	QW_MBUF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
@@ -44,28 +43,34 @@ uint16_t qw_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uin
 uint16_t qw_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
 
 /*
- * Takes n mbufs from a pool, all or none; 0 or a negative errno. Each has one segment, one reference and no successor; all
- * else is as its last user left it.
+ * Takes n mbufs from a pool, all or none. Returns 0 or a negative errno. Each has one segment, one reference and no successor;
+ * other fields have the values of the last user.
  */
 int qw_take_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
 
 /* Returns n mbufs, each with the segments behind it, to their pools. */
 void qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n);
 
-/* Octets of data in each segment that a frame is to be cut into (tso_segsz of struct rte_mbuf). */
+/* Segment size requested for a frame, octets of data (tso_segsz of struct rte_mbuf). */
 uint16_t qw_segment_size(const struct rte_mbuf *mbuf);
 
 /*
- * Has whoever gets the frame cut it: lengths of the headers of Ethernet, IP and TCP, octets of data in each segment, and
- * whether IP is of version 4.
+ * Requests segmentation of a frame by its receiver. Arguments: header lengths of Ethernet, IP and TCP, octets of data per
+ * segment, and 1 for IPv4.
  */
 void qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, uint16_t size, int is_ipv4);
 
 /*
- * State of a port's link as its driver knows it (rte_eth_link_get_nowait): 1 up, 0 down, or a negative errno. The speed in
- * Mbit/s goes to speed_mbps: 0 none, UINT32_MAX unknown.
+ * Returns the link state of a port from its driver (rte_eth_link_get_nowait): 1 up, 0 down, or a negative errno. Writes the
+ * speed in Mbit/s to speed_mbps: 0 none, UINT32_MAX unknown.
  */
 int qw_link(uint16_t port, uint32_t *speed_mbps);
+
+/* Has what DPDK logs from now on go to a function, so many octets at a time. 0 or a negative errno. */
+int qw_log_to(void (*sink)(const char *text, size_t length));
+
+/* The same for libbpf and libxdp, if a driver has loaded them. Call qw_log_to before. */
+void qw_log_libraries(void);
 
 /* Value of rte_errno of the calling thread. */
 int qw_errno(void);
@@ -74,24 +79,27 @@ int qw_errno(void);
 uint64_t qw_tsc(void);
 
 /*
- * Has a port that is going to be configured so hash frames by their addresses and ports, as far as the device can, to choose
- * the receive queue.
+ * Enables RSS in the configuration of a port: the device hashes addresses and ports, as far as supported, to choose the
+ * receive queue.
  */
 void qw_hash_flows(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info);
 
+/* Has the receive queues of a port that is going to be configured interrupt. */
+void qw_interrupt_receivers(struct rte_eth_conf *conf);
+
 /*
- * Spreads the redirection table of a started port over its first receive queues. 0, also for a device without a table, or a
- * negative errno.
+ * Spreads the redirection table of a started port over its first receive queues. Returns 0, also for a device without a
+ * table, or a negative errno.
  */
 int qw_spread_queues(uint16_t port, uint16_t queues);
 
-/* Queue that an entry of the redirection table leads to, or a negative errno. */
+/* Returns the queue of an entry of the redirection table, or a negative errno. */
 int qw_queue_of_hash(uint16_t port, uint16_t entry);
 
-/* Whether qw_request_segments was called for a frame; if so, what it was called with. */
+/* Returns 1 if qw_request_segments was called for a frame, and writes its arguments. */
 int qw_is_to_segment(const struct rte_mbuf *mbuf, uint16_t *l2, uint16_t *l3, uint16_t *l4, uint16_t *size, int *is_ipv4);
 
-/* Notes in a received frame that its TCP data are to be cut into segments of so many octets. */
+/* Marks a received frame: its TCP data must be cut into segments of this number of octets. */
 void qw_set_segment_size(struct rte_mbuf *mbuf, uint16_t size);
 
 #endif

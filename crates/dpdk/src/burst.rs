@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bursts of frames: how they move from receive queues to transmit queues.
+//! Bursts of frames, which move from receive queues to transmit queues.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -12,11 +12,11 @@ use crate::mempool::Mempool;
 use crate::sys;
 use crate::sys::field;
 
-/// Octets of two MAC addresses, and of a VLAN tag behind them.
+/// Octets of two MAC addresses, and of the VLAN tag after them.
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
 
-/// Writes a tag behind the addresses; false when there is no room.
+/// Writes a tag after the addresses. Returns false if there is no room.
 #[inline(always)]
 fn write_tag(octets: &mut [u8], tpid: u16, tci: u16) -> bool {
     match octets.get_mut(ADDRESSES..ADDRESSES + TAG) {
@@ -35,7 +35,7 @@ fn write_tag(octets: &mut [u8], tpid: u16, tci: u16) -> bool {
 pub struct Burst {
     mbufs: [*mut sys::rte_mbuf; BURST_MAX],
     len: usize,
-    /// Octets of frames that a port dropped because it can never send them.
+    /// Octets of frames that a port dropped because it cannot send them at all.
     refused: u64,
     // Buffers live in the EAL's memory.
     _eal: Eal,
@@ -44,17 +44,17 @@ pub struct Burst {
 // SAFETY: the buffers are owned, and buffers may be freed by another thread than took them.
 unsafe impl Send for Burst {}
 
-/// One frame, taken out of a burst. Dropped, it goes back to its pool.
+/// One frame outside a burst. Drop returns it to its pool.
 #[derive(Debug)]
 pub struct Mbuf<'eal> {
     pub(crate) mbuf: *mut sys::rte_mbuf,
     _eal: PhantomData<&'eal Eal>,
 }
 
-/// The octets of a buffer's first segment.
+/// Returns the octets of a buffer's first segment.
 ///
 /// # Safety
-/// The caller owns `mbuf` for `'a`, and writes only where nobody shares it.
+/// The caller owns `mbuf` for `'a`, and writes only if it is not shared.
 #[inline(always)]
 pub(crate) unsafe fn first_segment<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
     // SAFETY: the caller owns `mbuf` for 'a. DPDK keeps data_off + data_len within the buffer.
@@ -64,10 +64,10 @@ pub(crate) unsafe fn first_segment<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8]
     }
 }
 
-/// The octets that a buffer without shared segments has room for, from where its data begin.
+/// Returns the room of a buffer without shared segments, from the start of its data.
 ///
 /// # Safety
-/// The caller owns `mbuf` for `'a`, and nobody shares it.
+/// The caller owns `mbuf` for `'a`, and it is not shared.
 #[inline(always)]
 pub(crate) unsafe fn room<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
     // SAFETY: the caller owns `mbuf` for 'a. DPDK keeps data_off within the buffer of buf_len octets.
@@ -81,23 +81,23 @@ pub(crate) unsafe fn room<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
     }
 }
 
-/// How buffers of a pool begin.
+/// Initial field values of the buffers of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     /// `data_off`, `refcnt`, `nb_segs` and `port`.
     first_fields: [u16; 4],
-    /// Octets that a buffer has room for.
+    /// Room of a buffer, octets.
     pub(crate) room: usize,
 }
 
 impl Start {
-    /// Makes a buffer that was taken from the pool a frame of `length` octets, which hold whatever they held before.
+    /// Turns a buffer from the pool into a frame of `length` octets, whose contents are arbitrary.
     ///
-    /// This is all of `rte_pktmbuf_reset` that counts: the second cache line, with what is left to the sender of a frame, is
-    /// read only if a flag says so, and written before.
+    /// This is the relevant part of `rte_pktmbuf_reset`: the second cache line, which has the offloads of a transmitted frame, is
+    /// read only if a flag is set, and written before that.
     ///
     /// # Safety
-    /// The caller owns `mbuf`, of the same pool, nobody shares it, and it has room for `length` octets.
+    /// The caller owns `mbuf`, which is from the same pool, is not shared and has room for `length` octets.
     #[inline(always)]
     pub(crate) unsafe fn begin(self, mbuf: *mut sys::rte_mbuf, length: u16) {
         // SAFETY: the caller owns `mbuf`.
@@ -110,8 +110,8 @@ impl Start {
     }
 }
 
-/// Takes as many buffers from a pool as the slice has places; `None` when it has too few. [`Start::begin`] has to follow for
-/// each that is not freed at once.
+/// Fills the slice with buffers of a pool. `None` if the pool has too few. The caller must call [`Start::begin`] for each buffer
+/// that it does not free at once.
 #[inline(always)]
 fn take(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> Option<Start> {
     let count = u32::try_from(mbufs.len()).ok()?;
@@ -132,7 +132,7 @@ fn take(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> Option<Start> {
     })
 }
 
-/// Fills a slice with empty buffers of a pool, all or none; false when the pool has too few.
+/// Fills a slice with empty buffers of a pool, all or none. Returns false if the pool has too few.
 #[inline(always)]
 #[must_use]
 pub(crate) fn allocate(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> bool {
@@ -147,7 +147,7 @@ pub(crate) fn allocate(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> bool
 }
 
 impl Burst {
-    /// An empty burst.
+    /// Creates an empty burst.
     #[must_use]
     pub fn new(eal: &Eal) -> Self {
         Self {
@@ -158,35 +158,35 @@ impl Burst {
         }
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     #[inline(always)]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True without frames.
+    /// Returns true if there are no frames.
     #[inline(always)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Room left.
+    /// Returns the number of frames for which there is room.
     #[inline(always)]
     #[must_use]
     pub fn room(&self) -> usize {
         BURST_MAX - self.len
     }
 
-    /// Returns the octets of frames that [`crate::TxQueue::send`] dropped because the port can never send them, since the
+    /// Returns the octets of frames that [`crate::TxQueue::send`] dropped because the port cannot send them at all, since the
     /// last call.
     #[inline(always)]
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
     }
 
-    /// Notes such a frame.
+    /// Counts such a frame.
     #[inline(always)]
     pub(crate) fn note_refused(&mut self, octets: u64) {
         self.refused += octets;
@@ -198,7 +198,7 @@ impl Burst {
         self.mbufs.get(..self.len).unwrap_or(&[])
     }
 
-    /// The octets of each frame, without FCS; of a frame in several segments, those of the first.
+    /// Returns the octets of each frame without FCS; for a frame in several segments, those of the first segment.
     #[inline(always)]
     pub fn frames(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
         // SAFETY: the buffers are owned by this burst, which is borrowed; shared segments are only read.
@@ -207,7 +207,7 @@ impl Burst {
             .map(|mbuf| unsafe { &*first_segment(*mbuf) })
     }
 
-    /// Length of each whole frame without FCS, all segments together, octets.
+    /// Returns the length of each frame without FCS, summed over all segments, octets.
     #[inline(always)]
     pub fn lengths(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         // SAFETY: the buffers are owned by this burst.
@@ -216,13 +216,13 @@ impl Burst {
             .map(|mbuf| unsafe { *field::pkt_len(*mbuf) })
     }
 
-    /// A number of each frame's buffer, as [`Mbuf::buffer`].
+    /// Returns the number of each frame's buffer (see [`Mbuf::buffer`]).
     #[inline]
     pub fn buffers(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.held().iter().map(|mbuf| mbuf.addr())
     }
 
-    /// The mark of each frame, as [`Mbuf::mark`].
+    /// Returns the mark of each frame (see [`Mbuf::mark`]).
     #[inline(always)]
     pub fn marks(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         // SAFETY: the buffers are owned by this burst; any bits are a number.
@@ -231,7 +231,7 @@ impl Burst {
             .map(|mbuf| unsafe { *field::hash_usr(*mbuf) })
     }
 
-    /// True when a frame among them has TCP data that its sender wants cut; see [`Mbuf::segment_size`].
+    /// Returns true if the sender of at least one frame requested segmentation of its TCP data; see [`Mbuf::segment_size`].
     #[must_use]
     pub fn has_uncut(&self) -> bool {
         // SAFETY: the buffers are owned by this burst.
@@ -240,7 +240,7 @@ impl Burst {
             .any(|mbuf| unsafe { *field::ol_flags(*mbuf) } & sys::UNCUT != 0)
     }
 
-    /// Asks the processor to load the first cache line of each frame.
+    /// Prefetches the first cache line of each frame.
     #[inline(always)]
     pub fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
@@ -257,7 +257,7 @@ impl Burst {
     }
 
     /// Fills an empty burst with `count` empty buffers (at most [`BURST_MAX`]), all or none.
-    /// False when the pool has too few, or the burst is not empty.
+    /// Returns false if the pool has too few, or the burst is not empty.
     #[inline]
     #[must_use]
     pub fn allocate(&mut self, pool: &Mempool, count: usize) -> bool {
@@ -270,7 +270,7 @@ impl Burst {
         true
     }
 
-    /// As [`Self::allocate`], but leaves it to the caller to call [`Start::begin`] with each buffer before using it. `None`
+    /// Fills the burst like [`Self::allocate`], but the caller must call [`Start::begin`] with each buffer before its use. `None`
     /// instead of false.
     #[inline(always)]
     #[must_use]
@@ -284,7 +284,7 @@ impl Burst {
         Some(start)
     }
 
-    /// Calls `write` with each frame in turn, to be given a length and octets.
+    /// Calls `write` with each frame in turn, which sets its length and octets.
     #[inline(always)]
     pub fn write_each(&mut self, mut write: impl FnMut(&mut Blank<'_>)) {
         for mbuf in self.held() {
@@ -295,11 +295,11 @@ impl Burst {
         }
     }
 
-    /// Takes all frames out, one by one. Those not taken to the end are freed.
+    /// Removes all frames, one by one. The iterator's drop frees the remaining frames.
     #[inline(always)]
     pub fn drain(&mut self) -> Drain<'_> {
         let end = self.len;
-        // Whatever happens to the iterator, no frame is owned twice.
+        // Even if the iterator is leaked, no frame has two owners.
         self.len = 0;
         Drain {
             burst: self,
@@ -308,7 +308,7 @@ impl Burst {
         }
     }
 
-    /// Adds a frame; gives it back when there is no room.
+    /// Adds a frame. Returns it as an error if there is no room.
     ///
     /// # Errors
     /// The frame itself.
@@ -335,7 +335,7 @@ impl Burst {
         }
     }
 
-    /// One of the buffers; none behind the last.
+    /// Returns a buffer, or none after the last.
     #[inline(always)]
     pub(crate) fn buffer(&self, index: usize) -> Option<*mut sys::rte_mbuf> {
         self.held().get(index).copied()
@@ -355,7 +355,7 @@ impl Burst {
         }
     }
 
-    /// Frees the frames that do not pass `keep`; returns how many, and their octets. The others keep their order.
+    /// Frees the frames for which `keep` returns false. Returns their number and octets. The others keep their order.
     #[inline(always)]
     pub(crate) fn retain(&mut self, keep: impl Fn(&Mbuf<'_>) -> bool) -> (usize, u64) {
         let passes = |mbuf: &*mut sys::rte_mbuf| keep(&ManuallyDrop::new(Mbuf::of_buffer(*mbuf)));
@@ -389,7 +389,7 @@ impl Burst {
         self.len -= count;
     }
 
-    /// Takes out the first `count` frames, which the caller owns then. The others move up.
+    /// Removes the first `count` frames, which the caller then owns. The others move up.
     pub(crate) fn take_front(&mut self, count: usize) -> TakeFront<'_> {
         TakeFront {
             end: count.min(self.len),
@@ -398,7 +398,7 @@ impl Burst {
         }
     }
 
-    /// Puts owned frames in as far as there is room; returns how many the burst has then.
+    /// Adds owned frames as long as there is room. Returns the number of frames in the burst.
     pub(crate) fn take_in(&mut self, frames: impl Iterator<Item = *mut sys::rte_mbuf>) -> usize {
         for (place, frame) in self.mbufs.iter_mut().skip(self.len).zip(frames) {
             *place = frame;
@@ -407,7 +407,7 @@ impl Burst {
         self.len
     }
 
-    /// Receives into an empty burst; returns the number of frames. Nothing happens when it is not empty.
+    /// Receives into an empty burst. Returns the number of frames. Does nothing if the burst is not empty.
     #[inline(always)]
     pub(crate) fn fill_from(&mut self, port: u16, queue: u16, most: usize) -> usize {
         if self.len == 0 {
@@ -419,7 +419,7 @@ impl Burst {
         self.len
     }
 
-    /// Hands frames to a queue; those not taken stay, in order.
+    /// Passes frames to a queue. Frames that it does not accept stay, in order.
     #[inline(always)]
     pub(crate) fn hand_to(&mut self, port: u16, queue: u16) -> usize {
         if self.len == 0 {
@@ -444,7 +444,7 @@ impl Drop for Burst {
     }
 }
 
-/// The first frames on their way out of a [`Burst`]. Those not taken stay.
+/// Iterator that removes the first frames of a [`Burst`]. Frames that are not taken stay.
 pub(crate) struct TakeFront<'burst> {
     burst: &'burst mut Burst,
     next: usize,
@@ -473,7 +473,7 @@ impl Drop for TakeFront<'_> {
     }
 }
 
-/// A frame of a [`Burst`] that is being written.
+/// A frame of a [`Burst`] during [`Burst::write_each`].
 #[derive(Debug)]
 pub struct Blank<'burst> {
     mbuf: *mut sys::rte_mbuf,
@@ -481,8 +481,8 @@ pub struct Blank<'burst> {
 }
 
 impl Blank<'_> {
-    /// Sets the frame's length (octets without FCS) and gives its octets, which hold whatever they held
-    /// before. `None`, and no change, when the frame is shared, in several segments, or has no such room.
+    /// Sets the frame's length (octets without FCS) and returns its octets, whose contents are arbitrary.
+    /// Returns `None` and changes nothing if the frame is shared, in several segments, or too small.
     #[inline(always)]
     pub fn octets(&mut self, length: u16) -> Option<&mut [u8]> {
         // SAFETY: owned by the burst that is borrowed; not shared (checked); the length stays within
@@ -500,7 +500,7 @@ impl Blank<'_> {
     }
 }
 
-/// Frames on their way out of a [`Burst`].
+/// Iterator that removes all frames of a [`Burst`].
 #[derive(Debug)]
 pub struct Drain<'burst> {
     burst: &'burst mut Burst,
@@ -535,7 +535,7 @@ impl Drop for Drain<'_> {
 }
 
 impl<'eal> Mbuf<'eal> {
-    /// The octets of the first segment, without FCS.
+    /// Returns the octets of the first segment, without FCS.
     #[inline(always)]
     #[must_use]
     pub fn octets(&self) -> &[u8] {
@@ -543,7 +543,7 @@ impl<'eal> Mbuf<'eal> {
         unsafe { first_segment(self.mbuf) }
     }
 
-    /// Length of the whole frame without FCS, all segments together, octets.
+    /// Returns the length of the frame without FCS, summed over all segments, octets.
     #[inline(always)]
     #[must_use]
     pub fn length(&self) -> u32 {
@@ -551,21 +551,21 @@ impl<'eal> Mbuf<'eal> {
         unsafe { *field::pkt_len(self.mbuf) }
     }
 
-    /// A number of the buffer: handles on the same octets have the same, and no other frame that there is has it.
+    /// Returns a number of the buffer. Handles on the same octets have the same number; no other existing frame has it.
     #[inline]
     #[must_use]
     pub fn buffer(&self) -> usize {
         self.mbuf.addr()
     }
 
-    /// Writes a number onto the buffer, beside its octets, for whoever gets the frame next in this process.
+    /// Writes a number to the buffer, beside its octets, for the next owner of the frame in this process.
     #[inline(always)]
     pub fn set_mark(&mut self, mark: u32) {
         // SAFETY: owned by this value; the field is for users of DPDK (`usr` of struct rte_mbuf).
         unsafe { *field::hash_usr(self.mbuf) = mark };
     }
 
-    /// The number that was written last; drivers write there too.
+    /// Returns the last number written by [`Self::set_mark`] or a driver.
     #[inline(always)]
     #[must_use]
     pub fn mark(&self) -> u32 {
@@ -573,7 +573,7 @@ impl<'eal> Mbuf<'eal> {
         unsafe { *field::hash_usr(self.mbuf) }
     }
 
-    /// True when this handle alone holds the octets, all of them in one segment: then they can be changed.
+    /// Returns true if only this handle holds the octets and all are in one segment, so that they can be changed.
     #[inline(always)]
     #[must_use]
     pub fn is_exclusive(&self) -> bool {
@@ -581,14 +581,14 @@ impl<'eal> Mbuf<'eal> {
         unsafe { *field::refcnt(self.mbuf) == 1 && *field::nb_segs(self.mbuf) == 1 }
     }
 
-    /// True when all octets are in one segment.
+    /// Returns true if all octets are in one segment.
     #[inline(always)]
     pub(crate) fn is_whole(&self) -> bool {
         // SAFETY: owned by this value.
         unsafe { *field::nb_segs(self.mbuf) == 1 }
     }
 
-    /// The octets, to be changed; none when the frame is shared or in several segments.
+    /// Returns the octets for changes, or none if the frame is shared or in several segments.
     #[inline(always)]
     #[must_use]
     pub fn octets_mut(&mut self) -> Option<&mut [u8]> {
@@ -597,16 +597,16 @@ impl<'eal> Mbuf<'eal> {
             .then(|| unsafe { first_segment(self.mbuf) })
     }
 
-    /// The octets of the first segment, to be changed, whether others follow or not; none when the frame is shared.
+    /// Returns the octets of the first segment for changes, or none if the frame is shared. Further segments are allowed.
     #[inline(always)]
     #[must_use]
     pub fn front_mut(&mut self) -> Option<&mut [u8]> {
-        // SAFETY: owned by this value, which is borrowed; whoever shares a frame shares its first segment (checked).
+        // SAFETY: owned by this value, which is borrowed; all handles of a shared frame share its first segment (checked).
         unsafe { (*field::refcnt(self.mbuf) == 1).then(|| first_segment(self.mbuf)) }
     }
 
-    /// Puts a VLAN tag behind the addresses (IEEE 802.1Q, section 9.3), both numbers as they stand on the wire. False, and
-    /// no change, when the frame is shared, shorter than two addresses, or has no room in front.
+    /// Inserts a VLAN tag after the addresses (IEEE 802.1Q, section 9.3), both numbers with their values on the wire. Returns false
+    /// and changes nothing if the frame is shared, shorter than two addresses, or has no headroom.
     #[inline]
     #[must_use]
     pub fn push_tag(&mut self, tpid: u16, tci: u16) -> bool {
@@ -627,8 +627,8 @@ impl<'eal> Mbuf<'eal> {
         write_tag(octets, tpid, tci)
     }
 
-    /// Takes out the four octets behind the addresses, where a VLAN tag is. False, and no change, when the frame is shared or
-    /// too short.
+    /// Removes the four octets of a VLAN tag after the addresses. Returns false and changes nothing if the frame is shared or too
+    /// short.
     #[inline]
     #[must_use]
     pub fn pop_tag(&mut self) -> bool {
@@ -648,8 +648,8 @@ impl<'eal> Mbuf<'eal> {
         true
     }
 
-    /// Overwrites the four octets behind the addresses with a VLAN tag. False, and no change, when the frame is shared or too
-    /// short.
+    /// Overwrites the four octets after the addresses with a VLAN tag. Returns false and changes nothing if the frame is shared or
+    /// too short.
     #[inline]
     #[must_use]
     pub fn replace_tag(&mut self, tpid: u16, tci: u16) -> bool {
@@ -659,7 +659,7 @@ impl<'eal> Mbuf<'eal> {
         }
     }
 
-    /// A new frame of these octets; none when the pool is empty or its buffers are too small.
+    /// Creates a frame of these octets. `None` if the pool is empty or its buffers are too small.
     #[inline]
     #[must_use]
     pub fn new(_eal: &'eal Eal, pool: &Mempool, octets: &[u8]) -> Option<Self> {
@@ -668,7 +668,7 @@ impl<'eal> Mbuf<'eal> {
         Some(frame)
     }
 
-    /// Takes over a buffer.
+    /// Takes ownership of a buffer.
     pub(crate) const fn of_buffer(mbuf: *mut sys::rte_mbuf) -> Self {
         Self {
             mbuf,
@@ -676,21 +676,21 @@ impl<'eal> Mbuf<'eal> {
         }
     }
 
-    /// Gives the buffer away.
+    /// Releases ownership of the buffer.
     pub(crate) fn into_buffer(self) -> *mut sys::rte_mbuf {
         let mbuf = self.mbuf;
         std::mem::forget(self);
         mbuf
     }
 
-    /// A new frame of so many octets, which hold whatever they held before.
+    /// Creates a frame of `length` octets, whose contents are arbitrary.
     #[inline]
     pub(crate) fn empty(pool: &Mempool, length: u16) -> Option<Self> {
         let mut mbuf = ptr::null_mut();
         if !allocate(pool, slice::from_mut(&mut mbuf)) {
             return None;
         }
-        // Whatever happens next, the buffer goes back.
+        // From here on, the drop returns the buffer to its pool.
         let frame = Self {
             mbuf,
             _eal: PhantomData,
@@ -703,16 +703,15 @@ impl<'eal> Mbuf<'eal> {
         Some(frame)
     }
 
-    /// A new frame of so many octets, which hold whatever they held before; none when the pool is empty or its buffers are
-    /// too small.
+    /// Creates a frame of `length` octets, whose contents are arbitrary. `None` if the pool is empty or its buffers are too small.
     #[inline]
     #[must_use]
     pub fn sibling(&self, pool: &Mempool, length: u16) -> Option<Self> {
         Self::empty(pool, length)
     }
 
-    /// The same octets in a buffer of their own, in one segment; none when the pool is empty or its buffers are too small.
-    /// TCP data that are to be cut come into as many buffers as they need.
+    /// Copies the frame to a new buffer, in one segment. `None` if the pool is empty or its buffers are too small. A frame with
+    /// requested segmentation is copied to as many buffers as needed.
     #[inline]
     #[must_use]
     pub fn copy(&self, pool: &Mempool) -> Option<Self> {
@@ -734,8 +733,8 @@ impl<'eal> Mbuf<'eal> {
         Some(copy)
     }
 
-    /// A second handle on the same octets, to send one frame to several ports. From then on neither
-    /// handle's octets can be changed.
+    /// Creates a second handle on the same octets, to send one frame to several ports. From then on the octets cannot be
+    /// changed through either handle.
     #[inline]
     #[must_use]
     pub fn share(&self) -> Self {

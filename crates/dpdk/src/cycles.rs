@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The time stamp counter: the only clock of the packet path.
 
-/// Value of the time stamp counter.
+/// Returns the value of the time stamp counter.
 #[inline(always)]
 #[must_use]
 pub fn now() -> u64 {
@@ -17,7 +17,7 @@ pub fn now() -> u64 {
     }
 }
 
-/// Ticks of [`now`] in a second, as the EAL measured them. Zero before the EAL is started.
+/// Returns the frequency of [`now`] measured by the EAL, ticks per second. Zero before the EAL is started.
 #[must_use]
 pub fn hz() -> u64 {
     // SAFETY: reads a variable that is set once, by rte_eal_init.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DPDK's environment abstraction layer: started once in a process, with its CPUs named.
+//! DPDK's environment abstraction layer (EAL), started once per process on given CPUs.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_char};
@@ -12,41 +12,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::error::{self, Error};
+use crate::library_log::{self, Mark};
 use crate::port::peers::Peers;
 use crate::{sys, thread};
 
-/// Whether to use huge pages.
+/// Use of huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
-    /// Where enough are free; otherwise without, and [`Memory`] says so.
+    /// Use huge pages if enough are free, otherwise ordinary pages; [`Memory`] has the outcome.
     Auto,
-    /// Never (`--no-huge`).
+    /// Use ordinary pages (`--no-huge`).
     Never,
-    /// Always; too few free is an error.
+    /// Use huge pages; fail if too few are free.
     Require,
 }
 
-/// How the EAL is to be started.
+/// Options for the start of the EAL.
 #[derive(Clone, Debug)]
 pub struct EalOptions {
-    /// CPUs of the main and of all threads that DPDK makes for itself (numbers as the kernel's). Not empty.
+    /// CPUs of the main thread and of all threads that DPDK creates (kernel numbers). Not empty.
     pub control_cpus: Vec<u32>,
-    /// Memory to take at start, MiB.
+    /// Memory to allocate at the start, MiB.
     pub memory_mib: u32,
-    /// Whether to use huge pages.
+    /// Use of huge pages.
     pub huge_pages: HugePages,
-    /// PCI devices that ports will be opened on; no other is touched.
+    /// PCI devices of later ports. DPDK probes no others.
     pub pci_devices: Vec<String>,
-    /// Word that the threads and files of this process carry.
+    /// Prefix in names of threads and files of this process.
     pub file_prefix: String,
 }
 
-/// What memory the EAL got.
+/// Kind of memory that the EAL uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// 2 MiB (or larger) pages.
+    /// Pages of 2 MiB or more.
     HugePages,
-    /// Ordinary pages: more misses of the TLB, seen to cost about 15 % on memif and 20 % on vhost.
+    /// Ordinary pages. They cause more TLB misses: measured cost about 15 % on memif and 20 % on vhost.
     OrdinaryPages,
 }
 
@@ -61,15 +62,15 @@ pub(crate) struct SocketUse {
 pub(crate) struct EalInner {
     memory: Memory,
     devices: AtomicU32,
-    /// The thread that talks to the peers of ports.
+    /// The peer thread (see [`crate::port`]).
     peers: Peers,
-    /// Sockets that ports of this process use.
+    /// Sockets used by ports of this process.
     pub(crate) sockets: Mutex<HashMap<PathBuf, SocketUse>>,
 }
 
-/// The started EAL. Clones share it. It stays until the process ends: DPDK's `rte_eal_cleanup` takes the memory
-/// away under its own interrupt thread, which then ends the process with a segmentation fault if a port was
-/// closed just before (seen with 22.11). Nothing outlives the process, since memory is anonymous.
+/// The started EAL. Clones share it. It stays until the process ends: DPDK's `rte_eal_cleanup` unmaps memory
+/// that its own interrupt thread still uses, which ends the process with a segmentation fault if a port was
+/// closed just before (seen with 22.11). Nothing outlives the process because memory is anonymous.
 #[derive(Clone, Debug)]
 pub struct Eal(pub(crate) Arc<EalInner>);
 
@@ -81,10 +82,10 @@ const HUGE_PAGE_MIB: u64 = 2;
 impl Eal {
     /// Starts the EAL in this process (`rte_eal_init`).
     ///
-    /// All CPUs are named explicitly: without that the EAL pins the calling thread to one CPU of its
-    /// own choice and every thread made later inherits it. The caller's affinity is the same
-    /// afterwards as before; real-time signals no longer go to it. No file is left in the huge page mount, since memory is anonymous
-    /// (`--in-memory`, `--no-huge`); the huge page pool itself is never changed.
+    /// All CPUs are given explicitly. Otherwise the EAL pins the calling thread to one CPU of its
+    /// choice, and every later thread inherits it. The caller's affinity is unchanged
+    /// afterwards; it no longer receives real-time signals. No file is left in the huge page mount because memory is anonymous
+    /// (`--in-memory`, `--no-huge`). The huge page pool is never changed.
     ///
     /// # Errors
     /// [`Error::EalTwice`], [`Error::HugePages`], [`Error::Eal`], [`Error::Thread`].
@@ -93,27 +94,27 @@ impl Eal {
         if STARTED.swap(true, Ordering::AcqRel) {
             return Err(Error::EalTwice);
         }
-        // DPDK's own threads inherit this.
+        // DPDK's threads inherit the affinity.
         thread::refuse_realtime_signals();
         let before = thread::affinity()?;
-        // Threads that the EAL makes get the caller's CPUs less those of lcores, or those of the main
-        // lcore when nothing is left (eal_common_options.c, compute_ctrl_threads_cpuset): with the
-        // caller on the control CPUs only, both are the control CPUs.
+        // Threads of the EAL get the caller's CPUs without those of lcores, or the CPUs of the main
+        // lcore if none is left (eal_common_options.c, compute_ctrl_threads_cpuset). The
+        // caller is on the control CPUs only, so both are the control CPUs.
         thread::pin(&options.control_cpus)?;
         let started = initialise(options, memory);
         let peers = Peers::start();
         thread::pin(&before)?;
         started?;
         let peers = peers.map_err(|error| Error::Thread {
-            what: "starting the thread that talks to the peers of ports".to_owned(),
+            what: "cannot start the peer thread".to_owned(),
             cause: error.to_string(),
         })?;
         raise_descriptor_limit();
-        // SAFETY: a call without preconditions after rte_eal_init. Needed before threads of our own
+        // SAFETY: a call without preconditions after rte_eal_init. It is required before our threads
         // are registered; there are no secondary processes.
         if !unsafe { sys::rte_mp_disable() } {
             tracing::warn!(
-                "DPDK's multi-process support stayed on; forwarding threads may run without buffer caches"
+                "cannot disable DPDK's multi-process support, so forwarding threads may lack buffer caches"
             );
         }
         remove_runtime_directory();
@@ -125,7 +126,7 @@ impl Eal {
         })))
     }
 
-    /// What memory it got.
+    /// Returns the kind of memory that the EAL uses.
     #[must_use]
     pub fn memory(&self) -> Memory {
         self.0.memory
@@ -139,7 +140,7 @@ impl Eal {
         &self.0.peers
     }
 
-    /// One port less uses a socket. The last one removes it, when it was made here.
+    /// Releases a port's use of a socket. The last release removes the socket if this process created it.
     pub(crate) fn forget_socket(&self, path: &Path) {
         let mut sockets = self
             .0
@@ -155,26 +156,23 @@ impl Eal {
         }
         let made_here = socket.made_here;
         sockets.remove(path);
-        // DPDK removes the sockets of most ports itself.
+        // DPDK removes the sockets of most ports.
         if made_here
             && let Err(error) = fs::remove_file(path)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(
-                "the socket {} could not be removed: {error}",
-                path.display()
-            );
+            tracing::warn!("cannot remove the socket {}: {error}", path.display());
         }
     }
 }
 
-/// Each port of shared memory has a few descriptors for each queue: takes as many as the process may have at all
-/// (getrlimit(2), RLIMIT_NOFILE).
+/// Raises the limit of open files to its hard limit (getrlimit(2), RLIMIT_NOFILE), because a shared-memory port uses several
+/// descriptors per queue.
 fn raise_descriptor_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
-        tracing::warn!("the limit of open files was not raised: {error}");
+        tracing::warn!("cannot raise the limit of open files: {error}");
     }
 }
 
@@ -196,7 +194,7 @@ fn choose_memory(options: &EalOptions) -> Result<Memory, Error> {
                 Ok(Memory::HugePages)
             } else if options.huge_pages == HugePages::Auto {
                 tracing::info!(
-                    "{free_mib} MiB of huge pages are free and {wanted_mib} MiB are needed: running on ordinary pages, which costs about 15 % on memif and 20 % on vhost"
+                    "{wanted_mib} MiB of huge pages required, but only {free_mib} MiB free: using ordinary pages, which costs about 15 % on memif and 20 % on vhost"
                 );
                 Ok(Memory::OrdinaryPages)
             } else {
@@ -211,14 +209,14 @@ fn choose_memory(options: &EalOptions) -> Result<Memory, Error> {
     }
 }
 
-/// The EAL makes a directory for files that processes share, and leaves it behind. There are none, so that it can go at
-/// once, and does not stay when this process is killed.
+/// Removes the EAL's directory of files shared by processes, which the EAL leaves behind. It is empty, so it is removed at
+/// once, and does not stay if this process is killed.
 fn remove_runtime_directory() {
-    // SAFETY: a call without preconditions after rte_eal_init; it gives a string that stays.
+    // SAFETY: a call without preconditions after rte_eal_init; it returns a static string.
     let directory = unsafe { CStr::from_ptr(sys::rte_eal_get_runtime_dir()) };
     let path = Path::new(OsStr::from_bytes(directory.to_bytes()));
     if let Err(error) = fs::remove_dir(path) {
-        tracing::warn!("DPDK's directory {} stays: {error}", path.display());
+        tracing::warn!("cannot remove DPDK's directory {}: {error}", path.display());
     }
 }
 
@@ -231,17 +229,14 @@ fn arguments(options: &EalOptions, memory: Memory) -> Vec<String> {
         format!("--file-prefix={}", options.file_prefix),
         "-m".to_owned(),
         options.memory_mib.to_string(),
-        // Of patterns that match a driver loaded later, EAL applies the first. This driver calls it an error when the kernel has
+        // The EAL applies the first pattern that matches a driver loaded later. This driver reports an error if the kernel has
         // no classifier for its flow rules, which no port requests.
         "--log-level=pmd.net.tap:critical".to_owned(),
-        format!(
-            "--log-level=*:{}",
-            std::env::var("QUIETWIRE_DPDK_LOG").unwrap_or_else(|_| "warning".to_owned())
-        ),
+        format!("--log-level=*:{}", library_log::level()),
     ];
     match memory {
         Memory::HugePages => arguments.push("--in-memory".to_owned()),
-        // Implies legacy memory, which --in-memory refuses; nothing is shared with other processes either way.
+        // Implies legacy memory, which --in-memory refuses. Memory is not shared with other processes in either case.
         Memory::OrdinaryPages => {
             arguments.push("--no-huge".to_owned());
             arguments.push("--no-shconf".to_owned());
@@ -260,19 +255,21 @@ fn arguments(options: &EalOptions, memory: Memory) -> Vec<String> {
 
 fn initialise(options: &EalOptions, memory: Memory) -> Result<(), Error> {
     let arguments = arguments(options, memory);
+    library_log::open();
+    let mark = Mark::now();
     let fail = |cause: String| {
         Error::Eal {
         arguments: arguments[1..].join(" "),
         cause,
-        advice: "Run `quietwire doctor` to see what this machine lacks, and set QUIETWIRE_DPDK_LOG=debug for DPDK's own words".to_owned(),
+        advice: "run `quietwire doctor` to check this machine, and set QUIETWIRE_DPDK_LOG=debug for DPDK's log".to_owned(),
     }
     };
     let strings: Vec<CString> = arguments
         .iter()
         .map(|argument| CString::new(argument.as_str()))
         .collect::<Result<_, _>>()
-        .map_err(|_| fail("an argument holds a zero octet".to_owned()))?;
-    // rte_eal_init may keep the strings and permutes the array, so both live as long as the process.
+        .map_err(|_| fail("an argument contains a NUL character".to_owned()))?;
+    // rte_eal_init may keep the strings and permutes the array, so both live until the process ends.
     let strings: &'static [CString] = Vec::leak(strings);
     let pointers: &'static mut [*mut c_char] = Vec::leak(
         strings
@@ -281,10 +278,11 @@ fn initialise(options: &EalOptions, memory: Memory) -> Result<(), Error> {
             .collect(),
     );
     let count = i32::try_from(pointers.len()).map_err(|_| fail("too many arguments".to_owned()))?;
-    // SAFETY: `pointers` holds `count` terminated strings that are never freed; called once in the
+    // SAFETY: `pointers` has `count` terminated strings that are never freed; called once per
     // process (STARTED).
     if unsafe { sys::rte_eal_init(count, pointers.as_mut_ptr()) } < 0 {
-        return Err(fail(error::last()));
+        return Err(fail(error::last() + &mark.said()));
     }
+    library_log::open_libraries();
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong, and whose fault it is.
+//! Errors and their kinds of fault.
 
 use std::ffi::CStr;
 use std::path::PathBuf;
@@ -11,105 +11,101 @@ use crate::uri::UriError;
 /// An error of DPDK or of its use.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The URI of a port cannot be read.
+    /// The URI of a port is invalid.
     #[error(transparent)]
     Uri(#[from] UriError),
-    /// The EAL may be started once in a process.
-    #[error("DPDK's EAL was started before in this process, and it can be started only once")]
+    /// The EAL can be started only once per process.
+    #[error("DPDK's EAL is already started in this process (it can be started only once)")]
     EalTwice,
     /// The EAL did not start.
-    #[error("DPDK's EAL did not start with `{arguments}`: {cause}. {advice}")]
+    #[error("cannot start DPDK's EAL with `{arguments}`: {cause} ({advice})")]
     Eal {
-        /// The arguments it was given.
+        /// Arguments of the EAL.
         arguments: String,
-        /// What rte_eal_init said.
+        /// Error of rte_eal_init.
         cause: String,
-        /// What to do.
+        /// Remedy.
         advice: String,
     },
-    /// Huge pages were required and there are too few.
+    /// Huge pages are required, but too few are free.
     #[error(
-        "{wanted_mib} MiB of huge pages were asked for and {free_mib} MiB are free; reserve some with `echo {pages} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`, or ask for huge pages 'auto'"
+        "{wanted_mib} MiB of huge pages required, but only {free_mib} MiB free (reserve some with `echo {pages} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`, or set huge pages to 'auto')"
     )]
     HugePages {
-        /// Memory asked for.
+        /// Required memory, MiB.
         wanted_mib: u32,
-        /// Memory in free 2 MiB pages.
+        /// Memory in free 2 MiB pages, MiB.
         free_mib: u64,
-        /// Number of 2 MiB pages that would do.
+        /// Required number of 2 MiB pages.
         pages: u64,
     },
-    /// A mempool could not be made.
+    /// A mempool cannot be created.
     #[error(
-        "no memory for the buffer pool '{name}' of {count} buffers: {cause}; give more with --memory-mib"
+        "no memory for the buffer pool '{name}' of {count} buffers: {cause} (increase --memory-mib)"
     )]
     Mempool {
         /// Name of the pool.
         name: String,
-        /// Buffers asked for.
+        /// Required number of buffers.
         count: u32,
-        /// What DPDK said.
+        /// Error of DPDK.
         cause: String,
     },
-    /// A network interface named in a URI does not exist.
+    /// The network interface in a URI does not exist.
     #[error(
-        "port '{port}': there is no network interface '{interface}'; `ip link` lists those that exist"
+        "port '{port}': network interface '{interface}' does not exist (`ip link` lists interfaces)"
     )]
     NoInterface {
         /// Name of the port.
         port: String,
-        /// The interface asked for.
+        /// The interface.
         interface: String,
     },
     /// The directory of a socket does not exist.
-    #[error("port '{port}': the directory of the socket {path} does not exist; make it first")]
+    #[error(
+        "port '{port}': the directory of the socket {path} does not exist (create it, or use another path)"
+    )]
     NoSocketDirectory {
         /// Name of the port.
         port: String,
         /// The socket.
         path: PathBuf,
     },
-    /// Somebody listens on a socket already.
-    #[error(
-        "port '{port}': another process listens on {path} already; stop it or choose another path"
-    )]
+    /// Another process listens on the socket.
+    #[error("port '{port}': another process listens on {path} (stop it, or use another path)")]
     SocketInUse {
         /// Name of the port.
         port: String,
         /// The socket.
         path: PathBuf,
     },
-    /// The peer that a port connects to is not there.
-    #[error(
-        "port '{port}': there is no socket {path}; start the peer, which has role=server, first"
-    )]
+    /// The socket of the peer does not exist.
+    #[error("port '{port}': socket {path} does not exist (start the peer with role=server first)")]
     NoPeer {
         /// Name of the port.
         port: String,
         /// The socket.
         path: PathBuf,
     },
-    /// A file that is not a socket stands where a socket should be made.
-    #[error(
-        "port '{port}': {path} exists and is not a socket, and is left alone; choose another path"
-    )]
+    /// The path of a socket exists and is not a socket.
+    #[error("port '{port}': {path} exists and is not a socket (left unchanged; use another path)")]
     NotASocket {
         /// Name of the port.
         port: String,
         /// The file.
         path: PathBuf,
     },
-    /// The kernel makes no tap interfaces here.
+    /// The kernel cannot create tap interfaces.
     #[error(
-        "port '{port}': there is no /dev/net/tun; `modprobe tun` makes it where the kernel has the driver as a module"
+        "port '{port}': /dev/net/tun does not exist (run `modprobe tun` if the kernel has the driver as a module)"
     )]
     NoTunDevice {
         /// Name of the port.
         port: String,
     },
-    /// An interface that is no tap stands where a tap should be made.
+    /// The interface of a tap port exists and is not a tap.
     #[error(
-        "port '{port}': the network interface '{interface}' exists and is not a tap, and is left alone; choose another name, or take it over with af-packet:{interface} or af-xdp:{interface}"
+        "port '{port}': network interface '{interface}' exists and is not a tap (left unchanged; use another name, or open it with af-packet:{interface} or af-xdp:{interface})"
     )]
     NotATap {
         /// Name of the port.
@@ -124,61 +120,61 @@ pub enum Error {
         port: String,
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// Problem and remedy.
         what: String,
     },
-    /// A PCI address that is nobody's, or not a network card's.
+    /// The PCI address of a port does not exist or is not a network card.
     #[error("port '{port}': {address} {what}")]
     NoPciDevice {
         /// Name of the port.
         port: String,
         /// The address.
         address: String,
-        /// What is wrong, and what to do.
+        /// Problem and remedy.
         what: String,
     },
-    /// A PCI device that DPDK cannot drive as things are.
+    /// A PCI device that DPDK cannot use in its current state.
     #[error("port '{port}': {address} {what}")]
     PciNotReady {
         /// Name of the port.
         port: String,
         /// The address.
         address: String,
-        /// What is wrong, and what to do.
+        /// Problem and remedy.
         what: String,
     },
     /// DPDK could not open a port.
-    #[error("port '{port}' ({uri}) could not be opened: {step} said: {cause}")]
+    #[error("port '{port}' ({uri}) could not be opened: {step}: {cause}")]
     PortOpen {
         /// Name of the port.
         port: String,
         /// Its URI.
         uri: String,
-        /// The DPDK function that failed.
+        /// What failed.
         step: &'static str,
-        /// What it said.
+        /// The reason, and what to do.
         cause: String,
     },
-    /// A size or a count that a port cannot have.
+    /// A size or a count that a port does not support.
     #[error("port '{port}': {what}")]
     PortOptions {
         /// Name of the port.
         port: String,
-        /// What is wrong, and what would be right.
+        /// Problem and valid values.
         what: String,
     },
-    /// A thread could not be pinned, prioritised or registered.
+    /// A thread cannot be started, pinned, prioritised or registered.
     #[error("{what}: {cause}")]
     Thread {
-        /// What was tried.
+        /// The action.
         what: String,
-        /// What the system said.
+        /// Error of the system.
         cause: String,
     },
 }
 
 impl Error {
-    /// Whose fault it is.
+    /// Returns the kind of fault.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
@@ -203,7 +199,7 @@ impl Error {
     }
 }
 
-/// Text of a (positive or negative) DPDK error number.
+/// Returns the text of a (positive or negative) DPDK error number.
 pub(crate) fn text(errno: i32) -> String {
     // SAFETY: rte_strerror returns a terminated string valid in this thread until its next call.
     unsafe { CStr::from_ptr(crate::sys::rte_strerror(errno.abs())) }
@@ -211,7 +207,7 @@ pub(crate) fn text(errno: i32) -> String {
         .into_owned()
 }
 
-/// Text of the calling thread's rte_errno.
+/// Returns the text of the calling thread's rte_errno.
 pub(crate) fn last() -> String {
     // SAFETY: reads a thread-local integer.
     text(unsafe { crate::sys::qw_errno() })

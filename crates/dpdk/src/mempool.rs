@@ -9,7 +9,7 @@ use crate::eal::Eal;
 use crate::error::{self, Error};
 use crate::sys;
 
-/// Buffers that each thread keeps at hand (RTE_MEMPOOL_CACHE_MAX_SIZE is 512).
+/// Buffers in the cache of each thread (RTE_MEMPOOL_CACHE_MAX_SIZE is 512).
 const CACHE_SIZE: u32 = 256;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct MempoolInner {
     _eal: Eal,
 }
 
-// SAFETY: rte_mempool is made to be used from many threads at once (multi-producer, multi-consumer).
+// SAFETY: rte_mempool is designed for use from many threads at once (multi-producer, multi-consumer).
 unsafe impl Send for MempoolInner {}
 // SAFETY: as above.
 unsafe impl Sync for MempoolInner {}
@@ -31,10 +31,10 @@ unsafe impl Sync for MempoolInner {}
 pub struct Mempool(Arc<MempoolInner>);
 
 impl Mempool {
-    /// Makes a pool of `count` buffers, each with room for `data_room` octets of frame.
+    /// Creates a pool of `count` buffers, each with room for `data_room` octets of a frame.
     ///
     /// # Errors
-    /// [`Error::Mempool`] when memory does not suffice or the name is in use.
+    /// [`Error::Mempool`] if there is too little memory or the name is in use.
     pub fn new(eal: &Eal, name: &str, count: u32, data_room: u16) -> Result<Self, Error> {
         let fail = |cause: String| Error::Mempool {
             name: name.to_owned(),
@@ -42,11 +42,11 @@ impl Mempool {
             cause,
         };
         let c_name =
-            CString::new(name).map_err(|_| fail("the name holds a zero octet".to_owned()))?;
+            CString::new(name).map_err(|_| fail("the name contains a NUL character".to_owned()))?;
         let headroom = u16::try_from(sys::RTE_PKTMBUF_HEADROOM).unwrap_or(128);
         let room = data_room
             .checked_add(headroom)
-            .ok_or_else(|| fail(format!("{data_room} octets a buffer are too many")))?;
+            .ok_or_else(|| fail(format!("{data_room} octets per buffer are too many")))?;
         const ANY_NODE: i32 = -1;
         // SAFETY: the EAL is started; the name is terminated.
         let pool = unsafe {
@@ -61,19 +61,19 @@ impl Mempool {
         })))
     }
 
-    /// Number of buffers.
+    /// Returns the number of buffers.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.count
     }
 
-    /// Room for frame octets in each buffer.
+    /// Returns the room for frame octets in each buffer.
     #[must_use]
     pub fn data_room(&self) -> u16 {
         self.0.data_room
     }
 
-    /// Buffers that nobody holds at the moment (rings and queues hold some).
+    /// Returns the number of buffers in the pool. Others are in use, for example in rings and queues.
     #[must_use]
     pub fn available(&self) -> u32 {
         // SAFETY: the pool is alive.
@@ -87,8 +87,8 @@ impl Mempool {
 
 impl Drop for MempoolInner {
     fn drop(&mut self) {
-        // SAFETY: the pool is alive; it is freed only when every buffer is back, since a burst
-        // somewhere may still hold one. Otherwise it stays until the EAL's clean-up.
+        // SAFETY: the pool is alive. It is freed only if every buffer has been returned, because a burst
+        // may still hold one. Otherwise it stays until the process ends.
         unsafe {
             if sys::rte_mempool_avail_count(self.pool.as_ptr()) == self.count {
                 sys::rte_mempool_free(self.pool.as_ptr());

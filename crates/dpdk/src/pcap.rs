@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What has to be known of a capture file before DPDK's driver reads it. The format is that of pcap-savefile(5).
+//! Checks of a capture file before DPDK's driver reads it. The format is that of pcap-savefile(5).
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -20,9 +20,9 @@ const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 /// Section Header Block of pcapng, the same in both byte orders.
 const MAGIC_NEXT: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// Times in micro- and in nanoseconds.
+/// Magic numbers for time stamps in microseconds and nanoseconds.
 const MAGICS: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];
-/// The low 16 bits of the link type; what stands above says something of the FCS.
+/// The low 16 bits are the link type; the high bits describe the FCS.
 const LINK_MASK: u32 = 0xffff;
 
 type Order = fn([u8; 4]) -> u32;
@@ -63,16 +63,16 @@ fn open(path: &Path) -> Result<Option<Reader>, String> {
     match word(&header, 20, order).map(|link| link & LINK_MASK) {
         Some(LINK_ETHERNET) => Ok(Some(Reader { file, order })),
         Some(link) => Err(format!(
-            "holds frames of link type {link}, and a port takes Ethernet frames (link type 1)"
+            "has frames of link type {link}, but a port requires Ethernet frames (link type 1)"
         )),
         None => Err(not_a_capture()),
     }
 }
 
-/// The format of a capture file of Ethernet frames.
+/// Returns the format of a capture file of Ethernet frames.
 ///
 /// # Errors
-/// What is wrong with it, to follow its name.
+/// The problem, as text after the file's name.
 pub(crate) fn kind(path: &Path) -> Result<Kind, String> {
     Ok(match open(path)? {
         Some(_) => Kind::Classic,
@@ -80,10 +80,10 @@ pub(crate) fn kind(path: &Path) -> Result<Kind, String> {
     })
 }
 
-/// Number of whole frames in a classic capture file.
+/// Returns the number of complete frames in a classic capture file.
 ///
 /// # Errors
-/// What is wrong with it, to follow its name.
+/// The problem, as text after the file's name.
 pub(crate) fn frames(path: &Path) -> Result<u32, String> {
     let Some(Reader { mut file, order }) = open(path)? else {
         return Err("is a pcapng file".to_owned());

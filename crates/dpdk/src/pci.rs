@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether DPDK can drive a PCI device, as the kernel's sysfs tells (Documentation/ABI/testing/sysfs-bus-pci), and what
-//! is to be done where it cannot. DPDK itself passes over such a device without a word.
+//! Checks in sysfs (Documentation/ABI/testing/sysfs-bus-pci) whether DPDK can use a PCI device, with the remedy if it cannot.
+//! DPDK itself skips such a device silently.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Why a device cannot be driven.
+/// Reason why DPDK cannot use a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// It is not there, or is no network card.
+    /// The device does not exist or is not a network card.
     Wrong(String),
-    /// It is there, and something has to be done first.
+    /// The device exists but requires preparation.
     NotReady(String),
 }
 
-/// Drivers of the kernel's that hand a device over.
+/// Kernel drivers that give user space access to a device.
 const VFIO: &str = "vfio-pci";
 const UIO: &[&str] = &["uio_pci_generic", "igb_uio"];
-/// Drivers of the kernel's beside which DPDK's works (bifurcated).
+/// Kernel drivers that DPDK's drivers work beside (bifurcated).
 const SHARED: &[&str] = &["mlx4_core", "mlx5_core", "mana"];
-/// May stay in a group of the IOMMU's that is handed over: bridges do no DMA of their own.
+/// Drivers that may stay in an IOMMU group of a passed-through device: bridges do no DMA.
 const HARMLESS: &[&str] = &[VFIO, "pcieport", "pci-stub"];
 
 /// PCI class of network controllers: the highest of three octets.
@@ -45,23 +45,23 @@ fn bind(address: &str) -> String {
     format!("`modprobe vfio-pci; dpdk-devbind.py --bind={VFIO} {address}`")
 }
 
-/// A device, below a root that holds `sys`.
+/// A device below a root directory that contains `sys`.
 struct Device<'root> {
     root: &'root Path,
     address: &'root str,
     path: PathBuf,
 }
 
-/// Says what keeps DPDK from driving a device; `root` is `/`, or a machine that was recorded.
+/// Checks whether DPDK can use a device. `root` is `/` or that of a recorded machine.
 ///
 /// # Errors
-/// What is wrong and what mends it, to follow the name of the device.
+/// The problem and its remedy, as text after the name of the device.
 pub fn check(root: &Path, address: &str) -> Result<(), Problem> {
     let device = Device::at(root, address);
     device.is_network_card()?;
     match device.driver().as_deref() {
         None => Err(Problem::NotReady(format!(
-            "has no driver; {} binds it",
+            "has no driver (bind it with {})",
             bind(address)
         ))),
         Some(VFIO) => device.vfio(),
@@ -70,33 +70,33 @@ pub fn check(root: &Path, address: &str) -> Result<(), Problem> {
     }
 }
 
-/// Says what keeps a device from being given to a guest: QEMU takes it from `vfio-pci`, with an IOMMU between its DMA and the
-/// host's memory, and in no other way (Documentation/driver-api/vfio.rst). `root` as of [`check`].
+/// Checks whether a device can be passed through to a guest. QEMU requires `vfio-pci` with an IOMMU between the device's DMA
+/// and the host's memory (Documentation/driver-api/vfio.rst). `root` is that of [`check`].
 ///
 /// # Errors
-/// As [`check`].
+/// Those of [`check`].
 pub fn check_for_guest(root: &Path, address: &str) -> Result<(), Problem> {
     let device = Device::at(root, address);
     device.is_network_card()?;
-    let because = "a guest is given a card by vfio-pci and in no other way";
+    let because = "passthrough to a guest requires vfio-pci";
     match device.driver().as_deref() {
         None => Err(Problem::NotReady(format!(
-            "has no driver, and {because}; {} binds it",
+            "has no driver, but {because} (bind it with {})",
             bind(address)
         ))),
         Some(VFIO) if device.has_iommu() => device.vfio(),
         Some(VFIO) => Err(Problem::NotReady(
-            "is bound to vfio-pci without an IOMMU, and a guest's card would reach all memory of the host; switch VT-d or AMD-Vi on in the firmware, boot with `intel_iommu=on iommu=pt` (AMD needs nothing more), and bind it again".to_owned(),
+            "is bound to vfio-pci without an IOMMU, so a guest's card could access all memory of the host (enable VT-d or AMD-Vi in the firmware, boot with `intel_iommu=on iommu=pt` on Intel, and bind it again)".to_owned(),
         )),
         Some(driver) => Err(Problem::NotReady(format!(
-            "is driven by {driver}{}, and {because}; {} hands it over",
+            "is driven by {driver}{}, but {because} (bind it with {})",
             device.interfaces(),
             bind(address)
         ))),
     }
 }
 
-/// Name of groups of devices that are handed over without an IOMMU (drivers/vfio/group.c).
+/// Name of groups of devices under vfio without an IOMMU (drivers/vfio/group.c).
 const NO_IOMMU: &str = "vfio-noiommu";
 
 impl<'root> Device<'root> {
@@ -119,14 +119,14 @@ impl<'root> Device<'root> {
         group.exists() && name.trim() != NO_IOMMU
     }
 
-    /// The kernel's interfaces of the device, and what becomes of them.
+    /// Describes the kernel interfaces of the device, which disappear with another driver.
     fn interfaces(&self) -> String {
         let interfaces = names_in(&self.path.join("net"));
         if interfaces.is_empty() {
             return String::new();
         }
         format!(
-            " as {}, which goes away when it is bound to another",
+            " as {}, which disappears with another driver",
             interfaces.join(", ")
         )
     }
@@ -134,7 +134,7 @@ impl<'root> Device<'root> {
     fn is_network_card(&self) -> Result<(), Problem> {
         if !self.path.exists() {
             return Err(Problem::Wrong(
-                "there is no such device; `dpdk-devbind.py --status-dev net` lists network cards, and virtual functions of one are made with `echo N > /sys/bus/pci/devices/CARD/sriov_numvfs`".to_owned(),
+                "does not exist (list network cards with `dpdk-devbind.py --status-dev net`, create virtual functions with `echo N > /sys/bus/pci/devices/CARD/sriov_numvfs`)".to_owned(),
             ));
         }
         let class = fs::read_to_string(self.path.join("class")).unwrap_or_default();
@@ -142,7 +142,7 @@ impl<'root> Device<'root> {
             return Ok(());
         }
         Err(Problem::Wrong(format!(
-            "is no network card: its class is {}, and those of network cards begin with {CLASS_NETWORK}",
+            "is not a network card: its class is {}, but classes of network cards begin with {CLASS_NETWORK}",
             class.trim()
         )))
     }
@@ -150,7 +150,7 @@ impl<'root> Device<'root> {
     fn of_the_kernel(&self, driver: &str) -> Problem {
         let which = self.interfaces();
         Problem::NotReady(format!(
-            "is driven by the kernel's {driver}{which}; {} hands it over, or take the interface itself with af-xdp: or af-packet:",
+            "is driven by the kernel driver {driver}{which} (bind it with {}, or use the interface with af-xdp: or af-packet:)",
             bind(self.address)
         ))
     }
@@ -160,7 +160,7 @@ impl<'root> Device<'root> {
             let path = self.root.join("sys/bus/pci/devices").join(&owner);
             if name_of_link(&path.join("driver")).as_deref() == Some(VFIO) {
                 return Err(Problem::NotReady(format!(
-                    "is a virtual function of {owner}, which is bound to {VFIO} itself and then asks for a token; bind {owner} to the kernel's driver and make its virtual functions anew"
+                    "is a virtual function of {owner}, which is bound to {VFIO} and therefore requires a token (bind {owner} to the kernel driver and create its virtual functions again)"
                 )));
             }
         }
@@ -186,7 +186,7 @@ impl<'root> Device<'root> {
             return Ok(());
         }
         Err(Problem::NotReady(format!(
-            "shares group {group} of the IOMMU with {}, and a group is handed over as a whole; bind these to {VFIO} too, or put the card into another slot",
+            "shares IOMMU group {group} with {}, but vfio requires a complete group (bind these to {VFIO} too, or use another slot for the card)",
             others.join(", ")
         )))
     }
@@ -199,7 +199,7 @@ impl<'root> Device<'root> {
             return Ok(());
         }
         Err(Problem::NotReady(
-            "is bound to vfio-pci, and this machine has no IOMMU in use; switch VT-d or AMD-Vi on in the firmware and boot with `intel_iommu=on iommu=pt` (AMD needs nothing more), or, where there is none and the card is trusted with all memory, `echo Y > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode` and bind it again".to_owned(),
+            "is bound to vfio-pci, but this machine uses no IOMMU (enable VT-d or AMD-Vi in the firmware and boot with `intel_iommu=on iommu=pt` on Intel; if the machine has none and the card may access all memory, run `echo Y > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode` and bind it again)".to_owned(),
         ))
     }
 }
@@ -213,7 +213,7 @@ mod tests {
     const CARD: &str = "0000:17:00.0";
     const FUNCTION: &str = "0000:17:02.3";
 
-    /// A made sysfs.
+    /// A fake sysfs.
     struct Machine(PathBuf);
 
     impl Machine {
@@ -273,11 +273,11 @@ mod tests {
         let machine = Machine::new().with("0000:00:1f.2", "0x010601", Some("ahci"));
         assert_says(
             &machine.said(CARD),
-            &["wrong: there is no such device", "sriov_numvfs"],
+            &["wrong: does not exist", "sriov_numvfs"],
         );
         assert_says(
             &machine.said("0000:00:1f.2"),
-            &["wrong: is no network card", "0x010601"],
+            &["wrong: is not a network card", "0x010601"],
         );
     }
 
@@ -366,10 +366,10 @@ mod tests {
         let name = machine.0.join("sys/kernel/iommu_groups/41/name");
         fs::write(&name, "vfio-noiommu\n").unwrap();
         assert_says(&said(&machine, FUNCTION), &["without an IOMMU"]);
-        // What DPDK takes is not enough.
+        // Drivers that are sufficient for DPDK are not sufficient for a guest.
         for driver in ["uio_pci_generic", "mlx5_core", "ixgbe"] {
             let machine = Machine::new().with(CARD, "0x020000", Some(driver));
-            let parts = [driver, "by vfio-pci", "--bind=vfio-pci 0000:17:00.0"];
+            let parts = [driver, "requires vfio-pci", "--bind=vfio-pci 0000:17:00.0"];
             assert_says(&said(&machine, CARD), &parts);
         }
         let machine = Machine::new().with(CARD, "0x020000", None);

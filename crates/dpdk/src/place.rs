@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The place that a URI names: a socket, an interface, a file. Looked at before DPDK does, since its own words for
-//! mistakes say little.
+//! Checks of the place in a URI (socket, interface or file) before DPDK uses it, because DPDK's errors give no
+//! reason.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use crate::pci::{self, Problem};
 use crate::port::peers::socket::Address;
 use crate::uri::{PortUri, Role};
 
-/// Says what is wrong with the place of a port that is going to be opened; notes the socket it uses.
+/// Checks the place of a port before it is opened, and registers its use of a socket.
 pub(crate) fn check(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
     if let Some(interface) = uri.interface()
         && !Path::new("/sys/class/net").join(interface).exists()
@@ -70,7 +70,7 @@ pub(crate) fn check(eal: &Eal, uri: &PortUri, port: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes a socket on which nobody listens any more: what a killed process leaves behind.
+/// Removes a socket without a listener, which a killed process leaves behind.
 fn clear_socket(path: &Path, port: &str) -> Result<(), Error> {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return Ok(());
@@ -81,8 +81,8 @@ fn clear_socket(path: &Path, port: &str) -> Result<(), Error> {
             path: path.to_owned(),
         });
     }
-    // Only this says that nobody listens: a living listener of the other kind (memif's are SOCK_SEQPACKET) is
-    // EPROTOTYPE, one with a full backlog EAGAIN.
+    // Only ECONNREFUSED means that there is no listener. A listener of the other socket type (memif's is SOCK_SEQPACKET) gives
+    // EPROTOTYPE, a listener with a full backlog EAGAIN.
     if !matches!(UnixStream::connect(path), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
     {
         return Err(Error::SocketInUse {
@@ -93,7 +93,7 @@ fn clear_socket(path: &Path, port: &str) -> Result<(), Error> {
     fs::remove_file(path).map_err(|error| Error::PortOpen {
         port: port.to_owned(),
         uri: path.display().to_string(),
-        step: "removing the socket that a former process left",
+        step: "removing the socket of a former process",
         cause: error.to_string(),
     })
 }
@@ -139,7 +139,7 @@ fn check_tap(uri: &PortUri, port: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// AF_XDP takes over queues that the interface has.
+/// Checks that the interface has the queues that AF_XDP uses.
 fn check_interface_queues(uri: &PortUri, port: &str) -> Result<(), Error> {
     let PortUri::AfXdp {
         interface,
@@ -165,7 +165,7 @@ fn check_interface_queues(uri: &PortUri, port: &str) -> Result<(), Error> {
     Err(Error::PortOptions {
         port: port.to_owned(),
         what: format!(
-            "{uri} needs {wanted} receive queues of the interface, and '{interface}' has {there}; `ethtool -L {interface} combined {wanted}` makes more where the card can"
+            "{uri} requires {wanted} receive queues, but '{interface}' has {there} (add queues with `ethtool -L {interface} combined {wanted}` if the card supports it)"
         ),
     })
 }
@@ -184,7 +184,7 @@ fn check_files(uri: &PortUri, port: &str) -> Result<(), Error> {
         if *repeat && kind != pcap::Kind::Classic {
             return Err(wrong(
                 path,
-                "is a pcapng file, and loop=on needs a pcap file; `editcap -F pcap` makes one"
+                "is a pcapng file, but loop=on requires a pcap file (convert it with `editcap -F pcap`)"
                     .to_owned(),
             ));
         }
@@ -193,13 +193,13 @@ fn check_files(uri: &PortUri, port: &str) -> Result<(), Error> {
         if path.exists() && !path.is_file() {
             return Err(wrong(
                 path,
-                "is not a file, and is left alone; choose another path".to_owned(),
+                "is not a file (left unchanged; use another path)".to_owned(),
             ));
         }
         if !path.parent().is_some_and(Path::is_dir) {
             return Err(wrong(
                 path,
-                "is in a directory that does not exist; make it first".to_owned(),
+                "is in a directory that does not exist (create it, or use another path)".to_owned(),
             ));
         }
     }

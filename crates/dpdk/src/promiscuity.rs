@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Receiving all frames of an interface of the kernel, for as long as somebody holds the wish.
+//! Promiscuous mode of a kernel interface, held by a value.
 
 use std::io;
 use std::mem;
@@ -9,19 +9,19 @@ use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-/// A membership in the interface's promiscuous mode (packet(7), PACKET_MR_PROMISC). The kernel counts them, and takes this
-/// one back when its socket is closed, also when the process was killed; the interface's flag that DPDK's drivers set
-/// instead would stay for good.
+/// A membership in the interface's promiscuous mode (packet(7), PACKET_MR_PROMISC). The kernel counts memberships, and removes
+/// this one when its socket is closed, even if the process was killed. The interface flag that DPDK's drivers set
+/// instead would stay.
 #[derive(Debug)]
 pub(crate) struct Promiscuity {
     _socket: OwnedFd,
 }
 
 impl Promiscuity {
-    /// Until the value is dropped.
+    /// Enables promiscuous mode until the value is dropped.
     ///
     /// # Errors
-    /// What the kernel said: there is no such interface, or this process may not.
+    /// The kernel's error: the interface does not exist, or the process lacks the privilege.
     pub(crate) fn of(interface: &str) -> io::Result<Self> {
         let index = if_nametoindex(interface)?;
         // Protocol 0: the socket itself receives nothing.

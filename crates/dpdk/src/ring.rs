@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames from one thread to another: a bounded ring with one writer and one reader, without locks or allocation once it
-//! is made.
+//! A bounded ring that passes frames from one thread to another: one writer, one reader, no locks, and no allocation after its
+//! creation.
+
+use std::sync::Arc;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::BURST_MAX;
+use crate::bell::Bell;
 use crate::burst::Burst;
 use crate::eal::Eal;
 use crate::sys;
 
-/// A frame in the ring. Owned by the ring until it is taken out.
+/// A frame in the ring, which owns it until it is received.
 #[derive(Debug)]
 struct Owned(*mut sys::rte_mbuf);
 
@@ -20,29 +23,47 @@ unsafe impl Send for Owned {}
 #[derive(Debug)]
 pub struct FrameSender {
     frames: Producer<Owned>,
+    /// Rung when there are frames.
+    bell: Option<Arc<Bell>>,
 }
 
-/// The reading end. Frames left in the ring go back to their pools when it is dropped.
+/// The reading end. Its drop returns frames left in the ring to their pools.
 #[derive(Debug)]
 pub struct FrameReceiver {
     frames: Consumer<Owned>,
+    bell: Option<Arc<Bell>>,
     // Buffers live in the EAL's memory.
     _eal: Eal,
 }
 
-/// A ring for `capacity` frames.
+/// Creates a ring for `capacity` frames.
 #[must_use]
 pub fn channel(eal: &Eal, capacity: usize) -> (FrameSender, FrameReceiver) {
+    channel_with_bell(eal, capacity, None)
+}
+
+/// A ring for `capacity` frames to a thread with this bell.
+#[must_use]
+pub fn channel_with_bell(
+    eal: &Eal,
+    capacity: usize,
+    bell: Option<Arc<Bell>>,
+) -> (FrameSender, FrameReceiver) {
     let (writer, reader) = RingBuffer::new(capacity);
     let receiver = FrameReceiver {
         frames: reader,
+        bell: bell.clone(),
         _eal: eal.clone(),
     };
-    (FrameSender { frames: writer }, receiver)
+    let sender = FrameSender {
+        frames: writer,
+        bell,
+    };
+    (sender, receiver)
 }
 
 impl FrameSender {
-    /// Puts in frames of a burst, oldest first; returns how many there was room for. The others stay in the burst.
+    /// Sends the frames of a burst, oldest first. Returns the number of frames sent; others stay in the burst if the ring is full.
     #[inline]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
         if self.frames.is_abandoned() {
@@ -52,30 +73,40 @@ impl FrameSender {
         let Ok(chunk) = self.frames.write_chunk_uninit(count) else {
             return 0;
         };
-        chunk.fill_from_iter(burst.take_front(count).map(Owned))
+        let sent = chunk.fill_from_iter(burst.take_front(count).map(Owned));
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+        sent
     }
 }
 
 impl FrameReceiver {
+    /// Returns true if frames in the ring ring this bell.
+    #[must_use]
+    pub fn rings(&self, bell: &Arc<Bell>) -> bool {
+        self.bell.as_ref().is_some_and(|own| Arc::ptr_eq(own, bell))
+    }
+
     /// Number of frames in the ring.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames.slots()
     }
 
-    /// True without frames.
+    /// Returns true if the ring is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// True once the writing end is gone: what is in the ring is the last.
+    /// Returns true if the writing end is dropped, so that no frames will follow those in the ring.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.frames.is_abandoned()
     }
 
-    /// Takes out at most `most` frames into an empty burst; returns how many. Nothing happens when it is not empty.
+    /// Receives at most `most` frames into an empty burst. Returns their number. Does nothing if the burst is not empty.
     #[inline]
     pub fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
         if !burst.is_empty() {
@@ -95,7 +126,7 @@ impl FrameReceiver {
 impl Drop for FrameReceiver {
     fn drop(&mut self) {
         while let Ok(mut frame) = self.frames.pop() {
-            // SAFETY: the ring owned the buffer, and nobody else has it now.
+            // SAFETY: the ring owned the buffer, which now has no other owner.
             unsafe { sys::rte_pktmbuf_free_bulk(&raw mut frame.0, 1) };
         }
     }
@@ -128,12 +159,12 @@ mod tests {
         for _ in 0..2 {
             receiver.receive(&mut burst, 30);
             seen.extend(burst.frames().map(|frame| frame[0]));
-            // A burst that is not empty is left alone.
+            // A burst that is not empty stays unchanged.
             assert_eq!(receiver.receive(&mut burst, 30), 30);
             burst.free();
         }
         assert_eq!(seen, (0..60).collect::<Vec<u8>>());
-        // Tags go in and out, in frames that nobody shares.
+        // Tags are inserted into and removed from frames that are not shared.
         assert_eq!(receiver.receive(&mut burst, 1), 1);
         let mut frame = burst.drain().next().unwrap();
         let before = frame.octets().to_vec();
@@ -152,6 +183,6 @@ mod tests {
         drop(receiver);
         assert_eq!(pool.available(), 1023);
         assert!(burst.allocate(&pool, 5));
-        assert_eq!(sender.send(&mut burst), 0, "nobody reads any more");
+        assert_eq!(sender.send(&mut burst), 0, "the reading end is dropped");
     }
 }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames with TCP data of up to 64 KiB, in many buffers, that their sender wants cut into segments.
+//! Frames with up to 64 KiB of TCP data in several buffers, whose sender requested segmentation.
 
 use crate::burst::{Mbuf, first_segment};
 use crate::mempool::Mempool;
 use crate::sys::{self, field};
 
-/// Lengths of the headers of a frame that is handed on uncut, octets.
+/// Header lengths of a frame that is passed on without segmentation, octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderLengths {
-    /// Ethernet with its tags.
+    /// Ethernet header with tags.
     pub ethernet: usize,
-    /// IP with what belongs to it.
+    /// IP header with options or extension headers.
     pub network: usize,
-    /// TCP with its options.
+    /// TCP header with options.
     pub transport: usize,
 }
 
 impl Mbuf<'_> {
-    /// Octets of TCP data in each segment that the frame is to be cut into; none when its sender did not ask for that.
+    /// Returns the requested segment size, octets of TCP data; none without a request of the sender.
     #[inline]
     #[must_use]
     pub fn segment_size(&self) -> Option<u16> {
@@ -30,7 +30,7 @@ impl Mbuf<'_> {
         }
     }
 
-    /// Copies octets from a place of the whole frame on, whatever segments they are in; false when it has not so many.
+    /// Copies octets from an offset of the frame on, across segments. Returns false if the frame is too short.
     #[must_use]
     pub fn read_at(&self, mut at: usize, mut to: &mut [u8]) -> bool {
         let mut segment = self.mbuf;
@@ -50,13 +50,12 @@ impl Mbuf<'_> {
         to.is_empty()
     }
 
-    /// Asks the receiver of the frame to cut it, as its own sender asked: a port whose peer accepts that, see
-    /// [`crate::TxQueue::takes_uncut`]. `sum` is that of the pseudo header, with the length of all TCP data; it goes into TCP's
-    /// checksum field, as virtio 1.2, section 5.1.6.2 asks. An error is the frame unchanged: its sender did not ask, it is
-    /// shared, or its headers are not whole in the first buffer.
+    /// Passes the sender's request for segmentation on to the receiver of the frame, which must accept it (see
+    /// [`crate::TxQueue::takes_uncut`]). `sum` is the sum of the pseudo header with the length of all TCP data. It is written to
+    /// TCP's checksum field (virtio 1.2, section 5.1.6.2).
     ///
     /// # Errors
-    /// The frame itself.
+    /// The unchanged frame, if its sender made no request, it is shared, or its headers are not complete in the first buffer.
     pub fn request_segments(
         mut self,
         lengths: HeaderLengths,
@@ -96,13 +95,13 @@ impl Mbuf<'_> {
         Ok(self)
     }
 
-    /// Notes that the sender of the frame wants its TCP data cut into segments of so many octets.
+    /// Records the sender's request to cut TCP data into segments of `size` octets.
     pub(crate) fn set_segment_size(&mut self, size: u16) {
         // SAFETY: owned by this value.
         unsafe { sys::qw_set_segment_size(self.mbuf, size) };
     }
 
-    /// The same octets, with the same request, in as many buffers of the pool as they need.
+    /// Copies the frame with its request to as many buffers of the pool as needed.
     pub(crate) fn copy_uncut(&self, pool: &Mempool) -> Option<Self> {
         // SAFETY: the frame is owned and only read; the pool is alive.
         let copy = unsafe { sys::rte_pktmbuf_copy(self.mbuf, pool.as_ptr(), 0, u32::MAX) };

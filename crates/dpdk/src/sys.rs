@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What bindgen made of DPDK's headers and the shim, and the fields of packet buffers.
+//! Bindings of DPDK's headers and the shim by bindgen, and access to the fields of packet buffers.
 #![allow(warnings, clippy::all, clippy::undocumented_unsafe_blocks)]
 
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 
-// rte_mbuf_core.h: two cache lines (RTE_CACHE_LINE_MIN_SIZE), asserted there too.
+// rte_mbuf_core.h: two cache lines (RTE_CACHE_LINE_MIN_SIZE), also asserted there.
 const _: () = assert!(size_of::<rte_mbuf>() == 128);
 
-/// Fields of `struct rte_mbuf`, by their names there. Each function returns a field's address in a buffer; the offsets are
-/// those of the DPDK that this program is built with, and constants for the compiler.
+/// Fields of `struct rte_mbuf`, by their names there. Each function returns a field's address in a buffer. The offsets are
+/// compile-time constants from the DPDK version of the build.
 ///
-/// All functions are `unsafe`: the buffer has to exist. The compiler's rules about references and threads hold for what
-/// the caller does with the address.
+/// All functions are `unsafe`: the buffer must exist. The caller must follow Rust's rules for references and threads when
+/// it uses the address.
 pub(crate) mod field {
     use super::*;
 
@@ -30,7 +30,7 @@ pub(crate) mod field {
 
     fields! {
         buf_addr: *mut u8 = QW_MBUF_BUF_ADDR;
-        // Several, in this order, as shim.c asserts: data_off, refcnt, nb_segs and port.
+        // Four fields, in the order that shim.c asserts: data_off, refcnt, nb_segs and port.
         first_fields: [u16; 4] = QW_MBUF_DATA_OFF;
         buf_len: u16 = QW_MBUF_BUF_LEN;
         data_off: u16 = QW_MBUF_DATA_OFF;
@@ -48,7 +48,7 @@ pub(crate) mod field {
     }
 }
 
-/// rte_mbuf_core.h, RTE_MBUF_F_RX_LRO: what a driver sets beside the size of segments; a macro that bindgen cannot read.
+/// rte_mbuf_core.h, RTE_MBUF_F_RX_LRO: flag of a driver for a valid segment size. bindgen cannot read the macro.
 pub(crate) const UNCUT: u64 = 1 << 16;
-/// rte_mbuf_core.h, RTE_MBUF_F_TX_TCP_SEG: the port that sends the frame cuts it, or leaves that to its peer. A macro, too.
+/// rte_mbuf_core.h, RTE_MBUF_F_TX_TCP_SEG: the transmitting port or its peer cuts the frame. Also a macro.
 pub(crate) const TO_CUT: u64 = 1 << 50;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What tests share: the EAL, which a process can start only once, and waiting.
+//! Helpers of tests: the EAL, which a process can start only once, and polling.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub(crate) fn eal() -> Eal {
     EAL.get_or_init(start).clone()
 }
 
-/// Polls until something holds.
+/// Polls until `holds` returns true.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     const DEADLINE: Duration = Duration::from_secs(60);
     let began = Instant::now();

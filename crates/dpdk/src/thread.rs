@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The calling thread: its CPUs, its priority, and DPDK's knowledge of it.
+//! CPUs, priority and signals of the calling thread.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,25 +17,25 @@ pub(crate) fn failed(what: String, cause: impl ToString) -> Error {
     }
 }
 
-/// CPUs that the calling thread may run on (sched_getaffinity(2)).
+/// Returns the CPUs that the calling thread may run on (sched_getaffinity(2)).
 ///
 /// # Errors
-/// [`Error::Thread`] with the system's word.
+/// [`Error::Thread`] with the system's error.
 pub fn affinity() -> Result<Vec<u32>, Error> {
     let set = sched_getaffinity(Pid::from_raw(0))
-        .map_err(|cause| failed("reading the CPUs of a thread".to_owned(), cause))?;
+        .map_err(|cause| failed("cannot read the CPUs of a thread".to_owned(), cause))?;
     Ok((0..CpuSet::count())
         .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
         .filter_map(|cpu| u32::try_from(cpu).ok())
         .collect())
 }
 
-/// Lets the calling thread run on `cpus` only (sched_setaffinity(2)).
+/// Pins the calling thread to `cpus` (sched_setaffinity(2)).
 ///
 /// # Errors
-/// [`Error::Thread`] when a CPU does not exist, is offline or outside the process's cpuset.
+/// [`Error::Thread`] if a CPU does not exist, is offline or outside the process's cpuset.
 pub fn pin(cpus: &[u32]) -> Result<(), Error> {
-    let what = || format!("pinning a thread to CPUs {cpus:?}");
+    let what = || format!("cannot pin a thread to CPUs {cpus:?}");
     let mut set = CpuSet::new();
     for cpu in cpus {
         set.set(*cpu as usize)
@@ -44,10 +44,10 @@ pub fn pin(cpus: &[u32]) -> Result<(), Error> {
     sched_setaffinity(Pid::from_raw(0), &set).map_err(|cause| failed(what(), cause))
 }
 
-/// Gives the calling thread real-time priority (SCHED_FIFO of sched(7)), 1 to 99. Children do not inherit it.
+/// Gives the calling thread real-time priority (SCHED_FIFO of sched(7)), 1 to 99. Child threads do not inherit it.
 ///
 /// # Errors
-/// [`Error::Thread`], in most cases for want of CAP_SYS_NICE.
+/// [`Error::Thread`], in most cases because CAP_SYS_NICE is missing.
 pub fn set_realtime(priority: u8) -> Result<(), Error> {
     schedule(
         libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
@@ -58,7 +58,7 @@ pub fn set_realtime(priority: u8) -> Result<(), Error> {
 /// Gives the calling thread ordinary priority again (SCHED_OTHER).
 ///
 /// # Errors
-/// [`Error::Thread`] with the system's word.
+/// [`Error::Thread`] with the system's error.
 pub fn set_ordinary() -> Result<(), Error> {
     schedule(libc::SCHED_OTHER, 0)
 }
@@ -73,19 +73,19 @@ fn schedule(policy: i32, priority: i32) -> Result<(), Error> {
     } else {
         Err(failed(
             match priority {
-                0 => "giving a thread ordinary priority".to_owned(),
-                _ => format!("giving a thread real-time priority {priority}"),
+                0 => "cannot give a thread ordinary priority".to_owned(),
+                _ => format!("cannot give a thread real-time priority {priority}"),
             },
             std::io::Error::last_os_error(),
         ))
     }
 }
 
-/// Leaves the process's signals to its other threads. DPDK's tap driver has the kernel send one whenever a frame
-/// comes, and a handler may run in any thread that does not refuse.
+/// Blocks the process's signals in the calling thread. DPDK's tap driver lets the kernel send a signal for every received
+/// frame, and its handler may run in any thread that does not block it.
 pub(crate) fn refuse_signals() -> Result<(), Error> {
     let mut signals = SigSet::all();
-    // These say that the thread itself is at fault.
+    // The thread itself causes these signals, so they stay unblocked.
     for own in [
         Signal::SIGSEGV,
         Signal::SIGBUS,
@@ -97,12 +97,12 @@ pub(crate) fn refuse_signals() -> Result<(), Error> {
     }
     signals
         .thread_block()
-        .map_err(|cause| failed("refusing signals in a thread".to_owned(), cause))
+        .map_err(|cause| failed("cannot block signals in a thread".to_owned(), cause))
 }
 
-/// Real-time signals, which DPDK's tap driver has the kernel send.
+/// Returns the set of real-time signals, which the kernel sends for DPDK's tap driver.
 fn realtime_signals() -> libc::sigset_t {
-    // SAFETY: a set is plain integers, made empty before it is used; the signals exist.
+    // SAFETY: a set is plain integers, initialized as empty before its use; the signals exist.
     unsafe {
         let mut signals = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
@@ -115,23 +115,23 @@ fn realtime_signals() -> libc::sigset_t {
 
 fn mask_realtime_signals(how: libc::c_int) {
     let signals = realtime_signals();
-    // SAFETY: `signals` outlives the call; nothing is to be written back.
+    // SAFETY: `signals` outlives the call; no output is requested.
     let code = unsafe { libc::pthread_sigmask(how, &raw const signals, std::ptr::null_mut()) };
     if code != 0 {
         tracing::warn!(
-            "the signals of a thread were not set: {}",
+            "cannot set the signals of a thread: {}",
             std::io::Error::from_raw_os_error(code)
         );
     }
 }
 
-/// Keeps real-time signals from the calling thread, and from those that it and DPDK make from now on: a signal ends a
-/// wait for a peer's answer early (signal(7): also where system calls are restarted, when a socket has a time-out).
+/// Blocks real-time signals in the calling thread, and in threads that it and DPDK create from now on. A signal ends a
+/// wait for a peer's answer early (signal(7): on a socket with a timeout even if system calls are restarted).
 pub(crate) fn refuse_realtime_signals() {
     mask_realtime_signals(libc::SIG_BLOCK);
 }
 
-/// Makes the one thread of the process that real-time signals go to, unless there is one.
+/// Starts the thread that receives the process's real-time signals, unless it exists.
 pub(crate) fn take_realtime_signals() -> Result<(), Error> {
     static TAKER: Mutex<bool> = Mutex::new(false);
     let mut taken = TAKER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,7 +146,7 @@ pub(crate) fn take_realtime_signals() -> Result<(), Error> {
                 std::thread::park();
             }
         })
-        .map_err(|cause| failed("making the thread that takes signals".to_owned(), cause))?;
+        .map_err(|cause| failed("cannot start the signal thread".to_owned(), cause))?;
     *taken = true;
     Ok(())
 }

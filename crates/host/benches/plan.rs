@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long a plan takes for a machine of 512 CPUs.
+//! Benchmark of planning for a machine with 512 CPUs.
 
 use std::hint::black_box;
 

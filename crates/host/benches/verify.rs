@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long verifying takes: what is set up at once, and one look of a watch, on a made machine of 128 CPUs with 2,000
-//! threads, and on the one that runs.
+//! Benchmark of verification: all static checks and one sample, on a fake machine with 128 CPUs and 2,000 threads, and on the
+//! running machine.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;

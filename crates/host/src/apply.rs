@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Brings a plan to the machine while it runs, each change written down first; and takes it back to exactly what was
-//! there. What takes a reboot is written to files and called pending, never done.
+//! Applies a plan to the running machine, and rolls it back to the original state. Every change is journaled first. Changes
+//! that require a reboot are written to files and reported as pending.
 
 mod classes;
 mod cpusets;
@@ -27,29 +27,30 @@ pub use target::{ApplyError, Target};
 
 use state::State;
 
-/// One difference with what came of it.
+/// A difference between machine and plan, and the outcome of its change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Applied {
-    /// What was to be changed.
+    /// The difference.
     #[serde(flatten)]
     pub difference: Difference,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What came of applying a plan.
+/// Result of applying a plan.
 #[derive(Debug, Default, Serialize)]
 pub struct ApplyReport {
-    /// Changes of an earlier plan that this one does not want, and what came of undoing them.
+    /// Changes of an earlier plan that this plan does not contain, and the results of undoing them.
     pub undone: Vec<(Change, Undone)>,
-    /// Everything that was not as the plan has it.
+    /// All differences between machine and plan, with their outcomes.
     pub applied: Vec<Applied>,
-    /// What takes a reboot.
+    /// Changes that require a reboot.
     pub pending: Vec<Pending>,
 }
 
 impl ApplyReport {
-    /// How many changes failed, came to less than was wanted, or were left since something else changed the value.
+    /// Returns the number of changes that failed, took effect only partly, or were left alone because another program had
+    /// changed the value.
     #[must_use]
     pub fn failures(&self) -> usize {
         let failed = |applied: &&Applied| {
@@ -65,7 +66,7 @@ impl ApplyReport {
     }
 }
 
-/// Where the machine is not as the plan has it. Changes nothing.
+/// Returns the differences between machine and plan. Changes nothing.
 #[must_use]
 pub fn differences(target: &Target<'_>, plan: &Plan) -> Vec<Difference> {
     let steps = step::steps(target, plan);
@@ -75,16 +76,17 @@ pub fn differences(target: &Target<'_>, plan: &Plan) -> Vec<Difference> {
         .collect()
 }
 
-/// What of the plan takes a reboot.
+/// Returns the changes that require a reboot.
 #[must_use]
 pub fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
     state::pending(target, plan)
 }
 
-/// Brings the plan to the machine. Goes on past what fails.
+/// Applies the plan to the machine. Continues after failures.
 ///
 /// # Errors
-/// [`ApplyError`]: somebody else is at it, or the journal cannot be written. What had been changed by then is in it.
+/// [`ApplyError`]: another process is applying a partition, or the journal cannot be written. The journal contains all changes
+/// up to then.
 pub fn apply(
     target: &Target<'_>,
     plan: &Plan,
@@ -113,8 +115,8 @@ pub fn apply(
     Ok(report)
 }
 
-/// Takes everything back that was applied: to exactly what was there. What something else changed since is left alone,
-/// unless `force` is given. The journal goes when nothing is left to do.
+/// Rolls back all changes to the original state. Values that another program has changed since are left alone unless `force`
+/// is set. Removes the journal when all changes are undone.
 ///
 /// # Errors
 /// [`ApplyError`].

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parameters of the kernel's command line, compared with those that a plan has (kernel documentation:
-//! admin-guide/kernel-parameters.rst).
+//! Comparison of kernel command line parameters with a plan (kernel documentation: admin-guide/kernel-parameters.rst).
 
 use crate::CpuList;
 use crate::partition::BootParameter;
 
-/// Parameters that hold CPUs, of which there may be more than the plan has.
+/// Parameters with CPU lists, which may contain more CPUs than the plan.
 const OF_CPUS: [&str; 3] = ["isolcpus", "nohz_full", "rcu_nocbs"];
 
-/// The last value of a parameter: that is the one that counts.
+/// Returns the last value of a parameter, which is the effective one.
 pub(crate) fn value<'a>(given: &'a str, name: &str) -> Option<&'a str> {
     given
         .split_whitespace()
@@ -16,7 +15,7 @@ pub(crate) fn value<'a>(given: &'a str, name: &str) -> Option<&'a str> {
         .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// CPUs of `isolcpus=managed_irq,domain,2-5`: what is no CPU is a flag.
+/// Returns the CPUs of a value such as `managed_irq,domain,2-5`. All other words are flags.
 pub(crate) fn cpus(value: &str) -> CpuList {
     value
         .split(',')
@@ -24,7 +23,8 @@ pub(crate) fn cpus(value: &str) -> CpuList {
         .fold(CpuList::new(), |cpus, part| cpus.union(&part))
 }
 
-/// Whether a command line has a parameter of the plan: word for word, or for those of CPUs with all of its CPUs.
+/// Returns whether a command line has a parameter of the plan: literally, or with at least the planned CPUs for parameters
+/// with CPU lists.
 pub(crate) fn is_given(parameter: &BootParameter, given: &str) -> bool {
     let wanted = parameter.to_string();
     if given.split_whitespace().any(|word| word == wanted) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU ids and sets of them, in the kernel's list form (`3,4,8-11`) and mask form (`0x60`), and vRouter's list
-//! form (`(5,6)`).
+//! CPU IDs and sets of CPUs, in the kernel's list form (`3,4,8-11`) and mask form (`0x60`), and in vRouter's list form
+//! (`(5,6)`).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of a logical CPU as the kernel counts them (`/sys/devices/system/cpu/cpuN`).
+/// Number of a logical CPU in the kernel (`/sys/devices/system/cpu/cpuN`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CpuId(pub u32);
@@ -19,20 +19,20 @@ impl fmt::Display for CpuId {
     }
 }
 
-/// Highest CPU number accepted: the kernel's own limit (`CONFIG_NR_CPUS` on x86-64) less one.
+/// Highest valid CPU number: the kernel's limit (`CONFIG_NR_CPUS` on x86-64) minus one.
 pub const CPU_ID_MAX: u32 = 8191;
 
-/// Why a text is not a set of CPUs.
+/// Syntax errors of a CPU set.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CpuListError {
     /// A part is neither a number nor a range of numbers.
-    #[error("'{0}' is not a CPU number or range; write a list like 3,4,8-11 or a mask like 0x60")]
+    #[error("'{0}' is not a CPU number or range (use a list like 3,4,8-11 or a mask like 0x60)")]
     NotANumber(String),
     /// A range that ends before it begins.
     #[error("the CPU range '{0}' ends before it begins")]
     Backwards(String),
-    /// A number over [`CPU_ID_MAX`].
-    #[error("CPU {0} is over the kernel's limit of {CPU_ID_MAX}")]
+    /// A number exceeds [`CPU_ID_MAX`].
+    #[error("CPU {0} exceeds the kernel's limit of {CPU_ID_MAX}")]
     TooLarge(u64),
 }
 
@@ -42,65 +42,65 @@ pub enum CpuListError {
 pub struct CpuList(BTreeSet<CpuId>);
 
 impl CpuList {
-    /// The empty set.
+    /// Returns the empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// CPUs in ascending order.
+    /// Iterates over the CPUs in ascending order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = CpuId> + '_ {
         self.0.iter().copied()
     }
 
-    /// Number of CPUs.
+    /// Returns the number of CPUs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True for the empty set.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// True when `cpu` is in the set.
+    /// Returns whether `cpu` is in the set.
     #[must_use]
     pub fn contains(&self, cpu: CpuId) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// Adds one CPU.
+    /// Adds a CPU.
     pub fn insert(&mut self, cpu: CpuId) {
         self.0.insert(cpu);
     }
 
-    /// The lowest CPU.
+    /// Returns the lowest CPU.
     #[must_use]
     pub fn first(&self) -> Option<CpuId> {
         self.0.first().copied()
     }
 
-    /// CPUs in both sets.
+    /// Returns the CPUs that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0).copied().collect())
     }
 
-    /// CPUs in either set.
+    /// Returns the CPUs that are in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self(self.0.union(&other.0).copied().collect())
     }
 
-    /// CPUs of this set that are not in the other.
+    /// Returns the CPUs of this set that are not in the other.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         Self(self.0.difference(&other.0).copied().collect())
     }
 
-    /// The mask form: `0x` and hexadecimal digits, CPU 0 the lowest bit.
+    /// Formats the set as a mask: `0x` and hexadecimal digits. CPU 0 is the lowest bit.
     #[must_use]
     pub fn to_mask(&self) -> String {
         let digits = self.0.last().map_or(1, |cpu| cpu.0 as usize / 4 + 1);
@@ -149,8 +149,8 @@ fn parse_id(text: &str) -> Result<CpuId, CpuListError> {
 impl FromStr for CpuList {
     type Err = CpuListError;
 
-    /// Reads a list (`3,4,8-11`, as in cpuset(7) "List format"), which may be in parentheses (`(5,6)`, as vRouter's options
-    /// have it), or a mask (`0x60`). Blank text is the empty set.
+    /// Parses a list (`3,4,8-11`, cpuset(7) "List format"), which may be in parentheses (`(5,6)`, as in vRouter's options), or
+    /// a mask (`0x60`). Blank text is the empty set.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
         if let Some(mask) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -161,13 +161,13 @@ impl FromStr for CpuList {
     }
 }
 
-/// What stands between parentheses around all of a text.
+/// Returns the text within parentheses that enclose all of it.
 fn in_parentheses(text: &str) -> Option<&str> {
     let list = text.strip_prefix('(')?.strip_suffix(')')?;
     Some(list.trim())
 }
 
-/// CPUs of a list in the order in which it names them.
+/// Parses a list and returns its CPUs in the order of the text.
 fn listed(text: &str) -> Result<Vec<CpuId>, CpuListError> {
     let mut cpus = Vec::new();
     if text.is_empty() {
@@ -188,24 +188,24 @@ fn listed(text: &str) -> Result<Vec<CpuId>, CpuListError> {
     Ok(cpus)
 }
 
-/// CPUs in a given order, each any number of times: `5,4,5`, or the forms of [`CpuList`].
+/// CPUs in a given order, possibly repeated: `5,4,5`, or the forms of [`CpuList`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSequence(Vec<CpuId>);
 
 impl CpuSequence {
-    /// CPUs in their order.
+    /// Iterates over the CPUs in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = CpuId> + '_ {
         self.0.iter().copied()
     }
 
-    /// True without CPUs.
+    /// Returns whether there are no CPUs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Each CPU once.
+    /// Returns the set of CPUs, each once.
     #[must_use]
     pub fn to_list(&self) -> CpuList {
         self.iter().collect()
@@ -215,7 +215,7 @@ impl CpuSequence {
 impl FromStr for CpuSequence {
     type Err = CpuListError;
 
-    /// Reads what [`CpuList`] reads. A list keeps its order; a mask is in ascending order.
+    /// Parses the forms of [`CpuList`]. A list keeps its order; a mask is in ascending order.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
         if text.starts_with("0x") || text.starts_with("0X") {
@@ -246,7 +246,7 @@ impl FromIterator<CpuId> for CpuSequence {
 }
 
 impl fmt::Display for CpuSequence {
-    /// One by one: `5,4,5`.
+    /// Formats the CPUs one by one: `5,4,5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, cpu) in self.0.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
@@ -277,7 +277,7 @@ impl FromIterator<CpuId> for CpuList {
 }
 
 impl fmt::Display for CpuList {
-    /// The kernel's list form, ranges joined: `3-4,8-11`.
+    /// Formats the set in the kernel's list form, with ranges: `3-4,8-11`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         for cpu in &self.0 {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU sets: who may run where. Version 1 (cpuset(7)) and version 2 (Documentation/admin-guide/cgroup-v2.rst) of
-//! the kernel's control groups.
+//! CPU sets in version 1 (cpuset(7)) and version 2 (Documentation/admin-guide/cgroup-v2.rst) of the kernel's control groups.
 
 mod residents;
 #[cfg(test)]
@@ -14,42 +13,44 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quietwire_base::ProcessId;
 
 use crate::CpuList;
 use crate::journal::{Change, Journal, TaskAffinity, TasksOnUndo};
-use crate::process::{ProcessId, is_bound};
+use crate::proc;
+use crate::tasks::is_bound;
 use crate::threads::allowed_cpus;
 
 pub use residents::Residents;
 
-/// The group that libvirt puts guests into: theirs to place.
+/// Control group of libvirt's guests. libvirt manages their CPUs.
 pub(crate) const GUESTS: &str = "machine.slice";
 
-/// Which interface the kernel offers.
+/// Version of the control group interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// A hierarchy of its own for cpuset.
+    /// A separate hierarchy for cpuset.
     V1,
     /// One hierarchy for all controllers.
     V2,
 }
 
-/// Why CPU sets could not be used.
+/// Errors of CPU sets.
 #[derive(Debug, thiserror::Error)]
 pub enum CpusetError {
     /// No hierarchy has the controller.
     #[error(
-        "this machine has no cpuset controller: neither /proc/self/mounts shows a version 1 mount of it nor has a version 2 mount it in cgroup.controllers; `mount -t cgroup -o cpuset cpuset DIRECTORY` may give one"
+        "this machine has no cpuset controller: /proc/self/mounts has no version 1 mount of it, and no version 2 mount has it in cgroup.controllers (try `mount -t cgroup -o cpuset cpuset DIRECTORY`)"
     )]
     Unavailable,
-    /// A file of it could not be read or written.
+    /// A file could not be read or written.
     #[error("CPU set {}: {what}: {cause}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was tried.
+        /// Failed operation.
         what: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         cause: io::Error,
     },
 }
@@ -65,32 +66,33 @@ fn io_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Cpuset
 /// The hierarchy of CPU sets of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpusets {
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: PathBuf,
-    /// Which interface.
+    /// Version of the interface.
     pub version: Version,
 }
 
-/// A CPU set that was made here.
+/// A CPU set that quietwire created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpuset {
     /// Its directory.
     pub path: PathBuf,
 }
 
-/// What came of confining the rest of the machine.
+/// Result of confining all other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Confined {
-    /// Processes moved, and groups limited (version 2).
+    /// Number of moved processes and (version 2) restricted groups.
     pub moved: usize,
-    /// Kernel threads that are bound to their CPU and stay.
+    /// Kernel threads that stay because they are bound to their CPU.
     pub bound: usize,
-    /// Processes in others' CPU sets that may use other CPUs still: somebody put them there, so they stay.
+    /// Processes that stay in CPU sets of other programs and may still use other CPUs.
     pub foreign: usize,
 }
 
 impl Cpusets {
-    /// Finds the hierarchy in `/proc/self/mounts` below `root`. A version 2 mount counts when it has the controller.
+    /// Finds the hierarchy in `/proc/self/mounts` below `root`. A version 2 mount is used if it has the
+    /// cpuset controller.
     ///
     /// # Errors
     /// [`CpusetError`].
@@ -98,20 +100,16 @@ impl Cpusets {
         let path = root.join("proc/self/mounts");
         let mounts = fs::read_to_string(&path).map_err(io_error(&path, "reading the mounts"))?;
         let mut unified = None;
-        for line in mounts.lines() {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let [_, mount, kind, options, ..] = fields.as_slice() else {
-                continue;
-            };
-            let mount = root.join(mount.trim_start_matches('/'));
-            match *kind {
-                "cgroup" if options.split(',').any(|option| option == "cpuset") => {
+        for mount in proc::mounts(&mounts) {
+            let point = root.join(mount.point.trim_start_matches('/'));
+            match mount.kind.as_str() {
+                "cgroup" if mount.has("cpuset") => {
                     return Ok(Self {
-                        mount,
+                        mount: point,
                         version: Version::V1,
                     });
                 }
-                "cgroup2" => unified = Some(mount),
+                "cgroup2" => unified = Some(point),
                 _ => {}
             }
         }
@@ -126,10 +124,10 @@ impl Cpusets {
         Err(CpusetError::Unavailable)
     }
 
-    /// Makes a CPU set below the top.
+    /// Creates a CPU set below the root set.
     ///
     /// # Errors
-    /// [`CpusetError::Io`]; nothing is left behind that the journal does not name.
+    /// [`CpusetError::Io`]. The journal contains all changes up to then.
     pub fn create(
         &self,
         journal: &mut Journal,
@@ -145,9 +143,9 @@ impl Cpusets {
                 tasks,
             })
             .map_err(io_error(&path, "writing the journal"))?;
-        fs::create_dir(&path).map_err(io_error(&path, "making it"))?;
+        fs::create_dir(&path).map_err(io_error(&path, "creating the directory"))?;
         if self.version == Version::V1 {
-            // A version 1 set without memory nodes takes no tasks.
+            // A version 1 set without memory nodes accepts no tasks.
             let nodes = fs::read_to_string(self.mount.join("cpuset.mems"))
                 .map_err(io_error(&self.mount, "reading its memory nodes"))?;
             let mems = path.join("cpuset.mems");
@@ -174,9 +172,9 @@ impl Cpusets {
         fs::write(&path, "+cpuset").map_err(io_error(&path, "enabling the controller"))
     }
 
-    /// Keeps everything that is not in a CPU set of ours to `cpus`. The processes of the top set move to a set `name`;
-    /// what others put into sets of their own stays there. In version 2 those sets are limited to `cpus`, as far as
-    /// that leaves them any; in version 1, where a set may not be taken CPUs that sets below it use, they are counted.
+    /// Restricts all processes outside of quietwire's CPU sets to `cpus`. Processes of the root set move to the set `name`.
+    /// Processes in sets of other programs stay there. In version 2, those sets are restricted to `cpus`, unless this would
+    /// leave no CPU. In version 1, they are only counted, because a set cannot lose CPUs that its child sets use.
     ///
     /// # Errors
     /// [`CpusetError::Io`].
@@ -206,8 +204,8 @@ impl Cpusets {
         Ok(confined)
     }
 
-    /// Writes down the CPUs of tasks of the top set that may not use all: moving them to another set and back makes
-    /// kernels before 6.2 forget that.
+    /// Journals the CPU affinity of tasks of the root set that may not use all CPUs: kernels before 6.2 lose it when a task
+    /// moves to another set and back.
     pub(crate) fn note_affinities(&self, journal: &mut Journal) -> Result<(), CpusetError> {
         let (list, all) = match self.version {
             Version::V1 => ("tasks", "cpuset.effective_cpus"),
@@ -225,7 +223,7 @@ impl Cpusets {
             .filter_map(|line| line.trim().parse().ok())
             .filter(|tid| !is_bound(*tid))
             .filter_map(|tid| {
-                // None for a task that ended since the list was made.
+                // `None` if the task has ended since.
                 let (task, cpus) = (ProcessId::of(tid)?, allowed_cpus(Path::new("/"), tid)?);
                 (cpus != all).then_some(TaskAffinity { task, cpus })
             })
@@ -239,7 +237,7 @@ impl Cpusets {
     }
 }
 
-/// CPU sets below one, not those below them in turn.
+/// Returns the direct child sets of a set.
 pub(crate) fn child_sets(top: &Path) -> io::Result<Vec<PathBuf>> {
     let mut sets = Vec::new();
     for entry in fs::read_dir(top)? {
@@ -251,8 +249,8 @@ pub(crate) fn child_sets(top: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(sets)
 }
 
-/// What there is to say of others' set; none when its owner removed it meanwhile, which is nobody's mistake. The
-/// kernel says ENOENT of its directory, and ENODEV of its files that were open already.
+/// Converts the error for a set that its owner has removed meanwhile to `None`. The kernel returns ENOENT for its directory,
+/// and ENODEV for files that were already open.
 fn unless_gone<T>(found: Result<T, CpusetError>) -> Result<Option<T>, CpusetError> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -266,7 +264,7 @@ fn unless_gone<T>(found: Result<T, CpusetError>) -> Result<Option<T>, CpusetErro
     }
 }
 
-/// Processes in these sets, and in those below them, that may use other CPUs than `cpus`.
+/// Returns the number of processes in sets and their child sets that may use CPUs other than `cpus`.
 fn count_outside(sets: &[PathBuf], cpus: &CpuList) -> Result<usize, CpusetError> {
     let mut count = 0;
     for set in sets {
@@ -286,7 +284,7 @@ fn count_outside_in(set: &Path, cpus: &CpuList) -> Result<usize, CpusetError> {
     Ok(count)
 }
 
-/// Takes CPUs other than `cpus` from groups of others. A group that would be left with none stays as it is.
+/// Restricts groups of other programs to `cpus`. A group that would have no CPU left stays unchanged.
 pub(crate) fn limit_groups(
     journal: &mut Journal,
     groups: &[PathBuf],
@@ -297,7 +295,7 @@ pub(crate) fn limit_groups(
         let Some(own) = unless_gone(cpus_of(group))? else {
             continue;
         };
-        // An empty list stands for all CPUs of the group above.
+        // An empty list means all CPUs of the parent group.
         let limited = if own.is_empty() {
             cpus.clone()
         } else {
@@ -318,7 +316,7 @@ pub(crate) fn limit_groups(
     Ok(())
 }
 
-/// `cpuset.cpus` of a set.
+/// Returns `cpuset.cpus` of a set.
 pub(crate) fn cpus_of(set: &Path) -> Result<CpuList, CpusetError> {
     let path = set.join("cpuset.cpus");
     fs::read_to_string(&path)
@@ -336,13 +334,13 @@ fn invalid(path: &Path) -> impl FnOnce(crate::cpu::CpuListError) -> CpusetError 
 }
 
 impl Cpuset {
-    /// The file that takes processes, by number.
+    /// Returns the file to which PIDs are written to move processes.
     #[must_use]
     pub fn processes_file(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
 
-    /// Tasks in it.
+    /// Returns the processes in the set.
     ///
     /// # Errors
     /// [`CpusetError::Io`].
@@ -358,7 +356,7 @@ pub(crate) fn processes(path: &Path) -> io::Result<Vec<i32>> {
         .collect())
 }
 
-/// Processes that fork while they are moved need another look.
+/// Maximum number of passes: processes may fork while they are moved.
 const LOOKS_MAX: usize = 5;
 
 /// Moves the processes of one set to another.
@@ -370,7 +368,7 @@ pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError
         for pid in processes(from).map_err(io_error(from, "listing its processes"))? {
             match fs::write(&file, pid.to_string()) {
                 Ok(()) => moved += 1,
-                // ESRCH: it ended meanwhile. EINVAL: a kernel thread bound to its CPU.
+                // ESRCH: the process has ended. EINVAL: a kernel thread bound to its CPU.
                 Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32) => {}
                 Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINVAL as i32) => {
                     bound += 1
@@ -378,7 +376,7 @@ pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError
                 Err(cause) => {
                     return Err(CpusetError::Io {
                         path: file,
-                        what: "moving a process to it",
+                        what: "moving a process to the set",
                         cause,
                     });
                 }
@@ -393,17 +391,17 @@ pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError
     Ok(confined)
 }
 
-/// How long the tasks of a set may take to leave it.
+/// Timeout for the tasks of a set to leave it.
 const EMPTY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Removes a CPU set: its tasks are ended, or go to the set above.
+/// Removes a CPU set. Its tasks are killed or move to the parent set.
 pub(crate) fn remove(path: &Path, tasks: TasksOnUndo) -> io::Result<()> {
     let parent = path.parent().map(Path::to_owned).unwrap_or_default();
     let began = Instant::now();
     loop {
-        // A directory that is gone ends this with NotFound, which is what was wanted.
+        // NotFound means that the directory is already gone.
         let inside = match processes(path) {
-            // None of the kernel's: a recorded tree, where files are files.
+            // A recorded tree with plain files, not the kernel's file system.
             Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_dir() => {
                 return fs::remove_dir_all(path);
             }
@@ -412,7 +410,7 @@ pub(crate) fn remove(path: &Path, tasks: TasksOnUndo) -> io::Result<()> {
         for pid in &inside {
             match tasks {
                 TasksOnUndo::Kill if ProcessId::of(*pid).is_some() => {
-                    // It may have ended since.
+                    // The process may have ended since.
                     let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
                 }
                 TasksOnUndo::Kill => {}

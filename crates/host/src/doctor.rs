@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this machine has of what quietwire needs, and how to mend what is missing.
+//! Checks of the requirements of quietwire on a machine, with remedies.
 //!
-//! Looks only, changes nothing. Files are read below a root directory and commands looked for on a
-//! search path, both given by the caller, so that a recorded machine can be examined too.
+//! Read-only. The caller gives the root directory of all files and the search path for commands, so a recorded machine can
+//! be examined too.
 
 mod check;
 mod cpus;
@@ -20,11 +20,11 @@ use machine::Machine;
 
 pub use check::{Check, State};
 
-/// Looks at everything, always in the same order.
+/// Runs all checks, always in the same order.
 ///
-/// `root` is `/` for the running machine. `search_path` has the form of the `PATH` variable; its
-/// directories are looked for below `root`. A file that is there and can't be read or understood is no
-/// error: it's named in a last check, `unread-files`, which is there only then.
+/// `root` is `/` for the running machine. `search_path` has the form of the `PATH` variable; its directories are below
+/// `root`. A file that exists but cannot be read or parsed is not an error: an additional last check, `unread-files`, names
+/// it.
 #[must_use]
 pub fn examine(root: &Path, search_path: &OsStr) -> Vec<Check> {
     let machine = Machine::new(root, search_path);
@@ -36,7 +36,7 @@ pub fn examine(root: &Path, search_path: &OsStr) -> Vec<Check> {
     checks
 }
 
-/// The worst state among `checks`; [`State::Ok`] for none. Only [`State::Missing`] keeps studies from running.
+/// Returns the worst state of `checks`, or [`State::Ok`] if there are none. Only [`State::Missing`] prevents studies.
 #[must_use]
 pub fn worst(checks: &[Check]) -> State {
     checks

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine as a picture (SVG): packages, nodes, last level caches, cores and threads as boxes in boxes, network
-//! controllers at their node, and with a plan who has which CPU.
+//! Drawing of a machine (SVG): packages, nodes, last level caches, cores and threads as nested boxes, network cards at their
+//! node and, with a plan, the role of each CPU.
 
 mod block;
 
@@ -9,9 +9,9 @@ use crate::partition::{Plan, Role};
 use crate::{CpuId, CpuList};
 use block::Block;
 
-/// Cores beside each other.
+/// Maximum number of cores in a row.
 const CORES_IN_A_ROW: usize = 8;
-/// Caches, nodes and packages beside each other.
+/// Maximum number of caches, nodes or packages in a row.
 const BOXES_IN_A_ROW: usize = 2;
 const CONTROLLERS_IN_A_ROW: usize = 3;
 
@@ -25,7 +25,7 @@ const ISOLATED_THREAD: &str = "#bfd8f2";
 const DARK: &str = "#1d2733";
 const LIGHT: &str = "#ffffff";
 
-/// Fill and text of a role's CPUs; apart from each other for readers who do not see all colours, too.
+/// Returns the fill and text colours of a role's CPUs. Colour-blind readers can distinguish them too.
 fn colours(role: Role) -> (&'static str, &'static str) {
     match role {
         Role::Host => ("#d5dbe2", DARK),
@@ -38,7 +38,7 @@ fn colours(role: Role) -> (&'static str, &'static str) {
     }
 }
 
-/// Draws the machine; with a plan, who has which CPU.
+/// Draws the machine and, with a plan, the role of each CPU.
 #[must_use]
 pub fn draw(machine: &Inventory, plan: Option<&Plan>) -> String {
     let drawer = Drawer { machine, plan };
@@ -48,7 +48,7 @@ pub fn draw(machine: &Inventory, plan: Option<&Plan>) -> String {
     let nowhere = drawer.controllers(None);
     if !nowhere.is_empty() {
         parts.push(Block::of(
-            "controllers whose node the firmware does not tell",
+            "network cards on an unknown node",
             PACKAGE,
             nowhere,
             CONTROLLERS_IN_A_ROW,
@@ -67,12 +67,7 @@ fn legend(plan: &Plan) -> Block {
         };
         Block::leaf(&[format!("{name}: {}", group.cpus)], fill, text).wide()
     });
-    Block::of(
-        "who has which CPU",
-        PACKAGE,
-        groups.collect(),
-        CONTROLLERS_IN_A_ROW,
-    )
+    Block::of("CPU roles", PACKAGE, groups.collect(), CONTROLLERS_IN_A_ROW)
 }
 
 struct Drawer<'a> {
@@ -88,7 +83,7 @@ impl Drawer<'_> {
                 .cpu_model
                 .clone()
                 .or_else(|| machine.cpu_vendor.clone())
-                .unwrap_or_else(|| "processor not known".to_owned()),
+                .unwrap_or_else(|| "unknown processor".to_owned()),
         ];
         let count = |count: Option<usize>, what: &str| {
             count.map(|count| format!("{count} {what}{}", if count == 1 { "" } else { "s" }))
@@ -111,10 +106,10 @@ impl Drawer<'_> {
             .as_ref()
             .filter(|cpus| !cpus.is_empty())
         {
-            lines.push(format!("offline, and not drawn: {offline}"));
+            lines.push(format!("offline CPUs, not drawn: {offline}"));
         }
         if !machine.high_priority().is_empty() {
-            lines.push("★ runs faster than the others (SST-BF)".to_owned());
+            lines.push("★ high-priority core (SST-BF)".to_owned());
         }
         Block::leaf(&lines, "none", DARK).plain()
     }
@@ -135,7 +130,7 @@ impl Drawer<'_> {
             1
         };
         let boxes = packages.into_iter().map(|package| {
-            let title = package.map_or("package not known".to_owned(), |package| {
+            let title = package.map_or("unknown package".to_owned(), |package| {
                 format!("package {package}")
             });
             let places: Vec<&CpuPlace> = self
@@ -146,7 +141,7 @@ impl Drawer<'_> {
             nodes.sort_unstable();
             nodes.dedup();
             let boxes: Vec<Block> = nodes.iter().map(|node| self.node(*node, &places)).collect();
-            // Nodes of one package go below each other when packages are beside each other.
+            // If packages are side by side, the nodes of a package are below each other.
             let beside = if columns > 1 { 1 } else { BOXES_IN_A_ROW };
             Block::of(&title, PACKAGE, boxes, beside)
         });
@@ -164,7 +159,7 @@ impl Drawer<'_> {
             .nodes
             .iter()
             .find(|known| Some(known.node) == node);
-        let mut title = node.map_or("node not known".to_owned(), |node| {
+        let mut title = node.map_or("unknown node".to_owned(), |node| {
             format!("NUMA node {node}")
         });
         if let Some(mib) = known.and_then(|known| known.memory_mib) {
@@ -195,7 +190,7 @@ impl Drawer<'_> {
         }
         let columns = if boxes.len() > 1 { BOXES_IN_A_ROW } else { 1 };
         let mut parts = vec![Block::grid(boxes, columns)];
-        // A node that is in two packages has its controllers in the first.
+        // A node in two packages has its network cards in the first one.
         let is_first = self
             .online()
             .find(|place| place.node == node)
@@ -233,7 +228,7 @@ impl Drawer<'_> {
         Block::of(&title, CACHE, self.cores(here), CORES_IN_A_ROW)
     }
 
-    /// Cores of these CPUs, in the order of their lowest.
+    /// Draws the cores of CPUs, in the order of their lowest CPU.
     fn cores(&self, places: &[&CpuPlace]) -> Vec<Block> {
         let fast = self.machine.high_priority();
         let mut drawn = CpuList::new();
@@ -289,7 +284,7 @@ impl Drawer<'_> {
         }
     }
 
-    /// Controllers of a node; virtual functions are told by their physical one.
+    /// Draws the network cards of a node. Virtual functions are listed at their physical function.
     fn controllers(&self, node: Option<u32>) -> Vec<Block> {
         let drawn_nodes: Vec<u32> = self.online().filter_map(|place| place.node).collect();
         let node_of = |nic: &Nic| nic.node.filter(|node| drawn_nodes.contains(node));
@@ -351,7 +346,7 @@ mod tests {
     use crate::machines;
     use crate::partition::{derive, plan};
 
-    /// `QUIETWIRE_DRAWINGS=DIRECTORY` writes them there, to be looked at.
+    /// Writes a drawing to the directory in `QUIETWIRE_DRAWINGS`, for manual review.
     fn keep(name: &str, svg: &str) {
         if let Some(directory) = std::env::var_os("QUIETWIRE_DRAWINGS") {
             let file = std::path::Path::new(&directory).join(name);

@@ -1,48 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's files, behind a trait: the disk, or a directory that keeps to a kernel's rules without one.
+//! Access to the kernel's files through a trait: the disk, or a fake for tests that follows the kernel's rules.
 
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// What is read, written, made and removed while settings are changed and undone.
+/// File operations for changing and undoing settings.
 pub trait Files: Debug {
-    /// What a file holds.
+    /// Returns the text of a file.
     ///
     /// # Errors
-    /// What the system said.
+    /// Error of the operating system.
     fn read(&self, path: &Path) -> io::Result<String>;
 
-    /// Writes a text to a file, in one call: the kernel takes every call for a value of its own.
+    /// Writes a text to a file in one call, because the kernel handles every call as a separate value.
     ///
     /// # Errors
-    /// What the system said.
+    /// Error of the operating system.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// What the system said.
+    /// Error of the operating system.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a directory of the kernel's (a group), with the files that the kernel shows in it.
+    /// Removes a directory of the kernel (a group), with the kernel's files in it.
     ///
     /// # Errors
-    /// What the system said.
+    /// Error of the operating system.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Names in a directory, in order.
+    /// Returns the names in a directory, in order.
     ///
     /// # Errors
-    /// What the system said.
+    /// Error of the operating system.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
-    /// True for a directory that is there.
+    /// Returns whether the path is an existing directory.
     fn is_directory(&self, path: &Path) -> bool;
 }
 
-/// The files that are mounted on this machine.
+/// The files of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disk;
 
@@ -61,7 +61,7 @@ impl Files for Disk {
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
         match fs::remove_dir(path) {
-            // Of the kernel's groups none says so: this is a recorded tree, where files are files.
+            // The kernel never returns this for groups: this is a recorded tree with plain files.
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(path),
             done => done,
         }
@@ -81,12 +81,12 @@ impl Files for Disk {
     }
 }
 
-/// An error of the system's with the file that it is about.
+/// Returns a function that adds the file's path to an error.
 pub(crate) fn named(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// A file's text without the end of its line; none when it cannot be read.
+/// Returns a file's text without the trailing newline. `None` if it cannot be read.
 pub(crate) fn text(files: &dyn Files, path: &Path) -> Option<String> {
     let text = files.read(path).ok()?;
     Some(text.trim().to_owned())

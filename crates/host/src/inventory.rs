@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine is: processors, memory, kernel. What cannot be read is `None`, never a guess.
+//! Hardware inventory: processors, memory, network cards, kernel. A value that cannot be read is `None`, never a guess.
 
 mod frequency;
 mod irq;
@@ -9,9 +9,11 @@ mod topology;
 
 use std::path::Path;
 
+use quietwire_base::proc::cpuinfo_field;
 use serde::{Deserialize, Serialize};
 
 use crate::cpuset::{Cpusets, Version};
+use crate::proc;
 use crate::tree::Tree;
 use crate::{CpuId, CpuList};
 
@@ -21,100 +23,95 @@ pub use nic::Nic;
 pub use rdt::{BandwidthAllocation, CacheAllocation, Monitoring, RESCTRL, Rdt};
 pub use topology::{Cache, CoreKind, CpuPlace, HugePagePool, NumaNode};
 
-/// What a machine is, as far as its kernel tells.
+/// Inventory of a machine, as reported by its kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     /// Name of the processor (`model name` of `/proc/cpuinfo`).
     pub cpu_model: Option<String>,
-    /// Its maker (`vendor_id`).
+    /// Vendor of the processor (`vendor_id`).
     pub cpu_vendor: Option<String>,
-    /// CPUs that are online.
+    /// Online CPUs.
     pub cpus_online: Option<CpuList>,
-    /// CPUs that are there.
+    /// Present CPUs.
     pub cpus_present: Option<CpuList>,
-    /// CPUs that are there and not running.
+    /// Present CPUs that are offline.
     pub cpus_offline: Option<CpuList>,
-    /// CPUs that the scheduler leaves alone (isolcpus).
+    /// CPUs that the scheduler does not balance (isolcpus).
     pub cpus_isolated: Option<CpuList>,
-    /// Whether cores run several threads at once (`smt/active`).
+    /// Whether SMT is active (`smt/active`).
     pub smt_active: Option<bool>,
     /// Number of packages (sockets).
     pub packages: Option<usize>,
     /// Number of cores, in all packages.
     pub cores: Option<usize>,
-    /// Where each CPU is.
+    /// Place of each CPU in the topology.
     #[serde(default)]
     pub cpus: Vec<CpuPlace>,
-    /// Every cache once, nearest to the cores first.
+    /// All caches, each once, those nearest to the cores first.
     #[serde(default)]
     pub caches: Vec<Cache>,
     /// Size of the last level cache of CPU 0, as the kernel writes it (`32768K`).
     pub last_level_cache: Option<String>,
-    /// NUMA nodes that are online.
+    /// Online NUMA nodes.
     pub numa_nodes: Option<CpuList>,
-    /// Each of them.
+    /// Details of each NUMA node.
     #[serde(default)]
     pub nodes: Vec<NumaNode>,
     /// Frequency governor of CPU 0.
     pub governor: Option<String>,
     /// Memory, MiB.
     pub memory_mib: Option<u64>,
-    /// 2 MiB pages in the pool, and how many of them are free.
+    /// Number of 2 MiB pages in the pool, and number of free ones.
     pub huge_pages_2mib: Option<(u64, u64)>,
     /// All pools of huge pages, by size.
     #[serde(default)]
     pub huge_pages: Vec<HugePagePool>,
-    /// Release of the kernel.
+    /// Kernel release.
     pub kernel_release: Option<String>,
-    /// Its command line.
+    /// Kernel command line.
     pub kernel_command_line: Option<String>,
-    /// Whether a hypervisor is below (the flag `hypervisor`).
+    /// Whether the machine is virtual (CPU flag `hypervisor`).
     pub is_virtual: Option<bool>,
-    /// What the machine calls itself (DMI product name).
+    /// Product name (DMI).
     pub product: Option<String>,
-    /// Clock that the kernel uses.
+    /// Active clock source.
     pub clock_source: Option<String>,
-    /// Where CPU sets are, with the version of control groups.
+    /// Mount point of the CPU sets, with the version of control groups.
     pub cpusets: Option<String>,
-    /// Version of control groups that has the controller of CPU sets: 1 or 2.
+    /// Version of control groups that has the cpuset controller: 1 or 2.
     #[serde(default)]
     pub cgroup_version: Option<u8>,
-    /// CPUs that the kernel leaves without a tick (`nohz_full`).
+    /// CPUs without a tick (`nohz_full`).
     #[serde(default)]
     pub cpus_nohz_full: Option<CpuList>,
-    /// Network controllers on PCI.
+    /// PCI network cards.
     #[serde(default)]
     pub nics: Vec<Nic>,
-    /// What caches and bandwidth can be shared out.
+    /// Allocation and monitoring of caches and memory bandwidth.
     #[serde(default)]
     pub rdt: Rdt,
     /// Interrupts.
     #[serde(default)]
     pub irqs: Vec<Irq>,
-    /// Who made the hypervisor or the machine (DMI `sys_vendor`: `QEMU`, `Dell Inc.`).
+    /// Vendor of the hypervisor or the machine (DMI `sys_vendor`: `QEMU`, `Dell Inc.`).
     #[serde(default)]
     pub system_vendor: Option<String>,
-    /// Share of each second for real-time threads, microseconds; -1 for all.
+    /// Run time of real-time threads per second, microseconds; -1 for no limit.
     pub realtime_runtime_us: Option<i64>,
 }
 
 impl Inventory {
-    /// Reads the machine whose `/proc` and `/sys` are below `root`.
+    /// Reads the inventory of the machine whose `/proc` and `/sys` are below `root`.
     #[must_use]
     pub fn read(root: &Path) -> Self {
         Self::read_tree(&Tree::new(root))
     }
 
-    /// As [`Self::read`], of files that may keep what is read.
+    /// Reads the inventory like [`Self::read`], from a tree that may record what is read.
     pub(crate) fn read_tree(tree: &Tree) -> Self {
         let list = |path: &str| tree.value::<CpuList>(path);
         let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
-        let cpu_field = |key: &str| {
-            cpuinfo.lines().find_map(|line| {
-                let (name, value) = line.split_once(':')?;
-                (name.trim() == key).then(|| value.trim().to_owned())
-            })
-        };
+        let cpu_field = |key: &str| cpuinfo_field(&cpuinfo, key).map(str::to_owned);
         let flags = cpu_field("flags");
         let pages = "sys/kernel/mm/hugepages/hugepages-2048kB";
         let cpus = topology::cpus(tree);
@@ -143,7 +140,7 @@ impl Inventory {
             governor: tree.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             memory_mib: tree
                 .text("proc/meminfo")
-                .and_then(|meminfo| topology::memory_mib(&meminfo, "MemTotal:")),
+                .and_then(|meminfo| proc::memory_mib(&meminfo, "MemTotal")),
             huge_pages_2mib: tree
                 .value(&format!("{pages}/nr_hugepages"))
                 .zip(tree.value(&format!("{pages}/free_hugepages"))),
@@ -173,20 +170,20 @@ impl Inventory {
         }
     }
 
-    /// Who made the processor.
+    /// Returns the vendor of the processor.
     #[must_use]
     pub fn vendor(&self) -> Vendor {
         match self.cpu_vendor.as_deref() {
             Some("GenuineIntel") => Vendor::Intel,
             Some("AuthenticAMD" | "HygonGenuine") => Vendor::Amd,
-            // Arm's implementer is a number: 0x41 is Arm itself, others license its architecture.
+            // The implementer of Arm processors is a number: 0x41 is Arm itself, others are licensees.
             Some(implementer) if implementer.starts_with("0x") => Vendor::Arm,
             _ => Vendor::Other,
         }
     }
 
-    /// The processor's nominal frequency, kHz: what follows `@` in its name, such as `2.30GHz`. Intel names processors so,
-    /// whatever base frequencies SST-BF gives their cores. None where the name states none.
+    /// Returns the processor's nominal frequency, kHz, from its name: the text after `@`, such as `2.30GHz`. Intel processors
+    /// have it, independent of the base frequencies of SST-BF. `None` if the name has no frequency.
     #[must_use]
     pub fn nominal_khz(&self) -> Option<u64> {
         let (_, stated) = self.cpu_model.as_deref()?.rsplit_once('@')?;
@@ -194,14 +191,14 @@ impl Inventory {
             .into_iter()
             .find_map(|(unit, khz)| Some((stated.trim().strip_suffix(unit)?, khz)))?;
         let value: f64 = number.trim().parse().ok()?;
-        // The cast saturates, and what is no number is 0.
+        // The cast saturates, and NaN becomes 0.
         Some((value * khz).round() as u64).filter(|khz| *khz > 0)
     }
 
-    /// Where a CPU is.
+    /// Returns the place of a CPU.
     #[must_use]
     pub fn cpu(&self, cpu: CpuId) -> Option<&CpuPlace> {
-        // They are in order of their numbers, mostly without gaps.
+        // CPUs are sorted by number, mostly without gaps.
         let guess = self
             .cpus
             .get(cpu.0 as usize)
@@ -209,15 +206,15 @@ impl Inventory {
         guess.or_else(|| self.cpus.iter().find(|place| place.cpu == cpu))
     }
 
-    /// CPUs that are faster than others by SST-BF: their base frequency (or, without one, the performance that CPPC
-    /// guarantees) is over the lowest of their kind of core. Empty where all are alike.
+    /// Returns the high-priority CPUs of SST-BF: their base frequency (or, without one, the guaranteed performance of CPPC)
+    /// exceeds the lowest of their kind of core. Empty if all CPUs of each kind are equal.
     #[must_use]
     pub fn high_priority(&self) -> CpuList {
         let value = |place: &CpuPlace| {
             let frequency = place.frequency.as_ref()?;
             frequency.base_khz.or(frequency.guaranteed_performance)
         };
-        // An efficiency core's lower frequency makes no priority core of the others.
+        // Efficiency cores have a lower frequency, which does not make the other cores high-priority cores.
         let lowest = |kind: Option<CoreKind>| {
             let alike = self.cpus.iter().filter(|place| place.kind == kind);
             alike.filter_map(value).min()
@@ -243,7 +240,7 @@ impl Inventory {
     }
 }
 
-/// Makers of processors that are treated differently.
+/// Processor vendors that require different treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Vendor {
@@ -251,23 +248,17 @@ pub enum Vendor {
     Intel,
     /// AMD, or Hygon.
     Amd,
-    /// Any maker of processors of Arm's architecture.
+    /// Any vendor of Arm processors.
     Arm,
-    /// Another one, or not known.
+    /// Another or unknown vendor.
     Other,
 }
 
-/// What [`Cpusets`] reads by itself, read for a recording's sake.
+/// Reads the files that [`Cpusets`] reads on its own, so that a recording contains them.
 fn keep_mounts(tree: &Tree) {
     let mounts = tree.text("proc/self/mounts").unwrap_or_default();
-    let unified = mounts.lines().filter_map(|line| {
-        let [_, mount, "cgroup2", ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
-            return None;
-        };
-        Some(mount)
-    });
-    for mount in unified {
-        let mount = mount.trim_start_matches('/');
+    for mount in proc::mounts(&mounts).filter(|mount| mount.kind == "cgroup2") {
+        let mount = mount.point.trim_start_matches('/');
         let _ = tree.text(&format!("{mount}/cgroup.controllers"));
     }
 }
@@ -276,7 +267,7 @@ fn version_number(version: Version) -> u8 {
     if version == Version::V1 { 1 } else { 2 }
 }
 
-/// Size of the cache of the highest level that CPU 0 has a share in.
+/// Returns the size of CPU 0's last level cache.
 fn last_level_cache(caches: &[Cache]) -> Option<String> {
     let of_first = |cache: &&Cache| {
         let cpus = cache.cpus.parse::<CpuList>();

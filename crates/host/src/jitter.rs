@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a CPU does beside the thread that is alone on it: a thread reads the clock over and over, and every gap between
-//! two readings is time that somebody else had (as oslat of rt-tests does it).
+//! Jitter measurement: one thread on each CPU reads the clock continuously. Every gap between two readings is time that the
+//! CPU spent on other work (the method of oslat in rt-tests).
 
 mod tracer;
 
@@ -13,81 +13,82 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use nix::time::{ClockId, clock_gettime};
+use quietwire_base::proc::{Status, read};
 use serde::Serialize;
 
-use crate::verify::PerCpu;
+use crate::proc::{Line, PerCpu};
 use crate::{CpuId, CpuList};
 
 use tracer::THREAD;
 
 pub use tracer::Source;
 
-/// Why gaps could not be measured.
+/// Errors of the measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum JitterError {
-    /// Not on these CPUs.
+    /// A CPU cannot be measured.
     #[error(
-        "CPU {cpu} cannot be measured: {cause}; choose from the CPUs that are online and that this process may use"
+        "cannot measure CPU {cpu}: {cause} (use CPUs that are online and available to this process)"
     )]
     Cpu {
-        /// Which.
+        /// The CPU.
         cpu: CpuId,
-        /// What the system said.
+        /// Error of the operating system.
         cause: io::Error,
     },
     /// No CPU was given.
-    #[error("no CPU is to be measured; name some")]
+    #[error("no CPUs to measure (give at least one CPU)")]
     NoCpus,
 }
 
-/// Gaps that count as taken from the thread, nanoseconds: reading the clock takes less.
+/// Minimum length of a counted gap, nanoseconds. Reading the clock takes less.
 pub const GAP_NS: u64 = 1_000;
-/// Gaps shorter than this are counted one by one, nanoseconds.
+/// Gaps shorter than this have one counter per nanosecond.
 const SHORT: usize = 4096;
-/// Readings between two looks at whether it is time to end.
+/// Readings between two checks for the end of the measurement.
 const ROUND: u32 = 1024;
-/// Digits that the histogram keeps.
+/// Significant digits of the histogram.
 const DIGITS: u8 = 3;
 
-/// What was measured on one CPU.
+/// Results of one CPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct CpuJitter {
     /// The CPU.
     pub cpu: CpuId,
-    /// How long it was measured, nanoseconds.
+    /// Duration of the measurement, nanoseconds.
     pub duration_ns: u64,
-    /// Readings of the clock.
+    /// Number of clock readings.
     pub readings: u64,
-    /// The shortest time between two readings, nanoseconds: what reading takes.
+    /// Shortest time between two readings, nanoseconds, which is the cost of reading the clock.
     pub shortest_ns: u64,
-    /// The longest gap, nanoseconds.
+    /// Longest gap, nanoseconds.
     pub longest_ns: u64,
-    /// Gaps of a microsecond and more.
+    /// Number of gaps of at least 1 µs.
     pub gaps: u64,
-    /// Their sum, nanoseconds: time that the thread did not have.
+    /// Sum of these gaps, nanoseconds: the time that the thread lost.
     pub lost_ns: u64,
-    /// Gaps by length: each bound in nanoseconds with the number of gaps from there up to the next.
+    /// Histogram of gaps: each lower bound in nanoseconds, with the number of gaps up to the next bound.
     pub histogram: Vec<(u64, u64)>,
-    /// The length that these shares of gaps of a microsecond and more stay below: 50, 90, 99, 99.9 per cent.
+    /// Percentiles (50, 90, 99, 99.9) of the lengths of gaps of at least 1 µs.
     pub percentiles: Vec<(f64, u64)>,
-    /// Context switches of the measuring thread that were forced on it.
+    /// Involuntary context switches of the measuring thread.
     pub forced_switches: Option<u64>,
-    /// Interrupts and softirqs that the CPU had meanwhile, as the kernel names and counts them.
+    /// Interrupts and softirqs of the CPU during the measurement, by the kernel's names.
     pub interrupts: Vec<(String, u64)>,
-    /// Where gaps came from, as the kernel's tracer has it.
+    /// Sources of gaps according to the kernel's osnoise tracer.
     pub sources: Vec<Source>,
 }
 
-/// All of it.
+/// Results of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct JitterReport {
-    /// By CPU.
+    /// Results of each CPU.
     pub cpus: Vec<CpuJitter>,
-    /// Why the kernel's tracer tells nothing; none when it does.
+    /// Reason why the osnoise tracer is not available. `None` if it is.
     pub untraced: Option<String>,
 }
 
-/// Reads the clock on each of `cpus` at once, until `duration` is over or `stop` is set.
+/// Measures all `cpus` at the same time until `duration` is over or `stop` is set.
 ///
 /// # Errors
 /// [`JitterError`].
@@ -157,13 +158,13 @@ fn counts(root: &Path, cpus: &CpuList) -> Vec<PerCpu> {
         .iter()
         .map(|file| {
             let text = fs::read_to_string(root.join(file)).unwrap_or_default();
-            PerCpu::parse(&text, cpus).unwrap_or_default()
+            PerCpu::parse(&text, |cpu| cpus.contains(cpu)).unwrap_or_default()
         })
         .collect()
 }
 
 fn of_cpu(counts: &PerCpu, cpu: CpuId) -> Vec<(String, u64)> {
-    let of_line = |(name, line): (&String, &crate::verify::Line)| {
+    let of_line = |(name, line): (&String, &Line)| {
         let count = *line.counts.get(&cpu)?;
         let name = if line.what.is_empty() {
             name.clone()
@@ -184,7 +185,7 @@ struct Measured {
     forced_switches: Option<u64>,
 }
 
-/// The clock that nobody slews, nanoseconds.
+/// Reads the clock that is not adjusted (`CLOCK_MONOTONIC_RAW`), nanoseconds.
 fn now_ns() -> io::Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC_RAW)?;
     let (seconds, nanoseconds) = (now.tv_sec(), now.tv_nsec());
@@ -192,16 +193,13 @@ fn now_ns() -> io::Result<u64> {
 }
 
 fn forced_switches() -> Option<u64> {
-    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
-    line.trim().parse().ok()
+    let text = read(Path::new("/proc/thread-self/status")).ok()?;
+    Status::new(&text).involuntary_switches()
 }
 
 fn on_cpu(cpu: CpuId, duration: Duration, stop: &AtomicBool) -> io::Result<Measured> {
     let own: CpuList = [cpu].into_iter().collect();
-    // 0 stands for the calling thread.
+    // 0 means the calling thread.
     crate::threads::set_affinity(0, &own)?;
     let mut short = vec![0u64; SHORT];
     let mut long = Histogram::new_with_bounds(1, u64::MAX / 2, DIGITS).map_err(io::Error::other)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was changed, written down before it is changed, so that it can be undone to exactly what was there:
-//! also by another process, after this one was killed.
+//! Journal of changes. Each change is recorded before it is made, so any process can restore the original state, even after
+//! this one was killed.
 //!
-//! One JSON object a line. A line that was cut off belongs to a change that was not made yet.
+//! One JSON object per line. A truncated last line belongs to a change that was not made.
 
 mod describe;
 pub(crate) mod same;
@@ -15,10 +15,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::ProcessId;
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
-use crate::process::ProcessId;
 
 pub use undo::{undo, undo_in};
 
@@ -26,25 +26,25 @@ pub use undo::{undo, undo_in};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
 pub enum Change {
-    /// A setting of the kernel's was written.
+    /// A kernel setting was written.
     FileWritten {
         /// The file.
         path: PathBuf,
-        /// What it held before.
+        /// Original text.
         former: String,
-        /// What was written.
+        /// New text.
         new: String,
     },
-    /// A directory of our own was made; it goes with all that is in it.
+    /// A directory of quietwire was created. Undoing removes it with its content.
     DirectoryCreated {
         /// The directory.
         path: PathBuf,
     },
-    /// A CPU set (cgroup) was made.
+    /// A CPU set (cgroup) was created.
     CpusetCreated {
         /// Its directory.
         path: PathBuf,
-        /// What becomes of the tasks in it.
+        /// Treatment of its tasks on undo.
         tasks: TasksOnUndo,
     },
     /// The cpuset controller was enabled for the children of a cgroup (version 2).
@@ -52,64 +52,64 @@ pub enum Change {
         /// The file `cgroup.subtree_control`.
         path: PathBuf,
     },
-    /// Tasks that had CPUs of their own were about to be moved, which not every kernel remembers for them. Stands
-    /// before the set that they move to, so that they are back from it when this is undone.
+    /// Tasks with a CPU affinity are about to move to another set. Some kernels lose the affinity. This change precedes the
+    /// creation of that set, so the tasks are back from it when this change is undone.
     AffinitiesNoted {
-        /// Each task with the CPUs that it may use.
+        /// Tasks with their CPUs.
         tasks: Vec<TaskAffinity>,
     },
-    /// A group of the kernel's was made (resctrl); what was in it goes back to the group above when it is removed.
+    /// A group of the kernel (resctrl) was created. When it is removed, its tasks return to the parent group.
     GroupCreated {
         /// Its directory.
         path: PathBuf,
     },
-    /// Tasks were given to a group, by the file that lists its tasks (resctrl).
+    /// Tasks were moved to a group (resctrl).
     TasksMoved {
-        /// Each task with the file that it was listed in.
+        /// Tasks with the `tasks` files of their original groups.
         tasks: Vec<TaskPlace>,
-        /// The file that they were written to.
+        /// The `tasks` file of the new group.
         to: PathBuf,
     },
-    /// Tasks were given other CPUs.
+    /// The CPU affinity of tasks was changed.
     AffinitiesSet {
-        /// Each task with the CPUs that it had and those that it was given.
+        /// Tasks with their original and new CPUs.
         tasks: Vec<TaskChange>,
     },
-    /// A network namespace with a name was made (ip-netns(8)); what is in it goes with it.
+    /// A named network namespace was created (ip-netns(8)). Removing it removes its interfaces.
     NamespaceCreated {
-        /// The file that keeps it: `/run/netns/NAME`.
+        /// The namespace's file: `/run/netns/NAME`.
         path: PathBuf,
     },
     /// A process was started.
     ProcessStarted {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// What it is.
+        /// Its command.
         command: String,
     },
 }
 
-/// The CPUs that one task may use.
+/// CPU affinity of one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskAffinity {
-    /// The task: a thread's number with its own start time.
+    /// The task: a thread ID with its start time.
     pub task: ProcessId,
     /// Its CPUs (`Cpus_allowed_list`).
     pub cpus: CpuList,
 }
 
-/// The CPUs that one task had and those that it was given.
+/// Original and new CPU affinity of one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskChange {
     /// The task.
     pub task: ProcessId,
-    /// Its CPUs before.
+    /// Original CPUs.
     pub former: CpuList,
-    /// Its CPUs now.
+    /// New CPUs.
     pub new: CpuList,
 }
 
-/// The group that one task was in.
+/// Original group of one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskPlace {
     /// The task.
@@ -118,27 +118,27 @@ pub struct TaskPlace {
     pub former: PathBuf,
 }
 
-/// What becomes of the tasks in a CPU set when it is undone.
+/// Treatment of the tasks in a CPU set when its creation is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TasksOnUndo {
-    /// They go to the CPU set above.
+    /// The tasks move to the parent set.
     Return,
-    /// They are ended: they were started there.
+    /// The tasks are killed, because they were started in the set.
     Kill,
 }
 
-/// What came of undoing one change.
+/// Result of undoing one change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome", content = "why")]
 pub enum Undone {
-    /// It is as it was before.
+    /// The original state is restored.
     Restored,
-    /// There was nothing to undo.
+    /// Nothing to undo.
     AlreadyGone,
-    /// Something else changed it since; left alone.
+    /// Another program has changed the value since. It was left alone.
     ChangedSince(String),
-    /// It could not be undone.
+    /// Undoing failed.
     Failed(String),
 }
 
@@ -149,7 +149,7 @@ pub struct Journal {
     watcher: Option<Watcher>,
 }
 
-/// Is called before a change is written down and after, which is before it is made.
+/// Callback before and after a change is journaled, both before the change is made.
 pub type Watcher = Box<dyn FnMut() + Send>;
 
 impl std::fmt::Debug for Journal {
@@ -161,10 +161,10 @@ impl std::fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Makes a journal, or goes on with the one that is there; only its owner may read it.
+    /// Creates a journal, or opens an existing one to append to it. Only its owner may read it.
     ///
     /// # Errors
-    /// What the system said.
+    /// Error of the operating system.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .create(true)
@@ -178,13 +178,13 @@ impl Journal {
         })
     }
 
-    /// Where it is.
+    /// Returns the path of the journal.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Has someone called at every change: to end there, and to see that all is undone from there.
+    /// Sets a callback for every change. Tests use it to stop at any change and to check that all changes can be undone.
     pub fn watch(&mut self, watcher: Watcher) {
         self.watcher = Some(watcher);
     }
@@ -195,10 +195,10 @@ impl Journal {
         }
     }
 
-    /// Writes a change down, to the disk. To be called before the change is made.
+    /// Writes a change to the disk. Must be called before the change is made.
     ///
     /// # Errors
-    /// What the system said; the change must not be made then.
+    /// Error of the operating system. The change must not be made then.
     pub fn record(&mut self, change: &Change) -> io::Result<()> {
         let mut line = serde_json::to_vec(change)?;
         line.push(b'\n');
@@ -210,10 +210,10 @@ impl Journal {
     }
 }
 
-/// The changes written in a journal, in order. A cut-off last line is left out: its change was not made.
+/// Reads the changes of a journal, in order. Ignores a truncated last line, whose change was not made.
 ///
 /// # Errors
-/// What the system said, or a line that is not one of a journal.
+/// Error of the operating system, or a line that is not a valid change.
 pub fn read(path: &Path) -> io::Result<Vec<Change>> {
     let text = fs::read(path)?;
     let mut changes = Vec::new();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine: what it has, who gets which CPU, and how to change and restore
-//! that. Everything is read below a root directory given by the caller, so that
-//! recorded machines are test data. Knows nothing of DPDK.
+//! Host partitioning: inventory, planning, applying, verification and rollback. All files are below a root directory that the
+//! caller gives, so recorded machines serve as test data. Independent of DPDK.
 
 pub mod apply;
 mod boot_parameters;
@@ -16,7 +15,7 @@ pub mod journal;
 #[cfg(any(test, feature = "machines"))]
 pub mod machines;
 pub mod partition;
-pub mod process;
+pub mod proc;
 pub mod recording;
 pub mod render;
 pub mod resctrl;

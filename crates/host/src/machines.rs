@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Machines that are not there: trees of `/proc` and `/sys` files, made from a short description.
+//! Fake machines: trees of `/proc` and `/sys` files, generated from a short description.
 //!
-//! Tests and benchmarks read them in place of hardware. A [`Machine`] says how many packages, NUMA nodes, cores and
-//! threads there are and how CPUs are numbered; [`Machine::write`] makes the files that a kernel would show, in the
-//! kernel's forms. The descriptions in [`all`] are after kinds of machines, not after any one of them.
+//! Tests and benchmarks use them in place of hardware. A [`Machine`] describes the number of packages, NUMA nodes, cores and
+//! threads, and the numbering of CPUs. [`Machine::write`] creates the files that a kernel would show, in the kernel's formats.
+//! The descriptions in [`all`] model kinds of machines, not specific ones.
 
 mod node_cpus;
 
@@ -20,68 +20,68 @@ use crate::{CpuId, CpuList};
 
 pub use node_cpus::NodeCpus;
 
-/// How CPUs are numbered.
+/// Numbering of CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbering {
-    /// All first threads, package by package, then all second threads: most servers.
+    /// All first threads, package by package, then all second threads (most servers).
     ThreadsLast,
-    /// A core's threads one after the other: laptops, POWER-like firmware, many virtual machines.
+    /// The threads of each core in sequence (laptops, POWER-like firmware, many virtual machines).
     ThreadsTogether,
 }
 
-/// SST-BF: some cores of each package have a higher base frequency than the rest.
+/// SST-BF: some cores of each package have a higher base frequency than the others.
 #[derive(Clone, Debug)]
 pub struct Priority {
-    /// Cores of high priority, by their number in the package.
+    /// High-priority cores, by their number in the package.
     pub cores: Vec<u32>,
     /// Their base frequency, kHz.
     pub high_khz: u64,
-    /// That of the others, kHz.
+    /// Base frequency of the other cores, kHz.
     pub low_khz: u64,
 }
 
-/// What resctrl shows.
+/// Features of resctrl.
 #[derive(Clone, Debug)]
 pub struct Resctrl {
     /// Ways of the last level cache.
     pub ways: u32,
-    /// Classes.
+    /// Number of classes.
     pub classes: u32,
-    /// Fewest ways of a class.
+    /// Minimum number of ways of a class.
     pub ways_min: u32,
     /// Ways that devices write into.
     pub shared_with_devices: u64,
-    /// Whether code and data are apart.
+    /// Whether code and data have separate masks.
     pub code_and_data: bool,
-    /// The limit that means none, and the step; none without limits of bandwidth.
+    /// Value for no bandwidth limit, and the step. `None` without bandwidth limits.
     pub bandwidth: Option<(u32, u32)>,
 }
 
-/// A network controller.
+/// A network card.
 #[derive(Clone, Debug)]
 pub struct Controller {
     /// Its address.
     pub address: &'static str,
-    /// Its node; -1 when the firmware does not tell.
+    /// Its node; -1 if the firmware does not report it.
     pub node: i32,
     /// Its driver.
     pub driver: &'static str,
     /// Its interface.
     pub interface: Option<&'static str>,
-    /// Virtual functions that it can have; 0 without SR-IOV.
+    /// Maximum number of virtual functions; 0 without SR-IOV.
     pub functions_max: u32,
-    /// Those that it has.
+    /// Number of virtual functions.
     pub functions: u32,
 }
 
 /// A description of a machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// What kind it is.
+    /// Name of the kind of machine.
     pub name: &'static str,
-    /// Its maker.
+    /// Vendor of the processor.
     pub vendor: Vendor,
-    /// Packages.
+    /// Number of packages.
     pub packages: u32,
     /// NUMA nodes in each (sub-NUMA clusters, NPS).
     pub nodes_per_package: u32,
@@ -89,31 +89,31 @@ pub struct Machine {
     pub cores: u32,
     /// Threads of a core.
     pub threads: u32,
-    /// Efficiency cores beside them, one thread each.
+    /// Additional efficiency cores, with one thread each.
     pub efficiency_cores: u32,
     /// Last level caches in each package.
     pub caches: u32,
     /// Size of each, KiB.
     pub cache_kib: u32,
-    /// How CPUs are numbered.
+    /// Numbering of CPUs.
     pub numbering: Numbering,
-    /// CPUs that are offline.
+    /// Offline CPUs.
     pub offline: CpuList,
-    /// CPUs isolated by the command line.
+    /// CPUs that the kernel command line isolates.
     pub isolated: CpuList,
-    /// How CPUs of nodes are shown.
+    /// Format of the CPUs of nodes.
     pub node_cpus: NodeCpus,
     /// Memory of each node, MiB.
     pub node_memory_mib: u64,
     /// Sizes of huge pages, KiB.
     pub huge_pages_kib: Vec<u64>,
-    /// Whether it is virtual: no frequencies, the flag `hypervisor`.
+    /// Whether the machine is virtual: no frequencies, CPU flag `hypervisor`.
     pub is_virtual: bool,
     /// SST-BF.
     pub priority: Option<Priority>,
     /// resctrl.
     pub resctrl: Option<Resctrl>,
-    /// Network controllers.
+    /// Network cards.
     pub controllers: Vec<Controller>,
     /// Version of control groups.
     pub cgroup: u8,
@@ -151,7 +151,7 @@ struct Thread {
     cpu: u32,
     package: u32,
     node: u32,
-    /// Its core's number in the package.
+    /// Number of its core in the package.
     core: u32,
     cache: u32,
     siblings: CpuList,
@@ -159,7 +159,7 @@ struct Thread {
 }
 
 impl Machine {
-    /// CPUs in all, those offline included.
+    /// Returns the number of CPUs, including those offline.
     #[must_use]
     pub fn cpus(&self) -> u32 {
         self.packages * (self.cores * self.threads + self.efficiency_cores)
@@ -204,10 +204,10 @@ impl Machine {
         threads
     }
 
-    /// Makes the files below `root`.
+    /// Creates the files below `root`.
     ///
     /// # Errors
-    /// What the system said.
+    /// Error of the operating system.
     pub fn write(&self, root: &Path) -> io::Result<()> {
         for (path, entry) in self.files() {
             let path = root.join(path);
@@ -223,7 +223,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What the inventory reads of it, without a file being made. Only what is found by a mount (CPU sets) is not there.
+    /// Returns the inventory without creating files. It lacks only data that requires a mount (CPU sets).
     #[must_use]
     pub fn inventory(&self) -> Inventory {
         Inventory::read_tree(&Tree::of_memory(self.files()))
@@ -558,7 +558,8 @@ impl Machine {
         );
         let online = self.online();
         let counts = " 0".repeat(online.len());
-        let mut interrupts = String::new();
+        let heading = online.iter().map(|cpu| format!(" CPU{cpu}"));
+        let mut interrupts = heading.collect::<String>() + "\n";
         for (number, name) in [(8, "rtc0"), (9, "acpi"), (24, "nic-0"), (25, "nic-1")] {
             interrupts += &format!("{number:>4}:{counts}  IR-PCI-MSI 524288-edge      {name}\n");
             files.write(
@@ -651,7 +652,7 @@ fn controller(address: &'static str, node: i32) -> Controller {
     }
 }
 
-/// Two packages with hyper-threads and sub-NUMA clusters, RDT with limits of bandwidth, controllers on two nodes.
+/// Two packages with hyper-threading and sub-NUMA clusters, RDT with bandwidth limits, network cards on two nodes.
 #[must_use]
 pub fn two_packages_with_clusters() -> Machine {
     Machine {
@@ -691,7 +692,7 @@ pub fn two_packages_with_clusters() -> Machine {
     }
 }
 
-/// AMD's: two packages, four nodes and eight last level caches in each, absolute limits of bandwidth.
+/// AMD: two packages with four nodes and eight last level caches each, absolute bandwidth limits.
 #[must_use]
 pub fn many_caches() -> Machine {
     Machine {
@@ -717,7 +718,7 @@ pub fn many_caches() -> Machine {
     }
 }
 
-/// Arm's: many cores of one thread.
+/// Arm: many cores with one thread each.
 #[must_use]
 pub fn arm() -> Machine {
     Machine {
@@ -732,7 +733,7 @@ pub fn arm() -> Machine {
     }
 }
 
-/// Cores of two kinds.
+/// Hybrid processor with two kinds of cores.
 #[must_use]
 pub fn hybrid() -> Machine {
     Machine {
@@ -752,7 +753,7 @@ pub fn hybrid() -> Machine {
     }
 }
 
-/// Some CPUs offline: one whole core, and one thread of another.
+/// Some CPUs are offline: one whole core and one thread of another.
 #[must_use]
 pub fn offline() -> Machine {
     Machine {
@@ -779,7 +780,7 @@ pub fn virtual_machine() -> Machine {
     }
 }
 
-/// SST-BF: six cores of twenty are faster.
+/// SST-BF: six of twenty cores have high priority.
 #[must_use]
 pub fn priority_cores() -> Machine {
     Machine {
@@ -810,7 +811,7 @@ pub fn priority_cores() -> Machine {
     }
 }
 
-/// One of each kind.
+/// Returns one machine of each kind.
 #[must_use]
 pub fn all() -> Vec<Machine> {
     vec![
@@ -824,7 +825,7 @@ pub fn all() -> Vec<Machine> {
     ]
 }
 
-/// The largest: 512 CPUs in two packages.
+/// The largest machine: 512 CPUs in two packages.
 #[must_use]
 pub fn largest() -> Machine {
     Machine {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A partition of the machine: who is to have which CPUs, cache, bandwidth, memory and interrupts. From what is wished
-//! and what the machine is comes one plan, and all else (files for other programs, changes to the machine, checks) is
-//! made from the plan.
+//! Partition of a machine: assignment of CPUs, cache, memory bandwidth, huge pages and interrupts to roles. The planner
+//! combines a request with the inventory into one plan. All files for other programs, changes and checks are generated from
+//! the plan.
 
 mod derive;
 #[cfg(test)]

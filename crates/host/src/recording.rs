@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A machine to take away: the files of `/proc` and `/sys` that the inventory reads, in one compressed archive, and
-//! nothing else. Where another part of the tool takes a root directory, it takes such an archive, too.
+//! Recording of a machine: a compressed archive of exactly those files of `/proc` and `/sys` that the inventory reads. All
+//! commands that accept a root directory also accept a recording.
 
 #[cfg(test)]
 mod committed;
@@ -15,49 +15,50 @@ use tar::{Archive, Builder, EntryType, Header};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::inventory::Inventory;
+use crate::proc::{Mount, mounts};
 use crate::tree::{Entry, Tree};
 
-/// Why a recording could not be made or read.
+/// Errors of recordings.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// The system said so.
+    /// A file could not be read or written.
     #[error("{doing} {path}: {cause}", path = path.display())]
     Io {
-        /// What was being done.
+        /// Failed operation.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         cause: io::Error,
     },
-    /// Neither a directory nor an archive.
+    /// The path is neither a directory nor a recording.
     #[error(
-        "{} is neither a directory nor a recording; make one with `quietwire host record FILE.tar.zst`: {cause}",
+        "{} is neither a directory nor a recording: {cause} (create a recording with `quietwire host record FILE.tar.zst`)",
         path.display()
     )]
     NotARecording {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         cause: io::Error,
     },
-    /// An archive with something in it that a recording never has.
-    #[error("{} is no recording of a machine: it holds {what}", path.display())]
+    /// An archive with an entry that no recording contains.
+    #[error("{} is not a recording of a machine: it contains {what}", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// The entry.
         what: String,
     },
 }
 
-/// Octets of an unpacked recording at most: a machine of 8192 CPUs needs a tenth of this.
+/// Maximum size of an unpacked recording, octets. A machine with 8192 CPUs needs a tenth of this.
 const OCTETS_MAX: u64 = 512 << 20;
-/// Compression: the machine is read longer than it is compressed.
+/// Compression level. Reading the machine takes longer than compressing.
 const LEVEL: i32 = 9;
 
-/// Parameters of the command line that are recorded. All others may hold a secret, or tell whose machine it is, and stay
-/// behind by name and value, with the arguments of the first process.
+/// Recorded kernel command line parameters. All others are omitted with name and value, as are the arguments of the first
+/// process, because they may contain a secret or identify the owner of the machine.
 const PARAMETERS: [&str; 26] = [
     "isolcpus",
     "nohz_full",
@@ -87,17 +88,17 @@ const PARAMETERS: [&str; 26] = [
     "systemd.cpu_affinity",
 ];
 
-/// Kinds of file systems whose mounts are recorded.
+/// Types of file systems whose mounts are recorded.
 const FILE_SYSTEMS: [&str; 4] = ["cgroup", "cgroup2", "resctrl", "hugetlbfs"];
-/// The option of a mount that is recorded with its value; of others only those without one are.
+/// The only mount option with a value that is recorded. Of all other options, only those without a value are recorded.
 const PAGE_SIZE: &str = "pagesize=";
-/// Stands before the arguments of the first process (kernel documentation: admin-guide/kernel-parameters.rst).
+/// Separator before the arguments of the first process (kernel documentation: admin-guide/kernel-parameters.rst).
 const NO_MORE: &str = "--";
 
-/// Records the machine below `root` into `file`, which only its owner may read. Gives the number of files in it.
+/// Records the machine below `root` into `file`, which only its owner may read. Returns the number of recorded files.
 ///
 /// # Errors
-/// [`RecordingError::Io`]; then there is no such file, or what was there before.
+/// [`RecordingError::Io`]. Then `file` is missing or unchanged.
 pub fn record(root: &Path, file: &Path) -> Result<usize, RecordingError> {
     let tree = Tree::keeping(root);
     Inventory::read_tree(&tree);
@@ -111,7 +112,7 @@ pub fn record(root: &Path, file: &Path) -> Result<usize, RecordingError> {
         path: file.to_owned(),
         cause,
     };
-    // A temporary file has mode 0600 and takes the other's place only when it is whole.
+    // A temporary file has mode 0600 and replaces the other file only when it is complete.
     let temporary = NamedTempFile::new_in(directory).map_err(failed)?;
     pack(&entries, temporary.as_file()).map_err(failed)?;
     temporary.as_file().sync_all().map_err(failed)?;
@@ -150,7 +151,7 @@ fn pack(entries: &BTreeMap<String, Entry>, file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// A file as it is recorded.
+/// Returns the text of a file as it is recorded.
 fn without_secrets(path: &str, text: &str) -> String {
     let lines = |keep: &dyn Fn(&str) -> bool| {
         let kept = text.lines().filter(|line| keep(line));
@@ -162,14 +163,14 @@ fn without_secrets(path: &str, text: &str) -> String {
             let words: Vec<&str> = words.filter(|word| is_recorded(word)).collect();
             words.join(" ") + "\n"
         }
-        "proc/self/mounts" => text.lines().filter_map(mount).collect(),
-        // What stands behind the numbers is whoever built it.
+        "proc/self/mounts" => mounts(text).filter_map(|mount| line_of(&mount)).collect(),
+        // The text after the numbers identifies who built the kernel.
         "proc/sys/kernel/osrelease" => {
             let is_number = |c: char| c.is_ascii_digit() || c == '.';
             let end = text.find(|c| !is_number(c)).unwrap_or(text.len());
             format!("{}\n", &text[..end])
         }
-        // Boards of Arm's architecture tell their serial number here.
+        // Arm boards report their serial number here.
         "proc/cpuinfo" => lines(&|line| !line.starts_with("Serial")),
         _ => text.to_owned(),
     }
@@ -180,29 +181,31 @@ fn is_recorded(word: &str) -> bool {
     PARAMETERS.contains(&name)
 }
 
-/// A line of the mounts, without its device and what options may tell.
-fn mount(line: &str) -> Option<String> {
-    let [_, place, kind, options, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
-        return None;
-    };
-    let options = options.split(',');
-    let plain = |option: &&str| !option.contains('=') || option.starts_with(PAGE_SIZE);
-    let options: Vec<&str> = options.filter(plain).collect();
+/// Returns a line of the mounts without its device and without option values that may identify the machine.
+fn line_of(mount: &Mount) -> Option<String> {
+    let (point, kind) = (mount.escaped_point(), &mount.kind);
+    let plain = |option: &&String| !option.contains('=') || option.starts_with(PAGE_SIZE);
+    let options: Vec<&str> = mount
+        .options
+        .iter()
+        .filter(plain)
+        .map(String::as_str)
+        .collect();
     let options = options.join(",");
-    let is_recorded = FILE_SYSTEMS.contains(&kind);
-    is_recorded.then(|| format!("{kind} {place} {kind} {options} 0 0\n"))
+    let is_recorded = FILE_SYSTEMS.contains(&kind.as_str());
+    is_recorded.then(|| format!("{kind} {point} {kind} {options} 0 0\n"))
 }
 
-/// Where a machine's files are: a directory, or a recording that was unpacked and goes away with this.
+/// Root directory of a machine's files: a directory, or a temporary directory with an unpacked recording.
 #[derive(Debug)]
 pub struct Root {
     path: PathBuf,
-    // Held for its end.
+    // Dropping it removes the directory.
     _unpacked: Option<TempDir>,
 }
 
 impl Root {
-    /// Takes a directory as it is and unpacks a recording.
+    /// Opens a directory, or unpacks a recording to a temporary directory.
     ///
     /// # Errors
     /// [`RecordingError`].
@@ -214,7 +217,7 @@ impl Root {
             });
         }
         let directory = tempfile::tempdir().map_err(|cause| RecordingError::Io {
-            doing: "making a directory for",
+            doing: "creating a directory for",
             path: path.to_owned(),
             cause,
         })?;
@@ -225,7 +228,7 @@ impl Root {
         })
     }
 
-    /// The directory.
+    /// Returns the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -247,7 +250,7 @@ fn unpack(path: &Path, into: &Path) -> Result<(), RecordingError> {
         cause,
     })?;
     let plain = zstd::Decoder::new(file).map_err(unreadable)?;
-    // Without a limit a small file could fill the disk.
+    // Without a limit, a small file could fill the disk.
     let mut archive = Archive::new(plain.take(OCTETS_MAX));
     for entry in archive.entries().map_err(unreadable)? {
         let mut entry = entry.map_err(unreadable)?;
@@ -269,13 +272,13 @@ fn unpack(path: &Path, into: &Path) -> Result<(), RecordingError> {
             EntryType::Symlink => {
                 let link = entry.link_name().map_err(unreadable)?;
                 let link = link.filter(|link| is_one_name(link)).ok_or_else(|| {
-                    foreign(format!("a link out of its place, {}", name.display()))
+                    foreign(format!("a link out of its directory, {}", name.display()))
                 })?;
                 symlink(link, &target).map_err(unreadable)?;
             }
             _ => {
                 return Err(foreign(format!(
-                    "{}, which is no plain file",
+                    "{}, which is not a regular file",
                     name.display()
                 )));
             }
@@ -295,7 +298,7 @@ fn is_below_proc_or_sys(path: &Path) -> bool {
             .all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A link of one plain name stays in its directory.
+/// Returns whether a link target is a single name, so the link stays in its directory.
 fn is_one_name(path: &Path) -> bool {
     let mut parts = path.components();
     matches!(parts.next(), Some(Component::Normal(_))) && parts.next().is_none()
@@ -315,7 +318,7 @@ mod tests {
         assert!(files > 10, "{files}");
         let mode = fs::metadata(&file).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        // What changes by itself is left out of the comparison, and what is not recorded in full.
+        // The comparison leaves out values that change on their own or are not recorded completely.
         let steady = |mut machine: Inventory| {
             machine.kernel_command_line = None;
             machine.kernel_release = None;
@@ -364,7 +367,7 @@ mod tests {
             if *kind == EntryType::Symlink {
                 header.set_link_name(content).unwrap();
             }
-            // The library refuses such names, an attacker does not.
+            // The library refuses such names, but an attacker can write them.
             let name = &mut header.as_old_mut().name;
             name[..path.len()].copy_from_slice(path.as_bytes());
             header.set_cksum();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The plan in the words of whoever needs it: one file here for each program. All is made from the plan and nothing
-//! else, so that no two programs are told different things.
+//! Renderers: the plan as configuration for other programs, one module for each program. All output is generated from the
+//! plan only, so all programs get consistent settings.
 
 #[cfg(test)]
 mod accepted;
@@ -35,7 +35,7 @@ use crate::partition::Plan;
 
 pub use file::Rendered;
 
-/// Who the plan can be printed for.
+/// Programs for which the plan can be rendered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// The kernel's command line.
@@ -76,9 +76,9 @@ pub enum Target {
     Nova,
 }
 
-/// A name that is no target's.
+/// Unknown name of a renderer.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("'{0}' is nobody the plan can be printed for; there are {all}", all = names())]
+#[error("unknown renderer '{0}' (available: {all})", all = names())]
 pub struct UnknownTarget(String);
 
 fn names() -> String {
@@ -86,7 +86,7 @@ fn names() -> String {
 }
 
 impl Target {
-    /// All of them.
+    /// All targets.
     pub const ALL: [Self; 18] = [
         Self::KernelCmdline,
         Self::Grub,
@@ -108,7 +108,7 @@ impl Target {
         Self::Nova,
     ];
 
-    /// Its name on the command line.
+    /// Returns the target's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -133,7 +133,7 @@ impl Target {
         }
     }
 
-    /// The files for it: one, or for libvirt and QEMU one for each guest.
+    /// Renders the files for the target: one file, or for libvirt and QEMU one for each guest.
     #[must_use]
     pub fn render(self, plan: &Plan) -> Vec<Rendered> {
         let (path, text) = match self {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes of service for the last level cache and memory bandwidth: Intel RDT, AMD's and Arm's likes, by the kernel's
+//! Classes of service for the last level cache and memory bandwidth: Intel RDT, AMD QoS and Arm MPAM, through the kernel's
 //! resctrl (Documentation/filesystems/resctrl.rst).
 
 mod check;
@@ -14,43 +14,42 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::files::{Files, text};
+use crate::proc;
 
 pub use groups::{Group, Monitor};
 pub use info::{BandwidthInfo, CacheInfo, Info, MonitorInfo};
 pub use schemata::{Schemata, SchemataError};
 
-/// Where the kernel's file system is mounted, as a rule.
+/// Usual mount point of resctrl.
 pub const MOUNT: &str = "sys/fs/resctrl";
 
-/// The file system of the kernel's.
+/// The resctrl file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resctrl {
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: PathBuf,
 }
 
 impl Resctrl {
-    /// Finds it below `root`: where `/proc/self/mounts` says, or at its usual place. None when it is not mounted.
+    /// Finds resctrl below `root`: the mount point in `/proc/self/mounts`, or the usual one. `None` if it is not mounted.
     #[must_use]
     pub fn find(files: &dyn Files, root: &Path) -> Option<Self> {
         let mounts = text(files, &root.join("proc/self/mounts")).unwrap_or_default();
-        let mounted = mounts.lines().find_map(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let mount = fields.next()?;
-            (fields.next()? == "resctrl").then(|| root.join(mount.trim_start_matches('/')))
-        });
+        let mounted = proc::mounts(&mounts)
+            .find(|mount| mount.kind == "resctrl")
+            .map(|mount| root.join(mount.point.trim_start_matches('/')));
         let mount = mounted.unwrap_or_else(|| root.join(MOUNT));
         text(files, &mount.join("schemata"))?;
         Some(Self { mount })
     }
 
-    /// What the kernel allows.
+    /// Returns the limits of the kernel and the processor.
     #[must_use]
     pub fn info(&self, files: &dyn Files) -> Info {
         Info::read(files, &self.mount.join("info"))
     }
 
-    /// The directory of a group; that of the group that all are in at first has no name.
+    /// Returns the directory of a group. The default group has no name.
     #[must_use]
     pub fn group(&self, name: &str) -> PathBuf {
         if name.is_empty() {
@@ -60,7 +59,7 @@ impl Resctrl {
         }
     }
 
-    /// What the kernel says of the last thing that it refused (`info/last_cmd_status`).
+    /// Returns the kernel's reason for its last refusal (`info/last_cmd_status`).
     #[must_use]
     pub fn last_refusal(&self, files: &dyn Files) -> Option<String> {
         text(files, &self.mount.join("info/last_cmd_status")).filter(|status| status != "ok")

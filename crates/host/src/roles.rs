@@ -1,85 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Roles of CPUs: which forward, which serve, which control. A forwarding CPU does nothing else.
+//! CPU roles of the switch: forwarding, service and control. A forwarding CPU has no other role.
 
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
 use crate::inventory::Inventory;
 
-/// Who gets which CPUs.
+/// CPUs of each role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roles {
-    /// CPUs that poll ports, and nothing else. At least one.
+    /// CPUs that only poll ports. At least one.
     pub forwarding: CpuList,
-    /// CPUs of what may wait a little: netlink, timers, ageing. May be control CPUs, too.
+    /// CPUs for work that may wait a little: netlink, timers, ageing. May overlap with control CPUs.
     pub service: CpuList,
-    /// CPUs that answer questions, and of the library's own threads. May be service CPUs, too.
+    /// CPUs for control requests and for DPDK's own threads. May overlap with service CPUs.
     pub control: CpuList,
 }
 
-/// Why CPUs cannot have these roles.
+/// Errors in an assignment of roles.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RolesError {
-    /// Nothing would forward.
-    #[error("no CPU has the forwarding role; give it at least one of the CPUs {0}")]
+    /// No CPU has the forwarding role.
+    #[error("no CPU has the forwarding role (assign it at least one of the CPUs {0})")]
     NoForwarding(CpuList),
-    /// A forwarding CPU has another role.
+    /// A forwarding CPU has another role as well.
     #[error(
-        "CPU {cpus} is given both the forwarding role and the {role} role, and a forwarding CPU does nothing else; give the {role} role one of the CPUs {others}"
+        "CPU {cpus} has both the forwarding role and the {role} role, but a forwarding CPU may have no other role (assign the {role} role one of the CPUs {others})"
     )]
     Both {
         /// The CPUs with two roles.
         cpus: CpuList,
         /// The other role.
         role: &'static str,
-        /// CPUs that could have it.
+        /// CPUs that may have the other role.
         others: CpuList,
     },
-    /// A CPU is there and not running.
+    /// A CPU is offline.
     #[error(
-        "CPU {cpus} is given the {role} role and is offline; choose from the CPUs {online}, or bring it up with `echo 1 > /sys/devices/system/cpu/cpuN/online`"
+        "CPU {cpus} has the {role} role but is offline (use one of the CPUs {online}, or bring it online with `echo 1 > /sys/devices/system/cpu/cpuN/online`)"
     )]
     Offline {
         /// The CPUs.
         cpus: CpuList,
         /// Their role.
         role: &'static str,
-        /// CPUs that are running.
+        /// Online CPUs.
         online: CpuList,
     },
-    /// A CPU that the machine does not have.
-    #[error(
-        "CPU {cpus} is given the {role} role, and this machine does not have it; choose from the CPUs {online}"
-    )]
+    /// A CPU does not exist.
+    #[error("CPU {cpus} has the {role} role but does not exist (use one of the CPUs {online})")]
     Absent {
         /// The CPUs.
         cpus: CpuList,
         /// Their role.
         role: &'static str,
-        /// CPUs that are running.
+        /// Online CPUs.
         online: CpuList,
     },
-    /// The machine does not say which CPUs it has.
+    /// The machine does not report its online CPUs.
     #[error(
-        "the machine does not say which CPUs are online (/sys/devices/system/cpu/online); mount sysfs on /sys"
+        "cannot determine the online CPUs: /sys/devices/system/cpu/online is missing or unreadable (mount sysfs on /sys)"
     )]
     Unknown,
 }
 
 impl Roles {
-    /// All CPUs that have a role.
+    /// Returns all CPUs that have a role.
     #[must_use]
     pub fn all(&self) -> CpuList {
         self.forwarding.union(&self.service).union(&self.control)
     }
 
-    /// Checks that the machine has these CPUs running and that forwarding CPUs do nothing else.
+    /// Checks that all CPUs are online and that forwarding CPUs have no other role.
     ///
     /// # Errors
-    /// [`RolesError`]: the CPUs, their roles, and what to do.
+    /// [`RolesError`]: the CPUs, their roles and the remedy.
     pub fn validate(&self, machine: &Inventory) -> Result<(), RolesError> {
         let online = machine.cpus_online.as_ref().ok_or(RolesError::Unknown)?;
-        // Without a list of those present, a CPU that is not online is not there.
+        // Without a list of present CPUs, a CPU that is not online does not exist.
         let present = machine.cpus_present.as_ref().unwrap_or(online);
         if self.forwarding.is_empty() {
             return Err(RolesError::NoForwarding(online.clone()));

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Settings of the kernel's in files: read, and written with a journal.
+//! Kernel settings in files: reads them, and writes them with a journal.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use crate::journal::{Change, Journal};
+use crate::proc::memory_mib;
 
-/// Share of each second that real-time threads may run, microseconds; -1 for all of it (sched(7)).
+/// Run time of real-time threads per period, microseconds; -1 for no limit (sched(7)).
 pub const REALTIME_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// Number of 2 MiB pages in the pool (Documentation/admin-guide/mm/hugetlbpage.rst).
 pub const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-/// Where the kernel tells about memory.
+/// The kernel's memory statistics.
 pub const MEMORY: &str = "/proc/meminfo";
 const HUGE_PAGES_FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
@@ -23,10 +24,10 @@ pub fn release_numbers(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Writes a setting, unless it holds the value already. True when it was written.
+/// Writes a setting unless it already has the value. Returns whether it was written.
 ///
 /// # Errors
-/// What the system said, with the file's name.
+/// Error of the operating system, with the file's name.
 pub fn write(journal: &mut Journal, path: &Path, value: &str) -> io::Result<bool> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -43,11 +44,11 @@ pub fn write(journal: &mut Journal, path: &Path, value: &str) -> io::Result<bool
     Ok(true)
 }
 
-/// Makes the pool of 2 MiB pages large enough that `pages` are free; gives the number that then is free, which may be
-/// fewer when memory is scattered or short.
+/// Enlarges the pool of 2 MiB pages until `pages` are free. Returns the number of free pages, which may be lower if memory is
+/// fragmented or short.
 ///
 /// # Errors
-/// What the system said.
+/// Error of the operating system.
 pub fn reserve_huge_pages(journal: &mut Journal, pages: u64) -> io::Result<u64> {
     let free = read_number(Path::new(HUGE_PAGES_FREE))?;
     if free >= pages {
@@ -64,7 +65,7 @@ pub fn reserve_huge_pages(journal: &mut Journal, pages: u64) -> io::Result<u64> 
     fs::write(HUGE_PAGES, wanted.to_string())?;
     let granted = read_number(Path::new(HUGE_PAGES))?;
     if granted != wanted {
-        // What the kernel made of it, so that undoing knows it for our own value.
+        // Journal the kernel's actual value, so undoing recognises it as quietwire's.
         journal.record(&Change::FileWritten {
             path: HUGE_PAGES.into(),
             former,
@@ -74,39 +75,43 @@ pub fn reserve_huge_pages(journal: &mut Journal, pages: u64) -> io::Result<u64> 
     read_number(Path::new(HUGE_PAGES_FREE))
 }
 
-/// Number of free 2 MiB pages in the pool.
+/// Returns the number of free 2 MiB pages in the pool.
 ///
 /// # Errors
-/// What the system said.
+/// Error of the operating system.
 pub fn huge_pages_free() -> io::Result<u64> {
     read_number(Path::new(HUGE_PAGES_FREE))
 }
 
-/// Memory that can be had without swapping, MiB (`MemAvailable`, proc_meminfo(5)).
+/// Returns the memory available without swapping, MiB (`MemAvailable`, proc_meminfo(5)).
 ///
 /// # Errors
-/// What the system said, or that the kernel does not tell.
+/// Error of the operating system, or a missing value.
 pub fn memory_available_mib() -> io::Result<u64> {
     let text = fs::read_to_string(MEMORY)?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
-        .map(|kib| kib / 1024)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no MemAvailable in it"))
+    memory_mib(&text, "MemAvailable").ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the file has no line MemAvailable",
+        )
+    })
 }
 
-/// A number in a file of the kernel's.
+/// Reads a number from a kernel file.
 ///
 /// # Errors
-/// What the system said, or that there is no number.
+/// Error of the operating system, or a text that is not a number.
 pub fn read_number(path: &Path) -> io::Result<u64> {
     let text = fs::read_to_string(path)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
     text.trim().parse().map_err(|_| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{} holds '{}' and no number", path.display(), text.trim()),
+            format!(
+                "{} contains '{}', which is not a number",
+                path.display(),
+                text.trim()
+            ),
         )
     })
 }

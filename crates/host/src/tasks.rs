@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every thread of the machine: where it may run, and whether it is one that forwards packets.
+//! All threads of the machine: CPU affinity, context switches and the data plane of forwarding threads.
 
-use std::fs;
 use std::path::Path;
 
+use quietwire_base::proc::{Stat, Status};
 use serde::Serialize;
 
 use crate::CpuList;
+use crate::proc::{self, Thread};
 
-/// Whose data plane a thread belongs to.
+/// Data plane of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataPlane {
@@ -20,12 +21,12 @@ pub enum DataPlane {
     Vpp,
     /// Contrail / Tungsten Fabric vRouter.
     Vrouter,
-    /// Another program on DPDK.
+    /// Another DPDK program.
     Dpdk,
 }
 
 impl DataPlane {
-    /// Its name.
+    /// Returns the data plane's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -38,7 +39,7 @@ impl DataPlane {
     }
 }
 
-/// The data plane that a thread forwards for, by its name and that of its process; none for any other thread.
+/// Returns the data plane of a forwarding thread from the names of thread and process. `None` for other threads.
 #[must_use]
 pub fn forwards_for(thread: &str, process: &str) -> Option<DataPlane> {
     let numbered = |prefix: &str| {
@@ -57,7 +58,7 @@ pub fn forwards_for(thread: &str, process: &str) -> Option<DataPlane> {
     if numbered("vpp_wk_") {
         return Some(DataPlane::Vpp);
     }
-    // DPDK names its workers so: from 23.03 on, in 22.11, before, and before 21.
+    // DPDK's names of worker threads: since 23.03, in 22.11, before 22.11, and before 21.
     let names = [
         "dpdk-worker",
         "rte-worker-",
@@ -74,7 +75,7 @@ pub fn forwards_for(thread: &str, process: &str) -> Option<DataPlane> {
     None
 }
 
-/// Whether a process is one with a data plane in it, by the names of its threads.
+/// Returns whether a thread name belongs to a process with a data plane.
 #[must_use]
 pub fn is_data_plane_thread(thread: &str) -> bool {
     ["eal-intr-thread", "rte_mp_", "telemetry-v", "dpdk-"]
@@ -85,107 +86,73 @@ pub fn is_data_plane_thread(thread: &str) -> bool {
 /// One thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its process.
+    /// Process ID.
     pub pid: i32,
-    /// Itself.
+    /// Thread ID.
     pub tid: i32,
-    /// Its name, at most 15 octets.
+    /// Name, at most 15 octets.
     pub name: String,
-    /// CPUs that it may use.
+    /// CPU affinity.
     pub cpus: CpuList,
-    /// Whether it is one of the kernel's own.
+    /// Whether it is a kernel thread.
     pub is_kernel: bool,
-    /// Context switches that it wanted, since it began.
+    /// Voluntary context switches since the thread started.
     pub voluntary_switches: u64,
-    /// Context switches that were forced on it.
+    /// Involuntary context switches.
     pub involuntary_switches: u64,
-    /// What it forwards for.
+    /// Data plane for which it forwards.
     pub forwards_for: Option<DataPlane>,
 }
 
-/// Every thread below `root`, by number. Those that end while they are read are left out.
+/// Returns all threads below `root`, sorted by thread ID, without those that end meanwhile.
 #[must_use]
 pub fn all(root: &Path) -> Vec<Task> {
     let mut tasks = Vec::new();
-    for pid in numbers(&root.join("proc")) {
-        let directory = root.join(format!("proc/{pid}/task"));
-        let process = fs::read_to_string(root.join(format!("proc/{pid}/comm")));
-        let process = process.unwrap_or_default();
-        for tid in numbers(&directory) {
-            let status = fs::read_to_string(directory.join(format!("{tid}/status")));
-            tasks.extend(
-                status
-                    .ok()
-                    .and_then(|status| task(pid, tid, process.trim(), &status)),
-            );
-        }
+    for pid in proc::processes(root) {
+        let process = proc::process_name(root, pid);
+        let threads = proc::threads(root, pid).unwrap_or_default();
+        tasks.extend(threads.iter().filter_map(|thread| {
+            let status = thread.status().ok()?;
+            task(pid, thread.tid(), &process, &Status::new(&status))
+        }));
     }
     tasks
 }
 
-/// PF_NO_SETAFFINITY of the kernel's include/linux/sched.h: its CPUs are the kernel's to choose.
-const NO_SET_AFFINITY: u64 = 0x0400_0000;
-/// Where the flags stand in `stat` behind the command, in fields (proc_pid_stat(5)).
-const FLAGS_FIELD: usize = 6;
-
 impl Task {
-    /// Whether the kernel does not let it be given other CPUs, as it is with workers and rescuers of its work queues.
+    /// Returns whether the kernel refuses to change the CPU affinity, as for workers and rescuers of its work queues.
     #[must_use]
     pub fn is_bound(&self, root: &Path) -> bool {
-        let file = root.join(format!("proc/{}/task/{}/stat", self.pid, self.tid));
-        let stat = fs::read_to_string(file).unwrap_or_default();
-        // The command may hold anything, parentheses too: its end is the last one.
-        let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
-        let flags = fields.and_then(|fields| fields.split_whitespace().nth(FLAGS_FIELD));
-        flags
-            .and_then(|flags| flags.parse::<u64>().ok())
-            .is_some_and(|flags| flags & NO_SET_AFFINITY != 0)
+        is_bound_by(&Thread::of(root, self.pid, self.tid))
     }
 }
 
-/// Numbers that name entries of a directory, in order.
-fn numbers(directory: &Path) -> Vec<i32> {
-    let mut numbers: Vec<i32> = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    numbers.sort_unstable();
-    numbers
+fn is_bound_by(thread: &Thread) -> bool {
+    let text = thread.stat().unwrap_or_default();
+    Stat::parse(&text).is_some_and(|stat| stat.is_bound())
 }
 
-fn task(pid: i32, tid: i32, process: &str, status: &str) -> Option<Task> {
-    let (mut name, mut cpus) = (None, None);
-    let (mut voluntary_switches, mut involuntary_switches) = (0, 0);
-    let (mut has_memory, mut is_kthread) = (false, None);
-    for line in status.lines() {
-        let Some((key, value)) = line.split_once(':') else {
-            continue;
-        };
-        let value = value.trim();
-        match key {
-            "Name" => name = Some(value.to_owned()),
-            "Cpus_allowed_list" => cpus = value.parse().ok(),
-            "voluntary_ctxt_switches" => voluntary_switches = value.parse().unwrap_or(0),
-            "nonvoluntary_ctxt_switches" => involuntary_switches = value.parse().unwrap_or(0),
-            "VmSize" => has_memory = true,
-            "Kthread" => is_kthread = Some(value == "1"),
-            // A zombie has no memory either, and runs nowhere.
-            "State" if value.starts_with(['Z', 'X']) => return None,
-            _ => {}
-        }
+/// Returns true for a thread of the running machine whose CPUs only the kernel chooses: it cannot be moved, and need not be.
+#[must_use]
+pub fn is_bound(tid: i32) -> bool {
+    is_bound_by(&Thread::numbered(Path::new("/"), tid))
+}
+
+fn task(pid: i32, tid: i32, process: &str, status: &Status<'_>) -> Option<Task> {
+    // A zombie runs nowhere.
+    if status.has_ended() {
+        return None;
     }
-    let name = name?;
+    let name = status.name()?;
     Some(Task {
         pid,
         tid,
         forwards_for: forwards_for(&name, process),
         name,
-        cpus: cpus?,
-        // Kernels before 6.8 do not say `Kthread`; their threads have no memory of their own.
-        is_kernel: is_kthread.unwrap_or(!has_memory),
-        voluntary_switches,
-        involuntary_switches,
+        cpus: status.allowed_cpus()?.parse().ok()?,
+        is_kernel: status.is_kernel_thread(),
+        voluntary_switches: status.voluntary_switches().unwrap_or(0),
+        involuntary_switches: status.involuntary_switches().unwrap_or(0),
     })
 }
 
@@ -226,6 +193,12 @@ mod tests {
             assert!(is_data_plane_thread(name), "{name}");
         }
         assert!(!is_data_plane_thread("bash"));
+    }
+
+    #[test]
+    fn no_process_and_no_program_is_bound() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(!is_bound(-1) && !is_bound(own));
     }
 
     #[test]

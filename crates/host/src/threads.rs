@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPUs that are online, the CPUs that each thread of a process may use, and setting them.
+//! Online CPUs, and the CPU affinity of the threads of a process.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use quietwire_base::proc::Status;
 
 use crate::CpuList;
+use crate::proc::{self, Thread, has_ended};
 
-/// ESRCH of errno(3): what reading a file of `/proc` gives when its thread ended after the file was opened.
-const ENDED: i32 = 3;
-
-/// A file of the kernel's that could not be read or understood.
+/// A kernel file that could not be read or parsed.
 #[derive(Debug, thiserror::Error)]
-#[error("{} could not be read: {cause}", path.display())]
+#[error("cannot read {}: {cause}", path.display())]
 pub struct ReadError {
     /// The file or directory.
     pub path: PathBuf,
-    /// What the system said, or what is wrong with the text.
+    /// Error of the operating system, or the problem of the text.
     pub cause: String,
 }
 
-/// One thread and the CPUs that it may use.
+/// A thread and its CPU affinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadCpus {
-    /// The kernel's number of the thread.
+    /// Thread ID.
     pub tid: i32,
     /// Its name (`/proc/PID/task/TID/comm`), at most 15 octets.
     pub name: String,
-    /// CPUs that it may use (`Cpus_allowed_list` of `/proc/PID/task/TID/status`).
+    /// CPU affinity (`Cpus_allowed_list` of `/proc/PID/task/TID/status`).
     pub cpus: CpuList,
 }
 
@@ -41,10 +40,10 @@ fn unreadable(path: &Path, cause: impl ToString) -> ReadError {
     }
 }
 
-/// CPUs that are online, of `/sys/devices/system/cpu/online` below `root`.
+/// Returns the online CPUs from `/sys/devices/system/cpu/online` below `root`.
 ///
 /// # Errors
-/// [`ReadError`] when the file is not there or holds no CPU list.
+/// [`ReadError`] if the file does not exist or is not a CPU list.
 pub fn online_cpus(root: &Path) -> Result<CpuList, ReadError> {
     let path = root.join("sys/devices/system/cpu/online");
     fs::read_to_string(&path)
@@ -53,33 +52,35 @@ pub fn online_cpus(root: &Path) -> Result<CpuList, ReadError> {
         .map_err(|cause| unreadable(&path, cause))
 }
 
-/// Threads of the calling process, of `/proc/self/task` below `root`, by number.
+/// Returns the threads of the calling process from `/proc/self/task` below `root`, sorted by thread ID, without those that
+/// end meanwhile.
 ///
 /// # Errors
-/// [`ReadError`] when the directory or a thread's file cannot be read; a thread that ends meanwhile is left out.
+/// [`ReadError`] if the directory or a thread's file cannot be read.
 pub fn own_threads(root: &Path) -> Result<Vec<ThreadCpus>, ReadError> {
-    threads_below(&root.join("proc/self/task"))
+    listed(&root.join("proc/self/task"), proc::own_threads(root))
 }
 
-/// Threads of a process, of `/proc/PID/task` below `root`, by number.
+/// Returns the threads of a process from `/proc/PID/task` below `root`, sorted by thread ID.
 ///
 /// # Errors
-/// As [`own_threads`]; also when there is no such process.
+/// Errors of [`own_threads`], and a process that does not exist.
 pub fn threads_of(root: &Path, pid: u32) -> Result<Vec<ThreadCpus>, ReadError> {
-    threads_below(&root.join(format!("proc/{pid}/task")))
+    let path = root.join(format!("proc/{pid}/task"));
+    let pid = i32::try_from(pid).map_err(|cause| unreadable(&path, cause))?;
+    listed(&path, proc::threads(root, pid))
 }
 
-/// CPUs that a task may use; none when it has ended.
+/// Returns the CPU affinity of a task. `None` if it has ended.
 #[must_use]
 pub fn allowed_cpus(root: &Path, tid: i32) -> Option<CpuList> {
-    let directory = root.join(format!("proc/{tid}"));
-    Some(thread(&directory, tid).ok()??.cpus)
+    Some(cpus_of(&Thread::numbered(root, tid)).ok()??.cpus)
 }
 
-/// Lets a thread run on `cpus` only (sched_setaffinity(2)).
+/// Restricts a thread to `cpus` (sched_setaffinity(2)).
 ///
 /// # Errors
-/// What the system said: ESRCH when the thread has ended, EINVAL when its CPU set allows none of the CPUs.
+/// Error of the operating system: ESRCH if the thread has ended, EINVAL if its CPU set allows none of the CPUs.
 pub fn set_affinity(tid: i32, cpus: &CpuList) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus.iter() {
@@ -88,38 +89,32 @@ pub fn set_affinity(tid: i32, cpus: &CpuList) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(tid), &set)?)
 }
 
-fn threads_below(tasks: &Path) -> Result<Vec<ThreadCpus>, ReadError> {
-    let mut threads = Vec::new();
-    for entry in fs::read_dir(tasks).map_err(|cause| unreadable(tasks, cause))? {
-        let entry = entry.map_err(|cause| unreadable(tasks, cause))?;
-        let Some(tid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
-            continue;
-        };
-        threads.extend(thread(&entry.path(), tid)?);
+fn listed(path: &Path, threads: io::Result<Vec<Thread>>) -> Result<Vec<ThreadCpus>, ReadError> {
+    let mut found = Vec::new();
+    for thread in threads.map_err(|cause| unreadable(path, cause))? {
+        found.extend(cpus_of(&thread)?);
     }
-    threads.sort_by_key(|thread| thread.tid);
-    Ok(threads)
+    Ok(found)
 }
 
-fn thread(directory: &Path, tid: i32) -> Result<Option<ThreadCpus>, ReadError> {
-    let path = directory.join("status");
-    let status = match fs::read_to_string(&path) {
-        Ok(status) => status,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.raw_os_error() == Some(ENDED) => return Ok(None),
-        Err(error) => return Err(unreadable(&path, error)),
+/// Returns a thread's name and CPU affinity. `None` if it has ended.
+fn cpus_of(thread: &Thread) -> Result<Option<ThreadCpus>, ReadError> {
+    let path = thread.path("status");
+    let text = match thread.status() {
+        Err(error) if has_ended(&error) => return Ok(None),
+        read => read.map_err(|cause| unreadable(&path, cause))?,
     };
-    let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
-    let cpus = field("Cpus_allowed_list:")
+    let status = Status::new(&text);
+    let cpus = status
+        .allowed_cpus()
         .ok_or_else(|| unreadable(&path, "it has no line 'Cpus_allowed_list'"))?
         .parse()
         .map_err(|cause| unreadable(&path, cause))?;
-    let name = field("Name:").unwrap_or_default().trim().to_owned();
-    Ok(Some(ThreadCpus { tid, name, cpus }))
+    Ok(Some(ThreadCpus {
+        tid: thread.tid(),
+        name: status.name().unwrap_or_default(),
+        cpus,
+    }))
 }
 
 #[cfg(test)]
@@ -145,7 +140,7 @@ mod tests {
             ),
             ("9", "Name:\tquietwire\nCpus_allowed_list:\t0-1\n"),
         ]);
-        // Ended between the listing and the reading.
+        // The thread has ended between listing and reading.
         fs::create_dir_all(root.path().join("proc/self/task/30")).unwrap();
         let threads = own_threads(root.path()).unwrap();
         let seen: Vec<(i32, &str, String)> = threads

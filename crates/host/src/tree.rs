@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files of `/proc` and `/sys` below a root, read by a path from there. A reader can keep what it read, and that is
-//! what a recording holds: nothing that the inventory does not ask for, and all that it does.
+//! Files of `/proc` and `/sys` below a root. A tree can keep everything that it reads; a recording contains exactly the files
+//! that the inventory reads.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,14 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// What was found at a path.
+/// Entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// A file with this content.
     File(String),
-    /// A link; only the last part of where it leads is ever of interest.
+    /// A link. Only the last part of its target is used.
     Link(String),
-    /// A directory, of interest by its name.
+    /// A directory. Only its name is used.
     Directory,
 }
 
@@ -23,12 +23,12 @@ pub(crate) enum Entry {
 pub(crate) struct Tree {
     root: PathBuf,
     kept: Option<RefCell<BTreeMap<String, Entry>>>,
-    /// Instead of files.
+    /// Entries in memory, in place of files.
     memory: Option<BTreeMap<String, Entry>>,
 }
 
 impl Tree {
-    /// Reads below `root` and keeps nothing.
+    /// Returns a tree that reads below `root` and keeps nothing.
     pub(crate) fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -37,7 +37,7 @@ impl Tree {
         }
     }
 
-    /// Reads below `root` and keeps what it read.
+    /// Returns a tree that keeps everything that it reads below `root`.
     pub(crate) fn keeping(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -46,7 +46,7 @@ impl Tree {
         }
     }
 
-    /// Reads what is given.
+    /// Returns a tree of entries in memory.
     #[cfg(any(test, feature = "machines"))]
     pub(crate) fn of_memory(entries: BTreeMap<String, Entry>) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl Tree {
         }
     }
 
-    /// All names in a directory.
+    /// Returns all names in a directory.
     fn listed(&self, directory: &str) -> Vec<String> {
         let Some(entries) = &self.memory else {
             let listed = fs::read_dir(self.root.join(directory))
@@ -86,12 +86,12 @@ impl Tree {
         names
     }
 
-    /// The root.
+    /// Returns the root.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What was read, by path.
+    /// Returns all entries that were read, by path.
     pub(crate) fn into_kept(self) -> BTreeMap<String, Entry> {
         self.kept.map(RefCell::into_inner).unwrap_or_default()
     }
@@ -100,7 +100,7 @@ impl Tree {
         if let Some(kept) = &self.kept {
             let entry = entry();
             let mut kept = kept.borrow_mut();
-            // A name that was listed is replaced by what was read there, not the other way round.
+            // An entry that was read replaces one that was only listed, but not the reverse.
             let is_listed_only = entry == Entry::Directory || entry == Entry::File(String::new());
             if !is_listed_only || !kept.contains_key(path) {
                 kept.insert(path.to_owned(), entry);
@@ -108,7 +108,7 @@ impl Tree {
         }
     }
 
-    /// A file's text without the blanks around it. Absent and unreadable files are `None`.
+    /// Returns a file's text without surrounding whitespace. `None` for missing and unreadable files.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         let text = self.read(path)?;
         self.keep(path, || Entry::File(text.clone()));
@@ -118,12 +118,12 @@ impl Tree {
         )
     }
 
-    /// A file that holds one value.
+    /// Reads a file that contains a single value.
     pub(crate) fn value<T: FromStr>(&self, path: &str) -> Option<T> {
         self.text(path)?.parse().ok()
     }
 
-    /// Names in a directory for which `wanted` holds, in order.
+    /// Returns the names in a directory that `wanted` accepts, in order.
     pub(crate) fn names(&self, directory: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let mut names = self.listed(directory);
         names.retain(|name| wanted(name));
@@ -141,7 +141,7 @@ impl Tree {
         names
     }
 
-    /// Numbers of the entries `PREFIXnumber` of a directory, in order.
+    /// Returns the numbers of the entries `PREFIXnumber` of a directory, in order.
     pub(crate) fn numbered(&self, directory: &str, prefix: &str) -> Vec<u32> {
         let number = |name: &str| name.strip_prefix(prefix)?.parse::<u32>().ok();
         let names = self.names(directory, |name| number(name).is_some());
@@ -150,7 +150,7 @@ impl Tree {
         numbers
     }
 
-    /// The last part of where a link leads: the name of a driver, of a group, of a device.
+    /// Returns the last part of a link's target, such as the name of a driver, group or device.
     pub(crate) fn link_name(&self, path: &str) -> Option<String> {
         let target = match &self.memory {
             None => fs::read_link(self.root.join(path)).ok()?,
@@ -164,7 +164,7 @@ impl Tree {
         Some(name)
     }
 
-    /// Whether there is a directory.
+    /// Returns whether the path is a directory.
     pub(crate) fn has_directory(&self, path: &str) -> bool {
         let is_there = match &self.memory {
             None => self.root.join(path).is_dir(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the machine is as its plan has it: what is set up, and what really ran where. Never writes. Each check passes,
-//! fails, or cannot tell, with the file, what was expected there, what was seen, and what to do.
+//! Verification of a machine against its plan: its settings, and what really ran where. Read-only. Each check passes, fails
+//! or is unknown, and states the file, the expected and the observed value, and a remedy.
 
 mod affinity;
 mod boot;
@@ -28,11 +28,11 @@ use std::path::Path;
 use crate::partition::Plan;
 
 pub use check::{Check, Verdict};
-pub use live::{Line, PerCpu, Sample, ThreadSample, live_checks};
+pub use live::{Sample, ThreadSample, live_checks};
 pub(crate) use machine::Machine;
 pub use metrics::exposition;
 
-/// Everything that can be told at once, of the machine whose files are below `root`.
+/// Runs all checks that need no interval on the machine whose files are below `root`.
 #[must_use]
 pub fn static_checks(root: &Path, plan: &Plan) -> Vec<Check> {
     let machine = Machine::read(root, plan);

@@ -267,7 +267,7 @@ impl RunningIsolation {
         let commands = lab.begin_around(&choice.plan, &online, &pids)?;
         step_aside(&choice.plan.housekeeping)?;
         self.record.commands = commands;
-        self.record.isolation.clone_from(&choice.case.name);
+        choice.case.name.clone_into(&mut self.record.isolation);
         self.record.isolation_parts.clone_from(&choice.parts);
         self.record.isolated_cpus = choice.plan.isolated();
         if !choice.shared.is_empty() {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Undoing what a lab left behind whose process is gone.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 
+use quietwire_base::{LockFile, LockOwner};
 use quietwire_host::journal::{Change, Undone};
 use serde::Serialize;
 
@@ -20,7 +21,7 @@ use crate::up::{NAMED, clean_named};
 #[derive(Debug, Default, Serialize)]
 pub struct CleanReport {
     /// A lab that is up and was left alone: its owner.
-    pub busy: Option<String>,
+    pub busy: Option<LockOwner>,
     /// Labs with names that are up and were left alone.
     pub up: Vec<String>,
     /// Every change with what came of undoing it.
@@ -69,7 +70,7 @@ pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
 }
 
 /// With the lock held nobody's lab is up: whatever stands there is left over.
-pub(crate) fn leftovers(state_directory: &Path, _held: &File) -> Result<CleanReport, LabError> {
+pub(crate) fn leftovers(state_directory: &Path, _held: &LockFile) -> Result<CleanReport, LabError> {
     let mut report = CleanReport::default();
     let mut unreadable = None;
     let entries = fs::read_dir(state_directory).map_err(io_error(state_directory, "listing it"))?;
@@ -205,7 +206,8 @@ mod tests {
         let directory = left_over(state.path());
         let held = lock(state.path()).unwrap();
         let report = clean(state.path()).unwrap();
-        assert_eq!(report.busy, Some(std::process::id().to_string()));
+        let own = i32::try_from(std::process::id()).ok();
+        assert_eq!(report.busy.and_then(LockOwner::pid), own);
         assert!(report.undone.is_empty() && directory.exists());
         drop(held);
         assert_eq!(clean(state.path()).unwrap().busy, None);
@@ -213,6 +215,6 @@ mod tests {
         assert!(clean(&state.path().join("none")).unwrap().undone.is_empty());
         fs::write(state.path().join("file"), "").unwrap();
         let error = clean(&state.path().join("file")).unwrap_err();
-        assert_eq!(error.fault(), crate::Fault::BadInput, "{error}");
+        assert_eq!(error.fault(), quietwire_base::Fault::BadInput, "{error}");
     }
 }

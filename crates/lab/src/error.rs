@@ -4,40 +4,30 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::{Fault, LockError, LockOwner};
 use quietwire_host::cpuset::CpusetError;
 use quietwire_host::roles::RolesError;
 
 use crate::unavailable::Unavailable;
-
-/// Whose fault an error is, which decides the program's exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The caller asked for something that makes no sense (exit code 2).
-    BadInput,
-    /// The machine lacks something (exit code 3).
-    Lacks,
-    /// Anything else (exit code 1).
-    Failed,
-}
 
 /// An error of the lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// Another lab is up.
     #[error(
-        "another lab is up, of process {owner}; wait for it or stop it, since two would disturb each other"
+        "another lab is up, of {owner}; wait for it or stop it, since two would disturb each other"
     )]
     Busy {
-        /// The process that has it, as far as it said.
-        owner: String,
+        /// The process that has it.
+        owner: LockOwner,
     },
     /// Another lab isolates CPUs for longer than anybody waits.
     #[error(
         "another lab isolates CPUs of this machine ({owner}), and two would disturb each other; wait for it or stop it"
     )]
     OtherPartition {
-        /// What it noted.
-        owner: String,
+        /// Its process.
+        owner: LockOwner,
     },
     /// Labs are up whose CPUs an isolation case would take.
     #[error(
@@ -57,13 +47,13 @@ pub enum LabError {
     Isolation(String),
     /// A lab of this name is up.
     #[error(
-        "a lab '{name}' is up, of process {owner}; give another name with --name, or `quietwire lab down {name}` first"
+        "a lab '{name}' is up, of {owner}; give another name with --name, or `quietwire lab down {name}` first"
     )]
     NameTaken {
         /// The name.
         name: String,
-        /// The process that has it, as far as it said.
-        owner: String,
+        /// The process that has it.
+        owner: LockOwner,
     },
     /// An element that this machine cannot have.
     #[error("{name}: {why}")]
@@ -252,6 +242,15 @@ impl LabError {
                 Fault::Lacks
             }
             _ => Fault::Failed,
+        }
+    }
+}
+
+impl From<LockError> for LabError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Busy { owner, .. } => Self::Busy { owner },
+            LockError::Io { path, what, cause } => Self::Io { path, what, cause },
         }
     }
 }

@@ -6,12 +6,11 @@ use std::os::unix::process::{CommandExt, parent_id};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, ENDING_MAX, ENDING_PAUSE};
 
 use crate::clean::{CleanReport, clean};
 use crate::error::{LabError, io_error};
 use crate::lab::LabOptions;
-use crate::state_directory::{ENDING_MAX, ENDING_PAUSE};
 
 /// A guard of this process. Dropped, it ends without a look: whatever was made is undone by then.
 #[derive(Debug)]

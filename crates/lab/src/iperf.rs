@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
 use crate::place::Place;
-use crate::spawn::{require, stop};
+use crate::spawn::require;
 
 /// Which way data go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -250,7 +250,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        match stop(&mut self.child, PATIENCE) {
+        match quietwire_base::supervised::end(&mut self.child, PATIENCE) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => tracing::warn!("`{}` could not be ended: {error}", self.command),
@@ -402,7 +402,7 @@ mod tests {
             (options(0), "port 0"),
         ] {
             let error = run(&options, Way::Up, &never).unwrap_err();
-            assert_eq!(error.fault(), crate::Fault::BadInput);
+            assert_eq!(error.fault(), quietwire_base::Fault::BadInput);
             assert!(error.to_string().contains(told), "{error}");
         }
     }

@@ -5,9 +5,9 @@
 mod case;
 mod running;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::LockFile;
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::{Cpuset, Cpusets};
 use quietwire_host::journal::{Change, Journal, TasksOnUndo, Undone};
@@ -70,7 +70,7 @@ pub struct Lab {
     cases: u32,
     running: Option<Running>,
     // Released last.
-    _lock: File,
+    _lock: LockFile,
 }
 
 impl Lab {

@@ -25,7 +25,6 @@ mod programs;
 mod spawn;
 mod state_directory;
 mod stop;
-mod supervised;
 mod switch_command;
 mod thread;
 pub mod topology;
@@ -36,7 +35,7 @@ pub use around::{IsolationRecord, IsolationRequest, RunningIsolation, TESTER_PRI
 pub use clean::{CleanReport, clean};
 pub use counts::RunningSwitch;
 pub use cycles::CycleCount;
-pub use error::{Fault, LabError};
+pub use error::LabError;
 pub use guard::clean_when_orphaned;
 pub use isolation::{
     Applied, IsolationCase, IsolationLevel, IsolationPart, Setup, isolation_cases,
@@ -50,6 +49,5 @@ pub use place::Place;
 pub use programs::{FIREWALL_RULES, availability};
 pub use state_directory::STATE_DIRECTORY;
 pub use stop::Stop;
-pub use supervised::Supervised;
 pub use thread::DeviceThread;
 pub use unavailable::Unavailable;

@@ -163,7 +163,7 @@ mod tests {
         for place in [NeighbourPlace::Process, NeighbourPlace::Container] {
             spec("--cpu 1 --cpu-method sqrt", place).check().unwrap();
             let error = spec("--no-such-stressor 1", place).check().unwrap_err();
-            assert_eq!(error.fault(), crate::Fault::BadInput);
+            assert_eq!(error.fault(), quietwire_base::Fault::BadInput);
             let text = error.to_string();
             assert!(
                 text.contains("no-such-stressor") && !text.contains('\n'),

@@ -8,9 +8,10 @@ use std::thread::scope;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
+use quietwire_base::supervised::WITH_PARENT;
 
 use crate::error::{LabError, io_error};
-use crate::spawn::{ASKING, require};
+use crate::spawn::require;
 
 /// Where `ip netns` keeps the namespaces that have names (ip-netns(8)).
 const NAMESPACES: &str = "/run/netns";
@@ -55,7 +56,7 @@ impl Place {
     /// [`LabError::MissingProgram`].
     pub fn command(&self, words: &[String]) -> Result<Vec<String>, LabError> {
         require("setpriv", "util-linux")?;
-        let mut command = ASKING.map(str::to_owned).to_vec();
+        let mut command = WITH_PARENT.map(str::to_owned).to_vec();
         if let Some(path) = self.path() {
             require("nsenter", "util-linux")?;
             command.extend(["nsenter".to_owned(), format!("--net={}", path.display())]);
@@ -107,7 +108,7 @@ mod tests {
     fn a_namespace_that_is_not_there_is_named() {
         for name in ["absent-namespace", "", "..", "a/b"] {
             let error = Place::of(Some(name)).unwrap_err();
-            assert_eq!(error.fault(), crate::Fault::BadInput);
+            assert_eq!(error.fault(), quietwire_base::Fault::BadInput);
             assert!(error.to_string().contains("ip netns"), "{error}");
         }
         assert_eq!(Place::of(None).unwrap(), Place::Here);

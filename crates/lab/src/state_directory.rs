@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The directory with the state of labs: its lock, what is in it by which name, and how journals in it are undone.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use quietwire_base::Deadline;
+use quietwire_base::LockFile;
 use quietwire_host::journal::{self, Change, Undone};
-use quietwire_host::process::ProcessId;
 
 use crate::error::{LabError, io_error};
 
@@ -29,54 +27,12 @@ pub(crate) fn lock_path(state_directory: &Path) -> PathBuf {
     state_directory.join("lock")
 }
 
-/// Longest wait for a killed process to end. The kernel ends its threads one after the other, and a process whose main thread is
-/// gone (state Z in /proc/PID/stat) holds its files until the last of the others has closed them.
-pub(crate) const ENDING_MAX: Duration = Duration::from_secs(30);
-
-/// Pause between two checks whether it has ended.
-pub(crate) const ENDING_PAUSE: Duration = Duration::from_millis(5);
-
-/// The process that a lock's file names.
-fn owner_in(lock: &Path) -> String {
-    let text = fs::read_to_string(lock).unwrap_or_default();
-    text.trim().to_owned()
-}
-
-/// Takes the lock of a state directory. The kernel gives it back when this process ends, however it ends. A lock whose process is
-/// ending is waited for.
+/// Takes the lock of a state directory.
 ///
 /// # Errors
 /// [`LabError::Busy`] when another process holds it, [`LabError::Io`].
-pub(crate) fn lock(state_directory: &Path) -> Result<File, LabError> {
-    let path = lock_path(state_directory);
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(io_error(&path, "opening the lock"))?;
-    let busy = || LabError::Busy {
-        owner: owner_in(&path),
-    };
-    // Locked, refused, or nothing yet while the process that holds the lock is ending.
-    let attempt = || match file.try_lock() {
-        Ok(()) => Some(Ok(())),
-        Err(TryLockError::WouldBlock) => {
-            let owner = owner_in(&path).parse();
-            let is_ending = owner.is_ok_and(|pid| ProcessId::of(pid).is_none());
-            (!is_ending).then(|| Err(busy()))
-        }
-        Err(TryLockError::Error(cause)) => Some(Err(io_error(&path, "locking")(cause))),
-    };
-    Deadline::after(ENDING_MAX)
-        .poll(ENDING_PAUSE, attempt)
-        .unwrap_or_else(|| Err(busy()))?;
-    file.set_len(0)
-        .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
-        .map_err(io_error(&path, "writing the lock"))?;
-    Ok(file)
+pub(crate) fn lock(state_directory: &Path) -> Result<LockFile, LabError> {
+    Ok(LockFile::try_acquire(&lock_path(state_directory))?)
 }
 
 pub(crate) fn make_directory(path: &Path) -> Result<(), LabError> {

@@ -12,7 +12,7 @@ use std::process::{Child, Command};
 use common::{
     DEADLINE, device_pid, enter, machine, options, partitioned, sets_of, state_of_machine,
 };
-use quietwire_host::process::{ProcessId, wait_until};
+use quietwire_base::{LockOwner, ProcessId, wait_until};
 use quietwire_lab::{Lab, clean};
 
 /// Names the directory in which a process of this test brings up a lab, to be killed.
@@ -69,7 +69,8 @@ fn a_killed_lab_is_undone_by_another_process_and_only_once() {
         let device = ProcessId::of(device).unwrap();
         let pid = victim.0.id();
         // Up and well: nothing of it is touched.
-        assert_eq!(clean(&state).unwrap().busy, Some(pid.to_string()));
+        let busy = clean(&state).unwrap().busy;
+        assert_eq!(busy.and_then(LockOwner::pid), i32::try_from(pid).ok());
         assert_eq!(sets_of(pid).len(), 3);
         let neighbours: Vec<ProcessId> = fs::read_to_string(sets_of(pid)[1].join("cgroup.procs"))
             .unwrap()

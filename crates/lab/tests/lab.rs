@@ -12,11 +12,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use common::{
     DEADLINE, device_pid, enter, machine, options, partitioned, sets_of, state_of_machine,
 };
+use quietwire_base::{Fault, ProcessId, wait_until};
 use quietwire_host::CpuList;
-use quietwire_host::process::{ProcessId, wait_until};
 use quietwire_host::threads::allowed_cpus;
 use quietwire_lab::topology::Forwarding;
-use quietwire_lab::{Fault, Lab, LabError};
+use quietwire_lab::{Lab, LabError};
 
 /// There is one machine.
 static MACHINE: Mutex<()> = Mutex::new(());

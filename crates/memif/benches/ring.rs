@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a frame costs to send and to receive, both ends of a ring in one thread: bursts of 32 frames.
+//! Cost of sending and of receiving a frame, with both ends of a ring in one thread and bursts of 32 frames.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)] // A benchmark that fails may panic.
 
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use quietwire_memory::Mapping;
 const BURST: usize = 32;
 const BUFFER: u32 = 2048;
 const LOG2_SIZE: u8 = 10;
-/// Private buffers, an odd number of cache lines, so that they do not compete for a few sets of the cache.
+/// Size of a private buffer: an odd number of cache lines, so that the buffers do not compete for a few sets of the cache.
 const FRAME: usize = 2112;
 type Frame = [u8; FRAME];
 
@@ -63,7 +63,7 @@ fn rings(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("memif ring");
     group.warm_up_time(Duration::from_millis(500));
     group.measurement_time(Duration::from_secs(2));
-    // Time is of one frame.
+    // Times are per frame.
     for direction in [Direction::ClientToServer, Direction::ServerToClient] {
         for length in [64, 1500] {
             let id = BenchmarkId::new(format!("{direction:?}"), length);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzz targets: each takes any octets, and has to come to an end without a panic.
+//! Fuzz targets: each accepts any octets and must end without a panic.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::session::{
     SessionError,
 };
 
-/// Takes numbers from the front of the input; zeros behind its end.
+/// Reads numbers from the front of the input; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -36,7 +36,7 @@ impl Input<'_> {
         u32::from(self.u16()) | (u32::from(self.u16()) << 16)
     }
 
-    /// Mostly small numbers, as sessions want them.
+    /// Returns a number that is usually small, as sessions expect.
     fn small(&mut self) -> u16 {
         match self.u8() {
             255 => self.u16(),
@@ -49,7 +49,7 @@ impl Input<'_> {
     }
 }
 
-/// Octets of the control channel.
+/// Checks the codec with arbitrary octets as a message of the control channel.
 pub fn fuzz_message(octets: &[u8]) {
     for descriptors in 0..2 {
         let Ok(message) = Message::parse(octets, descriptors) else {
@@ -60,12 +60,12 @@ pub fn fuzz_message(octets: &[u8]) {
     }
 }
 
-/// Messages in any order, to sessions of both roles.
+/// Sends arbitrary messages in any order to sessions of both roles.
 pub fn fuzz_session(octets: &[u8]) {
     run_sessions(octets);
 }
 
-/// Returns whether the server and the client came to be connected at any time.
+/// Returns whether the server and the client were connected at any time.
 pub(crate) fn run_sessions(octets: &[u8]) -> (bool, bool) {
     let mut input = Input(octets);
     let limits = Limits {
@@ -80,7 +80,7 @@ pub(crate) fn run_sessions(octets: &[u8]) -> (bool, bool) {
     while !input.is_over() {
         let choice = input.u8();
         let is_server = choice % 2 == 0;
-        // Most messages fit, or no session would get far.
+        // Most messages are valid; otherwise no session would get far.
         let message = match choice {
             240.. => any_message(&mut input),
             _ if is_server => server.likely_message(&mut input),
@@ -142,7 +142,7 @@ fn any_message(input: &mut Input<'_>) -> Message {
             interface: Name::default(),
         },
         _ => {
-            // Whatever 128 octets say.
+            // Arbitrary 128 octets.
             let mut octets = [0; MESSAGE_LEN];
             octets.fill_with(|| input.u8());
             let goodbye = Message::Disconnect {
@@ -156,7 +156,7 @@ fn any_message(input: &mut Input<'_>) -> Message {
     }
 }
 
-/// A server's session, and what it asked its caller to hold.
+/// A server's session, and what it asked its caller to keep.
 struct ServerRun {
     greeting: Option<Greeting>,
     server: Server,
@@ -191,7 +191,7 @@ impl ServerRun {
             Some(greeting) => greeting
                 .handle(&message, &files)
                 .and_then(|init| self.server.start(&init)),
-            // A greeting that failed leaves no session.
+            // A failed greeting leaves no session.
             None if !self.has_session => return,
             None => self.server.handle(message, files),
         };
@@ -204,7 +204,7 @@ impl ServerRun {
             }
         };
         self.has_session = true;
-        // After the end, nothing but errors.
+        // A session that is over returns only errors.
         assert!(!self.is_over);
         self.note(actions);
         let counts = self.server.counts();
@@ -212,7 +212,7 @@ impl ServerRun {
         assert_eq!(usize::from(counts.1 + counts.2), self.rings.len());
     }
 
-    /// A message that the server may accept.
+    /// Returns a message that the server may accept.
     fn likely_message(&self, input: &mut Input<'_>) -> Message {
         if self.greeting.is_some() {
             return Message::Init(Init {
@@ -329,7 +329,7 @@ impl ClientRun {
         }
     }
 
-    /// A message that the client may accept.
+    /// Returns a message that the client may accept.
     fn likely_message(&self, input: &mut Input<'_>) -> Message {
         match self.last {
             None => Message::Hello(Hello {
@@ -403,10 +403,10 @@ fn check_error(error: &SessionError) {
 }
 
 fn unreachable_for(role: &str) {
-    assert!(role.is_empty(), "an action that is not for {role}");
+    assert!(role.is_empty(), "an action that {role} never returns");
 }
 
-/// All four ends of rings in memory that changes under them.
+/// Runs all four ends of rings in memory that changes under them.
 pub fn fuzz_ring(octets: &[u8]) {
     let mut input = Input(octets);
     let Some(mut ends) = Ends::new(input.u8() % 6, u32::from(input.u8() % 150) + 1) else {
@@ -489,7 +489,7 @@ impl Ends {
 
     fn scribble(&self, at: u64, input: &mut Input<'_>) {
         let octets = match input.u8() % 4 {
-            // Small numbers make the cleverer lies.
+            // Small numbers are more likely to pass checks.
             0 => [input.u8() % 64, 0, 0, 0],
             _ => input.u32().to_le_bytes(),
         };

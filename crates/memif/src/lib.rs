@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memif protocol, version 2.0: packets between two processes of one machine through memory that they share.
+//! The memif protocol, version 2.0: packets between two processes of one machine through shared memory.
 //!
 //! - [`message`]: the codec of the control channel, a Unix socket of type SEQPACKET.
 //! - [`session`]: the control channel's state machines for both roles. They have no socket and no clock.
 //! - [`ring`]: the rings in shared memory, both ends, in both roles.
 //!
-//! Must not know mbufs, DPDK, sockets or threads. The peer is taken to be hostile everywhere: each value of its is read
+//! Must not know mbufs, DPDK, sockets or threads. The peer is considered hostile everywhere: each value from it is read
 //! once, checked once and bounded.
 //!
 //! The *client* owns the memory and connects; the *server* listens. A ring carries frames one way: client to server (C2S)

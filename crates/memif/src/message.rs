@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages of the control channel.
 //!
-//! A message has 128 octets: a type of 16 bits, then packed fields in the machine's order of octets (little-endian), then
-//! padding. Some messages carry a file descriptor.
+//! A message has 128 octets: a type of 16 bits, then packed fields in little-endian byte order, then padding. Some messages
+//! carry a file descriptor.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub const VERSION: u16 = 0x0200;
 pub const MODE_ETHERNET: u8 = 0;
 /// The largest logarithm of a ring's size: 16,384 descriptors. Indices have 16 bits.
 pub const MAX_LOG2_RING_SIZE: u8 = 14;
-/// A ring begins at a multiple of this number of octets.
+/// Alignment of a ring, octets.
 pub const RING_ALIGNMENT: u32 = 8;
 
 const ACK: u16 = 1;
@@ -35,11 +35,11 @@ pub struct Text<const N: usize>([u8; N]);
 
 /// The name of a program or of an interface.
 pub type Name = Text<32>;
-/// Why a connection ends.
+/// Reason for the end of a connection.
 pub type Reason = Text<96>;
 
 impl<const N: usize> Text<N> {
-    /// The text without octets.
+    /// An empty text.
     pub const NONE: Self = Self([0; N]);
 
     /// Returns a text; `None` if it has more than `N` octets.
@@ -71,7 +71,7 @@ impl<const N: usize> Default for Text<N> {
     }
 }
 
-/// Prints the octets before the first zero. Octets that are no printable ASCII characters print as `?`.
+/// Prints the octets before the first zero. Octets that are not printable ASCII characters are printed as `?`.
 impl<const N: usize> fmt::Display for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
@@ -98,7 +98,7 @@ impl<const N: usize> fmt::Debug for Text<N> {
 pub struct Secret([u8; Self::LEN]);
 
 impl Secret {
-    /// The longest secret, in octets.
+    /// Maximum length of a secret, octets.
     pub const LEN: usize = 24;
 
     /// Returns a secret; `None` if it has more than 24 octets.
@@ -110,7 +110,7 @@ impl Secret {
     }
 }
 
-/// Compares in a time that does not depend on the octets.
+/// Compares in constant time.
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
         let differences = self
@@ -140,29 +140,29 @@ pub enum Direction {
     ServerToClient,
 }
 
-/// The place of a ring in the client's memory.
+/// The location of a ring in the client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
     /// The direction of frames.
     pub direction: Direction,
     /// The queue's number within its direction.
     pub index: u16,
-    /// The region that has the ring.
+    /// The region that contains the ring.
     pub region: u16,
-    /// Where the ring begins in the region, in octets: a multiple of 8.
+    /// Offset of the ring in the region, octets: a multiple of 8.
     pub offset: u32,
     /// Logarithm of the number of descriptors: at most 14.
     pub log2_size: u8,
 }
 
-/// What a server offers, as HELLO says it.
+/// A server's offer: the fields of HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The server program's name.
     pub name: Name,
-    /// The lowest version that the server speaks.
+    /// The lowest version that the server supports.
     pub min_version: u16,
-    /// The highest version that the server speaks.
+    /// The highest version that the server supports.
     pub max_version: u16,
     /// The highest index of a region.
     pub max_region: u16,
@@ -174,14 +174,14 @@ pub struct Hello {
     pub max_log2_ring_size: u8,
 }
 
-/// What a client asks for, as INIT says it.
+/// A client's request: the fields of INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Init {
-    /// The version that the client speaks.
+    /// The version that the client uses.
     pub version: u16,
-    /// The interface that the client asks for: one socket may serve several.
+    /// The interface that the client requests: one socket may serve several.
     pub id: u32,
-    /// What frames the interface carries: [`MODE_ETHERNET`].
+    /// The kind of frames that the interface carries: [`MODE_ETHERNET`].
     pub mode: u8,
     /// The secret of the interface.
     pub secret: Secret,
@@ -192,7 +192,7 @@ pub struct Init {
 /// A message of the control channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The message before is accepted.
+    /// Acknowledges the previous message.
     Ack,
     /// Server to client: the first message.
     Hello(Hello),
@@ -207,7 +207,7 @@ pub enum Message {
     },
     /// Client to server: a ring, with the eventfd of its interrupts.
     AddRing {
-        /// Where the ring is.
+        /// Location of the ring.
         place: RingPlace,
         /// Octets of a header between ring and descriptors that is private to the client.
         private_header_size: u16,
@@ -222,16 +222,16 @@ pub enum Message {
         /// The server's interface.
         interface: Name,
     },
-    /// Either way: the connection ends.
+    /// Either direction: the connection ends.
     Disconnect {
-        /// A number for programs; 0 is no error.
+        /// An error code for programs; 0 is no error.
         code: u32,
-        /// A text for people.
+        /// A description for users.
         reason: Reason,
     },
 }
 
-/// Why octets are not a message.
+/// Reason why octets are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// A message has 128 octets.
@@ -245,9 +245,9 @@ pub enum MessageError {
     Descriptors {
         /// The message.
         message: &'static str,
-        /// How many it has to carry.
+        /// Required number.
         expected: usize,
-        /// How many it carries.
+        /// Number that the message carries.
         found: usize,
     },
     /// A field has a value that no message may have.
@@ -262,11 +262,11 @@ pub enum MessageError {
     },
 }
 
-/// Takes fields from the front of a message.
+/// Reads fields from the front of a message.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
-    /// Returns the next octets; zeros behind the end, which no message reaches.
+    /// Returns the next octets; zeros after the end, which no message reaches.
     fn octets<const N: usize>(&mut self) -> [u8; N] {
         let Some((field, rest)) = self.0.split_first_chunk::<N>() else {
             return [0; N];
@@ -318,7 +318,7 @@ impl Writer {
 }
 
 impl Message {
-    /// Returns the message that octets and their number of file descriptors make.
+    /// Parses a message from its octets and its number of file descriptors.
     ///
     /// # Errors
     /// [`MessageError`] for a wrong length, type or number of descriptors, and for values that no session accepts.
@@ -452,7 +452,7 @@ fn parse_hello(fields: &mut Fields<'_>) -> Result<Hello, MessageError> {
     if hello.min_version > hello.max_version {
         return Err(MessageError::Range {
             message: "HELLO",
-            field: "the lowest version",
+            field: "lowest version",
             value: hello.min_version.into(),
         });
     }
@@ -495,10 +495,10 @@ fn parse_add_ring(fields: &mut Fields<'_>) -> Result<Message, MessageError> {
         })
     };
     if flags & !RING_C2S != 0 {
-        return range("the field of flags", flags.into());
+        return range("flags field", flags.into());
     }
     if place.log2_size > MAX_LOG2_RING_SIZE {
-        return range("the logarithm of the size", place.log2_size.into());
+        return range("logarithm of the ring size", place.log2_size.into());
     }
     if !place.offset.is_multiple_of(RING_ALIGNMENT) {
         return range("the offset", place.offset.into());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies of a few octets without a call.
+//! Copies of short octet sequences without a function call.
 
 use std::ptr;
 
-/// Returns true for a length that is copied without a call: a loop that copies nothing else keeps its values in registers.
+/// Returns true for a length that is copied without a call. A loop that copies only such lengths keeps its values in
+/// registers.
 #[inline(always)]
 #[must_use]
 pub fn is_short(length: usize) -> bool {
@@ -17,7 +18,7 @@ pub fn is_short(length: usize) -> bool {
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `length` octets, and the two do not overlap. Another process may write to either
-/// meanwhile: the octets that are copied are then any mixture of old and new ones.
+/// during the copy: the copied octets are then any mixture of old and new ones.
 #[inline(always)]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -30,7 +31,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     unsafe { copy_many(from, to, length) };
 }
 
-/// As [`copy`], by a call that keeps loops over short frames free of others.
+/// As [`copy`], but always calls `memcpy`, so that loops over short frames contain no other calls.
 ///
 /// # Safety
 /// As [`copy`].
@@ -106,7 +107,7 @@ pub fn prefetch<T>(value: &T) {
 #[inline(always)]
 pub(crate) fn prefetch_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above. Processors that do not know the instruction take it for a no-op (AMD64 manual, volume 3, PREFETCHW).
+    // SAFETY: as above. Processors that lack the instruction execute it as a no-op (AMD64 manual, volume 3, PREFETCHW).
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
@@ -123,7 +124,7 @@ mod tests {
         for length in 0..300_usize {
             let from: Vec<u8> = (0..length).map(|at| (at % 251) as u8 + 1).collect();
             let mut to = vec![0; length + 64];
-            // SAFETY: both have that many octets behind these places.
+            // SAFETY: both have that many octets from these positions on.
             unsafe { copy(from.as_ptr(), to.as_mut_ptr().add(32), length) };
             assert_eq!(to[32..32 + length], from, "{length}");
             let untouched = to[..32].iter().chain(&to[32 + length..]);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Eventfds that a peer gave, signalled without ever waiting.
+//! Signalling of eventfds from a peer, without blocking.
 //!
-//! write(2) to an eventfd waits while its counter is full. Whether it may wait is a flag of the open file, which the peer
-//! shares and can clear, and the peer can fill the counter too: a thread that writes can be held for ever. The kernel itself
-//! signals eventfds without waiting when an asynchronous request completes (io_submit(2), `IOCB_FLAG_RESFD`; eventfd_signal()
-//! of fs/eventfd.c saturates the counter). So a request that is complete at once, a read of no octets, signals the eventfd.
+//! write(2) to an eventfd blocks while its counter is full. The flag that prevents this (`O_NONBLOCK`) belongs to the open
+//! file, which the peer shares: the peer can clear the flag and fill the counter, and so block a writing thread for ever.
+//! The kernel itself signals eventfds without blocking when an asynchronous request completes (io_submit(2),
+//! `IOCB_FLAG_RESFD`; eventfd_signal() of fs/eventfd.c saturates the counter). A request that completes at once, a read of 0
+//! octets, therefore signals the eventfd.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use nix::libc;
@@ -50,7 +51,7 @@ struct Completion {
 const READ: u16 = 0;
 const SIGNAL_EVENT: u32 = 1;
 
-/// An eventfd of a peer's that can be signalled by a thread that must never wait. Closed when dropped.
+/// A peer's eventfd that a thread can signal without blocking. Closed when dropped.
 #[derive(Debug)]
 pub struct Doorbell {
     event: OwnedFd,
@@ -60,17 +61,16 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Takes over an eventfd.
+    /// Takes ownership of an eventfd.
     ///
     /// # Errors
-    /// `InvalidInput` when it is no eventfd; else what the kernel said, which may lack asynchronous requests altogether
-    /// (`CONFIG_AIO`), or have too many (`/proc/sys/fs/aio-max-nr`).
+    /// `InvalidInput` if the descriptor is not an eventfd; otherwise the kernel's error: the kernel may lack asynchronous
+    /// requests (`CONFIG_AIO`) or have too many contexts (`/proc/sys/fs/aio-max-nr`).
     pub fn new(event: OwnedFd) -> io::Result<Self> {
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", event.as_raw_fd()))?;
-        if link.as_os_str() != "anon_inode:[eventfd]" {
+        if !is_eventfd(event.as_fd())? {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the descriptor is no eventfd",
+                "the descriptor is not an eventfd",
             ));
         }
         let source = empty_file()?;
@@ -87,12 +87,12 @@ impl Doorbell {
         })
     }
 
-    /// Signals the eventfd: adds 1 to its counter unless it is full. Never waits. Returns false when the kernel refused.
+    /// Signals the eventfd: adds 1 to its counter unless it is full. Never blocks. Returns false if the kernel refused.
     pub fn ring(&self) -> bool {
         if self.submit() {
             return true;
         }
-        // Completions are not needed; collected, they make room.
+        // Completions are not needed. Collecting them makes room for new ones.
         self.collect();
         self.submit()
     }
@@ -101,7 +101,7 @@ impl Doorbell {
     #[must_use]
     pub fn into_event(self) -> OwnedFd {
         let doorbell = std::mem::ManuallyDrop::new(self);
-        // SAFETY: the context is the doorbell's own, which is not used or dropped afterwards; its requests are complete.
+        // SAFETY: the context belongs to the doorbell, which is not used or dropped afterwards; its requests are complete.
         unsafe { libc::syscall(libc::SYS_io_destroy, doorbell.context) };
         // SAFETY: read once, from a value that is not dropped.
         unsafe { std::ptr::read(&raw const doorbell.event) }
@@ -123,7 +123,7 @@ impl Doorbell {
             event: self.event.as_raw_fd() as u32,
         };
         let mut requests = [&raw mut request];
-        // SAFETY: one request, which the kernel copies during the call; it reads no octets, and so writes to no buffer.
+        // SAFETY: one request, which the kernel copies during the call; it reads no octets, so it writes to no buffer.
         let taken =
             unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_mut_ptr()) };
         taken == 1
@@ -140,7 +140,7 @@ impl Doorbell {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: room for as many completions as are asked for; the call does not wait.
+        // SAFETY: the array has room for the requested number of completions; the call does not wait.
         unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -156,13 +156,21 @@ impl Doorbell {
 
 impl Drop for Doorbell {
     fn drop(&mut self) {
-        // SAFETY: the context is this value's own, and its requests are complete.
+        // SAFETY: the context belongs to this value, and its requests are complete.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }
 
+/// Returns true if a descriptor, which may be a peer's, is an eventfd.
+///
+/// # Errors
+/// What the kernel said; `/proc` is needed.
+pub fn is_eventfd(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    Ok(link.as_os_str() == "anon_inode:[eventfd]")
+}
+
 fn empty_file() -> io::Result<BorrowedFd<'static>> {
-    use std::os::fd::AsFd;
     static FILE: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(file) = FILE.get() {
         return Ok(file.as_fd());

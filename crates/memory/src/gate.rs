@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gates: one thread uses a value in short visits, another takes it away between two of them.
+//! Gates: one thread uses a value in short visits; another thread can withdraw the value between two visits.
 //!
 //! The value is what a queue's thread needs of a connection: rings in memory that a peer shares. When the connection ends,
-//! the memory is unmapped, but never while the queue's thread is in it, and never does that thread wait. A visit costs it two
-//! plain stores; the barrier that makes them visible in time is paid for by the keeper (membarrier(2)).
+//! the memory is unmapped. It is never unmapped while the queue's thread uses it, and that thread never waits. A visit costs
+//! two plain stores; the keeper pays for the barrier that makes them visible in time (membarrier(2)).
 //!
-//! The protocol is that of an epoch per gate: odd while the thread is inside. The keeper removes the pointer, has every
-//! CPU pass a barrier, and looks at the epoch: a thread that entered before is inside until the epoch changes, one that
-//! enters later does not find the pointer.
+//! The protocol uses one epoch per gate, which is odd while the thread is inside. The keeper removes the pointer, makes
+//! every CPU execute a barrier, and reads the epoch. A thread that entered before is inside until the epoch changes; a
+//! thread that enters later does not find the pointer.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -17,64 +17,64 @@ use std::time::Duration;
 
 use nix::libc;
 
-/// How long a thread is usually inside, at most; the keeper looks again after as long.
+/// Usual upper limit of the duration of a visit, and the interval at which the keeper checks again.
 const VISIT: Duration = Duration::from_micros(20);
 
-/// What both sides share. Generic so that a model checker can run the same protocol.
+/// State that both sides share. Generic so that a model checker can run the same protocol.
 pub(crate) trait Words {
-    /// Pointers, 0 for none.
+    /// Pointer type; 0 means no value.
     type Pointer: Copy + PartialEq;
 
     fn epoch(&self, order: Ordering) -> u32;
     fn set_epoch(&self, epoch: u32, order: Ordering);
     fn pointer(&self) -> Self::Pointer;
     fn swap_pointer(&self, pointer: Self::Pointer) -> Self::Pointer;
-    /// Of a visitor that passes this after setting the epoch and a keeper that passes [`Self::heavy_barrier`] after removing
-    /// the pointer, one sees what the other wrote.
+    /// Orders visitor and keeper: if the visitor passes this barrier after setting the epoch, and the keeper passes
+    /// [`Self::heavy_barrier`] after removing the pointer, at least one of them sees what the other wrote.
     fn light_barrier(&self);
     fn heavy_barrier(&self);
 }
 
-/// The visitor comes in; returns the pointer.
+/// Begins a visit and returns the pointer.
 #[inline(always)]
 pub(crate) fn enter<W: Words>(words: &W) -> W::Pointer {
     let epoch = words.epoch(Ordering::Relaxed);
-    // Release, so that a keeper that sees this epoch sees that the visit before has ended.
+    // Release: a keeper that sees this epoch also sees that the previous visit has ended.
     words.set_epoch(epoch.wrapping_add(1), Ordering::Release);
     words.light_barrier();
     words.pointer()
 }
 
-/// The visitor goes out.
+/// Ends a visit.
 #[inline(always)]
 pub(crate) fn leave<W: Words>(words: &W) {
     let epoch = words.epoch(Ordering::Relaxed);
     words.set_epoch(epoch.wrapping_add(1), Ordering::Release);
 }
 
-/// The keeper replaces the pointer; returns the one before and the epoch in which the visitor may still use it.
+/// Replaces the pointer. Returns the previous pointer and the epoch in which the visitor may still use it.
 pub(crate) fn replace<W: Words>(words: &W, pointer: W::Pointer) -> (W::Pointer, u32) {
     let former = words.swap_pointer(pointer);
     words.heavy_barrier();
     (former, words.epoch(Ordering::Acquire))
 }
 
-/// Whether the visitor of an epoch has gone out.
+/// Returns true if the visit of an epoch has ended.
 pub(crate) fn is_out<W: Words>(words: &W, epoch: u32) -> bool {
     epoch.is_multiple_of(2) || words.epoch(Ordering::Acquire) != epoch
 }
 
-/// A line of its own, since the visitor writes it often.
+/// The words of a gate, in a cache line of their own because the visitor writes often.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shared<T> {
     epoch: AtomicU32,
     value: AtomicPtr<T>,
-    /// Values whose keeper has gone while the visitor was inside.
+    /// Values whose keeper was dropped while the visitor was inside.
     abandoned: Mutex<Vec<Owned<T>>>,
 }
 
-/// A value in a box, by its address.
+/// A boxed value, by its address.
 #[derive(Debug)]
 struct Owned<T>(*mut T);
 
@@ -83,7 +83,7 @@ unsafe impl<T: Send> Send for Owned<T> {}
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: made by Box::into_raw, and nothing else has it any more.
+        // SAFETY: made by Box::into_raw, and nothing else owns it any more.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
@@ -160,7 +160,7 @@ fn membarrier(command: libc::c_int) -> bool {
 #[derive(Debug)]
 pub struct Keeper<T> {
     shared: Arc<Shared<T>>,
-    /// Values that were taken away while the visitor was inside, with its epoch.
+    /// Values that were withdrawn while the visitor was inside, each with its epoch.
     former: Vec<(Owned<T>, u32)>,
 }
 
@@ -170,7 +170,7 @@ pub struct Visitor<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// A visit: the value, which stays until this is dropped.
+/// A visit. The value remains valid until the visit is dropped.
 #[derive(Debug)]
 pub struct Visit<'visitor, T> {
     shared: &'visitor Shared<T>,
@@ -178,7 +178,7 @@ pub struct Visit<'visitor, T> {
     _value: PhantomData<&'visitor mut T>,
 }
 
-/// Returns the two sides of a gate without a value.
+/// Returns the two sides of an empty gate.
 #[must_use]
 pub fn channel<T: Send>() -> (Keeper<T>, Visitor<T>) {
     static REGISTER: Once = Once::new();
@@ -199,7 +199,7 @@ pub fn channel<T: Send>() -> (Keeper<T>, Visitor<T>) {
 }
 
 impl<T: Send> Visitor<T> {
-    /// Begins a visit; `None` while there is no value. Never waits.
+    /// Begins a visit. Returns `None` if there is no value. Never waits.
     #[inline(always)]
     pub fn enter(&mut self) -> Option<Visit<'_, T>> {
         let value = enter(&*self.shared);
@@ -232,7 +232,8 @@ impl<T> Deref for Visit<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: not null (`enter`); the keeper leaves the value alone until the visit has ended, and there is one visitor.
+        // SAFETY: not null (`enter`); the keeper does not touch the value until the visit has ended, and there is one
+        // visitor.
         unsafe { &*self.value }
     }
 }
@@ -246,7 +247,7 @@ impl<T> DerefMut for Visit<'_, T> {
 }
 
 impl<T: Send> Keeper<T> {
-    /// Gives the visitor a value. One that it has already is taken away (see [`Self::close`]).
+    /// Gives the visitor a value. A previous value is withdrawn (see [`Self::close`]).
     pub fn open(&mut self, value: Box<T>) {
         self.close();
         self.shared
@@ -254,7 +255,7 @@ impl<T: Send> Keeper<T> {
             .store(Box::into_raw(value), Ordering::Release);
     }
 
-    /// Takes the value away from the visitor, without waiting for it; [`Self::collect`] returns the value once no visit uses it.
+    /// Withdraws the value without waiting for the visitor. [`Self::collect`] returns the value once no visit uses it.
     pub fn close(&mut self) {
         let (pointer, epoch) = replace(&*self.shared, std::ptr::null_mut());
         if !pointer.is_null() {
@@ -262,7 +263,7 @@ impl<T: Send> Keeper<T> {
         }
     }
 
-    /// Returns the values that were taken away and that no visit uses any more, oldest first.
+    /// Returns the withdrawn values that no visit uses any more, oldest first.
     pub fn collect(&mut self) -> Vec<Box<T>> {
         let shared = &self.shared;
         let (out, inside) = std::mem::take(&mut self.former)
@@ -273,8 +274,8 @@ impl<T: Send> Keeper<T> {
         out.into_iter().map(|(owned, _)| owned.into_box()).collect()
     }
 
-    /// Takes the value away and waits, up to `wait`, until no visit uses it. `None` without a value, and when the visitor does
-    /// not come out in time; the value is collected later then.
+    /// Withdraws the value and waits, up to `wait`, until no visit uses it. Returns `None` if there is no value or if the
+    /// visit does not end in time; in the latter case the value is collected later.
     pub fn take(&mut self, wait: Duration) -> Option<Box<T>> {
         self.close();
         let (owned, epoch) = self.former.pop()?;
@@ -289,8 +290,8 @@ impl<T: Send> Keeper<T> {
         Some(owned.into_box())
     }
 
-    /// Returns the visit that may go on without what this thread wrote before, for [`Self::has_ended`]; `None` if there is none.
-    /// Visits that begin later see it.
+    /// Returns the visit that may not have seen what this thread wrote before, for [`Self::has_ended`]; `None` if there is
+    /// none. Visits that begin later see it.
     #[must_use]
     pub fn visit(&self) -> Option<u32> {
         self.shared.heavy_barrier();
@@ -304,7 +305,7 @@ impl<T: Send> Keeper<T> {
         is_out(&*self.shared, visit)
     }
 
-    /// Returns the number of values that were taken away and that a visit may still use.
+    /// Returns the number of withdrawn values that a visit may still use.
     #[must_use]
     pub fn former(&self) -> usize {
         self.former.len()

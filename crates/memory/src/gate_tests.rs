@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The gate itself, and its protocol in every order that the memory model allows.
+//! Tests of the gate, and of its protocol in every order that the memory model allows.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -96,7 +96,7 @@ fn threads_that_visit_and_take_away_never_meet() {
     thread.join().unwrap();
 }
 
-/// The words of a gate whose barriers are both full fences: what membarrier(2) makes of a compiler's one.
+/// The words of a gate whose barriers are both full fences. membarrier(2) has the same effect on a compiler barrier.
 struct Model {
     epoch: AtomicU32,
     pointer: AtomicUsize,
@@ -159,7 +159,7 @@ fn memory_is_unmapped_after_the_last_visit_in_every_order() {
                 leave(&*its_words);
             }
         });
-        // Detached, and another connection attached at once; the first mapping is unmapped when nobody is in it.
+        // Detached, and another connection attached at once; the first mapping is unmapped once no visit uses it.
         let (former, epoch) = replace(&*words, 2);
         assert_eq!(former, 1);
         if is_out(&*words, epoch) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mappings of files that another process has too.
+//! Mappings of files that another process maps too.
 
 use std::ffi::CString;
 use std::io;
@@ -18,31 +18,31 @@ use nix::unistd::{Whence, ftruncate, lseek64};
 use crate::sigbus::Registration;
 use crate::span::Span;
 
-/// Whether a file has to be sealed against truncation.
+/// Whether a file must be sealed against truncation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sealing {
-    /// A file that cannot be sealed is refused.
+    /// Refuse a file that cannot be sealed.
     Required,
-    /// A file that cannot be sealed is mapped all the same: its owner is trusted not to truncate it.
+    /// Map a file even if it cannot be sealed: its owner is trusted not to truncate it.
     Trusted,
 }
 
-/// Why a file was not mapped.
+/// Reason why a file was not mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// The file cannot be sealed against truncation (`F_SEAL_SHRINK`).
-    #[error("the memory cannot be sealed against truncation: {0}")]
+    #[error("shared memory cannot be sealed against truncation: {0}")]
     Unsealed(io::Error),
-    /// The file is not one that can be mapped, or is shorter than its owner says.
-    #[error("the memory is not a file of {wanted} octets or more, but {found}")]
+    /// The file cannot be mapped, or is shorter than its owner states.
+    #[error("shared memory must be a file of at least {wanted} octets, but is {found}")]
     TooShort {
-        /// Octets that the mapping would need.
+        /// Octets that the mapping requires.
         wanted: u64,
-        /// What it is.
+        /// Kind and size of the file.
         found: String,
     },
-    /// A size of 0 or beyond the address space, or an offset that no page begins at.
-    #[error("the size {len} or the offset {offset} of the memory is out of range")]
+    /// The size is 0 or exceeds the address space, or the offset is not a multiple of the page size.
+    #[error("shared memory of {len} octets at offset {offset} is out of range")]
     Range {
         /// Offset in the file.
         offset: u64,
@@ -52,17 +52,17 @@ pub enum MapError {
     /// The process has too many mappings of this kind (1024).
     #[error("too many shared mappings in this process")]
     TooMany,
-    /// The kernel refused.
+    /// The kernel refused the request.
     #[error("{call}: {error}")]
     System {
         /// The system call.
         call: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         error: io::Error,
     },
 }
 
-/// A part of a file mapped for reading and writing, shared with other processes that have the file. Unmapped when dropped.
+/// Part of a file, mapped for reading and writing and shared with other processes. Unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
     // Removed before the memory is unmapped (field order, and `drop` runs first: see below).
@@ -71,7 +71,7 @@ pub struct Mapping {
     base: NonNull<u8>,
     base_len: usize,
     page: usize,
-    /// The part that was asked for.
+    /// The requested part.
     start: NonNull<u8>,
     len: usize,
 }
@@ -82,11 +82,11 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Makes a file in memory of `len` octets (rounded up to whole pages), sealed against any change of its size, and maps it.
-    /// `name` shows in `/proc/PID/maps`.
+    /// Creates a file in memory of `len` octets (rounded up to whole pages), seals it against any change of its size, and
+    /// maps it. `name` shows in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn create(name: &str, len: usize) -> Result<(Self, OwnedFd), MapError> {
         Self::create_with(name, len, MFdFlags::empty())
     }
@@ -94,7 +94,7 @@ impl Mapping {
     /// As [`Self::create`], in huge pages of 2 MiB.
     ///
     /// # Errors
-    /// What the kernel said: most often, that too few huge pages are free.
+    /// The error of the kernel, usually because too few huge pages are free.
     pub fn create_huge(name: &str, len: usize) -> Result<(Self, OwnedFd), MapError> {
         Self::create_with(name, len, MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB)
     }
@@ -136,7 +136,7 @@ impl Mapping {
         if sealing == Sealing::Required {
             seal(file).map_err(MapError::Unsealed)?;
         } else {
-            // A file that can be sealed is; its owner is trusted with any other.
+            // Seals the file if that is possible; the owner is trusted otherwise.
             let _ = seal(file);
         }
         let status = fstat(file).map_err(system("fstat"))?;
@@ -152,14 +152,14 @@ impl Mapping {
                 wanted: end,
                 found: match kind {
                     SFlag::S_IFREG => format!("a file of {size} octets"),
-                    _ => "no regular file".to_owned(),
+                    _ => "not a regular file".to_owned(),
                 },
             });
         }
         let page = page_size(file)?;
         let offset = usize::try_from(offset).map_err(|_| range())?;
         let len = usize::try_from(len).map_err(|_| range())?;
-        // Whole pages around the octets that are asked for; a file in huge pages is made of whole ones.
+        // Whole pages around the requested octets; a file in huge pages consists of whole ones.
         let before = offset % page;
         let whole = (before + len)
             .checked_next_multiple_of(page)
@@ -216,8 +216,8 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Returns true when an access found a page of the file missing: from then on the mapping is no longer what its peer
-    /// sees, and the connection that it belongs to has to end.
+    /// Returns true if an access found a page of the file missing. From then on the mapping differs from what its peer sees,
+    /// and the connection that uses it must be closed.
     #[inline(always)]
     #[must_use]
     pub fn has_faulted(&self) -> bool {
@@ -226,7 +226,7 @@ impl Mapping {
             .is_some_and(Registration::has_faulted)
     }
 
-    /// Returns `len` octets from `offset` on; `None` when the mapping does not have them.
+    /// Returns `len` octets from `offset` on; `None` if they are not within the mapping.
     #[inline(always)]
     #[must_use]
     pub fn span(&self, offset: u64, len: usize) -> Option<Span<'_>> {
@@ -245,9 +245,9 @@ impl Mapping {
         Some(unsafe { self.start.add(offset as usize) })
     }
 
-    /// Fills the page tables for those pages that the file already has, from `offset` on, so that the first access to each
-    /// needs no page fault. Pages that the file lacks are not allocated. Stops after `limit` octets; returns the offset at
-    /// which to go on, or `None` at the end.
+    /// Fills the page tables for the pages that the file already has, from `offset` on, so that the first access to each
+    /// causes no page fault. Does not allocate pages that the file lacks. Stops after `limit` octets; returns the offset at
+    /// which to continue, or `None` at the end.
     ///
     /// `file` is the mapped file, and `file_offset` the offset at which the mapping begins in it.
     #[must_use]
@@ -274,7 +274,7 @@ impl Mapping {
         let stop = stop.min(self.base.addr().get() + self.base_len);
         let start = NonNull::new(start as *mut libc::c_void)?;
         let len = stop.saturating_sub(start.addr().get());
-        // SAFETY: whole pages of this mapping; the advice changes nothing that can be seen. Older kernels refuse it.
+        // SAFETY: whole pages of this mapping; the advice does not change their contents. Older kernels refuse it.
         let _ = unsafe { madvise(start, len, MmapAdvise::MADV_POPULATE_WRITE) };
         (hole < end && hole > offset).then_some(hole)
     }
@@ -282,7 +282,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // The handler must not touch the addresses once others may have them.
+        // The handler must not access the addresses once they may be mapped again.
         self.registration = None;
         // SAFETY: the whole mapping, which nothing borrows any more.
         let _ = unsafe { munmap(self.base.cast(), self.base_len) };
@@ -294,7 +294,7 @@ fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     let Err(error) = fcntl(file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)) else {
         return Ok(());
     };
-    // Sealed before, and against further seals.
+    // Already sealed, including against further seals.
     let seals = fcntl(file, FcntlArg::F_GET_SEALS).unwrap_or(0);
     if SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK) {
         return Ok(());
@@ -302,8 +302,8 @@ fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     Err(error.into())
 }
 
-/// Octets of a page of a file: those of huge pages where it is made of them (`st_blksize` of hugetlbfs), else the
-/// system's. Other files say the size of their own blocks there.
+/// Returns the page size of a file, octets: the huge page size for a file on hugetlbfs (`st_blksize`), otherwise the
+/// system's page size. On other file systems `st_blksize` is the block size.
 fn page_size(file: impl AsFd) -> Result<usize, MapError> {
     const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
     let file = file.as_fd();

@@ -76,7 +76,7 @@ fn a_missing_page_is_replaced_and_noted() {
     assert!(!mapping.has_faulted());
     assert_eq!(mapping.span(8192, 1).unwrap().read_array(), Some([0]));
     assert!(mapping.has_faulted());
-    // Writing to it goes nowhere; the pages that are left are as they were.
+    // Writes to it are lost; the remaining pages are unchanged.
     let words = SharedSlice::<AtomicU64>::new(&mapping, 4096, 1).unwrap();
     words[0].store(1, Ordering::Relaxed);
     assert!(!other.has_faulted());
@@ -127,7 +127,7 @@ fn a_slice_of_octets_has_spans_within_itself_only() {
 
 const HUGE: u64 = 2 << 20;
 
-/// Huge pages of 2 MiB more than the system had, until this is dropped.
+/// Huge pages of 2 MiB in addition to those that the system had, until this is dropped.
 struct HugePages(u64);
 
 impl HugePages {
@@ -140,7 +140,7 @@ impl HugePages {
         let total = Self::total();
         assert!(
             total >= before + count,
-            "{count} huge pages of 2 MiB are required, and the kernel has {} (free some memory)",
+            "{count} huge pages of 2 MiB are required, but the kernel has {} (free some memory)",
             total.saturating_sub(before)
         );
         reserved
@@ -174,7 +174,7 @@ fn huge_pages_are_mapped_around_an_offset_and_unmapped_exactly() {
         let own = maps.lines().filter(|line| line.contains(NAME));
         own.map(str::to_owned).collect::<Vec<_>>()
     };
-    // The neighbours of what is unmapped, wherever the kernel puts it.
+    // The neighbours of the unmapped range, wherever the kernel places it.
     let whole = || Mapping::of_peer(file.as_fd(), 0, 2 * HUGE, Sealing::Required).unwrap();
     let neighbours = [whole(), whole(), whole()];
     neighbours[0]
@@ -208,7 +208,7 @@ fn huge_pages_are_mapped_around_an_offset_and_unmapped_exactly() {
         drop(mapping);
         assert_eq!(mapped(), before, "{offset}");
     }
-    // All of them are there still.
+    // All neighbours are still mapped.
     for neighbour in &neighbours {
         let octets = neighbour.span(HUGE - 3, 6).unwrap().read_array();
         assert_eq!(octets, Some(*b"abcdef"));

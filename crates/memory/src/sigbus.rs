@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults in shared memory.
+//! Handler for page faults in shared memory.
 //!
-//! When another process truncates a file that is mapped here, or the file system has no room for a page, the next access
-//! raises SIGBUS (mmap(2)). The handler puts an empty private page in place of the missing one and marks the mapping; the
-//! access is then repeated and succeeds. The mapping's owner checks the mark and gives the mapping up.
+//! If another process truncates a file that is mapped here, or the file system has no room for a page, the next access
+//! raises SIGBUS (mmap(2)). The handler replaces the missing page with an empty private page and marks the mapping; the
+//! access is then repeated and succeeds. The owner of the mapping checks the mark and unmaps it.
 
 use std::mem;
 use std::ptr;
@@ -12,7 +12,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use nix::libc;
 
-/// Mappings at once. 64 ports with 8 regions each, and as many former ones.
+/// Maximum number of mappings: 64 ports with 8 regions each, and as many former ones.
 const MAPPINGS_MAX: usize = 1024;
 
 /// A mapping that the handler knows.
@@ -21,7 +21,7 @@ struct Entry {
     start: AtomicUsize,
     /// Octets.
     len: AtomicUsize,
-    /// Octets of a page.
+    /// Page size, octets.
     page: AtomicUsize,
     has_faulted: AtomicBool,
 }
@@ -34,21 +34,21 @@ static ENTRIES: [Entry; MAPPINGS_MAX] = [const {
         has_faulted: AtomicBool::new(false),
     }
 }; MAPPINGS_MAX];
-/// Entries in use are below this.
+/// Upper bound of the indices in use.
 static ENTRIES_END: AtomicUsize = AtomicUsize::new(0);
 static REGISTRATION: Mutex<()> = Mutex::new(());
 
-/// The handler that was there before, for faults elsewhere: its address and flags.
+/// The previous handler, for faults elsewhere: its address and flags.
 static FORMER_HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static FORMER_FLAGS: AtomicUsize = AtomicUsize::new(0);
 static INSTALL: Once = Once::new();
 
-/// A mapping's place among those that the handler knows. Removed when it is dropped.
+/// The entry of a mapping that the handler knows. Removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Registration(usize);
 
 impl Registration {
-    /// Registers a mapping that no thread uses yet. `None` when there are too many.
+    /// Registers a mapping that no thread uses yet. Returns `None` if there are too many.
     pub(crate) fn new(start: usize, len: usize, page: usize) -> Option<Self> {
         INSTALL.call_once(install);
         let _one_at_a_time = REGISTRATION.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl Registration {
         Some(Self(index))
     }
 
-    /// Returns true when an access found a page missing since the registration.
+    /// Returns true if an access has found a page missing since the registration.
     #[inline(always)]
     pub(crate) fn has_faulted(&self) -> bool {
         ENTRIES
@@ -101,7 +101,7 @@ extern "C" fn on_sigbus(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel hands a valid structure; the thread's errno is its own.
+    // SAFETY: the kernel passes a valid structure; the thread's errno is its own.
     let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
     let is_mended = mend(address);
     // SAFETY: as above.
@@ -111,7 +111,7 @@ extern "C" fn on_sigbus(
     }
 }
 
-/// Replaces the page of an address with an empty one, if it belongs to a mapping that is registered.
+/// Replaces the page of an address with an empty one, if the address belongs to a registered mapping.
 fn mend(address: usize) -> bool {
     let end = ENTRIES_END.load(Ordering::Acquire).min(MAPPINGS_MAX);
     for entry in ENTRIES.iter().take(end) {
@@ -121,8 +121,8 @@ fn mend(address: usize) -> bool {
         }
         let page = entry.page.load(Ordering::Relaxed).max(1);
         entry.has_faulted.store(true, Ordering::Relaxed);
-        // SAFETY: the page belongs to a mapping of ours, which is made of whole pages of this size; what it held is gone
-        // already. A system call without a wrapper is async-signal-safe.
+        // SAFETY: the page belongs to a registered mapping, which consists of whole pages of this size; its contents are
+        // already lost. A system call without a wrapper is async-signal-safe.
         let mapped = unsafe {
             libc::syscall(
                 libc::SYS_mmap,
@@ -139,7 +139,7 @@ fn mend(address: usize) -> bool {
     false
 }
 
-/// A fault that is not ours: the former handler's, or the end of the process.
+/// Passes a fault outside all registered mappings to the previous handler, or terminates the process.
 fn defer_to_former(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let handler = FORMER_HANDLER.load(Ordering::Acquire);
     let flags = FORMER_FLAGS.load(Ordering::Relaxed);

@@ -15,7 +15,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An atomic integer, or some of them that belong together: any bits are a value, and other processes may write at any time.
+/// An atomic integer, or a group of them. Every bit pattern is valid, and other processes may write at any time.
 pub trait Word: sealed::Sealed + Send + Sync + 'static {}
 
 macro_rules! words {
@@ -41,7 +41,7 @@ unsafe impl<W: Word> Send for SharedSlice<W> {}
 unsafe impl<W: Word> Sync for SharedSlice<W> {}
 
 impl<W: Word> SharedSlice<W> {
-    /// Returns `len` words from octet `offset` of a mapping on; `None` when they are not within it, or not aligned.
+    /// Returns `len` words from octet `offset` of a mapping on; `None` if they are not within it or not aligned.
     #[must_use]
     pub fn new(mapping: &Arc<Mapping>, offset: u64, len: usize) -> Option<Self> {
         let octets = len.checked_mul(size_of::<W>())?;
@@ -59,7 +59,7 @@ impl<W: Word> SharedSlice<W> {
         &self.mapping
     }
 
-    /// Asks the processor to load the cache line of word `index`. Nothing comes of a word that is not there.
+    /// Asks the processor to load the cache line of word `index`. No effect if the slice has no such word.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
         copy::prefetch_address(self.start.as_ptr().wrapping_add(index).cast());
@@ -73,7 +73,7 @@ impl<W: Word> SharedSlice<W> {
 }
 
 impl SharedSlice<AtomicU8> {
-    /// Returns `len` octets from octet `offset` of this slice on; `None` when the slice does not have them.
+    /// Returns `len` octets from octet `offset` of this slice on; `None` if they are not within it.
     #[inline(always)]
     #[must_use]
     pub fn span(&self, offset: u64, len: usize) -> Option<Span<'_>> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Octets of a mapping.
+//! Octet ranges of a mapping.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -7,9 +7,9 @@ use std::ptr::NonNull;
 use crate::CACHE_LINE;
 use crate::copy;
 
-/// Consecutive octets within a mapping. Made by [`crate::Mapping::span`], which checks the bounds.
+/// A range of octets within a mapping. Created by [`crate::Mapping::span`], which checks the bounds.
 ///
-/// Copies are the only access: another process may change the octets between two looks.
+/// Copies are the only access: another process may change the octets between two reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'mapping> {
     start: NonNull<u8>,
@@ -18,13 +18,15 @@ pub struct Span<'mapping> {
 }
 
 impl<'mapping> Span<'mapping> {
-    /// No octets.
+    /// An empty span.
     pub const EMPTY: Self = Self {
         start: NonNull::dangling(),
         len: 0,
         _mapping: PhantomData,
     };
 
+    /// Creates a span.
+    ///
     /// # Safety
     /// The octets are mapped for reading and writing for `'mapping`.
     #[inline(always)]
@@ -43,14 +45,14 @@ impl<'mapping> Span<'mapping> {
         self.len
     }
 
-    /// Returns true without octets.
+    /// Returns true if the span is empty.
     #[inline(always)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns `len` octets from `offset` on; `None` when the span does not have them.
+    /// Returns `len` octets from `offset` on; `None` if they are not within the span.
     #[inline(always)]
     #[must_use]
     pub fn sub(&self, offset: usize, len: usize) -> Option<Self> {
@@ -61,7 +63,7 @@ impl<'mapping> Span<'mapping> {
         Some(unsafe { Self::new(self.start.add(offset), len) })
     }
 
-    /// Returns the first `len` octets, or all of them when there are fewer, and the rest.
+    /// Returns the first `len` octets (all of them if there are fewer), and the rest.
     #[inline(always)]
     #[must_use]
     pub fn split_at(&self, len: usize) -> (Self, Self) {
@@ -75,7 +77,7 @@ impl<'mapping> Span<'mapping> {
         }
     }
 
-    /// Copies octets out of the span, as many as both have; returns how many.
+    /// Copies octets out of the span until one side ends; returns how many were copied.
     #[inline(always)]
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let length = self.len.min(to.len());
@@ -84,7 +86,7 @@ impl<'mapping> Span<'mapping> {
         length
     }
 
-    /// Copies octets into the span, as many as both have; returns how many.
+    /// Copies octets into the span until one side ends; returns how many were copied.
     #[inline(always)]
     pub fn copy_from(&self, from: &[u8]) -> usize {
         let length = self.len.min(from.len());
@@ -93,7 +95,7 @@ impl<'mapping> Span<'mapping> {
         length
     }
 
-    /// Returns the first `N` octets; `None` when there are fewer.
+    /// Returns the first `N` octets; `None` if there are fewer.
     #[inline(always)]
     #[must_use]
     pub fn read_array<const N: usize>(&self) -> Option<[u8; N]> {
@@ -101,7 +103,7 @@ impl<'mapping> Span<'mapping> {
         (N <= self.len).then(|| unsafe { self.start.cast::<[u8; N]>().read() })
     }
 
-    /// Writes the first `N` octets, without a call; returns false when there are fewer.
+    /// Writes the first `N` octets without a call. Returns false if there are fewer.
     #[inline(always)]
     pub fn write_array<const N: usize>(&self, octets: [u8; N]) -> bool {
         if N > self.len {
@@ -120,7 +122,7 @@ impl<'mapping> Span<'mapping> {
         }
     }
 
-    /// Asks the processor to load the cache line of octet `offset`, even if the span has no such octet: nothing can come of that.
+    /// Asks the processor to load the cache line of octet `offset`. Harmless if the span has no such octet.
     #[inline(always)]
     pub fn prefetch_at(&self, offset: usize) {
         copy::prefetch_address(self.start.as_ptr().wrapping_add(offset));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots, and what lies between two of them.
+//! Snapshots of the machine's counters, and the differences between two of them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,17 +13,17 @@ use crate::interrupts::{self, InterruptCount};
 use crate::threads::{self, ThreadActivity, ThreadSeen};
 use crate::ticks::{difference, ticks_per_second};
 
-/// Why a snapshot could not be taken.
+/// Error of a snapshot.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {cause}", path.display())]
 pub struct MonitorError {
     /// The file.
     pub path: PathBuf,
-    /// What the system said, or what is wrong with the text.
+    /// Error of the system, or problem of the text.
     pub cause: String,
 }
 
-/// What the counters of the machine showed at an instant.
+/// Counters of the machine at an instant.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     taken: Instant,
@@ -33,30 +33,30 @@ pub struct Snapshot {
     interrupts: BTreeMap<u32, u64>,
 }
 
-/// What the machine did between two snapshots.
+/// Activity of the machine between two snapshots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
     /// Time between the snapshots, seconds.
     pub elapsed_s: f64,
-    /// Every CPU that was online at both.
+    /// Every CPU that was online at both snapshots.
     pub cpus: Vec<CpuActivity>,
-    /// Threads of the watched processes that were there at both.
+    /// Threads of the watched processes that existed at both snapshots.
     pub threads: Vec<ThreadActivity>,
-    /// Threads that were there at the first only.
+    /// Threads that existed at the first snapshot only.
     pub vanished_threads: usize,
-    /// Threads that were there at the second only.
+    /// Threads that existed at the second snapshot only.
     pub new_threads: usize,
     /// Interrupts that each CPU served.
     pub interrupts: Vec<InterruptCount>,
-    /// Counters that went backwards, or other things that should not be; one sentence each.
+    /// Counters that went backwards and other anomalies, one sentence each.
     pub anomalies: Vec<String>,
 }
 
 impl Snapshot {
-    /// Reads the counters below `root`, and those of all threads of `pids`. A process that is gone has no threads.
+    /// Reads the counters below `root`, and those of all threads of `pids`. A process that has ended has no threads.
     ///
     /// # Errors
-    /// [`MonitorError`] when `/proc/stat` cannot be read. Missing detail elsewhere is left out.
+    /// [`MonitorError`] if `/proc/stat` cannot be read. Missing details elsewhere are omitted.
     pub fn take(root: &Path, pids: &[u32]) -> Result<Self, MonitorError> {
         let path = root.join("proc/stat");
         let stat = fs::read_to_string(&path).map_err(|error| MonitorError {
@@ -67,7 +67,7 @@ impl Snapshot {
         if cpus.is_empty() {
             return Err(MonitorError {
                 path,
-                cause: "it lists no CPU".to_owned(),
+                cause: "no CPU in this file".to_owned(),
             });
         }
         let interrupts = fs::read_to_string(root.join("proc/interrupts"))
@@ -87,7 +87,7 @@ impl Snapshot {
 }
 
 impl Activity {
-    /// What happened from `before` to `after`.
+    /// Returns the activity from `before` to `after`.
     #[must_use]
     pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
         let mut anomalies = Vec::new();
@@ -165,7 +165,7 @@ impl Activity {
 mod tests {
     use super::*;
 
-    /// A machine with one thread, which started at this tick.
+    /// Returns a machine with one thread, which started at this tick.
     fn machine_with(
         stat: &str,
         interrupts: &str,
@@ -218,7 +218,7 @@ mod tests {
         let activity = Activity::between(&before, &after);
         let cpu = &activity.cpus[0];
         let close = |seen: f64, wanted: f64| assert!((seen - wanted).abs() < 1e-9, "{cpu:?}");
-        // Guest time is in user time, too, and is told apart: 120 ticks less the 20 of guests.
+        // User time includes guest time, which is separate here: 120 ticks minus the 20 of guests.
         close(cpu.user_s, 1.0);
         close(cpu.guest_s, 0.2);
         close(cpu.system_s, 0.1);
@@ -256,7 +256,7 @@ mod tests {
         let one = "cpu0 1 1 1 1 1 1 1 1 1 1\n";
         let take = |root: &tempfile::TempDir| Snapshot::take(root.path(), &[7]).unwrap();
         let before = machine(two, "", 3);
-        // The number of the thread was given to another one, which is no going backwards of its counters.
+        // The thread ID was reused by another thread, so its counters did not go backwards.
         let reused = machine_with(one, "", 1, 900);
         let activity = Activity::between(&take(&before), &take(&reused));
         assert_eq!((activity.vanished_threads, activity.new_threads), (1, 1));

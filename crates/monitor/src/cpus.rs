@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU time by state, of `/proc/stat` (Documentation/filesystems/proc.rst, section 1.7).
+//! CPU time by state, from `/proc/stat` (Documentation/filesystems/proc.rst, section 1.7).
 
 use std::collections::BTreeMap;
 
@@ -29,31 +29,31 @@ const NAMES: [&str; STATES] = [
 /// Ticks of one CPU in each state.
 pub(crate) type CpuTicks = [u64; STATES];
 
-/// Time of one CPU in each state, seconds. The kernel counts guests' time as user (or nice) time as well; here each
-/// second is in one state only, so that the states sum up to the time that passed.
+/// Time of one CPU in each state, seconds. The kernel counts guest time as user (or nice) time as well; here each
+/// second is in one state only, so the states add up to the elapsed time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuActivity {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Programs, guests not included.
+    /// Processes in user mode, without guests.
     pub user_s: f64,
-    /// Programs of low priority, guests not included.
+    /// Low-priority (nice) processes in user mode, without guests.
     pub nice_s: f64,
-    /// The kernel.
+    /// Kernel mode.
     pub system_s: f64,
-    /// Nothing.
+    /// Idle.
     pub idle_s: f64,
-    /// Nothing, with a request to a disk under way.
+    /// Idle with disk I/O pending.
     pub iowait_s: f64,
-    /// Interrupts.
+    /// Hardware interrupts.
     pub irq_s: f64,
-    /// Deferred work of interrupts.
+    /// Soft interrupts.
     pub softirq_s: f64,
-    /// Taken by the hypervisor for others.
+    /// Stolen by the hypervisor.
     pub steal_s: f64,
     /// Guests.
     pub guest_s: f64,
-    /// Guests of low priority.
+    /// Low-priority (nice) guests.
     pub guest_nice_s: f64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn parse(stat: &str) -> BTreeMap<u32, CpuTicks> {
             continue;
         };
         let mut ticks = [0; STATES];
-        // Old kernels list fewer states: those are zero then.
+        // Old kernels list fewer states. Missing ones are zero.
         for (slot, field) in ticks.iter_mut().zip(fields) {
             *slot = field.parse().unwrap_or(0);
         }
@@ -77,11 +77,11 @@ pub(crate) fn parse(stat: &str) -> BTreeMap<u32, CpuTicks> {
     cpus
 }
 
-/// Time of each CPU in each state since the machine was booted, from the text of `/proc/stat`.
+/// Returns the time of each CPU in each state since boot, from the text of `/proc/stat`.
 #[must_use]
 pub fn cpu_times(stat: &str) -> Vec<CpuActivity> {
     let ticks_per_second = crate::ticks::ticks_per_second();
-    // Nothing is before zero.
+    // No counter goes backwards from zero, so this list stays empty.
     let mut anomalies = Vec::new();
     let since_boot = |(cpu, ticks): (u32, CpuTicks)| {
         CpuActivity::between(cpu, &[0; STATES], &ticks, ticks_per_second, &mut anomalies)

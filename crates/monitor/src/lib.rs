@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine did during a trial: CPU time by state, the threads that forward, interrupts. Two snapshots and
-//! what lies between them; read below a root directory given by the caller. Never changes the machine.
+//! Activity of the machine during a trial: CPU time by state, the forwarding threads, interrupts. It is the difference of two
+//! snapshots, read below a root directory of the caller. This crate never changes the machine.
 
 mod activity;
 mod cpus;

@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads of the watched processes, of `/proc/PID/task/TID` (proc(5)).
+//! Threads of the watched processes, from `/proc/PID/task/TID` (proc(5)).
 
-use std::fs;
 use std::path::Path;
 
+use quietwire_base::proc::{Stat, Status};
+use quietwire_host::proc::{self, Thread};
 use serde::{Deserialize, Serialize};
 
 use crate::ticks::difference;
 
-/// What one thread did.
+/// Activity of one thread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadActivity {
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
-    /// Its number.
+    /// Thread ID.
     pub tid: i32,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// CPU that it ran on last.
+    /// CPU that it last ran on.
     pub cpu: u32,
-    /// CPU time that it used, seconds.
+    /// CPU time, seconds.
     pub cpu_time_s: f64,
-    /// Times that it went to sleep.
+    /// Voluntary context switches: the thread went to sleep.
     pub voluntary_switches: u64,
-    /// Times that another was run in its place.
+    /// Nonvoluntary context switches: the thread was preempted.
     pub nonvoluntary_switches: u64,
-    /// Times that it was moved to another CPU, where the kernel tells.
+    /// Migrations to another CPU, if the kernel reports them.
     pub migrations: Option<u64>,
 }
 
-/// What the counters of one thread showed.
+/// Counters of one thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ThreadSeen {
     pub(crate) name: String,
-    /// Ticks since boot: a number may be given to another thread later, with another start.
+    /// Start time in ticks since boot. It distinguishes threads if a thread ID is reused.
     started: u64,
     cpu: u32,
     ticks: u64,
@@ -42,61 +43,33 @@ pub(crate) struct ThreadSeen {
     migrations: Option<u64>,
 }
 
-/// Fields of `/proc/PID/stat` counted from the first behind the name's closing parenthesis.
-const UTIME: usize = 11;
-const STIME: usize = 12;
-const START_TIME: usize = 19;
-const PROCESSOR: usize = 36;
-
+/// The threads of a process; none if it has ended.
 pub(crate) fn read(root: &Path, pid: u32) -> Vec<((u32, i32), ThreadSeen)> {
-    let tasks = root.join(format!("proc/{pid}/task"));
-    let Ok(entries) = fs::read_dir(tasks) else {
-        return Vec::new();
-    };
-    entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let tid = path.file_name()?.to_str()?.parse().ok()?;
-            // A thread that ends while it is read is left out, as if it had ended before.
-            Some(((pid, tid), one(&path)?))
-        })
-        .collect()
+    let number = i32::try_from(pid).ok();
+    let threads = number.and_then(|pid| proc::threads(root, pid).ok());
+    // A thread that ends while it is read is left out, as if it had ended before.
+    let seen = |thread: &Thread| Some(((pid, thread.tid()), one(thread)?));
+    threads.iter().flatten().filter_map(seen).collect()
 }
 
-fn one(task: &Path) -> Option<ThreadSeen> {
-    let stat = fs::read_to_string(task.join("stat")).ok()?;
-    let fields: Vec<&str> = stat
-        .get(stat.rfind(')')? + 1..)?
-        .split_whitespace()
-        .collect();
-    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-    let status = fs::read_to_string(task.join("status")).ok()?;
-    let field = |key: &str| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix(key))
-            .map(str::trim)
-    };
-    let sched = fs::read_to_string(task.join("sched")).unwrap_or_default();
-    let migrations = sched.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        key.trim()
-            .ends_with("nr_migrations")
-            .then(|| value.trim().parse().ok())?
-    });
+fn one(thread: &Thread) -> Option<ThreadSeen> {
+    let text = thread.stat().ok()?;
+    let stat = Stat::parse(&text)?;
+    let text = thread.status().ok()?;
+    let status = Status::new(&text);
     Some(ThreadSeen {
-        name: field("Name:").unwrap_or_default().to_owned(),
-        started: number(START_TIME)?,
-        cpu: u32::try_from(number(PROCESSOR)?).ok()?,
-        ticks: number(UTIME)? + number(STIME)?,
-        voluntary: field("voluntary_ctxt_switches:")?.parse().ok()?,
-        nonvoluntary: field("nonvoluntary_ctxt_switches:")?.parse().ok()?,
-        migrations,
+        name: status.name().unwrap_or_default(),
+        started: stat.start_time()?,
+        cpu: stat.cpu()?,
+        ticks: stat.user_ticks()? + stat.system_ticks()?,
+        voluntary: status.voluntary_switches()?,
+        nonvoluntary: status.involuntary_switches()?,
+        migrations: thread.migrations(),
     })
 }
 
 impl ThreadSeen {
-    /// True when both are sights of one thread.
+    /// Returns true if both snapshots are of the same thread.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.started == other.started
     }

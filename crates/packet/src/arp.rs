@@ -8,14 +8,14 @@ use crate::{Damage, EtherType, MacAddress, be16, be32};
 /// Octets of an ARP packet for IPv4 over Ethernet.
 pub const ARP_LENGTH: usize = 28;
 
-/// What an ARP packet is for.
+/// Operation of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArpOperation {
-    /// Who has this address?
+    /// Request for the owner of an address.
     Request,
-    /// I have.
+    /// Reply with the owner's MAC address.
     Reply,
-    /// Anything else.
+    /// Any other operation code.
     Other(u16),
 }
 
@@ -24,13 +24,13 @@ pub enum ArpOperation {
 pub struct ArpPacket<'a>(&'a [u8; ARP_LENGTH]);
 
 impl<'a> ArpPacket<'a> {
-    /// The packet, or None when it is not about IPv4 over Ethernet: a bridge forwards that as it is.
+    /// Returns the packet, or `None` if it is not ARP for IPv4 over Ethernet: a bridge forwards it unchanged.
     ///
     /// # Errors
-    /// [`Damage::TruncatedArp`] when it is cut short.
+    /// [`Damage::TruncatedArp`] if the packet is truncated.
     #[inline]
     pub fn read(bytes: &'a [u8]) -> Result<Option<Self>, Damage> {
-        // Hardware and protocol type and their address lengths come first, and say how long the rest is.
+        // Hardware and protocol type and their address lengths come first and determine the length of the rest.
         let kind = bytes.first_chunk::<6>().ok_or(Damage::TruncatedArp)?;
         if be16(kind, 0) != 1 || be16(kind, 2) != EtherType::IPV4.0 || kind[4..] != [6, 4] {
             return Ok(None);
@@ -39,7 +39,7 @@ impl<'a> ArpPacket<'a> {
         Ok(Some(Self(packet)))
     }
 
-    /// What it is for.
+    /// Returns the operation.
     #[must_use]
     pub fn operation(&self) -> ArpOperation {
         match be16(self.0, 6) {
@@ -49,25 +49,25 @@ impl<'a> ArpPacket<'a> {
         }
     }
 
-    /// MAC address of the sender.
+    /// Returns the MAC address of the sender.
     #[must_use]
     pub fn sender_mac(&self) -> MacAddress {
         self.mac(8)
     }
 
-    /// IPv4 address of the sender.
+    /// Returns the IPv4 address of the sender.
     #[must_use]
     pub fn sender_ip(&self) -> Ipv4Addr {
         be32(self.0, 14).into()
     }
 
-    /// MAC address of the target; in a request it means nothing.
+    /// Returns the MAC address of the target, which has no meaning in a request.
     #[must_use]
     pub fn target_mac(&self) -> MacAddress {
         self.mac(18)
     }
 
-    /// IPv4 address of the target.
+    /// Returns the IPv4 address of the target.
     #[must_use]
     pub fn target_ip(&self) -> Ipv4Addr {
         be32(self.0, 24).into()

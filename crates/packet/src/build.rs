@@ -8,24 +8,24 @@ use crate::{
     UDP_HEADER_LENGTH, VLAN_TAG_LENGTH, VlanTag, checksum,
 };
 
-/// Octets of the frame check sequence: counted in sizes of frames, never in the slice.
+/// Octets of the frame check sequence: included in frame sizes, never in the slice.
 pub const FCS_LENGTH: usize = 4;
 
-/// Why a frame was not written. The slice is as it was.
+/// Reason why a frame was not written. The slice is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// Headers and payload are more than the size asked for.
+    /// Headers and payload exceed the requested size.
     #[error(
-        "a frame of {size_with_fcs} octets with FCS is too small: its headers and payload need {needed_with_fcs}"
+        "a frame of {size_with_fcs} octets with FCS is too small: headers, payload and FCS require {needed_with_fcs} octets"
     )]
     SizeTooSmall {
-        /// Size asked for.
+        /// Requested size.
         size_with_fcs: u16,
-        /// Size that would do.
+        /// Minimum size.
         needed_with_fcs: usize,
     },
     /// The slice is shorter than the frame.
-    #[error("the buffer holds {buffer} octets and the frame without FCS needs {needed}")]
+    #[error("the buffer holds {buffer} octets, but the frame without FCS requires {needed}")]
     BufferTooSmall {
         /// Octets of the buffer.
         buffer: usize,
@@ -37,14 +37,14 @@ pub enum BuildError {
 /// Whether a UDP frame carries a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UdpChecksum {
-    /// The right one.
+    /// The correct checksum.
     Computed,
-    /// Zero, which for UDP over IPv4 means that there is none (RFC 768): for senders that change the payload of every
-    /// frame and have no time to sum it.
+    /// Zero, which means no checksum for UDP over IPv4 (RFC 768): for senders that change the payload of every frame and
+    /// have no time to compute its sum.
     Absent,
 }
 
-/// A frame of Ethernet, with or without a VLAN tag, and a payload of any type.
+/// An Ethernet frame with a payload of any type, with or without a VLAN tag.
 #[derive(Clone, Copy, Debug)]
 pub struct EthernetFrame<'a> {
     /// Destination address.
@@ -57,12 +57,12 @@ pub struct EthernetFrame<'a> {
     pub ethertype: EtherType,
     /// First octets of the payload; zeros follow up to the frame's size.
     pub payload: &'a [u8],
-    /// Size of the frame with FCS, as in RFC 2544. Ethernet's least is 64; smaller ones are written, too.
+    /// Size of the frame with FCS, as in RFC 2544. The minimum of Ethernet is 64; smaller frames are written too.
     pub size_with_fcs: u16,
 }
 
 impl EthernetFrame<'_> {
-    /// Writes the frame to the start of `buffer`; gives its length, which is without FCS.
+    /// Writes the frame to the start of `buffer`; returns its length without FCS.
     ///
     /// # Errors
     /// [`BuildError`].
@@ -81,8 +81,8 @@ impl EthernetFrame<'_> {
     }
 }
 
-/// A frame with UDP over IPv4. IPv4 and UDP lengths cover the frame to its end: what `payload` leaves is zeros within
-/// the UDP payload, not padding behind it.
+/// A UDP frame over IPv4. The IPv4 and UDP lengths cover the frame to its end: the zeros after `payload` are part of the UDP
+/// payload, not padding.
 #[derive(Clone, Copy, Debug)]
 pub struct UdpFrame<'a> {
     /// Destination MAC address.
@@ -101,22 +101,22 @@ pub struct UdpFrame<'a> {
     pub destination_port: u16,
     /// Source UDP port.
     pub source_port: u16,
-    /// Whether there is a UDP checksum.
+    /// Whether the frame has a UDP checksum.
     pub udp_checksum: UdpChecksum,
     /// First octets of the UDP payload; zeros follow up to the frame's size.
     pub payload: &'a [u8],
-    /// Size of the frame with FCS, as in RFC 2544. Ethernet's least is 64; smaller ones are written, too.
+    /// Size of the frame with FCS, as in RFC 2544. The minimum of Ethernet is 64; smaller frames are written too.
     pub size_with_fcs: u16,
 }
 
 impl UdpFrame<'_> {
-    /// Where the UDP payload begins, octets from the start of the frame.
+    /// Returns the offset of the UDP payload, octets from the start of the frame.
     #[must_use]
     pub fn payload_offset(&self) -> usize {
         link_length(self.tag) + IPV4_HEADER_MIN + UDP_HEADER_LENGTH
     }
 
-    /// Writes the frame to the start of `buffer`; gives its length, which is without FCS.
+    /// Writes the frame to the start of `buffer`; returns its length without FCS.
     ///
     /// # Errors
     /// [`BuildError`].
@@ -130,7 +130,7 @@ impl UdpFrame<'_> {
             self.tag,
             EtherType::IPV4,
         );
-        // Neither length overflows: the whole frame's size is a u16.
+        // Neither length overflows: the size of the whole frame is a u16.
         let ip_length = packet.len() as u16;
         let udp_length = ip_length - IPV4_HEADER_MIN as u16;
         let (ip, datagram) = packet.split_at_mut(IPV4_HEADER_MIN);
@@ -145,7 +145,7 @@ impl UdpFrame<'_> {
         let mut header = [0; IPV4_HEADER_MIN];
         header[0] = 0x45;
         header[2..4].copy_from_slice(&total_length.to_be_bytes());
-        // Don't fragment: such a datagram needs no identification of its own (RFC 6864, section 4.1).
+        // Don't fragment: such a datagram needs no unique identification (RFC 6864, section 4.1).
         header[6] = 0x40;
         header[8] = self.ttl;
         header[9] = IpProtocol::UDP.0;
@@ -170,7 +170,7 @@ impl UdpFrame<'_> {
             sum.add(&length.to_be_bytes());
             sum.add(&header);
             sum.add(payload);
-            // A checksum that comes out as zero is sent as all ones: zero means that there is none.
+            // A checksum of zero is sent as all ones: zero means no checksum.
             let sum = match sum.finish() {
                 0 => u16::MAX,
                 sum => sum,
@@ -185,7 +185,7 @@ fn link_length(tag: Option<VlanTag>) -> usize {
     ETHERNET_HEADER_LENGTH + tag.map_or(0, |_| VLAN_TAG_LENGTH)
 }
 
-/// The part of `buffer` that a frame of this size fills.
+/// Returns the part of `buffer` that a frame of this size fills.
 fn room(buffer: &mut [u8], size_with_fcs: u16, needed: usize) -> Result<&mut [u8], BuildError> {
     let length = usize::from(size_with_fcs).saturating_sub(FCS_LENGTH);
     if length < needed {
@@ -201,7 +201,8 @@ fn room(buffer: &mut [u8], size_with_fcs: u16, needed: usize) -> Result<&mut [u8
     })
 }
 
-/// Writes the Ethernet header and the tag; gives what is behind. `frame` has been seen to be long enough.
+/// Writes the Ethernet header and the tag; returns the octets after them. The caller has checked that `frame` is long
+/// enough.
 fn write_link(
     frame: &mut [u8],
     destination: MacAddress,
@@ -222,7 +223,7 @@ fn write_link(
     rest
 }
 
-/// Fills `to` with `payload`, which is no longer, and zeros.
+/// Fills `to` with `payload`, which is at most as long, and zeros.
 fn write_padded(to: &mut [u8], payload: &[u8]) {
     let (head, padding) = to.split_at_mut(payload.len());
     head.copy_from_slice(payload);

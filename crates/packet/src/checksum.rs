@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Internet checksum (RFC 1071) and its incremental update (RFC 1624).
 
-/// A sum in the making: feed the pieces, then [`Checksum::finish`]. Pieces of odd length may stand anywhere; the result
+/// An Internet checksum in progress: add the pieces, then call [`Checksum::finish`]. Pieces may have odd lengths; the result
 /// is that of all bytes in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checksum {
@@ -11,7 +11,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// An empty sum.
+    /// Returns an empty sum.
     #[must_use]
     pub const fn new() -> Self {
         Self { sum: 0, odd: false }
@@ -21,14 +21,14 @@ impl Checksum {
     #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
         let word = u16::from_be(fold_sum(native_sum(bytes)));
-        // RFC 1071, section 2 (B): a piece that begins at an odd place counts with its bytes swapped.
+        // RFC 1071, section 2 (B): a piece that begins at an odd offset counts with its bytes swapped.
         let word = if self.odd { word.swap_bytes() } else { word };
         self.sum += u64::from(word);
         self.odd ^= bytes.len() % 2 == 1;
     }
 
-    /// The checksum as it is written in a header: the complement of the sum. Over bytes that hold their own right
-    /// checksum it is zero.
+    /// Returns the checksum as written in a header: the complement of the sum. It is zero over bytes that include their own
+    /// correct checksum.
     #[must_use]
     #[inline]
     pub fn finish(self) -> u16 {
@@ -36,7 +36,7 @@ impl Checksum {
     }
 }
 
-/// Checksum of bytes in one piece.
+/// Returns the checksum of bytes in one piece.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u16 {
     let mut sum = Checksum::new();
@@ -44,18 +44,19 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     sum.finish()
 }
 
-/// Checksum after a 16-bit word of the data changed from `old` to `new` (RFC 1624, section 3, equation 3).
+/// Returns the checksum after a 16-bit word of the data changed from `old` to `new` (RFC 1624, section 3, equation 3).
 ///
-/// It equals the checksum made anew, except where all data are zero: then one is 0 and the other 0xffff, which are the
-/// same number in this arithmetic. A UDP checksum of 0 means that there is none: leave it, and write 0xffff where an
-/// updated one comes out as 0.
+/// The result equals a newly computed checksum unless all data are zero: then one is 0 and the other 0xffff, which are the
+/// same number in one's complement arithmetic. A UDP checksum of 0 means no checksum: do not update it, and write 0xffff if
+/// an update yields 0.
 #[must_use]
 #[inline]
 pub const fn update_checksum_u16(checksum: u16, old: u16, new: u16) -> u16 {
     !fold_sum(!checksum as u64 + !old as u64 + new as u64)
 }
 
-/// The same for a 32-bit word at an even place, such as an IPv4 address.
+/// Returns the checksum after a 32-bit word at an even offset changed, such as an IPv4 address (see
+/// [`update_checksum_u16`]).
 #[must_use]
 #[inline]
 pub const fn update_checksum_u32(checksum: u16, old: u32, new: u32) -> u16 {
@@ -63,8 +64,8 @@ pub const fn update_checksum_u32(checksum: u16, old: u32, new: u32) -> u16 {
     update_checksum_u16(half, old as u16, new as u16)
 }
 
-/// Sum of 16-bit words in the machine's own order (RFC 1071, section 2 (B): the order of bytes does not matter to the
-/// sum but for a final swap), eight octets at a time.
+/// Returns the sum of 16-bit words in the machine's byte order, eight octets at a time. By RFC 1071, section 2 (B), the byte
+/// order affects the sum only by a final swap.
 #[inline]
 #[must_use]
 pub fn native_sum(bytes: &[u8]) -> u64 {
@@ -76,13 +77,13 @@ pub fn native_sum(bytes: &[u8]) -> u64 {
     let mut sum = 0;
     for chunk in chunks.iter().chain([&last]) {
         let word = u64::from_ne_bytes(*chunk);
-        // Under 2^33 each: no overflow before 2^31 chunks, more than any memory holds of one frame.
+        // Under 2^33 each: no overflow before 2^31 chunks, far more than a frame has.
         sum += (word & 0xffff_ffff) + (word >> 32);
     }
     sum
 }
 
-/// Returns a sum of words as one word of 16 bits, without a branch: four steps are enough for any sum.
+/// Folds a sum of words into one 16-bit word, without a branch: four steps are enough for any sum.
 #[inline(always)]
 #[must_use]
 pub const fn fold_sum(sum: u64) -> u16 {
@@ -112,7 +113,8 @@ mod tests {
         }
     }
 
-    /// Straight from RFC 1071, section 1: adjacent octets paired to 16-bit words, one's complement sum, complement.
+    /// Computes the checksum directly by RFC 1071, section 1: pairs adjacent octets to 16-bit words, adds them in one's
+    /// complement, complements the sum.
     fn obvious(bytes: &[u8]) -> u16 {
         let mut sum = 0u16;
         for pair in bytes.chunks(2) {

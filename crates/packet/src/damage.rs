@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ways in which a frame can be damaged.
 
-/// Why a frame cannot be what its own headers claim. The first fault found from the front is the one reported.
+/// Reason why a frame does not match its own headers. The first damage from the front is reported.
 ///
-/// Only structure is judged here: whether all headers are there and whether the lengths in them fit. Checksums, and
-/// values that a router or a host would refuse (a TTL of zero, a source address that is multicast), are other stages'.
+/// Only the structure is checked here: whether all headers are present and their lengths fit. Checksums, and values that a
+/// router or a host refuses (a TTL of zero, a multicast source address), are checked in later stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u8)]
 pub enum Damage {
     /// Fewer than the 14 octets of an Ethernet header.
     #[error("shorter than an Ethernet header")]
     Short,
-    /// More than 65,535 octets, which no buffer length field can tell.
+    /// More than 65,535 octets, which no buffer length field can represent.
     #[error("longer than 65535 octets")]
     TooLong,
     /// Ends within an 802.1Q or 802.1ad tag.
@@ -23,34 +23,34 @@ pub enum Damage {
     /// Ends within the IPv4 header or its options.
     #[error("ends within the IPv4 header")]
     TruncatedIpv4,
-    /// EtherType IPv4, and the version field says another.
+    /// EtherType IPv4 with another version field.
     #[error("EtherType is IPv4 but the version field is not 4")]
     Ipv4VersionLies,
     /// IPv4 header length under five words.
     #[error("IPv4 header length is under 20 octets")]
     Ipv4HeaderLengthLies,
-    /// IPv4 total length under the header's or over what is there.
+    /// IPv4 total length below the header length or beyond the end of the frame.
     #[error("IPv4 total length does not fit the frame")]
     Ipv4LengthLies,
     /// Ends within the IPv6 header.
     #[error("ends within the IPv6 header")]
     TruncatedIpv6,
-    /// EtherType IPv6, and the version field says another.
+    /// EtherType IPv6 with another version field.
     #[error("EtherType is IPv6 but the version field is not 6")]
     Ipv6VersionLies,
-    /// IPv6 payload length over what is there.
+    /// IPv6 payload length beyond the end of the frame.
     #[error("IPv6 payload length does not fit the frame")]
     Ipv6LengthLies,
     /// The IPv6 payload ends within an extension header.
     #[error("ends within an IPv6 extension header")]
     TruncatedIpv6Extension,
     /// More than [`crate::IPV6_EXTENSIONS_MAX`] extension headers.
-    #[error("has more IPv6 extension headers than are followed")]
+    #[error("has more IPv6 extension headers than are parsed")]
     TooManyIpv6Extensions,
     /// The IP payload ends within the UDP header.
     #[error("ends within the UDP header")]
     TruncatedUdp,
-    /// UDP length under the header's or over what is there.
+    /// UDP length below the header length or beyond the end of the packet.
     #[error("UDP length does not fit the packet")]
     UdpLengthLies,
     /// The IP payload ends within the TCP header or its options.
@@ -90,13 +90,13 @@ impl Damage {
         Self::TruncatedIcmp,
     ];
 
-    /// Place of this kind in an array of counters, under [`Damage::COUNT`].
+    /// Returns the index of this kind in an array of counters, below [`Damage::COUNT`].
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Name of a counter of this kind, in snake case.
+    /// Returns the counter name of this kind, in snake case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -9,7 +9,7 @@ use crate::{Damage, MacAddress, be16};
 pub const ETHERNET_HEADER_LENGTH: usize = 14;
 /// Octets of one VLAN tag.
 pub const VLAN_TAG_LENGTH: usize = 4;
-/// VLAN tags that are looked through; a third one is payload.
+/// Maximum number of parsed VLAN tags; a third one is payload.
 pub const VLAN_TAGS_MAX: usize = 2;
 
 /// The type field of Ethernet, or a length in an 802.3 frame.
@@ -30,14 +30,14 @@ impl EtherType {
     /// For local experiments (IEEE 802, clause 9.2.3).
     pub const LOCAL_EXPERIMENTAL: Self = Self(0x88b5);
 
-    /// True for the type of a VLAN tag, customer's or service's.
+    /// Returns true for the type of a customer or service VLAN tag.
     #[must_use]
     #[inline]
     pub const fn is_vlan(self) -> bool {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN)
     }
 
-    /// True when the field is the length of an 802.3 frame, and LLC follows.
+    /// Returns true if the field is the length of an 802.3 frame, and LLC follows.
     #[must_use]
     pub const fn is_length(self) -> bool {
         self.0 <= 1500
@@ -50,7 +50,7 @@ impl fmt::Display for EtherType {
     }
 }
 
-/// Number of a VLAN, 1 to 4094.
+/// VLAN ID, 1 to 4094.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -71,16 +71,16 @@ impl From<VlanId> for u16 {
     }
 }
 
-/// A number that no VLAN has.
+/// Error: a number outside the range of VLAN IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is not a VLAN number; use 1 to 4094 (0 means none, 4095 is reserved)")]
+#[error("{0} is not a VLAN ID (use 1 to 4094; 0 means none, 4095 is reserved)")]
 pub struct VlanIdError(pub u16);
 
 impl VlanId {
-    /// A VLAN number.
+    /// Creates a VLAN ID.
     ///
     /// # Errors
-    /// [`VlanIdError`] for 0, which marks a tag that only carries a priority, and for 4095 and above
+    /// [`VlanIdError`] for 0, which marks a priority tag, and for 4095 and above
     /// (IEEE 802.1Q, table 9-2).
     pub const fn new(number: u16) -> Result<Self, VlanIdError> {
         match number {
@@ -89,7 +89,7 @@ impl VlanId {
         }
     }
 
-    /// The number itself.
+    /// Returns the ID as a number.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
@@ -112,7 +112,7 @@ pub struct VlanTag {
 }
 
 impl VlanTag {
-    /// A customer tag with priority 0.
+    /// Returns a customer tag with priority 0.
     #[must_use]
     pub const fn customer(id: VlanId) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl VlanTag {
         }
     }
 
-    /// The VLAN. None for 0, a tag that only carries a priority, and for the reserved 4095.
+    /// Returns the VLAN; `None` for 0 (a priority tag) and for the reserved 4095.
     #[must_use]
     #[inline]
     pub const fn id(self) -> Option<VlanId> {
@@ -131,25 +131,25 @@ impl VlanTag {
         }
     }
 
-    /// Priority code point, 0 to 7.
+    /// Returns the priority code point, 0 to 7.
     #[must_use]
     pub const fn priority(self) -> u8 {
         (self.tci >> 13) as u8
     }
 
-    /// Drop eligible indicator.
+    /// Returns the drop eligible indicator.
     #[must_use]
     pub const fn drop_eligible(self) -> bool {
         self.tci & 0x1000 != 0
     }
 }
 
-/// The first 14 octets of a frame.
+/// An Ethernet header: the first 14 octets of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct EthernetHeader<'a>(&'a [u8; ETHERNET_HEADER_LENGTH]);
 
 impl<'a> EthernetHeader<'a> {
-    /// The header, and what follows it.
+    /// Splits a frame into the header and the octets after it.
     ///
     /// # Errors
     /// [`Damage::Short`].
@@ -159,7 +159,7 @@ impl<'a> EthernetHeader<'a> {
         Ok((Self(header), rest))
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[must_use]
     #[inline]
     pub fn destination(&self) -> MacAddress {
@@ -167,7 +167,7 @@ impl<'a> EthernetHeader<'a> {
         MacAddress([a, b, c, d, e, f])
     }
 
-    /// Source address.
+    /// Returns the source address.
     #[must_use]
     #[inline]
     pub fn source(&self) -> MacAddress {
@@ -175,7 +175,7 @@ impl<'a> EthernetHeader<'a> {
         MacAddress([a, b, c, d, e, f])
     }
 
-    /// Type field: that of a tag when the frame is tagged.
+    /// Returns the type field; in a tagged frame, that of the tag.
     #[must_use]
     #[inline]
     pub fn ethertype(&self) -> EtherType {
@@ -183,17 +183,16 @@ impl<'a> EthernetHeader<'a> {
     }
 }
 
-/// What [`split_tags`] found.
+/// Result of [`split_tags`].
 pub(crate) struct Untagged<'a> {
     pub(crate) tags: [Option<VlanTag>; VLAN_TAGS_MAX],
-    /// Type behind the tags.
+    /// Type after the tags.
     pub(crate) ethertype: EtherType,
-    /// What follows the tags.
+    /// Octets after the tags.
     pub(crate) payload: &'a [u8],
 }
 
-/// Looks through at most [`VLAN_TAGS_MAX`] tags; `ethertype` is that of the Ethernet header and `payload` what follows
-/// it.
+/// Skips at most [`VLAN_TAGS_MAX`] tags. `ethertype` is the type in the Ethernet header, `payload` the octets after it.
 #[inline]
 pub(crate) fn split_tags(
     mut ethertype: EtherType,

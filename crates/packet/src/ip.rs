@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What IPv4 and IPv6 have in common.
+//! Types that IPv4 and IPv6 share.
 
 use std::fmt;
 
-/// Protocol number of what an IP packet carries (IANA "Assigned Internet Protocol Numbers").
+/// Protocol number of an IP payload (IANA "Assigned Internet Protocol Numbers").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpProtocol(pub u8);
 
@@ -24,7 +24,7 @@ impl IpProtocol {
     pub const AUTHENTICATION: Self = Self(51);
     /// ICMP for IPv6.
     pub const ICMPV6: Self = Self(58);
-    /// Nothing follows (RFC 8200, section 4.7).
+    /// No next header (RFC 8200, section 4.7).
     pub const NOTHING: Self = Self(59);
     /// IPv6 destination options (RFC 8200, section 4.6).
     pub const DESTINATION_OPTIONS: Self = Self(60);
@@ -42,19 +42,19 @@ impl fmt::Display for IpProtocol {
     }
 }
 
-/// Which part of a datagram a packet carries.
+/// Part of a datagram that a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fragment {
-    /// All of it.
+    /// The whole datagram.
     Whole,
-    /// The beginning, with the transport header; more follows.
+    /// The first fragment, with the transport header.
     First,
-    /// A later part, without the transport header.
+    /// A later fragment, without the transport header.
     Later,
 }
 
 impl Fragment {
-    /// From the offset field, in whatever unit, and the flag that more follows.
+    /// Returns the part for a fragment offset, in any unit, and the more-fragments flag.
     #[inline]
     pub(crate) const fn from_fields(offset: u16, more: bool) -> Self {
         match (offset, more) {

@@ -8,7 +8,7 @@ use crate::{Checksum, Damage, Fragment, IpProtocol, be16, be32};
 /// Octets of an IPv4 header without options.
 pub const IPV4_HEADER_MIN: usize = 20;
 
-/// An IPv4 header whose lengths fit the bytes it was taken from.
+/// An IPv4 header whose lengths fit the bytes that it was read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4Header<'a> {
     fixed: &'a [u8; IPV4_HEADER_MIN],
@@ -16,7 +16,8 @@ pub struct Ipv4Header<'a> {
 }
 
 impl<'a> Ipv4Header<'a> {
-    /// The header, and the payload up to the packet's own total length: padding behind it is left out.
+    /// Splits a packet into the header and the payload, which ends at the packet's total length: padding after it is
+    /// excluded.
     ///
     /// # Errors
     /// [`Damage::TruncatedIpv4`], [`Damage::Ipv4VersionLies`], [`Damage::Ipv4HeaderLengthLies`],
@@ -49,7 +50,7 @@ impl<'a> Ipv4Header<'a> {
         IPV4_HEADER_MIN + self.options.len()
     }
 
-    /// Options as they stand, padding included.
+    /// Returns the options unparsed, padding included.
     #[must_use]
     pub fn options(&self) -> &'a [u8] {
         self.options
@@ -61,57 +62,57 @@ impl<'a> Ipv4Header<'a> {
         be16(self.fixed, 2)
     }
 
-    /// Differentiated services code point, 0 to 63 (RFC 2474, section 3).
+    /// Returns the differentiated services code point, 0 to 63 (RFC 2474, section 3).
     #[must_use]
     pub fn dscp(&self) -> u8 {
         self.fixed[1] >> 2
     }
 
-    /// Explicit congestion notification, 0 to 3 (RFC 3168, section 5).
+    /// Returns the explicit congestion notification field, 0 to 3 (RFC 3168, section 5).
     #[must_use]
     pub fn ecn(&self) -> u8 {
         self.fixed[1] & 0x03
     }
 
-    /// Identification of the datagram that fragments belong to.
+    /// Returns the identification of the datagram that fragments belong to.
     #[must_use]
     pub fn identification(&self) -> u16 {
         be16(self.fixed, 4)
     }
 
-    /// True when routers must not fragment it.
+    /// Returns true if routers must not fragment the packet.
     #[must_use]
     pub fn dont_fragment(&self) -> bool {
         self.fixed[6] & 0x40 != 0
     }
 
-    /// Which part of a datagram this is.
+    /// Returns which part of a datagram this is.
     #[must_use]
     #[inline]
     pub fn fragment(&self) -> Fragment {
         Fragment::from_fields(be16(self.fixed, 6) & 0x1fff, self.fixed[6] & 0x20 != 0)
     }
 
-    /// Time to live, hops.
+    /// Returns the time to live, hops.
     #[must_use]
     pub fn ttl(&self) -> u8 {
         self.fixed[8]
     }
 
-    /// What it carries.
+    /// Returns the protocol of the payload.
     #[must_use]
     #[inline]
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol(self.fixed[9])
     }
 
-    /// Header checksum as it stands.
+    /// Returns the header checksum, unverified.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         be16(self.fixed, 10)
     }
 
-    /// True when the header checksum is right. A router must check it (RFC 1812, section 5.2.2), a bridge not.
+    /// Returns true if the header checksum is correct. A router must check it (RFC 1812, section 5.2.2), a bridge need not.
     #[must_use]
     pub fn checksum_is_right(&self) -> bool {
         let mut sum = Checksum::new();
@@ -120,14 +121,14 @@ impl<'a> Ipv4Header<'a> {
         sum.finish() == 0
     }
 
-    /// Source address.
+    /// Returns the source address.
     #[must_use]
     #[inline]
     pub fn source(&self) -> Ipv4Addr {
         be32(self.fixed, 12).into()
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[must_use]
     #[inline]
     pub fn destination(&self) -> Ipv4Addr {

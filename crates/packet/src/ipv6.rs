@@ -7,17 +7,18 @@ use crate::{Damage, Fragment, IpProtocol, be16, be32};
 
 /// Octets of the IPv6 header without extension headers.
 pub const IPV6_HEADER_LENGTH: usize = 40;
-/// Extension headers that are followed before a packet is called damaged: RFC 8200, section 4.1, has seven places
-/// for one at most, and a bound keeps a hostile packet from costing more than others.
+/// Maximum number of extension headers; a packet with more counts as damaged. RFC 8200, section 4.1, allows at most seven,
+/// and the limit bounds the cost of a hostile packet.
 pub const IPV6_EXTENSIONS_MAX: usize = 8;
 
-/// An IPv6 header whose payload length fits the bytes it was taken from.
+/// An IPv6 header whose payload length fits the bytes that it was read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6Header<'a>(&'a [u8; IPV6_HEADER_LENGTH]);
 
 impl<'a> Ipv6Header<'a> {
-    /// The header, and the payload (extension headers included) up to the packet's own length: padding behind
-    /// it is left out. A jumbogram (RFC 2675), which says zero here, is not followed: its payload is empty.
+    /// Splits a packet into the header and the payload (extension headers included), which ends at the packet's payload
+    /// length: padding after it is excluded. The payload of a jumbogram (RFC 2675), whose length field is zero, is empty:
+    /// jumbograms are not supported.
     ///
     /// # Errors
     /// [`Damage::TruncatedIpv6`], [`Damage::Ipv6VersionLies`], [`Damage::Ipv6LengthLies`].
@@ -35,44 +36,44 @@ impl<'a> Ipv6Header<'a> {
         Ok((Self(header), payload))
     }
 
-    /// Octets behind this header.
+    /// Octets after this header.
     #[must_use]
     pub fn payload_length(&self) -> u16 {
         be16(self.0, 4)
     }
 
-    /// Traffic class: DSCP in the upper six bits, ECN in the lower two.
+    /// Returns the traffic class: DSCP in the upper six bits, ECN in the lower two.
     #[must_use]
     pub fn traffic_class(&self) -> u8 {
         self.0[0] << 4 | self.0[1] >> 4
     }
 
-    /// Flow label, 20 bits (RFC 6437).
+    /// Returns the flow label, 20 bits (RFC 6437).
     #[must_use]
     pub fn flow_label(&self) -> u32 {
         be32(self.0, 0) & 0x000f_ffff
     }
 
-    /// What follows this header: an extension header or the transport.
+    /// Returns the type of the next header: an extension header or the transport.
     #[must_use]
     #[inline]
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(self.0[6])
     }
 
-    /// Hop limit.
+    /// Returns the hop limit.
     #[must_use]
     pub fn hop_limit(&self) -> u8 {
         self.0[7]
     }
 
-    /// Source address.
+    /// Returns the source address.
     #[must_use]
     pub fn source(&self) -> Ipv6Addr {
         self.address::<8>()
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[must_use]
     pub fn destination(&self) -> Ipv6Addr {
         self.address::<24>()
@@ -85,22 +86,22 @@ impl<'a> Ipv6Header<'a> {
     }
 }
 
-/// Where a walk over extension headers ended.
+/// End of a walk over extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Extensions {
-    /// What follows the last header walked: in a later fragment what the whole datagram would carry.
+    /// Type of what follows the last header walked; in a later fragment, that of the whole datagram.
     pub protocol: IpProtocol,
-    /// Where `protocol` is said: octets from the start of the IPv6 header, whose own field is at 6.
+    /// Offset of the field that holds `protocol`, octets from the start of the IPv6 header, whose own field is at 6.
     pub protocol_at: usize,
-    /// Octets of all headers walked: at most [`IPV6_EXTENSIONS_MAX`] times 2048.
+    /// Total length of the headers walked, octets: at most [`IPV6_EXTENSIONS_MAX`] times 2048.
     pub length: usize,
     /// Which part of a datagram this is.
     pub fragment: Fragment,
 }
 
-/// Walks over the extension headers at the start of `payload`, the first of which is of kind `protocol`. The walk ends
-/// before anything that is not an extension header it can measure (encrypted payload counts as such), and behind the
-/// fragment header of a later fragment.
+/// Walks over the extension headers at the start of `payload`, the first of which is of type `protocol`. The walk ends
+/// before anything that is not an extension header of known length (including encrypted payload), and after the fragment
+/// header of a later fragment.
 ///
 /// # Errors
 /// [`Damage::TruncatedIpv6Extension`], [`Damage::TooManyIpv6Extensions`].

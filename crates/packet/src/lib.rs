@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames as bytes: views of headers, one pass over a whole frame, builders of test frames, checksums.
 //!
-//! What lives here: everything that knows where a field is. Views ([`EthernetHeader`], [`Ipv4Header`], …) borrow
-//! the bytes, allocate nothing and cannot read past them; [`parse`] says in one pass what a frame is and where its
-//! parts begin, or how it is damaged ([`Damage`]); [`UdpFrame`] and [`EthernetFrame`] write frames into a slice.
+//! Contains all knowledge of field positions. Views ([`EthernetHeader`], [`Ipv4Header`], …) borrow the bytes, allocate
+//! nothing and cannot read past them; [`parse`] determines in one pass what a frame is and where its parts begin, or how it
+//! is damaged ([`Damage`]); [`UdpFrame`] and [`EthernetFrame`] write frames into a slice.
 //!
-//! What must not: packet buffers of any library, tables, and decisions about what to do with a frame.
+//! Must not contain packet buffers of any library, tables, or decisions about what to do with a frame.
 //!
-//! Frames are as drivers hand them over: from the destination address to the end of the data, without preamble and
-//! without FCS. Where a size counts the FCS, its name says so.
+//! Frames are as drivers pass them: from the destination address to the end of the data, without preamble and FCS. If a size
+//! includes the FCS, its name says so.
 
 mod arp;
 mod build;
@@ -47,14 +47,14 @@ pub use transport::{
     ICMP_HEADER_LENGTH, IcmpHeader, TCP_HEADER_MIN, TcpHeader, UDP_HEADER_LENGTH, UdpHeader,
 };
 
-/// Two octets of a header at a fixed place. The index is a constant at every call, so the compiler removes the bounds
-/// checks, and a wrong one fails every test that touches the field.
+/// Returns two octets of a header at a fixed offset. The offset is a constant at every call, so the compiler removes the
+/// bounds checks, and a wrong one fails every test that reads the field.
 #[inline]
 const fn be16<const N: usize>(header: &[u8; N], at: usize) -> u16 {
     u16::from_be_bytes([header[at], header[at + 1]])
 }
 
-/// Four octets of a header at a fixed place.
+/// Returns four octets of a header at a fixed offset.
 #[inline]
 const fn be32<const N: usize>(header: &[u8; N], at: usize) -> u32 {
     u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])

@@ -6,17 +6,17 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A 48-bit MAC address, in the order of the wire.
+/// A 48-bit MAC address in wire order.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(try_from = "String", into = "String")]
 pub struct MacAddress(pub [u8; 6]);
 
-/// A text that is not a MAC address.
+/// Error: a text that is not a MAC address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not a MAC address; write six pairs of hexadecimal digits, like 02:00:00:00:00:01"
+    "'{0}' is not a MAC address (use six pairs of hexadecimal digits, such as 02:00:00:00:00:01)"
 )]
 pub struct MacAddressError(pub String);
 
@@ -24,14 +24,14 @@ impl MacAddress {
     /// `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// The address whose last octet is the lowest byte of `value`; the two highest bytes are left out.
+    /// Returns the address whose last octet is the lowest byte of `value`; the two highest bytes are ignored.
     #[must_use]
     pub const fn from_u64(value: u64) -> Self {
         let [_, _, a, b, c, d, e, f] = value.to_be_bytes();
         Self([a, b, c, d, e, f])
     }
 
-    /// The address as a number, last octet lowest: a key for tables.
+    /// Returns the address as a number, last octet lowest: a key for tables.
     #[must_use]
     #[inline]
     pub const fn to_u64(self) -> u64 {
@@ -39,21 +39,21 @@ impl MacAddress {
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// True for a group address: the first bit on the wire is set. The broadcast address is one.
+    /// Returns true for a group address (the first bit on the wire is set), which includes broadcast.
     #[must_use]
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 0x01 != 0
     }
 
-    /// True for `ff:ff:ff:ff:ff:ff`.
+    /// Returns true for `ff:ff:ff:ff:ff:ff`.
     #[must_use]
     #[inline]
     pub const fn is_broadcast(self) -> bool {
         self.to_u64() == 0xffff_ffff_ffff
     }
 
-    /// True for an address that nobody assigned (the second bit on the wire), as test addresses should be.
+    /// Returns true for a locally administered address (the second bit on the wire is set), as test addresses should be.
     #[must_use]
     #[inline]
     pub const fn is_local(self) -> bool {
@@ -71,7 +71,7 @@ impl fmt::Display for MacAddress {
 impl FromStr for MacAddress {
     type Err = MacAddressError;
 
-    /// Reads `02:00:00:00:00:01` or `02-00-00-00-00-01`, in either case of letters, two digits an octet.
+    /// Parses `02:00:00:00:00:01` or `02-00-00-00-00-01`: two digits per octet, upper or lower case.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = || MacAddressError(text.to_owned());
         let separator = if text.contains('-') { '-' } else { ':' };
@@ -79,7 +79,7 @@ impl FromStr for MacAddress {
         let mut octets = [0; 6];
         for octet in &mut octets {
             let digits = parts.next().ok_or_else(bad)?;
-            // from_str_radix would take a sign.
+            // from_str_radix would accept a sign.
             if digits.len() != 2 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
                 return Err(bad());
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One pass over a frame: what it is, and where its parts begin.
+//! Parser of a frame in one pass: its protocols and the offsets of its parts.
 
 use crate::ethernet::{Untagged, split_tags};
 use crate::{
@@ -7,30 +7,30 @@ use crate::{
     Ipv6Header, MacAddress, TcpHeader, UdpHeader, VLAN_TAGS_MAX, VlanTag, walk_ipv6_extensions,
 };
 
-/// Octets of the longest frame that is parsed: every offset fits 16 bits.
+/// Maximum length of a parsed frame, octets: every offset fits 16 bits.
 pub const FRAME_MAX: usize = u16::MAX as usize;
 
-/// What a frame is. Offsets count octets from the start of the frame and never lie behind its end.
+/// Protocols and offsets of a parsed frame. Offsets are octets from the start of the frame and never beyond its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parsed {
     /// Destination address.
     pub destination: MacAddress,
     /// Source address.
     pub source: MacAddress,
-    /// VLAN tags, outermost first; a second one only with a first.
+    /// VLAN tags, outermost first; the second is present only with the first.
     pub tags: [Option<VlanTag>; VLAN_TAGS_MAX],
-    /// Type behind the tags. With more than [`VLAN_TAGS_MAX`] tags it is that of a tag.
+    /// Type after the tags. With more than [`VLAN_TAGS_MAX`] tags, it is that of a tag.
     pub ethertype: EtherType,
-    /// Where the payload of Ethernet begins: the IP header or the ARP packet, where it is one of these.
+    /// Offset of the Ethernet payload: the IP header or the ARP packet, if it is one of these.
     pub network_offset: u16,
-    /// What the payload is.
+    /// Kind of the payload.
     pub network: Network,
 }
 
-/// What the payload of Ethernet is.
+/// Kind of an Ethernet payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Anything else, 802.3 frames with LLC and ARP for other than IPv4 over Ethernet included.
+    /// Anything else, including 802.3 frames with LLC and ARP other than for IPv4 over Ethernet.
     Other,
     /// ARP for IPv4 over Ethernet.
     Arp,
@@ -40,25 +40,25 @@ pub enum Network {
     Ipv6(Ip),
 }
 
-/// What an IP packet carries.
+/// Payload of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ip {
-    /// Protocol of the payload, behind options and extension headers.
+    /// Protocol of the payload, after options and extension headers.
     pub protocol: IpProtocol,
-    /// Which part of a datagram this is.
+    /// Part of a datagram that the packet carries.
     pub fragment: Fragment,
-    /// Where the payload begins.
+    /// Offset of the payload.
     pub transport_offset: u16,
-    /// Where the IP packet ends, by its own length; what is behind is padding.
+    /// End of the IP packet by its own length; padding may follow.
     pub end: u16,
-    /// What the payload is.
+    /// Kind of the payload.
     pub transport: Transport,
 }
 
-/// What the payload of IP is.
+/// Kind of an IP payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Anything else, and whatever a later fragment carries.
+    /// Anything else, and the payload of a later fragment.
     Other,
     /// UDP.
     Udp {
@@ -86,7 +86,7 @@ pub enum Transport {
 }
 
 impl Parsed {
-    /// The IP packet's parts, of either version.
+    /// Returns the parts of the IP packet, of either version.
     #[must_use]
     #[inline]
     pub const fn ip(&self) -> Option<&Ip> {
@@ -96,8 +96,8 @@ impl Parsed {
         }
     }
 
-    /// View of the IPv4 header. `frame` must be the one that was parsed; with another the answer is about that one, or
-    /// None.
+    /// Returns a view of the IPv4 header. `frame` must be the parsed frame; with another one, the result describes that one
+    /// or is `None`.
     #[must_use]
     #[inline]
     pub fn ipv4<'a>(&self, frame: &'a [u8]) -> Option<Ipv4Header<'a>> {
@@ -107,7 +107,7 @@ impl Parsed {
         }
     }
 
-    /// View of the IPv6 header; `frame` as for [`Parsed::ipv4`].
+    /// Returns a view of the IPv6 header; `frame` as for [`Parsed::ipv4`].
     #[must_use]
     #[inline]
     pub fn ipv6<'a>(&self, frame: &'a [u8]) -> Option<Ipv6Header<'a>> {
@@ -117,7 +117,7 @@ impl Parsed {
         }
     }
 
-    /// View of the ARP packet; `frame` as for [`Parsed::ipv4`].
+    /// Returns a view of the ARP packet; `frame` as for [`Parsed::ipv4`].
     #[must_use]
     pub fn arp<'a>(&self, frame: &'a [u8]) -> Option<ArpPacket<'a>> {
         match self.network {
@@ -131,8 +131,7 @@ impl Parsed {
     }
 }
 
-/// Says what `frame` is, or how it is damaged. Reads each header once, allocates nothing, and takes a bounded number
-/// of steps whatever the bytes are.
+/// Parses a frame. Reads each header once, allocates nothing, and takes a bounded number of steps for any input.
 ///
 /// # Errors
 /// The first [`Damage`] from the front.
@@ -201,7 +200,8 @@ fn parse_ipv6(network_offset: usize, bytes: &[u8]) -> Result<Ip, Damage> {
     })
 }
 
-/// `icmp` is the number of the ICMP that goes with the version of IP; the other one means nothing in it.
+/// Parses the transport header. `icmp` is the protocol number of ICMP for this version of IP; the other number has no
+/// meaning in it.
 #[inline]
 fn parse_transport(
     protocol: IpProtocol,
@@ -215,7 +215,7 @@ fn parse_transport(
     match protocol {
         IpProtocol::UDP => {
             let (header, rest) = UdpHeader::split(bytes)?;
-            // The length of a datagram in fragments is that of all of them.
+            // The UDP length of a fragmented datagram covers all fragments.
             if fragment == Fragment::Whole {
                 header.payload(rest)?;
             }
@@ -243,7 +243,7 @@ fn parse_transport(
     }
 }
 
-/// An offset into a frame of at most [`FRAME_MAX`] octets, which is why the cast loses nothing.
+/// Converts an offset into a frame of at most [`FRAME_MAX`] octets, so the cast loses nothing.
 #[inline]
 const fn offset(octets: usize) -> u16 {
     debug_assert!(octets <= FRAME_MAX);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TCP data that was to be cut into segments by a network card, cut (RFC 9293, section 3.7; virtio 1.2, section 5.1.6.2).
+//! TCP segmentation in software (RFC 9293, section 3.7; virtio 1.2, section 5.1.6.2).
 
 use crate::ethernet::split_tags;
 use crate::{
@@ -7,8 +7,8 @@ use crate::{
     IpProtocol, TCP_HEADER_MIN, be16, checksum,
 };
 
-/// Longest headers of a frame that is cut, from the destination address to the end of TCP's options, octets: two tags,
-/// either version of IP with all that it may have in practice, and TCP with all options (14 + 8 + 60 + 60) have room.
+/// Maximum length of the headers of a frame to segment, from the destination address to the end of the TCP options, octets:
+/// enough for two tags, either version of IP with all headers used in practice, and TCP with all options (14 + 8 + 60 + 60).
 pub const SEGMENT_HEADERS_MAX: usize = 192;
 
 const FIN: u8 = 0x01;
@@ -18,12 +18,11 @@ const PSH: u8 = 0x08;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
 
-/// A frame with TCP data of any length, known by its headers, to be cut into segments or handed on with the request that
-/// somebody else does.
+/// Parsed headers of a frame with TCP data of any length, to be segmented here or passed on with a segmentation request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpFrame {
     headers: [u8; SEGMENT_HEADERS_MAX],
-    /// Where IP, TCP and data begin.
+    /// Offsets of IP, TCP and data.
     network: usize,
     transport: usize,
     data: usize,
@@ -32,9 +31,9 @@ pub struct TcpFrame {
 }
 
 impl TcpFrame {
-    /// Reads the headers of a frame of `length` octets from its first octets, `front`, which hold all headers at least.
-    /// `None` for everything that is not TCP in IP whole and unfragmented, or that says of itself what cannot be repeated in
-    /// several segments (SYN, RST).
+    /// Parses the headers of a frame of `length` octets from its first octets, `front`, which contain at least all headers.
+    /// Returns `None` for everything but TCP in whole, unfragmented IP packets, and for flags that several segments cannot
+    /// repeat (SYN, RST).
     #[must_use]
     pub fn read(front: &[u8], length: usize) -> Option<Self> {
         let (ethernet, rest) = EthernetHeader::split(front).ok()?;
@@ -70,25 +69,25 @@ impl TcpFrame {
         })
     }
 
-    /// Octets of Ethernet, tags included, in front of IP.
+    /// Octets of Ethernet, tags included, before IP.
     #[must_use]
     pub const fn ethernet_length(&self) -> usize {
         self.network
     }
 
-    /// Octets of IP in front of TCP, extension headers included.
+    /// Octets of IP before TCP, extension headers included.
     #[must_use]
     pub const fn network_length(&self) -> usize {
         self.transport - self.network
     }
 
-    /// Octets of TCP in front of the data.
+    /// Octets of TCP before the data.
     #[must_use]
     pub const fn transport_length(&self) -> usize {
         self.data - self.transport
     }
 
-    /// Octets of all headers: where the data begin.
+    /// Returns the length of all headers, octets: the offset of the data.
     #[must_use]
     pub const fn headers_length(&self) -> usize {
         self.data
@@ -100,13 +99,13 @@ impl TcpFrame {
         self.data_length
     }
 
-    /// True for IPv4, false for IPv6.
+    /// Returns true for IPv4, false for IPv6.
     #[must_use]
     pub const fn is_ipv4(&self) -> bool {
         self.is_ipv4
     }
 
-    /// True when the sender tells that it has slowed down (CWR; RFC 3168, section 6.1.2).
+    /// Returns true if the sender signals that it has reduced its congestion window (CWR; RFC 3168, section 6.1.2).
     #[must_use]
     pub fn has_cwr(&self) -> bool {
         self.headers
@@ -114,9 +113,9 @@ impl TcpFrame {
             .is_some_and(|flags| flags & CWR != 0)
     }
 
-    /// Makes a segment of data that stand in `segment` behind room for [`Self::headers_length`] octets: writes the headers
-    /// there. `number` counts the segments from 0, `offset` is where its data begin among those of the frame. False, and
-    /// nothing of use in the segment, when it is too short or too long.
+    /// Completes a segment: writes the headers into the first [`Self::headers_length`] octets of `segment`, before the data
+    /// that are already there. `number` counts the segments from 0; `offset` is the position of its data within those of the
+    /// frame. Returns false, with undefined contents, if the segment is too short or too long.
     #[must_use]
     pub fn write(&self, segment: &mut [u8], number: u16, offset: usize) -> bool {
         self.try_write(segment, number, offset).is_some()
@@ -148,7 +147,7 @@ impl TcpFrame {
         put(header, 10, sum)
     }
 
-    /// Everything in TCP's header but the checksum, which is zero.
+    /// Writes the TCP header except for the checksum, which is zero.
     fn write_transport(
         &self,
         tcp: &mut [u8],
@@ -167,7 +166,7 @@ impl TcpFrame {
         if !is_last {
             flags &= !(FIN | PSH);
         }
-        // It counts from the segment's own beginning (RFC 9293, section 3.1).
+        // The urgent pointer counts from the start of the segment (RFC 9293, section 3.1).
         let urgent = u16::from_be_bytes([*tcp.get(18)?, *tcp.get(19)?]);
         if flags & URG != 0 {
             match u32::from(urgent).checked_sub(offset) {
@@ -182,7 +181,8 @@ impl TcpFrame {
         put(tcp, 16, 0)
     }
 
-    /// What TCP's checksum covers beside TCP itself (RFC 9293, section 3.1; RFC 8200, section 8.1).
+    /// Returns the sum of the pseudo header, which TCP's checksum covers in addition to TCP (RFC 9293, section 3.1; RFC
+    /// 8200, section 8.1).
     fn pseudo_header(&self, length: u32) -> Option<Checksum> {
         let header = self.headers.get(self.network..self.transport)?;
         let mut sum = Checksum::new();
@@ -196,8 +196,8 @@ impl TcpFrame {
         Some(sum)
     }
 
-    /// What stands in TCP's checksum field of a frame that is handed on whole, for whoever cuts it or takes it as it is: the
-    /// sum over the pseudo header alone, not complemented (virtio 1.2, section 5.1.6.2: the checksum is partial).
+    /// Returns the TCP checksum field of a frame that is passed on whole, to a peer that segments or accepts it: the sum
+    /// over the pseudo header alone, not complemented (virtio 1.2, section 5.1.6.2: the checksum is partial).
     #[must_use]
     pub fn partial_checksum(&self) -> Option<u16> {
         let length = u32::try_from(self.transport_length() + self.data_length).ok()?;
@@ -205,7 +205,7 @@ impl TcpFrame {
     }
 }
 
-/// Lengths of the header, and of the packet by its own word. It is no fragment.
+/// Returns the length of the header, and that of the packet by its own header; `None` for a fragment.
 fn ipv4(packet: &[u8]) -> Option<(usize, usize)> {
     const FRAGMENT: u16 = 0x3fff;
     let header: &[u8; IPV4_HEADER_MIN] = packet.first_chunk()?;
@@ -219,8 +219,8 @@ fn ipv4(packet: &[u8]) -> Option<(usize, usize)> {
     may.then_some((header_length, length))
 }
 
-/// The same, extension headers counted as the header's: those that may stand in every segment. With others (a way to go, a
-/// number of a fragment, a signature) segments would not be what the sender meant.
+/// Returns the same for IPv6, with extension headers counted as header. Only extension headers that every segment may repeat
+/// are allowed: with others (routing, fragment, authentication) the segments would not mean what the sender meant.
 fn ipv6(packet: &[u8]) -> Option<(usize, usize)> {
     const DESTINATION_OPTIONS: IpProtocol = IpProtocol(60);
     let header: &[u8; IPV6_HEADER_LENGTH] = packet.first_chunk()?;

@@ -7,7 +7,7 @@ use crate::{Damage, be16, be32};
 pub const UDP_HEADER_LENGTH: usize = 8;
 /// Octets of a TCP header without options.
 pub const TCP_HEADER_MIN: usize = 20;
-/// Octets that every ICMP message begins with.
+/// Octets at the start of every ICMP message.
 pub const ICMP_HEADER_LENGTH: usize = 4;
 
 /// A UDP header.
@@ -15,8 +15,8 @@ pub const ICMP_HEADER_LENGTH: usize = 4;
 pub struct UdpHeader<'a>(&'a [u8; UDP_HEADER_LENGTH]);
 
 impl<'a> UdpHeader<'a> {
-    /// The header, and all bytes behind it. Its length field is not judged here: in the first fragment of a datagram
-    /// it counts bytes that are not there. See [`UdpHeader::payload`].
+    /// Splits a datagram into the header and all bytes after it. The length field is not checked here: in the first fragment
+    /// of a datagram it includes the other fragments. See [`UdpHeader::payload`].
     ///
     /// # Errors
     /// [`Damage::TruncatedUdp`].
@@ -26,8 +26,8 @@ impl<'a> UdpHeader<'a> {
         Ok((Self(header), rest))
     }
 
-    /// The payload as its length field has it; `rest` is what [`UdpHeader::split`] gave. IP payload may be longer
-    /// than the datagram (RFC 9868); what is behind it is left out.
+    /// Returns the payload by the length field; `rest` is the second result of [`UdpHeader::split`]. The IP payload may be
+    /// longer than the datagram (RFC 9868); the surplus is excluded.
     ///
     /// # Errors
     /// [`Damage::UdpLengthLies`].
@@ -39,14 +39,14 @@ impl<'a> UdpHeader<'a> {
             .ok_or(Damage::UdpLengthLies)
     }
 
-    /// Source port.
+    /// Returns the source port.
     #[must_use]
     #[inline]
     pub fn source_port(&self) -> u16 {
         be16(self.0, 0)
     }
 
-    /// Destination port.
+    /// Returns the destination port.
     #[must_use]
     #[inline]
     pub fn destination_port(&self) -> u16 {
@@ -60,7 +60,7 @@ impl<'a> UdpHeader<'a> {
         be16(self.0, 4)
     }
 
-    /// Checksum; zero means that the sender made none.
+    /// Returns the checksum; zero means that the sender computed none.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         be16(self.0, 6)
@@ -75,7 +75,7 @@ pub struct TcpHeader<'a> {
 }
 
 impl<'a> TcpHeader<'a> {
-    /// The header, and the segment's data.
+    /// Splits a segment into the header and the data.
     ///
     /// # Errors
     /// [`Damage::TruncatedTcp`], [`Damage::TcpOffsetLies`].
@@ -91,52 +91,52 @@ impl<'a> TcpHeader<'a> {
         Ok((Self { fixed, options }, data))
     }
 
-    /// Source port.
+    /// Returns the source port.
     #[must_use]
     #[inline]
     pub fn source_port(&self) -> u16 {
         be16(self.fixed, 0)
     }
 
-    /// Destination port.
+    /// Returns the destination port.
     #[must_use]
     #[inline]
     pub fn destination_port(&self) -> u16 {
         be16(self.fixed, 2)
     }
 
-    /// Sequence number of the first octet.
+    /// Returns the sequence number of the first octet.
     #[must_use]
     pub fn sequence(&self) -> u32 {
         be32(self.fixed, 4)
     }
 
-    /// Next sequence number that the sender expects.
+    /// Returns the next sequence number that the sender expects.
     #[must_use]
     pub fn acknowledgement(&self) -> u32 {
         be32(self.fixed, 8)
     }
 
-    /// Control bits from CWR (0x80) to FIN (0x01).
+    /// Returns the control bits from CWR (0x80) to FIN (0x01).
     #[must_use]
     #[inline]
     pub fn flags(&self) -> u8 {
         self.fixed[13]
     }
 
-    /// Window, unscaled.
+    /// Returns the window, unscaled.
     #[must_use]
     pub fn window(&self) -> u16 {
         be16(self.fixed, 14)
     }
 
-    /// Checksum as it stands.
+    /// Returns the checksum, unverified.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         be16(self.fixed, 16)
     }
 
-    /// Options as they stand, padding included.
+    /// Returns the options unparsed, padding included.
     #[must_use]
     pub fn options(&self) -> &'a [u8] {
         self.options
@@ -149,12 +149,12 @@ impl<'a> TcpHeader<'a> {
     }
 }
 
-/// What every message of ICMP begins with, for IPv4 and for IPv6.
+/// Header common to all ICMP messages, for IPv4 and for IPv6.
 #[derive(Clone, Copy, Debug)]
 pub struct IcmpHeader<'a>(&'a [u8; ICMP_HEADER_LENGTH]);
 
 impl<'a> IcmpHeader<'a> {
-    /// The header, and the rest of the message.
+    /// Splits a message into the header and the rest.
     ///
     /// # Errors
     /// [`Damage::TruncatedIcmp`].
@@ -164,21 +164,21 @@ impl<'a> IcmpHeader<'a> {
         Ok((Self(header), rest))
     }
 
-    /// Type of the message.
+    /// Returns the type of the message.
     #[must_use]
     #[inline]
     pub fn kind(&self) -> u8 {
         self.0[0]
     }
 
-    /// Code within the type.
+    /// Returns the code within the type.
     #[must_use]
     #[inline]
     pub fn code(&self) -> u8 {
         self.0[1]
     }
 
-    /// Checksum as it stands.
+    /// Returns the checksum, unverified.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         be16(self.0, 2)

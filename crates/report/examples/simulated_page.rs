@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes a page from simulated results, to look at: `cargo run -p quietwire-report --example simulated_page -- PAGE [STUDY]`.
+//! Writes a page from simulated results: `cargo run -p quietwire-report --example simulated_page -- PAGE [STUDY]`.
 //! No figure on it was measured.
 
 use std::path::{Path, PathBuf};

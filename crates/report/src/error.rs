@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a report could not be made.
+//! Errors of reports.
 
 use std::path::PathBuf;
 
-/// Why a report could not be made.
+/// Error of a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// A stored histogram is not one.
+    /// A stored histogram is damaged.
     #[error(
-        "the latency histogram of trial {sequence} of case {case} is damaged: {reason}; the store was changed, or written by another program"
+        "the latency histogram of trial {sequence} of case {case} is damaged: {reason} (another program changed or wrote the store; restore it from a copy, or run the study again)"
     )]
     Histogram {
         /// Name of the case.
         case: String,
         /// Position of the trial in its step, from 0.
         sequence: u32,
-        /// What is wrong with it.
+        /// Problem of the histogram.
         reason: String,
     },
-    /// The page could not be written.
-    #[error("the page {} cannot be written: {error}", path.display())]
+    /// The page is not writable.
+    #[error("cannot write the page {}: {error}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         error: std::io::Error,
     },
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers, times and dates as people read them.
+//! Numbers, times and dates, formatted for people.
 
 use quietwire_tester::is_bound;
 
-/// Between groups of three digits, and between a number and its unit: narrow, and no line breaks there.
+/// Separator of groups of three digits, and of a number and its unit: a narrow no-break space.
 pub(crate) const THIN: char = '\u{202f}';
 
-/// A whole number in groups of three.
+/// Formats a whole number in groups of three digits.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -19,7 +19,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Three significant digits or so, without an exponent, whole parts in groups.
+/// Formats a number with about three significant digits, without an exponent, whole parts in groups.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -34,7 +34,7 @@ pub(crate) fn number(value: f64) -> String {
     } else if size >= 0.09995 {
         3
     } else {
-        // Two digits after the leading zeros; nothing here is smaller than one in 10^12.
+        // Two digits after the leading zeros. No value here is smaller than 1 in 10^12.
         (-size.log10().floor()).clamp(1.0, 12.0) as usize + 1
     };
     let text = format!("{size:.decimals$}");
@@ -48,12 +48,12 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// A rate in millions of frames per second, without the unit.
+/// Formats a rate in millions of frames per second, without the unit.
 pub(crate) fn mpps(rate_pps: f64) -> String {
     number(rate_pps / 1e6)
 }
 
-/// A rate with the unit that suits it.
+/// Formats a rate with a suitable unit.
 pub(crate) fn rate(rate_pps: f64) -> String {
     let (value, unit) = if rate_pps >= 1e5 {
         (rate_pps / 1e6, "Mpps")
@@ -65,7 +65,7 @@ pub(crate) fn rate(rate_pps: f64) -> String {
     format!("{}{THIN}{unit}", number(value))
 }
 
-/// A percentage, from percent.
+/// Formats a percentage, from percent.
 pub(crate) fn percent(value: f64) -> String {
     let text = if (9.95..999.5).contains(&value) {
         format!("{value:.0}")
@@ -75,7 +75,7 @@ pub(crate) fn percent(value: f64) -> String {
     format!("{text}{THIN}%")
 }
 
-/// A ratio of loss as a percentage; nothing lost is told apart from very little.
+/// Formats a loss ratio as a percentage. No loss and very little loss look different.
 pub(crate) fn loss(ratio: f64) -> String {
     if ratio == 0.0 {
         "0".to_owned()
@@ -84,17 +84,17 @@ pub(crate) fn loss(ratio: f64) -> String {
     }
 }
 
-/// What a goal allows.
+/// Formats the loss that a goal allows.
 pub(crate) fn allows(loss_ratio: f64) -> String {
     if loss_ratio == 0.0 {
         "no loss".to_owned()
     } else {
-        // Written as it was chosen: 0.5 %, not 0.500 %.
+        // As written in the study file: 0.5 %, not 0.500 %.
         format!("loss up to {}{THIN}%", (loss_ratio * 1e8).round() / 1e6)
     }
 }
 
-/// A time from nanoseconds, with the unit that suits it.
+/// Formats a time, from nanoseconds, with a suitable unit.
 pub(crate) fn time_ns(time_ns: f64) -> String {
     let (value, unit) = match time_ns {
         ns if ns >= 1e9 => (ns / 1e9, "s"),
@@ -105,7 +105,7 @@ pub(crate) fn time_ns(time_ns: f64) -> String {
     format!("{}{THIN}{unit}", number(value))
 }
 
-/// A time from nanoseconds, marked as an upper bound if too much of it may be the tester's own part.
+/// Formats a time, from nanoseconds, marked as an upper bound if too much of it may be latency of the tester.
 pub(crate) fn latency_ns(latency_ns: f64, own_ns: Option<f64>) -> String {
     let time = time_ns(latency_ns);
     if own_ns.is_some_and(|own_ns| is_bound(latency_ns, own_ns)) {
@@ -115,7 +115,7 @@ pub(crate) fn latency_ns(latency_ns: f64, own_ns: Option<f64>) -> String {
     }
 }
 
-/// A length of time in seconds, for people.
+/// Formats a duration in seconds.
 pub(crate) fn duration_s(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     if whole < 60 {
@@ -125,7 +125,7 @@ pub(crate) fn duration_s(seconds: f64) -> String {
     }
 }
 
-/// Date and time, UTC, from nanoseconds since the Unix epoch.
+/// Formats date and time in UTC, from nanoseconds since the Unix epoch.
 pub(crate) fn date(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000;
     let (year, month, day) = civil(seconds / 86_400);
@@ -133,8 +133,8 @@ pub(crate) fn date(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years begin in March here, so that
-/// the day that may be missing is the last one.
+/// Returns year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years start in March here, so that
+/// the leap day is the last day of the year.
 fn civil(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     // Days from 0000-03-01 to 1970-01-01.

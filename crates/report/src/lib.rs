@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results to pictures: one HTML page that needs nothing else, one JSON document, one table for a terminal.
+//! Reports of results: a self-contained HTML page, a JSON document, and a table for a terminal.
 //!
-//! What lives here: figures computed from what a store holds ([`Summary`]), and the ways to show them. A page can be
-//! made again from the store alone, on any machine.
+//! Belongs here: the figures, computed from the content of a store ([`Summary`]), and their presentation. A page can be
+//! generated again from the store alone, on any machine.
 //!
-//! What must not: measuring, and knowing anything that is not in the results.
+//! Does not belong here: measurements, and any information that is not in the results.
 
 mod chart;
 mod error;
 mod format;
-mod further;
 mod method_table;
+mod methods;
 mod page;
 mod summary;
 mod table;
@@ -21,13 +21,13 @@ mod tests;
 
 use std::path::Path;
 
-use quietwire_study::{CaseEntry, StudyResults};
+use quietwire_study::StudyResults;
 
 pub use error::ReportError;
 pub use page::html;
 pub use summary::{
     Applications, CaseSummary, CpuShare, CyclesPerFrame, GoalSummary, Health, HighestLoad,
-    LatencyAtLoad, LossPlaces, LossPoint, LossesAtRate, MeasuredRatios, MethodFigures,
+    LatencyAtLoad, LikeForLike, LossPlaces, LossPoint, LossesAtRate, MeasuredRatios, MethodFigures,
     MethodResult, NeighbourShare, OwnPart, PercentileValue, PublishedRow, Reckoned, RepeatedRates,
     RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt,
     TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
@@ -41,7 +41,7 @@ pub const JSON_SCHEMA: u32 = 1;
 /// Writes the page to a file.
 ///
 /// # Errors
-/// [`ReportError`]: the results make no sense, or the file cannot be written.
+/// [`ReportError`]: a stored histogram is damaged, or the file is not writable.
 pub fn write_html(results: &StudyResults, path: &Path) -> Result<(), ReportError> {
     let page = html(results)?;
     std::fs::write(path, page).map_err(|error| ReportError::Write {
@@ -50,11 +50,11 @@ pub fn write_html(results: &StudyResults, path: &Path) -> Result<(), ReportError
     })
 }
 
-/// The results as one document for programs: what was computed, and on what it was measured. Every trial with all that
-/// was seen is in the store.
+/// Returns the results as one document for programs: the computed figures, and the machine and software. The store has every trial
+/// with all its data.
 ///
 /// # Errors
-/// [`ReportError`]: the results make no sense.
+/// [`ReportError`]: a stored histogram is damaged.
 pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
     let summary = Summary::of(results)?;
     let runs: Vec<_> = results
@@ -74,14 +74,14 @@ pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
         "study_file_sha256": results.file_sha256,
         "runs": runs,
         "summary": summary,
-        "isolation": last.and_then(CaseEntry::isolation),
-        "calibration_missing": last.map(CaseEntry::calibration_missing).unwrap_or_default(),
+        "isolation": last.and_then(|entry| entry.facts.isolation.as_ref()),
+        "calibration_missing": last.map(|entry| &entry.facts.calibration_missing[..]).unwrap_or_default(),
         "loss_accounts": loss_accounts(results),
         "consoles": results.consoles,
     }))
 }
 
-/// The account of each trial that lost frames, or in which counters differ.
+/// Returns the loss account of each trial that lost frames or whose counters differ.
 fn loss_accounts(results: &StudyResults) -> Vec<serde_json::Value> {
     let accounts = results.trials().filter_map(|(step, trial)| {
         let account = trial.result.loss_places()?;

@@ -2,21 +2,21 @@
 //! The summary as a table for a terminal.
 
 use crate::format;
-use crate::further::tables;
 use crate::method_table::FurtherTable;
+use crate::methods::tables;
 use crate::page::application::sentence;
 use crate::page::published::bounds;
 use crate::page::words;
 use crate::summary::{CaseSummary, SizeSummary, Summary};
 use crate::terminal_table::TerminalTable;
 
-/// The summary as text: one table for each frame size, and the answer in words. `width` is the terminal's,
+/// Returns the summary as text: one table for each frame size, and the result in words. `width` is the terminal's,
 /// in columns; none if the output is not a terminal.
 #[must_use]
 pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
     let mut text = String::new();
     if summary.is_simulated {
-        text.push_str("SIMULATED: the device is arithmetic, and nothing was measured.\n");
+        text.push_str("SIMULATED: all figures are computed from a model of a device, and nothing was measured.\n");
     }
     if summary.is_quick {
         text.push_str(words::QUICK);
@@ -27,6 +27,7 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
         text.push_str(&format!("{}, {frames}\n", summary.title));
         text.push_str(&of_size(size, width));
         for further in tables(size) {
+            let further = further.without_known_labels();
             text.push_str(&format!("\n\n{}\n", further.title));
             text.push_str(&of_further(&further, width));
         }
@@ -36,7 +37,9 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
             }
         }
         if !size.published.is_empty() {
-            text.push_str("\n\nBeside what was published, in percent of another configuration\n");
+            text.push_str(
+                "\n\nComparison with published figures, in percent of another configuration\n",
+            );
             text.push_str(&of_published(size, width));
         }
         text.push('\n');
@@ -57,9 +60,12 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
             case.reason
         ));
     }
-    // A terminal's fonts may lack the narrow space.
+    // Fonts of terminals may lack the narrow no-break space.
     text.replace(format::THIN, " ")
 }
+
+/// Placeholder for an unknown figure.
+const NONE: &str = "–";
 
 fn of_size(size: &SizeSummary, width: Option<u16>) -> String {
     let goals = size.cases.first().map(|case| &case.goals);
@@ -71,20 +77,34 @@ fn of_size(size: &SizeSummary, width: Option<u16>) -> String {
             format::allows(goal.loss_ratio)
         ));
     }
-    header.extend(["forwarded at the highest load, Mpps", "mean round trip"].map(str::to_owned));
-    let has_cycles = size.cases.iter().any(|case| case.cycles.is_some());
-    if has_cycles {
-        header.push("cycles a frame".to_owned());
-    }
-    header.push("invalid trials".to_owned());
-    let mut table = TerminalTable::new(header, width).ruled().numbers_from(1);
-    for case in &size.cases {
-        table.add_row(row(case, has_cycles));
+    let others = [
+        "forwarded at the highest load, Mpps",
+        "mean round trip",
+        "cycles per frame",
+        "invalid trials",
+    ];
+    header.extend(others.map(str::to_owned));
+    let rows: Vec<Vec<String>> = size.cases.iter().map(row).collect();
+    // Columns without figures are omitted.
+    let has_figure = |column: &usize| {
+        let mut cells = rows.iter().filter_map(|row| row.get(*column));
+        rows.is_empty() || cells.any(|cell| cell != NONE)
+    };
+    let columns: Vec<usize> = (0..header.len()).filter(has_figure).collect();
+    let of = |cells: &[String]| -> Vec<String> {
+        let shown = columns.iter().filter_map(|column| cells.get(*column));
+        shown.cloned().collect()
+    };
+    let mut table = TerminalTable::new(of(&header), width)
+        .ruled()
+        .numbers_from(1);
+    for row in &rows {
+        table.add_row(of(row));
     }
     table.to_string()
 }
 
-/// Ratios only.
+/// Returns the table of published figures, which has ratios only.
 fn of_published(size: &SizeSummary, width: Option<u16>) -> String {
     let goals = size.cases.first().map(|case| &case.goals);
     let goals: Vec<&str> = goals
@@ -128,30 +148,29 @@ fn of_published(size: &SizeSummary, width: Option<u16>) -> String {
 }
 
 fn of_further(further: &FurtherTable, width: Option<u16>) -> String {
-    let header = ["case", "round"].iter().chain(further.head);
-    let mut table = TerminalTable::new(header, width).ruled().labels(2);
+    let header = further.labels.iter().chain(further.head);
+    let labels = further.labels.len().max(1);
+    let mut table = TerminalTable::new(header, width).ruled().labels(labels);
     for row in &further.rows {
         table.add_row(row);
     }
     table.to_string()
 }
 
-fn row(case: &CaseSummary, has_cycles: bool) -> Vec<String> {
+fn row(case: &CaseSummary) -> Vec<String> {
     let mut cells = vec![case.name.clone()];
     cells.extend(case.goals.iter().map(words::goal_value));
     cells.push(
         case.highest_load
             .as_ref()
-            .map_or_else(|| "–".to_owned(), words::highest_load_value),
+            .map_or_else(|| NONE.to_owned(), words::highest_load_value),
     );
     cells.push(
         case.round_trip
             .as_ref()
-            .map_or_else(|| "–".to_owned(), words::mean_round_trip),
+            .map_or_else(|| NONE.to_owned(), words::mean_round_trip),
     );
-    if has_cycles {
-        cells.push(words::cycles(case.cycles.as_ref()));
-    }
+    cells.push(words::cycles(case.cycles.as_ref()));
     cells.push(format!("{} of {}", case.health.invalid, case.health.trials));
     cells
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many tenants there may be, in words and as a table.
+//! Maximum number of tenants, in words and as a table.
 
 use crate::format;
 use crate::method_table::FurtherTable;
@@ -7,20 +7,21 @@ use crate::summary::{CyclesPerFrame, TenantsAt, TenantsFound, TenantsSummary};
 
 const HEAD: &[&str] = &[
     "tenants",
-    "offered in all, Mpps",
+    "total load, Mpps",
     "lost",
     "goal",
-    "cycles a frame",
-    "million cycles a second, each tenant",
+    "cycles per frame",
+    "million cycles per second and tenant",
 ];
-const LEAD: &str = "Tenants were added until more was lost than the goal allows, twice as many each time and then halfway between. Cycles are the switch's at that load: for each frame that came in there, and in a second for each tenant.";
+const LEAD: &str = "The number of tenants is doubled until the loss exceeds the goal, followed by a binary search. Cycles are those of the switch at that load, per received frame and per tenant and second.";
 
-/// The table; none where nothing was tried.
+/// Returns the table; none if no number of tenants was tried.
 pub(crate) fn table(summary: &TenantsSummary) -> Option<FurtherTable> {
     let rows: Vec<_> = summary.rows.iter().map(row).collect();
     (!rows.is_empty()).then_some(FurtherTable {
         title: "Tenants",
         lead: LEAD,
+        labels: &["case", "round"],
         head: HEAD,
         rows,
     })
@@ -50,7 +51,7 @@ fn row(at: &TenantsAt) -> Vec<String> {
     ]
 }
 
-/// What was found, a sentence a round.
+/// Returns the findings, one sentence for each round.
 pub(crate) fn sentences(summary: &TenantsSummary) -> Vec<String> {
     let found = summary.found.iter();
     let is_one = summary.found.len() == 1;
@@ -74,17 +75,17 @@ fn sentence(summary: &TenantsSummary, found: &TenantsFound) -> String {
         _ => format!("{count} tenants"),
     };
     match (found.held, found.broke, &found.bound) {
-        (0, _, Some(why)) => format!("Of one tenant nothing is known: {why}."),
-        (0, ..) => format!("Not even one tenant holds at {goal}."),
+        (0, _, Some(why)) => format!("One tenant: no result ({why})."),
+        (0, ..) => format!("The loss goal does not hold for a single tenant ({goal})."),
         (held, Some(broke), Some(why)) => format!(
-            "{} hold at {goal}; that is no limit of the switch's, since of {broke} nothing is known: {why}.",
+            "{} hold at {goal}. The limit of the switch is unknown: there is no result for {broke} ({why}).",
             tenants(held)
         ),
         (held, Some(broke), None) => {
             format!("{} hold at {goal}, and {broke} do not.", tenants(held))
         }
         (held, None, _) => format!(
-            "{} hold at {goal}, the most that were to be tried: where the goal breaks was not seen.",
+            "{} hold at {goal}, the most that the study tries, so the limit is higher.",
             tenants(held)
         ),
     }

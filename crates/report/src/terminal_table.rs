@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables for a terminal: never wider than it as long as words fit, and no word is broken. Columns that do not fit beside the
-//! others go into a table of their own below, with the first columns repeated.
+//! Tables for a terminal, within its width as long as words fit; words are not broken. Columns that do not fit next to the
+//! others follow in another table below, with the first columns repeated.
 
 use std::fmt::{self, Display, Formatter};
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 
-/// Columns of padding of each cell, both sides together.
+/// Padding of each cell, both sides together, columns.
 const PADDING: usize = 2;
 
-/// A table of text. Its width is that of the terminal.
+/// A table of texts with the width of the terminal.
 #[derive(Clone, Debug)]
 pub struct TerminalTable {
     header: Vec<String>,
@@ -21,7 +21,7 @@ pub struct TerminalTable {
 }
 
 impl TerminalTable {
-    /// A table without lines. `width` is that of the terminal in columns; none if the output is not a terminal: the table is
+    /// Returns a table without lines. `width` is that of the terminal in columns; none if the output is not a terminal: the table is
     /// then as wide as its content.
     pub fn new<T: ToString>(header: impl IntoIterator<Item = T>, width: Option<u16>) -> Self {
         Self {
@@ -58,33 +58,34 @@ impl TerminalTable {
         }
     }
 
-    /// Appends a row. Missing cells are empty; cells beyond the header are left out.
+    /// Appends a row. Missing cells are empty; cells beyond the header are dropped.
     pub fn add_row<T: ToString>(&mut self, cells: impl IntoIterator<Item = T>) {
         let mut row: Vec<String> = cells.into_iter().map(|cell| cell.to_string()).collect();
         row.resize(self.header.len(), String::new());
         self.rows.push(row);
     }
 
-    /// True without rows.
+    /// Returns true if the table has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Columns that a column needs for its longest word.
+    /// Returns the width that a column needs for its longest word.
     fn longest_word(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
         self.header
             .get(column)
             .into_iter()
             .chain(cells)
-            .flat_map(|cell| cell.split_whitespace())
+            // A narrow no-break space keeps a number with its unit: lines break only at these characters.
+            .flat_map(|cell| cell.split([' ', '\n']))
             .map(|word| word.chars().count())
             .max()
             .unwrap_or_default()
     }
 
-    /// Indices of the columns of each part.
+    /// Returns the indices of the columns of each part.
     fn parts(&self) -> Vec<Vec<usize>> {
         let all = 0..self.header.len();
         let Some(width) = self.width.map(usize::from) else {
@@ -150,7 +151,7 @@ impl Display for TerminalTable {
                 to.write_str("\n\n")?;
             }
             let text = self.part(columns).to_string();
-            // Cells are padded to the width of their column, at the end of a line, too.
+            // Cells are padded to the width of their column, also at the end of a line.
             let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
             to.write_str(&lines.join("\n"))?;
         }

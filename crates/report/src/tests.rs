@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pages of simulated studies: whole ones, cut ones, empty ones.
+//! Pages of simulated studies: complete, interrupted and empty ones.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -8,15 +8,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::{CaseSummary, SearchOutcome, State, Summary, html, json, text_table};
 use quietwire_study::simulated::SimulatedBench;
 use quietwire_study::{
-    CaseLeftOut, OpenMode, Progress, StepKind, Store, StudyFile, StudyResults, TrialEvent,
-    run_study,
+    CaseLeftOut, ElementActivity, OpenMode, Progress, StepKind, Store, StudyFile, StudyResults,
+    TrialEvent, run_study,
 };
 use quietwire_tester::account::Accounted;
 use quietwire_tester::{CitedCalibration, InvalidCause, LatencySummary};
 
-const STUDY: &str = include_str!("../../../studies/noisy-neighbours.toml");
+/// The built-in study, at the highest rate of the simulated tester and with more trials.
+static STUDY: LazyLock<String> = LazyLock::new(|| {
+    let mut text = include_str!("../../../studies/noisy-neighbours.toml").to_owned();
+    for (quick, thorough) in [
+        ("max-rate-pps = 2_000_000", "max-rate-pps = \"auto\""),
+        ("resolution-percent = 5\n", "resolution-percent = 2.5\n"),
+        ("best-of = 2", "best-of = 3"),
+        ("[10, 25, 50, 75, 100]", "[5, 15, 30, 45, 60, 75, 90, 100]"),
+        ("\nrepeats = 3", "\nrepeats = 5"),
+    ] {
+        assert_eq!(text.matches(quick).count(), 1, "{quick}");
+        text = text.replace(quick, thorough);
+    }
+    text
+});
 
-/// Stops a study after so many trials.
+/// Stops a study after this number of trials.
 struct StopAfter<'a>(usize, &'a AtomicBool);
 
 impl Progress for StopAfter<'_> {
@@ -28,7 +42,7 @@ impl Progress for StopAfter<'_> {
     }
 }
 
-/// Results of a study text on this bench, of at most so many trials.
+/// Returns the results of a study text on this bench, of at most `trials` trials.
 fn results_of(text: &str, mut bench: SimulatedBench, trials: usize) -> StudyResults {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sqlite");
@@ -36,7 +50,7 @@ fn results_of(text: &str, mut bench: SimulatedBench, trials: usize) -> StudyResu
     let mut store = Store::open(&path, &file, text, OpenMode::New).unwrap();
     let stop = AtomicBool::new(trials == 0);
     let mut progress = StopAfter(trials, &stop);
-    // Whether the bench fails in the middle is the test's choice; what is stored then is what is looked at.
+    // A test may let the bench fail. The tests check what the store holds then.
     drop(run_study(
         &file,
         &mut store,
@@ -47,14 +61,14 @@ fn results_of(text: &str, mut bench: SimulatedBench, trials: usize) -> StudyResu
     store.results().unwrap()
 }
 
-/// A whole study, run once for all tests.
+/// Returns a complete study, run once for all tests.
 fn whole() -> StudyResults {
     static WHOLE: LazyLock<StudyResults> =
-        LazyLock::new(|| results_of(STUDY, SimulatedBench::new(11, 0), usize::MAX));
+        LazyLock::new(|| results_of(&STUDY, SimulatedBench::new(11, 0), usize::MAX));
     WHOLE.clone()
 }
 
-/// Follows every tag of the page: each that opens closes, in order.
+/// Checks every tag of the page: each opened tag is closed, in order.
 fn assert_well_formed(page: &str) {
     const VOID: [&str; 1] = ["meta"];
     let mut open: Vec<String> = Vec::new();
@@ -87,7 +101,7 @@ fn assert_well_formed(page: &str) {
     assert!(open.is_empty(), "left open: {open:?}");
 }
 
-/// Nothing is loaded, and nothing runs.
+/// Checks that the page loads nothing and runs no script.
 fn assert_self_contained(page: &str) {
     for forbidden in [
         "http://",
@@ -130,14 +144,14 @@ fn a_whole_study_has_every_section_and_fits() {
     let (summary, page) = checked(&results);
     assert_eq!(summary.state, State::Finished);
     for section in [
-        "The answer",
+        "<h2>Result</h2>",
         "Throughput",
         "Round trip",
         "Loss against offered load",
         "Latency percentiles",
-        "What each CPU did",
-        "Beside what was published",
-        "How well the tester did",
+        "CPU usage",
+        "Comparison with published figures",
+        "Losses and delays of the tester",
         "Every trial",
         "Every command and setting",
         "The study file",
@@ -178,7 +192,7 @@ fn rates_are_those_recomputed_from_the_trials() {
                     .map(|trial| trial.result.achieved_rate_pps)
                     .fold(0.0, f64::max)
             };
-            // What held for a stricter goal holds for this one.
+            // A rate that held for a stricter goal holds for this one.
             let proving = case
                 .goals
                 .iter()
@@ -296,10 +310,10 @@ fn round_trips_are_those_recomputed_from_the_trials() {
 
 #[test]
 fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_nothing() {
-    // The first one: the next is what the others are set against.
+    // The first case is unavailable, so the next one is the baseline.
     let mut bench = SimulatedBench::new(11, 0);
     bench.unavailable = Some(("quiet".to_owned(), "there is no <such> CPU".to_owned()));
-    let results = results_of(STUDY, bench, usize::MAX);
+    let results = results_of(&STUDY, bench, usize::MAX);
     let (summary, page) = checked(&results);
     assert_eq!(summary.state, State::Finished);
     assert_eq!(summary.baseline, "noisy");
@@ -308,7 +322,7 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
         .iter()
         .map(|case| &*case.name)
         .collect();
-    assert_eq!(names, ["noisy", "noisy-pinned"]);
+    assert_eq!(names, ["noisy", "quiet-partitioned", "noisy-partitioned"]);
     assert_eq!(summary.unavailable.len(), 1);
     assert!(page.contains("Unavailable on this machine"));
     assert!(page.contains("there is no &lt;such&gt; CPU"));
@@ -318,7 +332,7 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
     assert_eq!(left_out["reason"], "there is no <such> CPU");
     let table = text_table(&summary, Some(100));
     assert!(table.contains("quiet: unavailable on this machine: there is no <such> CPU"));
-    // What was published is set against a quiet case, and here is none.
+    // The published figures are relative to a quiet case, which is missing here.
     let rows = &summary.sizes[0].published;
     assert!(rows.iter().all(|row| row.measured.is_none()));
     let why = rows[0].unanswered.as_deref().unwrap();
@@ -357,7 +371,10 @@ fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
         assert!(page.contains(words), "{words}");
     }
     let table = text_table(&summary, Some(120));
-    assert!(table.contains("Beside what was published"), "{table}");
+    assert!(
+        table.contains("Comparison with published figures"),
+        "{table}"
+    );
     assert_eq!(
         json(&results).unwrap()["summary"]["sizes"][0]["published"][1]["throughput"][0],
         0.68
@@ -365,6 +382,42 @@ fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
     let rows = &json(&results).unwrap()["summary"]["sizes"][0]["published"];
     assert_eq!(rows[0]["place"], "configuration noisy");
     assert!(rows[2]["quantity"].as_str().unwrap().contains("a gain"));
+}
+
+#[test]
+fn the_page_begins_with_the_comparison_like_for_like_and_the_neighbours_share() {
+    let mut results = whole();
+    let (summary, page) = checked(&results);
+    let size = &summary.sizes[0];
+    let pair = size.like_for_like.as_ref().unwrap();
+    assert_eq!(
+        (&*pair.case, &*pair.against),
+        ("noisy-partitioned", "quiet-partitioned")
+    );
+    let rate = |case: usize| size.cases[case].goals[0].rate_pps.as_ref().unwrap().median;
+    let percent = pair.percent_of_goals[0].unwrap();
+    assert!((percent - rate(3) / rate(2) * 100.0).abs() < 1e-9);
+    let answer = &page[page.find("Result</h2>").unwrap()..];
+    assert!(answer.starts_with("Result</h2><p><b>noisy-partitioned</b> forwards"));
+    assert!(answer.contains("of <b>quiet-partitioned</b>'s NDR ("));
+    assert!(
+        answer.contains("Its neighbours got 8"),
+        "{}",
+        &answer[..600]
+    );
+    let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
+    for neighbours in trials.filter_map(|trial| trial.activity.neighbours.as_mut()) {
+        neighbours.share = 0.042;
+    }
+    let (_, page) = checked(&results);
+    let told = "got only 4.20\u{202f}% of their CPUs, so this machine cannot show";
+    assert!(page.contains(told));
+    // Without the quiet counterpart there is no like-for-like comparison.
+    results
+        .file
+        .cases
+        .retain(|case| case.name != "quiet-partitioned");
+    assert_eq!(checked(&results).0.sizes[0].like_for_like, None);
 }
 
 #[test]
@@ -376,25 +429,27 @@ fn how_hard_neighbours_worked_is_told_and_starved_ones_are_named() {
         .iter()
         .map(|case| case.neighbours.as_ref())
         .collect();
-    assert!(shares[0].is_none());
-    for told in &shares[1..] {
+    assert!(shares[0].is_none() && shares[2].is_none());
+    for told in [&shares[1], &shares[3]] {
         let share = &told.unwrap().share;
         assert!(share.min > 0.7 && share.max <= 0.9, "{share:?}");
     }
-    assert!(page.contains("How hard the neighbours worked"));
+    assert!(page.contains("Load by neighbours"));
     let told = json(&results).unwrap();
     let case = &told["summary"]["sizes"][0]["cases"][1];
     assert!(case["neighbours"]["share"]["median"].as_f64().unwrap() > 0.7);
-    assert!(!page.contains("Neighbours had little"));
+    assert!(!page.contains("the neighbours got only"));
     for step in &mut results.steps {
         for trial in &mut step.trials {
-            if step.case_name == "noisy" {
-                trial.activity["neighbours"]["share"] = 0.01.into();
+            if step.case_name == "noisy"
+                && let Some(seen) = &mut trial.activity.neighbours
+            {
+                seen.share = 0.01;
             }
         }
     }
     let (_, page) = checked(&results);
-    assert!(page.contains("Neighbours had little") && page.contains("noisy 1"));
+    assert!(page.contains("<b>noisy</b>: the neighbours got only 1.00"));
 }
 
 #[test]
@@ -450,8 +505,8 @@ fn a_latency_that_is_mostly_the_testers_own_is_an_upper_bound() {
     let (summary, page) = checked(&results);
     let trip = summary.sizes[0].cases[0].round_trip.as_ref().unwrap();
     assert_eq!(trip.own, None);
-    assert!(page.contains("there is no calibration of it"));
-    // Over a tenth of the smallest and of the mean, under a tenth of the largest.
+    assert!(page.contains("the tester is not calibrated"));
+    // More than a tenth of the minimum and the mean, less than a tenth of the maximum.
     let own = LatencySummary {
         samples: 100_000,
         min_ns: trip.min_ns / 10 + 1,
@@ -477,11 +532,11 @@ fn a_latency_that_is_mostly_the_testers_own_is_an_upper_bound() {
     let trip = summary.sizes[0].cases[0].round_trip.as_ref().unwrap();
     assert!(trip.min_text().starts_with('<') && trip.mean_text().starts_with('<'));
     assert!(!trip.max_text().starts_with('<'));
-    // The percentiles that the calibration does not bear count with its largest.
+    // Percentiles for which the calibration has too few frames use its maximum.
     let percentile = trip.percentiles[0];
     assert_eq!(percentile.own_ns, Some(own.max_ns));
     assert!(percentile.text().starts_with('<'));
-    assert!(page.contains("by its calibration"));
+    assert!(page.contains("Its calibration measured"));
     let shown = page.replace("&lt;", "<");
     assert!(shown.contains(&trip.mean_text()));
 }
@@ -504,7 +559,7 @@ fn what_invalid_trials_may_have_changed_is_told() {
                 else {
                     continue;
                 };
-                // The readings are of intended rates, the outcome is of the achieved one.
+                // The readings are intended rates, the outcome is the achieved one.
                 let half = readings.width_pps / 2.0;
                 assert!(
                     readings.all_held_pps.unwrap() >= rate_pps - half,
@@ -523,7 +578,7 @@ fn what_invalid_trials_may_have_changed_is_told() {
     }
     assert!(told > 0, "no invalid trial of the simulated tester matters");
     let text = text_table(&summary, Some(200));
-    let sentence = "if the invalid trials counted, all of them as lost or all as held, ";
+    let sentence = "if all invalid trials counted as failed, or all as passed, ";
     assert!(text.contains(sentence), "{text}");
 }
 
@@ -545,7 +600,7 @@ fn everything_from_the_store_is_escaped() {
 
 #[test]
 fn a_study_without_a_trial_is_an_honest_page() {
-    let results = results_of(STUDY, SimulatedBench::new(1, 0), 0);
+    let results = results_of(&STUDY, SimulatedBench::new(1, 0), 0);
     let (summary, page) = checked(&results);
     assert_eq!(summary.state, State::Interrupted);
     assert!(page.contains("This study was interrupted"));
@@ -557,15 +612,15 @@ fn a_study_without_a_trial_is_an_honest_page() {
 #[test]
 fn a_study_cut_anywhere_is_an_honest_page() {
     for trials in [1, 7, 33, 60] {
-        let results = results_of(STUDY, SimulatedBench::new(5, 0), trials);
+        let results = results_of(&STUDY, SimulatedBench::new(5, 0), trials);
         let (summary, page) = checked(&results);
         assert_eq!(summary.trials, trials);
         assert!(page.contains("This study was interrupted"));
         let measured = |case: &CaseSummary| case.health.trials > case.health.invalid;
         for case in &summary.sizes[0].cases {
-            let is_told_missing = page.contains("There is no valid trial of:")
+            let is_told_missing = page.contains("No trial is valid in:")
                 && page
-                    .split("There is no valid trial of:")
+                    .split("No trial is valid in:")
                     .nth(1)
                     .and_then(|rest| rest.split('.').next())
                     .is_some_and(|names| names.split(',').any(|name| name.trim() == case.name));
@@ -585,7 +640,7 @@ fn a_study_cut_anywhere_is_an_honest_page() {
 fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
     let mut bench = SimulatedBench::new(5, 0);
     bench.invalid_ratio = 1.0;
-    let (summary, page) = checked(&results_of(STUDY, bench, usize::MAX));
+    let (summary, page) = checked(&results_of(&STUDY, bench, usize::MAX));
     assert_eq!(summary.trials, summary.invalid_trials);
     for case in &summary.sizes[0].cases {
         assert!(case.round_trip.is_none() && case.highest_load.is_none());
@@ -600,7 +655,7 @@ fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
         }
     }
     assert!(page.contains("no result: the tester failed"));
-    assert!(page.contains("No valid latency trial is there."));
+    assert!(page.contains("No latency trial is valid."));
 }
 
 #[test]
@@ -626,7 +681,7 @@ fn many_cases_are_told_in_a_table_and_few_in_sentences() {
 fn a_study_that_failed_tells_why() {
     let mut bench = SimulatedBench::new(5, 0);
     bench.fails_at = Some(12);
-    let (summary, page) = checked(&results_of(STUDY, bench, usize::MAX));
+    let (summary, page) = checked(&results_of(&STUDY, bench, usize::MAX));
     assert!(matches!(&summary.state, State::Failed(reason) if reason.contains("died")));
     assert!(page.contains("the simulated device died"));
 }
@@ -684,7 +739,7 @@ fn table_and_json_hold_the_same_figures() {
     let document = json(&results).unwrap();
     assert_eq!(document["schema"], 1);
     let cases = document["summary"]["sizes"][0]["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 3);
+    assert_eq!(cases.len(), 4);
     for (case, shown) in summary.sizes[0].cases.iter().zip(cases) {
         assert_eq!(shown["name"], case.name.as_str());
         let rate = shown["goals"][1]["rate_pps"]["median"].as_f64().unwrap();
@@ -720,7 +775,7 @@ fn a_damaged_histogram_is_told() {
 
 #[test]
 fn a_page_that_cannot_be_written_is_told() {
-    let results = results_of(STUDY, SimulatedBench::new(2, 0), 1);
+    let results = results_of(&STUDY, SimulatedBench::new(2, 0), 1);
     let error = crate::write_html(&results, Path::new("/no/such/page.html"));
     assert!(
         error
@@ -747,8 +802,8 @@ fn other_methods_have_their_results_on_the_page() {
             .replace("\nbest-of = 3\n", "\n");
         let (summary, _) = checked(&results_of(&text, SimulatedBench::new(3, 0), usize::MAX));
         assert_eq!(summary.state, State::Finished);
-        // The simulated device forwards 6.4 Mpps, give or take 3 %; now and then it loses a little below, which is more than
-        // either goal allows, and what worst-of-N is made of.
+        // The simulated device forwards 6.4 Mpps ± 3 %. Sometimes it loses a few frames below that rate, which exceeds
+        // either goal and affects worst-of-N.
         for goal in &summary.sizes[0].cases[0].goals {
             let rate_pps = goal.rate_pps.as_ref().unwrap().median;
             assert!((1e6..6.7e6).contains(&rate_pps), "{method}: {goal:?}");
@@ -762,7 +817,7 @@ fn other_methods_have_their_results_on_the_page() {
     }
 }
 
-/// A simulated study with every further method.
+/// A simulated study with all further methods.
 const FURTHER: &str = concat!(
     r#"
 name = "further"
@@ -828,7 +883,7 @@ fn further_methods_have_a_table_each_and_figures_for_programs() {
             "soak"
         ]
     );
-    // Twenty trials bear the 95th percentile, not the 99th.
+    // Twenty trials are enough for the 95th percentile, not for the 99th.
     let trials = methods[0]["rates"][0]["loss_ratios"].as_array().unwrap();
     let percentiles = methods[0]["rates"][0]["percentiles"].as_array().unwrap();
     assert_eq!((trials.len(), percentiles.len()), (20, 4));
@@ -861,44 +916,54 @@ fn a_repeated_search_tells_mean_and_deviation_and_counts_every_result() {
     }
 }
 
+fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
+    quietwire_study::CycleCount { cycles, frames }
+}
+
+/// Returns a switch with these counters and half a second of CPU time.
+fn element(counted: Option<quietwire_study::CycleCount>) -> ElementActivity {
+    ElementActivity {
+        name: "S".to_owned(),
+        role: "switch".to_owned(),
+        counted,
+        cpu_time_s: 0.5,
+        is_kernels: false,
+        tsc_hz: 2_000_000_000,
+    }
+}
+
 #[test]
 fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
-    let with = |counted: serde_json::Value| {
+    let with = |counted: Option<quietwire_study::CycleCount>| {
         let mut results = whole();
         let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
         for trial in trials {
-            trial.activity["elements"] = serde_json::json!([{
-                "name": "S", "role": "switch", "counted": counted,
-                "cpu_time_s": 0.5, "is_kernels": false, "tsc_hz": 2_000_000_000_u64,
-            }]);
+            trial.activity.elements = vec![element(counted)];
         }
         checked(&results)
     };
-    let (summary, page) = with(serde_json::json!({ "cycles": 5000, "frames": 20 }));
+    let (summary, page) = with(Some(count(5000, 20)));
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
     assert_eq!(
         (&*cycles.element, cycles.reckoned),
         ("S", crate::Reckoned::Counted)
     );
     assert_eq!(cycles.cycles.median, 250.0);
-    assert!(page.contains("Cycles a frame") && page.contains(">250<"));
-    assert!(text_table(&summary, Some(120)).contains("cycles a frame"));
+    assert!(page.contains("Cycles per frame") && page.contains(">250<"));
+    assert!(text_table(&summary, None).contains("cycles per frame"));
 
-    let (summary, page) = with(serde_json::Value::Null);
+    let (summary, page) = with(None);
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
     assert_eq!(cycles.reckoned, crate::Reckoned::CpuTime);
-    // Half a second of CPU time for what 6.4 Mpps are in more than that.
+    // Half a second of CPU time, while 6.4 Mpps take longer than that.
     assert!((10.0..1000.0).contains(&cycles.cycles.median), "{cycles:?}");
     assert!(page.contains("from CPU time"));
-    // Who polls and loses nothing may have had time to spare.
+    // An element that polls and loses nothing may have had idle time.
     let mut results = whole();
     let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
     for trial in trials {
         trial.result.lost_frames = 0;
-        trial.activity["elements"] = serde_json::json!([{
-            "name": "S", "role": "switch", "counted": null,
-            "cpu_time_s": 0.5, "is_kernels": false, "tsc_hz": 2_000_000_000_u64,
-        }]);
+        trial.activity.elements = vec![element(None)];
     }
     let (summary, page) = checked(&results);
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
@@ -906,7 +971,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
     assert!(page.contains("≤\u{202f}"));
     let (summary, page) = checked(&whole());
     assert_eq!(summary.sizes[0].cases[0].cycles, None);
-    assert!(!page.contains("Cycles a frame"));
+    assert!(!page.contains("Cycles per frame"));
 }
 
 #[test]
@@ -920,10 +985,8 @@ fn tenants_are_told_with_what_they_cost() {
     let mut results = results_of(text, bench(), usize::MAX);
     for step in &mut results.steps {
         for trial in &mut step.trials {
-            trial.activity["elements"] = serde_json::json!([{
-                "name": "S", "role": "switch", "counted": { "cycles": 6_000_000_000_u64, "frames": 20_000_000 },
-                "cpu_time_s": 0.5, "is_kernels": false, "tsc_hz": 2_000_000_000_u64,
-            }]);
+            let counted = count(6_000_000_000, 20_000_000);
+            trial.activity.elements = vec![element(Some(counted))];
         }
     }
     let (summary, page) = checked(&results);
@@ -951,11 +1014,11 @@ fn tenants_are_told_with_what_they_cost() {
     let each = tenants.rows[1].cycles_per_tenant_hz.as_ref().unwrap();
     assert!((each.median / 2.5e9 - 1.0).abs() < 1e-9, "{each:?}");
     assert!(page.contains("6 tenants hold at") && page.contains("and 7 do not"));
-    // A study without trials at a low load says nothing of round trips.
+    // The page of a study without trials at a low load has no section about round trips.
     assert!(!page.contains("Round trip"));
-    assert!(text_table(&summary, Some(160)).contains("each tenant"));
+    assert!(text_table(&summary, None).contains("million cycles per second and tenant"));
 
-    // Until it is through, nothing is said of the most; what bounds it otherwise is told.
+    // An unfinished search reports no maximum. If something else than loss limits it, the page says so.
     let (summary, page) = checked(&results_of(text, bench(), 3));
     assert_ne!(summary.state, State::Finished);
     assert!(!page.contains("tenants hold at"));
@@ -971,13 +1034,13 @@ fn tenants_are_told_with_what_they_cost() {
 fn consoles_are_on_the_page_and_in_the_document() {
     let mut bench = SimulatedBench::new(11, 0);
     bench.console = Some("one\n".repeat(200) + "the <last> line\n");
-    let results = results_of(STUDY, bench, usize::MAX);
+    let results = results_of(&STUDY, bench, usize::MAX);
     let (_, page) = checked(&results);
-    assert!(page.contains("What guests' consoles said") && page.contains("the &lt;last&gt; line"));
+    assert!(page.contains("Console output of guests") && page.contains("the &lt;last&gt; line"));
     let told = json(&results).unwrap();
     let said = told["consoles"][0]["said"].as_str().unwrap();
     assert_eq!(said.lines().count(), 201);
-    assert!(!checked(&whole()).1.contains("What guests' consoles said"));
+    assert!(!checked(&whole()).1.contains("Console output of guests"));
 }
 
 #[test]
@@ -1002,7 +1065,7 @@ fn losses_are_told_by_their_places() {
     assert_eq!(losses.account.lost_frames, lost);
     let page = html(&results).unwrap();
     assert_well_formed(&page);
-    let table = page.split("Where frames were lost").nth(1).unwrap();
+    let table = page.split("Lost frames by place").nth(1).unwrap();
     assert!(table.contains("S p1: tx_full") && table.contains("neither sent nor counted"));
     let document = json(&results).unwrap();
     let accounts = document["loss_accounts"].as_array().unwrap();
@@ -1017,7 +1080,7 @@ fn losses_are_told_by_their_places() {
             .any(|it| it["account"]["places"][0]["reason"] == "tx_full")
     );
 
-    // Trials without an account, and of stores of earlier versions.
+    // Trials without loss data, and trials of stores of earlier versions.
     let mut silent = whole();
     for (index, trial) in silent
         .steps
@@ -1029,10 +1092,10 @@ fn losses_are_told_by_their_places() {
         trial.result.loss_account = (index > 0).then_some(why);
     }
     let page = html(&silent).unwrap();
-    assert!(page.contains("have no account: it was busy.") && page.contains("not known"));
+    assert!(page.contains("have no loss data: it was busy.") && page.contains("<td>unknown</td>"));
     let trials = silent.steps.iter_mut().flat_map(|step| &mut step.trials);
     trials.for_each(|trial| trial.result.loss_account = None);
-    assert!(!html(&silent).unwrap().contains("Where frames were lost"));
+    assert!(!html(&silent).unwrap().contains("Lost frames by place"));
     assert_eq!(
         json(&silent).unwrap()["loss_accounts"]
             .as_array()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Best-of-N and worst-of-N: the single-run search with up to N trials at each rate, from either side or from both.
+//! Best-of-N and worst-of-N: the single-run search with up to N trials at each rate, for one side or for both.
 
 mod findings;
 
@@ -18,29 +18,29 @@ enum Side {
     Worst,
 }
 
-/// How far a side got with the trials there are.
+/// Progress of a side with the trials so far.
 enum Progress {
-    /// This rate needs another trial.
+    /// The rate requires another trial.
     Needs(f64),
     Ended(SideFindings),
 }
 
-/// Best-of-N and worst-of-N: the pair brackets what repeated
-/// searches will see. Each rate is judged once: when the search comes back to it, the judgement stands.
+/// Best-of-N and worst-of-N search. The two results bracket those of repeated searches. Each rate is judged once: if the search returns
+/// to it, the judgement stands.
 #[derive(Clone, Debug)]
 pub struct BestWorst {
     config: BestWorstConfig,
     ledger: Ledger,
     rates: Vec<RateTally>,
-    /// Set when the search ends before the sides have: by invalid trials or by the trial limit.
+    /// Set if invalid trials or the trial limit end the search before the sides end.
     cut_short: Option<SearchEnd>,
 }
 
 impl BestWorst {
-    /// A search that has not begun.
+    /// Creates a search.
     ///
     /// # Errors
-    /// What [`BestWorstConfig::validate`] finds.
+    /// The error of [`BestWorstConfig::validate`].
     pub fn new(config: BestWorstConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
@@ -65,7 +65,7 @@ impl BestWorst {
             .map(|at| &self.rates[at])
     }
 
-    /// Whether a rate held; none when that takes more trials.
+    /// Returns whether a rate held; `None` if that requires more trials.
     fn judged(&self, side: Side, rate_pps: f64) -> Option<bool> {
         let tally = self.tally(rate_pps).ok()?;
         match side {
@@ -77,7 +77,7 @@ impl BestWorst {
         }
     }
 
-    /// Goes the whole way once more with what is known now: it is short, and nothing has to be kept in step.
+    /// Repeats the whole walk with the current judgements. The walk is short, so no intermediate state is kept.
     fn follow(&self, side: Side) -> Progress {
         let config = &self.config.search;
         let mut walk = Walk::new(config);
@@ -138,7 +138,7 @@ impl BestWorst {
     }
 }
 
-/// What a side found whose way came to its end.
+/// Returns the findings of a side after its walk has ended.
 fn ended(config: &SingleRunConfig, end: WalkEnd, judged: &[(f64, bool)]) -> SideFindings {
     let last = judged.last().map(|(rate_pps, _)| *rate_pps);
     let has_held = judged.iter().any(|(_, held)| *held);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be wrong with a search's parameters, and with the way it is driven.
+//! Errors in a search's parameters, and in the sequence of calls.
 
-/// Why a search cannot begin with these parameters. `name` is the parameter's field name.
+/// Error in the parameters of a search. `name` is the parameter's field name.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// A loss ratio outside \[0, 1), or not a number.
@@ -21,9 +21,9 @@ pub enum ConfigError {
         /// Name of the parameter.
         name: &'static str,
     },
-    /// The floor lies over the ceiling.
+    /// The lowest rate exceeds the highest rate.
     #[error(
-        "min_rate_pps {min_rate_pps} is over max_rate_pps {max_rate_pps}; swap them or widen the range"
+        "min_rate_pps {min_rate_pps} exceeds max_rate_pps {max_rate_pps} (swap them, or widen the range)"
     )]
     BoundsCrossed {
         /// Lowest rate allowed.
@@ -31,9 +31,9 @@ pub enum ConfigError {
         /// Highest rate allowed.
         max_rate_pps: f64,
     },
-    /// The first rate is one that the bounds forbid.
+    /// The first rate is outside the bounds.
     #[error(
-        "start_rate_pps {start_rate_pps} is outside {min_rate_pps} to {max_rate_pps}; start between the bounds"
+        "start_rate_pps {start_rate_pps} is outside {min_rate_pps} to {max_rate_pps} (start within the bounds)"
     )]
     StartOutsideBounds {
         /// First rate to try.
@@ -43,19 +43,19 @@ pub enum ConfigError {
         /// Highest rate allowed.
         max_rate_pps: f64,
     },
-    /// The search would stop before its first halving.
+    /// The search would end before its first bisection step.
     #[error(
-        "resolution_pps {resolution_pps} is over start_step_pps {start_step_pps}; the search halves the step until it is under the resolution, so the resolution must not be larger"
+        "resolution_pps {resolution_pps} exceeds start_step_pps {start_step_pps} (the search halves the step until it is below the resolution)"
     )]
     ResolutionOverStep {
-        /// Step under which the search stops.
+        /// Step below which the search ends.
         resolution_pps: f64,
         /// First step.
         start_step_pps: f64,
     },
-    /// The first step is lost in rounding, so the linear phase would stand still.
+    /// The first step is lost in rounding, so the linear phase would not advance.
     #[error(
-        "start_step_pps {start_step_pps} is too small beside max_rate_pps {max_rate_pps} to change it; use a larger step"
+        "start_step_pps {start_step_pps} is too small to change max_rate_pps {max_rate_pps} (use a larger step)"
     )]
     StepVanishes {
         /// First step.
@@ -65,15 +65,15 @@ pub enum ConfigError {
     },
     /// An exceed ratio outside \[0, 1), or not a number.
     #[error(
-        "the exceed ratio {0} is not in [0, 1); 0 means that no trial may lose too much, 0.5 that half of the time may"
+        "the exceed ratio {0} is not in [0, 1); 0 means that no trial may exceed the loss ratio, 0.5 that half of the duration may"
     )]
     ExceedRatio(f64),
-    /// A width that bounds can't have.
-    #[error("the width {0} is not from 1e-9 to under 1; 0.005 means bounds 0.5 % apart")]
+    /// A width that bounds cannot have.
+    #[error("the width {0} is not in [1e-9, 1); 0.005 means bounds 0.5 % apart")]
     Width(f64),
-    /// First trials longer than full-length ones.
+    /// The first trials are longer than full-length ones.
     #[error(
-        "initial_trial_duration_s {initial_s} is over final_trial_duration_s {final_s}; first trials must not be longer than full-length ones"
+        "initial_trial_duration_s {initial_s} exceeds final_trial_duration_s {final_s} (first trials must not be longer than full-length ones)"
     )]
     InitialOverFinal {
         /// Length of first trials, seconds.
@@ -81,9 +81,9 @@ pub enum ConfigError {
         /// Length of full-length trials, seconds.
         final_s: f64,
     },
-    /// A device that forwards as fast as bursts can come never has to store one.
+    /// The device forwards at the burst rate, so it never buffers a frame.
     #[error(
-        "throughput_pps {throughput_pps} is not under max_rate_pps {max_rate_pps}; bursts tell something only of devices that are slower than the medium"
+        "throughput_pps {throughput_pps} is not below max_rate_pps {max_rate_pps} (the test requires a device that is slower than the medium)"
     )]
     NothingToStore {
         /// Throughput of the device.
@@ -91,55 +91,57 @@ pub enum ConfigError {
         /// Rate of bursts.
         max_rate_pps: f64,
     },
-    /// Two ways to say how many trials a rate gets.
-    #[error("best_of is {0} beside a number of trials at each rate; leave it at 1")]
+    /// The number of trials per rate is given twice.
+    #[error(
+        "best_of is {0}, but the number of trials per rate is given separately (set best_of to 1)"
+    )]
     BestOfBesideTrials(u32),
     /// A confidence level outside (0, 1), or not a number.
-    #[error("the confidence {0} is not between 0 and 1; 0.95 is usual")]
+    #[error("the confidence {0} is not between 0 and 1 (use a value such as 0.95)")]
     Confidence(f64),
-    /// A search for nothing.
+    /// The search has no goals.
     #[error("goals is empty; a search needs at least one goal")]
     NoGoals,
-    /// A sweep without rates.
+    /// The sweep has no rates.
     #[error("rates_pps is empty; a sweep needs at least one rate")]
     NoRates,
-    /// The same rate twice in a sweep.
-    #[error("rates_pps holds {0} more than once; a sweep tries each rate once")]
+    /// The sweep has the same rate twice.
+    #[error("rates_pps contains {0} more than once (a sweep tries each rate once)")]
     RepeatedRate(f64),
-    /// A sweep with more points than anyone can wait for.
-    #[error("the sweep would have {points} points, over the limit of {limit}; use a larger step")]
+    /// The sweep has too many points.
+    #[error("the sweep has {points} points, more than the limit of {limit} (use a larger step)")]
     TooManyRates {
-        /// Points asked for, rounded.
+        /// Number of points, rounded.
         points: f64,
-        /// Most points allowed.
+        /// Largest number of points.
         limit: u32,
     },
 }
 
-/// Why an outcome was not taken. The search is as it was before the call.
+/// Error of recording an outcome. The search is unchanged.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RecordError {
-    /// No trial was asked for since the last outcome.
+    /// No trial is pending.
     #[error(
-        "no trial is pending: call step() first, and record exactly one outcome for each request it gives"
+        "no trial is pending: call step() first, and record exactly one outcome for each request"
     )]
     NothingPending,
-    /// A ratio that no trial can have.
+    /// The loss ratio is impossible.
     #[error(
-        "the loss ratio {0} of the trial is not in [0, 1]; a trial without a usable ratio must be recorded as invalid"
+        "the loss ratio {0} of the trial is not in [0, 1] (record a trial without a usable ratio as invalid)"
     )]
     LossRatio(f64),
-    /// A duration that no trial can have.
+    /// The duration is impossible.
     #[error(
-        "the effective duration {0} s of the trial is not a finite number above zero; leave it out where it is not known"
+        "the effective duration {0} s of the trial is not a finite number above zero (leave it out if it is unknown)"
     )]
     EffectiveDuration(f64),
-    /// What cannot have been seen of the action that was asked for.
-    #[error("{observation} cannot be what was seen of {action}")]
+    /// The observation does not fit the pending action.
+    #[error("observation {observation} does not fit action {action}")]
     WrongObservation {
-        /// What was asked.
+        /// The action.
         action: String,
-        /// What was told.
+        /// The observation.
         observation: String,
     },
 }
@@ -153,7 +155,7 @@ pub(crate) fn confidence(value: f64) -> Result<f64, ConfigError> {
     }
 }
 
-/// Checks that the lowest rate is not over the highest one.
+/// Checks that the lowest rate does not exceed the highest one.
 pub(crate) fn ordered(min_rate_pps: f64, max_rate_pps: f64) -> Result<(), ConfigError> {
     if min_rate_pps <= max_rate_pps {
         Ok(())
@@ -165,7 +167,7 @@ pub(crate) fn ordered(min_rate_pps: f64, max_rate_pps: f64) -> Result<(), Config
     }
 }
 
-/// `value` when it is finite and above zero.
+/// Returns `value` if it is finite and above zero.
 pub(crate) fn positive(name: &'static str, value: f64) -> Result<f64, ConfigError> {
     if value.is_finite() && value > 0.0 {
         Ok(value)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Forwarding rate at maximum offered load, and maximum forwarding rate (RFC 2285, sections 3.6.2 and 3.6.3; RFC 2889
-//! reports both): what comes through of too much.
+//! Forwarding rate at maximum offered load, and maximum forwarding rate (RFC 2285, sections 3.6.2 and 3.6.3). RFC 2889 reports both.
 
 mod findings;
 
@@ -27,8 +26,8 @@ impl ForwardingRateConfig {
     }
 }
 
-/// Forwarding rates: one trial at the maximum offered load, then one at each lower load. A device that forwards less when
-/// more is offered shows it as a maximum above the rate at maximum load.
+/// Forwarding rates: one trial at the maximum offered load, then one at each lower load. If a device forwards less when more is offered,
+/// the maximum exceeds the rate at maximum load.
 #[derive(Clone, Debug)]
 pub struct ForwardingRate {
     config: ForwardingRateConfig,
@@ -36,10 +35,10 @@ pub struct ForwardingRate {
 }
 
 impl ForwardingRate {
-    /// A method that has not begun.
+    /// Creates the method.
     ///
     /// # Errors
-    /// [`ConfigError`] for rates and durations that are not above zero, for a rate twice or above the maximum.
+    /// [`ConfigError`] if a rate or duration is not above zero, or if a rate occurs twice or exceeds the maximum.
     pub fn new(config: ForwardingRateConfig) -> Result<Self, ConfigError> {
         Ok(Self {
             sweep: config.sweep()?,

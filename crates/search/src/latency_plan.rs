@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! At which loads latency is measured, once NDR and PDR are known.
+//! Loads at which latency is measured once NDR and PDR are known.
 
 mod findings;
 
@@ -12,11 +12,11 @@ use findings::PERCENTS;
 
 pub use findings::{LatencyLoad, LatencyPlanFindings, LatencyPlanPoint, LatencyPoint, PartsOf};
 
-/// The loads in ascending order. A rate that was not found (none) is left out, and so is a step that does not exist,
-/// since the first linear step is over the rate.
+/// Returns the loads in ascending order. A rate that was not found (`None`) is left out, and so is a step that does not exist because the
+/// first linear step exceeds the rate.
 ///
 /// # Errors
-/// [`ConfigError::NotPositive`] for a rate or a step that is not finite and above zero.
+/// [`ConfigError::NotPositive`] if a rate or a step is not finite and above zero.
 pub fn latency_plan(
     ndr_pps: Option<f64>,
     pdr_pps: Option<f64>,
@@ -75,7 +75,7 @@ pub fn latency_plan(
     Ok(points)
 }
 
-/// One trial at each load of a plan.
+/// Returns the method that runs one trial at each load of a plan.
 #[must_use]
 pub fn latency_trials(
     plan: &[LatencyPoint],
@@ -89,7 +89,7 @@ pub fn latency_trials(
     }
 }
 
-/// The trials of a latency plan, one a load. A plan without loads is done at once.
+/// Trials of a latency plan, one per load. A plan without loads ends at once.
 #[derive(Clone, Debug)]
 pub struct LatencyTrials {
     plan: Vec<LatencyPoint>,
@@ -97,10 +97,10 @@ pub struct LatencyTrials {
 }
 
 impl LatencyTrials {
-    /// Trials that have not begun.
+    /// Creates the method.
     ///
     /// # Errors
-    /// [`ConfigError`] for a duration that is not above zero, and for loads that [`latency_plan`] would not give.
+    /// [`ConfigError`] if the duration is not above zero, or if [`latency_plan`] cannot have produced the loads.
     pub fn new(
         plan: Vec<LatencyPoint>,
         trial_duration_s: f64,
@@ -166,9 +166,9 @@ impl Method for LatencyTrials {
     }
 }
 
-/// The highest of `start`, `start + step`, … that is under the rate.
+/// Returns the highest of `start`, `start + step` and so on below the rate.
 fn step_under(rate_pps: f64, start_pps: f64, step_pps: f64) -> Option<f64> {
-    // A hair less, so that rounding does not make a step of the rate itself.
+    // The subtrahend compensates for rounding: a step must not equal the rate itself.
     let steps = ((rate_pps - start_pps) / step_pps - 1e-9).ceil() - 1.0;
     (steps >= 0.0).then_some(start_pps + steps * step_pps)
 }
@@ -184,7 +184,7 @@ mod tests {
         let plan = latency_plan(Some(19.0), Some(22.0), 10.0, 4.0, PartsOf::Pdr).unwrap();
         let rates: Vec<f64> = plan.iter().map(|point| point.rate_pps).collect();
         assert_eq!(rates, [2.2, 11.0, 18.0, 19.0, 19.8, 22.0]);
-        // 22 is itself a step: the one under it is 18, the same as under 19.
+        // 22 is a step itself. The step below it is 18, as below 19.
         assert_eq!(
             plan[2].stands_for,
             [LatencyLoad::StepUnderNdr, LatencyLoad::StepUnderPdr]
@@ -216,11 +216,9 @@ mod tests {
         let mut trials = LatencyTrials::new(plan, 5.0, 0).unwrap();
         let result = loop {
             match trials.step() {
-                Step::Run(request) if request.rate_pps == 11.0 => trials
-                    .record(Outcome::Invalid {
-                        reason: "late".to_owned(),
-                    })
-                    .unwrap(),
+                Step::Run(request) if request.rate_pps == 11.0 => {
+                    trials.record(Outcome::invalid("late")).unwrap()
+                }
                 Step::Run(request) => trials
                     .record(Outcome::lost((1.0 - 20.0 / request.rate_pps).max(0.0)))
                     .unwrap(),
@@ -248,7 +246,7 @@ mod tests {
             latency_plan(None, None, 10.0, 4.0, PartsOf::Ndr),
             Ok(vec![])
         );
-        // No step is under the first one.
+        // No step is below the first one.
         let plan = latency_plan(Some(10.0), None, 10.0, 4.0, PartsOf::Pdr).unwrap();
         assert_eq!(plan.len(), 1);
         assert!(latency_plan(Some(f64::NAN), None, 10.0, 4.0, PartsOf::Pdr).is_err());

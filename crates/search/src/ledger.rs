@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bookkeeping that all methods share: the pending request, the trials so far, invalid trials in a row.
+//! State shared by all methods: the pending request, the trials so far, and invalid trials in a row.
 
 use crate::{Attempt, Outcome, RecordError, TrialRequest};
 
-/// Which trial is out, and what came back so far.
+/// Pending trial and recorded trials.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     pending: Option<TrialRequest>,
@@ -11,24 +11,24 @@ pub(crate) struct Ledger {
     invalid_in_a_row: usize,
 }
 
-/// What a recorded trial means to a method.
+/// Meaning of a recorded trial for a method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// A valid trial with this loss ratio.
     Loss(f64),
     /// The trial was invalid and may be repeated.
     Repeat,
-    /// The trial was invalid and so were all the repeats that are allowed.
+    /// The trial and all permitted repeats were invalid.
     GiveUp,
 }
 
 impl Ledger {
-    /// Notes that `request` is out. Asking again before it is answered changes nothing.
+    /// Records `request` as pending. While a request is pending, another one has no effect.
     pub(crate) fn issue(&mut self, request: TrialRequest) -> TrialRequest {
         *self.pending.get_or_insert(request)
     }
 
-    /// Takes the answer to the pending request; the request that it answers comes back beside the verdict.
+    /// Records the outcome of the pending request. Returns that request with the verdict.
     pub(crate) fn settle(
         &mut self,
         outcome: Outcome,
@@ -63,24 +63,24 @@ impl Ledger {
         Ok((request, verdict))
     }
 
-    /// Reasons of the invalid trials since the last valid one or [`Ledger::forgive`], oldest first.
+    /// Returns the reasons of the invalid trials since the last valid one or [`Ledger::forgive`], oldest first.
     pub(crate) fn invalid_reasons(&self) -> Vec<String> {
         let from = self.history.len() - self.invalid_in_a_row;
         self.history[from..]
             .iter()
             .filter_map(|attempt| match &attempt.outcome {
-                Outcome::Invalid { reason } => Some(reason.clone()),
+                Outcome::Invalid { reason, .. } => Some(reason.clone()),
                 Outcome::Valid { .. } => None,
             })
             .collect()
     }
 
-    /// Starts counting invalid trials anew, for a method that goes on to another rate.
+    /// Resets the count of invalid trials, for a method that continues at another rate.
     pub(crate) fn forgive(&mut self) {
         self.invalid_in_a_row = 0;
     }
 
-    /// All trials so far.
+    /// Returns all trials so far.
     pub(crate) fn history(&self) -> &[Attempt] {
         &self.history
     }

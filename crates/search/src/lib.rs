@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rate-search methods as pure state machines: which rate to try next, given what was seen so far.
+//! Rate-search methods as pure state machines: each chooses the next rate from the outcomes so far.
 //!
-//! What lives here: one file a method, all behind [`Method`] or, where they take more than plain trials,
-//! [`procedure::Procedure`]; the numbers that go in ([`TrialRequest`]'s
-//! rate and duration, [`Outcome`]'s loss ratio) and the [`SearchResult`] that comes out, with every trial in it.
+//! The crate has one file per method, behind [`Method`] or, for methods that require more than plain trials, [`procedure::Procedure`].
+//! Input is the rate and duration of [`TrialRequest`] and the loss ratio of [`Outcome`]. Output is the [`SearchResult`] with all trials.
 //!
-//! What must not: clocks, files, sockets, threads, and any knowledge of what a packet is. Whoever runs the
-//! trials decides whether a trial was valid; a method only decides what an invalid one means for the search.
+//! The crate uses no clocks, files, sockets or threads, and knows nothing about packets. The caller decides whether a trial was valid; a
+//! method decides what an invalid trial means for the search.
 //!
 //! ```
 //! use quietwire_search::{LossRatio, Method, Outcome, SingleRun, SingleRunConfig, Step};
@@ -26,7 +25,7 @@
 //! let result = loop {
 //!     match search.step() {
 //!         Step::Run(request) => {
-//!             // Here a device that forwards 7.3 Mpps stands for the real trial.
+//! This example uses a device that forwards 7.3 Mpps instead of a real trial.
 //!             let loss_ratio = (1.0 - 7.3e6 / request.rate_pps).max(0.0);
 //!             search.record(Outcome::lost(loss_ratio))?;
 //!         }
@@ -49,8 +48,10 @@ mod method;
 mod mlrsearch;
 mod most;
 pub mod procedure;
+mod reachable;
 mod readings;
 mod repeat;
+mod repeated;
 mod single_run;
 mod soak;
 mod statistics;
@@ -83,8 +84,10 @@ pub use mlrsearch::{
     MlrIrregularity, MlrSearch, MlrSearchConfig,
 };
 pub use most::Most;
+pub use reachable::Reachable;
 pub use readings::Readings;
-pub use repeat::{Repeat, RepeatConfig, Repeated};
+pub use repeat::{Repeat, RepeatConfig};
+pub use repeated::Repeated;
 pub use single_run::{SearchEnd, SingleRun, SingleRunConfig, SingleRunFindings};
 pub use soak::{CriticalLoad, Soak, SoakConfig, SoakEnd, SoakFindings};
 pub use statistics::Statistics;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loss distribution: N trials at each of a few rates, mostly those between worst-of-N and best-of-N, by percentile.
+//! Loss distribution: N trials at each of several rates, usually those between worst-of-N and best-of-N, evaluated by percentile.
 
 mod findings;
 
@@ -10,21 +10,21 @@ use crate::{
 
 pub use findings::{LossDistributionConfig, LossDistributionFindings, RateLosses};
 
-/// Loss distribution: all rates are gone through N times, in turns, so that what changes over time meets all of them.
+/// Loss distribution: N rounds over all rates, so that changes over time affect all rates.
 #[derive(Clone, Debug)]
 pub struct LossDistribution {
     config: LossDistributionConfig,
     ledger: Ledger,
     rates: Vec<RateLosses>,
-    /// Trials settled so far, left-out ones included.
+    /// Number of trials settled so far, including those left out.
     settled: usize,
 }
 
 impl LossDistribution {
-    /// A method that has not begun.
+    /// Creates a loss distribution.
     ///
     /// # Errors
-    /// What [`LossDistributionConfig::validate`] finds.
+    /// The error of [`LossDistributionConfig::validate`].
     pub fn new(config: LossDistributionConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let rates = config.rates_pps.iter().map(|rate_pps| RateLosses {
@@ -40,7 +40,7 @@ impl LossDistribution {
         })
     }
 
-    /// Which rate is tried now; none when all is done.
+    /// Returns the index of the current rate; `None` if all trials are done.
     fn position(&self) -> Option<usize> {
         let all = self.rates.len() * self.config.trials as usize;
         (self.settled < all).then(|| self.settled % self.rates.len())

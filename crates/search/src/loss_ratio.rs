@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loss ratio as a goal: how much of the offered load may be lost.
+//! Loss ratio goal: the largest part of the offered load that may be lost.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 
-/// Part of the offered frames that may be lost, in \[0, 1). Zero makes a search one for the
-/// throughput of RFC 1242, section 3.17 (NDR); more than zero one for a partial drop rate (PDR).
+/// Largest part of the offered frames that may be lost, in \[0, 1). Zero makes a search find the throughput of RFC 1242, section 3.17
+/// (NDR), a larger value a partial drop rate (PDR).
 ///
-/// A *goal* is below one, since a rate at which everything may be lost means nothing; a *trial* may well lose
-/// everything, so what a trial saw ([`crate::Outcome::Valid`]) is in \[0, 1] and is not of this type.
+/// A *goal* is below one, because a rate at which everything may be lost means nothing. A *trial* may lose everything, so its loss ratio
+/// ([`crate::Outcome::Valid`]) is in \[0, 1] and does not have this type.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct LossRatio(f64);
@@ -20,26 +20,26 @@ impl LossRatio {
     /// No loss at all.
     pub const ZERO: Self = Self(0.0);
 
-    /// A ratio: 0.005 is 0.5 %.
+    /// Creates a ratio: 0.005 is 0.5 %.
     ///
     /// # Errors
-    /// [`ConfigError::LossRatio`] outside \[0, 1) and for what is not a number.
+    /// [`ConfigError::LossRatio`] if the value is not a number in \[0, 1).
     pub fn new(ratio: f64) -> Result<Self, ConfigError> {
         if (0.0..1.0).contains(&ratio) {
-            // Adding zero turns -0.0 into 0.0, so that it is never printed with a sign.
+            // Adding zero turns -0.0 into 0.0, which is printed without a sign.
             Ok(Self(ratio + 0.0))
         } else {
             Err(ConfigError::LossRatio(ratio))
         }
     }
 
-    /// The number itself.
+    /// Returns the ratio as a number.
     #[must_use]
     pub fn get(self) -> f64 {
         self.0
     }
 
-    /// True when a trial that lost `loss_ratio` is at or under this goal: exactly on it still holds.
+    /// Returns true if a trial with loss ratio `loss_ratio` meets this goal. Equality meets it.
     #[must_use]
     pub fn allows(self, loss_ratio: f64) -> bool {
         loss_ratio <= self.0
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn only_ratios_below_one_are_goals() {
         for bad in [1.0, 1.5, -0.1, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            assert!(LossRatio::new(bad).is_err(), "{bad} was taken");
+            assert!(LossRatio::new(bad).is_err(), "{bad} was accepted");
         }
         assert_eq!(LossRatio::new(0.0), Ok(LossRatio::ZERO));
         assert!(LossRatio::new(-0.0).unwrap().get().is_sign_positive());

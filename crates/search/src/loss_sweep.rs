@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frame loss rate sweep (RFC 2544, section 26.3): a list of rates, each tried once.
+//! Frame loss rate sweep (RFC 2544, section 26.3): one trial at each rate of a list.
 
 mod findings;
 
@@ -10,8 +10,8 @@ use crate::{
 
 pub use findings::{LossSweepConfig, LossSweepFindings, SweepPoint, SweepValue};
 
-/// Frame loss rate sweep: one trial at each rate of a list. An invalid trial is repeated; after the last repeat the point
-/// is recorded as invalid and the sweep goes on.
+/// Frame loss rate sweep: one trial at each rate of a list. An invalid trial is repeated. After the last repeat, the point is recorded as
+/// invalid and the sweep continues.
 #[derive(Clone, Debug)]
 pub struct LossSweep {
     config: LossSweepConfig,
@@ -20,10 +20,10 @@ pub struct LossSweep {
 }
 
 impl LossSweep {
-    /// A sweep that has not begun.
+    /// Creates a sweep.
     ///
     /// # Errors
-    /// What [`LossSweepConfig::validate`] finds.
+    /// The error of [`LossSweepConfig::validate`].
     pub fn new(config: LossSweepConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {

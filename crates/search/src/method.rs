@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every search method has in common: the questions it asks, the answers it takes, the result it gives.
+//! Interface of all search methods: requests, outcomes and results.
 
 mod findings;
 mod trial;
@@ -9,41 +9,40 @@ use crate::RecordError;
 pub use findings::{Findings, RepeatFindings, RepeatedRun, SearchResult};
 pub use trial::{Attempt, Outcome, TrialRequest};
 
-/// What to do next.
+/// Next step of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Run this trial, then [`Method::record`] its outcome.
+    /// Run this trial, then call [`Method::record`] with its outcome.
     Run(TrialRequest),
-    /// The search is over.
+    /// The search has ended.
     Done(SearchResult),
 }
 
-/// A search: asks for a trial, is told the outcome, until it is done.
+/// Search method: requests trials and receives their outcomes until it ends.
 ///
-/// The rhythm is `step`, run, `record`, `step`, … . [`Method::step`] may be called again before the outcome is
-/// known and gives the same request. No method takes a decision from anything but its parameters and the recorded
-/// outcomes, so the same outcomes always give the same search.
+/// The call sequence is `step`, run the trial, `record`, `step`, and so on. Until the outcome is recorded, [`Method::step`] returns the
+/// same request again. A method decides only by its parameters and the recorded outcomes, so the same outcomes always give the same
+/// search.
 pub trait Method {
-    /// The method's name in kebab case, as in stored results: `single-run`.
+    /// Returns the method's name in kebab case, as stored in results, such as `single-run`.
     fn name(&self) -> &'static str;
 
-    /// The trial to run now, or the result. After [`Step::Done`] it stays done.
+    /// Returns the next trial, or the result. After [`Step::Done`], it always returns the result.
     fn step(&mut self) -> Step;
 
-    /// Takes the outcome of the trial that [`Method::step`] asked for last.
+    /// Records the outcome of the trial that [`Method::step`] returned last.
     ///
     /// # Errors
-    /// [`RecordError::NothingPending`] when no trial was asked for since the last outcome, and
-    /// [`RecordError::LossRatio`] for a loss ratio outside \[0, 1], [`RecordError::EffectiveDuration`] for an
-    /// effective duration that is not above zero. Each leaves the search as it was, with the
-    /// request (if any) still pending.
+    /// [`RecordError::NothingPending`] if no trial is pending, [`RecordError::LossRatio`] if the loss ratio is outside \[0, 1],
+    /// [`RecordError::EffectiveDuration`] if the effective duration is not above zero. In each case the search is unchanged, and the
+    /// request (if any) stays pending.
     fn record(&mut self, outcome: Outcome) -> Result<(), RecordError>;
 
-    /// Returns the width to which the search finds a rate near this one, frames per second. None if it does not search for one.
+    /// Returns the resolution of the search near this rate, frames per second; `None` if the method does not search for a rate.
     fn width_pps(&self, _rate_pps: f64) -> Option<f64> {
         None
     }
 
-    /// Trials recorded so far.
+    /// Returns the trials recorded so far.
     fn history(&self) -> &[Attempt];
 }

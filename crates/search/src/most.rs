@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The largest number at which something holds, found by doubling and then by halving the stretch between.
+//! Search for the largest number at which a condition holds, by doubling and bisection.
 
-/// The search. What holds at a number is taken to hold at all below it.
+/// Search for the largest number at which a condition holds. The condition is assumed to hold at all lower numbers.
 ///
 /// ```
 /// let mut search = quietwire_search::Most::up_to(32);
@@ -18,7 +18,7 @@ pub struct Most {
 }
 
 impl Most {
-    /// Over the numbers from 1 to `most`.
+    /// Creates a search over the numbers from 1 to `most`.
     #[must_use]
     pub fn up_to(most: u32) -> Self {
         Self {
@@ -28,8 +28,8 @@ impl Most {
         }
     }
 
-    /// The number to try next; none when it is found.
-    // No iterator: what comes next hangs on what was recorded.
+    /// Returns the next number to try; `None` if the search has ended.
+    // Not an iterator: the next number depends on the recorded results.
     #[allow(clippy::should_implement_trait)]
     #[must_use]
     pub fn next(&self) -> Option<u32> {
@@ -41,7 +41,7 @@ impl Most {
         }
     }
 
-    /// Whether it holds at a number that was asked for. Others change nothing.
+    /// Records whether the condition holds at a requested number. Other numbers have no effect.
     pub fn record(&mut self, number: u32, holds: bool) {
         if self.next() != Some(number) {
             return;
@@ -53,19 +53,19 @@ impl Most {
         }
     }
 
-    /// The largest number at which it was seen to hold; 0 where there was none.
+    /// Returns the largest number at which the condition held; 0 if there was none.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.held
     }
 
-    /// The smallest number at which it was seen not to; none where it held at all that were tried.
+    /// Returns the smallest number at which the condition did not hold; `None` if it held at all numbers tried.
     #[must_use]
     pub fn broke(&self) -> Option<u32> {
         self.broke
     }
 
-    /// Numbers that are tried at most.
+    /// Returns the largest possible number of tries.
     #[must_use]
     pub fn bound(most: u32) -> u32 {
         2 * most.next_power_of_two().ilog2() + 1

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The results of a search if its invalid trials had counted: all of them as lost, and all of them as held.
+//! Bounds of a search's result if its invalid trials had counted: all of them as lost, and all of them as held.
 //!
-//! A search repeats a trial in which the tester failed. If the tester fails when the whole machine stalls, then the device's worst
-//! moments are repeated away too. The two readings bound what that can have changed.
+//! A search repeats a trial in which the tester failed. If the tester fails when the whole machine stalls, the device's worst moments are
+//! repeated away as well. The two readings bound the effect.
 
 use serde::Serialize;
 
 use crate::mlrsearch::relevant_lower_pps;
 use crate::{Attempt, Findings, LossRatio, Outcome, SingleRunConfig};
 
-/// What a result would be if the invalid trials counted. It is found from the trials that were made: a search that had really seen
-/// these outcomes would have tried other rates next.
+/// Results if the invalid trials had counted. They are computed from the trials that were run: a search with these outcomes would have
+/// tried other rates next.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Readings {
-    /// Invalid trials of the search.
+    /// Number of invalid trials of the search.
     pub invalid_trials: usize,
-    /// The result if each of them had lost too much, frames per second. None if no rate below them held.
+    /// Result if each invalid trial had lost too much, frames per second; `None` if no lower rate held.
     pub all_lost_pps: Option<f64>,
-    /// The result if each of them had held, frames per second. None if no rate holds even then.
+    /// Result if each invalid trial had held, frames per second; `None` if no rate holds even then.
     pub all_held_pps: Option<f64>,
-    /// The width to which the search finds a rate, frames per second.
+    /// Resolution of the search at that rate, frames per second.
     pub width_pps: f64,
 }
 
 impl Readings {
-    /// Returns true if the two readings differ by more than the width of the search. No result counts as zero.
+    /// Returns true if the two readings differ by more than the resolution of the search. No result counts as zero.
     #[must_use]
     pub fn differ(&self) -> bool {
         let [held, lost] = [self.all_held_pps, self.all_lost_pps].map(Option::unwrap_or_default);
@@ -32,16 +32,16 @@ impl Readings {
     }
 }
 
-/// When a rate holds.
+/// Rule by which a rate holds.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
-    /// At least one of up to so many trials holds.
+    /// At least one of up to this many trials holds.
     Best(u32),
-    /// All of so many trials hold.
+    /// All of this many trials hold.
     Worst(u32),
 }
 
-/// One trial at a rate, as a goal sees it.
+/// Outcome of a trial, as a goal classifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Held,
@@ -50,7 +50,7 @@ enum Seen {
 }
 
 impl Rule {
-    /// Whether a rate holds by its valid trials.
+    /// Returns whether a rate holds by its valid trials.
     fn holds(self, trials: &[Seen]) -> bool {
         let count = |seen| trials.iter().filter(|it| **it == seen).count();
         match self {
@@ -59,7 +59,7 @@ impl Rule {
         }
     }
 
-    /// Whether a rate would have been taken as lost if its invalid trials had lost.
+    /// Returns true if the rate would count as lost if its invalid trials had lost.
     fn may_be_lost(self, trials: &[Seen]) -> bool {
         let Self::Best(allowed) = self else {
             return trials.contains(&Seen::Invalid);
@@ -76,11 +76,11 @@ impl Rule {
                 return true;
             }
         }
-        // The search ended here before the rate was judged.
+        // The search ended before this rate was judged.
         has_invalid && !trials.contains(&Seen::Held)
     }
 
-    /// Whether a rate would have been taken as held if its invalid trials had held.
+    /// Returns true if the rate would count as held if its invalid trials had held.
     fn may_hold(self, trials: &[Seen]) -> bool {
         match self {
             Self::Best(_) => trials.contains(&Seen::Invalid),
@@ -93,8 +93,8 @@ impl Rule {
 }
 
 impl Findings {
-    /// Returns the readings of each result of a search, in the order of its goals or sides, best first. Empty for methods that do
-    /// not search for a rate, and for repeated searches, of which each has readings of its own.
+    /// Returns the readings of each result of a search, in the order of its goals or sides, best first. Empty for methods that do not
+    /// search for a rate, and for repeated searches, of which each has its own readings.
     #[must_use]
     pub fn readings(&self, history: &[Attempt]) -> Vec<Readings> {
         let invalid_trials = history.iter().filter(|it| is_invalid(it)).count();
@@ -150,7 +150,7 @@ fn is_invalid(attempt: &Attempt) -> bool {
     matches!(attempt.outcome, Outcome::Invalid { .. })
 }
 
-/// All rates in ascending order with their trials in the order in which they were made.
+/// Returns all rates in ascending order, with their trials in the order in which they were run.
 fn by_rate(history: &[Attempt], tolerance: LossRatio) -> Vec<(f64, Vec<Seen>)> {
     let mut rates: Vec<(f64, Vec<Seen>)> = Vec::new();
     for attempt in history {
@@ -168,7 +168,7 @@ fn by_rate(history: &[Attempt], tolerance: LossRatio) -> Vec<(f64, Vec<Seen>)> {
     rates
 }
 
-/// The result if all invalid trials had lost, and if all had held.
+/// Returns the readings: the result if all invalid trials had lost, and the result if all had held.
 fn bounds(
     history: &[Attempt],
     tolerance: LossRatio,
@@ -214,7 +214,7 @@ mod tests {
         // Two in a row, one of them invalid.
         assert!(best(&[Invalid, Lost, Held]) && best(&[Lost, Invalid, Held]));
         assert!(best(&[Held, Invalid, Invalid, Held]));
-        // One alone is forgiven, and two that were lost were lost anyway.
+        // A single one is repeated. Two lost ones count as lost in any case.
         assert!(!best(&[Invalid, Held, Lost, Held]) && !best(&[Lost, Lost]));
         // The search ended before the rate was judged.
         assert!(best(&[Invalid]) && !best(&[Held, Invalid]) && !best(&[Lost]));
@@ -228,7 +228,7 @@ mod tests {
         assert!(best(&[Invalid, Lost, Lost]) && !best(&[Lost, Held]));
         let worst = |trials: &[Seen]| Rule::Worst(2).may_hold(trials);
         assert!(worst(&[Invalid, Held, Lost]) && worst(&[Held, Invalid]));
-        // One loss is enough, and no trial after it counts.
+        // One loss is enough. Later trials do not count.
         assert!(!worst(&[Invalid, Lost, Held]) && !worst(&[Held, Lost, Invalid]));
         assert!(!worst(&[Held, Held]));
     }
@@ -242,9 +242,7 @@ mod tests {
             },
             outcome: match loss_ratio {
                 Some(loss_ratio) => Outcome::lost(loss_ratio),
-                None => Outcome::Invalid {
-                    reason: "a gap".to_owned(),
-                },
+                None => Outcome::invalid("a gap"),
             },
         };
         let tolerance = LossRatio::new(0.1).unwrap();
@@ -265,7 +263,7 @@ mod tests {
         assert_eq!(both, (Some(10.0), Some(10.0)));
         let both = bounds(&history[1..], tolerance, Rule::Worst(1), Some(10.0));
         assert_eq!(both, (Some(10.0), Some(20.0)));
-        // An invalid trial at the rate itself may have been lost, so only a lower one is left.
+        // An invalid trial at the rate itself may have been lost, so only a lower rate remains.
         let both = bounds(&history[1..], tolerance, Rule::Best(1), Some(20.0));
         assert_eq!(both, (Some(15.0), Some(20.0)));
         assert_eq!(bounds(&history, tolerance, Rule::Best(1), None).0, None);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same search many times over: how far apart its results are. The lower the standard deviation, the more a device
-//! (and a method) can be relied on.
+//! Repetition of a search, to measure the scatter of its results. The lower the standard deviation, the more reliable are the device and
+//! the method.
 
 mod findings;
 
 use crate::error::confidence;
 use crate::ledger::Ledger;
 use crate::{
-    Attempt, BestWorst, ConfigError, Findings, Method, MlrSearch, Outcome, RecordError,
-    RepeatFindings, RepeatedRun, SearchResult, SingleRun, Statistics, Step,
+    Attempt, ConfigError, Findings, Method, Outcome, Reachable, RecordError, RepeatFindings,
+    RepeatedRun, SearchResult, Statistics, Step,
 };
 
-pub use findings::{RepeatConfig, Repeated};
+pub use findings::RepeatConfig;
 
 impl RepeatConfig {
-    /// Checks every parameter, those of the search included.
+    /// Checks every parameter, including those of the search.
     ///
     /// # Errors
     /// The first [`ConfigError`] found.
@@ -23,70 +23,37 @@ impl RepeatConfig {
             return Err(ConfigError::Zero { name: "runs" });
         }
         confidence(self.confidence)?;
-        Search::new(&self.search).map(|_| ())
+        Reachable::new(self.search.clone()).map(|_| ())
     }
 }
 
-#[derive(Clone, Debug)]
-enum Search {
-    SingleRun(SingleRun),
-    BestWorst(BestWorst),
-    MlrSearch(MlrSearch),
-}
-
-impl Search {
-    fn new(repeated: &Repeated) -> Result<Self, ConfigError> {
-        Ok(match repeated {
-            Repeated::SingleRun(config) => Self::SingleRun(SingleRun::new(config.clone())?),
-            Repeated::BestWorstOfN(config) => Self::BestWorst(BestWorst::new(config.clone())?),
-            Repeated::MlrSearch(config) => Self::MlrSearch(MlrSearch::new(config.clone())?),
-        })
-    }
-
-    fn as_method(&self) -> &dyn Method {
-        match self {
-            Self::SingleRun(search) => search,
-            Self::BestWorst(search) => search,
-            Self::MlrSearch(search) => search,
-        }
-    }
-
-    fn method(&mut self) -> &mut dyn Method {
-        match self {
-            Self::SingleRun(search) => search,
-            Self::BestWorst(search) => search,
-            Self::MlrSearch(search) => search,
-        }
-    }
-}
-
-/// The same search `runs` times, each from the start and without knowledge of the ones before.
+/// Runs of the same search, `runs` times. Each run starts from the beginning, without knowledge of the earlier ones.
 #[derive(Clone, Debug)]
 pub struct Repeat {
     config: RepeatConfig,
     /// The search under way.
-    search: Search,
+    search: Reachable,
     done: Vec<RepeatedRun>,
     /// All trials of all searches.
     ledger: Ledger,
 }
 
 impl Repeat {
-    /// A method that has not begun.
+    /// Creates the method.
     ///
     /// # Errors
-    /// What [`RepeatConfig::validate`] finds.
+    /// The error of [`RepeatConfig::validate`].
     pub fn new(config: RepeatConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
-            search: Search::new(&config.search)?,
+            search: Reachable::new(config.search.clone())?,
             done: Vec::new(),
             ledger: Ledger::default(),
             config,
         })
     }
 
-    /// Puts the search that is through among the others, and starts the next one.
+    /// Stores the result of a search and starts the next one.
     fn turn(&mut self, result: SearchResult) {
         let trials = u32::try_from(result.history.len()).unwrap_or(u32::MAX);
         let duration_s = result
@@ -101,7 +68,7 @@ impl Repeat {
             findings: result.findings,
         });
         // Its parameters were good for the first one.
-        if let Ok(search) = Search::new(&self.config.search) {
+        if let Ok(search) = Reachable::new(self.config.search.clone()) {
             self.search = search;
         }
     }
@@ -127,7 +94,7 @@ impl Repeat {
     }
 }
 
-/// The rates that a search found.
+/// Returns the rates that a search found.
 fn results(findings: &Findings) -> Vec<Option<f64>> {
     match findings {
         Findings::SingleRun(found) => vec![found.highest_held_pps],
@@ -151,12 +118,12 @@ impl Method for Repeat {
     }
 
     fn width_pps(&self, rate_pps: f64) -> Option<f64> {
-        self.search.as_method().width_pps(rate_pps)
+        self.search.width_pps(rate_pps)
     }
 
     fn step(&mut self) -> Step {
         while self.done.len() < self.config.runs as usize {
-            match self.search.method().step() {
+            match self.search.step() {
                 Step::Run(request) => return Step::Run(self.ledger.issue(request)),
                 Step::Done(result) => self.turn(result),
             }
@@ -168,7 +135,7 @@ impl Method for Repeat {
         if self.done.len() >= self.config.runs as usize {
             return Err(RecordError::NothingPending);
         }
-        self.search.method().record(outcome.clone())?;
+        self.search.record(outcome.clone())?;
         // The search has judged the outcome; here it is only kept.
         self.ledger.settle(outcome, u32::MAX).map(|_| ())
     }

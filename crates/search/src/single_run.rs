@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Linear steps up to the first loss, then halved steps around it: one search, one trial or the best of a few a rate.
+//! Single-run search: linear steps up to the first loss, then halved steps around it, with one trial or best-of-N at each rate.
 
 mod findings;
 
@@ -11,31 +11,32 @@ use crate::{
 
 pub use findings::{SearchEnd, SingleRunConfig, SingleRunFindings};
 
-/// Single-run search, as used for published virtual-switch results: steps of `start_step_pps` up while trials hold; at
-/// the first that does not, one step down; from there halved steps, up after a trial that held and down after one that
-/// lost too much, until the step is under the resolution.
+/// Single-run search, as used for published virtual-switch results. The rate increases in steps of `start_step_pps` while trials hold. At
+/// the first trial that does not, it decreases by one step. From there, the step is halved each time: up after a trial that held, down
+/// after one that lost too much, until the step is below the resolution.
 ///
-/// Where the text asks for a rate beyond a bound, the bound is tried instead; a trial that holds at `max_rate_pps` in
-/// the linear phase ends the search, and so does one that loses at `min_rate_pps` when nothing held before. An invalid
-/// trial is repeated at the same rate. Its known weakness is that consecutive searches of a software data plane
-/// disagree: see the other methods before calling one run *the* throughput.
+/// If the method requires a rate beyond a bound, the bound is tried instead. A trial that holds at `max_rate_pps` in the linear phase
+/// ends the search, and so does one that loses at `min_rate_pps` if nothing held before. An invalid trial is repeated at the same rate.
+///
+/// A known weakness is that consecutive searches of a software data plane disagree. See the other methods before you call one run *the*
+/// throughput.
 #[derive(Clone, Debug)]
 pub struct SingleRun {
     config: SingleRunConfig,
     walk: Walk,
     ledger: Ledger,
-    /// Valid trials that lost too much since the search came to the present rate.
+    /// Number of valid trials that lost too much since the search came to the current rate.
     losses_here: u32,
-    /// Rate and success of the last trial, once the method itself has stopped.
+    /// Rate and success of the last trial, once the method itself has ended.
     published: Option<(f64, bool)>,
     end: Option<SearchEnd>,
 }
 
 impl SingleRun {
-    /// A search that has not begun.
+    /// Creates a search.
     ///
     /// # Errors
-    /// What [`SingleRunConfig::validate`] finds.
+    /// The error of [`SingleRunConfig::validate`].
     pub fn new(config: SingleRunConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
@@ -48,7 +49,7 @@ impl SingleRun {
         })
     }
 
-    /// Rates of valid trials that satisfy the tolerance (`held`) or don't.
+    /// Returns the rates of valid trials that satisfy the tolerance (`held`), or of those that do not.
     fn valid_rates(&self, held: bool) -> impl Iterator<Item = f64> + '_ {
         self.ledger
             .history()
@@ -66,7 +67,7 @@ impl SingleRun {
         self.valid_rates(true).reduce(f64::max)
     }
 
-    /// Takes one valid trial at the present rate: a loss is first tried again, as often as best-of-N allows.
+    /// Records a valid trial at the current rate. A loss is repeated as often as best-of-N permits.
     fn judge(&mut self, held: bool) -> Option<SearchEnd> {
         self.losses_here += u32::from(!held);
         if !held && self.losses_here < self.config.best_of {
@@ -76,7 +77,7 @@ impl SingleRun {
         self.advance(held)
     }
 
-    /// The published method, for the verdict on the present rate. Some when the search is over.
+    /// Advances the published method by the verdict on the current rate. Returns the reason if the search ends.
     fn advance(&mut self, held: bool) -> Option<SearchEnd> {
         let rate_pps = self.walk.rate_pps();
         match self.walk.advance(&self.config, held)? {

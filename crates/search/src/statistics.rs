@@ -5,28 +5,27 @@ use std::f64::consts::{FRAC_PI_2, PI};
 
 use serde::{Deserialize, Serialize};
 
-/// What a handful of numbers says about where their mean is.
+/// Statistics of a sample, with a confidence interval of the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// How many numbers.
+    /// Sample size.
     pub count: u32,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// The smallest.
+    /// Smallest value.
     pub min: f64,
-    /// The largest.
+    /// Largest value.
     pub max: f64,
-    /// Sample standard deviation (divided by one less than the count); none for a single number.
+    /// Sample standard deviation (divided by the sample size minus one); `None` for a single value.
     pub standard_deviation: Option<f64>,
-    /// The level of the interval, 0 to 1: 0.95.
+    /// Confidence level of the interval, 0 to 1, such as 0.95.
     pub confidence: f64,
-    /// The mean is within so much of the true one, at that level, when the numbers scatter normally (Student's t). None
-    /// for a single number.
+    /// Half width of the confidence interval of the mean, assuming normally distributed values (Student's t); `None` for a single value.
     pub half_interval: Option<f64>,
 }
 
 impl Statistics {
-    /// Of these numbers; none when there are none. `confidence` is between 0 and 1.
+    /// Returns the statistics of `values`; `None` if there are none. `confidence` is between 0 and 1.
     #[must_use]
     pub fn of(values: &[f64], confidence: f64) -> Option<Self> {
         let count = u32::try_from(values.len())
@@ -34,7 +33,7 @@ impl Statistics {
             .filter(|count| *count > 0)?;
         let n = f64::from(count);
         let mean = values.iter().sum::<f64>() / n;
-        // The second pass keeps the digits that a sum of squares would lose.
+        // The second pass keeps digits that a sum of squares would lose.
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let standard_deviation = (count > 1).then(|| (squares / (n - 1.0)).sqrt());
         let half_interval = standard_deviation.map(|deviation| {
@@ -52,9 +51,9 @@ impl Statistics {
     }
 }
 
-/// The value that Student's t with these degrees of freedom is under with this probability, from 0.5 to under 1.
+/// Returns the quantile of Student's t with these degrees of freedom, for a probability from 0.5 to below 1.
 fn student_t_quantile(probability: f64, degrees: u32) -> f64 {
-    // Every t is the tangent of an angle under a right one; the angle is halved to the last digit.
+    // Every t is the tangent of an angle below 90 degrees. The angle is bisected to the last digit.
     let (mut low, mut high) = (0.0, FRAC_PI_2);
     let t = |angle: f64| f64::from(degrees).sqrt() * angle.tan();
     for _ in 0..100 {
@@ -68,14 +67,14 @@ fn student_t_quantile(probability: f64, degrees: u32) -> f64 {
     t(high)
 }
 
-/// Probability that Student's t is under `t`, which is not negative: the finite sums for whole degrees of freedom
+/// Returns the probability that Student's t is below `t`, which is not negative: the finite sums for integer degrees of freedom
 /// (Abramowitz and Stegun, 26.7.3 and 26.7.4).
 fn student_t_below(t: f64, degrees: u32) -> f64 {
     let nu = f64::from(degrees);
     let angle = (t / nu.sqrt()).atan();
     let (sine, cosine) = angle.sin_cos();
     let is_odd = degrees % 2 == 1;
-    // The powers of the cosine go up to nu - 2; factors are 2/3, 4/5, … for odd degrees, 1/2, 3/4, … for even ones.
+    // The powers of the cosine go up to nu - 2. The factors are 2/3, 4/5 and so on for odd degrees, 1/2, 3/4 and so on for even ones.
     let (mut term, first) = if is_odd { (cosine, 3) } else { (1.0, 2) };
     let mut sum = if degrees == 1 { 0.0 } else { term };
     for k in (first..degrees.saturating_sub(1)).step_by(2).map(f64::from) {
@@ -96,7 +95,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_the_tables() {
-        // Two-sided 95 % and 99 %, as printed in any table.
+        // Two-sided 95 % and 99 % quantiles from a printed table.
         let table = [
             (1, 12.7062, 63.6567),
             (2, 4.3027, 9.9248),
@@ -119,7 +118,7 @@ mod tests {
         assert!(student_t_quantile(0.5, 7).abs() < 1e-12);
     }
 
-    /// The density summed up in small steps (Simpson), without its constant, which divides out.
+    /// Returns the integral of the density (Simpson), without its constant, which cancels out.
     fn below_by_area(t: f64, degrees: u32) -> f64 {
         let density =
             |x: f64| (1.0 + x * x / f64::from(degrees)).powf(-f64::from(degrees + 1) / 2.0);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way that the single-run search and its kin take from rate to rate: linear steps, then halved ones.
+//! Sequence of rates of the single-run search and related searches: linear steps, then halved ones.
 
 use crate::SingleRunConfig;
 
-/// How the way ended.
+/// Reason for the end of a walk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum WalkEnd {
     /// The highest rate allowed held in the linear phase.
     HeldAtMaxRate,
-    /// The lowest rate allowed lost too much, and none had held before.
+    /// The lowest rate allowed lost too much, and no rate had held before.
     NothingHeldAtMinRate,
-    /// The step came under the resolution; whether the last rate held.
+    /// The step fell below the resolution. `held` is true if the last rate held.
     Stopped { held: bool },
 }
 
@@ -20,7 +20,7 @@ enum Phase {
     Binary,
 }
 
-/// Where the search stands.
+/// Position of a search within the sequence of rates.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk {
     phase: Phase,
@@ -39,12 +39,12 @@ impl Walk {
         }
     }
 
-    /// The rate to judge now.
+    /// Returns the current rate.
     pub(crate) fn rate_pps(&self) -> f64 {
         self.rate_pps
     }
 
-    /// Takes whether the present rate held, and goes to the next one. Some when the way ends here.
+    /// Records whether the current rate held, and advances to the next one. Returns the reason if the walk ends.
     pub(crate) fn advance(&mut self, config: &SingleRunConfig, held: bool) -> Option<WalkEnd> {
         self.has_held |= held;
         match self.phase {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is where in a case: the partition that its isolation takes, and the CPUs of its neighbours, on one machine.
+//! Placement of a case on one machine: the partition that its isolation requires, and the CPUs of its neighbours.
 
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
@@ -9,27 +9,27 @@ use quietwire_lab::{Placement, Setup};
 
 use crate::file::{Case, Device, NeighboursIn, StudyFile};
 
-/// What a case asks of a machine that can have it.
+/// Placement of a case on a machine that can run it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Arrangement {
-    /// What is applied while the case is up; none where its isolation changes nothing outside the device.
+    /// Partition that is applied while the case is set up; none if its isolation changes nothing outside the device.
     pub(crate) partition: Option<Plan>,
-    /// CPUs that its neighbours may use; none without neighbours.
+    /// CPUs available to its neighbours; none without neighbours.
     pub(crate) neighbours: Option<CpuList>,
 }
 
 impl Arrangement {
-    /// What a case asks of a machine.
+    /// Returns the placement of a case on a machine.
     ///
     /// # Errors
-    /// Why the machine cannot have the case, in a clause.
+    /// Why the machine cannot run the case, as a clause.
     pub(crate) fn of(file: &StudyFile, case: &Case, machine: &Inventory) -> Result<Self, String> {
         let online = machine.cpus_online.clone().unwrap_or_default();
         let setup = setup(file, case, &online).map_err(|error| error.to_string())?;
         Self::of_setup(case, machine, &setup)
     }
 
-    /// What a case asks of a machine on which the CPUs have these roles.
+    /// Returns the placement of a case on a machine whose CPUs have these roles.
     ///
     /// # Errors
     /// As [`Self::of`].
@@ -49,7 +49,7 @@ impl Arrangement {
                     neighbours: Some(setup.forwarding.clone()),
                 }),
                 Some(_) => Err(
-                    "its isolation keeps the forwarding CPUs free of neighbours, and they are to be there"
+                    "its isolation keeps the forwarding CPUs free of neighbours, but the case places its neighbours there"
                         .to_owned(),
                 ),
             };
@@ -129,8 +129,8 @@ fn placement(neighbours: NeighboursIn) -> Option<Placement> {
     }
 }
 
-/// CPUs of a placement that an isolation leaves to neighbours. Those of tester and device only where there are no others,
-/// but for neighbours that are to be everywhere.
+/// Returns the CPUs of a placement that an isolation leaves to neighbours. They include those of tester and device only if there are no
+/// others, or if neighbours run everywhere.
 fn neighbours(
     placement: Placement,
     machine: &Inventory,
@@ -142,7 +142,7 @@ fn neighbours(
     let left = wanted.difference(&kept);
     if left.is_empty() {
         return Err(format!(
-            "its isolation keeps the CPUs {wanted} free of neighbours, and they are to be there"
+            "its isolation keeps the CPUs {wanted} free of neighbours, but the case places its neighbours there"
         ));
     }
     let apart = left.difference(&setup.apparatus);
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::tests::SMALL;
 
-    /// What is read of a machine's files; CPU sets are told of on a disk only.
+    /// Returns the inventory that is read from a machine's files. Only files on a disk contain CPU sets.
     fn read(machine: &Machine) -> Inventory {
         let root = tempfile::tempdir().unwrap();
         machine.write(root.path()).unwrap();
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn an_isolation_leaves_neighbours_what_it_does_not_isolate() {
-        // CPU 1 forwards, CPU 0 is everybody else's; 32 and 33 are their siblings.
+        // CPU 1 forwards, CPU 0 is for everything else; 32 and 33 are their siblings.
         let machine = read(&two_packages_with_clusters());
         for (isolation, neighbours, wanted) in [
             ("none", "none", "none"),
@@ -212,7 +212,7 @@ mod tests {
             let seen = neighbours_of(&machine, isolation, neighbours);
             assert_eq!(seen, wanted, "{isolation}, {neighbours}");
         }
-        // What is idle by the machine's having siblings leaves none for neighbours there.
+        // If an isolation keeps siblings idle, no CPU there is left for neighbours.
         let why = neighbours_of(&machine, "full", "siblings");
         assert!(why.contains("keeps the CPUs 33 free"), "{why}");
     }

@@ -1,175 +1,165 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a study is run on: whoever has the device, the neighbours and the tester implements [`Bench`].
+//! The interface between a study and the machine: [`Bench`] sets up devices and neighbours and runs trials.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quietwire_search::procedure::{Action, Observation};
-use quietwire_tester::{CitedCalibration, LatencySummary, MissingCalibration, Trial, TrialResult};
+use quietwire_tester::{CitedCalibration, MissingCalibration, Trial, TrialResult};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::file::{ApplicationPlan, Case, FrameSize};
+use crate::activity::TrialActivity;
+use crate::file::{Case, FrameSize};
+use crate::methods::ApplicationPlan;
 use crate::pause;
 
-/// What can go wrong on a bench; told to people as it is.
+pub use crate::methods::application::seen::{ApplicationSeen, TcpSeen};
+
+/// Error of a bench. Its text is shown to users unchanged.
 pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a case could not be had after all, as was found out when it was set up or while something was measured in it. Others may
-/// still be had: the study goes on with those.
+/// Why a case is left out, if setting it up or a measurement in it shows that the machine cannot run it. The study continues
+/// with the other cases.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaseLeftOut {
-    /// The machine lacks something; why, in a clause.
+    /// The machine lacks something; the reason as a clause.
     #[error("{0}")]
     Unavailable(String),
-    /// The device did not come up, or did not stay up; what happened, in a clause.
+    /// The device did not start, or stopped; the event as a clause.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What was under way on the bench was given up, since the study is to end: no failure, and nothing to store.
+/// The bench stopped its current action because the study is interrupted. This is no failure, and nothing is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// A case to set up: what the study file says of it, and for which frame size.
+/// A case to set up: its section of the study file, its position and its round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseSpec {
     /// The case.
     pub case: Case,
     /// Position in the file, from 0.
     pub position: usize,
-    /// Which round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
 }
 
-/// On what, and with what, a run is made. Stored once a run.
+/// Machine and software of a run. Stored once for each run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// The machine's inventory.
+    /// Hardware inventory of the machine.
     pub machine: Value,
-    /// Versions of the software taking part.
+    /// Versions of the software in use.
     pub versions: Value,
 }
 
-/// What came of one trial.
+impl Environment {
+    /// Returns true if the device is simulated and nothing is measured.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.machine["simulated"] == true
+    }
+}
+
+/// Result of one trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// What the tester saw.
+    /// Result of the tester.
     pub result: TrialResult,
-    /// What the machine did meanwhile, as the monitor tells it.
-    pub activity: Value,
+    /// Activity of the machine during the trial.
+    pub activity: TrialActivity,
 }
 
-/// What came of one action of a procedure.
+/// Result of one action of a procedure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
-    /// What the tester saw.
+    /// Observation of the tester.
     pub observation: Observation,
-    /// What the machine did meanwhile, as the monitor tells it.
-    pub activity: Value,
+    /// Activity of the machine during the action.
+    pub activity: TrialActivity,
 }
 
-/// What applications saw of the device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ApplicationSeen {
-    /// TCP from the first end to the second.
-    pub up: TcpSeen,
-    /// TCP from the second to the first.
-    pub down: TcpSeen,
-    /// Round trips of an echo over UDP, one request at a time.
-    pub echo: LatencySummary,
-}
-
-/// What came of TCP data one way.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TcpSeen {
-    /// Bits of data a second that arrived.
-    pub received_bps: f64,
-    /// Segments sent again, where the kernel says.
-    pub retransmits: Option<u64>,
-    /// Round-trip time as the sender's kernel has it, microseconds.
-    pub mean_rtt_us: Option<f64>,
-}
-
-/// Device, neighbours, monitor and tester, as one thing that trials are run on.
+/// Device, neighbours, monitor and tester: runs the trials of a study.
 ///
-/// A case is entered before its trials and left after them, also when something failed between. No case is entered
-/// before the last one is left.
+/// A case is entered before its trials and left after them, also after an error. No case is entered before the previous one
+/// is left.
 pub trait Bench {
-    /// The machine and the software.
+    /// Returns the machine and the software.
     fn environment(&mut self) -> Environment;
 
-    /// Why this machine cannot have a case, in a sentence; none where it can. Asked once for each case, before the first is
-    /// entered: one that cannot be had is not run, and the reason is stored.
+    /// Returns why this machine cannot run a case, as a sentence; none if it can. It is called once for each case before the first is
+    /// entered. An unavailable case is not run, and the reason is stored.
     fn unavailable(&mut self, _case: &CaseSpec) -> Option<String> {
         None
     }
 
-    /// Brings up device and neighbours; what comes back is every command and setting, for the record.
+    /// Starts device and neighbours. Returns every command and setting, for the record.
     ///
     /// # Errors
-    /// What could not be set up. Whatever was, is undone then.
+    /// What could not be set up. Everything set up before is undone.
     fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError>;
 
-    /// What the consoles of the guests of the case that is set up said so far, by the names of their elements. Asked before it is
-    /// left: they go with it.
+    /// Returns the console output of the guests of the current case, by the names of their elements. It is called before the case is
+    /// left, because leaving it removes the consoles.
     ///
     /// # Errors
-    /// A console that cannot be read.
+    /// A console is not readable.
     fn consoles(&mut self) -> Result<BTreeMap<String, String>, BenchError> {
         Ok(BTreeMap::new())
     }
 
-    /// Undoes what [`Bench::enter_case`] did.
+    /// Undoes [`Bench::enter_case`].
     ///
     /// # Errors
     /// What could not be undone.
     fn leave_case(&mut self) -> Result<(), BenchError>;
 
-    /// What 100 % of the load is for this frame size, frames per second summed over directions: what the tester
-    /// itself can send and receive. Called in a case.
+    /// Returns 100 % of the load for this frame size, frames per second summed over directions: the highest rate that the tester
+    /// itself can send and receive. Called while a case is entered.
     ///
     /// # Errors
-    /// Why that could not be found.
+    /// Why the rate could not be measured.
     fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError>;
 
-    /// The tester's calibration, as a trial that offers so many frames per second cites it; none where there is none of such
-    /// frames. Called in a case.
+    /// Returns the tester's calibration that a trial at this rate (frames per second) cites; none without a calibration for such
+    /// frames. Called while a case is entered.
     fn cited(&self, _trial: &Trial, _rate_pps: f64) -> Option<CitedCalibration> {
         None
     }
 
-    /// The tester's calibration that a trial cannot cite, as there is none of this tester or of these frames; none if nothing is
-    /// missing. Called in a case.
+    /// Returns the missing calibration, if the tester has calibrations but none for this tester or these frames; none if nothing is
+    /// missing. Called while a case is entered.
     fn missing_calibration(&self, _trial: &Trial) -> Option<MissingCalibration> {
         None
     }
 
-    /// How long to leave the machine alone before a trial that follows so many invalid ones. Default: a pause that grows from
-    /// 100 ms to 5 s, in which what disturbed the tester may pass.
+    /// Returns the pause before a trial that follows this number of invalid ones. Default: a pause that grows from
+    /// 100 ms to 5 s, because a disturbance of the tester may end in this time.
     fn pause_after_invalid(&self, in_a_row: u32) -> Duration {
         pause::after_invalid(in_a_row)
     }
 
-    /// Runs one trial. One in which the tester failed is a result that says so, not an error.
+    /// Runs one trial. If the tester fails, the result is an invalid trial, not an error.
     ///
     /// # Errors
-    /// Why the trial could not be run at all.
+    /// Why the trial could not run.
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError>;
 
-    /// Does one thing for a procedure. `frames` says which frames, and how long before and after; what it says of rate and
-    /// duration is not used. Something in which the tester failed is [`Observation::Invalid`], not an error.
+    /// Runs one action of a procedure. `frames` gives the frames, the warm-up and the drain; its rate and duration
+    /// are not used. If the tester fails, the result is [`Observation::Invalid`], not an error.
     ///
     /// # Errors
-    /// Why it could not be done at all, as where a bench has no such ability.
+    /// Why the action could not run, for example because the bench does not support it.
     fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError>;
 
-    /// Has applications talk through the device. Called in a case.
+    /// Runs the application measurements through the device. Called while a case is entered.
     ///
     /// # Errors
-    /// Why they could not, as where a bench has none.
+    /// Why they could not run, for example because the bench does not support them.
     fn apply(&mut self, _plan: &ApplicationPlan) -> Result<ApplicationSeen, BenchError> {
-        Err("applications talk through devices of the lab's only; leave [application] out, or run it in the lab".into())
+        Err("[application] is supported in the lab only (remove the section, or run the study in the lab)".into())
     }
 }

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What procedures ask for, done with a traffic generator.
+//! Runs the actions of procedures on a traffic generator.
 
 use quietwire_search::procedure::{Action, Observation};
 use quietwire_tester::{
     Restart, StepDown, TesterError, TrafficGenerator, Trial, TrialResult, Validity,
 };
 
-/// Parts of a burst, each handed to a port at once, of which a rate can be told.
+/// Number of parts of a burst. A port sends each part at once, and they determine the rate of the burst.
 const PARTS_MIN: u64 = 4;
 
-/// Restarts the device, and makes it forget its addresses: what is not the generator's to do.
+/// Actions on the device that a generator does not support: restarting it and flushing its address table.
 pub(crate) trait Device {
-    /// Kills what forwards and starts it again.
+    /// Restarts the forwarding process.
     ///
     /// # Errors
-    /// One sentence.
+    /// A sentence.
     fn restart(&mut self) -> Result<(), String>;
 
-    /// Empties the address table. None when that is the generator's to do.
+    /// Flushes the address table. None if the generator does that.
     ///
     /// # Errors
-    /// One sentence.
+    /// A sentence.
     fn forget(&mut self) -> Option<Result<(), String>>;
 }
 
-/// Does one thing. What fails in it says nothing about the device and is [`Observation::Invalid`].
+/// Runs one action. A failure of the tester says nothing about the device and is [`Observation::Invalid`].
 ///
 /// # Errors
-/// [`TesterError`] when it could not be done at all.
+/// [`TesterError`] if the action could not run.
 pub(crate) fn act(
     generator: &mut dyn TrafficGenerator,
     device: &mut dyn Device,
@@ -127,8 +127,8 @@ fn passed(result: TrialResult) -> Observation {
     unless_invalid(result.validity, seen)
 }
 
-/// Rate at which a burst went out. Its time ends when its last part begins, so that part is no part of the rate; of a burst
-/// of a few parts none can be told.
+/// Returns the rate of a sent burst. The measured time ends at the start of the last part, so the last part does not count. A burst
+/// with too few parts has no rate.
 fn burst_rate_pps(result: &TrialResult) -> Option<f64> {
     let senders = result.ports.iter().filter(|port| port.offered_frames > 0);
     let (parts, last) = (result.health.bursts, senders.count() as u64);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A [`Bench`] without a lab: a traffic generator before a device that somebody else runs, or that is simulated.
+//! A [`Bench`] without a lab: a traffic generator and a device that runs elsewhere or is simulated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,30 +14,31 @@ use quietwire_tester::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::activity::TrialActivity;
 use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
 use crate::executor::{Device, act};
 use crate::file::{Case, FrameSize, NeighboursIn, StudyFile};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, CLEAN_SHARE, Pace, kept_rate};
 use crate::pause;
 
-/// How often an end that was asked for is looked at.
+/// Interval between checks for an interruption.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A generator by itself.
+/// A generator without a lab.
 pub struct GeneratorBench {
     generator: Box<dyn TrafficGenerator>,
     identity: GeneratorIdentity,
     ageing_s: Option<f64>,
-    /// The device, if its counters are to be read.
+    /// Control connection to the device, if its counters are read.
     device: Option<RunningSwitch>,
     file: StudyFile,
-    /// What was isolated around it; none where it is not on this machine.
+    /// Isolation around the device; none if it is not on this machine.
     isolation: Option<IsolationRecord>,
-    /// What is offered in the case that is entered; none between cases.
+    /// Traffic of the entered case; none between cases.
     frames: Option<Trial>,
 }
 
-/// What is stored of a case.
+/// Stored settings of a case.
 #[derive(Serialize)]
 struct Settings<'a> {
     case: &'a str,
@@ -47,11 +48,11 @@ struct Settings<'a> {
     calibration_missing: Vec<MissingCalibration>,
 }
 
-/// Nobody here can restart a device that is simulated, but its generator does that by itself; one of somebody else's is
-/// left alone.
+/// Control of a device that runs elsewhere: nothing can restart it. The generator of a simulated device
+/// restarts that itself.
 struct NoDevice {
     is_simulated: bool,
-    /// How long to wait until it has forgotten its addresses, seconds.
+    /// Time until the device has forgotten its addresses, seconds.
     ageing_s: Option<f64>,
     abort: Arc<AtomicBool>,
 }
@@ -61,7 +62,7 @@ impl Device for NoDevice {
         if self.is_simulated {
             Ok(())
         } else {
-            Err("the device is not this program's to restart; run the study in the lab".to_owned())
+            Err("quietwire cannot restart a device that it did not start (run the study in the lab)".to_owned())
         }
     }
 
@@ -70,7 +71,9 @@ impl Device for NoDevice {
         let began = Instant::now();
         while began.elapsed().as_secs_f64() < ageing_s {
             if self.abort.load(Ordering::Relaxed) {
-                return Some(Err("interrupted while addresses aged".to_owned()));
+                return Some(Err(
+                    "interrupted while waiting for addresses to age out".to_owned()
+                ));
             }
             std::thread::sleep(LOOK);
         }
@@ -79,44 +82,56 @@ impl Device for NoDevice {
 }
 
 impl GeneratorBench {
-    /// Whether a study can be made on a device that is somebody else's.
+    /// Checks whether a study can run on a device that quietwire does not start.
     ///
     /// # Errors
-    /// [`TesterError::BadTrial`] for what takes somebody who can restart the device or empty its table.
+    /// [`TesterError::BadTrial`] for methods that restart the device or flush its address table.
     pub fn check_without_lab(file: &StudyFile) -> Result<(), TesterError> {
-        if file.reset.is_some() {
-            return Err(TesterError::BadTrial(
-                "reset: the device is not this program's to restart; run a study in which the lab starts it".to_owned(),
-            ));
+        let methods = file.methods().into_iter();
+        for method in methods {
+            if let Some(why) = method.needs_lab() {
+                let section = method.section();
+                return Err(TesterError::BadTrial(format!("{section}: {why}")));
+            }
         }
         if file.looks_for_addresses() && file.ageing_s().is_none() {
             return Err(TesterError::BadTrial(
-                "addresses are learned anew for each number, and the device's table is not this program's to empty: say with ageing-s how long it keeps them, or run a study in which the lab starts it".to_owned(),
+                "quietwire cannot flush the address table of a device that it did not start, and each trial requires an empty one (set ageing-s to the ageing time of the device, or run the study in the lab)".to_owned(),
             ));
         }
         Ok(())
     }
 
-    /// A bench for a study, on this generator.
+    /// Checks whether a study can be run with a generator.
     ///
     /// # Errors
-    /// [`TesterError`] of a generator that does not answer or is not fit; [`TesterError::BadTrial`] for a study with
-    /// neighbours, for which there is no machine here, and for one that restarts or empties a device that is not ours.
+    /// [`TesterError::BadTrial`] for a study with neighbours, which require a lab, and for one that restarts a device, or flushes its
+    /// table, if the device is neither started by the lab nor simulated.
+    pub fn check(file: &StudyFile, is_simulated: bool) -> Result<(), TesterError> {
+        let has_neighbours = |case: &&Case| case.neighbours != NeighboursIn::None;
+        if let Some(case) = file.cases.iter().find(has_neighbours) {
+            return Err(TesterError::BadTrial(format!(
+                "case '{}' has neighbours, which require the lab (use the built-in tester, or set neighbours = \"none\")",
+                case.name
+            )));
+        }
+        if is_simulated {
+            return Ok(());
+        }
+        Self::check_without_lab(file)
+    }
+
+    /// Returns a bench for a study, on this generator.
+    ///
+    /// # Errors
+    /// [`TesterError`] of a generator that does not respond or is unsuitable; [`TesterError::BadTrial`] for a study with
+    /// neighbours, which require a lab, and for one that restarts a device, or flushes its table, if the lab does not start it.
     pub fn new(
         file: &StudyFile,
         mut generator: Box<dyn TrafficGenerator>,
     ) -> Result<Self, TesterError> {
-        let has_neighbours = |case: &&Case| case.neighbours != NeighboursIn::None;
-        if let Some(case) = file.cases.iter().find(has_neighbours) {
-            return Err(TesterError::BadTrial(format!(
-                "case '{}' has neighbours, which only the lab can start; run it with the built-in tester, or write neighbours = \"none\"",
-                case.name
-            )));
-        }
         let identity = generator.identity()?;
-        if !identity.is_simulated {
-            Self::check_without_lab(file)?;
-        }
+        Self::check(file, identity.is_simulated)?;
         Ok(Self {
             identity,
             generator,
@@ -128,7 +143,7 @@ impl GeneratorBench {
         })
     }
 
-    /// The bench, with what was isolated around generator and device for its record.
+    /// Returns the bench, with the isolation around generator and device for its record.
     #[must_use]
     pub fn isolated(self, isolation: IsolationRecord) -> Self {
         Self {
@@ -137,7 +152,7 @@ impl GeneratorBench {
         }
     }
 
-    /// Calibrations that trials of a case cannot cite, by frame sizes.
+    /// Returns the calibrations that trials of a case cannot cite, by frame sizes.
     fn missing_calibrations(&self, case: &Case) -> Vec<MissingCalibration> {
         let sizes = self.file.traffic.frame_sizes.iter();
         let frames = sizes.map(|size| crate::run::frames(&self.file, case, *size));
@@ -146,21 +161,21 @@ impl GeneratorBench {
             .collect()
     }
 
-    /// Leaves the tester's CPU to others for a while, unless nothing is measured.
+    /// Yields the tester's CPU for a while, unless the device is simulated.
     fn leave_cpu(&self) {
         if !self.identity.is_simulated {
             leave_cpu();
         }
     }
 
-    /// Has trials account for their losses by the counters of this switch, which is the device.
+    /// Attributes losses of trials by the counters of this switch, which is the device.
     #[must_use]
     pub fn with_device(mut self, device: Option<RunningSwitch>) -> Self {
         self.device = device;
         self
     }
 
-    /// Which generator it is.
+    /// Returns the name of the generator.
     #[must_use]
     pub fn identity(&self) -> &GeneratorIdentity {
         &self.identity
@@ -185,14 +200,14 @@ impl Bench for GeneratorBench {
     fn unavailable(&mut self, case: &CaseSpec) -> Option<String> {
         let isolation = case.case.isolation()?;
         (!isolation.parts.is_empty()).then(|| {
-            "the device is not run by this program, which cannot isolate it; `none` is what can be measured"
+            "quietwire cannot isolate a device that it does not start (use isolation = \"none\")"
                 .to_owned()
         })
     }
 
     fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
         if self.frames.is_some() {
-            return Err("a case was entered and the last one not left".into());
+            return Err("a case was entered before the previous one was left".into());
         }
         let size = FrameSize::default();
         self.frames = Some(crate::run::frames(&self.file, &case.case, size));
@@ -211,14 +226,14 @@ impl Bench for GeneratorBench {
 
     fn calibrate(&mut self, frame_size: FrameSize) -> Result<f64, BenchError> {
         let Some(frames) = &self.frames else {
-            return Err("no case was entered".into());
+            return Err("no case is entered".into());
         };
         let trial = Trial {
             frame_sizes: frame_size.0,
             duration_s: CALIBRATION_S,
             ..frames.clone()
         };
-        // A rate at which the tester was seen to be clean says more than the most it can push out.
+        // A rate at which the tester has no losses of its own is more useful than its maximum rate.
         let cited = self.generator.cited(&trial, trial.offered_rate_pps);
         let clean_pps = cited
             .map(|cited| cited.clean_rate_pps)
@@ -236,7 +251,7 @@ impl Bench for GeneratorBench {
                 Pace::Scheduled => generator.run(trial),
             }
         };
-        // What the tester can push out differs from run to run; a calibrated rate keeps 100 % of the load the same.
+        // The maximum rate of the tester differs between runs; a calibrated rate keeps 100 % of the load constant.
         Ok(match clean_pps {
             Some(clean_pps) => kept_rate(&mut run, trial, clean_pps * CLEAN_SHARE)?,
             None => {
@@ -270,7 +285,7 @@ impl Bench for GeneratorBench {
         }
         Ok(Measured {
             result,
-            activity: Value::Null,
+            activity: TrialActivity::default(),
         })
     }
 
@@ -283,7 +298,7 @@ impl Bench for GeneratorBench {
         };
         Ok(Seen {
             observation: act(self.generator.as_mut(), &mut device, action, frames)?,
-            activity: Value::Null,
+            activity: TrialActivity::default(),
         })
     }
 }

@@ -1,54 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What 100 % of the load is, by trials.
+//! Measures 100 % of the load with trials.
 
 use quietwire_tester::{Trial, TrialResult};
 
 use crate::pause::after_invalid;
 
-/// How long the highest rate is looked for, seconds.
+/// Duration of the measurement of the highest rate, seconds.
 pub(crate) const CALIBRATION_S: f64 = 0.5;
-/// Share of a rate that the tester kept which is 100 % of the load: what a virtual machine can do changes from minute to minute,
+/// Share of a rate kept by the tester that becomes 100 % of the load. The speed of a virtual machine changes from minute to minute,
 /// and a rate that the tester itself cannot keep says nothing about the device.
 pub(crate) const CALIBRATION_MARGIN: f64 = 0.8;
-/// Share of the clean rate of a calibration which is 100 % of the load. A device's rings cost the tester more than a loop's, and
-/// the rest is for making up for time that the machine takes from it.
+/// Share of the clean rate of a calibration that becomes 100 % of the load. The rings of a device cost the tester more than a loop, and
+/// the remaining share allows the tester to catch up after the machine takes time from it.
 pub(crate) const CLEAN_SHARE: f64 = 0.75;
-/// By how much the rate is lowered at least when the tester cannot keep to it, by how much at most, and how often.
+/// Factors by which the rate is lowered if the tester cannot keep it: at least and at most; and the maximum number of steps.
 const STEP: f64 = 0.95;
 const STEP_MAX: f64 = 0.5;
 const STEPS_MAX: u32 = 20;
-/// A rate is kept after so many valid trials, and is lowered after so many invalid ones: the host may have held the tester up.
+/// Numbers of valid trials to keep a rate, and of invalid ones to lower it. A single trial may be invalid because the host paused the
+/// tester.
 const VALID_TRIALS: u32 = 3;
 const INVALID_TRIALS: u32 = 6;
-/// Share of the rate by which a trial may be off: half of the width of a search that finds rates to within 0.5 %.
+/// Allowed rate error of a trial, as a share of the rate: half of the width of a search that finds rates to within 0.5 %.
 const TOLERANCE: f64 = 0.0025;
-/// How often it is tried without a schedule while nothing at all comes through.
+/// Number of trials without a schedule while the device forwards nothing.
 const UNPACED_TRIALS_MAX: u32 = 5;
-/// At less than so many frames a second nothing is looked for.
+/// Lowest rate to try, frames per second.
 const LEAST_PPS: f64 = 500.0;
-/// How far over what the device forwards at most there is anything to see.
+/// Factor above the maximum forwarding rate of the device. Higher loads show nothing new.
 const DEVICE_SHARE: f64 = 1.25;
 
-/// Whether the frames of a trial have a schedule.
+/// Pace of the frames of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// At the trial's rate.
+    /// Scheduled at the trial's rate.
     Scheduled,
-    /// As fast as the tester can.
+    /// As fast as possible.
     Unpaced,
 }
 
 /// Runs a trial.
 pub(crate) type Run<'a, E> = dyn FnMut(&Trial, Pace) -> Result<TrialResult, E> + 'a;
 
-/// Returns what tester and device reach together: as fast as the tester can, and if nothing of that comes through, at half of
-/// it again and again. A device that takes more frames than it can pass on may pass on none (receive livelock).
+/// Returns the rate that tester and device reach together. The first trials are as fast as possible; if the device forwards nothing, each
+/// further trial has half the rate. An overloaded device may forward nothing at all (receive livelock).
 ///
 /// # Errors
-/// Those of a trial.
+/// Errors of trials.
 pub(crate) fn rate_of_both<E>(run: &mut Run<'_, E>, mut trial: Trial) -> Result<f64, E> {
     let mut tester_pps: f64 = 1.0;
-    // A device that was not let to work just then says nothing.
+    // A device that got no CPU time at that moment forwards nothing, so the trial is repeated.
     for _ in 0..UNPACED_TRIALS_MAX {
         let unpaced = run(&trial, Pace::Unpaced)?;
         tester_pps = unpaced.achieved_rate_pps;
@@ -68,11 +69,11 @@ pub(crate) fn rate_of_both<E>(run: &mut Run<'_, E>, mut trial: Trial) -> Result<
     Ok(tester_pps)
 }
 
-/// Lowers a rate until the tester keeps a schedule at it, in most trials. Returns the first that it kept, or one under all
-/// that were tried.
+/// Lowers a rate until the tester keeps its schedule in most trials. Returns the first rate that it keeps, or one below all
+/// rates tried.
 ///
 /// # Errors
-/// Those of a trial.
+/// Errors of trials.
 pub(crate) fn kept_rate<E>(
     run: &mut Run<'_, E>,
     mut trial: Trial,
@@ -115,7 +116,7 @@ mod tests {
     use crate::run::frames;
     use crate::tests::small;
 
-    /// A tester that keeps up to so many frames a second, and fails in the first trials all the same.
+    /// Runs the search with a tester that keeps up to this rate (frames per second), and fails in the first trials at any rate.
     fn kept(most_pps: f64, mut failing: u32) -> f64 {
         let file = small();
         let trial = frames(&file, &file.cases[0], file.traffic.frame_sizes[0]);
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(kept(5e6, 5), 4e6);
         assert_eq!(kept(5e6, 6), 3.8e6);
         assert_eq!(kept(3e6, 0), 3e6);
-        // Whatever it did, it is not lowered by more than half at a time.
+        // In all cases the rate is lowered by at most half at a time.
         assert_eq!(kept(1e6, 0), 1e6);
         assert!(kept(0.0, 0) < 10.0);
     }

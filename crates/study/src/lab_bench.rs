@@ -14,14 +14,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use quietwire_base::Fault;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri};
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::up::check_none_up;
 use quietwire_lab::{
-    Applied, Case, Fault, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, Place, Setup,
-    Stop, TESTER_PRIORITY,
+    Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, Place, Setup, Stop,
+    TESTER_PRIORITY,
 };
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
@@ -36,8 +37,9 @@ use crate::bench::{
     Seen,
 };
 use crate::executor::act;
-use crate::file::{ApplicationPlan, FrameSize, NeighboursIn, StudyFile, Switch};
+use crate::file::{FrameSize, NeighboursIn, StudyFile, Switch};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, Pace, kept_rate, rate_of_both};
+use crate::methods::ApplicationPlan;
 use crate::run::frames;
 use demand::{frame_size_max, memory_mib, neighbours};
 use look::{LabDevice, Look, told};
@@ -76,25 +78,12 @@ impl LabBench {
     /// # Errors
     /// [`LabBenchError`]; nothing is left behind.
     pub fn open(file: &StudyFile, options: LabOptions, stop: Stop) -> Result<Self, LabBenchError> {
-        if file.device.switch == Switch::Other {
-            return Err(LabBenchError::NotOurs);
-        }
+        Self::check(file, &options)?;
         let online = online_cpus(Path::new("/"))?;
-        check_cpus(file, &online)?;
-        check_neighbours(file, &online)?;
         let machine = Inventory::read(Path::new("/"));
-        let has_partition = |case: &crate::Case| {
-            let arranged = Arrangement::of(file, case, &machine);
-            arranged.is_ok_and(|arranged| arranged.partition.is_some())
-        };
-        let partitions = file.cases.iter().any(has_partition);
-        if partitions {
-            Applied::check_free()?;
-        }
         let mut lab = Lab::open(options.clone())?;
-        if partitions {
-            check_none_up(&options.state_directory)?;
-        }
+        // Again, as nothing kept another lab from coming up until the lab was held.
+        check_partitions(file, &machine, &options)?;
         if file.tester.huge_pages_mib > 0 {
             reserve(&mut lab, file.tester.huge_pages_mib)?;
         }
@@ -125,6 +114,21 @@ impl LabBench {
             frames: None,
             opened: 0,
         })
+    }
+
+    /// Checks whether a study can be run on this machine: its CPUs, what its neighbours are started with, and whether others have a
+    /// partition or a lab in the way. Changes nothing.
+    ///
+    /// # Errors
+    /// [`LabBenchError`]: the first thing in the way.
+    pub fn check(file: &StudyFile, options: &LabOptions) -> Result<(), LabBenchError> {
+        if file.device.switch == Switch::Other {
+            return Err(LabBenchError::NotOurs);
+        }
+        let online = online_cpus(Path::new("/"))?;
+        check_cpus(file, &online)?;
+        check_neighbours(file, &online)?;
+        check_partitions(file, &Inventory::read(Path::new("/")), options)
     }
 
     /// Undoes everything.
@@ -386,6 +390,7 @@ fn open_tester(
         frame_size_max: frame_size_max(file),
         limits: Limits::default(),
         preparation,
+        idle: file.tester.idle,
     };
     let mut tester = Tester::open(eal, name, &ports, options)?;
     tester.wait_for_links(LINK_DEADLINE)?;
@@ -468,7 +473,9 @@ fn numbers(cpus: &CpuList) -> Vec<u32> {
 
 fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
     let device = &file.device;
-    for (cpus, role, key) in [
+    let of_elements = device.cpus.values();
+    let of_elements = of_elements.map(|cpus| (cpus, "an element", "[device] cpus"));
+    let roles = [
         (&file.tester.cpu, "the tester", "[tester] cpu"),
         (
             &device.forwarding_cpus,
@@ -477,7 +484,8 @@ fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
         ),
         (&device.service_cpus, "service", "[device] service-cpus"),
         (&device.control_cpus, "control", "[device] control-cpus"),
-    ] {
+    ];
+    for (cpus, role, key) in roles.into_iter().chain(of_elements) {
         if let Some(cpu) = cpus.difference(online).first() {
             return Err(LabBenchError::Offline {
                 cpu,
@@ -486,6 +494,23 @@ fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
                 online: online.clone(),
             });
         }
+    }
+    Ok(())
+}
+
+/// Neither a partition of the machine's owner nor a lab that is up may be in the way of a case that partitions the machine.
+fn check_partitions(
+    file: &StudyFile,
+    machine: &Inventory,
+    options: &LabOptions,
+) -> Result<(), LabBenchError> {
+    let has_partition = |case: &crate::Case| {
+        let arranged = Arrangement::of(file, case, machine);
+        arranged.is_ok_and(|arranged| arranged.partition.is_some())
+    };
+    if file.cases.iter().any(has_partition) {
+        Applied::check_free()?;
+        check_none_up(&options.state_directory)?;
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Studies: a study file (TOML) to trials to stored results (SQLite); the loop over rounds, cases, sizes and methods.
+//! Studies: from a study file (TOML) through trials to stored results (SQLite). The loop covers rounds, cases, sizes and methods.
 //!
-//! What lives here: [`StudyFile`], what a study file asks for, checked; [`Store`], where every finished trial is kept;
-//! [`run_study`], which asks the search methods what to try next, has it tried on a [`Bench`] and stores what came
-//! back. The store is all that a report needs.
+//! Belongs here: [`StudyFile`], the checked content of a study file; [`Store`], which keeps every finished trial;
+//! [`run_study`], which asks the search methods for the next trial, runs it on a [`Bench`] and stores the
+//! result. A report requires only the store.
 //!
-//! What must not: packets, sysfs, processes. Whoever implements [`Bench`] has those.
+//! Does not belong here: packets, sysfs, processes. They belong to implementations of [`Bench`].
 
+mod activity;
 mod arrangement;
 mod bench;
 mod executor;
@@ -14,6 +15,7 @@ mod file;
 mod generator_bench;
 mod highest_rate;
 mod lab_bench;
+mod methods;
 mod outlook;
 mod pause;
 mod plan;
@@ -29,27 +31,32 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use activity::TrialActivity;
 pub use bench::{
     ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured,
     Seen, TcpSeen,
 };
 pub use file::{
-    AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan, Case, Device,
-    FileError, ForwardingRatePlan, FrameSize, Goal, Idle, LatencyPlanSection, LatencyProbe, Link,
-    LossDistributionPlan, MaxRate, Mode, Neighbours, NeighboursIn, Percent, Pinning, Published,
-    PublishedFigure, Ratio, ResetPlan, Search, SearchMethod, SoakPlan, StudyFile, Sweep, Switch,
-    SystemRecoveryPlan, TenantsPlan, TesterSettings, Topology, Traffic, Trials,
+    Case, Device, FileError, FrameSize, Idle, Link, MaxRate, Mode, Neighbours, NeighboursIn,
+    Percent, Pinning, Published, PublishedFigure, Ratio, SearchMethod, StudyFile, Switch,
+    TesterSettings, Topology, Traffic, Trials,
 };
 pub use generator_bench::GeneratorBench;
 pub use lab_bench::{ElementActivity, LabBench, LabBenchError};
-pub use quietwire_lab::{Intensity, RunningSwitch};
+pub use quietwire_lab::{CycleCount, Intensity, RunningSwitch};
 
+pub use methods::{
+    AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan, Estimate,
+    ForwardingRatePlan, Goal, LatencyPlanSection, LatencyProbe, LossDistributionPlan,
+    MeasuredMethod, RateSearch, ResetPlan, Search, SoakPlan, StepKind, Sweep, SystemRecoveryPlan,
+    TenantsPlan, measured_methods,
+};
 pub use outlook::{CaseOutlook, Outlook};
-pub use plan::{Estimate, StepKind, StepPlan};
+pub use plan::StepPlan;
 pub use progress::{DeedEvent, Progress, Silent, TrialEvent};
 pub use ready::{Ready, ready, ready_made};
 pub use results::{
-    CaseEntry, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
+    CaseEntry, CaseFacts, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
     StudyResults, TrialRecord,
 };
 pub use run::{RunError, StudyEnd, run_study};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a study would do on this machine, without doing any of it.
+//! Preview of a study on this machine, without running it.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use serde::Serialize;
 
 use crate::file::StudyFile;
 use crate::lab_bench::unavailable;
-use crate::plan::Estimate;
+use crate::methods::Estimate;
 
-/// What a study would do.
+/// Preview of a study.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outlook {
-    /// Its cases, in the file's order.
+    /// Cases, in the order of the file.
     pub cases: Vec<CaseOutlook>,
-    /// Trials at most, in all cases that this machine can have, while none is invalid.
+    /// Maximum number of trials in all available cases, if none is invalid.
     pub trials: u32,
-    /// Time that they take, and setting up those cases, at most, seconds. Invalid trials are made again on top of it, and
-    /// addresses that a device learns slowly take longer.
+    /// Maximum duration of the trials and case setups, seconds. Repeats of invalid trials come on top, and
+    /// a device that learns addresses slowly takes longer.
     pub duration_s: f64,
 }
 
@@ -28,19 +28,19 @@ pub struct Outlook {
 pub struct CaseOutlook {
     /// Its name.
     pub name: String,
-    /// What is measured.
+    /// Description.
     pub device: String,
-    /// Why this machine cannot have it; none where it can, as far as is known without starting anything.
+    /// Why this machine cannot run it; none if it can, as far as is known without starting anything.
     pub unavailable: Option<String>,
 }
 
-/// What setting a case up and finding its highest rate takes, seconds; and each guest of it in software emulation, the slower
-/// of the two kinds.
+/// Time to set up a case and find its highest rate, seconds; and additional time for each guest in software emulation, the slower
+/// kind of guest.
 const SET_UP_S: f64 = 4.0;
 const GUEST_S: f64 = 12.0;
 
 impl Outlook {
-    /// Of a study on this machine.
+    /// Returns the preview of a study on this machine.
     #[must_use]
     pub fn of(file: &StudyFile, options: &LabOptions) -> Self {
         let machine = Inventory::read(Path::new("/"));
@@ -48,7 +48,7 @@ impl Outlook {
         let mut available = 0;
         let mut cases = Vec::new();
         let mut tenants = 0;
-        // One number of tenants stands for all.
+        // One number of tenants represents all numbers.
         let shown = file
             .cases
             .iter()

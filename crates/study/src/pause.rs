@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use quietwire_base::Deadline;
 
-/// Pause before the first repeat of an invalid trial. It doubles with each further one.
+/// Pause before the first repeat of an invalid trial. It doubles with each further repeat.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// How often `stop` is read.
+/// Interval between checks of `stop`.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Returns the pause before the next trial after so many invalid ones in a row: what disturbed the tester may pass meanwhile.
+/// Returns the pause before the next trial after this number of consecutive invalid ones. A disturbance of the tester may end in this
+/// time.
 pub(crate) fn after_invalid(in_a_row: u32) -> Duration {
     let doublings = in_a_row.saturating_sub(1);
     let pause = FIRST.saturating_mul(2_u32.saturating_pow(doublings));
@@ -23,7 +24,7 @@ pub(crate) fn after_invalid(in_a_row: u32) -> Duration {
     }
 }
 
-/// Waits, or until `stop` is set.
+/// Waits for this time, or until `stop` is set.
 pub(crate) fn wait(pause: Duration, stop: &AtomicBool) {
     Deadline::after(pause).poll(POLL, || stop.load(Ordering::Relaxed).then_some(()));
 }

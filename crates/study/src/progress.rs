@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is told what goes on in a study, and what they are told.
+//! Progress of a study: events and their receiver.
 
 use quietwire_search::procedure::{Action, Observation};
 use quietwire_tester::{CitedCalibration, MissingCalibration, TrialResult};
 
 use crate::bench::CaseSpec;
 use crate::file::FrameSize;
-use crate::plan::StepKind;
+use crate::methods::StepKind;
 
-/// One trial, when it is through.
+/// A finished trial.
 #[derive(Debug)]
 pub struct TrialEvent<'a> {
     /// Name of its case.
@@ -17,15 +17,15 @@ pub struct TrialEvent<'a> {
     pub frame_size: FrameSize,
     /// Its step.
     pub kind: &'a StepKind,
-    /// Its place in the step, from 0.
+    /// Position in the step, from 0.
     pub sequence: u32,
-    /// What was seen.
+    /// Result.
     pub result: &'a TrialResult,
-    /// True when it comes from the store and was not made now.
+    /// True if it comes from the store and was not run now.
     pub is_replayed: bool,
 }
 
-/// One thing done for a procedure.
+/// A finished action of a procedure.
 #[derive(Debug)]
 pub struct DeedEvent<'a> {
     /// Name of its case.
@@ -34,28 +34,28 @@ pub struct DeedEvent<'a> {
     pub frame_size: FrameSize,
     /// Its step.
     pub kind: &'a StepKind,
-    /// Its place in the step, from 0.
+    /// Position in the step, from 0.
     pub sequence: u32,
-    /// What was asked.
+    /// Action.
     pub action: &'a Action,
-    /// What was seen.
+    /// Observation.
     pub observation: &'a Observation,
-    /// True when it comes from the store and was not done now.
+    /// True if it comes from the store and was not run now.
     pub is_replayed: bool,
 }
 
-/// Told what goes on; does nothing unless told what to do.
+/// Receiver of the events of a study. By default each method does nothing.
 pub trait Progress {
-    /// This machine cannot have a case, which is left out. Told before anything is set up.
+    /// Reports a case that is unavailable on this machine and left out. Called before anything is set up.
     fn unavailable(&mut self, _case: &CaseSpec, _reason: &str) {}
-    /// A case is about to be set up.
+    /// Reports that a case is about to be set up.
     fn entering(&mut self, _case: &CaseSpec) {}
-    /// A case is being undone.
+    /// Reports that a case is being undone.
     fn leaving(&mut self, _case: &CaseSpec) {}
-    /// 100 % of the load is this.
+    /// Reports 100 % of the load.
     fn max_rate(&mut self, _frame_size: FrameSize, _max_rate_pps: f64) {}
-    /// 100 % of the load is more than the tester was found clean at: what is lost above that may be the tester's. Told once
-    /// for each frame size, before anything is offered.
+    /// Reports that 100 % of the load exceeds the calibrated rate of the tester: losses above that rate may be losses of the tester.
+    /// Called once for each frame size, before any traffic.
     fn exceeds_calibration(
         &mut self,
         _frame_size: FrameSize,
@@ -63,17 +63,17 @@ pub trait Progress {
         _cited: &CitedCalibration,
     ) {
     }
-    /// Trials cite no calibration of the tester, though there are calibrations. Told once.
+    /// Reports that trials cite no calibration of the tester, although calibrations exist. Called once.
     fn uncalibrated(&mut self, _missing: &MissingCalibration) {}
-    /// A trial is through.
+    /// Reports a finished trial.
     fn trial(&mut self, _event: &TrialEvent<'_>) {}
-    /// Something was done for a procedure.
+    /// Reports a finished action of a procedure.
     fn deed(&mut self, _event: &DeedEvent<'_>) {}
-    /// A step is through.
+    /// Reports a finished step.
     fn step_done(&mut self, _case: &str, _frame_size: FrameSize, _kind: &StepKind) {}
 }
 
-/// Tells nobody.
+/// Ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ready-made studies: the files of `studies/`, which are part of the program.
+//! Built-in studies: the files of `studies/`, embedded in the program.
 
 use std::path::Path;
 
 use crate::file::{FileError, StudyFile};
 
-/// A ready-made study.
+/// A built-in study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// Its name, as it is chosen by.
+    /// Name to select it by.
     pub name: &'static str,
-    /// The text of its file.
+    /// Text of its file.
     pub text: &'static str,
 }
 
 macro_rules! ready_made {
     ($($name:literal),+ $(,)?) => {
-        /// All there are.
+        /// All built-in studies.
         const ALL: &[Ready] = &[$(Ready {
             name: $name,
             text: include_str!(concat!("../../../studies/", $name, ".toml")),
@@ -39,20 +39,20 @@ ready_made!(
     "vrouter-partitioning",
 );
 
-/// All ready-made studies.
+/// Returns all built-in studies.
 #[must_use]
 pub fn ready_made() -> &'static [Ready] {
     ALL
 }
 
-/// The ready-made study of this name.
+/// Returns the built-in study of this name.
 #[must_use]
 pub fn ready(name: &str) -> Option<Ready> {
     ALL.iter().copied().find(|ready| ready.name == name)
 }
 
 impl Ready {
-    /// What its file asks for.
+    /// Returns the parsed file.
     ///
     /// # Errors
     /// None: a test reads all of them.
@@ -66,9 +66,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::plan::Estimate;
+    use crate::methods::Estimate;
 
-    /// A study of that kind is there to be run while one waits, one case or another a coffee.
+    /// Studies of this kind are short enough to wait for; some cases may take a few minutes.
     const DURATION_S_MAX: f64 = 1800.0;
 
     #[test]

@@ -1,160 +1,180 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a store holds, read back.
+//! Content of a store, in memory.
 
 use quietwire_lab::IsolationRecord;
 use quietwire_search::procedure::{Action, Observation, ProcedureResult};
 use quietwire_search::{Attempt, Findings, Outcome, TrialRequest};
-use quietwire_tester::{MissingCalibration, Trial, TrialResult};
+use quietwire_tester::{InvalidCause, MissingCalibration, Trial, TrialResult};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::activity::TrialActivity;
 use crate::bench::{ApplicationSeen, Environment};
-use crate::file::{Case, FrameSize, StudyFile, TenantsPlan};
-use crate::plan::StepKind;
+use crate::file::{Case, FrameSize, StudyFile};
+use crate::methods::{StepKind, TenantsPlan};
 
-/// Everything in a store.
+/// All results in a store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StudyResults {
-    /// The study file.
+    /// Study file.
     pub file: StudyFile,
-    /// Its text.
+    /// Text of the study file.
     pub file_text: String,
     /// SHA-256 of the text, hexadecimal.
     pub file_sha256: String,
-    /// When the study was started first, nanoseconds since the Unix epoch.
+    /// First start of the study, nanoseconds since the Unix epoch.
     pub started_unix_ns: u64,
-    /// Each time that it was started or resumed, in order.
+    /// All starts and resumptions, in order.
     pub runs: Vec<RunRecord>,
-    /// Each time that a case was set up, in order.
+    /// All case setups, in order.
     pub entries: Vec<CaseEntry>,
-    /// What 100 % of the load is.
+    /// 100 % of the load.
     pub max_rates: Vec<MaxRateRecord>,
-    /// Steps in the order in which they were begun.
+    /// Steps in the order in which they started.
     pub steps: Vec<StepRecord>,
-    /// What guests' consoles said, in the order in which their cases were left.
+    /// Console output of guests, in the order in which their cases were left.
     pub consoles: Vec<ConsoleRecord>,
 }
 
-/// What the console of a guest said while its case was set up once.
+/// Console output of a guest during one setup of its case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConsoleRecord {
-    /// Which round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
     /// Name of the case.
     pub case_name: String,
-    /// The element that is the guest.
+    /// Element that is the guest.
     pub element: String,
-    /// All of it, boot included.
+    /// Complete output, boot included.
     pub said: String,
 }
 
-/// What 100 % of the load is for one frame size.
+/// 100 % of the load for one frame size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MaxRateRecord {
-    /// The case that it was found in, and that it holds for with all others of the same device and traffic; none where it
-    /// holds for all cases.
+    /// Case that it was measured in. It also applies to all cases with the same device and traffic; none if it
+    /// applies to all cases.
     pub case_name: Option<String>,
-    /// The frame size.
+    /// Frame size.
     pub frame_size: FrameSize,
-    /// Frames per second.
+    /// Rate, frames per second.
     pub rate_pps: f64,
 }
 
 /// One start or resumption of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRecord {
-    /// When it began, nanoseconds since the Unix epoch.
+    /// Start, nanoseconds since the Unix epoch.
     pub started_unix_ns: u64,
-    /// How and when it ended; none while it goes on and when it was killed.
+    /// End and its time; none if the run is still active or was killed.
     pub end: Option<(RunEnd, u64)>,
     /// Machine and software.
     pub environment: Environment,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// Everything was done.
+    /// Finished.
     Finished,
-    /// It was asked to stop.
+    /// Interrupted by a user.
     Interrupted,
-    /// Something failed.
+    /// Failed.
     Failed(String),
 }
 
-/// Stands, with the reason, among the settings of a case that could not be had.
+/// Key in the settings of an unavailable case; its value is the reason.
 pub(crate) const UNAVAILABLE: &str = "unavailable";
 
-/// Stands beside it: whether the case did not come up or stay up, where the machine lacks nothing.
+/// Key next to it: true if the device did not start or stopped although the machine lacks nothing.
 pub(crate) const FAILED: &str = "failed";
 
-/// Stands among the settings of a case: calibrations that its trials could not cite.
-const CALIBRATION_MISSING: &str = "calibration_missing";
+/// Parsed part of the settings of a case. The other settings are only shown.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct CaseFacts {
+    /// Why the machine could not run the case; none if it was set up.
+    #[serde(default)]
+    pub unavailable: Option<String>,
+    /// True if the machine has everything for the case, but its device did not start or stopped.
+    #[serde(default)]
+    pub failed: bool,
+    /// Calibrations of the tester that trials could not cite.
+    #[serde(default)]
+    pub calibration_missing: Vec<MissingCalibration>,
+    /// Record of the lab about a topology.
+    #[serde(default)]
+    pub lab: Option<LabFacts>,
+    /// Isolation around a running device; none for a device that the lab starts.
+    #[serde(skip)]
+    pub isolation: Option<IsolationRecord>,
+}
 
-/// One time that a case was set up, or that it was found out that the machine cannot have it.
+/// Record of the lab about a topology that it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct LabFacts {
+    /// Caveats of all figures, one sentence each.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// Key that only the record of an isolation around a running device has.
+const ISOLATED_CPUS: &str = "isolated_cpus";
+
+impl CaseFacts {
+    /// Reads the settings of a case.
+    ///
+    /// # Errors
+    /// A value has a type that no version stores.
+    pub(crate) fn of(settings: &Value) -> Result<Self, serde_json::Error> {
+        let is_around = settings.get(ISOLATED_CPUS).is_some();
+        Ok(Self {
+            isolation: is_around
+                .then(|| IsolationRecord::deserialize(settings))
+                .transpose()?,
+            ..Self::deserialize(settings)?
+        })
+    }
+}
+
+/// One setup of a case, or the finding that the machine cannot run it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseEntry {
-    /// Which round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
     /// Name of the case.
     pub case_name: String,
-    /// When, nanoseconds since the Unix epoch.
+    /// Time, nanoseconds since the Unix epoch.
     pub entered_unix_ns: u64,
-    /// Every command and setting.
+    /// All commands and settings, as shown to users.
     pub settings: Value,
-}
-
-impl CaseEntry {
-    /// Why the machine could not have the case; none where it was set up.
-    #[must_use]
-    pub fn unavailable(&self) -> Option<&str> {
-        self.settings.get(UNAVAILABLE)?.as_str()
-    }
-
-    /// What was isolated around a device that runs already; none for a device of the lab's.
-    #[must_use]
-    pub fn isolation(&self) -> Option<IsolationRecord> {
-        IsolationRecord::deserialize(&self.settings).ok()
-    }
-
-    /// Calibrations of the tester that trials could not cite.
-    #[must_use]
-    pub fn calibration_missing(&self) -> Vec<MissingCalibration> {
-        Vec::deserialize(&self.settings[CALIBRATION_MISSING]).unwrap_or_default()
-    }
-
-    /// Whether the case could not be had for another reason than that the machine lacks something: its device did not come up, or
-    /// did not stay up.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.settings.get(FAILED).and_then(Value::as_bool) == Some(true)
-    }
+    /// Parsed part of them.
+    pub facts: CaseFacts,
 }
 
 /// One search, sweep or latency step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepRecord {
-    /// Its row in the store.
+    /// Row ID in the store.
     pub id: i64,
-    /// Which round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
     /// Name of the case.
     pub case_name: String,
     /// Frame size.
     pub frame_size: FrameSize,
-    /// What it is for.
+    /// Kind of the step.
     pub kind: StepKind,
-    /// Whether it came to its end.
+    /// True if it finished.
     pub is_finished: bool,
-    /// What a search or sweep found.
+    /// Findings of a search or sweep.
     pub findings: Option<Findings>,
-    /// What a procedure found. Its history is empty: it is in `deeds`.
+    /// Findings of a procedure. Their history is empty: it is in `deeds`.
     pub procedure: Option<ProcedureResult>,
-    /// What applications saw.
+    /// Results of the application measurements.
     pub application: Option<ApplicationSeen>,
-    /// What was done for a procedure, in order, invalid ones included.
+    /// Actions of a procedure, in order, invalid ones included.
     pub deeds: Vec<DeedRecord>,
-    /// Its trials, in order, invalid ones included.
+    /// Trials, in order, invalid ones included.
     pub trials: Vec<TrialRecord>,
 }
 
@@ -163,27 +183,38 @@ pub struct StepRecord {
 pub struct TrialRecord {
     /// Position in its step, from 0.
     pub sequence: u32,
-    /// Which run made it, an index into [`StudyResults::runs`].
+    /// Run that made it, as an index into [`StudyResults::runs`].
     pub run: usize,
-    /// When it was stored, nanoseconds since the Unix epoch.
+    /// Time of storing, nanoseconds since the Unix epoch.
     pub stored_unix_ns: u64,
-    /// What was asked.
+    /// Request.
     pub request: Trial,
-    /// What was seen.
+    /// Result.
     pub result: TrialResult,
-    /// What the machine did meanwhile, as the monitor tells it.
-    pub activity: Value,
+    /// Activity of the machine during the trial.
+    pub activity: TrialActivity,
 }
 
-/// Returns what a trial is to a search.
+/// Returns the outcome of a trial for a search.
 pub(crate) fn outcome(result: &TrialResult) -> Outcome {
     match result.validity.text() {
         None => Outcome::Valid {
             loss_ratio: result.loss_ratio,
             effective_duration_s: effective_duration_s(result),
         },
-        Some(reason) => Outcome::Invalid { reason },
+        Some(reason) => Outcome::Invalid {
+            reason,
+            achieved_rate_pps: is_rate_missed(result).then_some(result.achieved_rate_pps),
+        },
     }
+}
+
+/// Returns true if the trial is invalid because the tester did not reach its rate, and not because the host stopped it.
+fn is_rate_missed(result: &TrialResult) -> bool {
+    matches!(
+        result.validity.cause(),
+        Some(InvalidCause::RateMissed | InvalidCause::RateOutsideWidth)
+    )
 }
 
 /// What a trial counts for where durations are summed up: the time that it took, warm-up and drain included.
@@ -192,28 +223,28 @@ fn effective_duration_s(result: &TrialResult) -> Option<f64> {
     Some(result.elapsed_s + around_s).filter(|it| it.is_finite() && *it > 0.0)
 }
 
-/// Whether the loss goal of `[tenants]` held in these trials, which are those of one number of tenants.
+/// Returns true if the loss goal of `[tenants]` held in these trials, which are those of one number of tenants.
 pub(crate) fn holds(plan: &TenantsPlan, trials: &[TrialRecord]) -> bool {
     let is_good =
         |trial: &TrialRecord| trial.result.is_valid() && trial.result.loss_ratio <= plan.loss_ratio;
     trials.iter().any(is_good)
 }
 
-/// One thing that was done for a procedure.
+/// One action of a procedure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeedRecord {
     /// Position in its step, from 0.
     pub sequence: u32,
-    /// Which run did it, an index into [`StudyResults::runs`].
+    /// Run that made it, as an index into [`StudyResults::runs`].
     pub run: usize,
-    /// When it was stored, nanoseconds since the Unix epoch.
+    /// Time of storing, nanoseconds since the Unix epoch.
     pub stored_unix_ns: u64,
-    /// What was asked.
+    /// Action.
     pub action: Action,
-    /// What was seen.
+    /// Observation.
     pub observation: Observation,
-    /// What the machine did meanwhile, as the monitor tells it.
-    pub activity: Value,
+    /// Activity of the machine during the action.
+    pub activity: TrialActivity,
 }
 
 impl StepRecord {
@@ -232,17 +263,17 @@ impl StepRecord {
 }
 
 impl StudyResults {
-    /// Why the machine of the last run that tried could not have a case; none where it was set up.
+    /// Returns why the machine of the last run that tried could not run a case; none if it was set up.
     #[must_use]
     pub fn unavailable(&self, case_name: &str) -> Option<&str> {
-        self.last_entry(case_name)?.unavailable()
+        self.last_entry(case_name)?.facts.unavailable.as_deref()
     }
 
-    /// Whether a case could not be had, though the machine lacks nothing for it: its device did not come up, or did not stay up.
+    /// Returns true if a case was left out although the machine has everything for it: its device did not start, or stopped.
     #[must_use]
     pub fn has_failed(&self, case_name: &str) -> bool {
         self.last_entry(case_name)
-            .is_some_and(CaseEntry::has_failed)
+            .is_some_and(|entry| entry.facts.failed)
     }
 
     fn last_entry(&self, case_name: &str) -> Option<&CaseEntry> {
@@ -250,7 +281,7 @@ impl StudyResults {
         of_case.find(|entry| entry.case_name == case_name)
     }
 
-    /// Whether the loss goal of `[tenants]` held in a case of it, at all frame sizes; none where that was not seen to its end.
+    /// Returns true if the loss goal of `[tenants]` held in a case of it, at all frame sizes; none if a frame size is unfinished.
     #[must_use]
     pub fn held(&self, case: &Case, round: u32) -> Option<bool> {
         let plan = self.file.tenants?;
@@ -268,13 +299,13 @@ impl StudyResults {
         sizes.try_fold(true, |all, size| Some(all && of_size(size)?))
     }
 
-    /// Whether anything is known of a case: it was set up once, or found to be unavailable.
+    /// Returns true if a case was set up once, or found to be unavailable.
     #[must_use]
     pub fn was_tried(&self, case: &Case) -> bool {
         self.last_entry(&case.name).is_some()
     }
 
-    /// What 100 % of the load is in a case, frames per second; none where it was not found yet.
+    /// Returns 100 % of the load in a case, frames per second; none if it was not measured yet.
     #[must_use]
     pub fn max_rate_pps(&self, case: &Case, frame_size: FrameSize) -> Option<f64> {
         let scale = self.file.scale_of(case).map(|case| &case.name);
@@ -285,7 +316,7 @@ impl StudyResults {
         all.find(of_case).map(|record| record.rate_pps)
     }
 
-    /// All trials with their steps, in order.
+    /// Returns all trials with their steps, in order.
     pub fn trials(&self) -> impl Iterator<Item = (&StepRecord, &TrialRecord)> {
         self.steps
             .iter()

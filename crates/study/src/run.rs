@@ -1,53 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loop: rounds, cases, frame sizes, steps, trials.
 //!
-//! Steps decide from stored outcomes alone, so resuming is replaying: each step is fed what the store holds, and
-//! whatever it then asks for is run.
+//! Steps depend on stored outcomes alone, so a resumed study replays them: each step first gets the stored outcomes, and
+//! runs only the trials that it then asks for.
 
 mod rounds;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quietwire_lab::topology::Encapsulation;
 use quietwire_search::procedure::{Action, Observation};
 use quietwire_search::{ConfigError, Findings, RecordError, TrialRequest};
-use quietwire_tester::traffic::Traffic as Description;
+use quietwire_tester::traffic::{Field, Headers, Ipv4, Traffic as Description, Vxlan};
 use quietwire_tester::{IpVersion, LOW_RATE_PPS, MissingCalibration, Trial, TrialResult};
 
 use crate::bench::{Bench, BenchError, CaseSpec, Seen};
 use crate::file::{Case, FrameSize, MaxRate, StudyFile};
+use crate::methods::{Asked, Found, Machine, Next, StepKind};
 use crate::pause;
-use crate::plan::{Asked, Found, Machine, Next, StepKind, StepPlan};
+use crate::plan::StepPlan;
 use crate::progress::{DeedEvent, Progress, TrialEvent};
 use crate::results::{RunEnd, outcome};
 use crate::store::{Store, StoreError};
 
-/// How a study ended that did not fail.
+/// End of a study that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StudyEnd {
-    /// Everything that the file asks for is in the store.
+    /// Finished: the store has all results.
     Finished,
-    /// It was asked to stop; what is missing can be had by resuming.
+    /// Interrupted. A resumed run makes the missing trials.
     Interrupted,
 }
 
-/// Why a study could not go on. What was stored stays.
+/// Error that ends a study. Everything stored before remains.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The store.
+    /// Error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The bench.
+    /// Error of the bench.
     #[error("case {case}, round {}: {doing}: {source}", round + 1)]
     Bench {
         /// Name of the case.
         case: String,
-        /// Which round, from 0.
+        /// Number of the round, from 0.
         round: u32,
-        /// What was being done.
+        /// Current action.
         doing: &'static str,
-        /// What went wrong.
+        /// Error.
         source: BenchError,
     },
     /// A method cannot work with the rates.
@@ -55,49 +55,49 @@ pub enum RunError {
     Method {
         /// Name of the case.
         case: String,
-        /// The step.
+        /// Step.
         kind: StepKind,
-        /// What is wrong.
+        /// Problem.
         source: ConfigError,
     },
-    /// A trial gave what no trial can.
+    /// A trial has an outcome that is impossible.
     #[error("case {case}, {kind}: {source}")]
     Outcome {
         /// Name of the case.
         case: String,
-        /// The step.
+        /// Step.
         kind: StepKind,
-        /// What is wrong.
+        /// Problem.
         source: RecordError,
     },
-    /// The stored trials are not those that this program would have made.
+    /// The stored trials are not the ones that this program would make.
     #[error(
-        "the store cannot be resumed: trial {} of case {case}, {kind}, is not the one that would be made now; was it made by another version? Start over with --fresh",
+        "cannot resume the store: trial {} of case {case}, {kind}, differs from the one that this version would run (use the version that wrote the store, or start over with --fresh)",
         sequence + 1
     )]
     NotReplayable {
         /// Name of the case.
         case: String,
-        /// The step.
+        /// Step.
         kind: StepKind,
         /// Position of the trial in its step, from 0.
         sequence: u32,
     },
-    /// Something failed, and cleaning up after it did too.
+    /// An error, and another error during the cleanup.
     #[error("{first}; and then {second}")]
     Twice {
-        /// What failed first.
+        /// First error.
         first: Box<RunError>,
-        /// What failed on the way out.
+        /// Error of the cleanup.
         second: Box<RunError>,
     },
 }
 
-/// Runs what of a study is not in the store yet. `stop` is looked at before every trial; setting it ends the study
-/// after the trial that is under way.
+/// Runs the trials of a study that are not in the store. `stop` is checked before every trial; if it is set, the study ends
+/// after the current trial.
 ///
 /// # Errors
-/// [`RunError`]. The case that was set up is undone then, and the store says how the run ended.
+/// [`RunError`]. The current case is undone, and the store records the end of the run.
 pub fn run_study(
     file: &StudyFile,
     store: &mut Store,
@@ -131,12 +131,12 @@ pub fn run_study(
     both(outcome, noted)
 }
 
-/// The first result, unless something failed; when both did, both are told.
+/// Returns the first result, unless an error occurred. If both failed, the error reports both.
 fn both<T>(first: Result<T, RunError>, second: Result<(), RunError>) -> Result<T, RunError> {
     match (first, second) {
         (first, Ok(())) => first,
         (Ok(_), Err(second)) => Err(second),
-        // A full disk, say, stops the way out by the same error.
+        // A full disk, for example, causes the same error in the cleanup.
         (Err(first), Err(second)) if first.to_string() == second.to_string() => Err(first),
         (Err(first), Err(second)) => Err(RunError::Twice {
             first: Box::new(first),
@@ -145,7 +145,7 @@ fn both<T>(first: Result<T, RunError>, second: Result<(), RunError>) -> Result<T
     }
 }
 
-/// Where in a study something is done.
+/// Position of a trial or action in a study.
 struct Place<'a> {
     spec: &'a CaseSpec,
     frame_size: FrameSize,
@@ -160,16 +160,16 @@ struct Runner<'a> {
     progress: &'a mut dyn Progress,
     stop: &'a AtomicBool,
     entered: Option<CaseSpec>,
-    /// What was learned in an earlier run, and the device of this one does not know.
+    /// Learning of addresses from an earlier run, which the device of this run has not done yet.
     relearn: Option<Action>,
-    /// Frame sizes, with the case that their maximum rate belongs to, for which that was compared with the tester's
+    /// Frame sizes and the cases of their maximum rates for which the rate is already compared with the tester's
     /// calibration.
     compared: Vec<(Option<String>, FrameSize)>,
-    /// Calibrations that were told to be missing.
+    /// Missing calibrations that are already reported.
     missing: Vec<MissingCalibration>,
-    /// Positions of the cases that the machine cannot have.
+    /// Positions of the unavailable cases.
     unavailable: Vec<usize>,
-    /// Trials and deeds since the last one in which the tester did not fail.
+    /// Consecutive trials and actions in which the tester failed.
     invalid_in_a_row: u32,
 }
 
@@ -239,7 +239,7 @@ impl Runner<'_> {
                 Next::Apply(plan) => {
                     let seen = self.bench.apply(&plan);
                     machine.applied(
-                        seen.map_err(|source| of_bench(spec, "letting applications talk", source))?,
+                        seen.map_err(|source| of_bench(spec, "measuring applications", source))?,
                     );
                 }
                 Next::Done(_) => {}
@@ -285,7 +285,7 @@ impl Runner<'_> {
         action: Action,
         machine: &mut Machine,
     ) -> Result<(), RunError> {
-        // Which frames; what they have for a rate and a duration, each action says for itself.
+        // `frames` gives the frames. Rate and duration are specific to each action.
         let frames = self.trial(
             place.spec,
             TrialRequest {
@@ -296,7 +296,7 @@ impl Runner<'_> {
         );
         let mut act = |action: &Action| {
             let seen = self.bench.act(action, &frames);
-            seen.map_err(|source| of_bench(place.spec, "doing what a procedure asks for", source))
+            seen.map_err(|source| of_bench(place.spec, "running an action of a procedure", source))
         };
         let mut failed = None;
         if let Some(learn) = self.relearn.take() {
@@ -305,7 +305,7 @@ impl Runner<'_> {
                 failed = failed.or(Some(act(&again)?).filter(is_invalid));
             }
         }
-        // What could not be learned again says nothing when it is looked for.
+        // If the device fails to learn the addresses again, looking them up proves nothing.
         let seen = match failed {
             Some(failed) => failed,
             None => act(&action)?,
@@ -322,7 +322,7 @@ impl Runner<'_> {
         observe(machine, place, seen.observation)
     }
 
-    /// As [`Self::replay`], for a procedure.
+    /// Replays a procedure; see [`Self::replay`].
     fn replay_deeds(
         &mut self,
         place: &Place<'_>,
@@ -368,7 +368,7 @@ impl Runner<'_> {
         });
     }
 
-    /// Feeds a step what the store holds of it; gives the number of trials.
+    /// Replays the stored trials of a step. Returns their number.
     fn replay(
         &mut self,
         spec: &CaseSpec,
@@ -386,7 +386,8 @@ impl Runner<'_> {
                 && match machine.next() {
                     Next::Run(asked) => {
                         let trial = Trial {
-                            // Says what is valid, not what is sent; an earlier version may have stored another one.
+                            // The tolerance affects validity only, not the sent frames, so an earlier version may have stored a different
+                            // one.
                             rate_tolerance_pps: stored.request.rate_tolerance_pps,
                             ..self.trial(spec, asked.request, frame_size)
                         };
@@ -414,7 +415,7 @@ impl Runner<'_> {
         self.replay_deeds(&place, machine, sequence)
     }
 
-    /// What 100 % of the load is: found once for all cases with the same device and traffic. None when stopped before it was.
+    /// Returns 100 % of the load, measured once for all cases with the same device and traffic. None if the study stops before.
     fn max_rate(
         &mut self,
         spec: &CaseSpec,
@@ -443,7 +444,7 @@ impl Runner<'_> {
         Ok(Some(rate_pps))
     }
 
-    /// Tells, once for each maximum rate, where searches may offer more than the tester was calibrated for, and which calibration
+    /// Reports, once for each maximum rate, whether searches may exceed the calibrated rate of the tester, and which calibration
     /// is missing.
     fn compare(&mut self, spec: &CaseSpec, frame_size: FrameSize, max_rate_pps: f64) {
         let scale = self.file.scale_of(&spec.case);
@@ -478,7 +479,7 @@ impl Runner<'_> {
         self.invalid_in_a_row = if is_invalid { more } else { 0 };
     }
 
-    /// Leaves the machine alone after invalid trials, unless the end is wanted.
+    /// Pauses after invalid trials, unless the study is to stop.
     fn pause_after_invalid(&self) {
         let pause = self.bench.pause_after_invalid(self.invalid_in_a_row);
         pause::wait(pause, self.stop);
@@ -586,7 +587,7 @@ fn observe(
         })
 }
 
-/// What the file says of the frames of all trials of a case. Rate and duration are each trial's own.
+/// Returns the frames of all trials of a case. Rate and duration are set by each trial.
 pub(crate) fn frames(file: &StudyFile, case: &Case, frame_size: FrameSize) -> Trial {
     let traffic = file.traffic_of(case);
     let encapsulation = file.device_of(case).encapsulation();
@@ -612,14 +613,19 @@ pub(crate) fn frames(file: &StudyFile, case: &Case, frame_size: FrameSize) -> Tr
     }
 }
 
-/// Frames of an overlay (RFC 7348), where the file describes none.
-const OVERLAY: &str = "[traffic.vxlan]\nvni = 42\n[traffic.inner.ipv4]\n";
+/// VXLAN network identifier of an overlay, if the file describes no frames.
+const OVERLAY_VNI: u128 = 42;
 
-/// Frames of an overlay, which take a description; none for others.
+/// Returns the frames of an overlay (RFC 7348), which require a description; none for other encapsulations.
 fn of_overlay(encapsulation: Encapsulation) -> Option<Description> {
-    let is_overlay = encapsulation == Encapsulation::Vxlan;
-    // A constant, which a test reads.
-    is_overlay
-        .then(|| Description::parse(OVERLAY, Path::new("overlay")).ok())
-        .flatten()
+    (encapsulation == Encapsulation::Vxlan).then(|| Description {
+        vxlan: Some(Vxlan {
+            vni: Field::fixed(OVERLAY_VNI),
+        }),
+        inner: Some(Headers {
+            ipv4: Some(Ipv4::default()),
+            ..Headers::default()
+        }),
+        ..Description::default()
+    })
 }

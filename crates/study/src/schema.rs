@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tables of a store. A change here needs a new [`VERSION`].
+//! Tables of a store. Every change requires a new [`VERSION`].
 
-/// `PRAGMA user_version` of a store that this program writes.
+/// `PRAGMA user_version` of stores that this program writes.
 pub(crate) const VERSION: i64 = 5;
 
-/// The earliest that it reads.
+/// Oldest version that this program reads.
 pub(crate) const VERSION_MIN: i64 = 2;
 
-/// `PRAGMA application_id`: "QWst", so that `file` and we ourselves can tell a store from other SQLite files.
+/// `PRAGMA application_id`: "QWst". It distinguishes a store from other SQLite files, for `file` and for quietwire.
 pub(crate) const APPLICATION_ID: i64 = 0x5157_7374;
 
-/// What a new store has, beside [`CREATE_MAX_RATE`], [`CREATE_EVENTS`] and [`CREATE_CONSOLE`].
+/// Tables of a new store, in addition to [`CREATE_MAX_RATE`], [`CREATE_EVENTS`] and [`CREATE_CONSOLE`].
 pub(crate) const CREATE: &str = "
 -- One row: what was to be done.
 CREATE TABLE study (
@@ -57,7 +57,7 @@ CREATE TABLE step (
 ) STRICT;
 ";
 
-/// The table of maximum rates, which is another from schema 4 on.
+/// Table of maximum rates, which differs from schema 4 on.
 pub(crate) const CREATE_MAX_RATE: &str = "
 -- What 100 % of the load is.
 CREATE TABLE max_rate (
@@ -71,7 +71,7 @@ CREATE TABLE max_rate (
 ) STRICT;
 ";
 
-/// The tables of what happened. They are apart since their large columns are kept otherwise from schema 3 on.
+/// Tables of trials and actions. They are separate because their large columns have another encoding from schema 3 on.
 pub(crate) const CREATE_EVENTS: &str = "
 -- One row for each finished trial, valid or not. The JSON is what counts; the columns beside it are for queries. The
 -- result is without its histograms, which are beside it; what ends in _zstd is JSON that zstd made smaller.
@@ -105,7 +105,7 @@ CREATE TABLE deed (
 ) STRICT;
 ";
 
-/// The table of consoles, which is there from schema 5 on.
+/// Table of consoles, new in schema 5.
 pub(crate) const CREATE_CONSOLE: &str = "
 -- One row for each guest of a case, each time that the case was left: all that its console said.
 CREATE TABLE console (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A bench made of arithmetic: for tests of the loop and of whatever works on stored results. It says in every machine
-//! inventory that it is one.
+//! A simulated bench, for tests of the study loop and of programs that use stored results. Every machine inventory
+//! says that it is simulated.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use quietwire_lab::Intensity;
 use quietwire_monitor::{Activity, CpuActivity, ThreadActivity};
 use quietwire_search::procedure::Action;
 use quietwire_tester::account::{Accounted, LossAccount, LossReason, Place};
@@ -18,50 +19,51 @@ use quietwire_tester::{
 };
 use serde_json::{Value, json};
 
+use crate::activity::TrialActivity;
 use crate::bench::{
     Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured, Seen,
 };
 use crate::file::{FrameSize, NeighboursIn};
 
-/// What the simulated tester can send, frames per second.
+/// Maximum rate of the simulated tester, frames per second.
 pub const MAX_RATE_PPS: f64 = 10e6;
 
-/// How the simulated device does in one case.
+/// Behaviour of the simulated device in one case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Behaviour {
-    /// Rate over which it loses, frames per second.
+    /// Rate above which it loses frames, frames per second.
     pub capacity_pps: f64,
-    /// Part of the trials in which it loses a little below that.
+    /// Share of the trials in which it loses a few frames below that rate.
     pub flaw_ratio: f64,
     /// Mean latency at a low load, nanoseconds.
     pub latency_ns: f64,
-    /// Part of the forwarding CPU that neighbours take, 0 to 1.
+    /// Share of the forwarding CPU that neighbours take, 0 to 1.
     pub stolen_ratio: f64,
 }
 
-/// The bench. Everything follows from the seed and the number of the trial.
+/// Simulated bench. All results depend only on the seed and the number of the trial.
 #[derive(Clone, Debug)]
 pub struct SimulatedBench {
     seed: u64,
     made: u64,
     case: Option<CaseSpec>,
-    /// Part of the trials in which the tester fails, 0 to 1.
+    /// Share of the trials in which the tester fails, 0 to 1.
     pub invalid_ratio: f64,
     /// Fails with an error at this trial, counted from 0 over the whole study.
     pub fails_at: Option<u64>,
-    /// A case that it cannot have, with the reason.
+    /// An unavailable case, with the reason.
     pub unavailable: Option<(String, String)>,
-    /// A case that does not come up, and why.
+    /// A case whose device does not start, with the reason.
     pub left_out: Option<(String, CaseLeftOut)>,
-    /// A case that is given up while it comes up, since the study is to end.
+    /// A case whose setup is interrupted.
     pub given_up: Option<String>,
-    /// What the console of a guest says in every case; none without guests.
+    /// Console output of a guest in every case; none without guests.
     pub console: Option<String>,
-    /// Cases entered and left so far.
+    /// Number of cases entered and left.
     pub entered_and_left: (u32, u32),
 }
 
-/// A number in \[0, 1) for each seed and index (SplitMix64's mixer).
+/// Returns a number in \[0, 1) for each seed and index (SplitMix64's mixer).
 fn chance(seed: u64, index: u64) -> f64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -69,7 +71,7 @@ fn chance(seed: u64, index: u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Most is lost where it is to be sent, and a little within.
+/// Returns a loss account in which most frames are lost at the transmit queue, and a few inside the device.
 fn account(lost_frames: u64) -> LossAccount {
     let place = |port: &str, reason: &str, frames| Place {
         element: "S".to_owned(),
@@ -91,7 +93,7 @@ fn account(lost_frames: u64) -> LossAccount {
 }
 
 impl SimulatedBench {
-    /// A bench on which `made` trials of the study were made already.
+    /// Returns a bench on which `made` trials of the study have already run.
     #[must_use]
     pub fn new(seed: u64, made: u64) -> Self {
         Self {
@@ -200,7 +202,7 @@ impl SimulatedBench {
         })
     }
 
-    fn activity(&self, behaviour: &Behaviour) -> Result<Value, BenchError> {
+    fn activity(&self, behaviour: &Behaviour) -> TrialActivity {
         let stolen = behaviour.stolen_ratio * (0.9 + 0.2 * self.dice(5));
         let cpu = |cpu, user_s, system_s| CpuActivity {
             cpu,
@@ -223,7 +225,7 @@ impl SimulatedBench {
                 migrations: Some(migrations),
             };
         let moved = (stolen * 20.0 * self.dice(6)) as u64;
-        let mut told = serde_json::to_value(Activity {
+        let machine = Activity {
             elapsed_s: 1.3,
             cpus: vec![
                 cpu(0, 1.25, 0.02),
@@ -245,18 +247,25 @@ impl SimulatedBench {
             new_threads: 0,
             interrupts: Vec::new(),
             anomalies: Vec::new(),
-        })?;
+        };
         let spec = self.case.as_ref();
-        if spec.is_some_and(|spec| spec.case.neighbours != NeighboursIn::None) {
-            told["neighbours"] = json!({
-                "threads": 5, "cpus": 2, "cpu_time_s": 2.6 * 0.9, "elapsed_s": 1.3, "share": 0.9 - 0.1 * self.dice(7),
-            });
+        let has_neighbours = spec.is_some_and(|spec| spec.case.neighbours != NeighboursIn::None);
+        TrialActivity {
+            machine: Some(machine),
+            elements: Vec::new(),
+            neighbours: has_neighbours.then(|| Intensity {
+                threads: 5,
+                cpus: 2,
+                cpu_time_s: 2.6 * 0.9,
+                elapsed_s: 1.3,
+                share: 0.9 - 0.1 * self.dice(7),
+                network_pps: None,
+            }),
         }
-        Ok(told)
     }
 }
 
-/// A skewed distribution with this mean or so.
+/// Returns a skewed distribution with approximately this mean.
 fn latency(mean_ns: f64, samples: u64, stolen: f64) -> Result<LatencySummary, BenchError> {
     if samples == 0 {
         return Ok(LatencySummary::default());
@@ -297,7 +306,7 @@ fn latency(mean_ns: f64, samples: u64, stolen: f64) -> Result<LatencySummary, Be
     })
 }
 
-/// Variation that goes with such a latency: as much up as down.
+/// Returns a symmetric delay variation for such a latency.
 fn variation(mean_ns: f64, samples: u64, stolen: f64) -> Result<DelayVariation, BenchError> {
     let pdv = latency(mean_ns * 0.45, samples, stolen)?;
     let half = latency(mean_ns * 0.4, samples / 2, stolen)?;
@@ -324,7 +333,7 @@ fn variation(mean_ns: f64, samples: u64, stolen: f64) -> Result<DelayVariation, 
     })
 }
 
-/// A stream of as few frames as a trial of ten seconds has at 5 frames a second.
+/// Returns a low-rate stream with as many frames as a ten-second trial has at 5 frames per second.
 fn low_rate(mean_ns: f64, received: u64, stolen: f64) -> Result<LowRateStreams, BenchError> {
     let frames = received.min(50);
     Ok(LowRateStreams {
@@ -355,10 +364,10 @@ impl Bench for SimulatedBench {
 
     fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
         if self.unavailable(case).is_some() {
-            return Err("a case was entered that cannot be had".into());
+            return Err("an unavailable case was entered".into());
         }
         if self.case.is_some() {
-            return Err("a case was entered and the last one not left".into());
+            return Err("a case was entered before the previous one was left".into());
         }
         if let Some((_, why)) = self
             .left_out
@@ -387,7 +396,7 @@ impl Bench for SimulatedBench {
         self.case
             .take()
             .map(|_| ())
-            .ok_or_else(|| "no case was entered".into())
+            .ok_or_else(|| "no case is entered".into())
     }
 
     fn pause_after_invalid(&self, _in_a_row: u32) -> Duration {
@@ -400,7 +409,7 @@ impl Bench for SimulatedBench {
 
     fn run(&mut self, trial: &Trial) -> Result<Measured, BenchError> {
         if self.case.is_none() {
-            return Err("no case was entered".into());
+            return Err("no case is entered".into());
         }
         trial.validate()?;
         if self.fails_at == Some(self.made) {
@@ -409,7 +418,7 @@ impl Bench for SimulatedBench {
         let behaviour = self.behaviour();
         let measured = Measured {
             result: self.result(trial, &behaviour)?,
-            activity: self.activity(&behaviour)?,
+            activity: self.activity(&behaviour),
         };
         self.made += 1;
         Ok(measured)
@@ -417,7 +426,7 @@ impl Bench for SimulatedBench {
 
     fn act(&mut self, _action: &Action, _frames: &Trial) -> Result<Seen, BenchError> {
         Err(
-            "this bench knows trials only; a GeneratorBench on a SimulatedDevice knows procedures"
+            "this bench supports trials only (for procedures, use a GeneratorBench on a SimulatedDevice)"
                 .into(),
         )
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whole studies on the simulated bench: run, interrupted, killed, resumed.
+//! Complete studies on the simulated bench: run, interrupted, killed, resumed.
 
 use std::io::Read as _;
 mod calibrated;
@@ -70,7 +70,7 @@ fn go(store: &mut Store, bench: &mut dyn Bench) -> Result<StudyEnd, RunError> {
     run_study(&small(), store, bench, &mut Silent, &AtomicBool::new(false))
 }
 
-/// What has to be the same however a study was cut up: everything but when, in which run, and in which setting up.
+/// Results that must not depend on interruptions: everything but times, runs and case setups.
 #[derive(Debug, PartialEq)]
 struct Essence {
     place: (u32, String, StepKind),
@@ -156,10 +156,10 @@ fn a_whole_study_does_every_step_and_sets_each_case_up_once_a_round() {
     let invalid = results
         .trials()
         .filter(|(_, trial)| !trial.result.is_valid());
-    assert!(invalid.count() > 0, "the bench was to fail now and then");
+    assert!(invalid.count() > 0, "no trial is invalid");
 }
 
-/// Sets the stop flag after so many trials that were really made.
+/// Sets the stop flag after this number of trials that were really run.
 struct StopAfter<'a>(u32, &'a AtomicBool);
 
 impl Progress for StopAfter<'_> {
@@ -263,7 +263,7 @@ fn stored_trials_of_another_search_are_not_mixed_in() {
 const CHILD_TRIALS: &str = "QUIETWIRE_TEST_CHILD_TRIALS";
 const CHILD_STORE: &str = "QUIETWIRE_TEST_CHILD_STORE";
 
-/// A bench that waits at one trial until whoever started the process closes its standard input, or kills it.
+/// A bench that waits at one trial until the parent process closes its standard input or kills it.
 struct Waiting {
     bench: SimulatedBench,
     left: u32,
@@ -298,7 +298,7 @@ impl Bench for Waiting {
     }
 }
 
-/// The part of the next test that runs in a process of its own, to be killed.
+/// The part of the next test that runs in a separate process, which is killed.
 fn child_that_runs_a_study(path: &Path) {
     let mut store = open(path, OpenMode::New);
     let mut bench = Waiting {
@@ -320,7 +320,7 @@ fn a_killed_run_keeps_every_finished_trial() {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "tests::a_killed_run_keeps_every_finished_trial"])
             .env(CHILD_STORE, &path)
-            // Some more than are waited for: the kill falls anywhere, in the middle of storing a trial too.
+            // More trials than the test waits for, so the kill may happen anywhere, also while a trial is stored.
             .env(CHILD_TRIALS, (kill_after + 12).to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -329,7 +329,10 @@ fn a_killed_run_keeps_every_finished_trial() {
             .unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let seen = loop {
-            assert!(Instant::now() < deadline, "the child stored too little");
+            assert!(
+                Instant::now() < deadline,
+                "the child stores too few trials in time"
+            );
             assert!(
                 child.try_wait().unwrap().is_none(),
                 "the child ended by itself"
@@ -348,14 +351,17 @@ fn a_killed_run_keeps_every_finished_trial() {
         let results = store.results().unwrap();
         let kept = results.trials().count();
         assert!(kept >= seen, "{kept} of {seen} trials were kept");
-        assert!(kept < whole.trials().count(), "it was killed too late");
+        assert!(
+            kept < whole.trials().count(),
+            "the child finished before it was killed"
+        );
         assert_eq!(results.runs[0].end, None);
         go(&mut store, &mut SimulatedBench::new(SEED, kept as u64)).unwrap();
         assert_eq!(essence(&store.results().unwrap()), essence(&whole));
     }
 }
 
-/// The small study with another method in place of the single run.
+/// Returns the small study with another method instead of the single run.
 fn with_method(keys: &str) -> String {
     let steps = "start-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5";
     assert!(SMALL.contains(steps));
@@ -364,7 +370,7 @@ fn with_method(keys: &str) -> String {
         .replace("rounds = 2", "rounds = 1")
 }
 
-/// A study with this text, stopped after every `at_a_time` trials and resumed.
+/// Returns the results of a study with this text, stopped after every `at_a_time` trials and resumed.
 fn in_pieces(text: &str, at_a_time: u32) -> StudyResults {
     let file = StudyFile::parse(text, Path::new("method.toml")).unwrap();
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A bridge as the control and the service thread see it.
+//! Control-plane view of a bridge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ pub(crate) struct BridgeView {
     pub(crate) name: String,
     pub(crate) fdb: Arc<Fdb>,
     pub(crate) ageing_s: u32,
-    /// Addresses forgotten.
+    /// Number of addresses that aged out.
     pub(crate) aged: Arc<AtomicU64>,
     pub(crate) tables: Arc<BridgeTables>,
-    /// Static entries that are set, and their ports.
+    /// Static entries, each with its port.
     pub(crate) statics: BTreeSet<(Key, u16)>,
     pub(crate) history: History,
 }
 
-/// What is counted at ports and summed up for bridges.
+/// Port counters that are summed per bridge.
 pub(crate) const SUMMED: [fn(&PortCounters) -> &Counter; 6] = [
     |port| &port.flooded,
     |port| &port.learned,
@@ -33,21 +33,20 @@ pub(crate) const SUMMED: [fn(&PortCounters) -> &Counter; 6] = [
     |port| &port.static_elsewhere,
 ];
 
-/// [`SUMMED`] of one or several ports.
+/// [`SUMMED`] of one port or of several ports.
 pub(crate) type Sums = [u64; SUMMED.len()];
 
-/// Which ports were in a bridge when, so that its counters are those of its own time with each of them, and never go
-/// back.
+/// Port membership of a bridge over time. Counters of the bridge cover only the time in which each port was a member, and never decrease.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    /// Its ports, and what these had counted when they came.
+    /// Current ports, each with its counters at the time it joined.
     joined: BTreeMap<u16, Sums>,
-    /// What ports counted here that have left.
+    /// Counts of ports that left, accumulated while they were members.
     left: Sums,
 }
 
 impl History {
-    /// These are the bridge's ports from now on; `sums_of` says what each has counted so far.
+    /// Sets the ports of the bridge. `sums_of` returns the counters of a port.
     pub(crate) fn settle(&mut self, ports: &BTreeSet<u16>, sums_of: impl Fn(u16) -> Sums) {
         let gone = |(port, joined): &(&u16, &Sums)| {
             (!ports.contains(port)).then(|| less(sums_of(**port), joined))
@@ -60,7 +59,7 @@ impl History {
         }
     }
 
-    /// What was counted in the bridge.
+    /// Returns the counters of the bridge.
     pub(crate) fn sums(&self, sums_of: impl Fn(u16) -> Sums) -> Sums {
         let here = self
             .joined
@@ -79,7 +78,7 @@ fn less(a: Sums, b: &Sums) -> Sums {
 }
 
 impl BridgeView {
-    /// Forgets what was learned on a port.
+    /// Forgets the addresses learned on a port.
     pub(crate) fn forget_port(&self, port: u16) {
         self.fdb.flush(Selection {
             port: Some(port),
@@ -87,10 +86,10 @@ impl BridgeView {
         });
     }
 
-    /// Sets these static entries and no others.
+    /// Replaces the static entries of the bridge.
     ///
     /// # Errors
-    /// [`StaticError`] when they do not fit, though nothing learned is in the table any more.
+    /// [`StaticError`] if the entries do not fit. All learned addresses are flushed in that case.
     pub(crate) fn set_statics(&mut self, wanted: BTreeSet<(Key, u16)>) -> Result<(), StaticError> {
         for (key, _) in self.statics.difference(&wanted) {
             self.fdb.remove(*key);
@@ -115,16 +114,16 @@ mod tests {
         let ports = |list: &[u16]| list.iter().copied().collect();
         let counted = |a: u64, b: u64| move |port: u16| [if port == 1 { a } else { b }; 6];
         let mut history = History::default();
-        // Port 2 had counted 5 elsewhere.
+        // Port 2 counted 5 in another bridge before.
         history.settle(&ports(&[1, 2]), counted(0, 5));
         assert_eq!(history.sums(counted(3, 7)), [3 + 2; 6]);
-        // Port 1 leaves: what it counts from then on is not this bridge's.
+        // Port 1 leaves. Later counts of port 1 do not belong to this bridge.
         history.settle(&ports(&[2]), counted(4, 7));
         assert_eq!(history.sums(counted(100, 7)), [4 + 2; 6]);
-        // It comes back.
+        // Port 1 joins again.
         history.settle(&ports(&[1, 2]), counted(200, 8));
         assert_eq!(history.sums(counted(201, 8)), [4 + 3 + 1; 6]);
-        // Settled again, nothing changes.
+        // A second call with the same ports changes nothing.
         history.settle(&ports(&[1, 2]), counted(201, 8));
         assert_eq!(history.sums(counted(201, 8)), [4 + 3 + 1; 6]);
     }

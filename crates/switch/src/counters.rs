@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of the packet path. Each block is written by one forwarding thread, in cache lines of its own, and read by
-//! the control thread at any time: a plain load and store, no exchange. They only grow.
+//! Packet path counters. One forwarding thread writes each block, which has its own cache lines. The control thread reads it at any time
+//! with a plain load. Counters never decrease.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quietwire_tables::route::{DropReason, Punt, Tally};
+use quietwire_tables::drops::{PortDrop, RouterDrop};
+use quietwire_tables::named;
+use quietwire_tables::route::{Punt, Tally};
 
-/// Numbers that ports can have: DPDK's own limit (RTE_MAX_ETHPORTS as Debian builds it).
+/// Maximum number of ports: DPDK's own limit (RTE_MAX_ETHPORTS in Debian's build).
 pub(crate) const PORTS_MAX: usize = 32;
 
-/// A number that one thread adds to and others read.
+/// A counter with one writing thread and any number of readers.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds; called by the one thread that owns the counter.
+    /// Adds to the counter. Only the owning thread may call it.
     #[inline(always)]
     pub(crate) fn add(&self, count: u64) {
         if count > 0 {
@@ -23,7 +25,7 @@ impl Counter {
         }
     }
 
-    /// Sets to a count that the owning thread keeps for itself.
+    /// Sets the counter to a count that the owning thread maintains itself.
     #[inline(always)]
     pub(crate) fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
@@ -34,74 +36,53 @@ impl Counter {
     }
 }
 
-/// What one thread did with the frames of one port. What went wrong is counted where the frame came in, except
-/// `tx_full`, `not_segmented` and `no_output`, which are counted where it would have gone out or came in last.
+/// Counters of one thread for one port, most frequently used first. [`PortDrop`] defines at which port a drop is counted.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(crate) struct PortCounters {
     pub(crate) rx_frames: Counter,
     pub(crate) rx_octets: Counter,
     pub(crate) tx_frames: Counter,
     pub(crate) tx_octets: Counter,
-    /// The transmit queue had no room.
-    pub(crate) tx_full: Counter,
-    /// Shorter than an Ethernet header.
-    pub(crate) short: Counter,
-    /// The destination is where the frame came from.
-    pub(crate) filtered: Counter,
-    /// To an address that bridges do not forward.
-    pub(crate) reserved: Counter,
-    /// To a port that this thread has no queue of.
-    pub(crate) no_output: Counter,
+    /// Drops by [`PortDrop`]. Reasons that drivers count stay 0.
+    drops: [Counter; PortDrop::ALL.len()],
     pub(crate) flooded: Counter,
     pub(crate) learned: Counter,
     pub(crate) moved: Counter,
     pub(crate) not_learned: Counter,
-    /// Moved more often than an address may.
+    /// Moves of addresses beyond the flap limit.
     pub(crate) flapped: Counter,
-    /// Not learned since it has a static entry on another port.
+    /// Addresses not learned because of a static entry on another port.
     pub(crate) static_elsewhere: Counter,
-    /// Tagged where that is not admitted, or the other way round.
-    pub(crate) frame_type: Counter,
-    /// Of a VLAN that the port is not in.
-    pub(crate) not_member: Counter,
-    /// To a port that is not in the VLAN.
-    pub(crate) no_member: Counter,
-    /// To a port of the same split-horizon group.
-    pub(crate) split_horizon: Counter,
-    /// Of a kind that is flooded nowhere.
-    pub(crate) not_flooded: Counter,
-    /// Over the port's limits.
-    pub(crate) storm_unknown_unicast: Counter,
-    pub(crate) storm_broadcast: Counter,
-    pub(crate) storm_multicast: Counter,
-    /// Of a source over the port's learning limit.
-    pub(crate) over_limit: Counter,
-    /// Not let in by the port's rules.
-    pub(crate) denied: Counter,
-    /// Sent with TCP data uncut.
+    /// Frames sent with unsegmented TCP data.
     pub(crate) uncut: Counter,
-    /// Cut into segments, which are counted as frames sent.
+    /// Frames cut into segments. The segments are counted as frames sent.
     pub(crate) segmented: Counter,
-    /// To be cut, and could not be.
-    pub(crate) not_segmented: Counter,
 }
 
-/// What one thread did as a router.
+impl PortCounters {
+    /// Returns the counter of frames dropped for a reason.
+    #[inline(always)]
+    pub(crate) const fn dropped(&self, reason: PortDrop) -> &Counter {
+        &self.drops[reason as usize]
+    }
+}
+
+/// Router counters of one thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct RouterCounters {
     pub(crate) forwarded: Counter,
     pub(crate) fragmented: Counter,
-    /// Frames with TCP data that were cut into segments before they were routed.
+    /// Frames with TCP data that were cut into segments before routing.
     pub(crate) segmented: Counter,
-    /// By [`Punt`].
+    /// Punted packets by [`Punt`].
     pub(crate) punted: [Counter; Punt::ALL.len()],
-    /// By [`DropReason`].
-    pub(crate) dropped: [Counter; DropReason::ALL.len()],
-    /// Packets for the service thread that it had no room for.
+    /// Dropped packets by [`RouterDrop`].
+    pub(crate) dropped: [Counter; RouterDrop::ALL.len()],
+    /// Packets lost because the ring to the service thread was full.
     pub(crate) service_full: Counter,
-    /// Packets that were to go on and could not: no buffer, no output, no room.
+    /// Packets lost on transmit: no buffer, no output, or a full queue.
     pub(crate) not_sent: Counter,
 }
 
@@ -118,78 +99,49 @@ impl RouterCounters {
         }
     }
 
-    pub(crate) fn dropped(&self, reason: DropReason, count: u64) {
+    pub(crate) fn dropped(&self, reason: RouterDrop, count: u64) {
         if let Some(counter) = self.dropped.get(reason as usize) {
             counter.add(count);
         }
     }
 }
 
-/// What a forwarding thread spends its time on, one thing after another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Turns that found nothing at any queue.
-    Idle,
-    /// Looking at queues and receiving, in turns that found something.
-    Receive,
-    /// Looking at the rules of ports.
-    Filter,
-    /// Deciding as a bridge.
-    Bridge,
-    /// Deciding as a router.
-    Route,
-    /// Doing to frames what was decided, and sorting them by output.
-    Rewrite,
-    /// Handing frames to drivers and to other threads, and freeing those that are dropped.
-    Send,
-    /// Sending for the service thread and for other forwarding threads.
-    Relay,
-    /// Obeying the control thread.
-    Control,
-}
-
-impl Step {
-    /// All of them, in the order in which a frame meets them.
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Idle,
-        Self::Receive,
-        Self::Filter,
-        Self::Bridge,
-        Self::Route,
-        Self::Rewrite,
-        Self::Send,
-        Self::Relay,
-        Self::Control,
-    ];
-
-    /// Its name in reports.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Receive => "receive",
-            Self::Filter => "filter",
-            Self::Bridge => "bridge",
-            Self::Route => "route",
-            Self::Rewrite => "rewrite",
-            Self::Send => "send",
-            Self::Relay => "relay",
-            Self::Control => "control",
-        }
+named! {
+    /// Steps of a forwarding thread, in the order in which a frame passes them.
+    pub(crate) enum Step {
+        /// Turns in which all queues were empty.
+        Idle = "idle";
+        /// Polling and receiving, in turns that received frames.
+        Receive = "receive";
+        /// Applying filter rules.
+        Filter = "filter";
+        /// Bridge decisions.
+        Bridge = "bridge";
+        /// Router decisions.
+        Route = "route";
+        /// Rewriting frames and sorting them by output.
+        Rewrite = "rewrite";
+        /// Handing frames to drivers and to other threads, and freeing dropped frames.
+        Send = "send";
+        /// Sending for the service thread and for other forwarding threads.
+        Relay = "relay";
+        /// Executing orders of the control thread.
+        Control = "control";
     }
 }
 
-/// What one step cost.
+/// Cost of one step.
 #[derive(Debug, Default)]
 pub(crate) struct StepCounters {
     /// Ticks of the time stamp counter.
     pub(crate) cycles: Counter,
-    /// Bursts worked on.
+    /// Bursts processed.
     pub(crate) bursts: Counter,
     /// Frames in them.
     pub(crate) frames: Counter,
 }
 
-/// What each step cost.
+/// Cost of each step.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Steps([StepCounters; Step::ALL.len()]);
@@ -201,21 +153,21 @@ impl Steps {
     }
 }
 
-/// What one forwarding thread did.
+/// Counters of one forwarding thread.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ThreadCounters {
-    /// Looks at receive queues.
+    /// Polls of receive queues.
     pub(crate) polls: Counter,
-    /// Those that found nothing.
+    /// Polls that returned no frame.
     pub(crate) empty_polls: Counter,
-    /// Times that the CPU was yielded.
+    /// Number of times the thread yielded the CPU or slept.
     pub(crate) yields: Counter,
-    /// Where the time went.
+    /// Time by step.
     pub(crate) steps: Steps,
-    /// As a router.
+    /// Router counters.
     pub(crate) router: RouterCounters,
-    /// By number of the port.
+    /// Port counters, by number of the port.
     pub(crate) ports: Box<[PortCounters]>,
 }
 
@@ -232,23 +184,23 @@ impl ThreadCounters {
     }
 }
 
-/// Sizes of bursts that are counted apart: 1, 2, 3 to 4, 5 to 8, 9 to 16, 17 to 32, 33 to 64 frames.
+/// Number of burst size classes: 1, 2, 3 to 4, 5 to 8, 9 to 16, 17 to 32, 33 to 64 frames.
 pub(crate) const BURST_SIZES: usize = 7;
 
-/// What one receive queue cost, whichever thread serves it. Written by that thread.
+/// Counters of one receive queue, written by the thread that serves it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct QueueCounters {
-    /// Looks that found frames, by how many: up to 1, 2, 4, 8, 16, 32, 64.
+    /// Non-empty polls by burst size: up to 1, 2, 4, 8, 16, 32, 64 frames.
     bursts: [Counter; BURST_SIZES],
     /// Frames received.
     pub(crate) frames: Counter,
-    /// Ticks of the time stamp counter spent on them.
+    /// Ticks of the time stamp counter spent on its frames.
     pub(crate) cycles: Counter,
 }
 
 impl QueueCounters {
-    /// A look found so many frames, at least one.
+    /// Counts a poll that returned this number of frames, at least one.
     #[inline(always)]
     pub(crate) fn found(&self, frames: usize) {
         let size = (frames.max(1) - 1).checked_ilog2().map_or(0, |log| log + 1) as usize;
@@ -258,7 +210,7 @@ impl QueueCounters {
         self.frames.add(frames as u64);
     }
 
-    /// Bursts by size.
+    /// Returns the number of bursts by size class.
     pub(crate) fn burst_sizes(&self) -> [u64; BURST_SIZES] {
         std::array::from_fn(|size| self.bursts.get(size).map_or(0, Counter::get))
     }

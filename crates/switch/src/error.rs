@@ -1,69 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong, and whose fault it is.
+//! Errors of the switch and their exit codes.
 
 use std::path::PathBuf;
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 
 /// An error of the switch.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
-    /// The configuration asks for something that makes no sense. `place` is an option of the command line, or file,
-    /// line and key.
+    /// Invalid configuration. `place` is a command-line option, or file, line and key.
     #[error("{place}: {what}")]
     Config {
-        /// Where it was said.
+        /// Source location of the setting.
         place: String,
-        /// What is wrong, and what would be right.
+        /// The problem and its cure.
         what: String,
     },
     /// The configuration file cannot be read.
-    #[error("the configuration {} could not be read: {cause}", path.display())]
+    #[error("cannot read the configuration {}: {cause}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         cause: String,
     },
-    /// The machine does not have what was asked for.
+    /// The machine lacks a required resource.
     #[error("{0}")]
     Lacks(String),
-    /// DPDK, or a port.
+    /// An error of DPDK or of a port.
     #[error(transparent)]
     Dpdk(#[from] quietwire_dpdk::Error),
-    /// The kernel's files about CPUs and threads.
+    /// An error in the kernel's files about CPUs and threads.
     #[error(transparent)]
     Threads(#[from] quietwire_host::threads::ReadError),
-    /// The control socket cannot be made or used.
+    /// The control socket cannot be created or used.
     #[error("control socket {}: {what}", path.display())]
     ControlSocket {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The problem and its cure.
         what: String,
-        /// Whose fault that is.
+        /// Category of the error.
         fault: Fault,
     },
-    /// A running switch answered with an error.
-    #[error("the switch on {} answered: {what}", path.display())]
+    /// A running switch replied with an error.
+    #[error("the switch on {} refused the request: {what}", path.display())]
     Answer {
-        /// Its control socket.
+        /// Path of its control socket.
         path: PathBuf,
-        /// Its words.
+        /// Its message.
         what: String,
     },
-    /// A thread of the switch could not be made, or ended before it was told to.
+    /// A thread of the switch could not be started, or ended unexpectedly.
     #[error("thread {name}: {what}")]
     Thread {
         /// Its name.
         name: String,
-        /// What happened.
+        /// The problem.
         what: String,
     },
 }
 
 impl SwitchError {
-    /// Whose fault it is, which decides the exit code.
+    /// Returns the category of the error, which determines the exit code.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The userspace data plane: ports, cross-connects, learning bridges, the loop of the forwarding threads, the
-//! service thread and the control socket. Reads no command line, and measures itself by its counters only.
+//! The userspace data plane: ports, cross-connects, learning bridges, the loop of the forwarding threads, the service thread and the
+//! control socket. Does not parse the command line, and measures itself by its counters only.
 //!
-//! [`config::Settings`] become a [`config::Plan`], a plan becomes a running [`Switch`], and [`control::ask`] asks a
-//! running one what it sees.
+//! [`config::Settings`] become a [`config::Plan`], a plan becomes a running [`Switch`], and [`control::ask`] sends requests to a running
+//! switch.
 
 mod bridge_view;
 pub mod config;

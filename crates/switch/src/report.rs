@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a running switch says of itself: the answers on its control socket. Counters only grow while it runs.
+//! Replies of a running switch on its control socket. Counters never decrease while it runs.
 
 use std::collections::BTreeMap;
 
@@ -10,105 +10,39 @@ use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::packets::{EtherType, Ports, Protocol};
 use crate::config::rules::Action;
+use quietwire_tables::filter::{PacketMatch, in_snake_case};
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
 
-/// What a thread is there for.
+pub use quietwire_tables::drops::{PortDrop, PortDrops};
+
+/// Role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Polls ports.
     Forwarding,
-    /// Clock and ageing.
+    /// Timers and ageing.
     Service,
-    /// Control socket, signals, and whatever DPDK makes threads for.
+    /// Control socket, signals, and DPDK's own threads.
     Control,
 }
 
 /// One thread of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadReport {
-    /// The kernel's number of it.
+    /// Its thread ID in the kernel.
     pub tid: i32,
     /// Its name.
     pub name: String,
-    /// What it is there for.
+    /// Its role.
     pub role: Role,
     /// CPUs that it may use.
     pub cpus: CpuList,
-}
-
-/// Frames that went nowhere, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drops {
-    /// Came in shorter than an Ethernet header.
-    pub short: u64,
-    /// Came in for an address on the same port (IEEE 802.1Q, section 8.6.1).
-    pub filtered: u64,
-    /// Came in for an address that bridges do not forward (IEEE 802.1Q, section 8.6.3).
-    pub reserved_address: u64,
-    /// Came in tagged where only untagged frames are admitted, or the other way round (IEEE 802.1Q, section 6.9).
-    pub frame_type: u64,
-    /// Came in of a VLAN that the port is not in (IEEE 802.1Q, section 8.6.2).
-    pub not_member: u64,
-    /// Came in for a port that is not in the VLAN (IEEE 802.1Q, section 8.6.4).
-    pub no_member: u64,
-    /// Came in for a port of the same split-horizon group.
-    pub split_horizon: u64,
-    /// Came in of a kind that is flooded nowhere.
-    pub not_flooded: u64,
-    /// Came in for a station that is not known, over the port's limit.
-    pub storm_unknown_unicast: u64,
-    /// Came in for all stations, over the port's limit.
-    pub storm_broadcast: u64,
-    /// Came in for a group of stations, over the port's limit.
-    pub storm_multicast: u64,
-    /// Came in from a station over the port's learning limit.
-    pub over_limit: u64,
-    /// Came in and were not let in by the port's rules.
-    #[serde(default)]
-    pub denied: u64,
-    /// Came in for a port without a queue; never, unless something is wrong with the switch.
-    pub no_output: u64,
-    /// Were to go out, and the transmit queue had no room.
-    pub tx_full: u64,
-    /// Were to be cut into segments of TCP and could not be: no such frame, too many segments, no buffers.
-    #[serde(default)]
-    pub not_segmented: u64,
-    /// Could not be received for want of buffers (the driver's word).
-    pub no_buffers: u64,
-    /// Were lost since the receive queue was full (the driver's word; shared-memory ports cannot see it).
-    pub rx_missed: u64,
-    /// Came in damaged (the driver's word).
-    pub rx_errors: u64,
-}
-
-impl Drops {
-    /// All of them.
-    #[must_use]
-    pub fn sum(&self) -> u64 {
-        self.short
-            + self.filtered
-            + self.reserved_address
-            + self.frame_type
-            + self.not_member
-            + self.no_member
-            + self.split_horizon
-            + self.not_flooded
-            + self.storm_unknown_unicast
-            + self.storm_broadcast
-            + self.storm_multicast
-            + self.over_limit
-            + self.denied
-            + self.no_output
-            + self.tx_full
-            + self.not_segmented
-            + self.no_buffers
-            + self.rx_missed
-            + self.rx_errors
-    }
+    /// Whether it waits for a receive interrupt. `None` for threads that never do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_asleep: Option<bool>,
 }
 
 /// Counters of one port. Octets are without FCS.
@@ -124,74 +58,74 @@ pub struct PortCounts {
     pub tx_frames: u64,
     /// Octets sent.
     pub tx_octets: u64,
-    /// Frames sent with TCP data uncut, for the peer to cut where it has to.
+    /// Frames sent with unsegmented TCP data. The peer segments them if necessary.
     #[serde(default)]
     pub uncut: u64,
-    /// Frames with TCP data that were cut into segments before they were sent; the segments are among the frames sent.
+    /// Frames with TCP data that were cut into segments before they were sent. The segments are counted as frames sent.
     #[serde(default)]
     pub segmented: u64,
     /// Frames dropped.
-    pub drops: Drops,
+    pub drops: PortDrops,
 }
 
 /// The guest of a vhost-user port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestReport {
-    /// Features of virtio that both sides agreed on.
+    /// Virtio features that both sides negotiated.
     pub features: Vec<String>,
-    /// Rings that it has set up, both ways together.
+    /// Number of rings that it has set up, both directions.
     pub rings: u16,
-    /// Descriptors of the first.
+    /// Size of the first ring, descriptors.
     pub ring_size: u16,
 }
 
 /// One port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortReport {
-    /// Where it is and what drives it.
+    /// Its device URI.
     pub uri: String,
     /// `cross-connect`, or the bridge that it is in.
     pub group: String,
-    /// True while a peer is connected or the cable carries.
+    /// True while a peer is connected or the carrier is up.
     pub link_up: bool,
     /// `connected` or `waiting` for a peer on a socket, `up` or `down` otherwise.
     pub state: String,
-    /// Why a port is waiting for its peer, if that is known: how the last connection ended.
+    /// Why a port is waiting for its peer, if known: the reason for the end of the last connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_reason: Option<String>,
-    /// Speed of the cable, Mbit/s, where there is one.
+    /// Link speed, Mbit/s, if the port has one.
     pub speed_mbps: Option<u32>,
     /// Receive queues.
     pub rx_queues: u16,
     /// Transmit queues.
     pub tx_queues: u16,
-    /// Descriptors of a receive queue, where the driver says it.
+    /// Descriptors of a receive queue, if the driver reports them.
     pub rx_ring_size: Option<u16>,
-    /// Descriptors of a transmit queue, where the driver says it.
+    /// Descriptors of a transmit queue, if the driver reports them.
     pub tx_ring_size: Option<u16>,
-    /// The guest of a vhost-user port, while there is one.
+    /// The guest of a vhost-user port, while connected.
     pub guest: Option<GuestReport>,
-    /// Counters of the driver that are not 0, by its own names; some count what others do under another name.
+    /// Driver counters that are not 0, by the driver's names. Some duplicate other counters under another name.
     pub driver: BTreeMap<String, u64>,
-    /// Name and counters.
+    /// Its counters.
     #[serde(flatten)]
     pub counts: PortCounts,
 }
 
-/// One address that a bridge has learned.
+/// An address in a bridge's filtering database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FdbReport {
     /// The bridge.
     pub bridge: String,
-    /// Its VLAN; none in a bridge that knows none.
+    /// Its VLAN. `None` in a bridge without VLANs.
     pub vlan: Option<VlanId>,
     /// The address.
     pub mac: MacAddress,
     /// Name of the port it was last seen on.
     pub port: String,
-    /// Seconds since then, in whole units; 0 for a static entry.
+    /// Seconds since then, in whole units. 0 for a static entry.
     pub age_s: u32,
-    /// True for an entry that was set and not learned.
+    /// True for a static entry.
     pub is_static: bool,
 }
 
@@ -200,42 +134,42 @@ pub struct FdbReport {
 pub struct ThreadCounts {
     /// Its CPU.
     pub cpu: u32,
-    /// Looks at receive queues.
+    /// Polls of receive queues.
     pub polls: u64,
-    /// Those that found nothing.
+    /// Polls that returned no frame.
     pub empty_polls: u64,
-    /// Those that found frames.
+    /// Polls that returned frames.
     pub bursts: u64,
-    /// Times that the CPU was yielded.
+    /// Number of times the thread yielded the CPU or slept.
     pub yields: u64,
     /// Frames received.
     pub rx_frames: u64,
     /// Frames sent.
     pub tx_frames: u64,
-    /// Where its time went: everything since it started is in one of these.
+    /// Time by step. Every moment since the thread started belongs to one step.
     pub steps: Vec<StepCounts>,
 }
 
-/// What one step of forwarding cost a thread.
+/// Cost of one forwarding step of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepCounts {
-    /// The step: `idle` (turns that found nothing), `receive`, `bridge`, `route`, `rewrite`, `send`, `relay` (for the
-    /// service thread and for other forwarding threads) or `control`.
+    /// The step, such as `idle` (turns in which all queues were empty), `bridge` or `relay` (for the service thread and for other
+    /// forwarding threads).
     pub step: String,
     /// Ticks of the time stamp counter.
     pub cycles: u64,
-    /// Bursts worked on.
+    /// Bursts processed.
     pub bursts: u64,
     /// Frames in them.
     pub frames: u64,
 }
 
-/// Where forwarding threads' time went, and how frames came.
+/// Cycles of forwarding threads, and burst sizes of receive queues.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CyclesReport {
-    /// Time that is counted, seconds.
+    /// Duration of the measurement, seconds.
     pub uptime_s: f64,
-    /// Ticks of the time stamp counter a second.
+    /// Frequency of the time stamp counter, Hz.
     pub hz: u64,
     /// Threads by CPU.
     pub threads: Vec<ThreadCycles>,
@@ -243,31 +177,31 @@ pub struct CyclesReport {
     pub queues: Vec<QueueCycles>,
 }
 
-/// Where one forwarding thread's time went.
+/// Cycles of one forwarding thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadCycles {
     /// Its CPU.
     pub cpu: u32,
-    /// Steps, in the order in which a frame meets them. All of the thread's time is in one of these.
+    /// Steps, in the order in which a frame passes them. They cover all of the thread's time.
     pub steps: Vec<StepCounts>,
 }
 
-/// How frames came to one receive queue.
+/// Burst sizes of one receive queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueCycles {
     /// Name of its port.
     pub port: String,
-    /// Its number there.
+    /// Its queue number.
     pub queue: u16,
     /// CPU of the thread that serves it.
     pub cpu: Option<u32>,
     /// Frames received.
     pub frames: u64,
-    /// Looks that found frames, by how many: 1, 2, up to 4, up to 8, up to 16, up to 32, up to 64.
+    /// Non-empty polls by burst size: 1, 2, up to 4, up to 8, up to 16, up to 32, up to 64 frames.
     pub burst_sizes: [u64; 7],
 }
 
-/// An address that moves from port to port more often than it may.
+/// A flapping address: it moves between ports more often than the flap limit allows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlappingReport {
     /// The bridge.
@@ -289,9 +223,9 @@ pub struct VlanReport {
     pub bridge: String,
     /// The VLAN.
     pub vlan: VlanId,
-    /// Ports that its frames leave with a tag.
+    /// Ports that transmit its frames tagged.
     pub tagged: Vec<String>,
-    /// Ports that they leave without.
+    /// Ports that transmit its frames untagged.
     pub untagged: Vec<String>,
     /// Addresses known.
     pub entries: u32,
@@ -302,28 +236,28 @@ pub struct VlanReport {
 pub struct QueueReport {
     /// Name of its port.
     pub port: String,
-    /// Its number there.
+    /// Its queue number.
     pub queue: u16,
     /// CPU of the thread that serves it.
     pub cpu: Option<u32>,
-    /// It is mapped to that CPU by hand.
+    /// True if it is mapped to that CPU by configuration.
     pub is_mapped: bool,
-    /// Share of a CPU that its frames cost, 0 to 1, over the last few seconds; none in the first ones.
+    /// Share of a CPU that its frames cost, 0 to 1, over the last few seconds. `None` in the first few seconds.
     pub load: Option<f64>,
-    /// Looks that found frames.
+    /// Polls that returned frames.
     pub bursts: u64,
-    /// Those by how many they found: 1, 2, up to 4, up to 8, up to 16, up to 32, up to 64.
+    /// Non-empty polls by burst size: 1, 2, up to 4, up to 8, up to 16, up to 32, up to 64 frames.
     pub burst_sizes: [u64; 7],
     /// Frames received.
     pub frames: u64,
-    /// Ticks of the time stamp counter spent on them.
+    /// Ticks of the time stamp counter spent on its frames.
     pub cycles: u64,
 }
 
-/// A receive queue that went, or would go, from one thread to another.
+/// A performed or proposed move of a receive queue from one thread to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MoveReport {
-    /// When: seconds since the switch started.
+    /// Time of the move, seconds since the switch started.
     pub uptime_s: f64,
     /// Name of the port.
     pub port: String,
@@ -342,23 +276,23 @@ pub struct MoveReport {
 pub struct BridgeCounts {
     /// Its name.
     pub name: String,
-    /// Addresses known at the moment: the one number here that can fall.
+    /// Addresses known now. The only value here that can decrease.
     pub entries: u32,
-    /// Addresses that there is room for.
+    /// Maximum number of addresses.
     pub max_entries: u32,
-    /// Frames sent to all ports.
+    /// Frames flooded.
     pub flooded: u64,
     /// Addresses learned.
     pub learned: u64,
-    /// Times that an address was seen on another port than before.
+    /// Number of times an address moved to another port.
     pub moved: u64,
-    /// Those of them of addresses that move more often than they may: a loop, or somebody who takes another's address.
+    /// Moves of flapping addresses, beyond the flap limit: a loop, or a station that uses another's address.
     pub flapped: u64,
-    /// Times that an address was not learned: no room, over a port's limit, or static on another port.
+    /// Number of times an address was not learned: table full, over the port's limit, or static on another port.
     pub not_learned: u64,
-    /// Those of them of addresses that are static on another port.
+    /// Addresses not learned because of a static entry on another port.
     pub static_elsewhere: u64,
-    /// Addresses forgotten since they were not seen for long.
+    /// Addresses aged out.
     pub aged: u64,
 }
 
@@ -369,9 +303,9 @@ pub struct VrfReport {
     pub name: String,
     /// Its interfaces.
     pub interfaces: Vec<String>,
-    /// IPv4 routes that packets take.
+    /// Active IPv4 routes.
     pub ipv4_routes: u64,
-    /// IPv6 routes that packets take.
+    /// Active IPv6 routes.
     pub ipv6_routes: u64,
 }
 
@@ -394,14 +328,14 @@ pub struct InterfaceReport {
     pub mtu: u16,
     /// Its addresses.
     pub addresses: Vec<IpNet>,
-    /// Name of the kernel's tap.
+    /// Name of the kernel tap.
     pub kernel: Option<String>,
 }
 
-/// One way of a route.
+/// A next hop of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViaReport {
-    /// The next router; none where the destination itself is on the link.
+    /// Address of the next router. `None` if the destinations are on the link.
     pub address: Option<IpAddr>,
     /// The interface.
     pub interface: String,
@@ -412,17 +346,17 @@ pub struct ViaReport {
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteReport {
-    /// The destinations.
+    /// Destination prefix.
     pub prefix: IpNet,
-    /// Who it is known from.
+    /// Origin of the route.
     pub source: Source,
-    /// The lower the better.
+    /// Metric. Lower is better.
     pub metric: u32,
     /// `unicast`, `local`, `blackhole`, `unreachable` or `prohibit`.
     pub kind: String,
-    /// Its ways.
+    /// Its next hops.
     pub via: Vec<ViaReport>,
-    /// True when packets take it.
+    /// True if the route is used for forwarding.
     pub is_active: bool,
 }
 
@@ -431,13 +365,13 @@ pub struct RouteReport {
 pub struct RoutesReport {
     /// The VRF.
     pub vrf: String,
-    /// IPv4 routes that packets take.
+    /// Active IPv4 routes.
     pub ipv4_active: u64,
-    /// IPv6 routes that packets take.
+    /// Active IPv6 routes.
     pub ipv6_active: u64,
-    /// Routes that were asked for.
+    /// Number of matching routes.
     pub total: u64,
-    /// The first of them.
+    /// The first matching routes.
     pub routes: Vec<RouteReport>,
 }
 
@@ -448,118 +382,100 @@ pub struct NeighbourReport {
     pub interface: String,
     /// Its IP address.
     pub address: IpAddr,
-    /// Its MAC address, where that is known.
+    /// Its MAC address, if known.
     pub mac: Option<MacAddress>,
     /// Its state (RFC 4861, section 7.3.2).
     pub state: State,
-    /// Who has told of it last.
+    /// Origin of the latest information.
     pub source: Origin,
-    /// Seconds since it was heard of last.
+    /// Seconds since it was last heard from.
     pub age_s: f64,
 }
 
-/// A rule about what the kernel gets.
+/// A kernel filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelFilterReport {
     /// Its name.
     pub name: String,
-    /// The interface that packets come in by, where it matters.
+    /// Ingress interface to match, if set.
     pub interface: Option<String>,
-    /// The VRF of that interface, where it matters.
+    /// VRF of the ingress interface to match, if set.
     pub vrf: Option<String>,
-    /// What frames carry, where it matters.
-    pub ethertype: Option<EtherType>,
-    /// What IP packets carry, where it matters.
-    pub protocol: Option<Protocol>,
-    /// Where packets are from, where it matters.
-    pub source: Option<IpNet>,
-    /// Where packets are to go, where it matters.
-    pub destination: Option<IpNet>,
-    /// The source port, where it matters.
-    pub source_port: Option<Ports>,
-    /// The destination port, where it matters.
-    pub destination_port: Option<Ports>,
-    /// Frames that were given to the kernel for it, since it was made.
+    /// Packets to match.
+    #[serde(flatten, with = "in_snake_case")]
+    pub packet: PacketMatch,
+    /// Frames passed to the kernel by this filter since it was created.
     pub frames: u64,
 }
 
-/// Which frames ports let in.
+/// Filter rules of ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RulesReport {
     /// The rules; the first that matches decides.
     pub rules: Vec<RuleReport>,
-    /// What becomes of frames that none of them matches.
+    /// Default action for frames that match no rule.
     pub default: Action,
-    /// Frames that this became of, at ports that are looked at; since it was said.
+    /// Frames handled by the default action, at ports with rules, since the action was set.
     pub default_frames: u64,
 }
 
-/// A rule about which frames ports let in.
+/// A filter rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleReport {
     /// Its name.
     pub name: String,
-    /// What becomes of the frames.
+    /// Action for matching frames.
     pub action: Action,
-    /// The port that they come in by, where it matters.
+    /// Ingress port to match, if set.
     pub port: Option<String>,
-    /// The bridge of that port, where it matters.
+    /// Bridge of the ingress port to match, if set.
     pub bridge: Option<String>,
-    /// VLAN of their outermost tag, where it matters.
+    /// VLAN of the outermost tag to match, if set.
     pub vlan: Option<VlanId>,
-    /// What they carry, where it matters.
-    pub ethertype: Option<EtherType>,
-    /// What IP packets carry, where it matters.
-    pub protocol: Option<Protocol>,
-    /// Where packets are from, where it matters.
-    pub source: Option<IpNet>,
-    /// Where they are to go, where it matters.
-    pub destination: Option<IpNet>,
-    /// The source port, where it matters.
-    pub source_port: Option<Ports>,
-    /// The destination port, where it matters.
-    pub destination_port: Option<Ports>,
-    /// Frames that it has decided on, since it was made.
+    /// Packets to match.
+    #[serde(flatten, with = "in_snake_case")]
+    pub packet: PacketMatch,
+    /// Frames that it has decided on since it was created.
     pub frames: u64,
 }
 
 /// Counters of the router.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouterCounts {
-    /// Packets that went on.
+    /// Packets forwarded.
     pub forwarded: u64,
-    /// Those of them that went in pieces.
+    /// Packets forwarded in fragments.
     pub fragmented: u64,
-    /// Frames with TCP data that were cut into segments before they were routed.
+    /// Frames with TCP data that were cut into segments before routing.
     #[serde(default)]
     pub segmented: u64,
     /// Packets dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Packets handed to the service thread, by reason.
+    /// Packets punted to the service thread, by reason.
     pub punted: BTreeMap<String, u64>,
-    /// Packets for the service thread that it had no room for.
+    /// Packets lost because the ring to the service thread was full.
     pub service_full: u64,
-    /// Packets that were to go on and could not: no buffer, no output, no room.
+    /// Packets lost on transmit: no buffer, no output, or a full queue.
     pub not_sent: u64,
     /// Echo requests answered.
     pub echoed: u64,
-    /// Errors sent.
+    /// ICMP errors sent.
     pub errors: u64,
-    /// Packets for the router itself that nobody here takes.
+    /// Packets to the router itself without a receiver.
     pub unclaimed: u64,
-    /// Frames given to the kernel.
+    /// Frames passed to the kernel.
     pub to_kernel: u64,
-    /// Frames that the kernel did not take.
+    /// Frames that the kernel refused.
     pub kernel_refused: u64,
-    /// Questions for neighbours sent.
+    /// Neighbour requests sent.
     pub neighbours_asked: u64,
-    /// Those that were not sent since too many had been.
+    /// Neighbour requests suppressed by the rate limit.
     pub neighbours_not_asked: u64,
-    /// Neighbours that made room for others.
+    /// Neighbours evicted to make room for others.
     pub neighbours_evicted: u64,
-    /// Neighbours that there was no room for.
+    /// Neighbours not added because the table was full.
     pub neighbours_no_room: u64,
-    /// Packets dropped since too many waited for a neighbour.
+    /// Packets dropped because too many waited for a neighbour.
     pub neighbours_overflowed: u64,
     /// Frames that claim one of the router's own addresses.
     pub address_conflicts: u64,
@@ -570,7 +486,7 @@ pub struct RouterCounts {
 pub struct StatsReport {
     /// Seconds since the switch started.
     pub uptime_s: f64,
-    /// Ports, in the order in which they were given.
+    /// Ports, in configuration order.
     pub ports: Vec<PortCounts>,
     /// Forwarding threads, by CPU.
     pub threads: Vec<ThreadCounts>,

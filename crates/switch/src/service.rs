@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The service thread: the coarse clock, forgetting addresses that have aged, and what the router's forwarding threads
-//! hand over.
+//! The service thread: coarse clock, ageing of addresses, and punted packets of the router.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,16 +11,16 @@ use crate::forward::Shared;
 use crate::layer3::SharedLayer3;
 use quietwire_tables::fdb::Fdb;
 
-/// Time between two turns.
+/// Interval between two turns.
 const TURN: Duration = Duration::from_millis(100);
-/// Time between two looks for packets of the router, while there are some and while there are none: a forwarding thread
-/// makes no system call to wake another.
+/// Interval between two polls for punted packets, while there are some and while there are none. It polls because a forwarding thread makes
+/// no system call to wake another.
 const PAUSE_BUSY: Duration = Duration::from_micros(20);
 const PAUSE_IDLE: Duration = Duration::from_micros(500);
-/// Buckets of each table looked at in a turn: a table of 65536 entries in half a second, one of a million in six.
+/// Buckets of each table swept per turn: a table of 65536 entries in half a second, one of a million in six.
 const BUCKETS_A_TURN: usize = 8192;
 
-/// A table, and how far the sweep has come.
+/// A table and the progress of its sweep.
 #[derive(Debug)]
 struct Sweep {
     fdb: Arc<Fdb>,
@@ -29,12 +28,12 @@ struct Sweep {
     next: usize,
 }
 
-/// What the service thread looks after. The control thread changes it; forwarding threads never touch the lock.
+/// Tables that the service thread maintains. The control thread changes the list; forwarding threads never take the lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chores(Arc<Mutex<Vec<Sweep>>>);
 
 impl Chores {
-    /// From now on these bridges and no others. A sweep that is under way goes on.
+    /// Replaces the list of bridges. A sweep in progress continues.
     pub(crate) fn set(&self, bridges: &[BridgeView]) {
         let mut sweeps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sweeps.retain(|sweep| bridges.iter().any(|one| Arc::ptr_eq(&one.fdb, &sweep.fdb)));
@@ -71,7 +70,7 @@ impl Sweep {
     }
 }
 
-/// Runs until it is told to stop.
+/// Runs until the stop flag is set.
 pub(crate) fn run(chores: &Chores, layer3: &SharedLayer3, shared: &Shared, started: Instant) {
     let mut turned: Option<Instant> = None;
     while !shared.stop.load(Ordering::Relaxed) {

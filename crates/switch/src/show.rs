@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers to what is asked on the control socket, read from counters and tables while they change.
+//! Reports for the control socket, read from counters and tables while these change.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use quietwire_dpdk::cycles;
+use quietwire_host::threads::ReadError;
 use quietwire_packet::VlanId;
 
 use crate::bridge_view::BridgeView;
@@ -12,15 +13,17 @@ use crate::config::Group;
 use crate::counters::{Counter, RouterCounters, Step, ThreadCounters};
 use crate::engine::{Engine, Forwarder, Slot};
 use crate::report::{
-    BridgeCounts, CyclesReport, Drops, FdbReport, FlappingReport, GuestReport, MoveReport,
-    PortCounts, PortReport, QueueCycles, RouterCounts, StatsReport, StepCounts, ThreadCounts,
-    ThreadCycles, VlanReport,
+    BridgeCounts, CyclesReport, FdbReport, FlappingReport, GuestReport, MoveReport, PortCounts,
+    PortDrop, PortDrops, PortReport, QueueCycles, RouterCounts, StatsReport, StepCounts,
+    ThreadCounts, ThreadCycles, ThreadReport, VlanReport,
 };
+use crate::threads::{self, forwarding_name};
 use quietwire_tables::bridge::{BridgePort, PortVlans, VlanSet};
-use quietwire_tables::route::{DropReason, Punt};
+use quietwire_tables::drops::RouterDrop;
+use quietwire_tables::route::Punt;
 
 impl Engine {
-    /// Ports, as people see them.
+    /// Returns the reports of ports.
     pub(crate) fn port_reports(&mut self) -> Vec<PortReport> {
         let counts = self.port_counts();
         counts
@@ -38,7 +41,18 @@ impl Engine {
         }
     }
 
-    /// Counters of all ports.
+    /// Returns the threads of the process, with the state of the forwarding ones.
+    pub(crate) fn thread_reports(&self) -> Result<Vec<ThreadReport>, ReadError> {
+        let mut threads = threads::list()?;
+        for thread in &mut threads {
+            let mut forwarders = self.forwarders.iter();
+            let forwarder = forwarders.find(|one| forwarding_name(one.cpu) == thread.name);
+            thread.is_asleep = forwarder.and_then(Forwarder::is_asleep);
+        }
+        Ok(threads)
+    }
+
+    /// Returns the counters of all ports.
     pub(crate) fn port_counts(&mut self) -> Vec<PortCounts> {
         for slot in self.slots.iter_mut().flatten() {
             slot.driver.update(&slot.handle);
@@ -48,7 +62,7 @@ impl Engine {
             .collect()
     }
 
-    /// Addresses that bridges know.
+    /// Returns the addresses that bridges know.
     pub(crate) fn fdb_reports(&self) -> Vec<FdbReport> {
         let now_s = self.shared.now_s.load(Ordering::Relaxed);
         let mut entries = Vec::new();
@@ -69,7 +83,7 @@ impl Engine {
         entries
     }
 
-    /// Addresses that move too often.
+    /// Returns the flapping addresses.
     pub(crate) fn flapping_reports(&self) -> Vec<FlappingReport> {
         let now_s = self.shared.now_s.load(Ordering::Relaxed);
         let mut reports = Vec::new();
@@ -85,7 +99,7 @@ impl Engine {
         reports
     }
 
-    /// VLANs that bridges' ports are in.
+    /// Returns the VLANs of bridges.
     pub(crate) fn vlan_reports(&self) -> Vec<VlanReport> {
         let mut reports: BTreeMap<(String, VlanId), VlanReport> = BTreeMap::new();
         for group in &self.plan.groups {
@@ -117,7 +131,7 @@ impl Engine {
                     list.push(port.name.clone());
                 }
             }
-            // Of trunks for all VLANs, those that somebody else is in.
+            // For trunks of all VLANs, the list has only VLANs that another port names.
             let trunks = settings
                 .ports
                 .iter()
@@ -137,7 +151,7 @@ impl Engine {
         reports.into_values().collect()
     }
 
-    /// All counters.
+    /// Returns all counters.
     pub(crate) fn stats_report(&mut self) -> StatsReport {
         StatsReport {
             uptime_s: self.started.elapsed().as_secs_f64(),
@@ -152,7 +166,7 @@ impl Engine {
         }
     }
 
-    /// Where forwarding threads' time went.
+    /// Returns the cycles of forwarding threads.
     pub(crate) fn cycles_report(&self) -> CyclesReport {
         let queues = self.queue_reports().into_iter().map(|queue| QueueCycles {
             port: queue.port,
@@ -173,7 +187,7 @@ impl Engine {
         }
     }
 
-    /// Queues that were moved, oldest first.
+    /// Returns the moves of receive queues, oldest first.
     pub(crate) fn move_reports(&self) -> Vec<MoveReport> {
         self.moved.clone()
     }
@@ -224,7 +238,7 @@ impl Engine {
                 })
                 .collect()
         };
-        let dropped = DropReason::ALL.map(|reason| (reason.name(), reason as usize));
+        let dropped = RouterDrop::ALL.map(|reason| (reason.name(), reason as usize));
         let punted = Punt::ALL.map(|punt| (punt.name(), punt as usize));
         let layer3 = self.layer3.lock();
         let neighbours = layer3.neighbours.counts();
@@ -251,7 +265,7 @@ impl Engine {
     }
 }
 
-/// VLANs of a port, and whether their frames leave it with a tag.
+/// Returns the VLANs of a port, and whether its frames leave tagged.
 fn vlans_of(vlans: &PortVlans) -> Vec<(VlanId, bool)> {
     match vlans {
         PortVlans::Transparent => Vec::new(),
@@ -307,7 +321,7 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
     }
 }
 
-/// What was counted since the port was opened.
+/// Returns the counts since the port was opened.
 fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
     let base = &slot.base;
     let driver = &slot.driver;
@@ -319,34 +333,18 @@ fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
         tx_octets: all.tx_octets - base.tx_octets,
         uncut: all.uncut - base.uncut,
         segmented: all.segmented - base.segmented,
-        drops: Drops {
-            short: all.drops.short - base.drops.short,
-            filtered: all.drops.filtered - base.drops.filtered,
-            reserved_address: all.drops.reserved_address - base.drops.reserved_address,
-            no_output: all.drops.no_output - base.drops.no_output,
-            tx_full: all.drops.tx_full - base.drops.tx_full,
-            not_segmented: all.drops.not_segmented - base.drops.not_segmented,
-            frame_type: all.drops.frame_type - base.drops.frame_type,
-            not_member: all.drops.not_member - base.drops.not_member,
-            no_member: all.drops.no_member - base.drops.no_member,
-            split_horizon: all.drops.split_horizon - base.drops.split_horizon,
-            not_flooded: all.drops.not_flooded - base.drops.not_flooded,
-            storm_unknown_unicast: all.drops.storm_unknown_unicast
-                - base.drops.storm_unknown_unicast,
-            storm_broadcast: all.drops.storm_broadcast - base.drops.storm_broadcast,
-            storm_multicast: all.drops.storm_multicast - base.drops.storm_multicast,
-            over_limit: all.drops.over_limit - base.drops.over_limit,
-            denied: all.drops.denied - base.drops.denied,
-            no_buffers: driver.no_buffers(),
-            rx_missed: driver.rx_missed(),
-            rx_errors: driver.rx_errors(),
-        },
+        drops: PortDrops::of(|reason| match reason {
+            PortDrop::NoBuffers => driver.no_buffers(),
+            PortDrop::RxMissed => driver.rx_missed(),
+            PortDrop::RxErrors => driver.rx_errors(),
+            counted => all.drops[counted] - base.drops[counted],
+        }),
     }
 }
 
 fn thread_counts(forwarder: &Forwarder) -> ThreadCounts {
     let counters = &forwarder.counters;
-    // Read in this order, the second is never larger than the first.
+    // In this reading order, the second is never larger than the first.
     let empty_polls = counters.empty_polls.get();
     let polls = counters.polls.get().max(empty_polls);
     ThreadCounts {

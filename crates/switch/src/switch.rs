@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A switch from start to end: memory, ports, threads, and everything given back.
+//! Lifecycle of a switch: allocates memory, opens ports, starts threads, releases everything on exit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,16 +18,16 @@ use crate::metrics::MetricsServer;
 use crate::service::{self, Chores};
 use crate::threads;
 
-/// How often threads are looked at.
+/// Interval between checks of the threads.
 const WATCH: Duration = Duration::from_millis(50);
 
-/// A running switch. It ends when its stop flag is set or it is dropped.
+/// A running switch. It stops when its stop flag is set or it is dropped.
 #[derive(Debug)]
 pub struct Switch {
     threads: Threads,
 }
 
-/// The control and the service thread, ended and joined when this is dropped.
+/// The control and the service thread, stopped and joined on drop.
 #[derive(Debug)]
 struct Threads {
     stop: Arc<AtomicBool>,
@@ -35,7 +35,7 @@ struct Threads {
 }
 
 impl Threads {
-    /// Ends all threads; the names of those that panicked.
+    /// Stops all threads. Returns the names of those that panicked.
     fn end(&mut self) -> Vec<&'static str> {
         self.stop.store(true, Ordering::Relaxed);
         let mut panicked = Vec::new();
@@ -56,13 +56,13 @@ impl Drop for Threads {
 }
 
 impl Switch {
-    /// Starts to forward. `stop` ends the switch when it is set, from anywhere. Returns when all ports are open and all
-    /// threads run; on an error everything is given back first.
+    /// Starts forwarding. Setting `stop` stops the switch. Returns once all ports are open and all threads run; on an error, everything is
+    /// released first.
     ///
     /// The calling thread is moved to the control CPUs and stays there.
     ///
     /// # Errors
-    /// What is wrong with the settings, the machine, or a port.
+    /// Invalid settings, or an error of the machine or of a port.
     pub fn start(
         settings: &Settings,
         plan: &Plan,
@@ -70,10 +70,10 @@ impl Switch {
     ) -> Result<Self, SwitchError> {
         if !geteuid().is_root() {
             return Err(SwitchError::Lacks(
-                "the switch needs memory and devices that only root gets; run as root".to_owned(),
+                "the switch requires root for memory and devices (run as root)".to_owned(),
             ));
         }
-        // First, since it makes the directory that ports' sockets may be in, and finds a switch that runs already.
+        // First, because it creates the directory that ports' sockets may be in, and detects a running switch.
         let socket = ControlSocket::listen(&plan.control_socket)?;
         let metrics = plan.metrics.map(MetricsServer::listen).transpose()?;
         take_control_cpus(plan)?;
@@ -103,10 +103,10 @@ impl Switch {
         Ok(Self { threads })
     }
 
-    /// Waits until the stop flag is set, ends all threads and gives everything back.
+    /// Waits until the stop flag is set, stops all threads and releases everything.
     ///
     /// # Errors
-    /// [`SwitchError::Thread`] when a thread ended by itself.
+    /// [`SwitchError::Thread`] if a thread ended unexpectedly.
     pub fn wait(mut self) -> Result<(), SwitchError> {
         let ended = loop {
             if self.threads.stop.load(Ordering::Relaxed) {
@@ -129,14 +129,14 @@ impl Switch {
             None => Ok(()),
             Some(name) => Err(SwitchError::Thread {
                 name: name.to_owned(),
-                what: "it ended before it was told to; this is a fault of the switch".to_owned(),
+                what: "the thread ended unexpectedly (this is a bug in the switch)".to_owned(),
             }),
         }
     }
 }
 
-/// Checks that every CPU may be used, and moves the calling thread, which DPDK's threads inherit from, to the
-/// control CPUs.
+/// Checks that every CPU is available to the process, and moves the calling thread to the control CPUs. DPDK's threads inherit its
+/// affinity.
 fn take_control_cpus(plan: &Plan) -> Result<(), SwitchError> {
     if plan.pinning == Pinning::None {
         return Ok(());
@@ -153,7 +153,7 @@ fn take_control_cpus(plan: &Plan) -> Result<(), SwitchError> {
                 return Err(SwitchError::Config {
                     place: format!("{role}-cpus"),
                     what: format!(
-                        "CPU {cpu} is not for this process: its cpuset forbids it; choose others, or move the process to another cpuset"
+                        "CPU {cpu} is not in the cpuset of this process (use other CPUs, or move the process to another cpuset)"
                     ),
                 });
             }
@@ -203,7 +203,7 @@ fn start_service(
     Ok(())
 }
 
-/// The control thread has the engine: when it ends, forwarding threads end, and then ports close.
+/// Starts the control thread, which owns the engine. When it ends, forwarding threads end first, and then ports close.
 fn start_control(
     threads: &mut Threads,
     mut server: Server,
@@ -226,7 +226,7 @@ fn start_control(
             }
         }
     };
-    // The main thread makes it, so it is on the control CPUs already.
+    // The main thread creates it, so it inherits the control CPUs.
     let handle = threads::spawn(threads::CONTROL, || Ok(()), body)?;
     threads.running.push((threads::CONTROL, handle));
     Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads of this process: their roles, their CPUs, and that they keep to them.
+//! Threads of this process: roles, CPUs, and enforcement of their affinity.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -15,15 +15,15 @@ use crate::config::{Pinning, Plan};
 use crate::error::SwitchError;
 use crate::report::{Role, ThreadReport};
 
-/// Names of forwarding threads begin so; the number of the CPU follows. A kernel's thread name has 15 octets.
+/// Name prefix of forwarding threads; the CPU number follows. A thread name in the kernel has at most 15 octets.
 const FORWARDING: &str = "qw-fwd-";
 pub(crate) const SERVICE: &str = "qw-service";
 pub(crate) const CONTROL: &str = "qw-control";
 
-/// How long a thread may take to be ready.
+/// Timeout for a thread to become ready.
 const READY: Duration = Duration::from_secs(10);
 
-/// Makes a thread, and waits until it has done `prepare`. What that gives is kept until `body` ends.
+/// Spawns a thread and waits until it has run `prepare`. The result of `prepare` is kept until `body` ends.
 pub(crate) fn spawn<T>(
     name: &str,
     prepare: impl FnOnce() -> Result<T, quietwire_dpdk::Error> + Send + 'static,
@@ -38,21 +38,21 @@ pub(crate) fn spawn<T>(
         .name(name.to_owned())
         .spawn(move || match prepare() {
             Ok(_kept) => {
-                // Nobody listens any more only when the wait was given up, and the stop flag is set then.
+                // The send fails only if the wait timed out, and the stop flag is set in that case.
                 if ready.send(Ok(())).is_ok() {
                     body();
                 }
             }
             Err(error) => drop(ready.send(Err(error))),
         })
-        .map_err(|cause| failed(format!("could not be made: {cause}")))?;
+        .map_err(|cause| failed(format!("cannot start the thread: {cause}")))?;
     is_ready
         .recv_timeout(READY)
-        .map_err(|_| failed(format!("not ready within {} seconds", READY.as_secs())))??;
+        .map_err(|_| failed(format!("not ready within {} s", READY.as_secs())))??;
     Ok(handle)
 }
 
-/// The memory node of a CPU (`/sys/devices/system/cpu/cpu*/node*`); none where the kernel does not say.
+/// Returns the memory node of a CPU (`/sys/devices/system/cpu/cpu*/node*`); `None` if the kernel does not report it.
 pub(crate) fn node_of(cpu: u32) -> Option<u32> {
     let directory = format!("/sys/devices/system/cpu/cpu{cpu}");
     std::fs::read_dir(directory)
@@ -72,7 +72,7 @@ pub(crate) fn forwarding_name(cpu: u32) -> String {
     format!("{FORWARDING}{cpu}")
 }
 
-/// Roles go by names, which only this process gives. Threads made by DPDK and the main thread are control threads.
+/// Returns the role of a thread name. Threads created by DPDK and the main thread are control threads.
 fn role(name: &str) -> Role {
     if name.starts_with(FORWARDING) {
         Role::Forwarding
@@ -83,13 +83,14 @@ fn role(name: &str) -> Role {
     }
 }
 
-/// All threads of this process.
+/// Returns all threads of this process.
 pub(crate) fn list() -> Result<Vec<ThreadReport>, ReadError> {
     let report = |thread: ThreadCpus| ThreadReport {
         role: role(&thread.name),
         tid: thread.tid,
         name: thread.name,
         cpus: thread.cpus,
+        is_asleep: None,
     };
     Ok(own_threads(Path::new("/"))?
         .into_iter()
@@ -97,8 +98,8 @@ pub(crate) fn list() -> Result<Vec<ThreadReport>, ReadError> {
         .collect())
 }
 
-/// Moves every thread that may run on CPUs of another role to its own, and says so. Called after start-up and now and
-/// then: libraries make threads when ports connect.
+/// Moves every thread that may run on CPUs of another role to its own CPUs, and logs it. Called after start-up and periodically, because
+/// libraries create threads when ports connect.
 pub(crate) fn keep_to_roles(plan: &Plan) -> Result<(), SwitchError> {
     if plan.pinning == Pinning::None {
         return Ok(());
@@ -113,14 +114,14 @@ pub(crate) fn keep_to_roles(plan: &Plan) -> Result<(), SwitchError> {
             continue;
         }
         tracing::warn!(
-            "thread {} ({}) might run on CPUs {} and is moved to {allowed}",
+            "moved thread {} ({}) from CPUs {} to CPUs {allowed}",
             thread.tid,
             thread.name,
             thread.cpus
         );
         move_to(thread.tid, allowed).map_err(|cause| SwitchError::Thread {
             name: thread.name,
-            what: format!("could not be moved to CPUs {allowed}: {cause}"),
+            what: format!("cannot move the thread to CPUs {allowed}: {cause}"),
         })?;
     }
     Ok(())
@@ -132,13 +133,13 @@ fn move_to(tid: i32, cpus: &CpuList) -> nix::Result<()> {
         set.set(cpu.0 as usize)?;
     }
     match sched_setaffinity(Pid::from_raw(tid), &set) {
-        // It has ended.
+        // The thread has ended.
         Err(nix::errno::Errno::ESRCH) => Ok(()),
         other => other,
     }
 }
 
-/// The form that DPDK takes.
+/// Returns the CPUs in DPDK's form.
 pub(crate) fn numbers(cpus: &CpuList) -> Vec<u32> {
     cpus.iter().map(|cpu| cpu.0).collect()
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What deciding on a frame costs: `cargo bench -p quietwire-switch --bench bridge`.
+//! Cost of a bridge decision: `cargo bench -p quietwire-tables --bench bridge`.
 //!
-//! Bursts of 64 frames between stations that are all known, 1 to 20,000 of them in turn, through a plain bridge and through
-//! one with VLANs: criterion's elements per second are frames per second of one CPU.
+//! Bursts of 64 frames between known stations, 1 to 20,000 of them in turn, through a plain bridge and through one with VLANs. Criterion's
+//! elements per second are frames per second of one CPU.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use quietwire_base::BURST_MAX;
@@ -14,7 +14,7 @@ use quietwire_tables::bridge::{
 use quietwire_tables::fdb::{Fdb, Key};
 
 const ADDRESSES: [u32; 3] = [1, 2_000, 20_000];
-/// Enough of a frame to decide on.
+/// The part of a frame that a decision requires.
 type Frame = [u8; 20];
 
 fn address(number: u32) -> [u8; 6] {
@@ -22,7 +22,7 @@ fn address(number: u32) -> [u8; 6] {
     [2, 0, a, b, c, d]
 }
 
-/// From each station on port 0 to one on port 1, in a VLAN if one is given.
+/// Returns a frame from each station on port 0 to one on port 1, in a VLAN if one is given.
 fn frames(addresses: u32, vlan: u16) -> Vec<Frame> {
     let frame = |number: u32| {
         let mut frame = [0; 20];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the address table costs for each frame: `cargo bench -p quietwire-switch --bench fdb`.
+//! Cost of the address table per frame: `cargo bench -p quietwire-tables --bench fdb`.
 //!
-//! Bursts of 64 frames, each with a source address that is known and a destination that is: hash and prefetch all,
-//! then learn and look up all, as the bridge does. The addresses are taken in turn from 1 to 1,000,000, all in a table
-//! with room for 1,000,000: criterion's elements per second are frames per second of one CPU.
+//! Bursts of 64 frames, each with a known source address and a known destination: hash and prefetch all, then learn and look up all, as the
+//! bridge does. The addresses are taken in turn from 1 to 1,000,000, all in a table with room for 1,000,000. Criterion's elements per
+//! second are frames per second of one CPU.
 
 use std::hint::black_box;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a look-up and a change of the forwarding tables cost: `cargo bench -p quietwire-switch --bench fib`.
+//! Cost of a look-up and of a change in the forwarding tables: `cargo bench -p quietwire-tables --bench fib`.
 //!
-//! Bursts of 64 destinations, uniformly random among those that have a route: criterion's elements per second are frames
-//! per second of one CPU. Routes are /16 to /24 (IPv4) and /32 to /64 (IPv6), as in the Internet's tables.
+//! Bursts of 64 destinations, uniformly random among those that have a route. Criterion's elements per second are frames per second of one
+//! CPU. Routes are /16 to /24 (IPv4) and /32 to /64 (IPv6), as in the Internet's tables.
 
 #![allow(clippy::expect_used)]
 
@@ -14,7 +14,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use quietwire_tables::fib::{Ipv4Routes, Ipv6Routes};
 
 const BURST: usize = 64;
-/// Destinations prepared before; more of them than fit the caches.
+/// Number of prepared destinations, more than fit the caches.
 const DESTINATIONS: usize = 1 << 20;
 
 /// xorshift64* (Vigna, 2016): the same numbers each time.
@@ -131,7 +131,7 @@ fn ipv6(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// One route more and one less, in a table of many.
+/// Benchmarks adding and removing one route in a large table.
 fn changes(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("change");
     let mut routes = Ipv4Routes::new(1 << 16).expect("memory");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What routing a frame costs without ports around it: `cargo bench -p quietwire-switch --bench route`.
+//! Cost of routing a frame without ports: `cargo bench -p quietwire-tables --bench route`.
 //!
-//! Bursts of 64 of the smallest frames, to destinations drawn at random under routes of /24 (IPv4) and /48 (IPv6), are
-//! decided on and rewritten where they are: criterion's elements per second are frames per second of one CPU.
+//! Bursts of 64 of the smallest frames, to destinations drawn at random under routes of /24 (IPv4) and /48 (IPv6), are decided on and
+//! rewritten in place. Criterion's elements per second are frames per second of one CPU.
 
 #![allow(clippy::expect_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ use quietwire_tables::route::{
 };
 
 const ROUTES: [u32; 2] = [1, 20_000];
-/// Frames that are sent in turn: few enough for the cache, as the buffers of a port's ring are.
+/// Number of frames sent in turn: few enough for the cache, like the buffers of a port's ring.
 const FRAMES: u32 = 1024;
 const STATION: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 const NEIGHBOUR: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
@@ -31,7 +31,7 @@ fn v6(number: u32) -> Ipv6Net {
     Ipv6Net::new(bits.into(), 48).expect("a length")
 }
 
-/// Both tables with so many routes, all by one neighbour.
+/// Returns both tables with this number of routes, all through one neighbour.
 fn router(routes: u32) -> Router {
     let mut next_hops = NextHopWriter::new(64).expect("room for next hops");
     let hop = NextHop::Adjacency {
@@ -99,7 +99,7 @@ fn v6_frame(destination: u128) -> Frame {
     [&ethernet([0x86, 0xdd])[..], &header, &[0; 26]].concat()
 }
 
-/// Numbers of routes at random: xorshift32 (Marsaglia, 2003), the same each time.
+/// Returns random route numbers: xorshift32 (Marsaglia, 2003), the same sequence each time.
 fn chosen(routes: u32) -> impl Iterator<Item = u32> {
     let mut state = 7u32;
     std::iter::repeat_with(move || {
@@ -111,7 +111,7 @@ fn chosen(routes: u32) -> impl Iterator<Item = u32> {
     .take(FRAMES as usize)
 }
 
-/// Routes a burst; each frame has as long to live as before, so that it can be sent again.
+/// Routes a burst and restores each frame's TTL, so that it can be sent again.
 fn forward(router: &Router, burst: &mut [Frame], decisions: &mut Decisions, ttl: usize) {
     decide(
         router,
@@ -124,7 +124,7 @@ fn forward(router: &Router, burst: &mut [Frame], decisions: &mut Decisions, ttl:
             panic!("every frame has a route, not {:?}", word.decision());
         };
         assert!(rewrite(frame, STATION, to));
-        // As the next frame in this buffer would be.
+        // The next frame in this buffer would have the original TTL.
         frame[..6].copy_from_slice(&STATION.0);
         frame[ttl] += 1;
         if ttl == 22 {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of tables that forwarding threads read: blocks that they look at while the writer takes and gives back others.
+//! Memory allocator of tables that forwarding threads read: readers use blocks while the writer allocates and frees others.
 
 use std::collections::VecDeque;
 
 use quietwire_memory::prefer_huge_pages;
 use zerocopy::FromZeros;
 
-/// A count that grows each time that every forwarding thread has ended what it was at.
+/// Number of an epoch. An epoch ends once every forwarding thread has finished the burst it was processing.
 pub type Epoch = u64;
 
-/// The machine has no memory for a table.
+/// Allocation failure of a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no memory for a table of {0} octets")]
+#[error("out of memory: cannot allocate a table of {0} octets")]
 pub struct NoMemory(pub usize);
 
-/// Memory that is zero, and that the kernel gives page by page when it is written.
+/// Returns zeroed memory. The kernel provides each page when it is first written.
 pub fn zeroed<T: FromZeros>(count: usize) -> Result<Box<[T]>, NoMemory> {
     let memory = <[T]>::new_box_zeroed_with_elems(count)
         .map_err(|_| NoMemory(count.saturating_mul(size_of::<T>())))?;
@@ -22,12 +22,12 @@ pub fn zeroed<T: FromZeros>(count: usize) -> Result<Box<[T]>, NoMemory> {
     Ok(memory)
 }
 
-/// Which blocks of an arena are free. A block is a run of units; its length is rounded up to a power of two.
+/// Allocation state of an arena's blocks. A block is a run of units; its length is rounded up to a power of two.
 #[derive(Debug)]
 pub struct Blocks {
-    /// By power of two.
+    /// Free blocks, by power of two.
     free: [Vec<u32>; ORDERS],
-    /// Given back, and perhaps still looked at.
+    /// Freed blocks that readers may still use.
     retired: VecDeque<(Epoch, u8, u32)>,
     next: u32,
     end: u32,
@@ -35,7 +35,7 @@ pub struct Blocks {
     epoch: Epoch,
 }
 
-/// Blocks of up to 8192 units.
+/// Number of block sizes: blocks have up to 8192 units.
 const ORDERS: usize = 14;
 
 const fn order_of(units: u32) -> usize {
@@ -43,7 +43,7 @@ const fn order_of(units: u32) -> usize {
 }
 
 impl Blocks {
-    /// Returns an arena of this many units, all free.
+    /// Creates an arena of this many units, all free.
     pub fn new(units: u32) -> Self {
         Self {
             free: Default::default(),
@@ -55,7 +55,7 @@ impl Blocks {
         }
     }
 
-    /// The first unit of a block that nobody looks at; none when there is no room.
+    /// Allocates a block that no reader uses and returns its first unit; `None` if there is no room.
     pub fn take(&mut self, units: u32) -> Option<u32> {
         let order = order_of(units);
         let taken = match self.free.get_mut(order)?.pop() {
@@ -76,7 +76,7 @@ impl Blocks {
         Some(std::mem::replace(&mut self.next, next))
     }
 
-    /// Half of the smallest block that is larger.
+    /// Returns half of the smallest larger block.
     fn split(&mut self, order: usize) -> Option<u32> {
         let larger = (order + 1..ORDERS).find(|larger| !self.free[*larger].is_empty())?;
         let block = self.free[larger].pop()?;
@@ -86,14 +86,14 @@ impl Blocks {
         Some(block)
     }
 
-    /// Gives a block back that readers cannot get to any more.
+    /// Frees a block that readers may still use until the epoch ends.
     pub fn retire(&mut self, block: u32, units: u32) {
         let order = order_of(units);
         self.used -= 1 << order;
         self.retired.push_back((self.epoch, order as u8, block));
     }
 
-    /// Gives a block back that readers never got to.
+    /// Frees a block that readers never saw.
     pub fn give_back(&mut self, block: u32, units: u32) {
         let order = order_of(units);
         self.used -= 1 << order;
@@ -105,7 +105,7 @@ impl Blocks {
         self.epoch = epoch;
     }
 
-    /// Puts to use again what was given back before this epoch.
+    /// Reuses blocks freed before this epoch.
     pub fn reclaim(&mut self, epoch: Epoch) {
         while let Some((retired, order, block)) = self.retired.front().copied() {
             if retired >= epoch {
@@ -116,7 +116,7 @@ impl Blocks {
         }
     }
 
-    /// Units in use.
+    /// Returns the number of units in use.
     pub fn used(&self) -> usize {
         self.used
     }
@@ -137,7 +137,7 @@ mod tests {
         blocks.reclaim(5);
         assert_eq!(blocks.take(1), None);
         blocks.reclaim(6);
-        // A larger block serves for smaller ones.
+        // A larger block serves smaller requests.
         assert_eq!((blocks.take(1), blocks.take(1)), (Some(2), Some(3)));
         assert_eq!(blocks.used(), 4);
         blocks.give_back(3, 1);

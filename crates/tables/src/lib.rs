@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the switch knows, as plain data structures: bridges and their forwarding tables, routes and next hops, neighbours, packet
-//! filters, ICMP. One folder a feature; beside each fast table stands a slow, obvious one that tests compare it with.
+//! State of the switch as plain data structures: bridges and their forwarding tables, routes and next hops, neighbours, packet filters,
+//! ICMP. One folder per feature. Each fast table has a slow, obvious reference implementation that tests compare it with.
 //!
 //! Forwarding threads read the tables in bursts of frames; one control thread writes them. Must not link DPDK and owns no thread.
 
 pub mod arena;
 pub mod bridge;
+pub mod drops;
 pub mod fdb;
 pub mod fib;
 pub mod filter;
 pub mod icmp;
+mod named;
 pub mod neighbour;
 pub mod route;
 #[cfg(test)]

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For tests: packets that scapy builds, and what it reads in ours.
+//! Test helpers: packets built by scapy, and our packets parsed by scapy.
 
 use std::process::Command;
 
-/// What a script prints. The Python that has scapy is named by `QUIETWIRE_PYTHON` (`make test` does). `octets` are there for
-/// it by that name.
+/// Returns the output of a Python script. `QUIETWIRE_PYTHON` names the interpreter that has scapy (`make test` sets it). The script sees
+/// `octets` under that name.
 pub(crate) fn said(script: &str, octets: &[u8]) -> String {
     let python = std::env::var("QUIETWIRE_PYTHON")
-        .expect("QUIETWIRE_PYTHON has to name a Python with scapy; `make test` installs one");
+        .expect("QUIETWIRE_PYTHON must name a Python with scapy; `make test` installs one");
     let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
     let prelude = "import sys\nfrom scapy.layers.l2 import *\nfrom scapy.layers.inet import *\n\
                    from scapy.layers.inet6 import *\noctets = bytes.fromhex(sys.argv[1])\n";
@@ -23,7 +23,7 @@ pub(crate) fn said(script: &str, octets: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// The octets of a packet that is written as scapy has it.
+/// Returns the octets of a packet in scapy notation.
 pub(crate) fn built(packet: &str) -> Vec<u8> {
     let hex = said(&format!("print(bytes({packet}).hex())"), &[]);
     let octet = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the lanes and threads saw, put together into one result.
+//! Assembly of a trial's result from the lanes and threads.
 
 use crate::account::PortTotals;
 use crate::engine::{LoopHealth, Timetable};
@@ -12,16 +12,16 @@ use crate::trial::{FlowResult, Misdirected, PortResult, TesterHealth, Trial, Tri
 use crate::validity::Validity;
 use crate::watch::Slices;
 
-/// Flows listed in a result at most.
+/// Largest number of flows listed in a result.
 const FLOWS_LISTED_MAX: usize = 64;
 
-/// What is left of a lane when its trial is over.
+/// Data of a lane after its trial.
 #[derive(Debug)]
 pub(crate) struct LaneResult {
     pub(crate) port: usize,
     pub(crate) seen: Seen,
     pub(crate) sent: Sent,
-    /// Frames sent by when they were, where that was asked for.
+    /// Frames sent, by transmit time, if the run observes losses.
     pub(crate) slices: Option<Slices>,
     scheduled: u64,
     unsent: u64,
@@ -29,10 +29,10 @@ pub(crate) struct LaneResult {
     late: u64,
     offered: u64,
     missed_at_most: u64,
-    /// Frames of the low-rate stream that were left out or sent late.
+    /// Low-rate frames that were skipped or sent late.
     low_rate_missed: u64,
     link_losses: u64,
-    /// Offered frames of each flow, that of the low-rate stream last; empty where nothing was sent.
+    /// Offered frames of each flow, with the low-rate stream last; empty if nothing was sent.
     offered_of_flow: Vec<u64>,
 }
 
@@ -61,21 +61,21 @@ impl LaneResult {
     }
 }
 
-/// What a lane made of its schedule.
+/// Transmission of a lane compared with its schedule.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     /// `None` if the lane sends learning frames only.
     schedule: Option<Schedule>,
-    /// Frames written, and those of the low-rate stream among them.
+    /// Frames written, including those of the low-rate stream.
     written: u64,
     low_rate: u64,
-    /// Frames that were not written, because no buffer was free.
+    /// Frames not written because no buffer was free.
     no_buffers: u64,
-    /// Frames written that a device's ring never took: they were never offered.
+    /// Frames written but never accepted by a device's ring: they were not offered.
     given_up: u64,
 }
 
-/// The pacer's account.
+/// Counters of the pacer.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
     frames: u64,
@@ -102,13 +102,13 @@ impl Offer {
             .map_or(0, |_| self.written.saturating_sub(self.given_up))
     }
 
-    /// Returns the frames that were due and not offered.
+    /// Returns the number of frames that were due and not offered.
     fn unsent(&self) -> u64 {
         let unsent = self.schedule.map_or(0, |schedule| schedule.unsent);
         unsent + self.no_buffers + self.given_up
     }
 
-    /// Returns the frames of each of `flows` flows, the last of which is the low-rate stream. Empty if nothing was sent.
+    /// Returns the number of frames of each of `flows` flows, the last of which is the low-rate stream. Empty if nothing was sent.
     fn of_flows(&self, flows: usize, of_load: impl Fn(u16) -> u64) -> Vec<u64> {
         if self.schedule.is_none() {
             return Vec::new();
@@ -128,7 +128,7 @@ pub(crate) fn assemble(
 ) -> Result<TrialResult, String> {
     let hz = times.ticks_per_second as f64;
     let sum = |part: fn(&LaneResult) -> u64| lanes.iter().map(part).sum::<u64>();
-    // The latency of frames that were not sent is unknown. That of frames sent late lacks the time for which they were late.
+    // The latency of unsent frames is unknown. The latency of frames sent late excludes their delay.
     let missed_ratio = ratio(sum(|l| l.unsent + l.late), sum(|l| l.scheduled));
     let (offered, scheduled, unsent) =
         (sum(|l| l.offered), sum(|l| l.scheduled), sum(|l| l.unsent));
@@ -183,7 +183,7 @@ pub(crate) fn assemble(
     })
 }
 
-/// The port at which the frames of a port count. The first `paired` ports are pairs.
+/// Returns the port at which the frames of a port count. The first `paired` ports form pairs.
 fn home_of(trial: &Trial, port: usize, paired: usize) -> usize {
     if trial.reflected {
         port
@@ -200,7 +200,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// Time over which frames were offered: to the last burst, and the time until the next would have been due.
+/// Returns the time over which frames were offered, seconds: until the last burst, but at least until the end of the schedule.
 fn elapsed_s(lanes: &[LaneResult], times: &Timetable, hz: f64) -> f64 {
     let last = lanes
         .iter()
@@ -220,12 +220,12 @@ fn latency(lanes: &[LaneResult]) -> Recorder {
     all
 }
 
-/// Pairs of consecutive frames that the flows with these numbers of frames have.
+/// Returns the number of pairs of consecutive frames in flows with these numbers of frames.
 fn pairs(offered: impl Iterator<Item = u64>) -> u64 {
     offered.map(|frames| frames.saturating_sub(1)).sum()
 }
 
-/// The delay variation of every frame of the load.
+/// Returns the delay variation of all frames of the load.
 fn variation(lanes: &[LaneResult]) -> Result<DelayVariation, String> {
     let (mut ipdv, mut pdv) = (SignedRecorder::default(), Recorder::default());
     let mut of_ports: Vec<Recorder> = Vec::new();
@@ -238,7 +238,7 @@ fn variation(lanes: &[LaneResult]) -> Result<DelayVariation, String> {
             of_port.merge(&lane.seen.latency);
         }
     }
-    // The smallest delay is that of the port, whichever queue received it.
+    // The smallest delay is that of the port, regardless of the receive queue.
     for of_port in of_ports {
         pdv.merge(&of_port.above_minimum());
     }
@@ -252,7 +252,7 @@ fn variation(lanes: &[LaneResult]) -> Result<DelayVariation, String> {
     })
 }
 
-/// What came of the low-rate streams, each by itself and then together.
+/// Returns the results of the low-rate streams: evaluated separately, then combined.
 fn low_rate(lanes: &[LaneResult], rate_pps: f64) -> Result<LowRateStreams, String> {
     let mut all = Samples::default();
     for lane in lanes {
@@ -272,7 +272,7 @@ fn low_rate(lanes: &[LaneResult], rate_pps: f64) -> Result<LowRateStreams, Strin
             .filter_map(|lane| lane.offered_of_flow.last())
             .copied()
     };
-    // Frames sent late are among those offered, so that the ratio is rather too high.
+    // The offered frames include those sent late, so the ratio is rather too high.
     let missed = lanes.iter().map(|lane| lane.low_rate_missed).sum();
     let missed_ratio = ratio(missed, offered().sum::<u64>() + missed);
     let variation = DelayVariation {
@@ -311,19 +311,19 @@ fn port_result(
     }
 }
 
-/// What came of each flow of each port.
+/// Results of all flows of all ports.
 #[derive(Debug, Default)]
 struct Flows {
     all: Vec<FlowResult>,
-    /// By receiving port: frames of flows that count at another.
+    /// Misdirected frames, by receiving port.
     misdirected: Vec<u64>,
-    /// Frames of numbers that were never sent.
+    /// Frames with sequence numbers that were never sent.
     phantoms: u64,
-    /// Frames from behind the window of their flow.
+    /// Frames behind the window of their flow.
     stale: u64,
 }
 
-/// What a port received of one flow, all its lanes together.
+/// Frames of one flow received on a port, over all its lanes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrived {
     received: u64,
@@ -332,7 +332,7 @@ struct Arrived {
 }
 
 impl Flows {
-    /// The flows of each transmitting port. They count at the port that `home_of` returns, and nowhere else.
+    /// Returns the results of the flows of each transmitting port. They count only at the port that `home_of` returns.
     fn of(lanes: &[LaneResult], ports: usize, home_of: impl Fn(usize) -> usize) -> Self {
         let mut flows = Self {
             misdirected: vec![0; ports],
@@ -341,7 +341,7 @@ impl Flows {
         let count = lanes.first().map_or(0, |lane| lane.seen.flows);
         for port in 0..ports {
             for flow in 0..count {
-                // A port that sent nothing has no figures, and whatever came of it is a phantom.
+                // A port that sent nothing has no counters, so every frame of it is a phantom.
                 let own = lanes.iter().filter(|lane| lane.port == port);
                 let offered = own.filter_map(|lane| lane.offered_of_flow.get(flow));
                 flows.add(lanes, home_of(port), (port, flow), offered.sum());
@@ -393,7 +393,7 @@ impl Flows {
         self.all.push(result);
     }
 
-    /// Those in which something happened, the first of them.
+    /// Returns the first flows with loss, duplicates, reordering or misdirected frames.
     fn eventful(self) -> Vec<FlowResult> {
         let is_clean = |flow: &FlowResult| {
             flow.received_frames == flow.offered_frames
@@ -406,12 +406,12 @@ impl Flows {
     }
 }
 
-/// Frames of a flow that came over those that went.
+/// Returns the number of frames of a flow received in excess of those offered.
 fn excess(flow: &FlowResult) -> u64 {
     flow.received_frames.saturating_sub(flow.offered_frames)
 }
 
-/// What the lanes and threads tell of themselves.
+/// Returns the health of the tester from its lanes and threads.
 fn health(
     lanes: &[LaneResult],
     threads: &[LoopHealth],

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a receive ring may have had no room for while the tester was away.
+//! Estimate of the frames that found a receive ring full while the tester did not poll it.
 //!
-//! Frames that are received without the ring being seen empty in between are a row. A row shorter than the ring cannot have filled it. Of a
-//! longer one, more frames arrived than were received if the arrival rate times the length of the row says so: the difference found the ring
-//! full. This holds for an absence of any length, before, during and after the sending.
+//! A row is a sequence of frames received without the ring being empty in between. A row shorter than the ring cannot have filled it. A
+//! longer row means loss if the arrival rate times the length of the row exceeds the frames received: the difference found the ring full.
+//! This holds for a stall of any length, before, during and after the transmission.
 
 /// Octets of a peer's buffer: longer frames occupy several descriptors (memif's default size).
 const BUFFER_SIZE: u64 = 2048;
-/// The arrival rate of which nothing is known: the most frames per second that a port can carry.
+/// Assumed arrival rate if the rate is unknown: the most frames per second that a port can carry.
 const HIGHEST_RATE_PPS: f64 = 5e7;
 
 /// A receive ring.
@@ -17,7 +17,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring of so many descriptors, for frames of up to `frame_size_max` octets.
+    /// Creates a ring of `descriptors` descriptors for frames of up to `frame_size_max` octets.
     pub(crate) fn new(descriptors: u16, frame_size_max: u16) -> Self {
         let of_a_frame = u64::from(frame_size_max).div_ceil(BUFFER_SIZE).max(1);
         Self {
@@ -30,13 +30,14 @@ impl Ring {
         self.frames
     }
 
-    /// Returns the length of the shortest row that may have filled the ring. A peer may drop a burst that the ring has some room for.
+    /// Returns the length of the shortest row that may have filled the ring. A peer may drop a whole burst even if the ring has room for
+    /// a part of it.
     fn row_min(self) -> u64 {
         self.frames - self.frames / 8
     }
 }
 
-/// The rows of a lane's receive ring.
+/// Rows of a lane's receive ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Backlog {
     /// The shortest row that may have filled the ring.
@@ -46,7 +47,7 @@ pub(crate) struct Backlog {
     ticks_per_second: f64,
     /// When the current part of the trial began, ticks.
     began: u64,
-    /// When the ring was last empty, ticks; 0 before it was seen so.
+    /// When the ring was last empty, ticks; 0 if it has not been empty yet.
     row_since: u64,
     /// Frames received since then.
     row: u64,
@@ -54,7 +55,7 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// The rate is that of the frames that arrive if the device loses none; `None` if the trial has no rate.
+    /// Creates the backlog of a ring. `rate_pps` is the arrival rate if the device loses no frame; `None` if the trial has no rate.
     pub(crate) fn new(ring: Ring, rate_pps: Option<f64>, ticks_per_second: u64) -> Self {
         let ticks_per_second = ticks_per_second as f64;
         Self {
@@ -68,7 +69,7 @@ impl Backlog {
         }
     }
 
-    /// Begins a part of the trial. A row goes on.
+    /// Begins a part of the trial. The current row continues.
     pub(crate) fn begin(&mut self, began: u64) {
         self.began = began;
         self.missed_at_most = 0;
@@ -98,7 +99,8 @@ impl Backlog {
         self.row = 0;
     }
 
-    /// Ends a row that may have filled the ring. `received` frames are those of this part of the trial, the row's included.
+    /// Ends a row that may have filled the ring. `received` is the number of frames received in this part of the trial, including those
+    /// of the row.
     #[cold]
     pub(crate) fn end_row(&mut self, now: u64, received: u64) {
         let since = if self.row_since > 0 {
@@ -116,13 +118,13 @@ impl Backlog {
         self.missed_at_most += refused_at_most(rate, now.saturating_sub(since), self.row);
     }
 
-    /// Returns the most frames of this part of the trial that found the ring full.
+    /// Returns the upper bound of the frames of this part of the trial that found the ring full.
     pub(crate) fn missed_at_most(&self) -> u64 {
         self.missed_at_most
     }
 }
 
-/// Returns the frames of so many ticks at a rate (frames per tick) beyond those that were received.
+/// Returns the frames that arrive in `ticks` ticks at `rate` frames per tick, minus those received.
 fn refused_at_most(rate: f64, ticks: u64, received: u64) -> u64 {
     ((rate * ticks as f64).ceil() as u64).saturating_sub(received)
 }
@@ -131,12 +133,12 @@ fn refused_at_most(rate: f64, ticks: u64, received: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Ticks per second: 1000 a microsecond.
+    /// Ticks per second: 1000 per microsecond.
     const HZ: u64 = 1_000_000_000;
     const US: u64 = 1000;
     const BEGAN: u64 = 50_000 * US;
 
-    /// A ring of 1024 descriptors at this rate, empty when the trial began.
+    /// Returns the backlog of a ring of 1024 descriptors at this rate, empty when the trial began.
     fn backlog(rate_pps: Option<f64>) -> Backlog {
         let mut backlog = Backlog::new(Ring::new(1024, 64), rate_pps, HZ);
         backlog.begin_row(BEGAN);
@@ -144,7 +146,7 @@ mod tests {
         backlog
     }
 
-    /// The row of these frames ends at this tick, if it may have filled the ring.
+    /// Ends a row of these frames at this tick if it may have filled the ring.
     fn end(backlog: &mut Backlog, now: u64, frames: u64, received: u64) -> u64 {
         backlog.take(frames);
         if backlog.may_have_been_full() {
@@ -161,7 +163,7 @@ mod tests {
         assert_eq!(Ring::new(1024, 2049).frames(), 512);
         assert_eq!(Ring::new(4096, 9000).frames(), 819);
         assert_eq!(Ring::new(1024, 0).frames(), 1024);
-        // Not even one fits: the smallest ring.
+        // Smallest ring: less than one frame of this size fits.
         assert_eq!(
             (Ring::new(4, 9000).frames(), Ring::new(4, 9000).row_min()),
             (1, 1)
@@ -175,7 +177,7 @@ mod tests {
         assert_eq!(refused_at_most(0.002, 600 * US, 1024), 176);
         assert_eq!(refused_at_most(0.002, 600 * US, 1200), 0);
         assert_eq!(refused_at_most(0.002, 600 * US, 1300), 0);
-        // A part of a frame counts as one.
+        // A fraction of a frame counts as one frame.
         assert_eq!(refused_at_most(0.002, 600 * US + 1, 1200), 1);
         assert_eq!(refused_at_most(0.0, 600 * US, 0), 0);
     }
@@ -192,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_long_gap_in_which_nothing_came_missed_nothing() {
-        // A tester that sends nothing while it is away has few frames in flight.
+        // A tester that sends nothing during a stall has few frames in flight.
         let mut backlog = backlog(Some(10e6));
         assert_eq!(end(&mut backlog, BEGAN + 5000 * US, 895, 895), 0);
         assert_eq!(end(&mut backlog, BEGAN + 10_000 * US, 896, 1791), 49_104);
@@ -202,7 +204,7 @@ mod tests {
     fn rows_add_up_until_another_part_of_the_trial_begins() {
         let mut backlog = backlog(Some(20e6));
         assert_eq!(end(&mut backlog, BEGAN + 80 * US, 1024, 1024), 576);
-        // 81 us at the rate expected: that seen is 1024 frames in 80 us, which is less.
+        // 81 us at the expected rate. The observed rate, 1024 frames in 80 us, is lower.
         assert_eq!(end(&mut backlog, BEGAN + 161 * US, 1024, 2048), 576 + 596);
         backlog.begin(BEGAN + 161 * US);
         assert_eq!(backlog.missed_at_most(), 0);
@@ -237,10 +239,10 @@ mod tests {
         // 1 Mpps for 2 ms.
         let mut known = backlog(Some(1e6));
         assert_eq!(end(&mut known, BEGAN + 2000 * US, 1024, 1024), 976);
-        // Without a rate, as much as a port can carry: 50 frames a microsecond.
+        // Without a rate, the highest rate of a port applies: 50 frames per microsecond.
         let mut unknown = backlog(None);
         assert_eq!(end(&mut unknown, BEGAN + 30 * US, 1024, 1024), 476);
-        // A ring that was never seen empty: since the trial began.
+        // A ring that was never empty: the row begins with the trial.
         let mut full = Backlog::new(Ring::new(1024, 64), Some(1e6), HZ);
         full.begin(BEGAN);
         assert_eq!(end(&mut full, BEGAN + 2000 * US, 1024, 1024), 976);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums of received frames: those that the tester wrote, verified over every octet that they cover.
+//! Verification of the checksums in received frames over every octet that they cover.
 
 use quietwire_packet::{IpProtocol, fold_sum};
 
@@ -21,7 +21,7 @@ pub(crate) struct Checksums {
 }
 
 impl Checksums {
-    /// Checksums of a traffic description's frames.
+    /// Creates the verifier for frames of a traffic description.
     pub(crate) fn new(covers: Vec<Cover>) -> Self {
         Self {
             covers,
@@ -29,7 +29,7 @@ impl Checksums {
         }
     }
 
-    /// Checksums of the tester's plain frames: IPv4 header and UDP, or UDP alone over IPv6.
+    /// Creates the verifier for the tester's plain frames: IPv4 header and UDP, or UDP alone over IPv6.
     pub(crate) fn of_plain(ip: IpVersion) -> Self {
         let (addresses, udp, is_plain_v4) = match ip {
             IpVersion::V4 => (26..34, 34, true),
@@ -50,7 +50,7 @@ impl Checksums {
         }
     }
 
-    /// Returns true if all checksums of a frame are right and all octets that they cover are there.
+    /// Returns true if all checksums of a frame are correct and all octets that they cover are present.
     #[inline(always)]
     pub(crate) fn are_right(&self, frame: &[u8]) -> bool {
         (self.is_plain_v4 && is_right_plain_v4(frame))
@@ -58,11 +58,11 @@ impl Checksums {
     }
 }
 
-/// Octets of a plain IPv4 frame that are summed up without a loop.
+/// Octets of a plain IPv4 frame that are summed without a loop.
 const PLAIN_HEAD: usize = 60;
 
-/// Returns true only if both checksums of a plain IPv4 frame without padding are right. One sum for both: a frame in which one is off
-/// by as much as the other is not told apart here, and needs two wrong words for that.
+/// Returns true only if both checksums of a plain IPv4 frame without padding are correct. One sum verifies both, so a frame in which two
+/// wrong words cancel out passes here.
 #[inline(always)]
 fn is_right_plain_v4(frame: &[u8]) -> bool {
     const UDP: usize = 34;
@@ -116,7 +116,7 @@ fn is_right(cover: &Cover, frame: &[u8]) -> bool {
     }
 }
 
-/// The octets of a UDP datagram, by its own length. `None` if they are not all there, or the datagram has no checksum.
+/// Returns the octets of a UDP datagram, by its length field. Returns `None` if some are missing, or if the datagram has no checksum.
 #[inline(always)]
 fn covered_by_udp(datagram: &[u8]) -> Option<&[u8]> {
     let [.., high, low] = *datagram.first_chunk::<{ UDP_LENGTH + 2 }>()?;
@@ -127,10 +127,10 @@ fn covered_by_udp(datagram: &[u8]) -> Option<&[u8]> {
     datagram.get(..usize::from(u16::from_be_bytes([high, low])))
 }
 
-/// The sum of 16-bit words in the order of memory: the ones' complement sum is the same in either order (RFC 1071, section 2).
-/// Under 2^46 for frames of up to 64 KiB.
+/// Returns the sum of 16-bit words in memory order. The ones' complement sum is independent of the byte order (RFC 1071, section 2). The
+/// result is under 2^46 for frames of up to 64 KiB.
 ///
-/// In the loop over received frames, [`quietwire_packet::native_sum`] takes longer for frames of 64 octets.
+/// In the loop over received frames, [`quietwire_packet::native_sum`] is slower for frames of 64 octets.
 #[inline(always)]
 fn sum(octets: &[u8]) -> u64 {
     let (chunks, rest) = octets.as_chunks::<4>();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tester's clock beside the kernel's: rates and latencies are no better than what is known of the time stamp counter's
-//! frequency. DPDK rounds what it measures to 10 MHz (`estimate_tsc_freq` of lib/eal/linux/eal_timer.c), which is off by up to
-//! one part in 500; so the tester measures for itself.
+//! Clock of the tester: the time stamp counter, with its frequency measured against the kernel's clock.
+//!
+//! Rates and latencies are only as accurate as that frequency. DPDK rounds its own measurement to 10 MHz (`estimate_tsc_freq` of
+//! lib/eal/linux/eal_timer.c), an error of up to one part in 500, so the tester measures the frequency itself.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,20 +14,20 @@ use quietwire_dpdk::cycles;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockCheck {
     ticks: u64,
-    /// Nanoseconds of `CLOCK_MONOTONIC_RAW`; none where it cannot be read.
+    /// Nanoseconds of `CLOCK_MONOTONIC_RAW`; `None` if the clock cannot be read.
     raw_ns: Option<u64>,
-    /// How far apart the two readings may be, ticks.
+    /// Largest possible distance between the two readings, ticks.
     apart: u64,
 }
 
-/// Readings of which the closest counts: one in between which the thread was held up tells nothing.
+/// Number of readings, of which the one with the smallest distance counts. A preemption between the two clocks spoils a reading.
 const ATTEMPTS: u32 = 5;
 
-/// How long the frequency is measured. Readings are good to a tenth of a microsecond, so it is right to a part in a million.
+/// Duration of the frequency measurement. Readings are accurate to 0.1 us, so the frequency is accurate to one part in a million.
 const MEASURED: Duration = Duration::from_millis(200);
 
-/// Ticks of the time stamp counter in a second of `CLOCK_MONOTONIC_RAW`. Measured once, when it is first asked for, which
-/// takes a fifth of a second; where that clock cannot be read, as DPDK says.
+/// Returns the ticks of the time stamp counter per second of `CLOCK_MONOTONIC_RAW`. The first call measures them, which takes 0.2 s. If
+/// that clock cannot be read, the result is DPDK's frequency.
 pub(crate) fn ticks_per_second() -> u64 {
     static MEASURED_ONCE: OnceLock<u64> = OnceLock::new();
     *MEASURED_ONCE.get_or_init(|| {
@@ -55,7 +56,7 @@ impl ClockCheck {
 
     fn read() -> Self {
         let before = cycles::now();
-        // The raw one: nobody steers it (clock_gettime(2)).
+        // NTP does not adjust this clock (clock_gettime(2)).
         let raw = clock_gettime(ClockId::CLOCK_MONOTONIC_RAW).ok();
         let apart = cycles::now().saturating_sub(before);
         let raw_ns = raw.and_then(|time| {
@@ -70,7 +71,7 @@ impl ClockCheck {
         }
     }
 
-    /// How much more time passed by the time stamp counter since then than by the kernel's clock, as a ratio of the latter.
+    /// Returns the excess of the time by the time stamp counter since `self` over the kernel's time, as a ratio of the latter.
     pub(crate) fn error_ratio(self) -> f64 {
         let now = Self::begin();
         let (Some(raw_now), Some(raw_before)) = (now.raw_ns, self.raw_ns) else {
@@ -100,7 +101,7 @@ mod tests {
     fn the_frequency_is_measured_once_and_fits_the_clock() {
         let check = ClockCheck::begin();
         assert_eq!(ticks_per_second(), ticks_per_second());
-        // No time is asserted: that both clocks go on at a rate that fits is.
+        // The test asserts no time, only that the rates of both clocks agree.
         assert!(check.error_ratio().abs() < 0.01);
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a trial is conducted: lanes over the ports, a timetable, threads that run them, and one result.
+//! Execution of a trial: lanes over the ports, a timetable, threads that run the lanes, and one result.
 
 mod course;
 
@@ -12,36 +12,36 @@ use quietwire_dpdk::{PortStats, cycles};
 use crate::account::PortTotals;
 use crate::assemble::{LaneResult, assemble};
 use crate::clock::{ClockCheck, ticks_per_second};
-use crate::engine::{self, Signals, Timetable};
+use crate::engine::{self, Leave, Signals, Timetable};
 use crate::error::TesterError;
 use crate::frame::Epoch;
 use crate::judge::{Limits, judge};
 use crate::lane::Lane;
 use crate::pacer::{Pace, dealt};
 use crate::room::Room;
-use crate::tester::{Preparation, Ready, Tester};
+use crate::tester::{Ready, Tester, TesterIdle, TesterOptions};
 use crate::threads::{guard_realtime, run_threads};
 use crate::trial::{PortResult, Trial, TrialResult};
 use crate::watch::{Arrivals, Pulse, Slices};
 
 pub(crate) use course::{Addressing, Course, Senders, Watch};
 
-/// What whoever waits for a running trial sees of it, and can do.
+/// View of a running trial for the thread that waits for it, with the flags that control the trial.
 pub(crate) struct Vantage<'a> {
     /// When the counted part begins, ticks.
     pub(crate) start: u64,
     pub(crate) ticks_per_second: u64,
-    /// One a lane, where [`Watch::Silence`] is asked for.
+    /// One per lane if the run observes [`Watch::Silence`].
     pub(crate) pulses: &'a [Arc<Pulse>],
-    /// Set, times without frames are taken note of.
+    /// Set by the waiting thread to begin the recording of times without frames.
     pub(crate) armed: &'a AtomicBool,
-    /// Set, sending ends.
+    /// Set by the waiting thread to end the transmission.
     pub(crate) enough: &'a AtomicBool,
-    /// Set by others, the trial ends.
+    /// Set by another thread to abort the trial.
     pub(crate) abort: &'a AtomicBool,
 }
 
-/// A trial that is over.
+/// Outcome of a completed trial.
 pub(crate) struct Conducted {
     pub(crate) result: TrialResult,
     pub(crate) lanes: Vec<LaneResult>,
@@ -49,7 +49,7 @@ pub(crate) struct Conducted {
 }
 
 impl Tester {
-    /// Runs one trial; `meanwhile` is called on this thread while it runs.
+    /// Runs one trial. Calls `meanwhile` on the calling thread while the trial runs.
     pub(crate) fn conduct(
         &mut self,
         trial: &Trial,
@@ -73,7 +73,7 @@ impl Tester {
         let started = SystemTime::now() + until_start;
         let times = Timetable {
             times: self.ready.as_ref().and_then(Ready::times),
-            ..timetable(trial, epoch, course, preparation)
+            ..timetable(trial, epoch, course, &self.options)
         };
         let clock = ClockCheck::begin();
         let paired = self.paired();
@@ -150,7 +150,7 @@ impl Tester {
         })
     }
 
-    /// Says what the result stands on, and whether it counts.
+    /// Sets the calibration and the validity of the result.
     fn judge(&self, result: &mut TrialResult, course: &Course) {
         result.calibration = self.cited(&result.trial, result.achieved_rate_pps);
         let links_down = if course.watch == Watch::Silence {
@@ -161,7 +161,7 @@ impl Tester {
             self.links_down()
         };
         let limits = match course.pace {
-            // What is late moves such a schedule: whoever needs it in time has limits for that.
+            // Delays shift such a schedule. Callers that need it in time check that themselves.
             Pace::Spread { .. } => Limits {
                 stretch_ratio: f64::INFINITY,
                 ..self.options.limits
@@ -171,7 +171,7 @@ impl Tester {
         result.validity = judge(result, limits, &links_down);
     }
 
-    /// Notes what each port counted over the whole trial.
+    /// Records the counters of each port over the whole trial.
     fn set_totals(&self, result: &mut TrialResult, before: &[PortStats], lanes: &[LaneResult]) {
         let ports = result.ports.iter_mut().zip(&self.ports).zip(before);
         for (index, ((result, port), before)) in ports.enumerate() {
@@ -185,7 +185,7 @@ impl Tester {
         trial.validate().map_err(TesterError::BadTrial)?;
         if trial.frame_size_largest() > self.options.frame_size_max {
             return Err(TesterError::BadTrial(format!(
-                "frames of {} octets are asked for, and the ports were opened for {} at most",
+                "frames of {} octets exceed the limit of the open ports, {} octets",
                 trial.frame_size_largest(),
                 self.options.frame_size_max
             )));
@@ -194,7 +194,7 @@ impl Tester {
     }
 }
 
-/// What a port's counters grew by. `lanes` and `result` are the counted part's.
+/// Returns the increase of a port's counters. `lanes` and `result` cover the counted part.
 fn totals(
     (before, now): (&PortStats, &PortStats),
     lanes: &[&LaneResult],
@@ -216,7 +216,7 @@ fn totals(
     }
 }
 
-/// Gives each lane that sends its part of a burst.
+/// Assigns to each sending lane its part of a burst.
 fn deal_burst(lanes: &mut [Lane<'_>], pace: Pace) {
     let Pace::Burst(frames) = pace else {
         return;
@@ -230,7 +230,7 @@ fn deal_burst(lanes: &mut [Lane<'_>], pace: Pace) {
     }
 }
 
-/// Has lanes look at what is asked for; gives what others can see of them.
+/// Sets up the observation on the lanes. Returns the pulses that other threads can read.
 fn set_watch(
     lanes: &mut [Lane<'_>],
     watch: Watch,
@@ -259,7 +259,7 @@ fn set_watch(
     pulses
 }
 
-/// Frames per second of each low-rate stream: as asked, and at most every second frame of the load.
+/// Returns the rate of each low-rate stream, frames per second: the trial's, but at most half of the load.
 fn low_rate_pps(trial: &Trial, pace: Pace) -> f64 {
     match pace.rate_pps() {
         Some(rate_pps) => trial.low_rate_pps.min(rate_pps / 2.0),
@@ -267,14 +267,22 @@ fn low_rate_pps(trial: &Trial, pace: Pace) -> f64 {
     }
 }
 
-fn timetable(trial: &Trial, epoch: Epoch, course: &Course, preparation: Preparation) -> Timetable {
+fn timetable(trial: &Trial, epoch: Epoch, course: &Course, options: &TesterOptions) -> Timetable {
+    let preparation = options.preparation;
+    let leave = match options.idle {
+        _ if course.watch == Watch::Silence => Leave::WhenIdle,
+        TesterIdle::Poll => Leave::Never,
+        // Without a schedule there is nothing to wait for.
+        TesterIdle::Sleep if course.pace == Pace::Unpaced => Leave::Never,
+        TesterIdle::Sleep => Leave::BetweenBursts,
+    };
     let ticks_per_second = ticks_per_second();
     let ticks = |seconds: f64| (seconds * ticks_per_second as f64) as u64;
     let learning_end = cycles::now() + ticks(preparation.lead_s(trial));
     let warm_up_start = learning_end + ticks(preparation.settle_s);
     let start = warm_up_start + ticks(trial.warm_up_s);
     let (end, limit, ends_with_frames) = match course.pace {
-        // Of a number of frames, the duration is how long they may take at most.
+        // For a number of frames, the duration is the time limit.
         Pace::Burst(_) => (start, start + ticks(trial.duration_s), true),
         Pace::Spread { frames, rate_pps } => (
             start + ticks(frames as f64 / rate_pps),
@@ -302,6 +310,6 @@ fn timetable(trial: &Trial, epoch: Epoch, course: &Course, preparation: Preparat
         drain,
         drain_end: drain + if ends_with_frames { limit } else { end },
         ends_with_frames,
-        is_lenient: course.watch == Watch::Silence,
+        leave,
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results from counts alone: what a generator tells that does not see every frame by itself.
+//! Results computed from counters alone, for generators that do not report each frame.
 
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
 use crate::trial::{PortResult, TesterHealth, Trial, TrialResult};
 use crate::validity::Validity;
 
 impl TrialResult {
-    /// A valid result of a trial in which so many frames were offered and so many came back, in one port's name. More
-    /// received than offered frames are no loss; whoever knows what that means says so in `validity`.
+    /// Returns a valid result of a trial with these numbers of offered and received frames, all in one port's name. More received than
+    /// offered frames count as no loss; the caller sets `validity` if they are an error.
     #[must_use]
     pub fn of_counts(
         trial: &Trial,

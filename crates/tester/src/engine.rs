@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The loop of one tester thread: the parts of a trial, one after the other, over the lanes it was given.
+//! Loop of one tester thread: runs the parts of a trial in order over the lanes of the thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use quietwire_dpdk::cycles;
 
@@ -10,45 +11,67 @@ use crate::frame::Epoch;
 use crate::lane::{Lane, LowRate, TX_BURST};
 use crate::pacer::{Pace, Pacer, Times};
 
-/// Instants and rates of a trial, in ticks of the time stamp counter; the same for all threads.
+/// Instants and rates of a trial, in ticks of the time stamp counter. All threads share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Timetable {
     pub(crate) epoch: Epoch,
-    /// Rate of each lane, in order of lanes over all threads.
+    /// Rate of each lane, in the order of the lanes over all threads.
     pub(crate) pace: Pace,
     /// Frames per second of each lane's low-rate stream.
     pub(crate) low_rate_pps: f64,
-    /// Frames that are due together.
+    /// Frames per burst: all of them are due at once.
     pub(crate) burst: u16,
-    /// Times of frames, instead of the rate.
+    /// Times at which frames are due, instead of a rate.
     pub(crate) times: Option<Arc<Times>>,
     pub(crate) ticks_per_second: u64,
-    /// Until when learning frames are sent.
+    /// When the transmission of learning frames ends.
     pub(crate) learning_end: u64,
     /// When the warm-up begins.
     pub(crate) warm_up_start: u64,
     /// When the counted part begins.
     pub(crate) start: u64,
-    /// When its last frame is due.
+    /// When the last frame of the counted part is due.
     pub(crate) end: u64,
-    /// When sending ends, whatever is due then.
+    /// When the transmission ends, even if frames are still due.
     pub(crate) limit: u64,
-    /// How long receiving goes on after sending, ticks.
+    /// How long lanes receive after the transmission, ticks.
     pub(crate) drain: u64,
-    /// When receiving ends at the latest.
+    /// Latest end of receiving.
     pub(crate) drain_end: u64,
-    /// Whether sending ends with the last frame, and not at a time.
+    /// True if the transmission ends with the last frame instead of at a time.
     pub(crate) ends_with_frames: bool,
-    /// Whether a thread that has nothing to do leaves its CPU to others for a moment.
-    pub(crate) is_lenient: bool,
+    /// When a thread leaves its CPU to others for a moment.
+    pub(crate) leave: Leave,
 }
 
-/// What others may tell a running trial.
+/// When a thread of the tester sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// Never.
+    Never,
+    /// When there is nothing to do.
+    WhenIdle,
+    /// When nothing more is due and nothing more has come.
+    BetweenBursts,
+}
+
+impl Leave {
+    /// Returns how long to sleep after a turn of so many frames in its largest burst.
+    fn after(self, frames: u64) -> Option<Duration> {
+        match self {
+            Self::WhenIdle if frames == 0 => Some(Duration::from_micros(LENIENCE_US)),
+            Self::BetweenBursts if frames < TX_BURST => Some(Duration::from_micros(BETWEEN_US)),
+            Self::Never | Self::WhenIdle | Self::BetweenBursts => None,
+        }
+    }
+}
+
+/// Flags by which other threads control a running trial.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signals<'a> {
-    /// Ends it for nothing.
+    /// Aborts the trial without a result.
     pub(crate) abort: &'a AtomicBool,
-    /// Ends the sending: enough was seen.
+    /// Ends the transmission early; the result stands.
     pub(crate) enough: &'a AtomicBool,
 }
 
@@ -62,42 +85,60 @@ impl Signals<'_> {
     }
 }
 
-/// How a thread's own loop went in the counted part.
+/// Health of a thread's loop in the counted part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoopHealth {
     pub(crate) longest_gap: u64,
-    /// The longest time between two readings of the clock with nothing of the tester's between them: the host's doing.
+    /// Longest time between two consecutive clock readings, without work of the tester in between. The host causes it.
     pub(crate) longest_host_gap: u64,
     pub(crate) gaps_over_100us: u64,
     pub(crate) gap_ticks: u64,
     pub(crate) aborted: bool,
-    /// When the thread was through, ticks.
+    /// When the thread finished, ticks.
     pub(crate) ended: u64,
+}
+
+impl LoopHealth {
+    /// Takes note of a time in which the thread did nothing; returns whether it is longer than `long`.
+    #[inline(always)]
+    fn is_long(&mut self, gap: u64, long: u64) -> bool {
+        self.longest_gap = self.longest_gap.max(gap);
+        let is_long = gap > long;
+        if is_long {
+            self.gaps_over_100us += 1;
+            self.gap_ticks += gap;
+        }
+        is_long
+    }
 }
 
 /// Frames that a late tester may send in a row to catch up, beside the burst that is due anyway.
 pub(crate) const CATCH_UP: u64 = 8 * TX_BURST;
 
-/// How often the links are looked at, microseconds.
+/// Interval of the link checks, microseconds.
 const LINK_LOOK_US: u64 = 5_000;
 
 const MICROSECOND_HZ: u64 = 1_000_000;
 
-/// How long a schedule may overrun its end to send what is due, microseconds.
+/// Time by which a schedule may overrun its end to send frames that are due, microseconds.
 const GRACE_US: u64 = 500;
 
-/// How long the tester sleeps at a time while the device settles, microseconds.
+/// Sleep interval while the device settles, microseconds.
 const PAUSE_US: u64 = 500;
 
-/// How long a lenient thread sleeps at a time, microseconds: short enough for what comes meanwhile to fit its rings.
+/// Sleep interval of a lenient thread, microseconds. It is short enough for the receive rings to hold the frames that arrive meanwhile.
 const LENIENCE_US: u64 = 20;
+
+/// How long a thread sleeps between bursts, microseconds: at 2 million frames per second 100 frames become due, fewer than may be
+/// sent in a row.
+const BETWEEN_US: u64 = 50;
 
 /// How long after its end a schedule may go on sending what is due, ticks.
 pub(crate) fn grace(ticks_per_second: u64) -> u64 {
     ticks_per_second / MICROSECOND_HZ * GRACE_US
 }
 
-/// Runs a trial over the lanes of one thread. Bounded in time by the timetable whatever the ports do.
+/// Runs a trial over the lanes of one thread. The timetable bounds the run time, whatever the ports do.
 pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) -> LoopHealth {
     learn(lanes, times, signals);
     settle(lanes, times, signals);
@@ -136,9 +177,9 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_
     } else {
         times.drain_end
     };
-    drain(lanes, drain_end, signals, &mut health);
+    drain(lanes, drain_end, times.leave, signals, &mut health);
     for lane in lanes.iter_mut() {
-        // What arrived in time is received even if the thread was held up until the end.
+        // Frames that arrived in time are received even if a stall lasted until the end.
         lane.end();
         lane.look_at_link();
     }
@@ -184,12 +225,12 @@ fn learn(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
     }
     for lane in lanes {
         lane.give_up();
-        // What came between trials is no part of this one.
+        // Frames that arrived between trials do not belong to this trial.
         lane.empty_ring();
     }
 }
 
-/// Leaves the device and the CPU alone until the warm-up, but keeps the receive rings empty.
+/// Sends nothing until the warm-up, so that the device and the CPU are idle, but keeps the receive rings empty.
 fn settle(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
     if times.warm_up_start <= times.learning_end {
         return;
@@ -204,7 +245,7 @@ fn settle(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
     }
 }
 
-/// Offers frames until `end`, and what is still due until `limit` at the latest.
+/// Offers frames until `end`. Frames still due are sent until `limit` at the latest.
 fn offer(
     lanes: &mut [Lane<'_>],
     (end, limit): (u64, u64),
@@ -221,24 +262,17 @@ fn offer(
         if host_gap > health.longest_host_gap {
             health.longest_host_gap = host_gap;
         }
-        let (mut done, mut is_busy) = (true, false);
+        let (mut done, mut largest) = (true, 0);
         for lane in lanes.iter_mut() {
-            is_busy |= lane.transmit();
-            is_busy |= lane.receive(last);
+            largest = largest.max(lane.transmit()).max(lane.receive(last));
             done &= lane.is_done();
         }
         let now = cycles::now();
-        let gap = now - last;
-        last = now;
-        if gap > health.longest_gap {
-            health.longest_gap = gap;
-        }
-        if gap > long_gap {
-            health.gaps_over_100us += 1;
-            health.gap_ticks += gap;
+        if health.is_long(now - last, long_gap) {
             // Before anything else is sent.
             lanes.iter_mut().for_each(Lane::empty_ring);
         }
+        last = now;
         if now >= next_look {
             next_look = now + look_interval;
             lanes.iter_mut().for_each(Lane::look_at_link);
@@ -246,13 +280,24 @@ fn offer(
         if (now >= end && done) || now >= limit || signals.ends_sending() {
             return;
         }
-        if times.is_lenient && !is_busy {
-            std::thread::sleep(std::time::Duration::from_micros(LENIENCE_US));
+        if let Some(pause) = times.leave.after(largest) {
+            std::thread::sleep(pause);
+            let woken = cycles::now();
+            if health.is_long(woken - last, long_gap) {
+                lanes.iter_mut().for_each(Lane::empty_ring);
+            }
+            last = woken;
         }
     }
 }
 
-fn drain(lanes: &mut [Lane<'_>], end: u64, signals: Signals<'_>, health: &mut LoopHealth) {
+fn drain(
+    lanes: &mut [Lane<'_>],
+    end: u64,
+    leave: Leave,
+    signals: Signals<'_>,
+    health: &mut LoopHealth,
+) {
     let mut last = cycles::now();
     loop {
         let now = cycles::now();
@@ -260,10 +305,38 @@ fn drain(lanes: &mut [Lane<'_>], end: u64, signals: Signals<'_>, health: &mut Lo
         if now >= end || signals.is_aborted() {
             return;
         }
-        for lane in lanes.iter_mut() {
-            lane.receive(now);
+        let received = lanes.iter_mut().map(|lane| lane.receive(now));
+        let largest = received.max().unwrap_or_default();
+        if leave == Leave::BetweenBursts
+            && let Some(pause) = leave.after(largest)
+        {
+            std::thread::sleep(pause);
         }
         last = cycles::now();
         health.longest_gap = health.longest_gap.max(last - now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_sleeps_only_if_it_may_and_nothing_more_can_be_waiting() {
+        let sleeps = |leave: Leave, frames| leave.after(frames).is_some();
+        for frames in [0, 1, TX_BURST - 1, TX_BURST] {
+            assert!(!sleeps(Leave::Never, frames));
+            assert_eq!(sleeps(Leave::WhenIdle, frames), frames == 0);
+            assert_eq!(sleeps(Leave::BetweenBursts, frames), frames < TX_BURST);
+        }
+    }
+
+    #[test]
+    fn a_gap_counts_as_long_above_the_limit_only() {
+        let mut health = LoopHealth::default();
+        assert!(!health.is_long(100, 100));
+        assert!(health.is_long(101, 100));
+        assert_eq!((health.gaps_over_100us, health.gap_ticks), (1, 101));
+        assert_eq!(health.longest_gap, 101);
     }
 }

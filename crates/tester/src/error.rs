@@ -1,69 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a trial could not be run at all. A trial that ran and in which the tester failed is not an
-//! error but a result marked invalid.
+//! Errors that prevent a trial. A failure of the tester during a trial is not an error: it makes the result invalid.
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 
 use crate::traffic::ReplayError;
 
-/// Why a trial could not be run.
+/// Error that prevents a trial.
 #[derive(Debug, thiserror::Error)]
 pub enum TesterError {
-    /// A port or a thread could not be had.
+    /// A port or a thread cannot be set up.
     #[error(transparent)]
     Dpdk(#[from] quietwire_dpdk::Error),
-    /// The trial asks for something that makes no sense.
+    /// The parameters of the trial are invalid.
     #[error("the trial cannot be run: {0}")]
     BadTrial(String),
-    /// A capture cannot be sent.
+    /// A capture cannot be replayed.
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// A peer did not connect in time.
     #[error(
-        "no link on {ports} after {waited_s} s: is the device under test running, and does it use the other role on the same socket?"
+        "no link on {ports} after {waited_s} s (check that the device under test runs and uses the other role on the same socket)"
     )]
     NoLink {
         /// The ports without link.
         ports: String,
-        /// How long was waited, seconds.
+        /// The wait, seconds.
         waited_s: f64,
     },
-    /// Nothing that was offered in a calibration came back.
+    /// No frame offered in a calibration came back.
     #[error(
-        "none of {offered} frames came back: a calibration needs ports that are connected with each other, without a device between"
+        "none of {offered} frames came back (connect the ports to each other, without a device between them)"
     )]
     NoLoop {
         /// Frames offered.
         offered: u64,
     },
-    /// The run was aborted from outside.
+    /// The abort flag was set.
     #[error("the trial was aborted")]
     Aborted,
-    /// A tester thread could not be made or ended badly.
+    /// A tester thread could not be started, or it failed.
     #[error("a tester thread failed: {0}")]
     Thread(String),
-    /// The generator has no such ability.
-    #[error("this traffic generator cannot {what}; choose another method or another generator")]
+    /// The generator does not support the operation.
+    #[error("this traffic generator cannot {what} (use another method or another generator)")]
     CannotDo {
-        /// What it cannot do.
+        /// The operation.
         what: &'static str,
     },
-    /// TRex did not answer, or not as it should.
+    /// TRex did not reply, or its reply is malformed.
     #[error("TRex: {0}")]
     Trex(String),
-    /// The device could not be restarted.
-    #[error("the device could not be restarted: {0}")]
+    /// The device cannot be restarted.
+    #[error("cannot restart the device: {0}")]
     Restart(String),
-    /// The device of the self-test failed.
-    #[error("the device of the self-test failed: {0}")]
+    /// The self-test's device failed.
+    #[error("the self-test's device failed: {0}")]
     SelfTestDevice(String),
-    /// Results could not be put together.
-    #[error("the result could not be put together: {0}")]
+    /// The result cannot be computed.
+    #[error("cannot compute the result: {0}")]
     Result(String),
 }
 
 impl TesterError {
-    /// Whose fault it is.
+    /// Returns whether the input or the system is at fault.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tester's frames: Ethernet, IPv4 or IPv6, UDP, and an 18-octet signature that fills a frame of 64 octets with IPv4 and
-//! one of 84 with IPv6:
+//! Frames of the tester: Ethernet, IPv4 or IPv6, UDP, and an 18-octet signature. With the signature, the smallest frame is 64 octets over
+//! IPv4 and 84 octets over IPv6:
 //!
 //! | octets | what |
 //! |---|---|
@@ -24,10 +24,10 @@ use head::{IPV4, IPV6, Template, UDP_SOURCE_FIRST};
 pub(crate) use head::signature_place;
 pub(crate) use signature::{Epoch, MAGIC, Signature};
 
-/// Which addresses are another in each frame, where there are several.
+/// Addresses that change from frame to frame if there are several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Varied {
-    /// Both, by the same number.
+    /// Both addresses, with the same number.
     Both,
     /// The source.
     Source,
@@ -35,10 +35,10 @@ pub(crate) enum Varied {
     Destination,
 }
 
-/// Writes the frames of one port, in the order of their sequence.
+/// Writer of one port's plain frames, in sequence order.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameWriter {
-    /// One a position of the size pattern.
+    /// One template for each position of the size pattern.
     pattern: Vec<Template>,
     ip: IpVersion,
     epoch: Epoch,
@@ -48,14 +48,14 @@ pub(crate) struct FrameWriter {
     addresses: u32,
     varied: Varied,
     destinations: u32,
-    /// Learning frames not yet written are those from here to the last address.
+    /// Index of the first source address without a learning frame.
     learned: u32,
-    /// Frames of the low-rate stream, whose flow is the one after the load's.
+    /// Number of low-rate frames written. Their flow number follows those of the load.
     low_rate_written: u64,
     cursor: Cursor,
 }
 
-/// What the next frame will be. Small and copied, so that it stays in registers over a burst.
+/// State of the next frame. It is small and copied, so that it stays in registers over a burst.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
     position: usize,
@@ -67,6 +67,8 @@ struct Cursor {
 }
 
 impl FrameWriter {
+    /// Creates the writer of a port's frames for a trial.
+    ///
     /// # Errors
     /// A size that does not hold the headers and the signature.
     pub(crate) fn new(trial: &Trial, port: u8, peer: u8, share: Share) -> Result<Self, BuildError> {
@@ -88,7 +90,8 @@ impl FrameWriter {
         })
     }
 
-    /// Frames with each of so many addresses in turn, on one side only, and no learning frames before them.
+    /// Returns the writer with `addresses` addresses, of which each frame uses the next one, on one side only, and without learning
+    /// frames.
     pub(crate) fn varying(self, varied: Varied, addresses: u32) -> Self {
         Self {
             addresses,
@@ -98,7 +101,7 @@ impl FrameWriter {
         .silent()
     }
 
-    /// No learning frames.
+    /// Returns the writer without learning frames.
     pub(crate) fn silent(self) -> Self {
         Self {
             learned: self.addresses,
@@ -106,7 +109,7 @@ impl FrameWriter {
         }
     }
 
-    /// Starts numbering afresh, for another epoch.
+    /// Restarts the numbering for another epoch.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.low_rate_written = 0;
@@ -116,23 +119,23 @@ impl FrameWriter {
         };
     }
 
-    /// Frames written since [`Self::begin`].
+    /// Returns the number of frames written since [`Self::begin`].
     pub(crate) fn written(&self) -> u64 {
         self.cursor.written
     }
 
-    /// Frames written of one flow since [`Self::begin`].
+    /// Returns the number of frames of one flow written since [`Self::begin`].
     pub(crate) fn written_of_flow(&self, flow: u16) -> u64 {
         let is_own = u32::from(flow) % self.share.of == self.share.index;
         u64::from(is_own) * (self.cursor.sequence + u64::from(flow < self.cursor.flow))
     }
 
-    /// Frames written of the low-rate stream since [`Self::begin`]; they are part of [`Self::written`].
+    /// Returns the number of low-rate frames written since [`Self::begin`]. [`Self::written`] includes them.
     pub(crate) fn low_rate_written(&self) -> u64 {
         self.low_rate_written
     }
 
-    /// Writes the one frame of a burst as the next of the low-rate stream. The flows of the load go on where they were.
+    /// Writes the single frame of a burst as the next one of the low-rate stream. The numbering of the load's flows is unaffected.
     #[cold]
     pub(crate) fn write_low_rate(&mut self, burst: &mut Burst, tick: u64) {
         let load = self.cursor;
@@ -148,7 +151,7 @@ impl FrameWriter {
         };
     }
 
-    /// Learning frames not yet written.
+    /// Returns the number of learning frames not yet written.
     pub(crate) fn learning_frames_left(&self) -> usize {
         (self.addresses - self.learned) as usize
     }
@@ -184,7 +187,7 @@ impl FrameWriter {
             else {
                 return;
             };
-            // A buffer holds what it held before, and the checksum covers zeros.
+            // A buffer holds old data, but the checksum assumes zeros.
             rest.fill(0);
             self.write_head(template, &cursor, head, tick);
             self.advance(&mut cursor);
@@ -227,7 +230,7 @@ impl FrameWriter {
         template.complete(head, network, varied);
     }
 
-    /// The number of the network that the random number says.
+    /// Returns the index of the network for the random number.
     #[inline(always)]
     fn drawn(&self, cursor: &Cursor) -> u32 {
         (((cursor.random >> 32) * u64::from(self.destinations)) >> 32) as u32
@@ -236,7 +239,7 @@ impl FrameWriter {
     #[inline(always)]
     fn advance(&self, cursor: &mut Cursor) {
         cursor.written += 1;
-        // xorshift64 (Marsaglia, 2003); 0 is its one fixed point, and where each epoch begins.
+        // xorshift64 (Marsaglia, 2003). Its only fixed point is 0, the value at the start of each epoch.
         if self.destinations > 1 {
             let mut random = cursor.random | u64::from(cursor.random == 0);
             random ^= random << 13;
@@ -384,7 +387,7 @@ mod tests {
         }
     }
 
-    /// The UDP checksum of a frame that is zeros behind `head`, with the pseudo header of RFC 768.
+    /// Returns the UDP checksum of a frame with zeros after `head`, with the pseudo header of RFC 768.
     fn udp_sum_over_ipv4(head: &[u8; IPV4]) -> u16 {
         let mut sum = Checksum::new();
         sum.add(&head[26..34]);
@@ -394,7 +397,7 @@ mod tests {
         sum.finish()
     }
 
-    /// The UDP checksum of a frame that is zeros behind `head`, with the pseudo header of RFC 8200, section 8.1.
+    /// Returns the UDP checksum of a frame with zeros after `head`, with the pseudo header of RFC 8200, section 8.1.
     fn udp_sum_over_ipv6(head: &[u8; IPV6]) -> u16 {
         let mut sum = Checksum::new();
         sum.add(&head[22..54]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a search needs of a tester, whichever it is: the built-in one, a simulated device, an external one.
+//! Traffic generator interface that searches use: the built-in tester, a simulated device or an external generator.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,126 +12,125 @@ use crate::tester::Tester;
 use crate::trial::{Trial, TrialResult};
 use crate::validity::Validity;
 
-/// Which generator made a result, for the record.
+/// Identity of the generator that produced a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorIdentity {
-    /// `quietwire`, `sim`, `trex`.
+    /// Name: `quietwire`, `sim` or `trex`.
     pub name: String,
-    /// Its version.
+    /// Version of the generator.
     pub version: String,
-    /// How it is set up, for people: parameters, address.
+    /// Human-readable setup: parameters, address.
     pub details: String,
-    /// True when nothing is measured: results are arithmetic.
+    /// True if results are computed by a model instead of measured.
     pub is_simulated: bool,
 }
 
-/// What followed when the load went from too much to little (RFC 2544, section 26.5).
+/// Result of a step from overload to a reduced load (RFC 2544, section 26.5).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SteppedDown {
-    /// From the reduction to the sending of the last frame that was lost, seconds; 0 when none was lost after it, none
-    /// when frames were lost to the very end.
+    /// Time from the reduction to the transmission of the last lost frame, seconds. 0 if no frame was lost after the reduction; `None` if
+    /// frames were lost until the end.
     pub recovered_after_s: Option<f64>,
-    /// Whether the generator did what it was asked to do.
+    /// Whether the generator worked correctly.
     pub validity: Validity,
 }
 
-/// An overload and the load after it, without a gap between.
+/// An overload followed by a reduced load, without a gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepDown {
-    /// The load that is too much, frames per second over all ports that send.
+    /// Rate of the overload, frames per second over all sending ports.
     pub overload_pps: f64,
-    /// How long, seconds.
+    /// Duration of the overload, seconds.
     pub overload_s: f64,
-    /// The load after it.
+    /// Rate of the reduced load, frames per second over all sending ports.
     pub reduced_pps: f64,
-    /// How long, seconds.
+    /// Duration of the reduced load, seconds.
     pub reduced_s: f64,
 }
 
-/// What was seen while a device was restarted (RFC 6201).
+/// Observations during a restart of the device (RFC 6201).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outage {
-    /// Frames lost while the load was offered, from before the restart to after it; none when none came again in time.
+    /// Frames lost while load was offered, from before the restart until after it; `None` if frames did not return in time.
     pub lost_frames: Option<u64>,
-    /// Time from the last frame that came before to the first after, seconds, where it is known; of ports in several
-    /// directions the longest.
+    /// Time from the last frame before to the first frame after the restart, seconds; `None` if unknown. With several receiving ports,
+    /// the longest time counts.
     pub gap_s: Option<f64>,
-    /// Whether the generator did what it was asked to do.
+    /// Whether the generator worked correctly.
     pub validity: Validity,
 }
 
-/// What became of frames to learned addresses (RFC 2889, section 5.7).
+/// Outcome of frames sent to learned addresses (RFC 2889, section 5.7).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probed {
-    /// Frames that came out of a port that they were not for.
+    /// Frames that came out of a port other than that of their destination.
     pub flooded_frames: u64,
-    /// Frames that did not come out of the port that they were for.
+    /// Frames that did not come out of the port of their destination.
     pub lost_frames: u64,
-    /// Whether the generator did what it was asked to do.
+    /// Whether the generator worked correctly.
     pub validity: Validity,
 }
 
-/// A restart, called while the load is offered; what went wrong, as one sentence.
+/// Callback that restarts the device while load is offered. An error is one sentence.
 pub type Restart<'a> = dyn FnMut() -> Result<(), String> + 'a;
 
-/// Offers frames to a device and counts what comes back.
+/// Traffic generator: offers frames to a device and counts the frames received.
 ///
-/// `trial` says in every method which frames: sizes, directions, flows, and the time before and after what counts.
-/// Methods that a generator does not have answer [`TesterError::CannotDo`].
+/// In every method, `trial` specifies the frames (sizes, directions, flows) and the time before and after the counted part. Methods that
+/// a generator does not support return [`TesterError::CannotDo`].
 pub trait TrafficGenerator {
-    /// Which generator this is. An external one is asked, and refused when its version is not one that was tried.
+    /// Returns the generator's identity. An external generator is queried, and refused if its version is not supported.
     ///
     /// # Errors
-    /// [`TesterError`] when it does not answer or is not fit.
+    /// [`TesterError`] if the generator does not reply or is not supported.
     fn identity(&mut self) -> Result<GeneratorIdentity, TesterError>;
 
-    /// Set it, from any thread, to end a running trial early with [`TesterError::Aborted`].
+    /// Returns the abort flag. Any thread can set it to end a running trial early with [`TesterError::Aborted`].
     fn abort_flag(&self) -> Arc<AtomicBool>;
 
-    /// The generator's calibration, as a trial that offers so many frames per second cites it; none where there is none of
-    /// such frames.
+    /// Returns the calibration that a trial at `rate_pps` frames per second cites. Returns `None` if no calibration covers its frames.
     fn cited(&self, _trial: &Trial, _rate_pps: f64) -> Option<CitedCalibration> {
         None
     }
 
-    /// The calibration that a trial cannot cite; none if nothing is missing.
+    /// Returns the calibration that a trial cannot cite because it is missing; `None` if nothing is missing.
     fn missing_calibration(&self, _trial: &Trial) -> Option<MissingCalibration> {
         None
     }
 
-    /// Runs one trial. One in which the generator failed is an invalid result, not an error.
+    /// Runs one trial. A failure of the generator during the trial makes the result invalid and is not an error.
     ///
     /// # Errors
-    /// [`TesterError`] when it could not be run at all.
+    /// [`TesterError`] if the trial cannot be run.
     fn run(&mut self, trial: &Trial) -> Result<TrialResult, TesterError>;
 
-    /// Runs one trial as fast as the generator can; the result has the rate.
+    /// Runs one trial as fast as the generator can send. The result contains the rate.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Errors of [`Self::run`].
     fn run_unpaced(&mut self, trial: &Trial) -> Result<TrialResult, TesterError>;
 
-    /// Sends so many frames, shared out among the ports that send, with the shortest gap there is, and goes on receiving
-    /// for the drain time of the trial. Its rate, duration and warm-up are not used.
+    /// Sends `frames` frames with the smallest possible gap, distributed over the sending ports, and then receives for the trial's drain
+    /// time. The trial's rate, duration and warm-up are not used.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Errors of [`Self::run`].
     fn burst(&mut self, _trial: &Trial, _frames: u64) -> Result<TrialResult, TesterError> {
-        Err(cannot("send bursts of a number of frames"))
+        Err(cannot("send bursts"))
     }
 
-    /// Offers too much, then little.
+    /// Offers an overload, followed by a reduced load.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Errors of [`Self::run`].
     fn step_down(&mut self, _trial: &Trial, _step: StepDown) -> Result<SteppedDown, TesterError> {
         Err(cannot("lower the load without a gap"))
     }
 
-    /// Offers a load, restarts the device meanwhile, and waits at most `limit_s` for frames to come again.
+    /// Offers a load, restarts the device, and waits at most `limit_s` for frames to return.
     ///
     /// # Errors
-    /// As [`Self::run`], and [`TesterError::Restart`] with what the restart says.
+    /// [`TesterError`] as in [`Self::run`]; [`TesterError::Restart`] with the error of `restart`.
     fn outage(
         &mut self,
         _trial: &Trial,
@@ -141,29 +140,29 @@ pub trait TrafficGenerator {
         Err(cannot("measure a restart"))
     }
 
-    /// Makes the device forget its addresses, where that is the generator's to do: only a simulated device's is.
+    /// Clears the device's address table. Only a simulated device supports it.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Errors of [`Self::run`].
     fn forget(&mut self) -> Result<(), TesterError> {
         Err(cannot("make the device forget its addresses"))
     }
 
-    /// Sends a frame from each of so many addresses into the learning port, at the trial's rate. What comes back says
-    /// whether the generator did.
+    /// Sends a frame from each of `addresses` addresses into the learning port, at the trial's rate. Returns whether the generator worked
+    /// correctly.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Errors of [`Self::run`].
     fn learn(&mut self, _trial: &Trial, _addresses: u32) -> Result<Validity, TesterError> {
         Err(cannot("send from many addresses"))
     }
 
-    /// Sends a frame to each of these addresses and looks where it comes out.
+    /// Sends a frame to each of `addresses` addresses and counts where they come out.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Errors of [`Self::run`].
     fn probe(&mut self, _trial: &Trial, _addresses: u32) -> Result<Probed, TesterError> {
-        Err(cannot("look where frames come out"))
+        Err(cannot("observe at which port frames come out"))
     }
 }
 

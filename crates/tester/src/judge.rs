@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a trial says anything about the device: the tester's own failures make it invalid.
+//! Validity check of results: failures of the tester make a trial invalid.
 
 use crate::trial::TrialResult;
 use crate::validity::{InvalidCause, InvalidReason, Validity};
@@ -7,20 +7,20 @@ use crate::validity::{InvalidCause, InvalidReason, Validity};
 /// Limits beyond which a trial is invalid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Frames of the schedule that the tester may fail to offer, as a ratio.
+    /// Largest share of the schedule that the tester may fail to offer, as a ratio.
     pub pacing_miss_ratio: f64,
-    /// By how much the traffic may last longer than was asked for, as a ratio of the duration.
+    /// Largest excess of the traffic's length over the duration, as a ratio of the duration.
     pub stretch_ratio: f64,
-    /// By how much the tester's clock and the kernel's may disagree about the length of the trial, as a ratio.
+    /// Largest disagreement between the tester's clock and the kernel's about the length of the trial, as a ratio.
     pub clock_error_ratio: f64,
-    /// By how much a trial may end after its deadline, seconds.
+    /// Longest overrun of the trial's deadline, seconds.
     pub overrun_s: f64,
 }
 
 impl Default for Limits {
-    /// One frame in a hundred: more, and the rate on the result's label was not the rate on the wire. The same for the
-    /// duration. Clocks that disagree by more than one part in a thousand make rates wrong by as much. A trial that ends more than a second
-    /// late was held up while it was to receive.
+    /// Returns limits of 1 % for the rate and the duration: beyond them, the nominal rate was not the rate on the wire. Clocks that
+    /// disagree by more than 0.1 % make rates wrong by as much. A tester that ends a trial more than a second late was stalled while it
+    /// should have received.
     fn default() -> Self {
         Self {
             pacing_miss_ratio: 0.01,
@@ -31,7 +31,7 @@ impl Default for Limits {
     }
 }
 
-/// Judges a result. `links_down` names the ports that had no link when the trial ended.
+/// Returns the validity of a result. `links_down` names the ports without link at the end of the trial.
 #[must_use]
 pub(crate) fn judge(result: &TrialResult, limits: Limits, links_down: &[String]) -> Validity {
     let mut reasons = of_sending(result, limits);
@@ -47,7 +47,7 @@ pub(crate) fn judge(result: &TrialResult, limits: Limits, links_down: &[String])
     Validity::of(reasons)
 }
 
-/// What was wrong with what the tester sent, and when.
+/// Returns the failures in the transmission and its timing.
 fn of_sending(result: &TrialResult, limits: Limits) -> Vec<InvalidReason> {
     let mut reasons = Vec::new();
     let health = &result.health;
@@ -60,7 +60,7 @@ fn of_sending(result: &TrialResult, limits: Limits) -> Vec<InvalidReason> {
     }
     if health.pacing_miss_ratio > limits.pacing_miss_ratio {
         reasons.push(health.cause(InvalidCause::RateMissed).because(format!(
-            "the tester offered {} of {} frames of its schedule: the rate was missed by {:.3} %, and {:.3} % is the limit",
+            "the tester offered {} of {} frames of its schedule: the rate was missed by {:.3} % (limit: {:.3} %)",
             result.offered_frames,
             result.scheduled_frames,
             health.pacing_miss_ratio * 100.0,
@@ -72,7 +72,7 @@ fn of_sending(result: &TrialResult, limits: Limits) -> Vec<InvalidReason> {
     }
     if health.stretch_ratio > limits.stretch_ratio {
         reasons.push(health.cause(InvalidCause::Stretched).because(format!(
-            "the traffic lasted {:.3} % longer than the {} s asked for, and {:.3} % is the limit",
+            "the traffic lasted {:.3} % longer than the requested {} s (limit: {:.3} %)",
             health.stretch_ratio * 100.0,
             result.trial.duration_s,
             limits.stretch_ratio * 100.0
@@ -80,22 +80,23 @@ fn of_sending(result: &TrialResult, limits: Limits) -> Vec<InvalidReason> {
     }
     if health.clock_error_ratio.abs() > limits.clock_error_ratio {
         reasons.push(InvalidCause::Clock.because(format!(
-            "the tester's clock and the kernel's disagree by {:.3} % about the length of the trial, and {:.3} % is the limit: \
-             the time stamp counter jumped, or its frequency is not what was measured at the start",
+            "the tester's clock and the kernel's disagree by {:.3} % about the length of the trial (limit: {:.3} %): \
+             the time stamp counter jumped, or its frequency differs from the one measured at the start",
             health.clock_error_ratio.abs() * 100.0,
             limits.clock_error_ratio * 100.0
         )));
     }
     if health.overrun_ns as f64 > limits.overrun_s * 1e9 {
         reasons.push(health.cause(InvalidCause::Stretched).because(format!(
-            "the trial ended {:.3} s after its deadline: the tester was held up",
+            "the trial ended {:.3} s after its deadline: the tester stalled",
             health.overrun_ns as f64 / 1e9
         )));
     }
     reasons
 }
 
-/// The rate achieved is further from the offered one than the search permits. One frame of each port more or less is rounding.
+/// Returns a reason if the achieved rate differs from the offered one by more than the search permits. One frame per port is a rounding
+/// error.
 pub(crate) fn outside_width(result: &TrialResult) -> Option<InvalidReason> {
     let trial = &result.trial;
     let tolerance_pps = trial.rate_tolerance_pps?;
@@ -104,13 +105,13 @@ pub(crate) fn outside_width(result: &TrialResult) -> Option<InvalidReason> {
     (off_pps.abs() > tolerance_pps + rounding_pps).then(|| {
         let cause = result.health.cause(InvalidCause::RateOutsideWidth);
         cause.because(format!(
-            "the tester achieved {:.0} frames per second instead of {:.0}, and the search permits a difference of {:.0}",
+            "the tester achieved {:.0} frames per second instead of {:.0} (the search permits a difference of {:.0})",
             result.achieved_rate_pps, trial.offered_rate_pps, tolerance_pps
         ))
     })
 }
 
-/// What cannot be so of what the tester received.
+/// Returns the failures and contradictions in the reception.
 fn of_receiving(result: &TrialResult) -> Vec<InvalidReason> {
     let mut reasons = Vec::new();
     let health = &result.health;
@@ -120,7 +121,7 @@ fn of_receiving(result: &TrialResult) -> Vec<InvalidReason> {
             health.receive_drops
         )));
     }
-    // Of a loss that is a hundred times as large, it changes nothing.
+    // Up to 1 % of the lost frames cannot change the verdict.
     if health.missed_at_most_frames.saturating_mul(100) > result.lost_frames
         && result.lost_frames > 0
     {
@@ -134,13 +135,13 @@ fn of_receiving(result: &TrialResult) -> Vec<InvalidReason> {
     }
     if health.excess_frames > 0 {
         reasons.push(InvalidCause::Excess.because(format!(
-            "negative loss: of some flows {} more frames came back than were offered",
+            "negative loss: in some flows, {} more frames came back than were offered",
             health.excess_frames
         )));
     }
     if health.phantom_frames > 0 {
         reasons.push(InvalidCause::Excess.because(format!(
-            "{} frames with this trial's mark came back and were never sent",
+            "{} frames with this trial's mark came back but were never sent",
             health.phantom_frames
         )));
     }
@@ -238,12 +239,12 @@ mod tests {
                     result.achieved_rate_pps = 993.9;
                 },
                 InvalidCause::RateOutsideWidth,
-                "achieved 994 frames per second instead of 1000, and the search permits a difference of 5",
+                "achieved 994 frames per second instead of 1000 (the search permits a difference of 5)",
             ),
             (
                 |result| result.health.stretch_ratio = 0.02,
                 InvalidCause::Stretched,
-                "lasted 2.000 % longer than the 1 s",
+                "lasted 2.000 % longer than the requested 1 s",
             ),
             (
                 |result| result.health.clock_error_ratio = -0.5,
@@ -287,7 +288,7 @@ mod tests {
             assert_eq!(reasons[0].cause, cause);
             assert!(reasons[0].text.contains(words), "{reasons:?}");
         }
-        // One frame of the port is rounding.
+        // One frame per port is a rounding error.
         let within: Change = |result| {
             result.trial.rate_tolerance_pps = Some(5.0);
             result.achieved_rate_pps = 994.1;

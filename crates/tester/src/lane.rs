@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One port's part in a trial: what it sends, and what it makes of what it receives.
+//! Lane: the transmission and reception of one port in a trial, or of one of its queue pairs.
 
 use std::path::Path;
 
@@ -14,40 +14,40 @@ use crate::seen::Seen;
 use crate::watch::Slices;
 use crate::writer::Writer;
 
-/// Frames in a transmit burst at most. Short, so that a paced stream stays even.
+/// Largest number of frames in a transmit burst. Short bursts keep a paced stream even.
 pub(crate) const TX_BURST: u64 = 32;
-/// Frames in a receive burst at most: what DPDK's memif driver copies at a time.
+/// Largest number of frames in a receive burst: the number that DPDK's memif driver copies at once.
 const RX_BURST: usize = 32;
-/// Receive bursts in one turn at most, so that transmission is never held up for long.
+/// Largest number of receive bursts per turn, so that transmission is not delayed for long.
 const RX_BURSTS_A_TURN: usize = 8;
 
-/// Which part of a trial a lane has.
+/// Role of a lane in a trial.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Role {
     /// Index of the port.
     pub(crate) port: usize,
-    /// Part of the rate that the lane has, 1 where all have the same.
+    /// Share of the rate, relative to an equal share of 1.
     pub(crate) share: f64,
-    /// Whether the port sends more than its learning frames.
+    /// True if the port sends more than its learning frames.
     pub(crate) transmits: bool,
-    /// Whether the lane has the low-rate stream of its port.
+    /// True if the lane sends the low-rate stream of its port.
     pub(crate) has_low_rate: bool,
-    /// Frames of a burst that are the lane's.
+    /// Number of a burst's frames that the lane sends.
     pub(crate) burst: u64,
     /// Frames per second that the lane receives if the device loses none; `None` if the trial has no rate.
     pub(crate) arrival_rate_pps: Option<f64>,
 }
 
-/// What the rings of a port are like.
+/// Properties of a port's rings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rings {
     /// The receive ring.
     pub(crate) receive: Ring,
-    /// A full queue of the peer loses the frame (shared memory) or makes the tester wait (a device).
+    /// True if a frame is lost when the peer's queue is full (shared memory); false if the tester waits (a device).
     pub(crate) drops_when_full: bool,
 }
 
-/// What one port does in one trial, or one pair of its queues.
+/// Transmission and reception of one port in one trial, or of one of its queue pairs.
 #[derive(Debug)]
 pub(crate) struct Lane<'port> {
     rx: &'port mut RxQueue,
@@ -55,13 +55,13 @@ pub(crate) struct Lane<'port> {
     pool: &'port Mempool,
     link: Link<'port>,
     scale: Scale,
-    /// A full queue of the peer loses the frame (shared memory) or makes the tester wait (a device).
+    /// True if a frame is lost when the peer's queue is full (shared memory); false if the tester waits (a device).
     drops_when_full: bool,
     pub(crate) role: Role,
     pub(crate) writer: Writer,
     pub(crate) pacer: Option<Pacer>,
     low_rate: LowRate,
-    /// What the receive ring may have had no room for.
+    /// Estimate of the frames that the receive ring had no room for.
     backlog: Backlog,
     /// Receive turns that empty a full ring.
     turns_of_ring: u64,
@@ -69,22 +69,22 @@ pub(crate) struct Lane<'port> {
     rx_burst: Burst,
     pub(crate) seen: Seen,
     pub(crate) sent: Sent,
-    /// Frames sent by when they were, where that is asked for.
+    /// Frames sent, by transmit time, if the run observes losses.
     pub(crate) slices: Option<Slices>,
 }
 
-/// What is seen of a port's link during a trial.
+/// Link state of a port during a trial.
 #[derive(Debug)]
 struct Link<'port> {
     handle: &'port PortHandle,
-    /// Looking takes a system call and more: the kernel counts by itself.
+    /// Carrier changes counted by the kernel before the trial. Polling the link instead costs a system call or more.
     changes_before: Option<u64>,
     is_up: bool,
     losses: u64,
 }
 
-/// How often the link of an interface of the kernel's has come and gone (Documentation/ABI/testing/sysfs-class-net); none
-/// for other ports, whose link can only be looked at.
+/// Returns the number of carrier changes of a kernel interface (Documentation/ABI/testing/sysfs-class-net). Returns `None` for other
+/// ports, whose link can only be polled.
 fn carrier_changes(handle: &PortHandle) -> Option<u64> {
     let interface = handle.uri().interface()?;
     let path = Path::new("/sys/class/net").join(interface);
@@ -113,22 +113,22 @@ impl<'port> Link<'port> {
 
     fn losses(&self) -> u64 {
         let changes = carrier_changes(self.handle).zip(self.changes_before);
-        // Each loss is one change, and the return another.
+        // Link loss and recovery are one change each.
         self.losses + changes.map_or(0, |(now, before)| now.saturating_sub(before).div_ceil(2))
     }
 }
 
-/// When frames of the low-rate stream are due, ticks.
+/// Schedule of the low-rate stream, ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LowRate {
     next: u64,
     interval: u64,
-    /// Frames that were due and left out, or sent late.
+    /// Frames that were skipped or sent late.
     missed: u64,
 }
 
 impl Default for LowRate {
-    /// Never.
+    /// Returns an empty schedule.
     fn default() -> Self {
         Self {
             next: u64::MAX,
@@ -139,7 +139,7 @@ impl Default for LowRate {
 }
 
 impl LowRate {
-    /// From `start` on, `rate_pps` in each second.
+    /// Creates a schedule of `rate_pps` frames per second from `start` on.
     pub(crate) fn new(rate_pps: f64, start: u64, ticks_per_second: u64) -> Self {
         if rate_pps <= 0.0 {
             return Self::default();
@@ -151,8 +151,8 @@ impl LowRate {
         }
     }
 
-    /// Goes on to the next one after `now`: what a stall made late is left out, so that frames stay apart. The one sent now
-    /// may be late as well.
+    /// Advances to the next frame after `now`. Frames that a stall delayed are skipped, so that frames stay apart. The frame sent now may
+    /// be late as well.
     fn advance(&mut self, now: u64, is_late: bool) {
         let passed = now.saturating_sub(self.next) / self.interval;
         self.next += (passed + 1) * self.interval;
@@ -160,28 +160,28 @@ impl LowRate {
     }
 }
 
-/// What a lane sent in the counted part.
+/// Frames sent by a lane in the counted part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sent {
     pub(crate) bursts: u64,
     pub(crate) late_bursts: u64,
     pub(crate) refused: u64,
     pub(crate) no_buffers: u64,
-    /// When the latest burst left; 0 before the first.
+    /// Time of the latest burst; 0 before the first.
     pub(crate) last_tick: u64,
-    /// Ticks spent on making frames, without the driver's part.
+    /// Ticks spent on generating frames, without the driver.
     pub(crate) generate_ticks: u64,
-    /// Ticks spent on looking at received frames, without the driver's part.
+    /// Ticks spent on checking received frames, without the driver.
     pub(crate) check_ticks: u64,
-    /// Frames received, of whatever kind.
+    /// Number of frames received, of any kind.
     pub(crate) checked: u64,
     /// Time from each burst to the next, nanoseconds.
     pub(crate) gaps: Recorder,
-    /// Of those times, what is in ones of [`PAUSE_NS`] and more, nanoseconds.
+    /// Sum of those times that are at least [`PAUSE_NS`], nanoseconds.
     pub(crate) pauses_ns: u64,
 }
 
-/// A time between two bursts that is a pause of the tester's where frames go out as fast as they can, nanoseconds.
+/// Time between two bursts that counts as a pause of an unpaced tester, nanoseconds.
 const PAUSE_NS: u64 = 100_000;
 
 impl<'port> Lane<'port> {
@@ -215,7 +215,7 @@ impl<'port> Lane<'port> {
         }
     }
 
-    /// Begins a part of the trial: from now on frames are of this epoch and on this schedule.
+    /// Begins a part of the trial, with this epoch and this schedule.
     pub(crate) fn begin(&mut self, epoch: Epoch, pacer: Pacer, low_rate: LowRate) {
         self.low_rate = low_rate;
         self.writer.begin(epoch);
@@ -224,34 +224,34 @@ impl<'port> Lane<'port> {
         self.pacer = self.role.transmits.then_some(pacer);
     }
 
-    /// True when nothing is left to send.
+    /// Returns true if nothing is left to send.
     #[inline(always)]
     pub(crate) fn is_done(&self) -> bool {
         self.pacer.as_ref().is_none_or(Pacer::is_done)
     }
 
-    /// Sends what is due; true when something was.
+    /// Sends what is due, a burst at most; returns how many frames were.
     #[inline(always)]
-    pub(crate) fn transmit(&mut self) -> bool {
+    pub(crate) fn transmit(&mut self) -> u64 {
         let Some(pacer) = &mut self.pacer else {
-            return false;
+            return 0;
         };
         if !self.tx_burst.is_empty() {
-            // Only where a full queue makes the tester wait.
+            // Frames are left over only if a full queue makes the tester wait.
             self.tx.send(&mut self.tx_burst);
             if !self.tx_burst.is_empty() {
-                return false;
+                return 0;
             }
         }
         let now = cycles::now();
         let of_low_rate = now >= self.low_rate.next;
         let due = pacer.due(now, if of_low_rate { 1 } else { TX_BURST });
         if due.frames == 0 {
-            return false;
+            return 0;
         }
         if !self.tx_burst.allocate(self.pool, due.frames as usize) {
             self.sent.no_buffers += due.frames;
-            return true;
+            return due.frames;
         }
         if of_low_rate {
             self.low_rate.advance(now, due.late_frames > 0);
@@ -278,19 +278,20 @@ impl<'port> Lane<'port> {
             self.sent.refused += self.tx_burst.len() as u64;
             self.tx_burst.free();
         }
-        true
+        due.frames
     }
 
-    /// Receives what has come; true when something has. `before` is a tick not later than now.
+    /// Receives what has come, a few bursts at most; returns how many frames have. `before` is a tick not later than now.
     #[inline(always)]
-    pub(crate) fn receive(&mut self, before: u64) -> bool {
-        for turn in 0..RX_BURSTS_A_TURN {
+    pub(crate) fn receive(&mut self, before: u64) -> u64 {
+        let mut all = 0;
+        for _ in 0..RX_BURSTS_A_TURN {
             let received = self.rx.receive(&mut self.rx_burst, RX_BURST);
             if received == 0 {
                 self.saw_empty(before);
-                return turn > 0;
+                return all;
             }
-            // Frames of shared memory were copied by this CPU just now and are in its cache.
+            // This CPU has just copied frames of shared memory, so they are in its cache.
             if !self.drops_when_full {
                 self.rx_burst.prefetch();
             }
@@ -299,16 +300,17 @@ impl<'port> Lane<'port> {
             self.rx_burst.free();
             self.sent.check_ticks += cycles::now().saturating_sub(now);
             self.sent.checked += received as u64;
+            all += received as u64;
             self.backlog.take(received as u64);
             if received < RX_BURST {
                 self.saw_empty(before);
-                return true;
+                return all;
             }
         }
-        true
+        all
     }
 
-    /// Takes note that the receive ring is empty.
+    /// Records that the receive ring is empty.
     #[inline(always)]
     fn saw_empty(&mut self, before: u64) {
         if self.backlog.may_have_been_full() {
@@ -317,7 +319,7 @@ impl<'port> Lane<'port> {
         self.backlog.begin_row(before);
     }
 
-    /// Receives until the ring is empty, or as many frames as it holds were received.
+    /// Receives until the ring is empty, but at most as many frames as the ring holds.
     #[cold]
     pub(crate) fn empty_ring(&mut self) {
         for _ in 0..self.turns_of_ring {
@@ -328,42 +330,41 @@ impl<'port> Lane<'port> {
         }
     }
 
-    /// Ends the receiving.
+    /// Ends the reception.
     pub(crate) fn end(&mut self) {
         self.empty_ring();
         self.saw_empty(cycles::now());
     }
 
-    /// Returns the most frames of this part of the trial that may have found the receive ring full.
+    /// Returns the upper bound of the frames of this part of the trial that found the receive ring full.
     pub(crate) fn missed_at_most(&self) -> u64 {
         self.backlog.missed_at_most()
     }
 
-    /// Returns the frames of the low-rate stream that were left out or sent late.
+    /// Returns the number of low-rate frames that were skipped or sent late.
     pub(crate) fn low_rate_missed(&self) -> u64 {
         self.low_rate.missed
     }
 
-    /// Looks whether the port still has its link.
+    /// Checks the link of the port.
     #[cold]
     pub(crate) fn look_at_link(&mut self) {
         self.link.look();
     }
 
-    /// How often the port lost its link since the trial began.
+    /// Returns how often the port lost its link since the trial began.
     pub(crate) fn link_losses(&self) -> u64 {
         self.link.losses()
     }
 
-    /// Frees frames that wait for a full queue; returns how many. They were never offered.
+    /// Frees frames that wait for a full queue and returns their number. They were not offered.
     pub(crate) fn give_up(&mut self) -> u64 {
         let waiting = self.tx_burst.len() as u64;
         self.tx_burst.free();
         waiting
     }
 
-    /// Sends the learning frames (RFC 2889, section 5.6.3): one from each source address, in bursts, each
-    /// followed by a turn of receiving.
+    /// Sends the learning frames (RFC 2889, section 5.6.3), one from each source address, in bursts. A receive turn follows each burst.
     pub(crate) fn learning_turn(&mut self) -> bool {
         let left = self.writer.learning_frames_left();
         if left > 0
@@ -390,7 +391,7 @@ mod tests {
         stream.advance(1000, false);
         stream.advance(1199, false);
         assert_eq!((stream.next, stream.missed), (1200, 0));
-        // Those of 1300 and 1400 are left out, and that of 1200 is late.
+        // The frames of 1300 and 1400 are skipped, and that of 1200 is late.
         stream.advance(1450, true);
         assert_eq!((stream.next, stream.missed), (1500, 3));
     }

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tester: paced transmit, receive, loss, reordering and latency. One
-//! [`Trial`] in, one [`TrialResult`] out.
+//! Traffic generator and receiver: paced transmission, loss, reordering and latency. It turns one [`Trial`] into one [`TrialResult`].
 //!
-//! It never decides which rate comes next (that is `quietwire-search`) and it
-//! never calls a trial in which it failed itself a loss of the device.
+//! It does not choose rates (`quietwire-search` does), and it never reports its own failure as loss of the device.
 //!
-//! A thread serves its ports in turns: send what is due, receive what has come.
-//! So a thread that is held up sends nothing meanwhile, and what is in flight
-//! fits the rings: its own stalls show as a missed rate, not as loss.
+//! Each thread serves its ports in turn: it sends the frames that are due and receives the frames that have arrived. A stalled thread
+//! therefore sends nothing, and the frames in flight fit the rings: its own stalls show as a missed rate, not as loss.
 
 pub mod account;
 mod assemble;
@@ -25,7 +22,6 @@ mod generator;
 mod judge;
 mod lane;
 mod latency;
-pub mod locate;
 mod pacer;
 mod pause;
 mod procedures;
@@ -58,7 +54,7 @@ pub use latency::{
 };
 pub use pause::leave_cpu;
 pub use simulated::{SimOptionError, SimOptions, SimulatedDevice};
-pub use tester::{Preparation, RECEIVE_RING_SIZE, Tester, TesterOptions};
+pub use tester::{Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions};
 pub use trex::{TREX_PORT, Trex};
 pub use trial::{
     DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LOW_RATE_PPS,

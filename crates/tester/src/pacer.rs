@@ -1,48 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The transmit schedule of one port: which frames are due at an instant.
+//! Transmit schedule of one port: the frames that are due at an instant.
 //!
-//! Frame `k` is due at `start + k / rate`. A tester that was held up may send late frames in a row only
-//! up to a limit; frames further behind are owed. What is owed is made good a little faster than the schedule, so little that
-//! no device is blamed for it; what is left at the end counts as unsent. So a stall of the tester shows as a missed rate, which
-//! is said, and not as a flood.
+//! Frame `k` is due at `start + k / rate`. After a stall, the tester sends late frames in a row only up to a limit. Frames further behind
+//! count as unsent. The pacer sends them later at up to 0.2 % above the rate, too little for the device to lose frames because of it.
+//! Frames still unsent at the end stay unsent. So a stall of the tester shows as a missed rate in the result, and not as a burst at the
+//! device.
 
 use std::sync::Arc;
 
-/// How frames are spaced.
+/// Spacing of frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pace {
     /// This many frames per second.
     Rate(f64),
     /// As fast as the tester can.
     Unpaced,
-    /// So many frames, as fast as the tester can.
+    /// This number of frames, as fast as the tester can.
     Burst(u64),
-    /// So many frames at a rate. What a stall of the tester held up goes out later, at that rate: none is left out.
+    /// A number of frames at a rate. After a stall, the remaining frames follow at that rate: the pacer drops none of them.
     Spread {
         /// Frames.
         frames: u64,
         /// Frames per second.
         rate_pps: f64,
     },
-    /// A rate, and another from so long after the start on.
+    /// A rate, and a second rate after a given time.
     Step {
         /// The first rate, frames per second.
         rate_pps: f64,
-        /// How long it is kept, seconds.
+        /// Duration of the first rate, seconds.
         after_s: f64,
-        /// The rate after that.
+        /// The second rate, frames per second.
         then_pps: f64,
     },
 }
 
 impl Pace {
-    /// What a lane has of it: so many times the rate, or its part of the frames of a burst.
+    /// Returns the pace of a lane: the rate times `share`, or the lane's part of a burst, `burst` frames.
     pub(crate) fn of_lane(self, share: f64, burst: u64) -> Self {
         match self {
             Self::Rate(rate_pps) => Self::Rate(rate_pps * share),
             Self::Unpaced => Self::Unpaced,
             Self::Burst(_) => Self::Burst(burst),
-            // One lane alone sends these.
+            // A single lane sends these frames.
             Self::Spread { .. } => self,
             Self::Step {
                 rate_pps,
@@ -56,7 +56,7 @@ impl Pace {
         }
     }
 
-    /// The rate that it begins with, frames per second; none without a schedule.
+    /// Returns the initial rate, frames per second; `None` without a schedule.
     pub(crate) fn rate_pps(self) -> Option<f64> {
         match self {
             Self::Rate(rate_pps) | Self::Spread { rate_pps, .. } | Self::Step { rate_pps, .. } => {
@@ -68,7 +68,7 @@ impl Pace {
 }
 
 impl Pace {
-    /// The highest rate, frames per second; none without a schedule.
+    /// Returns the highest rate, frames per second; `None` without a schedule.
     pub(crate) fn highest_rate_pps(self) -> Option<f64> {
         match self {
             Self::Step {
@@ -79,7 +79,7 @@ impl Pace {
     }
 }
 
-/// Parts of `frames` for lanes with these shares, the nearest whole numbers that add up to it.
+/// Splits `frames` among lanes in proportion to their shares. The parts are the nearest whole numbers that add up to `frames`.
 pub(crate) fn dealt(frames: u64, shares: &[f64]) -> Vec<u64> {
     let all: f64 = shares.iter().sum();
     let (mut before, mut so_far) = (0, 0.0);
@@ -87,7 +87,7 @@ pub(crate) fn dealt(frames: u64, shares: &[f64]) -> Vec<u64> {
         .iter()
         .map(|share| {
             so_far += share;
-            // Without any shares this is no number, which is cast to zero.
+            // Without shares the quotient is NaN, and the cast makes it zero.
             let until = (frames as f64 * (so_far / all)).round() as u64;
             let part = until.saturating_sub(before);
             before += part;
@@ -96,48 +96,48 @@ pub(crate) fn dealt(frames: u64, shares: &[f64]) -> Vec<u64> {
         .collect()
 }
 
-/// Share of the rate by which it may be exceeded to make good what is owed: less than searches tell rates apart by.
+/// Largest excess over the rate while the pacer catches up on unsent frames, as a ratio. It is below the rate difference that searches
+/// resolve.
 const SURPLUS: f64 = 0.002;
 
-/// Frames of a spread schedule that a late tester sends in a row at most: more would be a burst at another rate.
+/// Largest number of frames of a spread schedule that a late tester sends in a row. A longer row would be a burst at another rate.
 const SPREAD_CATCH_UP: u64 = 32;
 
-/// What to do at an instant.
+/// Frames to send at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// Frames to send now, at most the burst asked for.
+    /// Frames to send now, at most the burst size requested.
     pub(crate) frames: u64,
-    /// True when the first of them was due more than one burst ago.
+    /// True if the first of these frames was due more than one burst ago.
     pub(crate) late: bool,
-    /// Those of them that are sent late: with a burst that is late, to make good what is owed, or more than [`LATE_US`] after
-    /// they were due.
+    /// Frames of `frames` that are sent late: those of a late burst, those that were unsent, and those due more than [`LATE_US`] ago.
     pub(crate) late_frames: u64,
 }
 
-/// A frame sent so long after it was due is late however few frames that is, microseconds.
+/// Delay after which a frame counts as late regardless of the burst size, microseconds.
 const LATE_US: u64 = 100;
 
-/// When frames are due that have times of their own.
+/// Times at which frames are due, for schedules with individual times.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Times {
-    /// After the start of a round, in order.
+    /// Time of each frame after the start of a round, in order, ticks.
     ticks: Box<[u64]>,
-    /// From one round to the next.
+    /// Length of a round, ticks.
     period: u64,
 }
 
 impl Times {
-    /// Times in nanoseconds, `speed` times faster.
+    /// Creates the times from nanoseconds, `speed` times faster.
     pub(crate) fn new(times_ns: &[u64], period_ns: u64, speed: f64, ticks_per_second: u64) -> Self {
         let ticks = |ns: u64| ns as f64 * (ticks_per_second as f64 / 1e9) / speed;
         Self {
             ticks: times_ns.iter().map(|ns| ticks(*ns) as u64).collect(),
-            // Rounded up, and the others down: no round begins before its time.
+            // The period is rounded up and the times down, so that no round begins early.
             period: (ticks(period_ns).ceil() as u64).max(1),
         }
     }
 
-    /// Frames due within so many ticks.
+    /// Returns the number of frames due within `elapsed` ticks.
     fn due(&self, elapsed: u64) -> u64 {
         let rounds = elapsed / self.period;
         let within = elapsed % self.period;
@@ -146,7 +146,7 @@ impl Times {
     }
 }
 
-/// Frames of the first so many ticks, at a rate and at the one `then`.
+/// Returns the frames due in the first `elapsed` ticks at a rate, followed by the rate of `then`.
 #[inline(always)]
 fn frames_within(elapsed: u64, frames_per_tick: f64, then: Option<(u64, f64)>) -> f64 {
     let Some((after, then_per_tick)) = then else {
@@ -156,38 +156,38 @@ fn frames_within(elapsed: u64, frames_per_tick: f64, then: Option<(u64, f64)>) -
     first as f64 * frames_per_tick + second as f64 * then_per_tick
 }
 
-/// The schedule of one port. Times are ticks of one clock.
+/// Schedule of one port. All times are ticks of one clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     start: u64,
     frames_per_tick: f64,
     scheduled: u64,
-    /// Whether frames are due as fast as they can be sent.
+    /// True if frames are due as fast as the tester can send them.
     is_unpaced: bool,
-    /// Whether what is late moves the schedule instead of being struck.
+    /// True if a stall shifts the schedule instead of leaving frames unsent.
     is_patient: bool,
-    /// Ticks after the start from which on another rate holds, and that rate, frames per tick.
+    /// Ticks after the start at which the second rate begins, and that rate in frames per tick.
     then: Option<(u64, f64)>,
     catch_up: u64,
-    /// A frame sent so many ticks after it was due is late.
+    /// Delay after which a frame counts as late, ticks.
     late_after: u64,
     /// Frames sent late.
     late: u64,
-    /// Frames that are due together.
+    /// Frames per group: all frames of a group are due at once.
     together: u64,
-    /// Times instead of a rate.
+    /// Individual times of the frames instead of a rate.
     times: Option<Arc<Times>>,
     offered: u64,
-    /// Owed, and unsent unless it is made good.
+    /// Frames that the tester did not send in time. They stay unsent unless the pacer catches up on them.
     unsent: u64,
-    /// Since when what is owed is being made good, and how many frames were since then.
+    /// When the pacer began to catch up, and the number of unsent frames sent since then.
     owed_since: u64,
     made_good: u64,
 }
 
 impl Pacer {
-    /// A schedule of `rate * duration_ticks` frames from `start` on, or of as many as the pace says; frames more than
-    /// `catch_up` behind are struck.
+    /// Creates a schedule of `rate * duration_ticks` frames from `start` on, or of the number of frames that the pace gives. Frames more
+    /// than `catch_up` behind count as unsent.
     #[must_use]
     pub(crate) fn new(
         pace: Pace,
@@ -237,7 +237,7 @@ impl Pacer {
         }
     }
 
-    /// The same frames in the same time, so many always due together, when the first of them is.
+    /// Groups the frames: `frames` of them are due at once, when the first of them is due. Number and mean rate stay the same.
     #[must_use]
     pub(crate) fn in_bursts(mut self, frames: u16) -> Self {
         self.together = u64::from(frames.max(1));
@@ -245,7 +245,7 @@ impl Pacer {
         self
     }
 
-    /// A schedule of frames that have times of their own, for `duration_ticks`.
+    /// Replaces the rate by individual times of the frames, for `duration_ticks`.
     #[must_use]
     pub(crate) fn by_times(mut self, times: Option<Arc<Times>>, duration_ticks: u64) -> Self {
         if let Some(times) = &times {
@@ -255,12 +255,12 @@ impl Pacer {
         self
     }
 
-    /// When the schedule begins, ticks.
+    /// Returns when the schedule begins, ticks.
     pub(crate) fn start(&self) -> u64 {
         self.start
     }
 
-    /// Frames due at `now`, at most `burst`. The caller offers exactly that many.
+    /// Returns the frames due at `now`, at most `burst`. The caller must offer exactly that many.
     #[inline(always)]
     pub(crate) fn due(&mut self, now: u64, burst: u64) -> Due {
         let Some(elapsed) = now.checked_sub(self.start) else {
@@ -291,7 +291,7 @@ impl Pacer {
         let late_frames = if late {
             frames
         } else if frames > 0 {
-            // What is made good was owed before, and is no frame of those behind.
+            // Frames sent to catch up were unsent before, so they are not among those behind.
             let next = self.offered + self.unsent + made_good;
             made_good + self.late_from(next, elapsed).min(frames - made_good)
         } else {
@@ -306,7 +306,7 @@ impl Pacer {
         }
     }
 
-    /// Frames of a schedule that are due within so many ticks. Frame 0 is due at the start, hence the one.
+    /// Returns the number of frames due within `elapsed` ticks. Frame 0 is due at the start, so the result is at least 1.
     #[inline(always)]
     fn due_within(&self, elapsed: u64) -> u64 {
         if let Some(times) = &self.times {
@@ -321,7 +321,7 @@ impl Pacer {
         due.min(self.scheduled)
     }
 
-    /// Frames from `next` on that were due more than [`LATE_US`] ago. Where the schedule moves, none.
+    /// Returns the number of frames from `next` on that were due more than [`LATE_US`] ago; 0 if stalls shift the schedule.
     #[inline(always)]
     fn late_from(&self, next: u64, elapsed: u64) -> u64 {
         if self.is_unpaced || self.is_patient {
@@ -331,7 +331,7 @@ impl Pacer {
         then.map_or(0, |then| self.due_within(then).saturating_sub(next))
     }
 
-    /// What is due of a schedule that moves on when the tester was held up.
+    /// Returns the frames due of a schedule that stalls shift. Shifts the schedule if the tester is behind.
     fn due_in_patience(&mut self, elapsed: u64) -> u64 {
         let due = (elapsed as f64 * self.frames_per_tick) as u64 + 1;
         let beyond = due.saturating_sub(self.offered + self.catch_up);
@@ -339,7 +339,7 @@ impl Pacer {
         (due - beyond).min(self.scheduled)
     }
 
-    /// Ends the schedule at `now`: what would have been due later is no longer part of it.
+    /// Ends the schedule at `now`: frames due later are no longer part of it.
     pub(crate) fn cut(&mut self, now: u64) {
         if self.is_unpaced || self.times.is_some() {
             return;
@@ -349,7 +349,7 @@ impl Pacer {
         self.scheduled = self.scheduled.min(due.max(self.offered));
     }
 
-    /// Frames beside those due, at most `room`, towards what is owed.
+    /// Returns the number of unsent frames to send in addition to those due, at most `room`.
     #[cold]
     fn make_good(&mut self, now: u64, room: u64) -> u64 {
         let passed = now.saturating_sub(self.owed_since) as f64;
@@ -363,21 +363,21 @@ impl Pacer {
         frames
     }
 
-    /// True when every frame of the schedule was offered or struck.
+    /// Returns true if every frame of the schedule was offered or counts as unsent.
     #[inline(always)]
     #[must_use]
     pub(crate) fn is_done(&self) -> bool {
         self.offered + self.unsent >= self.scheduled
     }
 
-    /// Ends the schedule early: what is left counts as unsent.
+    /// Ends the schedule early: the remaining frames count as unsent.
     pub(crate) fn close(&mut self) {
         if self.scheduled != u64::MAX {
             self.unsent = self.scheduled - self.offered;
         }
     }
 
-    /// Frames that the schedule holds; for an unpaced one, the frames offered.
+    /// Returns the number of frames in the schedule; for an unpaced schedule, the frames offered.
     #[must_use]
     pub(crate) fn scheduled(&self) -> u64 {
         if self.scheduled == u64::MAX {
@@ -387,19 +387,19 @@ impl Pacer {
         }
     }
 
-    /// Frames offered so far.
+    /// Returns the number of frames offered so far.
     #[cfg(test)]
     pub(crate) fn offered(&self) -> u64 {
         self.offered
     }
 
-    /// Frames sent late so far (see [`Due::late_frames`]).
+    /// Returns the number of frames sent late so far (see [`Due::late_frames`]).
     #[must_use]
     pub(crate) fn late(&self) -> u64 {
         self.late
     }
 
-    /// Frames struck from the schedule so far.
+    /// Returns the number of unsent frames so far.
     #[must_use]
     pub(crate) fn unsent(&self) -> u64 {
         self.unsent
@@ -436,12 +436,12 @@ mod tests {
     fn a_long_stall_is_struck_and_a_short_one_is_made_up() {
         let mut pacer = Pacer::new(Pace::Rate(1e6), 0, HZ, HZ, 512);
         pacer.due(0, 32);
-        // 400 frames behind: within the limit, all sent in bursts, the first of them late.
+        // 400 frames behind: within the limit. All are sent in bursts, the first of them late.
         let now = HZ / 1_000_000 * 400;
         assert!(pacer.due(now, 32).late);
         while pacer.due(now, 32).frames > 0 {}
         assert_eq!((pacer.offered(), pacer.unsent()), (401, 0));
-        // 4000 more frames behind: 512 are sent, the others struck.
+        // 4000 more frames behind: 512 are sent, the others are unsent.
         let now = now + HZ / 1_000_000 * 4000;
         while pacer.due(now, 32).frames > 0 {}
         assert_eq!((pacer.offered(), pacer.unsent()), (401 + 512, 4000 - 512));
@@ -466,7 +466,7 @@ mod tests {
         let microsecond = HZ / 1_000_000;
         let mut pacer = Pacer::new(Pace::Rate(1e6), 0, 10 * HZ, HZ, 512);
         pacer.due(0, 32);
-        // A stall of 5 ms: 4488 frames are owed beside the 512 that are sent at once.
+        // A stall of 5 ms: 4488 frames are unsent, in addition to the 512 that are sent at once.
         let stalled = 5000 * microsecond;
         while pacer.due(stalled, 32).frames > 0 {}
         assert_eq!((pacer.offered(), pacer.unsent()), (513, 4488));
@@ -488,7 +488,7 @@ mod tests {
 
     #[test]
     fn frames_with_times_are_due_at_them_again_and_again() {
-        // At the start, and 10 and 11 us after it; rounds of 20 us, twice as fast.
+        // Times: start, 10 and 11 us after it; rounds of 20 us, twice as fast.
         let times = Times::new(&[0, 10_000, 11_000], 20_000, 2.0, HZ);
         let microsecond = HZ / 1_000_000;
         let pacer = Pacer::new(Pace::Rate(1.0), 0, HZ / 1000, HZ, 512);
@@ -522,7 +522,7 @@ mod tests {
         };
         let mut pacer = Pacer::new(pace, 0, HZ / 100, HZ, 512);
         assert_eq!(pacer.due(0, 32).frames, 1);
-        // A stall of a second, a hundred times the schedule: one burst, and then on at the rate.
+        // A stall of a second, a hundred times the schedule: one burst, then the rate again.
         let mut now = HZ;
         assert_eq!(pacer.due(now, 32).frames, 32);
         assert_eq!(pacer.due(now, 32).frames, 0);
@@ -567,7 +567,7 @@ mod tests {
             pacer.due(now, 32);
             now += 10_000;
         }
-        // A stall at the end, of which 512 frames would have been made up for.
+        // A stall at the end. Without the cut, 512 frames would be sent to catch up.
         pacer.cut(now + HZ / 100);
         pacer.close();
         assert!(pacer.offered().abs_diff(1_000_000) <= 4);

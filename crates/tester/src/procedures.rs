@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What procedures ask of the built-in tester beside plain trials: bursts, overloads, restarts, addresses.
+//! Runs of the built-in tester other than plain trials: bursts, overloads, restarts, addresses.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,32 +18,32 @@ use crate::trial::{Directions, IpVersion, Trial, TrialResult};
 use crate::validity::{InvalidCause, Validity};
 use crate::watch::{Pulse, Slices, last_loss};
 
-/// A tester that sends fewer frames a second than this in a burst has failed.
+/// Lowest rate of a burst, frames per second. A tester that is slower has failed.
 const BURST_PPS_MIN: f64 = 5e5;
-/// What a burst may take beside that, seconds.
+/// Time that a burst may take in addition, seconds.
 const BURST_SLACK_S: f64 = 5.0;
-/// Part of a burst's time that the tester may have paused in, where nothing was lost.
+/// Largest share of a burst's time in which the tester may have paused, if no frame was lost.
 const PAUSE_RATIO_MAX: f64 = 0.01;
 
-/// How long a load is offered before a restart, and after frames came again, seconds.
+/// Time for which load is offered before a restart, and after frames return, seconds.
 const AROUND_RESTART_S: f64 = 0.2;
-/// How long to wait for the first frame before a restart, seconds.
+/// Timeout of the first frame before a restart, seconds.
 const FIRST_FRAME_S: f64 = 1.0;
-/// How often the lanes are looked at meanwhile.
+/// Interval of the checks of the lanes.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Ports of RFC 2889, section 5.7.3: frames to learned addresses come from the first, learning frames from the second, and
-/// the third sees what is flooded.
+/// Ports of RFC 2889, section 5.7.3: the first sends frames to learned addresses, the second sends learning frames, and the third
+/// receives flooded frames.
 const TEST_PORT: usize = 0;
 const LEARNING_PORT: usize = 1;
 const PORTS_OF_ADDRESSES: usize = 3;
-/// What a number of frames at a rate may take beside its time, seconds.
+/// Time that a spread schedule may take in addition to its length, seconds.
 const SPREAD_SLACK_S: f64 = 1.0;
-/// By how much learning may take longer than its rate says, as a part of its time, or in seconds where that is more.
+/// Largest excess of the learning time over the time at the rate, as a ratio or in seconds, whichever is more.
 const LEARNING_STRETCH_MAX: f64 = 0.01;
 const LEARNING_STRETCH_S: f64 = 0.001;
 
-/// Nothing is sent before, and nothing beside: what counts is what these frames alone do.
+/// Returns the trial without warm-up and low-rate stream, because only the effect of the run's own frames counts.
 fn alone(trial: &Trial, duration_s: f64) -> Trial {
     Trial {
         warm_up_s: 0.0,
@@ -54,12 +54,11 @@ fn alone(trial: &Trial, duration_s: f64) -> Trial {
 }
 
 impl Tester {
-    /// Sends so many frames, shared out among the ports that send, as fast as it can, without a warm-up before
-    /// (RFC 2544, section 26.4; RFC 9004). A burst that came through and in which the tester paused is invalid: it was not
-    /// back to back.
+    /// Sends `frames` frames as fast as possible, distributed over the sending ports, without a warm-up (RFC 2544, section 26.4; RFC
+    /// 9004). A burst without loss in which the tester paused is invalid, because it was not back to back.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Errors of [`Self::run`].
     pub fn burst(&mut self, trial: &Trial, frames: u64) -> Result<TrialResult, TesterError> {
         let ports = self.transmitting(trial)?;
         let course = Course::of_load(Pace::Burst(frames), ports);
@@ -83,11 +82,11 @@ impl Tester {
         Ok(result)
     }
 
-    /// Offers too much, then without a gap little, and finds when the last frame was sent that was lost: to a tenth of a
-    /// millisecond, or a hundred-thousandth of the time under the little load where that is more (RFC 2544, section 26.5).
+    /// Offers an overload, followed without a gap by a reduced load, and returns when the last lost frame was sent. The resolution is 0.1
+    /// ms, or a hundred-thousandth of the time under reduced load if that is more (RFC 2544, section 26.5).
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Errors of [`Self::run`].
     pub fn step_down(&mut self, trial: &Trial, step: StepDown) -> Result<SteppedDown, TesterError> {
         let ports = self.transmitting(trial)?;
         let pace = Pace::Step {
@@ -127,12 +126,11 @@ impl Tester {
         })
     }
 
-    /// Offers a load, restarts the device meanwhile, and waits at most `limit_s` from then on for frames to come again on
-    /// every port that they came to before (RFC 6201). The threads leave their CPU to others where there is nothing to do:
-    /// the device may need it to come up.
+    /// Offers a load, restarts the device, and waits at most `limit_s` for frames to return on every port that received frames before
+    /// (RFC 6201). Idle threads release their CPU, because the device may need it to start.
     ///
     /// # Errors
-    /// As [`Self::run`], and [`TesterError::Restart`].
+    /// Errors of [`Self::run`], and [`TesterError::Restart`].
     pub fn outage(
         &mut self,
         trial: &Trial,
@@ -178,12 +176,11 @@ impl Tester {
         })
     }
 
-    /// Sends a frame from each of so many addresses into the second port, at the trial's rate, once the first port has told
-    /// the device its own address (RFC 2889, sections 5.7 and 5.8). Frames have the trial's sizes; what else it says of them
-    /// is not used.
+    /// Sends a frame from each of `addresses` addresses into the second port, at the trial's rate, after the device has learned the first
+    /// port's own address (RFC 2889, sections 5.7 and 5.8). The frames have the trial's sizes; its other parameters are not used.
     ///
     /// # Errors
-    /// As [`Self::run`]; [`TesterError::BadTrial`] with other than three ports.
+    /// [`TesterError`] as in [`Self::run`]; [`TesterError::BadTrial`] if the tester does not have three ports.
     pub fn learn(&mut self, trial: &Trial, addresses: u32) -> Result<Validity, TesterError> {
         let addressing = Addressing::FromMany(addresses);
         let conducted = self.address(trial, addresses, LEARNING_PORT, addressing)?;
@@ -194,7 +191,7 @@ impl Tester {
         let reason = is_late.then(|| {
             let cause = result.health.cause(InvalidCause::Stretched);
             cause.because(format!(
-                "learning frames for {:.3} ms took {:.3} ms longer: the tester was held up",
+                "learning frames for {:.3} ms took {:.3} ms longer: the tester stalled",
                 asked_s * 1e3,
                 late_s * 1e3
             ))
@@ -202,10 +199,10 @@ impl Tester {
         Ok(whole(result).and(reason))
     }
 
-    /// Sends a frame from the first port to each of these addresses, at the trial's rate, and looks where they come out.
+    /// Sends a frame from the first port to each of `addresses` addresses, at the trial's rate, and counts where they come out.
     ///
     /// # Errors
-    /// As [`Self::learn`].
+    /// Errors of [`Self::learn`].
     pub fn probe(&mut self, trial: &Trial, addresses: u32) -> Result<Probed, TesterError> {
         let addressing = Addressing::ToMany(addresses);
         let conducted = self.address(trial, addresses, TEST_PORT, addressing)?;
@@ -218,7 +215,7 @@ impl Tester {
         })
     }
 
-    /// One frame for each address, from one port.
+    /// Sends one frame for each address from a single port.
     fn address(
         &mut self,
         trial: &Trial,
@@ -228,8 +225,8 @@ impl Tester {
     ) -> Result<Conducted, TesterError> {
         if self.port_count() != PORTS_OF_ADDRESSES {
             return Err(TesterError::BadTrial(format!(
-                "{} ports were given, and addresses are learned and looked for with three: one to send to them, one \
-                 where they are, and one that sees what is flooded (RFC 2889, section 5.7)",
+                "{} ports are given, and address procedures require three: one that sends to the addresses, one \
+                 that has them, and one that receives flooded frames (RFC 2889, section 5.7)",
                 self.port_count()
             )));
         }
@@ -257,7 +254,7 @@ impl Tester {
     }
 }
 
-/// Whether every frame was sent.
+/// Returns the validity of a result; invalid if a frame was not sent.
 fn whole(result: &TrialResult) -> Validity {
     let unsent = result.health.unsent_frames;
     let reason = (unsent > 0).then(|| {
@@ -270,7 +267,7 @@ fn whole(result: &TrialResult) -> Validity {
     result.validity.clone().and(reason)
 }
 
-/// Frames of the test port that came to ports.
+/// Returns the number of the test port's frames received on the ports that `is_it` selects.
 fn came_to(lanes: &[LaneResult], is_it: impl Fn(usize) -> bool) -> u64 {
     let lanes = lanes.iter().filter(|lane| is_it(lane.port));
     lanes
@@ -285,19 +282,19 @@ fn merged<'a>(mut all: impl Iterator<Item = &'a Slices>) -> Option<Slices> {
     Some(sum)
 }
 
-/// What came of a restart.
+/// Outcome of a restart.
 enum Restarted {
-    /// No frame came through before it: it was not done.
+    /// No frame came through beforehand, so the device was not restarted.
     NoFrames,
-    /// It failed, for this reason.
+    /// The restart failed for this reason.
     Failed(String),
-    /// Frames did not come again in time.
+    /// Frames did not return in time.
     NotBack,
-    /// They did, on these lanes, of all.
+    /// Frames returned. One flag per lane: true if the lane received frames.
     Back(Vec<bool>),
 }
 
-/// The longest time without a frame of these lanes, seconds.
+/// Returns the longest time without a frame on the lanes selected, seconds.
 fn longest_silence(conducted: &Conducted, lanes: &[bool]) -> Option<f64> {
     let lanes = conducted
         .lanes
@@ -309,11 +306,11 @@ fn longest_silence(conducted: &Conducted, lanes: &[bool]) -> Option<f64> {
     Some(longest as f64 / conducted.ticks_per_second as f64)
 }
 
-/// Restarts the device once frames flow, and waits until they do again.
+/// Restarts the device once frames flow, and waits until they flow again.
 fn restart_meanwhile(vantage: &Vantage<'_>, limit_s: f64, restart: &mut Restart<'_>) -> Restarted {
     let ticks = |seconds: f64| (seconds * vantage.ticks_per_second as f64) as u64;
     let is_aborted = || vantage.abort.load(Ordering::Relaxed);
-    // True once it is; false at the deadline or when aborted.
+    // Returns true when the condition holds; false at the deadline or after an abort.
     let wait = |deadline: u64, is_it: &dyn Fn() -> bool| loop {
         if is_it() {
             return true;
@@ -336,7 +333,7 @@ fn restart_meanwhile(vantage: &Vantage<'_>, limit_s: f64, restart: &mut Restart<
     if let Err(reason) = restart() {
         return Restarted::Failed(reason);
     }
-    // What came before this may be from before the restart.
+    // Frames received before this instant may be from before the restart.
     let up = cycles::now();
     let are_back = || {
         let mut pulses = vantage.pulses.iter().zip(&lanes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the lanes of a trial have in common, and how they are made.
+//! Common data of the lanes of a trial, and their construction.
 
 use std::sync::Arc;
 
@@ -18,27 +18,27 @@ use crate::tracker::window_for;
 use crate::trial::Trial;
 use crate::writer::{Described, Replayed, Share, Writer, tracked_flows};
 
-/// The highest rate of a port that sends as fast as the tester can, frames per second.
+/// Assumed rate of a port that sends as fast as possible, frames per second: its upper bound.
 const UNPACED_RATE_PPS: f64 = 5e7;
 
-/// What all lanes of a trial have in common.
+/// Common data of all lanes of a trial.
 pub(crate) struct Room<'a> {
     pub(crate) eal: &'a Eal,
     pub(crate) pool: &'a Mempool,
     pub(crate) trial: &'a Trial,
     pub(crate) epoch: Epoch,
     pub(crate) course: &'a Course,
-    /// Ports that take part.
+    /// Number of ports that take part.
     pub(crate) ports: usize,
-    /// Of those, ports that are pairs.
+    /// Number of those ports that form pairs.
     pub(crate) paired: usize,
     pub(crate) ready: Option<&'a Ready>,
-    /// Descriptors of each receive ring, as asked for.
+    /// Requested number of descriptors of each receive ring.
     pub(crate) receive_ring_size: u16,
 }
 
 impl<'a> Room<'a> {
-    /// The lanes of a port, one for each pair of its queues.
+    /// Creates the lanes of a port, one for each pair of its queues.
     pub(crate) fn lanes(
         &self,
         port: &'a mut TesterPort,
@@ -50,13 +50,13 @@ impl<'a> Room<'a> {
         }
         if queues > self.flows() {
             return Err(TesterError::BadTrial(format!(
-                "a port has {queues} queues and {} flows; every queue has flows of its own, so ask for at least as many",
+                "a port has {queues} queues and {} flows (use at least one flow per queue)",
                 self.flows()
             )));
         }
         let handle = &port.port.handle;
         let rings = Rings {
-            // A peer may have decided otherwise.
+            // A peer may have set another size.
             receive: Ring::new(
                 handle.ring_sizes().0.unwrap_or(self.receive_ring_size),
                 self.trial.frame_size_largest(),
@@ -102,7 +102,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// The port whose frames count at a port.
+    /// Returns the port whose frames count at a port.
     fn source_of(&self, index: usize) -> usize {
         if self.trial.reflected {
             index
@@ -111,7 +111,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// The highest rate of the frames that count at a port, frames per second; `None` if the trial has no rate.
+    /// Returns the highest rate of the frames that count at a port, frames per second; `None` if the trial has no rate.
     fn arrival_rate_pps(&self, index: usize) -> Option<f64> {
         let share = self
             .trial
@@ -119,12 +119,12 @@ impl<'a> Room<'a> {
         Some(self.course.pace.highest_rate_pps()? * share)
     }
 
-    /// The highest rate that a single flow may have, frames per second.
+    /// Returns the highest rate of a single flow, frames per second.
     fn flow_rate_pps(&self) -> f64 {
         let rate_pps = self.course.pace.rate_pps().unwrap_or(UNPACED_RATE_PPS);
         let program = self.ready.and_then(|ready| ready.programs.first());
         if program.is_some() {
-            // Descriptions may draw one flow more often than others.
+            // A description may draw one flow more often than others.
             rate_pps
         } else {
             rate_pps / f64::from(self.flows().max(1))
@@ -176,7 +176,7 @@ impl<'a> Room<'a> {
             ))));
         }
         let peer = peer_of(index, self.paired);
-        // A port that only receives still tells the device its addresses.
+        // A port that only receives still sends its learning frames.
         let writer = FrameWriter::new(self.trial, port, peer as u8, share)
             .map_err(|error| TesterError::BadTrial(error.to_string()))?;
         let sends = self.course.senders.has(index);
@@ -184,7 +184,7 @@ impl<'a> Room<'a> {
             Addressing::AsAsked => writer,
             Addressing::FromMany(count) if sends => writer.varying(Varied::Source, count),
             Addressing::ToMany(count) if sends => writer.varying(Varied::Destination, count),
-            // The one that the frames are for.
+            // This port has the destination address of the frames.
             Addressing::FromMany(_) if index < self.paired => writer,
             Addressing::FromMany(_) | Addressing::ToMany(_) => writer.silent(),
         };

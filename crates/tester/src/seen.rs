@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one port received in a trial.
+//! Frames received by one lane in a trial.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::tracker::{Arrival, Tracked, Trackers};
 use crate::traffic::{Capture, Pattern};
 use crate::watch::{Arrivals, Slices};
 
-/// What a trial's frames are known by.
+/// Marks by which the frames of a trial are recognised.
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
-    /// Where frames have their signature.
+    /// Offset of the signature in a frame.
     pub(crate) place: usize,
-    /// Flows of one port: those of the load, and the low-rate stream after them.
+    /// Number of flows of one port: those of the load, then the low-rate stream.
     pub(crate) flows: usize,
-    /// The port whose frames count here. Those of others are misdirected: they are counted, and have no latency.
+    /// The port whose frames count here. Frames of other ports are misdirected: they are counted without latency.
     pub(crate) source: usize,
     /// Frames of the window of each flow (see [`Trackers::new`]).
     pub(crate) window: u64,
@@ -25,26 +25,26 @@ pub(crate) struct Marks {
     pub(crate) checksums: Checksums,
     /// Pattern of the payloads, if they have one.
     pub(crate) pattern: Option<Arc<Pattern>>,
-    /// Frames without a signature that are sent instead, and the port that sends them here.
+    /// Replayed frames without a signature, and the port that sends them here.
     pub(crate) replayed: Option<(Arc<Capture>, usize)>,
 }
 
-/// Frames that were sent together and came together.
+/// Frames sent in one burst and received in one burst.
 #[derive(Clone, Copy)]
 struct Together {
-    /// When they were sent, ticks.
+    /// Transmit time, ticks.
     stamp: u64,
-    /// When they came.
+    /// Receive time, ticks.
     now: u64,
     count: u64,
 }
 
-/// When frames were sent and when they came, where that is asked for.
+/// Transmit and receive times of frames, if the run observes them.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    /// By when they were sent.
+    /// Frames received, by transmit time.
     pub(crate) slices: Option<Slices>,
-    /// When frames came.
+    /// Receive times of frames.
     pub(crate) arrivals: Option<Arrivals>,
 }
 
@@ -60,11 +60,11 @@ impl Times {
     }
 }
 
-/// What a lane received.
+/// Counters and statistics of the frames that a lane received.
 #[derive(Debug)]
 pub(crate) struct Seen {
     epoch: Epoch,
-    /// Where frames have their signature.
+    /// Offset of the signature in a frame.
     place: usize,
     source: usize,
     checksums: Checksums,
@@ -73,25 +73,25 @@ pub(crate) struct Seen {
     replayed: Option<(Arc<Capture>, usize)>,
     replayed_seen: u32,
     scale: Scale,
-    /// Flows of one port: those of the load, and the low-rate stream after them.
+    /// Number of flows of one port: those of the load, then the low-rate stream.
     pub(crate) flows: usize,
     /// By source port, then flow.
     pub(crate) trackers: Trackers,
     pub(crate) latency: Recorder,
     pub(crate) delays: Delays,
-    /// Of the low-rate streams.
+    /// Samples of the low-rate streams.
     pub(crate) samples: Samples,
     pub(crate) foreign: u64,
-    /// Frames of this trial's mark, of a port or flow that it has not.
+    /// Frames with this trial's mark, but of a port or flow that does not exist.
     pub(crate) unknown: u64,
-    /// Frames that are not as they were sent.
+    /// Frames that changed on the way.
     pub(crate) damaged: u64,
-    /// Beside the latency.
+    /// Times in addition to the latency.
     pub(crate) times: Times,
 }
 
 impl Seen {
-    /// For a trial among `ports` ports, each with so many frames of a low-rate stream.
+    /// Creates the statistics for a trial with `ports` ports and `low_rate_frames` frames per low-rate stream.
     pub(crate) fn new(
         epoch: Epoch,
         low_rate_frames: usize,
@@ -121,14 +121,14 @@ impl Seen {
         }
     }
 
-    /// Returns the frames received that are not of the learning or the warm-up, of whatever kind.
+    /// Returns the number of frames received, of any kind, without those of the learning and the warm-up.
     pub(crate) fn counted(&self) -> u64 {
         let of_flow = |flow: Tracked<'_>| flow.received() + flow.duplicates() + flow.stale();
         let flows: u64 = self.trackers.iter().map(of_flow).sum();
         flows + self.foreign + self.unknown + self.damaged
     }
 
-    /// Frames of a capture have no numbers: they are counted, and told from others by how they end.
+    /// Records frames of a capture. They have no numbers and are recognised by their last octets.
     #[inline(never)]
     fn record_replayed<'frame>(&mut self, frames: impl Iterator<Item = &'frame [u8]>) {
         let Some((capture, port)) = &self.replayed else {
@@ -145,8 +145,7 @@ impl Seen {
         }
     }
 
-    /// Returns true for a frame of the tester's that is not as it was sent. A frame that lost the signature's magic number is
-    /// foreign.
+    /// Returns true for a frame of the tester that changed on the way. A frame that lost the signature's magic number is foreign.
     #[inline(always)]
     fn is_damaged(&self, frame: &[u8]) -> bool {
         let payload = frame.get(self.place..).unwrap_or_default();
@@ -160,14 +159,14 @@ impl Seen {
         !is_intact || !self.checksums.are_right(frame)
     }
 
-    /// Takes note of frames that arrived together at tick `now`.
+    /// Records frames received together at tick `now`.
     #[inline(always)]
     pub(crate) fn record<'frame>(&mut self, frames: impl Iterator<Item = &'frame [u8]>, now: u64) {
         if self.replayed.is_some() {
             self.record_replayed(frames);
             return;
         }
-        // Frames of one transmit burst carry one time stamp: their latency is worked out and recorded once.
+        // Frames of one transmit burst carry the same time stamp: their latency is computed and recorded once.
         let (mut stamp, mut delay_ns, mut count, mut even) = (now, 0, 0, 0);
         for frame in frames {
             if self.is_damaged(frame) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports held open, trials run over them, and what is known of both.
+//! Tester with open ports: runs trials and cites calibrations.
 
 mod options;
 mod ports;
@@ -22,12 +22,12 @@ use crate::error::TesterError;
 use crate::pacer::Pace;
 use crate::trial::{Directions, Trial, TrialResult};
 
-pub use options::{Preparation, TesterOptions};
+pub use options::{Preparation, TesterIdle, TesterOptions};
 pub(crate) use ports::{TesterPort, peer_of};
 pub(crate) use ready::Ready;
 
-/// Descriptors in a receive ring by default: room for 0.4 ms at 10 million frames per second, so that a short absence of the tester
-/// costs no frame.
+/// Default number of descriptors in a receive ring. It holds 0.4 ms of traffic at 10 million frames per second, so a short stall of the
+/// tester loses no frame.
 pub const RECEIVE_RING_SIZE: u16 = 4096;
 
 /// A tester with its ports open.
@@ -39,23 +39,23 @@ pub struct Tester {
     pub(crate) options: TesterOptions,
     pub(crate) trials: u64,
     calibrations: Vec<Calibration>,
-    /// All calibrations of the file that those are from.
+    /// The calibration file with all its calibrations.
     source: Option<Source>,
     pub(crate) abort: Arc<AtomicBool>,
-    /// The last description made ready: trials of a search have the same.
+    /// The last traffic description prepared. All trials of a search use the same one.
     pub(crate) ready: Option<Ready>,
 }
 
-/// Ports of a tester at most: frames have a place of 8 bits for theirs.
+/// Largest number of ports: a frame carries the port number in 8 bits.
 const PORTS_MAX: usize = 64;
-/// Buffers beside those that rings and bursts may hold at once.
+/// Buffers in addition to those that rings and bursts can hold at once.
 const POOL_SPARE: u32 = 4096;
 
 impl Tester {
-    /// Opens ports, given as name and URI. `pool_name` has to be unique in the process.
+    /// Opens ports, given as name and URI. `pool_name` must be unique in the process.
     ///
     /// # Errors
-    /// What is wrong with a port or the options.
+    /// [`TesterError`] if a port cannot be opened or an option is invalid.
     pub fn open(
         eal: &Eal,
         pool_name: &str,
@@ -64,23 +64,24 @@ impl Tester {
     ) -> Result<Self, TesterError> {
         if ports.is_empty() || ports.len() > PORTS_MAX {
             return Err(TesterError::BadTrial(format!(
-                "{} ports were given, and a tester has 1 to {PORTS_MAX}",
+                "{} ports are given (a tester supports 1 to {PORTS_MAX})",
                 ports.len()
             )));
         }
         if options.cpus.is_empty() {
-            return Err(TesterError::BadTrial("the tester needs a CPU".to_owned()));
+            return Err(TesterError::BadTrial(
+                "the tester has no CPU (give at least one)".to_owned(),
+            ));
         }
         let queues: u32 = ports.iter().map(|(_, uri)| u32::from(uri.queues())).sum();
         let rings = (u32::from(options.receive_ring_size) + u32::from(options.ring_size)) * queues;
         let kept: u32 = ports.iter().map(|(_, uri)| uri.buffers_kept()).sum();
         let port_options = |name: &str, queues: u16| PortOptions {
-            name: name.to_owned(),
             rx_queues: queues,
             tx_queues: queues,
             rx_ring_size: options.receive_ring_size,
             tx_ring_size: options.ring_size,
-            frame_size_max: options.frame_size_max,
+            ..PortOptions::new(name, options.frame_size_max)
         };
         let pool = Mempool::new(
             eal,
@@ -88,7 +89,7 @@ impl Tester {
             rings + kept + POOL_SPARE,
             port_options("", 1).data_room(),
         )?;
-        // Measured now, and not in the first trial.
+        // The measurement of the clock must not delay the first trial.
         ticks_per_second();
         let ports = ports
             .iter()
@@ -114,13 +115,13 @@ impl Tester {
         })
     }
 
-    /// Set it, from any thread, to end a running trial early: it then returns [`TesterError::Aborted`].
+    /// Returns the abort flag. Any thread can set it to end a running trial early with [`TesterError::Aborted`].
     #[must_use]
     pub fn abort_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.abort)
     }
 
-    /// Which tester this is, where calibrations are told apart.
+    /// Returns the kind of this tester, which identifies its calibrations.
     #[must_use]
     pub fn kind(&self) -> TesterKind {
         TesterKind {
@@ -138,17 +139,17 @@ impl Tester {
         }
     }
 
-    /// From now on results cite this tester's calibration, where there is one among these. Returns whether there is.
+    /// Selects this tester's calibrations for citation in later results. Returns true if there is at least one.
     pub fn cite(&mut self, calibrations: &Calibrations) -> bool {
         self.calibrations = calibrations.of(&self.kind()).cloned().collect();
         !self.calibrations.is_empty()
     }
 
-    /// As [`Self::cite`], with the calibrations of a file. `is_named` is true if the user named it: then it is expected to have
-    /// one of this tester.
+    /// Does the same as [`Self::cite`] with the calibrations of a file. `is_named` is true if the user named the file: the file is then
+    /// expected to hold a calibration of this tester.
     ///
     /// # Errors
-    /// As [`Calibrations::read`].
+    /// Errors of [`Calibrations::read`].
     pub fn cite_file(&mut self, path: &Path, is_named: bool) -> Result<(), CalibrationsError> {
         let source = Source::read(path, is_named)?;
         self.cite(&source.all);
@@ -156,26 +157,26 @@ impl Tester {
         Ok(())
     }
 
-    /// Returns the calibration that a trial cannot cite, as the file has none of this tester or of the trial's frames; none if
-    /// nothing is missing.
+    /// Returns the missing calibration if the file holds none of this tester or none of the trial's frames. Returns `None` if nothing is
+    /// missing.
     #[must_use]
     pub fn missing_calibration(&self, trial: &Trial) -> Option<MissingCalibration> {
         self.source.as_ref()?.missing(&self.kind(), trial)
     }
 
-    /// What a trial cites that offers so many frames per second; none where its frames were not calibrated with.
+    /// Returns the calibration that a trial at `rate_pps` frames per second cites. Returns `None` if no calibration covers its frames.
     #[must_use]
     pub fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {
         let mut calibrations = self.calibrations.iter();
         calibrations.find_map(|calibration| calibration.cited(trial, rate_pps))
     }
 
-    /// Sets the real-time priority of the threads of trials from now on; none for ordinary priority.
+    /// Sets the real-time priority of the threads of later trials; `None` for ordinary priority.
     pub fn set_realtime_priority(&mut self, priority: Option<u8>) {
         self.options.realtime_priority = priority;
     }
 
-    /// Numbers of the processes at the other ends of the ports, as far as they are known.
+    /// Returns the process ids of the peers of the ports, as far as they are known.
     #[must_use]
     pub fn peer_processes(&self) -> Vec<i32> {
         let ports = self.ports.iter();
@@ -184,16 +185,16 @@ impl Tester {
             .collect()
     }
 
-    /// Number of ports.
+    /// Returns the number of ports.
     #[must_use]
     pub fn port_count(&self) -> usize {
         self.ports.len()
     }
 
-    /// Waits until every port has its peer.
+    /// Waits until every port has a link.
     ///
     /// # Errors
-    /// [`TesterError::NoLink`] at the deadline, [`TesterError::Aborted`].
+    /// [`TesterError::NoLink`] at the deadline, [`TesterError::Aborted`] after an abort.
     pub fn wait_for_links(&self, deadline: Duration) -> Result<(), TesterError> {
         let began = Instant::now();
         loop {
@@ -214,12 +215,12 @@ impl Tester {
         }
     }
 
-    /// Sends a little, over and over, until something comes out of every port that the trial's frames are for; says whether it
-    /// did. Some devices become ready only when a peer is connected. Frames for another port count: a device that sends
-    /// these is ready, and a trial tells what is wrong with it. Of the trial, frames and rate count.
+    /// Sends short trials until the tester receives frames on every port that the trial's frames are addressed to. Returns false at the
+    /// deadline. Some devices become ready only when a peer is connected. Misdirected frames count as well: the device is ready, and a
+    /// trial shows what it does wrong. Only the frames and the rate of `trial` are used.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Errors of [`Self::run`].
     pub fn wait_until_through(
         &mut self,
         trial: &Trial,
@@ -257,7 +258,7 @@ impl Tester {
     /// Runs one trial.
     ///
     /// # Errors
-    /// When it could not be run at all. A tester that failed in it gives an invalid result instead.
+    /// [`TesterError`] if the trial cannot be run. If the tester itself fails during the trial, the result is invalid instead.
     pub fn run(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
         let ports = self.transmitting(trial)?;
         let pace = if trial.is_unpaced() {
@@ -269,10 +270,10 @@ impl Tester {
         Ok(self.conduct(trial, &course, &mut |_| ())?.result)
     }
 
-    /// As [`Self::run`], with frames offered as fast as the tester can: the trial's rate is [`Trial::UNPACED`].
+    /// Runs one trial as fast as the tester can send. The rate of the trial becomes [`Trial::UNPACED`].
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Errors of [`Self::run`].
     pub fn run_unpaced(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
         self.run(&Trial {
             offered_rate_pps: Trial::UNPACED,
@@ -280,8 +281,8 @@ impl Tester {
         })
     }
 
-    /// Ports that trials offer loads on: pairs, or one alone. A last one without a pair only listens, where that is asked
-    /// for.
+    /// Returns the number of ports that trials offer load on: pairs of ports, or a single port. An unpaired last port only receives, if
+    /// the run uses it at all.
     pub(crate) fn paired(&self) -> usize {
         match self.ports.len() {
             1 => 1,
@@ -289,18 +290,18 @@ impl Tester {
         }
     }
 
-    /// Number of ports that transmit: the first of them.
+    /// Returns the number of ports that transmit, counted from the first port.
     pub(crate) fn transmitting(&self, trial: &Trial) -> Result<usize, TesterError> {
         match (trial.directions, self.paired()) {
             (Directions::Both, 1) => Err(TesterError::BadTrial(
-                "traffic in both directions needs two ports, and one was given; give a second or ask for one way".to_owned(),
+                "traffic in both directions requires two ports, and one is given (add a second port, or use one direction)".to_owned(),
             )),
             (Directions::Both, ports) => Ok(ports),
             (Directions::OneWay, _) => Ok(1),
         }
     }
 
-    /// Prepares the trial's description, before anything is timed.
+    /// Prepares the trial's traffic description before the timed part.
     pub(crate) fn make_ready(&mut self, trial: &Trial) -> Result<(), TesterError> {
         let Some(traffic) = trial.traffic.as_deref() else {
             self.ready = None;
@@ -330,7 +331,7 @@ impl Tester {
     }
 }
 
-/// The word before the colon of a port's URI.
+/// Returns the scheme of a port URI: the text before the colon.
 fn kind_of(uri: &PortUri) -> String {
     let text = uri.to_string();
     text.split_once(':')

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The threads of a trial, each pinned to a CPU of the tester's, at real-time priority where that is asked for.
+//! Threads of a trial, each pinned to a CPU of the tester, with real-time priority if it is configured.
 
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 
@@ -13,11 +13,11 @@ use crate::lane::Lane;
 use crate::tester::TesterOptions;
 use crate::trial::Trial;
 
-/// How long a real-time thread may overstay its trial before the kernel ends the process, seconds.
+/// Time by which a real-time thread may overrun its trial before the kernel ends the process, seconds.
 const OVERSTAY_S: u64 = 10;
 
-/// Lets the kernel end the process when a real-time thread neither sleeps nor ends long after its trial
-/// (RLIMIT_RTTIME of setrlimit(2)): such a thread could keep everything else off its CPU for good.
+/// Sets RLIMIT_RTTIME (setrlimit(2)), by which the kernel ends the process if a real-time thread neither sleeps nor ends long after its
+/// trial. Such a thread could otherwise occupy its CPU forever.
 pub(crate) fn guard_realtime(trial: &Trial, lead_s: f64, realtime: bool) {
     if !realtime {
         return;
@@ -27,14 +27,14 @@ pub(crate) fn guard_realtime(trial: &Trial, lead_s: f64, realtime: bool) {
     let set = getrlimit(Resource::RLIMIT_RTTIME)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_RTTIME, limit_us.min(hard), hard));
     if let Err(error) = set {
-        tracing::warn!("no limit could be set on real-time threads: {error}");
+        tracing::warn!("cannot limit the CPU time of real-time threads: {error}");
     }
 }
 
 type ThreadEnd<'port> = Result<(Vec<Lane<'port>>, LoopHealth, bool), TesterError>;
 
-/// Deals lanes out to threads, runs them, and gives the lanes back in their order. `meanwhile` is called on this thread
-/// while they run.
+/// Distributes lanes over threads, runs them, and returns the lanes in their order. Calls `meanwhile` on the calling thread while they
+/// run.
 pub(crate) fn run_threads<'port>(
     eal: &Eal,
     options: &TesterOptions,
@@ -93,7 +93,7 @@ fn join<'port>(
 ) -> ThreadEnd<'port> {
     handle?
         .join()
-        .unwrap_or_else(|_| Err(TesterError::Thread("it panicked".to_owned())))
+        .unwrap_or_else(|_| Err(TesterError::Thread("the thread panicked".to_owned())))
 }
 
 fn spawn<'scope, 'port: 'scope>(
@@ -114,7 +114,7 @@ fn spawn<'scope, 'port: 'scope>(
                 realtime_priority.is_some_and(|priority| match thread::set_realtime(priority) {
                     Ok(()) => true,
                     Err(error) => {
-                        tracing::warn!("the tester runs at ordinary priority: {error}");
+                        tracing::warn!("the tester thread runs at ordinary priority: {error}");
                         false
                     }
                 });

@@ -174,7 +174,7 @@ impl FlowTracker {
     }
 }
 
-/// What was received of one flow.
+/// Received frames of one flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tracked<'a> {
     tracker: &'a FlowTracker,
@@ -188,7 +188,7 @@ impl Tracked<'_> {
         self.tracker.next.saturating_sub(1)
     }
 
-    /// Returns the whole of a sequence number of which a frame carries 32 bits: the one nearest to the newest.
+    /// Returns the full sequence number for the 32 bits that a frame carries: the one nearest to the newest.
     pub(crate) fn full(&self, sequence: u32) -> u64 {
         let next = self.tracker.next;
         let ahead = sequence.wrapping_sub(next as u32).cast_signed();
@@ -202,7 +202,7 @@ impl Tracked<'_> {
         sequence < next && next - sequence <= window_of(self.seen) && is_marked(self.seen, sequence)
     }
 
-    /// Returns the frames received of sequence numbers from `offered` on, of those that are in the window.
+    /// Returns the number of frames in the window with sequence numbers from `offered` on.
     pub(crate) fn beyond(&self, offered: u64) -> u64 {
         let next = self.tracker.next;
         if self.tracker.received == 0 {
@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// The slow, obvious way: a set of all that was received.
+    /// Reference implementation: a set of all sequence numbers received.
     #[derive(Default)]
     struct Naive {
         seen: HashSet<u64>,
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// 120 frames are lost, and each tenth frame comes again 2,000 frames later, as at 10 Mpps: no duplicate counts as received.
+    /// 120 frames are lost, and each tenth frame arrives again 2,000 frames later, as at 10 Mpps. No duplicate may count as received.
     #[test]
     fn late_duplicates_hide_no_loss() {
         let mut trackers = Trackers::new(1, window_for(10e6, 1));
@@ -338,7 +338,7 @@ mod tests {
         }
         let flow = trackers.get(0).unwrap();
         assert_eq!((flow.beyond(3001), flow.beyond(3000)), (0, 1));
-        // 5 and 7 are out of the window by now.
+        // 5 and 7 are behind the window.
         assert_eq!(flow.beyond(2), 1);
         let unused = Trackers::new(1, WINDOW_MIN);
         assert_eq!(unused.get(0).unwrap().beyond(0), 0);

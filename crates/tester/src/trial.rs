@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a trial asks for, and what was seen.
+//! Parameters and result of a trial.
 
 mod parameters;
 
@@ -19,55 +19,55 @@ pub use parameters::{
     DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX,
 };
 
-/// One trial, as asked for (RFC 2544, section 24: "Trial description").
+/// Parameters of one trial (RFC 2544, section 24: "Trial description").
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Offered load in frames per second, summed over all transmitting ports, or [`Trial::UNPACED`]. JSON has no number for the
-    /// latter.
+    /// Offered load in frames per second, summed over all transmitting ports, or [`Trial::UNPACED`]. JSON cannot represent the latter, so
+    /// it is left out there.
     #[serde(default = "unpaced", skip_serializing_if = "is_unpaced")]
     pub offered_rate_pps: f64,
-    /// How long frames are offered, seconds.
+    /// Duration of the counted part, seconds.
     pub duration_s: f64,
-    /// How long the same load is offered before anything is counted, seconds.
+    /// Duration of the same load before the counted part, seconds.
     pub warm_up_s: f64,
-    /// How long the tester goes on receiving after the last frame, seconds.
+    /// Time for which the tester receives after the last frame, seconds.
     pub drain_s: f64,
     /// Frame sizes with FCS.
     pub frame_sizes: FrameSizes,
-    /// Which ports transmit.
+    /// Transmitting ports.
     pub directions: Directions,
     /// Flows per transmitting port (distinct UDP source ports), 1 to 65535.
     pub flows: u16,
     /// Distinct destination MAC addresses per transmitting port, at least 1.
     pub mac_addresses: u32,
-    /// Distinct IP destinations per transmitting port, at least 1. With more than one they are drawn at random, each of
-    /// a network of its own: with IPv4 a /24 from 16.0.0.0 on, with IPv6 a /48 from 3fff:: on. The second port of a pair
-    /// draws them from 48.0.0.0 and 3fff:20:: on, so that a router can tell the directions apart.
+    /// Distinct IP destinations per transmitting port, at least 1. Several destinations are drawn at random, each in a separate network:
+    /// with IPv4 a /24 from 16.0.0.0 on, with IPv6 a /48 from 3fff:: on. The second port of a pair draws from 48.0.0.0 and 3fff:20:: on,
+    /// so that a router can distinguish the directions.
     #[serde(default = "one")]
     pub destinations: u32,
-    /// Which IP the frames carry.
+    /// IP version of the frames.
     #[serde(default)]
     pub ip: IpVersion,
-    /// Frames per second of the low-rate stream that each transmitting port sends as part of its load, to measure latency
-    /// with; 0 for none. Every second frame of the load at most is one of them.
+    /// Rate of the low-rate stream that each transmitting port sends as part of its load to measure latency, frames per second; 0 for
+    /// none. At most every second frame of the load belongs to it.
     #[serde(default)]
     pub low_rate_pps: f64,
-    /// True if the device sends frames back to the port that sent them, and they count there. Otherwise they count at the other
-    /// port of the pair only.
+    /// True if the device sends frames back to the port that sent them: they count there. Otherwise frames count only at the other port
+    /// of the pair.
     #[serde(default)]
     pub reflected: bool,
-    /// How far the achieved rate may be from the offered one, frames per second; further, and the trial is invalid. A search permits
-    /// half of the width to which it finds a rate.
+    /// Largest difference between achieved and offered rate, frames per second; beyond it, the trial is invalid. A search permits half of
+    /// its rate resolution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_tolerance_pps: Option<f64>,
-    /// A description of the traffic, which says all that it says instead of the keys above: headers, flows, sizes.
+    /// Traffic description. It overrides the fields above: headers, flows, sizes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Box<Traffic>>,
 }
 
-/// Frames per second of a low-rate stream unless said.
+/// Default rate of a low-rate stream, frames per second.
 pub const LOW_RATE_PPS: f64 = 5.0;
-/// Frames per second of a low-rate stream at most.
+/// Highest rate of a low-rate stream, frames per second.
 pub const LOW_RATE_PPS_MAX: f64 = 1000.0;
 
 fn one() -> u32 {
@@ -78,103 +78,104 @@ fn unpaced() -> f64 {
     Trial::UNPACED
 }
 
-// Serde passes a reference.
+// Serde requires a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_unpaced(rate_pps: &f64) -> bool {
     *rate_pps == Trial::UNPACED
 }
 
-/// How well the tester itself did. Anything here is the tester's own doing, not the device's.
+/// Health of the tester. All figures are caused by the tester or its host, not by the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TesterHealth {
-    /// Frames that the schedule held and the tester never offered.
+    /// Frames of the schedule that the tester never offered.
     pub unsent_frames: u64,
-    /// `unsent_frames` over the frames of the schedule: by how much the rate was missed.
+    /// `unsent_frames` divided by the frames of the schedule.
     pub pacing_miss_ratio: f64,
-    /// Frames sent late: more than 100 microseconds or two bursts after they were due, or to make good a pause. Their latency begins
-    /// when they were sent.
+    /// Frames sent late: more than 100 us or two bursts after they were due, or to catch up after a pause. Their latency starts when they
+    /// were sent.
     #[serde(default)]
     pub late_frames: u64,
-    /// Bursts that started later than one burst time after their due time.
+    /// Bursts that started more than one burst time after they were due.
     pub late_bursts: u64,
     /// All bursts sent.
     pub bursts: u64,
-    /// Longest time between two turns of the tester's own loop, nanoseconds.
+    /// Longest time between two turns of the tester's loop, nanoseconds.
     pub longest_gap_ns: u64,
-    /// Longest time that the host kept the tester from running at a place where it does nothing, nanoseconds.
+    /// Longest time for which the host did not run the tester, nanoseconds: between two clock readings without work of the tester in
+    /// between.
     #[serde(default)]
     pub longest_host_gap_ns: u64,
-    /// Frames that the tester's receive rings had no room for at most, because the tester did not receive in time: the
-    /// device or the peer drops them, and the tester is to blame.
+    /// Upper bound of the frames that the tester's receive rings had no room for, because the tester did not receive in time. The device
+    /// or the peer drops them, but the tester causes the loss.
     #[serde(default)]
     pub missed_at_most_frames: u64,
-    /// Number of gaps of the tester's own loop over 100 microseconds.
+    /// Number of gaps over 100 us in the tester's loop.
     pub gaps_over_100us: u64,
     /// Sum of those gaps, nanoseconds.
     pub gap_time_ns: u64,
     /// Whether the tester thread had real-time priority.
     pub realtime: bool,
-    /// Frames that the tester's own receive path dropped (port counters).
+    /// Frames that the tester's own ports dropped on reception (port counters).
     pub receive_drops: u64,
-    /// Time from the start of a transmit burst to that of the next on the same port. Its percentiles beside
-    /// `burst_time_ns` tell how even the stream was.
+    /// Time from the start of a transmit burst to the start of the next on the same port. Its percentiles, compared with `burst_time_ns`,
+    /// show how even the stream was.
     #[serde(default)]
     pub burst_gaps: LatencySummary,
-    /// Time that the frames of a whole burst take at the rate of one port, nanoseconds; 0 where there was no schedule.
+    /// Time of a full burst at the rate of one port, nanoseconds; 0 without a schedule.
     #[serde(default)]
     pub burst_time_ns: f64,
-    /// Cycles of the time stamp counter that making one frame took: its buffer, its octets, its time stamp; not the driver.
+    /// Time stamp counter cycles per frame for generating it: buffer, octets and time stamp, without the driver.
     #[serde(default)]
     pub generate_cycles: f64,
-    /// Cycles of the time stamp counter that looking at one received frame took, and freeing it; not the driver.
+    /// Time stamp counter cycles per received frame for checking and freeing it, without the driver.
     #[serde(default)]
     pub check_cycles: f64,
-    /// By how much the last frame left after the end of the schedule, over the duration asked for.
+    /// Delay of the last frame after the end of the schedule, as a ratio of the duration.
     #[serde(default)]
     pub stretch_ratio: f64,
-    /// How much longer the trial took by the tester's own clock (the time stamp counter) than by the kernel's
-    /// (`CLOCK_MONOTONIC_RAW`), as a ratio of the latter: negative when it took less.
+    /// Excess of the trial's length by the tester's clock (the time stamp counter) over its length by the kernel's
+    /// (`CLOCK_MONOTONIC_RAW`), as a ratio of the latter; negative if it was shorter.
     #[serde(default)]
     pub clock_error_ratio: f64,
-    /// By how much the trial ended after its deadline, nanoseconds.
+    /// Overrun of the trial's deadline, nanoseconds.
     #[serde(default)]
     pub overrun_ns: u64,
-    /// Frames of this trial's mark that came back and were never sent: of a flow or a sequence number that was not used.
+    /// Frames received with this trial's mark that were never sent: their flow or sequence number was not used.
     #[serde(default)]
     pub phantom_frames: u64,
-    /// Negative loss: frames received over those offered, summed over the flows of which more came than went.
+    /// Negative loss: frames received in excess of those offered, summed over the flows with an excess.
     #[serde(default)]
     pub excess_frames: u64,
 }
 
-/// What one tester port saw.
+/// Results of one tester port.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PortResult {
     /// Name given to the port.
     pub name: String,
-    /// Frames offered to the device (taken by it or refused by its full queue).
+    /// Frames offered to the device (accepted, or refused by its full queue).
     pub offered_frames: u64,
-    /// Of those, frames that the device's receive queue refused because it was full.
+    /// Frames of `offered_frames` that the device's receive queue refused because it was full.
     pub refused_frames: u64,
-    /// Counted frames received, duplicates not included.
+    /// Counted frames received, without duplicates.
     pub received_frames: u64,
-    /// Frames received that are not as they were sent.
+    /// Frames received that changed on the way.
     #[serde(default)]
     pub damaged_frames: u64,
     /// Frames received that this trial did not send (other traffic, damaged, earlier trials).
     pub foreign_frames: u64,
-    /// Frames of flows that count at another port. They do not count as received.
+    /// Frames received of flows that count at another port. `received_frames` does not include them.
     #[serde(default)]
     pub misdirected_frames: u64,
-    /// How often the port was seen to lose its link.
+    /// Number of link losses observed.
     #[serde(default)]
     pub link_losses: u64,
-    /// What the port counted over the whole trial, warm-up included.
+    /// Counters of the port over the whole trial, including the warm-up.
     #[serde(default, skip_serializing_if = "PortTotals::is_none")]
     pub totals: PortTotals,
 }
 
-/// What happened to one flow. Listed only for flows in which something did happen.
+/// Results of one flow. Only flows with loss, duplicates, reordering or misdirected frames are listed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowResult {
     /// Index of the transmitting port.
@@ -189,7 +190,7 @@ pub struct FlowResult {
     pub duplicate_frames: u64,
     /// Frames received after one with a higher sequence number (RFC 4737, section 3.3, type-P-reordered).
     pub reordered_frames: u64,
-    /// Frames received at other ports than the one where the flow counts, in the order of ports.
+    /// Frames received at ports other than the one where the flow counts, in port order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub misdirected: Vec<Misdirected>,
 }
@@ -203,85 +204,85 @@ pub struct Misdirected {
     pub frames: u64,
 }
 
-/// What was seen in one trial.
+/// Result of one trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
-    /// What was asked for.
+    /// Parameters of the trial.
     pub trial: Trial,
-    /// When the counted part began, nanoseconds since the Unix epoch.
+    /// Start of the counted part, nanoseconds since the Unix epoch.
     pub started_unix_ns: u64,
     /// Length of the counted part, from the first frame offered to the last, seconds.
     pub elapsed_s: f64,
-    /// Frames that the schedule held: rate times duration.
+    /// Frames of the schedule: rate times duration.
     pub scheduled_frames: u64,
     /// Frames offered to the device.
     pub offered_frames: u64,
-    /// Distinct frames that came back.
+    /// Distinct frames received.
     pub received_frames: u64,
     /// `offered_frames - received_frames`.
     pub lost_frames: u64,
-    /// Lost over offered, 0 to 1.
+    /// Lost frames divided by offered frames, 0 to 1.
     pub loss_ratio: f64,
     /// Frames received more than once.
     pub duplicate_frames: u64,
     /// Frames received out of order within their flow.
     pub reordered_frames: u64,
-    /// Frames received that are not as they were sent, by their checksums or their payload. They are among the lost frames.
+    /// Frames received that changed on the way, by their checksums or their payload. They are among the lost frames.
     #[serde(default)]
     pub damaged_frames: u64,
-    /// Frames received so far behind later ones that a late frame cannot be told from a duplicate. They do not count as received.
+    /// Frames received so far behind later ones that a late frame is indistinguishable from a duplicate. They do not count as received.
     #[serde(default)]
     pub stale_frames: u64,
-    /// Rate really offered, frames per second, summed over ports.
+    /// Rate achieved, frames per second, summed over ports.
     pub achieved_rate_pps: f64,
     /// Rate received, frames per second, summed over ports (RFC 2285, section 3.6.1: forwarding rate).
     pub forwarding_rate_pps: f64,
-    /// Latency of the frames received, of duplicates the first copy, as far as they are recognised.
+    /// Latency of the frames received; of duplicates, that of the first copy, as far as duplicates are recognised.
     pub latency: LatencySummary,
-    /// Its variation from every frame. IPDV is within each flow; PDV is against the smallest delay at each receiving port.
+    /// Delay variation from every frame. IPDV is computed within each flow, PDV relative to the smallest delay at each receiving port.
     #[serde(default)]
     pub variation: DelayVariation,
-    /// The low-rate streams.
+    /// Results of the low-rate streams.
     #[serde(default)]
     pub low_rate: LowRateStreams,
-    /// Per port.
+    /// Results by port.
     pub ports: Vec<PortResult>,
-    /// Flows with loss, duplicates, reordering or misdirected frames; at most the first 64.
+    /// Flows with loss, duplicates, reordering or misdirected frames; at most 64.
     pub flows: Vec<FlowResult>,
-    /// The tester's own health.
+    /// Health of the tester.
     pub health: TesterHealth,
-    /// The calibration of the tester that it stands on; none where there was none.
+    /// Calibration that the result cites; `None` if there is none.
     #[serde(default)]
     pub calibration: Option<CitedCalibration>,
-    /// Where frames were lost, by the device's own counters; none if these were not asked for.
+    /// Places of the loss by the device's counters; `None` if they were not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_account: Option<Accounted>,
-    /// Whether the result counts.
+    /// Validity of the result.
     pub validity: Validity,
 }
 
 impl TesterHealth {
-    /// Returns the cause of a failure of the tester, which is the host if it had the CPU for most of the longest gap.
+    /// Returns the cause of a failure of the tester. It is the host if it caused most of the longest gap.
     pub(crate) fn cause(&self, own: InvalidCause) -> InvalidCause {
         own.unless_of_host(self.longest_gap_ns, self.longest_host_gap_ns)
     }
 }
 
 impl Trial {
-    /// The offered rate of a trial in which the tester sends as fast as it can.
+    /// Offered rate of a trial in which the tester sends as fast as it can.
     pub const UNPACED: f64 = f64::INFINITY;
 
-    /// Returns true if the tester is to send as fast as it can.
+    /// Returns true if the tester must send as fast as it can.
     #[must_use]
     pub fn is_unpaced(&self) -> bool {
         is_unpaced(&self.offered_rate_pps)
     }
 
-    /// The trial with a description of its traffic, which says directions, sizes and the rate as well where it says them.
-    /// A capture is sent without warm-up and low-rate stream: its frames could not be told from those of either.
+    /// Returns the trial with a traffic description, which also sets directions, sizes and rate if it specifies them. A capture is sent
+    /// without warm-up and low-rate stream, because its frames could not be distinguished from theirs.
     ///
     /// # Errors
-    /// A capture that cannot be sent.
+    /// [`ReplayError`] if a capture cannot be replayed.
     pub fn with_traffic(mut self, traffic: Traffic) -> Result<Self, ReplayError> {
         if let Some(directions) = traffic.directions {
             self.directions = directions;
@@ -309,7 +310,7 @@ impl Trial {
         Ok(self)
     }
 
-    /// Sizes with FCS in the order in which they are sent.
+    /// Returns the sizes with FCS in transmit order.
     #[must_use]
     pub fn sizes(&self) -> Vec<u16> {
         let said = self
@@ -319,13 +320,13 @@ impl Trial {
         said.map_or_else(|| self.frame_sizes.pattern(), Sizes::sequence)
     }
 
-    /// The largest frame, octets with FCS.
+    /// Returns the largest frame, octets with FCS.
     #[must_use]
     pub fn frame_size_largest(&self) -> u16 {
         self.sizes().into_iter().max().unwrap_or(0)
     }
 
-    /// Frames that are due together.
+    /// Returns the number of frames that are due at once.
     pub(crate) fn burst(&self) -> u16 {
         let burst = self
             .traffic
@@ -334,7 +335,7 @@ impl Trial {
         burst.map_or(1, |burst| burst.frames)
     }
 
-    /// How many times the mean rate of the ports that send a port has.
+    /// Returns the rate of a port relative to the mean rate of the sending ports.
     pub(crate) fn share_of_port(&self, port: usize, transmitting: usize) -> f64 {
         let shares = self.traffic.as_ref().and_then(|traffic| traffic.shares);
         match (shares, transmitting) {
@@ -346,7 +347,7 @@ impl Trial {
         }
     }
 
-    /// What a description says that cannot be.
+    /// Checks the traffic description.
     fn validate_traffic(&self, traffic: &Traffic) -> Result<(), String> {
         if let Some(fault) = traffic.first_fault() {
             return Err(format!("traffic: {}", fault.message));
@@ -358,7 +359,7 @@ impl Trial {
         let needed = smallest_frame(traffic);
         if smallest < needed {
             return Err(format!(
-                "frames of {smallest} octets are asked for, and the headers and the tester's signature take {needed} with FCS"
+                "frames of {smallest} octets are too small: the headers and the tester's signature require {needed} octets with FCS"
             ));
         }
         Ok(())
@@ -366,7 +367,7 @@ impl Trial {
 }
 
 impl TrialResult {
-    /// True when the tester did what it was asked to do.
+    /// Returns true if the tester worked correctly.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.validity == Validity::Valid
@@ -374,23 +375,23 @@ impl TrialResult {
 }
 
 impl Trial {
-    /// Checks what the trial asks for.
+    /// Checks the parameters of the trial.
     ///
     /// # Errors
-    /// One sentence: the key, what is wrong and what would be right.
+    /// One sentence: the field, the problem and the valid values.
     pub fn validate(&self) -> Result<(), String> {
         let positive = |name: &str, value: f64| {
             if value.is_finite() && value > 0.0 {
                 Ok(())
             } else {
-                Err(format!("{name} is {value}, and has to be a number above 0"))
+                Err(format!("{name} is {value} (must be above 0)"))
             }
         };
         let not_negative = |name: &str, value: f64| {
             if value.is_finite() && value >= 0.0 {
                 Ok(())
             } else {
-                Err(format!("{name} is {value}, and has to be 0 or more"))
+                Err(format!("{name} is {value} (must be 0 or more)"))
             }
         };
         if !self.is_unpaced() {
@@ -398,7 +399,7 @@ impl Trial {
         }
         if !self.is_unpaced() && self.offered_rate_pps > OFFERED_RATE_PPS_MAX {
             return Err(format!(
-                "offered_rate_pps is {:e}, and no link carries more than {OFFERED_RATE_PPS_MAX:e} frames per second",
+                "offered_rate_pps is {:e} (the limit is {OFFERED_RATE_PPS_MAX:e} frames per second)",
                 self.offered_rate_pps
             ));
         }
@@ -408,7 +409,7 @@ impl Trial {
         not_negative("low_rate_pps", self.low_rate_pps)?;
         if self.low_rate_pps > LOW_RATE_PPS_MAX {
             return Err(format!(
-                "low_rate_pps is {}, and has to be 0 to {LOW_RATE_PPS_MAX}",
+                "low_rate_pps is {} (must be 0 to {LOW_RATE_PPS_MAX})",
                 self.low_rate_pps
             ));
         }
@@ -419,7 +420,7 @@ impl Trial {
             && !FRAME_SIZES.contains(&size)
         {
             return Err(format!(
-                "the frame size is {size}, and has to be 64 to 9000 octets with FCS, or 'imix'"
+                "frame size {size} is out of range (64 to 9000 octets with FCS, or 'imix')"
             ));
         }
         let smallest = self.frame_sizes.pattern().into_iter().min().unwrap_or(0);
@@ -427,22 +428,22 @@ impl Trial {
             self.validate_traffic(traffic)?;
         } else if smallest < self.ip.frame_size_min() {
             return Err(format!(
-                "frames of {smallest} octets are asked for, and frames of IPv6 take {} at least",
+                "frames of {smallest} octets are too small: IPv6 frames require {} octets with FCS",
                 self.ip.frame_size_min()
             ));
         }
         if self.flows == 0 {
-            return Err("flows is 0, and has to be 1 to 65535".to_owned());
+            return Err("flows is 0 (must be 1 to 65535)".to_owned());
         }
         if !(1..=MAC_ADDRESSES_MAX).contains(&self.mac_addresses) {
             return Err(format!(
-                "mac_addresses is {}, and has to be 1 to {MAC_ADDRESSES_MAX}",
+                "mac_addresses is {} (must be 1 to {MAC_ADDRESSES_MAX})",
                 self.mac_addresses
             ));
         }
         if !(1..=DESTINATIONS_MAX).contains(&self.destinations) {
             return Err(format!(
-                "destinations is {}, and has to be 1 to {DESTINATIONS_MAX}",
+                "destinations is {} (must be 1 to {DESTINATIONS_MAX})",
                 self.destinations
             ));
         }

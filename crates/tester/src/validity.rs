@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a trial says anything about the device, and if it does not, for which causes.
+//! Validity of a trial: whether its result describes the device, and if not, the causes.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Whether a trial says anything about the device.
+/// Validity of a trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state", content = "reasons")]
 pub enum Validity {
-    /// The tester did what the trial asks for.
+    /// The tester worked correctly.
     Valid,
     /// The tester failed, for at least one reason.
     Invalid(Vec<InvalidReason>),
@@ -18,7 +18,7 @@ pub enum Validity {
 /// One reason why a trial is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InvalidReason {
-    /// What it is counted under.
+    /// Cause under which the trial is counted.
     pub cause: InvalidCause,
     /// One sentence with the figures.
     pub text: String,
@@ -30,7 +30,7 @@ pub struct InvalidReason {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum InvalidCause {
-    /// The host kept the tester's CPU from it, at a place where the tester itself does nothing.
+    /// The host did not run the tester: a gap between two clock readings without work of the tester in between.
     HostStall,
     /// The tester did not offer the frames of its schedule.
     RateMissed,
@@ -48,14 +48,14 @@ pub enum InvalidCause {
     Excess,
     /// A port lost its link.
     LinkLost,
-    /// The device could not be measured: no frame came through where some had to.
+    /// The device could not be measured: no frame came through although some had to.
     NoFrames,
-    /// Another cause, or one of a store of an earlier version.
+    /// Another cause, or a cause stored by an earlier version.
     #[default]
     Other,
 }
 
-/// Longest gaps shorter than this are not what makes a trial invalid, nanoseconds.
+/// Shortest gap that can make a trial invalid, nanoseconds.
 const STALL_NS_MIN: u64 = 100_000;
 
 impl InvalidCause {
@@ -92,7 +92,7 @@ impl InvalidCause {
         }
     }
 
-    /// Returns this cause, or [`Self::HostStall`] if at least half of the tester's longest gap was the host's.
+    /// Returns this cause, or [`Self::HostStall`] if the host caused at least half of the tester's longest gap.
     #[must_use]
     pub(crate) fn unless_of_host(self, longest_gap_ns: u64, longest_host_gap_ns: u64) -> Self {
         let is_host = longest_gap_ns >= STALL_NS_MIN
@@ -100,7 +100,7 @@ impl InvalidCause {
         if is_host { Self::HostStall } else { self }
     }
 
-    /// Returns the reason of this cause with its sentence.
+    /// Returns a reason with this cause and the sentence `text`.
     #[must_use]
     pub fn because(self, text: impl Into<String>) -> InvalidReason {
         InvalidReason {
@@ -121,7 +121,7 @@ impl Validity {
         }
     }
 
-    /// Returns the reasons, none of a valid trial.
+    /// Returns the reasons; empty for a valid trial.
     #[must_use]
     pub fn reasons(&self) -> &[InvalidReason] {
         match self {
@@ -130,7 +130,7 @@ impl Validity {
         }
     }
 
-    /// Returns the cause under which an invalid trial is counted: that of its first reason.
+    /// Returns the cause under which an invalid trial is counted: the cause of its first reason.
     #[must_use]
     pub fn cause(&self) -> Option<InvalidCause> {
         match self {
@@ -148,7 +148,7 @@ impl Validity {
         matches!(self, Self::Invalid(_)).then(|| texts.join("; "))
     }
 
-    /// Returns the validity with one more reason.
+    /// Returns the validity with an additional reason.
     pub(crate) fn and(self, reason: Option<InvalidReason>) -> Self {
         let mut reasons = match self {
             Self::Valid => Vec::new(),
@@ -166,7 +166,7 @@ impl fmt::Display for InvalidReason {
 }
 
 impl<'de> Deserialize<'de> for InvalidReason {
-    /// Accepts a plain sentence as well, as stores of earlier versions have it.
+    /// Accepts a plain sentence as well, which stores of earlier versions contain.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]

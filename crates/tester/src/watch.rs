@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When frames were lost, and when none came: what procedures ask beside the counts of a trial.
+//! Observations of procedures in addition to the counters: the times of losses, and the times without frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Slices of time at most, so that counts of a long time stay small.
+/// Largest number of slices. It bounds the memory for long times.
 const SLICES_MAX: u64 = 100_000;
 /// Shortest slice, microseconds.
 const SLICE_US_MIN: u64 = 100;
 
-/// Counts of frames by when they were sent. Those sent before the first slice are not counted.
+/// Frame counters by transmit time. Frames sent before the first slice are not counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Slices {
-    /// When the first slice begins, ticks.
+    /// Start of the first slice, ticks.
     origin: u64,
     /// Length of a slice, ticks.
     width: u64,
@@ -20,20 +20,19 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    /// Slices over `length` ticks from `origin` on: a tenth of a millisecond each, or a hundred-thousandth of all where
-    /// that is longer.
+    /// Creates slices over `length` ticks from `origin` on. Each is 0.1 ms long, or a hundred-thousandth of `length` if that is longer.
     pub(crate) fn new(origin: u64, length: u64, ticks_per_second: u64) -> Self {
         let shortest = ticks_per_second / 1_000_000 * SLICE_US_MIN;
         let width = length.div_ceil(SLICES_MAX).max(shortest).max(1);
         Self {
             origin,
             width,
-            // One more, for what a late tester sends behind the end.
+            // An additional slice counts the frames that a late tester sends after the end.
             counts: vec![0; length.div_ceil(width) as usize + 1].into_boxed_slice(),
         }
     }
 
-    /// Takes note of frames that were sent at `tick`.
+    /// Records frames sent at `tick`.
     #[inline(always)]
     pub(crate) fn add(&mut self, tick: u64, frames: u64) {
         let Some(since) = tick.checked_sub(self.origin) else {
@@ -46,7 +45,7 @@ impl Slices {
         }
     }
 
-    /// Takes back frames that were never handed over, the last of those added.
+    /// Subtracts frames that were never handed over, from the latest slice with frames.
     pub(crate) fn take_back(&mut self, frames: u64) {
         let last = self.counts.iter_mut().rev().find(|count| **count > 0);
         if let Some(count) = last {
@@ -54,7 +53,7 @@ impl Slices {
         }
     }
 
-    /// Adds the counts of another lane.
+    /// Adds the counters of another lane.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count = count.saturating_add(*more);
@@ -62,8 +61,8 @@ impl Slices {
     }
 }
 
-/// How long after the first slice began the last frame was sent that did not come, ticks: to the end of its slice. 0 when
-/// none was lost, none when frames were lost in the last slice in which any was sent.
+/// Returns the time from the start of the first slice to the end of the slice with the last lost frame, ticks. Returns 0 if no frame was
+/// lost, and `None` if frames were lost in the last slice with transmission.
 pub(crate) fn last_loss(sent: &Slices, came: &Slices) -> Option<u64> {
     let lost = |slice: usize| {
         let came = came.counts.get(slice).copied().unwrap_or(0);
@@ -79,25 +78,25 @@ pub(crate) fn last_loss(sent: &Slices, came: &Slices) -> Option<u64> {
     }
 }
 
-/// When frames came to one lane, as others may see it while it runs.
+/// Time of the latest arrival on a lane, readable by other threads during the run.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     /// Tick of the last arrival; 0 before the first.
     pub(crate) last: AtomicU64,
 }
 
-/// When frames came to one lane.
+/// Arrival times on one lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrivals {
     last: u64,
-    /// The longest time without a frame that ended while it was armed: from the last one before to the first after.
+    /// Longest time without a frame that ended while the flag was set: from the last frame before to the first after.
     silence: Option<(u64, u64)>,
     armed: Arc<AtomicBool>,
     pulse: Arc<Pulse>,
 }
 
 impl Arrivals {
-    /// Times without frames are taken note of from when `armed` is set.
+    /// Creates the record. Times without frames are recorded while `armed` is set.
     pub(crate) fn new(armed: Arc<AtomicBool>, pulse: Arc<Pulse>) -> Self {
         Self {
             last: 0,
@@ -107,7 +106,7 @@ impl Arrivals {
         }
     }
 
-    /// Takes note of frames that came together.
+    /// Records frames received together.
     #[inline(always)]
     pub(crate) fn came(&mut self, now: u64) {
         if self.last > 0 && self.armed.load(Ordering::Relaxed) {
@@ -120,7 +119,7 @@ impl Arrivals {
         self.pulse.last.store(now, Ordering::Relaxed);
     }
 
-    /// The longest time without a frame, ticks.
+    /// Returns the longest time without a frame, ticks.
     pub(crate) fn silence(&self) -> Option<u64> {
         self.silence.map(|(from, to)| to - from)
     }
@@ -138,7 +137,7 @@ mod tests {
         let slices = || Slices::new(HZ, HZ / 100, HZ);
         let (mut sent, mut came) = (slices(), slices());
         assert_eq!(last_loss(&sent, &came), None);
-        // Before the first slice: nobody's business.
+        // Frames before the first slice are not counted.
         sent.add(HZ - 1, 1000);
         for slice in 0..50 {
             sent.add(HZ + slice * SLICE + 7, 32);
@@ -153,12 +152,12 @@ mod tests {
         rest.add(HZ + 20 * SLICE, 1);
         came.merge(&rest);
         assert_eq!(last_loss(&sent, &came), Some(4 * SLICE));
-        // Lost to the very end, unless it was never sent.
+        // Frames are lost until the end, unless they were never sent.
         sent.add(HZ + 49 * SLICE, 3);
         assert_eq!(last_loss(&sent, &came), None);
         sent.take_back(3);
         assert_eq!(last_loss(&sent, &came), Some(4 * SLICE));
-        // What is far behind the end is of the last slice.
+        // Frames sent long after the end count in the last slice.
         sent.add(3 * HZ, 1);
         assert_eq!(last_loss(&sent, &came), None);
     }

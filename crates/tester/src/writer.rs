@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What writes the frames of a port: the tester's own plain frames, or those of a description.
+//! Writers of a port's frames: plain frames of the tester, frames of a traffic description, or frames of a capture.
 
 mod share;
 
@@ -12,19 +12,19 @@ use crate::traffic::{Capture, Program, TRACKED_MAX};
 
 pub(crate) use share::Share;
 
-/// Writes the frames of one lane, in the order of their sequence.
+/// Writer of the frames of one lane, in sequence order.
 #[derive(Clone, Debug)]
 pub(crate) enum Writer {
-    /// Frames as the trial's own keys say.
+    /// Plain frames, defined by the trial's parameters.
     Plain(Box<FrameWriter>),
-    /// Frames as a description says.
+    /// Frames of a traffic description.
     Described(Box<Described>),
-    /// Frames of a capture, again and again.
+    /// Frames of a capture, repeated.
     Replayed(Replayed),
 }
 
 impl Writer {
-    /// Starts numbering afresh, for another epoch.
+    /// Restarts the numbering for another epoch.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
         match self {
             Self::Plain(writer) => writer.begin(epoch),
@@ -33,7 +33,7 @@ impl Writer {
         }
     }
 
-    /// Frames written since [`Self::begin`].
+    /// Returns the number of frames written since [`Self::begin`].
     pub(crate) fn written(&self) -> u64 {
         match self {
             Self::Plain(writer) => writer.written(),
@@ -42,7 +42,7 @@ impl Writer {
         }
     }
 
-    /// Frames written of one flow since [`Self::begin`].
+    /// Returns the number of frames of one flow written since [`Self::begin`].
     pub(crate) fn written_of_flow(&self, flow: u16) -> u64 {
         match self {
             Self::Plain(writer) => writer.written_of_flow(flow),
@@ -54,7 +54,7 @@ impl Writer {
         }
     }
 
-    /// Frames written of the low-rate stream since [`Self::begin`]; they are part of [`Self::written`].
+    /// Returns the number of low-rate frames written since [`Self::begin`]. [`Self::written`] includes them.
     pub(crate) fn low_rate_written(&self) -> u64 {
         match self {
             Self::Plain(writer) => writer.low_rate_written(),
@@ -63,7 +63,7 @@ impl Writer {
         }
     }
 
-    /// Writes the one frame of a burst as the next of the low-rate stream. The flows of the load go on where they were.
+    /// Writes the single frame of a burst as the next one of the low-rate stream. The numbering of the load's flows is unaffected.
     #[cold]
     pub(crate) fn write_low_rate(&mut self, burst: &mut Burst, tick: u64) {
         match self {
@@ -73,7 +73,7 @@ impl Writer {
         }
     }
 
-    /// Learning frames not yet written.
+    /// Returns the number of learning frames not yet written.
     pub(crate) fn learning_frames_left(&self) -> usize {
         match self {
             Self::Plain(writer) => writer.learning_frames_left(),
@@ -82,7 +82,7 @@ impl Writer {
         }
     }
 
-    /// Writes the next learning frames: warm-up frames, one from each source.
+    /// Writes the next learning frames: warm-up frames, one from each source address.
     pub(crate) fn write_learning(&mut self, burst: &mut Burst) {
         match self {
             Self::Plain(writer) => writer.write_learning(burst),
@@ -102,7 +102,7 @@ impl Writer {
     }
 }
 
-/// Writes frames of a capture as they are.
+/// Writer of the unchanged frames of a capture.
 #[derive(Clone, Debug)]
 pub(crate) struct Replayed {
     capture: Arc<Capture>,
@@ -138,7 +138,7 @@ impl Replayed {
     }
 }
 
-/// Writes frames of a description.
+/// Writer of frames of a traffic description.
 #[derive(Clone, Debug)]
 pub(crate) struct Described {
     program: Arc<Program>,
@@ -148,13 +148,13 @@ pub(crate) struct Described {
     position: usize,
     number: u64,
     next: u32,
-    /// By the flow's number, modulo their count.
+    /// Next sequence number of each flow. Flows beyond the table share entries.
     sequences: Box<[u64]>,
     learning_left: u32,
     low_rate_written: u64,
 }
 
-/// Flows of a port that have sequence numbers of their own, where so many lanes share them: lanes never share a number.
+/// Returns the number of flows of a port with individual sequence numbers if `lanes` lanes share the port. No two lanes share a sequence.
 pub(crate) fn tracked_flows(flows: u32, lanes: u32) -> u32 {
     flows.min(TRACKED_MAX - TRACKED_MAX % lanes.max(1))
 }
@@ -185,7 +185,8 @@ impl Described {
         self.sequences.fill(0);
     }
 
-    /// Its flow's number is the one after the load's, and its headers are those of the lane's first flow.
+    /// Writes a frame of the low-rate stream. Its flow number follows those of the load, and its headers are those of the lane's first
+    /// flow.
     fn write_low_rate(&mut self, burst: &mut Burst, tick: u64) {
         burst.write_each(|frame| {
             let Some(octets) = frame.octets(self.program.length(self.position)) else {
@@ -214,7 +215,7 @@ impl Described {
         }
     }
 
-    /// One frame of every flow, whatever their order is.
+    /// Writes one frame of every flow, independent of the flow order.
     fn write_learning(&mut self, burst: &mut Burst) {
         burst.write_each(|frame| {
             let flow = self.next;
@@ -243,7 +244,7 @@ impl Described {
         if self.share == Share::WHOLE {
             return drawn;
         }
-        // A lane takes its own flow nearest to the one drawn.
+        // A lane uses its own flow next to the one drawn.
         let flow = drawn - drawn % self.share.of + self.share.index;
         if flow < self.program.flows() {
             flow

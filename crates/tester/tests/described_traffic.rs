@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Described traffic over a memif link whose two ends are the tester's own ports, by one thread and by several: what is
-//! offered is seen again, to the frame, and results of all threads are one.
+//! Described traffic over a memif link between two ports of the tester, with one and with several threads: every offered frame is
+//! counted, and the results of all threads are combined.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use pcap_file::pcap::{PcapPacket, PcapWriter};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
+    Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle,
     TesterOptions, Trial, TrialResult,
 };
 
@@ -48,7 +48,7 @@ fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) ->
         ring_size: 1024,
         receive_ring_size: RECEIVE_RING_SIZE,
         frame_size_max: 9000,
-        // The machine that runs the tests may be busy: what is checked here is the counting.
+        // The host may be busy, so this test covers only the counting.
         limits: Limits {
             pacing_miss_ratio: 1.0,
             ..Limits::default()
@@ -57,6 +57,7 @@ fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) ->
             learning_s: Some(0.05),
             settle_s: 0.02,
         },
+        idle: TesterIdle::default(),
     };
     let ports = [port("a", "server"), port("b", "client")];
     let tester = Tester::open(eal, pool, &ports, options).unwrap();
@@ -64,7 +65,7 @@ fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) ->
     tester
 }
 
-/// Nothing is lost but what a full queue refused, and nothing is there that should not be.
+/// Asserts that only full queues lost frames, and that there are no foreign, damaged or duplicate frames.
 fn check(result: &TrialResult) {
     let sum = |part: fn(&quietwire_tester::PortResult) -> u64| -> u64 {
         result.ports.iter().map(part).sum()
@@ -107,7 +108,7 @@ fn what_is_described_is_seen_again() {
         file_prefix: "quietwire-described".to_owned(),
     })
     .unwrap();
-    // One thread; two threads with a port each; two threads with a pair of queues of both ports each.
+    // One thread; two threads with one port each; two threads with one queue pair of both ports each.
     for (pool, cpus, queues) in [
         ("one", &[0u32] as &[u32], 1),
         ("ports", &[0, 1], 1),
@@ -122,7 +123,7 @@ fn what_is_described_is_seen_again() {
             assert!(result.low_rate.received_frames > 0, "{result:?}");
             let [a, b] = [0, 1].map(|port| result.ports[port].offered_frames as f64);
             let expected = if kind.contains("shares") { 3.0 } else { 1.0 };
-            // Scheduled to the frame; a busy machine may offer less.
+            // The schedule is exact; a busy host may offer less.
             if result.health.unsent_frames == 0 {
                 assert!((a / b - expected).abs() < 0.01, "{a} {b}");
             }
@@ -160,7 +161,7 @@ fn replayed(eal: &Eal, directory: &Path) {
             path.display()
         )
     };
-    // 100 frames in 10 ms, each round: 2000 in the trial's 0.2 s, or 4000 at twice the speed.
+    // Each round has 100 frames in 10 ms: 2000 frames in the trial's 0.2 s, or 4000 at twice the speed.
     for (rest, frames) in [
         (", timing = \"file\"", 2000),
         (", timing = \"file\", speed = 2.0", 4000),

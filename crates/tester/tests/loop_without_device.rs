@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real frames over a real memif link whose two ends are the tester's own ports: what it offers it must
-//! see again, to the frame.
+//! Real frames over a real memif link between two ports of the tester: every offered frame is counted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -9,7 +8,7 @@ use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Limits, Preparation,
-    RECEIVE_RING_SIZE, Step, Tester, TesterError, TesterOptions, Trial, TrialResult,
+    RECEIVE_RING_SIZE, Step, Tester, TesterError, TesterIdle, TesterOptions, Trial, TrialResult,
 };
 
 fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
@@ -17,7 +16,7 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
         offered_rate_pps: rate,
         duration_s: 0.2,
         warm_up_s: 0.05,
-        // Whoever has the CPU meanwhile gives it back by then.
+        // Long enough for another process to release the CPU.
         drain_s: 0.5,
         frame_sizes: sizes,
         directions,
@@ -46,7 +45,7 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
         ring_size: 1024,
         receive_ring_size: RECEIVE_RING_SIZE,
         frame_size_max: 9000,
-        // The machine that runs the tests may be busy: what is checked here is the counting.
+        // The host may be busy, so this test covers only the counting.
         limits: Limits {
             pacing_miss_ratio: 1.0,
             stretch_ratio: 10.0,
@@ -57,6 +56,7 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
             learning_s: Some(0.05),
             settle_s: 0.02,
         },
+        idle: TesterIdle::default(),
     };
     let tester = Tester::open(
         eal,
@@ -69,15 +69,15 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
     tester
 }
 
-/// Runs a trial until the tester could send half of its frames at least, three times at most: held up for as long as the
-/// trial, it says so and has too few for figures.
+/// Runs a trial, at most three times, until the tester offers at least half of the frames. A tester that stalls for the whole trial
+/// reports it and has too few frames for the figures.
 fn run_unhindered(tester: &mut Tester, trial: &Trial) -> TrialResult {
     let mut runs = (0..3).map(|_| tester.run(trial).unwrap());
     let is_enough = |it: &TrialResult| it.offered_frames * 2 >= it.scheduled_frames;
     runs.find(is_enough).expect("a tester that can send")
 }
 
-/// That the figures of latency fit each other.
+/// Asserts that the latency figures are consistent.
 fn assert_latency(result: &TrialResult) {
     let (latency, variation) = (&result.latency, &result.variation);
     assert!(latency.min_ns > 0 && latency.min_ns <= latency.p50_ns.unwrap());
@@ -90,7 +90,7 @@ fn assert_latency(result: &TrialResult) {
     assert_eq!(variation.pdv.samples, latency.samples);
     assert_eq!(variation.pdv.min_ns, 0);
     assert!(variation.pdv.max_ns <= latency.max_ns - latency.min_ns);
-    // Three flows on each side that sends, less the frames of the low-rate stream.
+    // Three flows on each sending side, without the frames of the low-rate stream.
     let sides = 1 + u64::from(result.ports[1].offered_frames > 0);
     let low_rate = &result.low_rate;
     assert!(
@@ -116,7 +116,7 @@ fn assert_latency(result: &TrialResult) {
     assert!(ipdv.max_ns.unsigned_abs() <= latency.max_ns);
 }
 
-/// That a tester can be calibrated, and that trials cite it.
+/// Asserts that a tester can be calibrated, and that trials cite the calibration.
 fn calibrate(tester: &mut Tester, directory: &std::path::Path) {
     let options = CalibrationOptions {
         frame_sizes: vec![FrameSizes::Fixed(64), FrameSizes::Imix],
@@ -138,7 +138,7 @@ fn calibrate(tester: &mut Tester, directory: &std::path::Path) {
     assert!(calibration.timestamp_ns > 0.0 && calibration.clock_span_s > 0.2);
     for size in &calibration.sizes {
         assert!(size.unpaced_pps >= size.clean_rate_pps && size.trials >= 2);
-        // A machine with much other work may have no clean rate, and says so.
+        // A busy host may have no clean rate.
         if size.clean_rate_pps > 0.0 {
             assert_eq!(size.pacing.len(), 3);
             assert!(size.latency_floor.min_ns > 0 && size.generate_cycles > 0.0);
@@ -161,7 +161,7 @@ fn calibrate(tester: &mut Tester, directory: &std::path::Path) {
     calibrate_others(tester, all);
 }
 
-/// That frames of IPv6 and described ones are calibrated with too, and stand beside the others.
+/// Asserts that IPv6 frames and described frames can be calibrated as well, in addition to the others.
 fn calibrate_others(tester: &mut Tester, mut all: Calibrations) {
     let described =
         "[traffic]\nsizes = 128\nintegrity = true\n[traffic.flows]\ncount = 64\norder = \"zipf\"\n";
@@ -284,7 +284,7 @@ fn what_is_offered_is_seen_again() {
         }
     }
 
-    // Of half of its frames, twelve lie beyond the 99.99th percentile.
+    // Even with half of the frames, twelve lie beyond the 99.99th percentile.
     let long = Trial {
         duration_s: 1.2,
         ..trial(200e3, FrameSizes::Fixed(64), Directions::OneWay)
@@ -299,7 +299,7 @@ fn what_is_offered_is_seen_again() {
             p50_ns <= p99_99_ns && p99_99_ns <= latency.max_ns,
             "{latency:?}"
         ),
-        // The tester left out frames that would be beyond it, or sent them late.
+        // The tester left out frames beyond the percentile, or sent them late.
         None => {
             let health = &result.health;
             let missed = health.unsent_frames + health.late_frames;
@@ -324,7 +324,10 @@ fn what_is_offered_is_seen_again() {
             ..ipv6
         })
         .unwrap_err();
-    assert!(error.to_string().contains("IPv6 take 84"), "{error}");
+    assert!(
+        error.to_string().contains("IPv6 frames require 84"),
+        "{error}"
+    );
 
     let unpaced = tester
         .run_unpaced(&trial(1.0, FrameSizes::Fixed(64), Directions::OneWay))
@@ -353,13 +356,13 @@ fn what_is_offered_is_seen_again() {
             .is_err()
     );
 
-    // Ports are released with the tester, and their place can be taken again.
+    // The ports are released with the tester, so their sockets can be created again.
     drop(tester);
     assert!(!directory.path().join("first.sock").exists());
     let again = self::tester(&eal, directory.path(), "first");
     drop(again);
 
-    // Nobody on the other side: an error, not a hang.
+    // Without a peer, there is an error instead of a hang.
     let options = || TesterOptions {
         cpus: vec![0],
         realtime_priority: None,
@@ -368,6 +371,7 @@ fn what_is_offered_is_seen_again() {
         frame_size_max: 1518,
         limits: Limits::default(),
         preparation: Preparation::default(),
+        idle: TesterIdle::default(),
     };
     let port = |role: &str| -> (String, PortUri) {
         let path = directory.path().join("nobody.sock");

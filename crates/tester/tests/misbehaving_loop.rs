@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real frames through a device that does what none should: the tester has to tell, and never to make a figure of it.
+//! Real frames through a misbehaving device: the tester must report each fault, and must not compute figures from impossible counts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -15,10 +15,10 @@ use quietwire_dpdk::{
 use quietwire_packet::update_checksum_u16;
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterError,
-    TesterOptions, Trial, TrialResult, Validity,
+    TesterIdle, TesterOptions, Trial, TrialResult, Validity,
 };
 
-/// What the device does with a frame.
+/// Behaviour of the device.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug)]
 enum Habit {
@@ -27,33 +27,33 @@ enum Habit {
     Duplicate,
     /// Sends a frame and one more with a sequence number far ahead.
     Invent,
-    /// Sends each frame on, and a copy back to where it came from; each tenth only back.
+    /// Forwards each frame and sends a copy back to the sending port; every tenth frame goes back only.
     Flood,
-    /// Takes frames of this trial apart from its flow's number.
+    /// Changes the flow number in frames of the counted part.
     Renumber,
     /// Flips one bit near the end of every frame.
     Damage,
-    /// Sends every frame back to where it came from.
+    /// Sends every frame back to the sending port.
     Reflect,
-    /// Takes frames and gives none.
+    /// Receives frames and sends none.
     Swallow,
-    /// The same with those of its right port; the others it forwards.
+    /// Drops the frames received on its right port, and forwards the others.
     SwallowRight,
-    /// Takes one of its ports down, and ends.
+    /// Closes its ports and ends.
     Unplug,
 }
 
-/// Offset of the UDP checksum in a frame of 64 octets, of its flow and its sequence number.
+/// Offsets in a frame of 64 octets: UDP checksum, flow, sequence number.
 const UDP_CHECKSUM: usize = 40;
 const FLOW: usize = 46;
 const SEQUENCE: usize = 48;
-/// How long a device that does not come back is waited for, seconds.
+/// Timeout of a device that does not come back, seconds.
 const LIMIT_S: f64 = 0.3;
-/// How long one that does come back is waited for, seconds, and how long one that dies.
+/// Timeout of a device that comes back, and of one that dies, seconds.
 const LONG_S: f64 = 60.0;
-/// How long the device lives at most.
+/// Longest lifetime of the device.
 const LIFE: Duration = Duration::from_secs(300);
-/// How long the tester may take to see that frames come through.
+/// Timeout until frames come through.
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 
 fn open(eal: &Eal, pool: &Mempool, path: &Path, name: &str) -> StartedPort {
@@ -75,7 +75,7 @@ fn misbehave<'eal>(
     on: &mut Burst,
     back: &mut Burst,
 ) {
-    // With the checksum that belongs to it: the octet is not damaged.
+    // The checksum is updated as well, so the frame is not damaged.
     let change = |frame: &mut Mbuf<'eal>, at: usize, octet: u8| {
         let octets = frame.octets_mut().unwrap();
         let word = |octets: &[u8], at: usize| u16::from_be_bytes([octets[at], octets[at + 1]]);
@@ -110,7 +110,7 @@ fn misbehave<'eal>(
     drop(on.push(frame));
 }
 
-/// The device: two ports, each frame out of the other one, by the habit of the hour.
+/// Starts the device: it forwards frames between two ports according to the current habit.
 fn device(
     eal: Eal,
     left: &Path,
@@ -181,10 +181,10 @@ fn reasons(result: &TrialResult) -> String {
     result.validity.text().unwrap_or_default()
 }
 
-/// The device is restarted in the midst of a load, and comes back, or does not, or one side of it only.
+/// Restarts the device under load. It comes back, or not, or with one direction only.
 fn restarts(tester: &mut Tester, habit: &AtomicU8, swallowed: &AtomicU64) {
     let become_ = |next: Habit| habit.store(next as u8, Ordering::Relaxed);
-    // Once it is seen to swallow frames, no older ones are on their way out of it.
+    // Once the device drops frames, no older frames are on their way out of it.
     let die = |next: Habit| {
         let before = swallowed.load(Ordering::Relaxed);
         become_(next);
@@ -204,7 +204,7 @@ fn restarts(tester: &mut Tester, habit: &AtomicU8, swallowed: &AtomicU64) {
     for gone in [Habit::Swallow, Habit::SwallowRight] {
         become_(Habit::Forward);
         let seen = tester.outage(&both, LIMIT_S, &mut || die(gone)).unwrap();
-        // No figure, and nothing that the tester did wrong: this is what the device is like.
+        // No figure, and no failure of the tester: the device behaves like this.
         assert_eq!((seen.lost_frames, seen.gap_s), (None, None), "{gone:?}");
         assert_eq!(seen.validity, Validity::Valid, "{gone:?}");
     }
@@ -257,7 +257,7 @@ fn what_cannot_be_is_told() {
         ring_size: 1024,
         receive_ring_size: RECEIVE_RING_SIZE,
         frame_size_max: 1518,
-        // The machine that runs the tests may be busy: what is checked here is what the device did.
+        // The host may be busy, so this test covers only what the device did.
         limits: Limits {
             pacing_miss_ratio: 1.0,
             stretch_ratio: 10.0,
@@ -265,6 +265,7 @@ fn what_cannot_be_is_told() {
             clock_error_ratio: 1.0,
         },
         preparation: Preparation::default(),
+        idle: TesterIdle::default(),
     };
     let ports = [
         ("a".to_owned(), uri(&paths[0])),
@@ -319,7 +320,7 @@ fn what_cannot_be_is_told() {
         result.validity
     );
 
-    // Flooded copies do not make the lost tenth good.
+    // Flooded copies do not compensate for the lost tenth.
     let result = run(Habit::Flood);
     assert!(result.lost_frames > 0, "{result:?}");
     let misdirected: u64 = result
@@ -333,7 +334,7 @@ fn what_cannot_be_is_told() {
         result.offered_frames
     );
 
-    // Every frame comes back, and none as it was sent.
+    // Every frame comes back damaged.
     let result = run(Habit::Damage);
     assert_eq!(result.received_frames, 0, "{result:?}");
     assert!(result.damaged_frames > 0, "{result:?}");
@@ -342,7 +343,7 @@ fn what_cannot_be_is_told() {
         (1.0, result.offered_frames)
     );
 
-    // Frames at the port that sent them are lost, unless that is where they belong.
+    // Frames at the port that sent them are lost, unless the trial is reflected.
     let result = run(Habit::Reflect);
     assert_eq!(
         (result.received_frames, result.loss_ratio),
@@ -350,7 +351,7 @@ fn what_cannot_be_is_told() {
         "{result:?}"
     );
     assert!(result.ports[0].misdirected_frames > 0, "{result:?}");
-    // Such a device is ready, whatever it does.
+    // Such a device is ready, whatever it does with the frames.
     let both_ways = Trial {
         directions: Directions::Both,
         ..trial()
@@ -369,7 +370,7 @@ fn what_cannot_be_is_told() {
 
     restarts(&mut tester, &habit, &swallowed);
 
-    // The link goes in the midst of a trial.
+    // The link goes down during a trial.
     let long = Trial {
         duration_s: 2.0,
         ..trial()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What procedures ask of the tester, over real memif links without a device: to the frame where frames are counted.
+//! Bursts, overloads, restarts and address runs over real memif links without a device, with exact frame counts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, StepDown, Tester,
-    TesterError, TesterOptions, Trial, Validity,
+    TesterError, TesterIdle, TesterOptions, Trial, Validity,
 };
 
 const LIMIT_S: f64 = 20.0;
@@ -45,7 +45,7 @@ fn open(eal: &Eal, pool: &str, ports: &[(String, PortUri)]) -> Tester {
         ring_size: 1024,
         receive_ring_size: RECEIVE_RING_SIZE,
         frame_size_max: 1518,
-        // The machine that runs the tests may be busy: what is checked here is the counting.
+        // The host may be busy, so this test covers only the counting.
         limits: Limits {
             pacing_miss_ratio: 1.0,
             stretch_ratio: 1e3,
@@ -56,11 +56,12 @@ fn open(eal: &Eal, pool: &str, ports: &[(String, PortUri)]) -> Tester {
             learning_s: Some(0.05),
             settle_s: 0.0,
         },
+        idle: TesterIdle::default(),
     };
     Tester::open(eal, pool, ports, options).unwrap()
 }
 
-/// That nothing but a busy machine made it invalid.
+/// Asserts that only a busy host made the result invalid.
 fn assert_valid_or(validity: &Validity, part: &str) {
     if let Validity::Invalid(reasons) = validity {
         assert!(
@@ -109,7 +110,7 @@ fn overload(tester: &mut Tester) {
         .step_down(&trial(1.0, Directions::Both), step)
         .unwrap();
     assert_valid_or(&seen.validity, "schedule");
-    // Nothing is lost on a loop, unless the machine kept the tester from its CPU for longer than rings are.
+    // A loop loses nothing, unless the host preempts the tester for longer than the rings can bridge.
     assert!(
         seen.recovered_after_s.is_none_or(|it| it <= 0.1),
         "{seen:?}"
@@ -140,10 +141,10 @@ fn restarts(tester: &mut Tester) {
     assert!(error.to_string().contains("nailed down"), "{error}");
 }
 
-/// Its peer takes frames, and gives none.
+/// Runs procedures with a peer that receives frames and sends none.
 fn silence(tester: &mut Tester) {
     let alone = trial(1e3, Directions::OneWay);
-    let mut restart = || panic!("it is restarted, and nothing came before");
+    let mut restart = || panic!("restarted although no frame came through before");
     let seen = tester.outage(&alone, LIMIT_S, &mut restart).unwrap();
     assert_eq!((seen.lost_frames, seen.gap_s), (None, None));
     let Validity::Invalid(reasons) = &seen.validity else {
@@ -166,7 +167,7 @@ fn silence(tester: &mut Tester) {
     assert_eq!(result.validity, Validity::Valid);
 }
 
-/// The third port is connected, and sees nothing.
+/// Runs address procedures with a third port that is connected and receives nothing.
 fn addresses(tester: &mut Tester) {
     let validity = tester
         .learn(&trial(200e3, Directions::OneWay), 3000)
@@ -175,7 +176,7 @@ fn addresses(tester: &mut Tester) {
     let seen = tester.probe(&trial(200e3, Directions::Both), 3000).unwrap();
     assert_eq!((seen.flooded_frames, seen.lost_frames), (0, 0), "{seen:?}");
     assert_eq!(seen.validity, Validity::Valid);
-    // Other trials leave it alone.
+    // Other trials do not use the third port.
     let result = tester.run(&trial(10e3, Directions::Both)).unwrap();
     assert_eq!(result.ports.len(), 2);
 }
@@ -202,7 +203,7 @@ fn procedures_count_every_frame() {
     let error = tester
         .learn(&trial(1e3, Directions::OneWay), 5)
         .unwrap_err();
-    assert!(error.to_string().contains("with three"), "{error}");
+    assert!(error.to_string().contains("require three"), "{error}");
     drop(tester);
 
     let mut three = pair.to_vec();

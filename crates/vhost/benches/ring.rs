@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a frame costs to send and to receive, driver and device of a ring in one thread: bursts of 32 frames.
+//! Cost of sending and of receiving a frame, with driver and device of a ring in one thread and bursts of 32 frames.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)] // A benchmark that fails may panic.
 
 use std::hint::black_box;
@@ -109,7 +109,7 @@ fn driver_receives<Q: Queue>(receiver: &mut driver::Receiver<Q>, frames: &mut Fr
     receiver.release();
 }
 
-/// Runs bursts until `wanted` frames have passed; returns the time that they took.
+/// Runs bursts until `wanted` frames have passed; returns the elapsed time.
 fn time(wanted: u64, mut burst: impl FnMut()) -> Duration {
     let bursts = wanted.div_ceil(BURST as u64);
     let start = Instant::now();
@@ -125,7 +125,7 @@ fn rings_of<Q: Queue>(criterion: &mut Criterion, kind: &str) {
     let mut group = criterion.benchmark_group(format!("vhost ring, {kind}"));
     group.warm_up_time(Duration::from_millis(500));
     group.measurement_time(Duration::from_secs(2));
-    // Time is of one frame.
+    // Times are per frame.
     for length in [64, 1500] {
         let frames: Frames = [[1; BUFFER as usize]; BURST];
         let mut taken: Frames = frames;

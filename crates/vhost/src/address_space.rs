@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The guest's memory: regions, and the translation of addresses that a guest or a front end names.
+//! The guest's memory: regions, and the translation of addresses from a guest or a front end.
 //!
 //! Three kinds of addresses lead to the same octets (vhost-user, "Memory access"): guest addresses in descriptors, user
 //! addresses (those of the front end) in ring messages, and I/O virtual addresses in both if VIRTIO_F_ACCESS_PLATFORM is
@@ -14,7 +14,8 @@ use quietwire_memory::{Mapping, SharedSlice, Span, Word};
 
 pub use iotlb::{IOTLB_ENTRIES_MAX, Iotlb, Permission};
 
-/// Regions of an address space (limit of our own; QEMU's is 8 without configurable slots and 32 usually with them).
+/// Maximum number of regions of an address space (quietwire's limit; QEMU's is 8 without configurable slots, usually 32 with
+/// them).
 pub const REGIONS_MAX: usize = 32;
 
 /// Consecutive guest memory in a mapping. One cache line.
@@ -90,8 +91,8 @@ impl Region {
     }
 }
 
-/// A region, in values that stay in registers for the length of a loop: what a loop reads through a reference is read again
-/// after each access to shared memory.
+/// A region, in values that remain in registers during a loop. A loop reads values behind a reference again after each
+/// access to shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Near<'a> {
     guest: u64,
@@ -106,13 +107,13 @@ impl<'a> Near<'a> {
         index: 0,
     };
 
-    /// Returns which region it is.
+    /// Returns the index of the region.
     #[inline(always)]
     pub(crate) fn index(self) -> usize {
         self.index
     }
 
-    /// Returns true if the region has a guest address.
+    /// Returns true if the region contains a guest address.
     #[inline(always)]
     pub(crate) fn has(self, address: u64) -> bool {
         self.offset(address) < self.octets.len()
@@ -124,7 +125,7 @@ impl<'a> Near<'a> {
         self.octets.sub(self.offset(address), len)
     }
 
-    /// Asks the processor to load the cache line at a guest address. Nothing comes of one that the region lacks.
+    /// Asks the processor to load the cache line at a guest address. No effect if the region lacks it.
     #[inline(always)]
     pub(crate) fn prefetch(self, address: u64) {
         self.octets.prefetch_at(self.offset(address));
@@ -142,7 +143,7 @@ impl<'a> Near<'a> {
     }
 }
 
-/// Why regions are no address space.
+/// Reason why regions do not form an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressSpaceError {
     /// More than [`REGIONS_MAX`] regions.
@@ -184,14 +185,14 @@ impl Piece {
         self.len
     }
 
-    /// Returns true without octets.
+    /// Returns true if the piece is empty.
     #[inline(always)]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Returns the piece without its first octets, empty if it has no more than those.
+    /// Returns the piece without its first octets; empty if it has no more.
     #[inline(always)]
     #[must_use]
     pub fn skip(self, octets: u32) -> Self {
@@ -215,7 +216,7 @@ pub enum Translation {
     Miss(Miss),
 }
 
-/// An address that the IOTLB lacks.
+/// An address that is missing in the IOTLB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss {
     /// I/O virtual address.
@@ -224,7 +225,7 @@ pub struct Miss {
     pub write: bool,
 }
 
-/// A part of a ring: where it lies in a region.
+/// A part of a ring: its location in a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingPart<'a> {
     region: &'a Region,
@@ -252,7 +253,7 @@ impl RingPart<'_> {
     }
 }
 
-/// Why a part of a ring is not where its address says.
+/// Reason why a part of a ring is not at its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartError {
     Outside,
@@ -311,7 +312,7 @@ impl AddressSpace {
         has_faulted(&self.regions)
     }
 
-    /// Returns a translator with caches of its own.
+    /// Returns a translator with private caches.
     #[must_use]
     pub fn translator(&self) -> Translator {
         Translator {
@@ -337,7 +338,7 @@ impl AddressSpace {
         self.translate_user(user, len).ok_or(PartError::Outside)
     }
 
-    /// Returns the place of `len` octets at a user address, all in one region.
+    /// Returns the location of `len` octets at a user address, all in one region.
     fn translate_user(&self, user: u64, len: usize) -> Option<RingPart<'_>> {
         self.regions.iter().find_map(|region| {
             let (offset, rest) = region.find_user(user)?;
@@ -351,7 +352,7 @@ fn iotlb_range(iotlb: &Iotlb, iova: u64, len: u64, access: Access) -> Result<u64
     let write = access == Access::Write;
     let mut start = None;
     let mut done = 0;
-    // Each turn ends at another entry; there are no more than the table has.
+    // Each iteration moves to another entry; the table limits their number.
     for _ in 0..=IOTLB_ENTRIES_MAX {
         let at = iova.checked_add(done).ok_or(PartError::Outside)?;
         let hit = iotlb.find(at).filter(|hit| hit.allows(write));
@@ -377,7 +378,7 @@ fn has_faulted(regions: &[Region]) -> bool {
         .any(|region| region.octets.mapping().has_faulted())
 }
 
-/// Translates guest addresses for one ring, and remembers where the last ones were.
+/// A translator of guest addresses for one ring, which caches the locations of the last ones.
 #[derive(Debug)]
 pub struct Translator {
     regions: Arc<[Region]>,
@@ -402,7 +403,7 @@ impl Translator {
         has_faulted(&self.regions)
     }
 
-    /// Translates the first of `len` octets at a guest address, and those behind it that are in the same region.
+    /// Translates the first of `len` octets at a guest address, and those after it that are in the same region.
     #[inline]
     pub fn translate_guest(&mut self, address: u64, len: u32, access: Access) -> Translation {
         if self.iotlb.is_some() {
@@ -414,7 +415,7 @@ impl Translator {
         }
     }
 
-    /// Returns the region of the last address; an empty one with an IOTLB.
+    /// Returns the region of the last address; an empty one if there is an IOTLB.
     #[inline(always)]
     pub(crate) fn near(&self) -> Near<'_> {
         match self.regions.get(self.last) {
@@ -423,7 +424,7 @@ impl Translator {
         }
     }
 
-    /// Returns the region that has a guest address; an empty one if none does, and with an IOTLB.
+    /// Returns the region that contains a guest address; an empty one if none does, or if there is an IOTLB.
     #[cold]
     #[inline(never)]
     pub(crate) fn near_to(&self, address: u64) -> Near<'_> {
@@ -436,8 +437,8 @@ impl Translator {
             .map_or(Near::EMPTY, |(index, region)| region.near(index))
     }
 
-    /// Returns the region to go on in when a loop has stopped at a guest address; `None` if it did not stop because `near` lacks
-    /// the address, or if no region has it.
+    /// Returns the region in which a loop that stopped at a guest address continues; `None` if it stopped for another reason
+    /// than `near` lacking the address, or if no region contains it.
     #[inline(always)]
     pub(crate) fn other_region(&self, near: Near<'_>, address: u64) -> Option<Near<'_>> {
         if near.has(address) {
@@ -446,7 +447,7 @@ impl Translator {
         Some(self.near_to(address)).filter(|region| region.has(address))
     }
 
-    /// Has [`Self::near`] return this region from now on.
+    /// Makes [`Self::near`] return this region from now on.
     #[inline(always)]
     pub(crate) fn stay(&mut self, index: usize) {
         self.last = index;
@@ -505,7 +506,7 @@ impl Translator {
             .span(piece.offset, piece.len as usize)
     }
 
-    /// Returns the guest address of a piece, with an IOTLB too.
+    /// Returns the guest address of a piece, even with an IOTLB.
     #[inline(always)]
     #[must_use]
     pub(crate) fn guest_address(&self, piece: Piece) -> Option<u64> {

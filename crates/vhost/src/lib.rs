@@ -4,10 +4,10 @@
 //! - [`message`]: the codec of the socket; [`features`]: bits and their names.
 //! - [`session`]: the state machines of both sides. They have no socket and no clock.
 //! - [`address_space`]: a guest's memory, and its translation.
-//! - [`ring`]: virtqueues as the device sees them (`vhost` ports).
-//! - [`driver`]: virtqueues as the driver sees them (`virtio-user` ports).
+//! - [`ring`]: device side of virtqueues (`vhost` ports).
+//! - [`driver`]: driver side of virtqueues (`virtio-user` ports).
 //!
-//! Must not know mbufs, DPDK, sockets or threads. The peer is taken to be hostile everywhere: each value of its is read
+//! Must not know mbufs, DPDK, sockets or threads. The peer is considered hostile everywhere: each value from it is read
 //! once, checked once and bounded.
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire application`: what applications see of a path: TCP throughput and round trips through the kernel.
+//! `quietwire application`: TCP throughput and round-trip times of a path, measured through the kernel as applications see
+//! them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::exit::{CheckFailed, Lacking, Usage, on_signals, require_root};
 use crate::text::print;
 use crate::units::{parse_duration, parse_positive_duration};
 
-/// What applications see of a path: TCP throughput by iperf3, and round trips of an echo service.
+/// Measure a path as applications see it: TCP throughput (iperf3) and echo round-trip times.
 #[derive(Debug, Args)]
 pub(crate) struct ApplicationArgs {
     #[command(subcommand)]
@@ -31,28 +32,28 @@ enum ApplicationCommand {
     EchoServer(EchoServerArgs),
 }
 
-/// TCP throughput from one network namespace to another, by iperf3. Server and client are started, and ended.
+/// Measure TCP throughput between two network namespaces with iperf3. The command starts and stops server and client.
 #[derive(Debug, Args)]
 struct IperfArgs {
-    /// Address of the server, as the client has it.
+    /// Server address that the client connects to.
     #[arg(long, value_name = "ADDRESS")]
     address: IpAddr,
-    /// TCP port of the server.
+    /// TCP port of the server, 1 to 65535.
     #[arg(long, value_name = "PORT", default_value_t = 5201, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Network namespace of the server (`ip netns`). Default: here.
+    /// Network namespace of the server (`ip netns`). Default: the current one.
     #[arg(long, value_name = "NAME")]
     server_namespace: Option<String>,
-    /// Network namespace of the client. Default: here.
+    /// Network namespace of the client. Default: the current one.
     #[arg(long, value_name = "NAME")]
     client_namespace: Option<String>,
-    /// Which way data go; both one after the other.
+    /// Direction of the data.
     #[arg(long, value_enum, default_value = "both")]
     direction: Direction,
-    /// How long data are sent each way, whole seconds.
+    /// Duration of each direction, whole seconds.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     duration: Duration,
-    /// Connections at a time, 1 to 128.
+    /// Parallel connections, 1 to 128.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=128))]
     streams: u8,
     /// Print the results as JSON.
@@ -70,34 +71,34 @@ enum Direction {
     Both,
 }
 
-/// Round-trip times to an echo service, by requests on a schedule.
+/// Measure round-trip times to an echo service with scheduled requests.
 #[derive(Debug, Args)]
 struct EchoArgs {
     /// Address and port of the service, such as `10.0.0.2:7007` or `[fd00::2]:7007`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     address: SocketAddr,
-    /// Start the service as well, in this network namespace. Without it one has to be running.
+    /// Start the service in this network namespace. Default: use a running service.
     #[arg(long, value_name = "NAME")]
     server_namespace: Option<String>,
-    /// Start the service as well, here.
+    /// Start the service in the current network namespace.
     #[arg(long, conflicts_with = "server_namespace")]
     with_server: bool,
-    /// Network namespace of the client. Default: here.
+    /// Network namespace of the client. Default: the current one.
     #[arg(long, value_name = "NAME")]
     client_namespace: Option<String>,
-    /// Over what requests go.
+    /// Transport protocol of the requests.
     #[arg(long, value_enum, default_value = "udp")]
     transport: Transport,
-    /// Octets of a request, 16 to 65507.
+    /// Payload of a request, octets, 16 to 65507.
     #[arg(long, value_name = "OCTETS", default_value_t = 64, value_parser = clap::value_parser!(u16).range(i64::from(echo::PAYLOAD_MIN)..=i64::from(echo::PAYLOAD_MAX)))]
     payload: u16,
-    /// From one request to the next; 0s for the next at once.
+    /// Interval between requests; 0s sends the next request after a reply or its timeout.
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_duration)]
     interval: Duration,
-    /// How long requests are sent.
+    /// Time during which requests are sent.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     duration: Duration,
-    /// How long a reply may take.
+    /// Timeout of a reply.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_duration)]
     timeout: Duration,
     /// Print the result as JSON.
@@ -111,13 +112,13 @@ enum Transport {
     Tcp,
 }
 
-/// An echo service over UDP and TCP, until it is told to end.
+/// Run an echo service over UDP and TCP until SIGINT, SIGTERM or SIGHUP.
 #[derive(Debug, Args)]
 struct EchoServerArgs {
-    /// Address and port, such as 0.0.0.0:7007.
+    /// Listen address and port, such as 0.0.0.0:7007.
     #[arg(long, value_name = "ADDRESS:PORT")]
     address: SocketAddr,
-    /// Network namespace (`ip netns`). Default: here.
+    /// Network namespace (`ip netns`). Default: the current one.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
 }
@@ -132,11 +133,11 @@ pub(crate) fn run(args: &ApplicationArgs) -> Result<()> {
     }
 }
 
-/// A place that may be entered.
+/// Returns the place of a namespace. Fails if another namespace is named and the user is not root.
 fn place(namespace: Option<&str>) -> Result<Place> {
     let place = Place::of(namespace)?;
     if place != Place::Here {
-        require_root("a network namespace is entered")?;
+        require_root("entering a network namespace")?;
     }
     Ok(place)
 }
@@ -144,7 +145,7 @@ fn place(namespace: Option<&str>) -> Result<Place> {
 fn run_iperf(args: &IperfArgs, abort: &AtomicBool) -> Result<()> {
     if args.duration.subsec_nanos() != 0 {
         bail!(Usage(format!(
-            "--duration is {} s, and iperf3 takes whole seconds",
+            "--duration is {} s, but iperf3 accepts whole seconds only (round it)",
             args.duration.as_secs_f64()
         )));
     }
@@ -183,7 +184,7 @@ fn iperf_line(result: &IperfResult) -> String {
         .mean_rtt_us
         .map_or_else(|| "-".to_owned(), |rtt| format!("{rtt:.0}"));
     format!(
-        "{way:5}{:>12.3} Mbit/s over {:.2} s, {} sent again, mean round trip {rtt} us, CPU {:.0} % client, {:.0} % server",
+        "{way:5}{:>12.3} Mbit/s over {:.2} s, {} retransmitted, mean round trip {rtt} us, CPU {:.0} % client, {:.0} % server",
         result.received_bps / 1e6,
         result.elapsed_s,
         count(result.retransmits),
@@ -230,7 +231,7 @@ fn run_echo(args: &EchoArgs, abort: &AtomicBool) -> Result<()> {
     }
     if result.replies == 0 {
         bail!(CheckFailed(format!(
-            "none of {} requests to {} was answered in time",
+            "no reply to any of {} requests to {} within the timeout",
             result.requests, result.server
         )));
     }
@@ -243,12 +244,13 @@ fn run_echo_server(args: &EchoServerArgs, abort: &AtomicBool) -> Result<()> {
     server.serve(abort).context("the echo service failed")
 }
 
-/// A service in a place: its sockets stay there.
+/// Binds an echo service inside a place. Its sockets stay in that network namespace.
 fn serve(place: &Place, address: SocketAddr) -> Result<EchoServer> {
     place.enter(|| EchoServer::bind(address))?.map_err(of_echo)
 }
 
-/// With the exit code that it has: an address that is not this machine's is the caller's fault.
+/// Converts an error of the echo service, which chooses the exit code: an address that this machine does not have is a usage
+/// error.
 fn of_echo(error: echo::EchoError) -> anyhow::Error {
     use std::io::ErrorKind;
     match &error {
@@ -267,7 +269,7 @@ fn echo_text(result: &EchoResult) -> String {
     let us = |ns: f64| format!("{:.2}", ns / 1e3);
     let names = ["p50", "p90", "p99", "p99.9", "p99.99"];
     let percentiles = names.iter().zip(times.percentiles()).map(|(name, value)| {
-        // Too few samples for it.
+        // The distribution has too few samples for this percentile.
         let value = value.map_or_else(|| "-".to_owned(), |ns| us(ns as f64));
         format!("{name} {value}")
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `--tester`: which traffic generator measures.
+//! `--tester`: the choice of the traffic generator.
 
 use std::str::FromStr;
 
@@ -7,12 +7,12 @@ use anyhow::Result;
 use quietwire_study::{GeneratorBench, StudyFile};
 use quietwire_tester::{SimOptions, SimulatedDevice, TREX_PORT, TrafficGenerator, Trex};
 
-/// A traffic generator that is not the built-in one.
+/// A traffic generator other than the built-in one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ChosenTester {
-    /// A device made of arithmetic.
+    /// A simulated device.
     Simulated(SimOptions),
-    /// A TRex server, `HOST:PORT`.
+    /// Address of a TRex server, `HOST:PORT`.
     Trex(String),
 }
 
@@ -32,13 +32,18 @@ impl FromStr for ChosenTester {
                 format!("{rest}:{TREX_PORT}")
             })),
             _ => Err(format!(
-                "there is no tester '{text}'; write sim, sim:KEY=VALUE,… or trex:HOST, or leave it out for the built-in one"
+                "unknown tester '{text}' (use sim, sim:KEY=VALUE,… or trex:HOST, or omit the option for the built-in tester)"
             )),
         }
     }
 }
 
 impl ChosenTester {
+    /// True for a device made of arithmetic.
+    pub(crate) fn is_simulated(&self) -> bool {
+        matches!(self, Self::Simulated(_))
+    }
+
     /// The generator, as after so many trials of the study.
     pub(crate) fn open(&self, made: u64) -> Result<Box<dyn TrafficGenerator>> {
         Ok(match self {
@@ -51,7 +56,7 @@ impl ChosenTester {
         })
     }
 
-    /// A bench with this generator for a study of which so many trials were made already.
+    /// Opens a bench with this generator for a study that has `made` trials already.
     pub(crate) fn bench(&self, file: &StudyFile, made: u64) -> Result<GeneratorBench> {
         Ok(GeneratorBench::new(file, self.open(made)?)?)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The device, where it is a switch of quietwire's that runs already.
+//! Options for a device under test that is a running quietwire switch.
 
 use std::path::PathBuf;
 
@@ -10,21 +10,21 @@ use quietwire_study::RunningSwitch;
 
 use crate::exit::Usage;
 
-/// Whose counters tell where frames were lost.
+/// Source of the counters that locate lost frames.
 #[derive(Debug, Args)]
 pub(super) struct DeviceArgs {
-    /// Control socket of the device, if it is `quietwire switch run`: account for each lost frame by its counters.
+    /// Control socket of a `quietwire switch run` under test; its counters locate lost frames.
     #[arg(long, value_name = "PATH")]
     device_control: Option<PathBuf>,
 }
 
 impl DeviceArgs {
-    /// Returns true if a control socket was named.
+    /// Returns true if the options name a control socket.
     pub(super) fn is_named(&self) -> bool {
         self.device_control.is_some()
     }
 
-    /// The switch at the control socket; none if none was named.
+    /// Returns the switch at the control socket, or none if the options name no socket.
     pub(super) fn find(&self, ports: &[PortUri]) -> Result<Option<RunningSwitch>> {
         let Some(socket) = &self.device_control else {
             return Ok(None);

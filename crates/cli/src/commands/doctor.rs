@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire doctor`: what the machine has and lacks, and which command mends it.
+//! `quietwire doctor`: checks what quietwire needs on this machine, and the remedy of each failed check.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use quietwire_host::doctor::{Check, State, examine, worst};
 use crate::exit::Lacking;
 use crate::text::{fold, print, terminal_width};
 
-/// What this machine has and lacks for quietwire, and the command that mends each lack. Changes nothing.
+/// Check what quietwire needs on this machine, and show the command that remedies each problem. Changes nothing.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Print the checks as JSON.
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
             .map(|check| check.name.as_str())
             .collect();
         return Err(Lacking(format!(
-            "missing: {}; the list says what mends it",
+            "missing: {} (see the remedies in the list)",
             missing.join(", ")
         ))
         .into());
@@ -43,10 +43,10 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     Ok(())
 }
 
-/// Columns of state and name, where what was seen begins.
+/// Width of the columns of state and name; the finding follows.
 const INDENT: usize = 25;
 
-/// One check a line. What mends it has a line of its own, unfolded, so that a command can be copied.
+/// Lists one check per line. The remedy follows on a separate line that is not folded, so that a command can be copied.
 fn list(checks: &[Check], width: usize) -> String {
     let mut lines = Vec::new();
     for check in checks {
@@ -65,7 +65,7 @@ fn list(checks: &[Check], width: usize) -> String {
     lines.join("\n")
 }
 
-/// As [`fold`], the blanks of the columns kept.
+/// Folds a line like [`fold`], but keeps the spaces of the columns.
 fn fold_after(line: &str, width: usize) -> String {
     match line.char_indices().nth(INDENT) {
         Some((at, _)) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire generate`: the tester by itself, one trial over ports that are up already.
+//! `quietwire generate`: one trial with the tester through a running device.
 
 mod latency;
 mod losses;
@@ -34,81 +34,81 @@ use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{fold, print, say, terminal_width};
 use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
 
-/// Traffic through a device that is running already: one trial, its loss, latency and the tester's own health.
+/// Send traffic through a running device: one trial with its loss, latency and the tester's health.
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
     /// Port of the tester, once or twice: memif:/path?role=client, vhost:/path, af-packet:IFNAME, pci:0000:17:00.0
-    /// and more; docs/README.md lists all.
+    /// and others (docs/README.md).
     #[arg(long = "port", value_name = "URI", required = true)]
     ports: Vec<PortUri>,
-    /// Frames per second summed over the ports that send, such as 250000, 1.5M or max. A traffic file may say it instead.
+    /// Frames per second, summed over the sending ports, such as 250000, 1.5M or max. Default: that of the traffic file.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, required_unless_present = "traffic")]
     rate: Option<Rate>,
-    /// A description of the traffic (TOML): headers, flows, sizes, bursts, a checked payload.
+    /// Traffic description (TOML): headers, flows, sizes, bursts, checked payload.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ip", "flows", "destinations", "mac_addresses"])]
     traffic: Option<PathBuf>,
-    /// Octets with FCS, 64 (IPv6: 84) to 9000, or imix. Default: the smallest.
+    /// Frame size with FCS, octets, 64 (IPv6: 84) to 9000, or imix. Default: the smallest.
     #[arg(long, value_name = "SIZE", value_parser = parse_frame_sizes)]
     frame_size: Option<FrameSizes>,
-    /// Which IP the frames carry, 4 or 6.
+    /// IP version of the frames.
     #[arg(long, value_enum, value_name = "VERSION", default_value = "4")]
     ip: Ip,
-    /// How long frames are offered and counted: 500ms, 10s, 2m.
+    /// Time during which frames are offered and counted: 500ms, 10s, 2m.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     duration: Duration,
-    /// How long the same load runs before anything is counted.
+    /// Warm-up: time under the same load before counting starts.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     warm_up: Duration,
-    /// How long the learning frames of all MAC addresses may take, where the device takes them slowly. Default: a second
-    /// per million.
+    /// Time limit for the learning frames of all MAC addresses; increase it for a slow device. Default: 1 s per million
+    /// addresses.
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     learning_time: Option<Duration>,
-    /// How long the device is left alone once the ports are up, and again after the learning frames.
+    /// Pause after the ports are up, and again after the learning frames.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     settle: Duration,
-    /// How long to go on receiving after the last frame.
+    /// Time to keep receiving after the last frame.
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_duration)]
     drain: Duration,
-    /// Which ports send: both where there are two, unless said.
+    /// Sending ports. Default: both, or the only one.
     #[arg(long, value_enum)]
     direction: Option<Direction>,
-    /// Count frames at the port that sent them: the device sends them back. Default: at the other port only.
+    /// Expect frames back at the port that sent them. Default: at the other port.
     #[arg(long)]
     reflected: bool,
-    /// Flows of each port that sends, told apart by UDP source port: 1 to 65535.
+    /// Flows of each sending port, which differ in the UDP source port: 1 to 65535.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     flows: u16,
-    /// Destination MAC addresses of each port that sends: 1 to 16777216.
+    /// Destination MAC addresses of each sending port: 1 to 16777216.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAC_ADDRESSES_MAX)))]
     mac_addresses: u32,
-    /// IP destinations of each port that sends, drawn at random, each of a network of its own, a /24 from 16.0.0.0 on or a
-    /// /48 from 3fff:: on (second port: from 48.0.0.0 or 3fff:20:: on): 1 to 2097152.
+    /// IP destinations of each sending port, 1 to 2097152, in random order. Each is in a different network: a /24 from
+    /// 16.0.0.0 on or a /48 from 3fff:: on (second port: from 48.0.0.0 or 3fff:20:: on).
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(DESTINATIONS_MAX)))]
     destinations: u32,
-    /// Frames per second of a low-rate stream of each port that sends, part of its load, to measure latency with as well:
-    /// 0 to 1000.
+    /// Rate of an additional latency stream of each sending port, frames per second, 0 to 1000. The stream is part of the
+    /// port's load.
     #[arg(long, value_name = "RATE", default_value_t = LOW_RATE_PPS, value_parser = parse_low_rate)]
     low_rate: f64,
     #[command(flatten)]
     tester: OwnTesterArgs,
     #[command(flatten)]
     isolation: IsolationArgs,
-    /// Calibrations that the result is to cite, made by `quietwire tester calibrate`. Default: quietwire/calibration.json in
-    /// $XDG_STATE_HOME or ~/.local/state, where it is there.
+    /// Calibration file that the result cites, written by `quietwire tester calibrate`. Default: quietwire/calibration.json in
+    /// $XDG_STATE_HOME or ~/.local/state, if it exists.
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Print the whole result as JSON.
+    /// Print the complete result as JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Direction {
-    /// The first port sends, the last receives.
+    /// The first port sends, the last port receives.
     OneWay,
-    /// Both send and receive at once.
+    /// Both ports send and receive at the same time.
     Both,
 }
 
@@ -116,7 +116,7 @@ fn parse_low_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.0..=LOW_RATE_PPS_MAX).contains(&rate) => Ok(rate),
         _ => Err(format!(
-            "a low-rate stream has 0 to {LOW_RATE_PPS_MAX} frames per second"
+            "the rate of a low-rate stream is 0 to {LOW_RATE_PPS_MAX} frames per second"
         )),
     }
 }
@@ -124,7 +124,7 @@ fn parse_low_rate(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     if args.ports.len() > 2 {
         bail!(Usage(format!(
-            "{} ports were given, and a tester has one or two",
+            "--port: {} ports given, but a tester has one or two",
             args.ports.len()
         )));
     }
@@ -190,25 +190,25 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     match &result.validity {
         Validity::Valid => Ok(()),
         Validity::Invalid(_) => Err(CheckFailed(
-            "the trial is invalid: the tester failed, which says nothing about the device"
+            "the trial is invalid because the tester failed, so it has no result for the device"
                 .to_owned(),
         )
         .into()),
     }
 }
 
-/// The result for programs.
+/// The result as JSON.
 #[derive(Serialize)]
 struct Output<'a> {
     #[serde(flatten)]
     result: &'a TrialResult,
-    /// What was isolated.
+    /// The isolation that was applied.
     isolation: &'a IsolationRecord,
-    /// The calibration that it could not cite, as there are others only.
+    /// The calibration that the result cannot cite because the file only has calibrations of other setups.
     calibration_missing: Option<&'a MissingCalibration>,
 }
 
-/// Waits, or until it is to end.
+/// Waits for `time`, or until `abort` is set.
 fn leave_alone(time: Duration, abort: &AtomicBool) {
     let began = Instant::now();
     while began.elapsed() < time && !abort.load(Ordering::Relaxed) {
@@ -220,34 +220,34 @@ fn check_trial(is_unpaced: bool, trial: &Trial) -> Result<()> {
     trial.validate().map_err(Usage)?;
     if !is_unpaced && trial.offered_rate_pps * trial.duration_s < 1.0 {
         bail!(Usage(format!(
-            "no frame is due in {} s at {} frames per second; give a higher --rate or a longer --duration",
+            "no frame is due in {} s at {} frames per second (increase --rate or --duration)",
             trial.duration_s, trial.offered_rate_pps
         )));
     }
     Ok(())
 }
 
-/// From before the first frame until after the last, seconds.
+/// Returns the length of a trial with warm-up and drain, seconds.
 fn whole_s(trial: &Trial) -> f64 {
     trial.warm_up_s + trial.duration_s + trial.drain_s
 }
 
-/// Shown on a terminal while a trial runs that takes a while.
+/// Returns the spinner that a terminal shows during a trial of more than 2 s.
 fn spinner(trial: &Trial) -> Option<ProgressBar> {
     const SHORT_S: f64 = 2.0;
     if whole_s(trial) <= SHORT_S || !std::io::stderr().is_terminal() {
         return None;
     }
     let spinner = ProgressBar::new_spinner().with_message(format!(
-        "offering frames, {:.1} s in all with warm-up and drain",
+        "offering frames for {:.1} s, including warm-up and drain",
         whole_s(trial)
     ));
-    // Seldom: it must not be a neighbour itself.
+    // The interval is long so that the spinner does not disturb the tester.
     spinner.enable_steady_tick(Duration::from_secs(1));
     Some(spinner)
 }
 
-/// The trial that the options and the traffic file ask for, and whether it goes as fast as the tester can.
+/// Returns the trial that options and traffic file describe, and true if it runs at the highest rate of the tester.
 fn trial(args: &GenerateArgs) -> Result<(Trial, bool)> {
     let asked = asked(args);
     let Some(path) = &args.traffic else {
@@ -257,19 +257,19 @@ fn trial(args: &GenerateArgs) -> Result<(Trial, bool)> {
     let shown = path.display();
     if traffic.sizes.is_some() && args.frame_size.is_some() {
         bail!(Usage(format!(
-            "--frame-size is given, and {shown} has sizes; leave one of them out"
+            "--frame-size conflicts with the sizes in {shown} (remove one of them)"
         )));
     }
     if traffic.directions.is_some() && args.direction.is_some() {
         bail!(Usage(format!(
-            "--direction is given, and {shown} has directions; leave one of them out"
+            "--direction conflicts with the directions in {shown} (remove one of them)"
         )));
     }
     if args.rate.is_some() == traffic.says_rate() {
         bail!(Usage(if traffic.says_rate() {
-            format!("--rate is given, and {shown} says when frames are sent; leave one of them out")
+            format!("--rate conflicts with the rate or schedule in {shown} (remove one of them)")
         } else {
-            format!("{shown} does not say when frames are sent; give --rate")
+            format!("{shown} has neither a rate nor a schedule (add --rate)")
         }));
     }
     let smallest = traffic.frame_size_min();
@@ -281,12 +281,12 @@ fn trial(args: &GenerateArgs) -> Result<(Trial, bool)> {
     Ok((trial, args.rate == Some(Rate::Max)))
 }
 
-/// Says so when CPUs were named that get nothing to do.
+/// Warns if --cpus names more CPUs than the ports have queues.
 fn say_of_idle_cpus(cpus: &[u32], ports: &[PortUri]) {
     let queues: usize = ports.iter().map(|uri| usize::from(uri.queues())).sum();
     if cpus.len() > queues {
         tracing::warn!(
-            "--cpus names {} CPUs, and the ports have {queues} queues together: the others stay idle; give ports more with queues=N",
+            "--cpus names {} CPUs, but the ports have only {queues} queues in total, so the remaining CPUs stay idle (add queues with queues=N)",
             cpus.len()
         );
     }
@@ -304,7 +304,7 @@ fn asked(args: &GenerateArgs) -> Trial {
     Trial {
         offered_rate_pps: match args.rate {
             Some(Rate::PacketsPerSecond(rate)) => rate,
-            // Without a rate, the traffic file says it.
+            // Without --rate, the traffic file gives the rate.
             Some(Rate::Max) | None => Trial::UNPACED,
         },
         duration_s: args.duration.as_secs_f64(),
@@ -323,7 +323,7 @@ fn asked(args: &GenerateArgs) -> Trial {
     }
 }
 
-/// What the result stands on.
+/// Describes the calibration that the result cites.
 fn calibration_line(result: &TrialResult, width: usize) -> Option<String> {
     let cited = result.calibration.as_ref()?;
     let mut line = format!(
@@ -332,12 +332,12 @@ fn calibration_line(result: &TrialResult, width: usize) -> Option<String> {
         cited.latency_floor_ns as f64 / 1e3
     );
     if cited.is_exceeded {
-        line += "; this trial offered more than that: what it lost may be the tester's";
+        line += "; this trial offered more, so the tester may have lost frames";
     }
     Some(fold(&line, width, INDENT))
 }
 
-/// The result for people, in lines of at most `width` columns wherever figures are not very large.
+/// Formats the result as text, folded to `width` columns. Lines with very large figures may be longer.
 fn result_text(result: &TrialResult, width: usize) -> String {
     let mpps = |rate: f64| format!("{:.6} Mpps", rate / 1e6);
     let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);

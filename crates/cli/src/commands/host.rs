@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire host`: what the machine is, and how quiet its CPUs are.
+//! `quietwire host`: the hardware inventory, and the jitter of CPUs.
 
 mod alike;
 mod jitter;
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 pub(crate) use show::open;
 
-/// What the machine is, and how quiet its CPUs are.
+/// Show the hardware inventory, and measure the jitter of CPUs.
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
     #[command(subcommand)]

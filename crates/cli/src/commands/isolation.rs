@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options of what keeps the rest of the machine away from the built-in tester and from a device that runs already.
+//! Options that isolate the built-in tester and a running device from the rest of the machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use quietwire_tester::Tester;
 use super::own_tester::OwnTesterArgs;
 use crate::text::say;
 
-/// `--isolation`.
+/// Value of `--isolation`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Level {
-    /// Nothing is isolated.
+    /// No isolation.
     None,
-    /// Everything else keeps off the CPUs of tester and device.
+    /// Other work is kept off the CPUs of tester and device.
     Isolated,
-    /// As isolated, with all else that the machine has.
+    /// Like isolated, with all further means that the machine supports.
     Full,
 }
 
-/// What is isolated while the tester runs.
+/// Isolation while the tester runs.
 #[derive(Debug, Args)]
 pub(super) struct IsolationArgs {
-    /// Keep everything else off the CPUs of tester and device while this runs, as isolation cases of studies do.
+    /// Isolate the CPUs of tester and device, like isolation cases of studies.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "full")]
     isolation: Level,
-    /// CPUs on which the device forwards, like 3,4,8-11. Default: those of pinned, busy threads at the other end of memif, vhost
+    /// Forwarding CPUs of the device, like 3,4,8-11. Default: those of pinned, busy threads of the peer processes of memif, vhost
     /// and virtio-user ports.
     #[arg(long, value_name = "LIST")]
     device_cpus: Option<CpuList>,
-    /// Where labs keep their state.
+    /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY, hide = true)]
     state_directory: PathBuf,
 }
 
 impl IsolationArgs {
-    /// Whether CPUs of the device are named.
+    /// Returns true if the options name CPUs of the device.
     pub(super) fn names_device(&self) -> bool {
         self.device_cpus.is_some()
     }
@@ -64,13 +64,14 @@ impl IsolationArgs {
         }
     }
 
-    /// Refuses CPUs that the device cannot have.
+    /// Checks the CPUs of tester and device against the online CPUs.
     pub(super) fn check(&self, own: &OwnTesterArgs) -> Result<()> {
         let online = online_cpus(Path::new("/"))?;
         Ok(self.request(own, 0.0).check(&online)?)
     }
 
-    /// Isolates a tester whose ports are connected, and gives it its priority. `trial_s` is the length of the longest trial.
+    /// Isolates a tester whose ports are connected, and sets its real-time priority. `trial_s` is the length of the longest
+    /// trial, seconds.
     pub(super) fn isolate(
         &self,
         own: &OwnTesterArgs,
@@ -80,7 +81,7 @@ impl IsolationArgs {
     ) -> Result<RunningIsolation> {
         let options = LabOptions {
             state_directory: self.state_directory.clone(),
-            program: std::env::current_exe().context("where this program is")?,
+            program: std::env::current_exe().context("path of this program")?,
         };
         let request = IsolationRequest {
             peers: tester.peer_processes(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire lab`: topologies, what is set up of them on the machine, and its undoing.
+//! `quietwire lab`: topologies, labs that run them on this machine, and the removal of labs.
 
 mod check;
 mod chosen;
@@ -16,7 +16,7 @@ use quietwire_lab::{CleanReport, STATE_DIRECTORY, clean, clean_when_orphaned};
 use crate::exit::CheckFailed;
 use crate::text::print;
 
-/// Topologies to measure in, and what was set up of them on the machine.
+/// Set up topologies of data planes on this machine.
 #[derive(Debug, Args)]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
@@ -31,32 +31,32 @@ enum LabCommand {
     Check(check::CheckArgs),
     Down(up::DownArgs),
     Shell(shell::ShellArgs),
-    /// Keep a lab up; started by `lab up`.
+    /// Run a lab; started by `lab up`.
     #[command(hide = true)]
     Keep,
-    /// Undo what the process at the other end of standard input leaves behind when it is killed.
+    /// Undo the changes of the process at the other end of standard input if it is killed.
     #[command(hide = true)]
     Guard(GuardArgs),
-    /// Undo what a study or lab left behind that was killed. Those that run are left alone.
+    /// Undo the changes of studies and labs that were killed. Running ones are left unchanged.
     Clean(CleanArgs),
 }
 
 #[derive(Debug, Args)]
 struct CleanArgs {
-    /// Where labs keep their state.
+    /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     state_directory: PathBuf,
-    /// Print what was undone as JSON.
+    /// Print the undone changes as JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 struct GuardArgs {
-    /// Where labs keep their state.
+    /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY")]
     state_directory: PathBuf,
-    /// The guarded process, this one's parent.
+    /// ID of the guarded process, the parent of this one.
     #[arg(long, value_name = "PID", hide = true)]
     process: u32,
 }
@@ -83,10 +83,10 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
         print(serde_json::to_string_pretty(&report)?)?;
     } else {
         if let Some(owner) = &report.busy {
-            print(format!("a lab is up, of process {owner}: left alone"))?;
+            print(format!("a lab is up, of {owner}: left alone"))?;
         }
         for name in &report.up {
-            print(format!("lab {name} is up: left alone"))?;
+            print(format!("lab {name} is up: left unchanged"))?;
         }
         if report.undone.is_empty() && report.busy.is_none() && report.up.is_empty() {
             print("nothing was left behind")?;
@@ -102,7 +102,7 @@ fn check_undone(report: &CleanReport) -> Result<()> {
     let failures = report.failures().count();
     if failures > 0 {
         return Err(CheckFailed(format!(
-            "{failures} changes could not be undone; they are listed above"
+            "{failures} changes could not be undone (listed above)"
         ))
         .into());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire manual`: manual pages, made from the description of the command line.
+//! `quietwire manual`: manual pages, generated from the command-line definition.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use clap::Args;
 
 use crate::text::say;
 
-/// Write the manual pages, one for each command, into a directory.
+/// Write the manual pages, one per command, to a directory.
 #[derive(Debug, Args)]
 pub(crate) struct ManualArgs {
-    /// Where to write them, such as /usr/local/share/man/man1. Made if missing.
+    /// Output directory, such as /usr/local/share/man/man1. Created if missing.
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }
@@ -19,13 +19,13 @@ pub(crate) struct ManualArgs {
 /// Writes a page in the format of man(7) for `command` and each of its visible subcommands: `quietwire-switch-run.1`.
 ///
 /// # Errors
-/// A directory that cannot be made or written to.
+/// The directory cannot be created or written.
 pub(crate) fn run(args: &ManualArgs, command: clap::Command) -> Result<()> {
     let directory = args.directory.display();
     std::fs::create_dir_all(&args.directory)
-        .with_context(|| format!("{directory}: the directory could not be made"))?;
+        .with_context(|| format!("cannot create directory {directory}"))?;
     clap_mangen::generate_to(command, &args.directory)
-        .with_context(|| format!("{directory}: the manual pages could not be written"))?;
+        .with_context(|| format!("cannot write the manual pages to {directory}"))?;
     say(format!(
         "manual pages: {directory}; `man {directory}/quietwire.1` shows the first"
     ));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire measure`: one method over ports that are up already, or on a simulated device, without a study file.
+//! `quietwire measure`: one method through a running device or on a simulated device, without a study file.
 
 mod arguments;
 mod plan;
@@ -26,7 +26,7 @@ pub(crate) use arguments::MeasureArgs;
 pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     if args.tester.is_some() && args.device.is_named() {
         bail!(Usage(
-            "--device-control is given, and only the built-in tester tells what its ports counted; leave it or --tester out".to_owned()
+            "--device-control requires the built-in tester, whose port counters it needs (remove it or --tester)".to_owned()
         ));
     }
     plan::check_settings(args).map_err(Usage)?;
@@ -43,13 +43,13 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     let (mut bench, isolation) = match &args.tester {
         Some(_) if args.isolation.names_device() => {
             bail!(Usage(
-                "--device-cpus is for the built-in tester; leave it out with --tester".to_owned()
+                "--device-cpus requires the built-in tester (remove it or --tester)".to_owned()
             ))
         }
         Some(tester) => (tester.bench(&file, 0)?, None),
         None => built_in(args, &file, &stop).map(|(bench, isolation)| (bench, Some(isolation)))?,
     };
-    // Without --store the trials are kept only until the result is told.
+    // Without --store, the trials are deleted after the result is printed.
     let directory = tempfile_directory()?;
     let path = args
         .store
@@ -67,12 +67,12 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     match end {
         StudyEnd::Finished => check_found(&results),
         StudyEnd::Interrupted => {
-            Err(CheckFailed("interrupted before it was through".to_owned()).into())
+            Err(CheckFailed("interrupted before the measurement was complete".to_owned()).into())
         }
     }
 }
 
-/// Refuses a result in which the search for a goal ended without a rate, or all trials are invalid.
+/// Checks that a result has a rate for each goal, and at least one valid trial.
 fn check_found(results: &StudyResults) -> Result<()> {
     let summary = Summary::of(results)?;
     let cases = summary.sizes.iter().flat_map(|size| &size.cases);
@@ -88,8 +88,8 @@ fn check_found(results: &StudyResults) -> Result<()> {
     let invalid = || trials().filter_map(|trial| trial.result.validity.text());
     let latest = invalid().next_back();
     Err(CheckFailed(format!(
-        "no result{of}: the tester failed in {} of {} trials, the last time because {}; give it a CPU of its own and real-time priority \
-         (--cpus, --realtime-priority), or more attempts (--set trials.invalid-repeats=N)",
+        "no result{of}: the tester failed in {} of {} trials, most recently because {} (use a dedicated CPU and real-time priority with \
+         --cpus and --realtime-priority, or allow more attempts with --set trials.invalid-repeats=N)",
         invalid().count(),
         trials().count(),
         latest.as_deref().unwrap_or("of an unknown reason"),
@@ -97,7 +97,7 @@ fn check_found(results: &StudyResults) -> Result<()> {
     .into())
 }
 
-/// The built-in tester over the ports given.
+/// Opens the built-in tester on the given ports.
 fn built_in(
     args: &MeasureArgs,
     file: &StudyFile,
@@ -106,12 +106,12 @@ fn built_in(
     let given = args.ports.len();
     if file.looks_for_addresses() && given != 3 {
         bail!(Usage(format!(
-            "{given} ports were given, and this method takes three: one that sends to learned addresses, one where they are, and one that sees what is flooded"
+            "--port: {given} ports given, but this method requires three: the sender to learned addresses, the owner of the addresses, and an observer of flooded frames"
         )));
     }
     if !file.looks_for_addresses() && given > 2 {
         bail!(Usage(format!(
-            "{given} ports were given, and a tester has one or two"
+            "--port: {given} ports given, but a tester has one or two"
         )));
     }
     GeneratorBench::check_without_lab(file)?;
@@ -137,7 +137,7 @@ fn built_in(
     Ok((bench, isolation))
 }
 
-/// A directory that goes away by itself.
+/// Returns a temporary directory that its drop removes.
 fn tempfile_directory() -> Result<tempfile::TempDir> {
     Ok(tempfile::Builder::new()
         .prefix("quietwire-measure-")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The built-in tester, as every command that sends frames takes its options and opens it.
+//! Options and opening of the built-in tester, common to the commands that send frames.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,15 +11,16 @@ use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
-    Calibrations, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterOptions,
+    Calibrations, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle,
+    TesterOptions,
 };
 
 use crate::exit::{Usage, require_memory, require_root};
 
-/// How long a peer may take to connect.
+/// Timeout for a peer to connect.
 pub(super) const LINK_DEADLINE: Duration = Duration::from_secs(10);
 
-/// `--ip`.
+/// Value of `--ip`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Ip {
     #[value(name = "4")]
@@ -37,7 +38,7 @@ impl From<Ip> for IpVersion {
     }
 }
 
-/// Has results cite the tester's calibrations: those of the file that was said, or of the usual one where there is one.
+/// Lets results cite the calibrations in a file: the named file, or the default file if it exists.
 pub(super) fn cite(tester: &mut Tester, said: Option<&PathBuf>) -> Result<()> {
     match said.cloned().or_else(Calibrations::usual_path) {
         Some(path) => Ok(tester.cite_file(&path, said.is_some())?),
@@ -45,13 +46,14 @@ pub(super) fn cite(tester: &mut Tester, said: Option<&PathBuf>) -> Result<()> {
     }
 }
 
-/// What the tester runs on.
+/// Resources of the tester.
 #[derive(Debug, Args)]
 pub(super) struct OwnTesterArgs {
-    /// CPUs of the tester, like 3,4,8-11 or 0x60; one serves both ports. A calibration is cited only with the same CPUs.
+    /// CPUs of the tester, like 3,4,8-11 or 0x60; one CPU can serve both ports. Results cite a calibration only of the same
+    /// CPUs.
     #[arg(long, value_name = "LIST", default_value = "0")]
     cpus: CpuList,
-    /// Real-time priority of the tester's threads (SCHED_FIFO), 1 to 99; 0 for none. Default: 50 while CPUs are isolated,
+    /// Real-time priority of the tester's threads (SCHED_FIFO), 1 to 99; 0 for none. Default: 50 if CPUs are isolated,
     /// otherwise 0. The kernel stops real-time threads for 50 ms of each second unless kernel.sched_rt_runtime_us is -1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=99))]
     realtime_priority: Option<u8>,
@@ -61,58 +63,58 @@ pub(super) struct OwnTesterArgs {
     /// Descriptors in each receive ring, if the peer does not decide it: a power of two from 32 to 16384.
     #[arg(long, value_name = "N", default_value_t = RECEIVE_RING_SIZE)]
     pub(super) receive_ring_size: u16,
-    /// Memory for frames, MiB.
+    /// Memory for frames, MiB, at least 1.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) memory_mib: u32,
-    /// Run on ordinary pages even where huge pages are free.
+    /// Do not use huge pages.
     #[arg(long)]
     pub(super) no_huge: bool,
 }
 
 impl OwnTesterArgs {
-    /// The CPUs as numbers, known to be there.
+    /// Returns the numbers of the CPUs after a check that all are online.
     pub(super) fn cpus(&self) -> Result<Vec<u32>> {
         if self.cpus.is_empty() {
             bail!(Usage(
-                "--cpus is empty; name a CPU for the tester".to_owned()
+                "--cpus is empty (name a CPU for the tester)".to_owned()
             ));
         }
         let online = online_cpus(Path::new("/"))?;
         let absent = self.cpus.difference(&online);
         if !absent.is_empty() {
             bail!(Usage(format!(
-                "--cpus: CPU {absent} is not online; this machine has {online} online"
+                "--cpus: CPU {absent} is not online (online: {online})"
             )));
         }
         Ok(self.cpus.iter().map(|cpu| cpu.0).collect())
     }
 
-    /// The CPUs.
+    /// Returns the CPUs.
     pub(super) fn cpu_list(&self) -> &CpuList {
         &self.cpus
     }
 
-    /// The real-time priority, 0 for none; none where it was not chosen.
+    /// Returns the chosen real-time priority, where 0 means none; `None` without a choice.
     pub(super) fn chosen_priority(&self) -> Option<u8> {
         self.realtime_priority
     }
 
-    /// Whether these ports can be opened here, as far as can be known before.
+    /// Checks the requirements of these ports that can be checked before opening: root and memory.
     pub(super) fn check_machine(&self, ports: &[PortUri]) -> Result<()> {
         if ports.iter().any(is_of_the_machine) {
-            require_root("the tester takes over a network interface")?;
+            require_root("opening a network interface")?;
         }
         require_memory(self.memory_mib)
     }
 
-    /// Tells when the kernel may stop a real-time tester that is busy for so many seconds.
+    /// Warns if the kernel may throttle a real-time tester that is busy for `busy_s` seconds.
     pub(super) fn warn_of_throttling(&self, busy_s: f64) {
         if self.realtime_priority.is_some_and(|priority| priority > 0) {
             warn_of_throttling(busy_s);
         }
     }
 
-    /// DPDK, on the tester's CPUs.
+    /// Starts DPDK on the tester's CPUs.
     pub(super) fn start_dpdk(&self, cpus: &[u32], ports: &[PortUri]) -> Result<Eal> {
         Ok(Eal::start(&EalOptions {
             control_cpus: cpus.to_vec(),
@@ -127,7 +129,7 @@ impl OwnTesterArgs {
         })?)
     }
 
-    /// The tester with its ports, p0 and p1.
+    /// Opens the tester with its ports, p0 and p1.
     pub(super) fn open(
         &self,
         eal: &Eal,
@@ -149,12 +151,13 @@ impl OwnTesterArgs {
             frame_size_max,
             limits: Limits::default(),
             preparation,
+            idle: TesterIdle::default(),
         };
         Ok(Tester::open(eal, "tester", &ports, options)?)
     }
 }
 
-/// Says so when the kernel will stop a real-time tester in the midst of the trial (sched(7), "Limiting the CPU usage of
+/// Warns if the kernel will throttle a real-time tester during the trial (sched(7), "Limiting the CPU usage of
 /// real-time and deadline processes").
 fn warn_of_throttling(busy_s: f64) {
     let number = |path: &str| {
@@ -169,9 +172,9 @@ fn warn_of_throttling(busy_s: f64) {
     };
     if busy_s * 1e6 > runtime_us {
         tracing::warn!(
-            "kernel.sched_rt_runtime_us is {runtime_us}, so the kernel may stop this real-time tester once in each second, \
-             which looks like loss; while another CPU stays free for the system, \
-             `sysctl -w kernel.sched_rt_runtime_us=-1` ends that (from Linux 6.12 on, also keep others off the tester's CPU)"
+            "kernel.sched_rt_runtime_us is {runtime_us}, so the kernel may stop this real-time tester once per second, \
+             which looks like loss. If another CPU stays free for the system, \
+             `sysctl -w kernel.sched_rt_runtime_us=-1` prevents this (from Linux 6.12 on, also keep other threads off the tester's CPU)"
         );
     }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire partition`: makes a plan of who gets what, prints it for others, brings it to the machine, verifies it,
-//! takes it back.
+//! `quietwire partition`: makes a partition plan, renders it for other programs, applies it, verifies it and rolls it back.
 
 mod apply;
 mod arguments;
@@ -10,7 +9,7 @@ mod verify;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// Who gets which CPUs, cache, memory and interrupts.
+/// Partition CPUs, cache, memory and interrupts of this machine.
 #[derive(Debug, Args)]
 pub(crate) struct PartitionArgs {
     #[command(subcommand)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire study`: a study file to trials to a store to a page.
+//! `quietwire study`: runs a study file, stores its trials and writes the page.
 
+mod check;
 mod chosen;
 mod list;
 pub(super) mod progress;
@@ -10,21 +11,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use quietwire_lab::{LabOptions, STATE_DIRECTORY, Stop};
 use quietwire_report::{Summary, text_table};
 use quietwire_study::{
-    Bench, GeneratorBench, LabBench, OpenMode, Outlook, Store, StoreError, StudyEnd, StudyFile,
-    StudyResults, run_study,
+    Bench, GeneratorBench, LabBench, OpenMode, Outlook, Store, StudyEnd, StudyFile, StudyResults,
+    run_study,
 };
 
 use super::chosen_tester::ChosenTester;
-use crate::exit::{CheckFailed, Lacking, Usage, on_signals};
+use crate::exit::{CheckFailed, Lacking, on_signals};
 use crate::text::{fold, print, say, terminal_columns};
+use check::Wanted;
+pub(super) use check::check_place;
 use progress::Shown;
 
-/// Run a study, of a file or one that is ready-made, or make its page again from its store.
+/// Run a study file or a ready-made study, or write its page again.
 #[derive(Debug, Args)]
 pub(crate) struct StudyArgs {
     #[command(subcommand)]
@@ -35,58 +38,58 @@ pub(crate) struct StudyArgs {
 enum StudyCommand {
     List(list::ListArgs),
     Run(RunArgs),
-    /// Write page, JSON or table again from a store. Measures nothing.
+    /// Write page, JSON or table from a store. Measures nothing.
     Report(ReportArgs),
 }
 
-/// Run a study: its cases, searches and sweeps; store every trial; write the page.
+/// Run a study: measure its cases, store every trial, write the page.
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// A ready-made study, by a name that `study list` shows, or a study file (TOML).
+    /// Name of a ready-made study (see `study list`), or a study file (TOML).
     #[arg(value_name = "NAME|FILE")]
     study: String,
-    /// Print which cases would be run, which this machine cannot have, and how long it takes while no trial is invalid. Measures
-    /// nothing.
+    /// Check everything that a run checks, and print which cases would be run, which this machine cannot have, and how long it takes
+    /// while no trial is invalid. Measures nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Make everything short, to see that it runs: one round, short trials, coarse searches. The result says so, and its figures
-    /// are none.
+    /// Run a short version as a smoke test: one round, short trials, coarse searches. The result is marked, and its figures are
+    /// not valid.
     #[arg(long)]
     quick: bool,
-    /// Where every trial is kept (SQLite). NAME.sqlite in the current directory by default.
+    /// Store of all trials (SQLite). Default: NAME.sqlite in the current directory.
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
-    /// Where the page is written; its directory is made when it is not there. NAME.html beside the store by default.
+    /// Page to write (HTML); its directory is created if missing. Default: NAME.html in the store's directory.
     #[arg(long, value_name = "PATH")]
     html: Option<PathBuf>,
-    /// Go on with what an interrupted run of the same file left in the store.
+    /// Continue an interrupted run of the same file from its store.
     #[arg(long, conflicts_with = "fresh")]
     resume: bool,
-    /// Move a store that is there aside, and start over.
+    /// Rename an existing store and start a new one.
     #[arg(long)]
     fresh: bool,
     /// Print the results as JSON instead of a table.
     #[arg(long)]
     json: bool,
-    /// On a terminal, show each search as it closes in, with rate, loss, latency and the time left.
+    /// Show the progress of searches on a terminal: rate, loss, latency and time left.
     #[arg(long)]
     progress: bool,
-    /// What measures in place of the lab: sim, a simulated device, with its parameters sim:KEY=VALUE,…, or trex:HOST (docs/tester.md).
+    /// Traffic generator instead of the lab: a simulated device, sim or sim:KEY=VALUE,…, or trex:HOST (docs/tester.md).
     #[arg(long, value_name = "TESTER")]
     tester: Option<ChosenTester>,
-    /// Where the lab keeps its state.
+    /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY, hide = true)]
     state_directory: PathBuf,
 }
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// The store of a study.
+    /// Store of a study.
     store: PathBuf,
-    /// Where the page is written.
+    /// Page to write (HTML).
     #[arg(long, value_name = "PATH")]
     html: Option<PathBuf>,
-    /// Write what guests' consoles said into files here, CASE-ROUND-ELEMENT.log; the directory is made when it is not there.
+    /// Write the console output of guests to CASE-ROUND-ELEMENT.log in this directory, which is created if missing.
     #[arg(long, value_name = "DIRECTORY")]
     consoles: Option<PathBuf>,
     /// Print the results as JSON instead of a table.
@@ -112,15 +115,16 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
     }
 }
 
-/// One file for each guest, each time that its case was set up.
+/// Writes one file for each guest and each setup of its case.
 fn write_consoles(results: &StudyResults, directory: &Path) -> Result<()> {
     fs::create_dir_all(directory)
-        .with_context(|| format!("making the directory {}", directory.display()))?;
+        .with_context(|| format!("cannot create directory {}", directory.display()))?;
     for console in &results.consoles {
         let (case, element) = (&console.case_name, &console.element);
         let name = format!("{case}-{}-{element}.log", console.round + 1);
         let path = directory.join(name);
-        fs::write(&path, &console.said).with_context(|| format!("writing {}", path.display()))?;
+        fs::write(&path, &console.said)
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let count = results.consoles.len();
     say(format!("consoles: {count} in {}", directory.display()));
@@ -131,33 +135,27 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     let (file, text) = chosen::read(&args.study, args.quick)?;
     let options = LabOptions {
         state_directory: args.state_directory.clone(),
-        program: std::env::current_exe()
-            .context("finding this program's own file, for the switch")?,
+        program: std::env::current_exe().context("path of this program, which runs the switch")?,
     };
+    let wanted = Wanted {
+        store: args.store.as_ref(),
+        html: args.html.as_ref(),
+        resume: args.resume,
+        fresh: args.fresh,
+        tester: args.tester.as_ref(),
+    };
+    let places = check::run(&wanted, &file, &text, &options)?;
     if args.dry_run {
         return list::dry_run(&file, &options, args.json);
     }
-    let store_path = args
-        .store
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(format!("{}.sqlite", file.name)));
-    let html_path = args
-        .html
-        .clone()
-        .unwrap_or_else(|| store_path.with_extension("html"));
-    // Whatever cannot end well is refused before anything is set up.
-    if !args.resume && !args.fresh && store_path.is_file() {
-        return Err(StoreError::Exists(store_path).into());
-    }
-    check_place("--store", &store_path)?;
-    check_place("--html", &html_path)?;
+    let (store_path, html_path) = (places.store, places.html);
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
     if args.tester.is_none() {
-        crate::exit::require_root("a study makes CPU sets and starts a real-time tester")?;
+        crate::exit::require_root("running a study in a lab")?;
     }
-    // A store to go on with is looked at before anything is set up, and a new one made only afterwards: a study that
-    // cannot be set up leaves none.
+    // A store to resume is read before anything is set up. A new store is created only afterwards, so a study whose setup
+    // fails leaves no store.
     let begun = (args.resume && store_path.exists())
         .then(|| open_store(args, &store_path, &file, &text))
         .transpose()?;
@@ -194,24 +192,25 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     let failed: Vec<&str> = cases.filter(|name| results.has_failed(name)).collect();
     match end {
         StudyEnd::Finished if !failed.is_empty() => Err(CheckFailed(format!(
-            "{} did not come up, or did not stay up; why is above, and the same command with --resume instead of --fresh tries again",
+            "{} did not start or failed later (the reason is above; try again with --resume)",
             failed.join(", ")
         ))
         .into()),
         StudyEnd::Finished if file.cases.iter().all(is_missing) => Err(Lacking(
-            "this machine can have none of the study's cases; the reasons are above".to_owned(),
+            "all cases of the study are unavailable on this machine (the reasons are above)"
+                .to_owned(),
         )
         .into()),
         StudyEnd::Finished => Ok(()),
         StudyEnd::Interrupted => Err(CheckFailed(format!(
-            "the study was interrupted; everything finished is in {}, and the same command with --resume instead of --fresh goes on",
+            "the study was interrupted; {} has all finished trials (continue with --resume)",
             store_path.display()
         ))
         .into()),
     }
 }
 
-/// What a study is run on.
+/// The bench that a study runs on.
 enum Opened {
     Lab(Box<LabBench>),
     Generator(Box<GeneratorBench>),
@@ -233,7 +232,7 @@ impl Opened {
     }
 }
 
-/// Trials that a store holds, and what was done for procedures.
+/// Returns the number of trials and of actions of procedures in a store.
 fn made_so_far(store: &Store) -> Result<u64> {
     let results = store.results()?;
     let of_step = |step: &quietwire_study::StepRecord| step.trials.len() + step.deeds.len();
@@ -264,7 +263,7 @@ pub(super) fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> R
     } else {
         let width = terminal_columns();
         let table = text_table(&Summary::of(results)?, width);
-        // Tables are no wider than this: only sentences are folded.
+        // Tables fit this width, so only sentences are folded.
         let width = width.map_or(usize::MAX, usize::from);
         let lines = table.trim_end().lines();
         let folded: Vec<String> = lines.map(|line| fold(line, width, 0)).collect();
@@ -276,38 +275,18 @@ pub(super) fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> R
     Ok(())
 }
 
-/// Refuses a path at which no file can be made. Directories that are not there are no hindrance: they are made.
-pub(super) fn check_place(option: &str, path: &Path) -> Result<()> {
-    if path.is_dir() {
-        bail!(Usage(format!(
-            "{option} {}: that is a directory; give the path of a file in it",
-            path.display()
-        )));
-    }
-    let above = path.ancestors().skip(1);
-    let nearest = above.into_iter().find(|directory| directory.exists());
-    match nearest {
-        Some(file) if !file.is_dir() => bail!(Usage(format!(
-            "{option} {}: {} is not a directory; give another path",
-            path.display(),
-            file.display()
-        ))),
-        _ => Ok(()),
-    }
-}
-
 pub(super) fn make_parent(path: &Path) -> Result<()> {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => fs::create_dir_all(parent)
-            .with_context(|| format!("making the directory {}", parent.display())),
+            .with_context(|| format!("cannot create directory {}", parent.display())),
         _ => Ok(()),
     }
 }
 
-/// Files that SQLite keeps beside a database.
+/// Suffixes of a database and of the files that SQLite keeps beside it.
 const COMPANIONS: [&str; 3] = ["", "-wal", "-shm"];
 
-/// Moves a store to the first free name with a number behind it.
+/// Renames a store to its name with the first free number as a suffix.
 fn move_aside(store: &Path) -> Result<()> {
     if !store.exists() {
         return Ok(());
@@ -317,7 +296,7 @@ fn move_aside(store: &Path) -> Result<()> {
     };
     let Some(number) = (1..10_000).find(|number| !named(*number, "").exists()) else {
         return Err(CheckFailed(format!(
-            "too many old stores beside {}; remove some",
+            "too many old stores beside {} (remove some)",
             store.display()
         ))
         .into());
@@ -327,12 +306,9 @@ fn move_aside(store: &Path) -> Result<()> {
         if from.exists() {
             let to = named(number, companion);
             fs::rename(&from, &to)
-                .with_context(|| format!("moving {} to {}", from.display(), to.display()))?;
+                .with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))?;
         }
     }
-    tracing::info!(
-        "the store that was there is {} now",
-        named(number, "").display()
-    );
+    tracing::info!("existing store renamed to {}", named(number, "").display());
     Ok(())
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire switch`: run the data plane, and look at a running one.
+//! `quietwire switch`: runs the data plane, and shows and changes a running one.
 
 mod answers;
 mod bridging;
 mod capture;
 mod change;
 mod cycles;
+mod packet;
 mod router;
 mod rules;
 mod stats;
@@ -39,7 +40,7 @@ use crate::text::print;
 use crate::units::{parse_duration, parse_path};
 use answers::OTHER_VERSION;
 
-/// The userspace data plane: forward packets between ports.
+/// Run, show and change the userspace data plane.
 #[derive(Debug, Args)]
 pub(crate) struct SwitchArgs {
     #[command(subcommand)]
@@ -59,31 +60,31 @@ enum SwitchCommand {
     Trace(trace::TraceArgs),
 }
 
-/// Forward packets until told to end (SIGINT, SIGTERM or SIGHUP).
+/// Forward packets between ports until SIGINT, SIGTERM or SIGHUP.
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Read all this from a TOML file, in which the keys are the options' names; an option given here wins.
+    /// Configuration file (TOML) whose keys are the options' names; options override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A port: its name, and where it is, such as memif:/path?role=server, vhost:/path or pci:0000:17:00.0.
+    /// Name and URI of a port, such as p0=memif:/path?role=server, p1=vhost:/path or p2=pci:0000:17:00.0.
     #[arg(long = "port", value_name = "NAME=URI", value_parser = parse_port)]
     ports: Vec<PortSetting>,
-    /// Two ports joined: what comes in on one goes out on the other.
+    /// Connect two ports: forward every frame received on one to the other.
     #[arg(long = "cross-connect", value_name = "A,B", value_parser = parse_cross_connect)]
     cross_connects: Vec<CrossConnectSetting>,
-    /// Ports in one learning bridge.
+    /// Name and ports of a learning bridge.
     #[arg(long = "bridge", value_name = "NAME=A,B,…", value_parser = parse_bridge)]
     bridges: Vec<BridgeSetting>,
-    /// Read the rules about which frames ports let in from a TOML file of their own, in place of those of --config.
+    /// Read filter rules from this TOML file instead of --config.
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// CPUs that poll ports, one thread each, like 3,4,8-11 or 0x60. The highest CPU by default.
+    /// CPUs that poll ports, one thread each, like 3,4,8-11 or 0x60. Default: the highest CPU.
     #[arg(long, value_name = "LIST")]
     forwarding_cpus: Option<CpuList>,
-    /// CPUs for the clock and for ageing. All but the forwarding ones by default.
+    /// CPUs for the service thread (timers, ageing). Default: all non-forwarding CPUs.
     #[arg(long, value_name = "LIST")]
     service_cpus: Option<CpuList>,
-    /// CPUs for the control socket and for DPDK's own threads. All but the forwarding ones by default.
+    /// CPUs for the control socket and DPDK's threads. Default: all non-forwarding CPUs.
     #[arg(long, value_name = "LIST")]
     control_cpus: Option<CpuList>,
     /// Descriptors of each receive queue, a power of two from 32 to 16384. [default: 1024]
@@ -95,37 +96,36 @@ struct RunArgs {
     /// Largest frame, octets with FCS, 64 to 9216. [default: 1518]
     #[arg(long, value_name = "N")]
     frame_size_max: Option<u16>,
-    /// What a forwarding thread does when no frame has come. [default: poll]
+    /// What a forwarding thread does between polls without frames. [default: poll]
     #[arg(long, value_name = "IDLE", value_parser = idle_values())]
     idle: Option<Idle>,
-    /// Whether threads stay on the CPUs of their roles. [default: roles]
+    /// Pinning of threads to the CPUs of their roles. [default: roles]
     #[arg(long, value_enum)]
     pinning: Option<PinningArg>,
-    /// Whether to use huge pages. [default: auto]
+    /// Use of huge pages. [default: auto]
     #[arg(long, value_enum)]
     huge_pages: Option<HugePagesArg>,
-    /// Memory for frames, MiB. [default: 256]
+    /// Memory for frames, MiB, at least 1. [default: 256]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     memory_mib: Option<u32>,
-    /// Where `quietwire switch show` finds this switch. [default: /run/quietwire/switch.sock]
+    /// Control socket for `quietwire switch show` and other commands. [default: /run/quietwire/switch.sock]
     #[arg(long, value_name = "PATH", value_parser = parse_path)]
     control_socket: Option<PathBuf>,
-    /// Where Prometheus asks for counters, over HTTP at /metrics: an address and a port, like 127.0.0.1:9475. Nowhere by
-    /// default.
+    /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics, like 127.0.0.1:9475. Default: disabled.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<std::net::SocketAddr>,
-    /// Addresses that each bridge can learn. [default: 65536]
+    /// Most addresses per bridge. [default: 65536]
     #[arg(long, value_name = "N")]
     max_entries: Option<u32>,
-    /// Seconds after which a bridge forgets an address that it has not seen. [default: 300]
+    /// Ageing time of learned addresses, seconds. [default: 300]
     #[arg(long, value_name = "N")]
     ageing_s: Option<u32>,
-    /// End when the process that started the switch ends, however it ends.
+    /// Exit when the parent process exits.
     #[arg(long)]
     exit_with_parent: bool,
 }
 
-/// What a forwarding thread can do without frames, by name.
+/// Returns the parser of `--idle` by name.
 fn idle_values() -> impl TypedValueParser<Value = Idle> {
     let value = |idle: Idle| PossibleValue::new(idle.name()).help(idle.summary());
     PossibleValuesParser::new(Idle::ALL.map(value)).try_map(|name| name.parse::<Idle>())
@@ -133,51 +133,51 @@ fn idle_values() -> impl TypedValueParser<Value = Idle> {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum PinningArg {
-    /// Each thread on the CPUs of its role.
+    /// Pin each thread to the CPUs of its role.
     Roles,
-    /// Where the scheduler puts them.
+    /// Leave the placement to the scheduler.
     None,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum HugePagesArg {
-    /// Where enough are free.
+    /// Use huge pages if enough are free.
     Auto,
-    /// Never.
+    /// Never use huge pages.
     Never,
-    /// Too few are an error.
+    /// Fail if too few huge pages are free.
     Require,
 }
 
 /// Interval of `show stats --watch` without --for.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Look at a running switch.
+/// Show the state of a running switch.
 #[derive(Debug, Args)]
 struct ShowArgs {
-    /// What to show.
+    /// Subject to show.
     #[arg(value_enum)]
     subject: SubjectArg,
-    /// Of routes: the VRF. [default: main]
+    /// VRF of the routes (routes only). [default: main]
     #[arg(long, value_name = "NAME")]
     vrf: Option<String>,
-    /// Of routes: those within this prefix only.
+    /// Show only routes within this prefix (routes only).
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<IpNet>,
-    /// Of routes: so many at most.
+    /// Most routes to show (routes only).
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
-    /// Of cycles and stats: what is counted in this time from now on, like 1s; stats with rates per second. Default: since the
+    /// Count for this time from now on, like 1s (cycles and stats only; stats add rates per second). Default: counters since the
     /// start.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     interval: Option<Duration>,
-    /// Of stats: again and again until a signal ends it, each time those of the last second or of the time of --for.
+    /// Repeat every second, or every --for, until a signal (stats only).
     #[arg(long)]
     watch: bool,
-    /// Print it as JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     json: bool,
-    /// Which switch: its control socket.
+    /// Control socket of the switch.
     #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT, value_parser = parse_path)]
     control_socket: PathBuf,
 }
@@ -187,24 +187,24 @@ enum SubjectArg {
     /// Ports, links and traffic.
     #[value(alias = "port")]
     Ports,
-    /// Addresses that bridges have learned.
+    /// Forwarding databases (FDB) of bridges.
     Fdb,
     /// Threads, their roles and CPUs.
     #[value(alias = "thread")]
     Threads,
     /// All counters.
     Stats,
-    /// Receive queues: who serves them, and what that costs.
+    /// Receive queues, their threads and load.
     #[value(alias = "queue")]
     Queues,
-    /// Where forwarding threads' time goes, step by step, and how many frames a look at a queue finds.
+    /// CPU cycles of forwarding threads per step, and burst sizes of receive queues.
     Cycles,
-    /// Receive queues that went to another thread, when and why.
+    /// Moves of receive queues between threads, with time and reason.
     Moves,
     /// VLANs of bridges, and their ports.
     #[value(alias = "vlan")]
     Vlans,
-    /// VRFs, their interfaces, and how many routes they have.
+    /// VRFs, their interfaces, and their numbers of routes.
     #[value(alias = "vrf")]
     Vrfs,
     /// Interfaces of the router.
@@ -213,18 +213,18 @@ enum SubjectArg {
     /// Routes of a VRF.
     #[value(alias = "route")]
     Routes,
-    /// Neighbours on the links of interfaces.
+    /// Neighbours of interfaces.
     #[value(aliases = ["neighbour", "neighbors", "neighbor"])]
     Neighbours,
-    /// Rules about what the kernel gets, and what they have matched.
+    /// Kernel filter rules and their match counters.
     #[value(alias = "kernel-filter")]
     KernelFilters,
-    /// Rules about which frames ports let in, and what they have decided on.
+    /// Filter rules of ports and their match counters.
     #[value(alias = "rule")]
     Rules,
-    /// Addresses that move from port to port more often than they may.
+    /// Addresses that move between ports above the limit.
     Flapping,
-    /// The configuration, as a file that asks for the same.
+    /// The running configuration as a configuration file.
     Config,
 }
 
@@ -254,26 +254,26 @@ fn run_switch(args: &RunArgs) -> Result<()> {
         .plan(&online_cpus(std::path::Path::new("/"))?)?;
     for port in plan.idle_ports() {
         tracing::warn!(
-            "port '{port}' is in no cross-connect and no bridge: its frames are dropped until it is"
+            "port '{port}' is in no cross-connect or bridge, so its frames are dropped (add it to one)"
         );
     }
     require_memory(plan.memory_mib)?;
     let switch = match Switch::start(&settings, &plan, &stop) {
-        // Threads that were told to end do not answer those that wait for them to be ready.
+        // After a signal, threads end without reporting that they are ready.
         Err(SwitchError::Thread { .. }) if stop.load(Ordering::Relaxed) => {
-            tracing::info!("ended before it was up");
+            tracing::info!("stopped before the start was complete");
             return Ok(());
         }
         started => started?,
     };
     tracing::info!(
-        "forwarding between {} ports on CPUs {}; `quietwire switch show stats` asks on {}",
+        "forwarding between {} ports on CPUs {}; control socket {}",
         plan.ports.len(),
         plan.forwarding_cpus,
         plan.control_socket.display()
     );
     switch.wait()?;
-    tracing::info!("ended");
+    tracing::info!("stopped");
     Ok(())
 }
 
@@ -327,7 +327,7 @@ fn parse_port(text: &str) -> Result<PortSetting, String> {
     let (name, uri) = text
         .split_once('=')
         .filter(|(name, _)| !name.contains(':'))
-        .ok_or("write NAME=URI, like left=memif:/run/left.sock?role=server")?;
+        .ok_or("expected NAME=URI, like left=memif:/run/left.sock?role=server")?;
     Ok(PortSetting {
         name: name.to_owned(),
         uri: uri.to_owned(),
@@ -353,7 +353,7 @@ fn parse_cross_connect(text: &str) -> Result<CrossConnectSetting, String> {
 fn parse_bridge(text: &str) -> Result<BridgeSetting, String> {
     let (name, ports) = text
         .split_once('=')
-        .ok_or("write NAME=A,B,…, like lan=a,b,c")?;
+        .ok_or("expected NAME=A,B,…, like lan=a,b,c")?;
     Ok(BridgeSetting {
         name: name.to_owned(),
         ports: names(ports),
@@ -364,13 +364,17 @@ fn parse_bridge(text: &str) -> Result<BridgeSetting, String> {
     })
 }
 
-/// Asks the kernel for SIGTERM when the parent ends (PR_SET_PDEATHSIG of prctl(2)). The parent may end just before.
+/// Requests SIGTERM from the kernel when the parent ends (PR_SET_PDEATHSIG of prctl(2)). Fails if the parent has ended before
+/// the request.
 fn exit_with_parent() -> Result<()> {
     let parent = nix::unistd::getppid();
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)
-        .context("--exit-with-parent: the kernel refused")?;
+        .context("--exit-with-parent: prctl(PR_SET_PDEATHSIG) failed")?;
     if nix::unistd::getppid() != parent {
-        return Err(CheckFailed("the parent process ended already".to_owned()).into());
+        return Err(CheckFailed(
+            "--exit-with-parent: the parent process has already ended".to_owned(),
+        )
+        .into());
     }
     Ok(())
 }
@@ -378,7 +382,7 @@ fn exit_with_parent() -> Result<()> {
 fn show(args: &ShowArgs) -> Result<()> {
     if args.watch && !matches!(args.subject, SubjectArg::Stats) {
         bail!(Usage(
-            "--watch is for `switch show stats`; leave it out".to_owned()
+            "--watch is supported by `switch show stats` only (remove it)".to_owned()
         ));
     }
     let subject = match args.subject {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire tester`: what the tester can do by itself.
+//! `quietwire tester`: calibration and self-test of the tester.
 
 mod self_test;
 mod table;
@@ -27,7 +27,7 @@ use crate::text::{print, say};
 use crate::units::{parse_frame_sizes, parse_positive_duration};
 use table::table;
 
-/// What the tester can do by itself, without a device.
+/// Calibrate and test the tester without a device.
 #[derive(Debug, Args)]
 pub(crate) struct TesterArgs {
     #[command(subcommand)]
@@ -42,36 +42,36 @@ enum TesterCommand {
     SelfTestDevice(self_test::SelfTestDeviceArgs),
 }
 
-/// Measure the tester over two ports that are connected with each other, and keep the figures for later trials to cite.
+/// Measure the tester on two ports that are connected to each other, and store the figures for later trials to cite.
 #[derive(Debug, Args)]
 struct CalibrateArgs {
-    /// Port of the tester, twice, connected with each other: memif:/tmp/loop?role=server and memif:/tmp/loop?role=client, or
-    /// two interfaces with a cable between them. Once, for a port whose frames come back to it.
+    /// Port of the tester. Twice for ports that are connected to each other: memif:/tmp/loop?role=server and
+    /// memif:/tmp/loop?role=client, or two interfaces with a cable between them. Once for a port that receives its own frames.
     #[arg(long = "port", value_name = "URI", required = true)]
     ports: Vec<PortUri>,
-    /// Octets with FCS, 64 (IPv6: 84) to 9000, or imix; several times for several. Default: the smallest.
+    /// Frame size with FCS, octets, 64 (IPv6: 84) to 9000, or imix; repeatable. Default: the smallest.
     #[arg(long = "frame-size", value_name = "SIZE", value_parser = parse_frame_sizes)]
     frame_sizes: Vec<FrameSizes>,
-    /// Which IP the frames carry, 4 or 6.
+    /// IP version of the frames.
     #[arg(long, value_enum, value_name = "VERSION", default_value = "4")]
     ip: Ip,
-    /// A description of the frames (TOML), as trials will have it: headers, flows, sizes, a checked payload.
+    /// Traffic description (TOML) of the later trials: headers, flows, sizes, checked payload.
     #[arg(long, value_name = "FILE", conflicts_with = "ip")]
     traffic: Option<PathBuf>,
-    /// Both ports send at once, rather than the first to the second.
+    /// Send from both ports at the same time. Default: from the first to the second.
     #[arg(long)]
     both: bool,
-    /// How long each trial of the search for the highest clean rate offers frames.
+    /// Duration of each trial of the search for the highest clean rate.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_positive_duration)]
     duration: Duration,
-    /// How long the evenness of the stream is measured at each of 10, 50 and 90 % of it.
+    /// Duration of each pacing measurement, at 10, 50 and 90 % of that rate.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     pacing_duration: Duration,
     #[command(flatten)]
     tester: OwnTesterArgs,
     #[command(flatten)]
     isolation: IsolationArgs,
-    /// Where to keep the figures. Default: quietwire/calibration.json in $XDG_STATE_HOME or ~/.local/state.
+    /// Calibration file. Default: quietwire/calibration.json in $XDG_STATE_HOME or ~/.local/state.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Print the calibration as JSON.
@@ -90,18 +90,18 @@ pub(crate) fn run(args: &TesterArgs) -> Result<()> {
 fn calibrate(args: &CalibrateArgs) -> Result<()> {
     if args.ports.len() > 2 {
         bail!(Usage(format!(
-            "{} ports were given, and a calibration takes one or two",
+            "--port: {} ports given, but a calibration requires one or two",
             args.ports.len()
         )));
     }
     if args.both && args.ports.len() == 1 {
-        bail!(Usage("--both needs a second --port".to_owned()));
+        bail!(Usage("--both requires a second --port".to_owned()));
     }
     let options = options(args)?;
     let cpus = args.tester.cpus()?;
     args.isolation.check(&args.tester)?;
     let path = calibration_file(args.file.as_ref())?;
-    // Read before anything is measured: a file that cannot be added to is told at once.
+    // The file is read before the measurement, so that an unusable file is reported at once.
     let mut all = Calibrations::read(&path)?;
     args.tester.check_machine(&args.ports)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -135,7 +135,7 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
         )?)?;
     } else {
         print(text(&calibration))?;
-        print(format!("kept in {}", path.display()))?;
+        print(format!("written to {}", path.display()))?;
     }
     undone?;
     match calibration
@@ -145,13 +145,13 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     {
         None => Ok(()),
         Some(size) => bail!(CheckFailed(format!(
-            "no rate was clean with frames of {}; what was wrong with each is told above",
+            "no rate was clean with frames of {} (the reasons are listed above)",
             of(size)
         ))),
     }
 }
 
-/// What is to be measured.
+/// Returns the options of the calibration.
 fn options(args: &CalibrateArgs) -> Result<CalibrationOptions> {
     let traffic = match &args.traffic {
         None => None,
@@ -162,22 +162,22 @@ fn options(args: &CalibrateArgs) -> Result<CalibrationOptions> {
     if let Some((shown, traffic)) = &traffic {
         if traffic.sizes.is_some() && !args.frame_sizes.is_empty() {
             bail!(Usage(format!(
-                "--frame-size is given, and {shown} has sizes; leave one of them out"
+                "--frame-size conflicts with the sizes in {shown} (remove one of them)"
             )));
         }
         if traffic.directions.is_some() && args.both {
             bail!(Usage(format!(
-                "--both is given, and {shown} has directions; leave one of them out"
+                "--both conflicts with the directions in {shown} (remove one of them)"
             )));
         }
         if traffic.directions == Some(Directions::Both) && args.ports.len() == 1 {
             bail!(Usage(format!(
-                "{shown} has traffic in both directions, which needs a second --port"
+                "{shown} has traffic in both directions, which requires a second --port"
             )));
         }
         if traffic.replay.is_some() || traffic.says_rate() {
             bail!(Usage(format!(
-                "{shown} says when frames are sent, or has a capture's; describe headers only, since a calibration looks for the rate"
+                "{shown} has a rate, a schedule or a capture, but a calibration searches for the rate (describe headers only)"
             )));
         }
         smallest = traffic.frame_size_min();
@@ -189,7 +189,7 @@ fn options(args: &CalibrateArgs) -> Result<CalibrationOptions> {
     };
     if let Some(size) = frame_sizes.iter().find(|size| size.smallest() < smallest) {
         bail!(Usage(format!(
-            "frames of {} are asked for, and the headers and the tester's signature take {smallest} octets with FCS",
+            "--frame-size {} is too small: the headers and the tester's signature need {smallest} octets with FCS",
             name(*size)
         )));
     }
@@ -207,7 +207,7 @@ fn options(args: &CalibrateArgs) -> Result<CalibrationOptions> {
     })
 }
 
-/// The largest frame, octets with FCS.
+/// Returns the largest frame size, octets with FCS.
 fn largest(options: &CalibrationOptions) -> u16 {
     let described = options.traffic.as_ref().and_then(|it| it.sizes.as_ref());
     let sizes = match described {
@@ -217,20 +217,20 @@ fn largest(options: &CalibrationOptions) -> u16 {
     sizes.into_iter().max().unwrap_or(64)
 }
 
-/// The file of calibrations: as said, or the usual one.
+/// Returns the path of the calibration file: the given one, or the default.
 pub(crate) fn calibration_file(said: Option<&PathBuf>) -> Result<PathBuf> {
     said.cloned()
         .or_else(Calibrations::usual_path)
         .ok_or_else(|| {
             Usage(
-                "neither XDG_STATE_HOME nor HOME says where calibrations are kept; name a file"
+                "no default calibration file because neither XDG_STATE_HOME nor HOME is set (use --file)"
                     .to_owned(),
             )
             .into()
         })
 }
 
-/// Says on standard error how it goes.
+/// Reports the progress on standard error.
 fn tell(step: Step<'_>) {
     match step {
         Step::Trial {
@@ -254,7 +254,7 @@ fn name(sizes: FrameSizes) -> String {
     }
 }
 
-/// The frames of a calibration.
+/// Describes the frames of a calibration.
 fn of(size: &SizeCalibration) -> String {
     let name = name(size.frame_sizes);
     match (&size.traffic, size.ip) {
@@ -265,7 +265,7 @@ fn of(size: &SizeCalibration) -> String {
     }
 }
 
-/// The figures for people.
+/// Formats the figures as text.
 fn text(calibration: &Calibration) -> String {
     let mut parts = vec![format!(
         "time stamp {:.1} ns; clock {:+.3} ppm beside CLOCK_MONOTONIC_RAW over {:.0} s",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of one queue: written by the thread that has the queue, read by any.
+//! Counters of one queue: written by the thread that owns the queue, read by any thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     #[inline(always)]
     pub(crate) fn add(&self, count: u64) {
-        // One writer: no read-modify-write is needed.
+        // There is one writer, so no read-modify-write is needed.
         let value = self.0.load(Ordering::Relaxed).wrapping_add(count);
         self.0.store(value, Ordering::Relaxed);
     }
@@ -22,27 +22,27 @@ impl Counter {
     }
 }
 
-/// Counters of a queue. A line of its own, since its thread writes it each burst.
+/// Counters of a queue, in a separate cache line because its thread writes them every burst.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct QueueCounters {
     /// Frames received or sent.
     pub(crate) frames: Counter,
-    /// Octets of those.
+    /// Octets of these frames.
     pub(crate) octets: Counter,
-    /// Chains of descriptors that make no sense, and indices out of range.
+    /// Invalid descriptor chains, and indices out of range.
     pub(crate) unsound: Counter,
-    /// Frames longer than the port's largest.
+    /// Frames longer than the port's largest frame.
     pub(crate) too_long: Counter,
     /// Frames lost because the pool had no buffer.
     pub(crate) no_buffers: Counter,
-    /// Frames that the peer has no room for at all, or that could not be copied.
+    /// Frames that are too large for the peer's buffers, or that could not be copied.
     pub(crate) refused: Counter,
     /// Interrupts sent to the peer.
     pub(crate) notifications: Counter,
 }
 
-/// Names of a queue's counters that are shown beside the usual ones, with their values.
+/// Returns names and values of a queue's additional counters.
 fn named(counters: &QueueCounters) -> [(&'static str, u64); 5] {
     [
         ("unsound_buffers", counters.unsound.get()),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports that a driver of DPDK's has: network cards, AF_XDP, tap, capture files, null.
+//! Ports with a DPDK driver: network cards, AF_XDP, tap, capture files, null.
 
 use std::ffi::CString;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::{mem, ptr};
 
@@ -9,17 +10,19 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::counters::{self, QueueCounters};
-use super::options::{PortOptions, length_max, pairs};
+use super::interrupts::{Interrupts, Watched};
+use super::options::{PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
 use crate::burst::Burst;
 use crate::eal::Eal;
 use crate::error::{self, Error};
+use crate::library_log::Mark;
 use crate::mempool::Mempool;
 use crate::promiscuity::Promiscuity;
 use crate::uri::PortUri;
 use crate::{sys, thread};
 
-/// A device and what has to stay while it is there.
+/// A device and the resources that it needs.
 #[derive(Debug)]
 pub(crate) struct Device {
     id: u16,
@@ -27,11 +30,13 @@ pub(crate) struct Device {
     device: *mut sys::rte_device,
     name: String,
     uri: PortUri,
-    // Buffers in the rings come from here.
+    // Pool of the buffers in the rings.
     _pool: Mempool,
     _promiscuity: Option<Promiscuity>,
-    /// The driver takes frames in several buffers.
+    /// True if the driver accepts frames in several buffers.
     takes_chains: bool,
+    /// When it began to be opened, for errors.
+    mark: Mark,
     /// Counters of frames that are too long, and that never reached the driver, one for each queue.
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,
@@ -50,13 +55,13 @@ impl Drop for Device {
             if self.is_started {
                 let code = sys::rte_eth_dev_stop(self.id);
                 if code != 0 {
-                    tracing::warn!("port '{}' did not stop: {}", self.name, error::text(code));
+                    tracing::warn!("port '{}': cannot stop: {}", self.name, error::text(code));
                 }
             }
             let code = sys::rte_dev_remove(self.device);
             if code != 0 {
                 tracing::warn!(
-                    "port '{}' was not removed: {}",
+                    "port '{}': cannot remove its device: {}",
                     self.name,
                     error::text(code)
                 );
@@ -73,6 +78,8 @@ pub(crate) struct Receiver {
     /// Octets of the longest frame, without FCS.
     length_max: u32,
     counters: Arc<QueueCounters>,
+    /// The driver's descriptor, while threads may wait for it.
+    _interrupt: Option<Watched>,
 }
 
 /// One transmit queue.
@@ -97,6 +104,28 @@ impl Receiver {
         }
         received - dropped
     }
+
+    /// Has the device interrupt for frames from now on.
+    pub(crate) fn arm(&mut self) {
+        // SAFETY: the port is started, and has the queue.
+        let code = unsafe { sys::rte_eth_dev_rx_intr_enable(self.port, self.queue) };
+        self.note(code);
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        // SAFETY: as above.
+        let code = unsafe { sys::rte_eth_dev_rx_intr_disable(self.port, self.queue) };
+        self.note(code);
+    }
+
+    /// It worked when the port was started. If it does not now, the thread polls after each short sleep.
+    fn note(&self, code: i32) {
+        if code != 0 {
+            let (port, queue) = (self.port, self.queue);
+            let cause = error::text(code);
+            tracing::debug!("interrupts of queue {queue} of DPDK's port {port}: {cause}");
+        }
+    }
 }
 
 impl Sender {
@@ -113,6 +142,8 @@ impl Sender {
     }
 }
 
+/// Smallest MTU of the kernel's interfaces (include/uapi/linux/if_ether.h, ETH_MIN_MTU).
+const MTU_MIN: u16 = 68;
 /// Octets of an Ethernet header and FCS.
 const ETHERNET_OVERHEAD: u16 = 18;
 
@@ -139,25 +170,71 @@ impl Device {
     pub(crate) fn start(&mut self, options: &PortOptions) -> Result<(), Error> {
         // SAFETY: configured and not started.
         let code = unsafe { sys::rte_eth_dev_start(self.id) };
-        self.check(code, "rte_eth_dev_start")?;
+        self.check(code, "starting the device")?;
         self.is_started = true;
         if matches!(self.uri, PortUri::Tap { .. }) {
             let mtu = options.frame_size_max.saturating_sub(ETHERNET_OVERHEAD);
+            let mtu = mtu.max(MTU_MIN);
             // SAFETY: started.
             let code = unsafe { sys::rte_eth_dev_set_mtu(self.id, mtu) };
-            self.check(code, "rte_eth_dev_set_mtu")?;
+            self.check(code, "setting the MTU of the interface")?;
         }
         // SAFETY: started; the queues exist.
         let code = unsafe { sys::qw_spread_queues(self.id, options.rx_queues) };
         if code < 0 && code != -nix::libc::ENOTSUP {
-            self.check(code, "rte_eth_dev_rss_reta_update")?;
+            self.check(code, "spreading flows over the receive queues")?;
         }
         self.receive_all()
     }
 
-    /// The end of one receive queue that a thread uses.
-    pub(crate) fn receiver(&self, queue: u16, options: &PortOptions) -> Receiver {
+    /// The ends of the receive queues that threads use, their interrupts among those given.
+    pub(crate) fn receivers(
+        &self,
+        options: &PortOptions,
+        interrupts: &[Interrupts],
+    ) -> Result<Vec<Receiver>, Error> {
+        let queues = 0..options.rx_queues;
+        queues
+            .map(|queue| {
+                let interrupts = interrupts.get(usize::from(queue));
+                let watched = interrupts.map(|one| self.watch(queue, one, options));
+                Ok(self.receiver(queue, options, watched.transpose()?))
+            })
+            .collect()
+    }
+
+    /// Has the driver's descriptor of a queue signal its interrupts.
+    fn watch(
+        &self,
+        queue: u16,
+        interrupts: &Interrupts,
+        options: &PortOptions,
+    ) -> Result<Watched, Error> {
+        // SAFETY: started; the queue exists.
+        let (file, codes) = unsafe {
+            let file = sys::rte_eth_dev_rx_intr_ctl_q_get_fd(self.id, queue);
+            let enabled = sys::rte_eth_dev_rx_intr_enable(self.id, queue);
+            let disabled = sys::rte_eth_dev_rx_intr_disable(self.id, queue);
+            (file, [enabled, disabled])
+        };
+        if file < 0 || codes != [0, 0] {
+            return Err(no_interrupts(&self.uri, options));
+        }
+        // SAFETY: the driver keeps its descriptor open while the port is started.
+        let file = unsafe { BorrowedFd::borrow_raw(file) };
+        file.try_clone_to_owned()
+            .and_then(|file| interrupts.watch(file))
+            .map_err(|error| Error::PortOpen {
+                port: self.name.clone(),
+                uri: self.uri.to_string(),
+                step: "receive interrupts",
+                cause: error.to_string(),
+            })
+    }
+
+    fn receiver(&self, queue: u16, options: &PortOptions, watched: Option<Watched>) -> Receiver {
         Receiver {
+            _interrupt: watched,
             port: self.id,
             queue,
             length_max: length_max(options),
@@ -168,7 +245,7 @@ impl Device {
         }
     }
 
-    /// The end of one transmit queue that a thread uses.
+    /// Returns the end of a transmit queue for a forwarding thread.
     pub(crate) fn sender(&self, queue: u16, options: &PortOptions) -> Sender {
         Sender {
             port: self.id,
@@ -182,7 +259,7 @@ impl Device {
         }
     }
 
-    /// Counters of the driver.
+    /// Returns the counters of the driver.
     pub(crate) fn stats(&self) -> PortStats {
         // SAFETY: plain integers, for which zero is a value; the port exists.
         let stats = unsafe {
@@ -206,17 +283,17 @@ impl Device {
         }
     }
 
-    /// All counters of the driver that are not 0, by its own names (`rte_eth_xstats_get`).
+    /// Returns all counters of the driver that are not 0, with the driver's names (`rte_eth_xstats_get`).
     pub(crate) fn extended_stats(&self) -> Vec<(String, u64)> {
         let id = self.id;
-        // SAFETY: without a place, the call says how many there are; the port exists.
+        // SAFETY: without an array, the call returns the number of counters; the port exists.
         let count = unsafe { sys::rte_eth_xstats_get(id, ptr::null_mut(), 0) };
         let Ok(count) = u32::try_from(count) else {
             return Vec::new();
         };
         let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
         let mut names = vec![sys::rte_eth_xstat_name { name: [0; 64] }; count as usize];
-        // SAFETY: both places have room for `count`.
+        // SAFETY: both arrays have room for `count`.
         let counts = unsafe {
             [
                 sys::rte_eth_xstats_get(id, values.as_mut_ptr(), count),
@@ -239,7 +316,7 @@ impl Device {
         values.iter().filter_map(named).collect()
     }
 
-    /// Descriptors of the first receive and the first transmit queue, where the driver says it.
+    /// Returns the descriptors of the first receive and the first transmit queue, if the driver reports them.
     pub(crate) fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
         // SAFETY: plain integers and pointers, for which zero is a value; the port exists and has these queues.
         unsafe {
@@ -254,7 +331,7 @@ impl Device {
         }
     }
 
-    /// Speed of the cable, Mbit/s; none where there is no cable or it is not known.
+    /// Returns the link speed, Mbit/s; none without a link or if it is unknown.
     pub(crate) fn speed_mbps(&self) -> Option<u32> {
         if !matches!(self.uri, PortUri::Pci { .. }) {
             return None;
@@ -265,9 +342,9 @@ impl Device {
         (speed != 0 && speed != u32::MAX).then_some(speed)
     }
 
-    /// True while a peer is connected or the cable carries.
+    /// Returns true while a peer is connected or the link is up.
     pub(crate) fn link_is_up(&self) -> bool {
-        // The tap driver of DPDK 25.11 keeps the last state of an interface that was deleted.
+        // The tap driver of DPDK 25.11 keeps the last state of a deleted interface.
         if let PortUri::Tap { interface, .. } = &self.uri
             && if_nametoindex(interface.as_str()).is_err()
         {
@@ -278,9 +355,9 @@ impl Device {
         unsafe { sys::qw_link(self.id, &raw mut speed) == 1 }
     }
 
-    /// Memory node that the device is nearest to; none for a virtual device and where the machine does not say.
+    /// Returns the nearest NUMA node of the device; none for a virtual device or if the machine does not report it.
     pub(crate) fn node(&self) -> Option<u32> {
-        // SAFETY: the port exists. Without a node the answer is negative.
+        // SAFETY: the port exists. Without a node the result is negative.
         let node = unsafe { sys::rte_eth_dev_socket_id(self.id) };
         match self.uri {
             PortUri::Pci { .. } => u32::try_from(node).ok(),
@@ -288,7 +365,7 @@ impl Device {
         }
     }
 
-    /// The port's own MAC address.
+    /// Returns the port's MAC address.
     pub(crate) fn mac_address(&self) -> [u8; 6] {
         // SAFETY: plain octets; the port exists.
         unsafe {
@@ -298,10 +375,10 @@ impl Device {
         }
     }
 
-    /// Frames for any address are wanted.
+    /// Enables promiscuous mode.
     fn receive_all(&mut self) -> Result<(), Error> {
         let Some(interface) = self.uri.interface() else {
-            // SAFETY: started. Not every virtual device knows of promiscuous mode; those that don't receive all.
+            // SAFETY: started. A virtual device that does not support promiscuous mode receives all frames anyway.
             unsafe { sys::rte_eth_promiscuous_enable(self.id) };
             return Ok(());
         };
@@ -323,13 +400,16 @@ impl Device {
             let mut info: sys::rte_eth_dev_info = mem::zeroed();
             self.check(
                 sys::rte_eth_dev_info_get(id, &raw mut info),
-                "rte_eth_dev_info_get",
+                "asking the driver for its limits",
             )?;
             check_queues(options, &info)?;
             let mut conf: sys::rte_eth_conf = mem::zeroed();
             conf.rxmode.mtu = mtu(options.frame_size_max, &info);
             conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
             conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS;
+            if options.rx_interrupts {
+                sys::qw_interrupt_receivers(&raw mut conf);
+            }
             if options.rx_queues > 1 {
                 sys::qw_hash_flows(&raw mut conf, &raw const info);
             }
@@ -339,11 +419,11 @@ impl Device {
             };
             let code =
                 sys::rte_eth_dev_configure(id, options.rx_queues, tx_queues, &raw const conf);
-            self.check(code, "rte_eth_dev_configure")?;
+            self.check(code, "configuring the device")?;
             let (mut rx_size, mut tx_size) = (options.rx_ring_size, options.tx_ring_size);
             let code =
                 sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx_size, &raw mut tx_size);
-            self.check(code, "rte_eth_dev_adjust_nb_rx_tx_desc")?;
+            self.check(code, "choosing the ring sizes")?;
             let node = u32::try_from(sys::rte_eth_dev_socket_id(id)).unwrap_or(u32::MAX);
             for queue in 0..options.rx_queues {
                 let code = sys::rte_eth_rx_queue_setup(
@@ -354,11 +434,11 @@ impl Device {
                     ptr::null(),
                     pool.as_ptr(),
                 );
-                self.check(code, "rte_eth_rx_queue_setup")?;
+                self.check(code, "setting up a receive queue")?;
             }
             for queue in 0..tx_queues {
                 let code = sys::rte_eth_tx_queue_setup(id, queue, tx_size, node, ptr::null());
-                self.check(code, "rte_eth_tx_queue_setup")?;
+                self.check(code, "setting up a transmit queue")?;
             }
         }
         Ok(())
@@ -372,7 +452,7 @@ impl Device {
             port: self.name.clone(),
             uri: self.uri.to_string(),
             step,
-            cause: error::text(code),
+            cause: error::text(code) + in_use(&self.uri) + &self.mark.said(),
         })
     }
 }
@@ -384,14 +464,14 @@ fn check_queues(options: &PortOptions, info: &sys::rte_eth_dev_info) -> Result<(
     Err(Error::PortOptions {
         port: options.name.clone(),
         what: format!(
-            "{} receive and {} transmit queues were asked for, and the device has {} and {}; use fewer forwarding CPUs",
+            "{} receive and {} transmit queues requested, but the device has {} and {} (use fewer forwarding CPUs)",
             options.rx_queues, options.tx_queues, info.max_rx_queues, info.max_tx_queues
         ),
     })
 }
 
-/// MTU for frames of a size, as far as the driver goes. Drivers of shared-memory ports name the smallest
-/// limits and carry larger frames all the same, in several buffers.
+/// Returns the MTU for a frame size, within the driver's limits. Drivers of shared-memory ports report the smallest
+/// limits, but carry larger frames in several buffers.
 fn mtu(frame_size: u16, info: &sys::rte_eth_dev_info) -> u32 {
     u32::from(frame_size.saturating_sub(ETHERNET_OVERHEAD))
         .min(
@@ -402,22 +482,32 @@ fn mtu(frame_size: u16, info: &sys::rte_eth_dev_info) -> u32 {
         .max(u32::from(info.min_mtu))
 }
 
-/// Has a SIGIO end nobody. The tap driver asks the kernel for a real-time signal when a frame comes; where too many of
-/// them wait, the kernel sends SIGIO instead, which ends a process that has not said otherwise (fcntl(2), F_SETSIG).
+/// Ignores SIGIO. The tap driver requests a real-time signal from the kernel for every received frame. If too many of
+/// them are queued, the kernel sends SIGIO instead, which by default ends the process (fcntl(2), F_SETSIG).
 fn ignore_sigio() {
-    // SAFETY: no handler is installed, and the disposition of SIGIO is nobody else's in this process.
+    // SAFETY: no handler is installed, and no other code in this process changes the disposition of SIGIO.
     if let Err(error) = unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) } {
-        tracing::warn!("SIGIO could not be ignored: {error}");
+        tracing::warn!("cannot ignore SIGIO: {error}");
     }
 }
 
-/// What most likely went wrong where a driver's own word says nothing.
+/// Returns the most likely cause if a driver's error is not specific.
 fn hint(uri: &PortUri) -> &'static str {
     match uri {
         PortUri::Pci { .. } => {
-            "; none of DPDK's drivers knows this card, or the program was started without PCI ports and so without the bus"
+            "(no DPDK driver supports this card, or the program was started without PCI ports and therefore without the PCI bus)"
         }
-        PortUri::Tap { .. } => "; is the interface in use by another process?",
+        PortUri::Tap { .. } => " (check whether another process uses the interface)",
+        _ => "",
+    }
+}
+
+/// The same for a device that was found: a queue of an interface has one user.
+fn in_use(uri: &PortUri) -> &'static str {
+    match uri {
+        PortUri::AfXdp { .. } => {
+            "; another program, such as another switch, may have the queue (stop it, or choose other queues with first-queue=N)"
+        }
         _ => "",
     }
 }
@@ -430,10 +520,14 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
         step,
         cause,
     };
+    let mark = Mark::now();
     let is_pci = matches!(uri, PortUri::Pci { .. });
     let name = arguments.split(',').next().unwrap_or(&arguments).to_owned();
     let (Ok(c_arguments), Ok(c_name)) = (CString::new(arguments), CString::new(name)) else {
-        return Err(fail("reading the URI", "it holds a zero octet".to_owned()));
+        return Err(fail(
+            "reading the URI",
+            "it contains a NUL character".to_owned(),
+        ));
     };
     if matches!(uri, PortUri::Tap { .. }) {
         ignore_sigio();
@@ -444,24 +538,27 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
     unsafe {
         let mut id = 0;
         let mut find = || sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id);
-        // PCI devices that were named when the EAL started (`-a`) were probed then.
+        // The EAL probes PCI devices in its arguments (`-a`) at its start.
         if !is_pci || find() != 0 {
             let code = sys::rte_dev_probe(c_arguments.as_ptr());
             if code != 0 {
-                return Err(fail("rte_dev_probe", error::text(code) + hint(uri)));
+                return Err(fail(
+                    "probing the device",
+                    error::text(code) + hint(uri) + &mark.said(),
+                ));
             }
         }
         let code = find();
         if code != 0 {
             return Err(fail(
-                "rte_eth_dev_get_port_by_name",
-                error::text(code) + hint(uri),
+                "finding the device",
+                error::text(code) + hint(uri) + &mark.said(),
             ));
         }
         let mut info: sys::rte_eth_dev_info = mem::zeroed();
         let code = sys::rte_eth_dev_info_get(id, &raw mut info);
         if code != 0 {
-            return Err(fail("rte_eth_dev_info_get", error::text(code)));
+            return Err(fail("asking the driver for its limits", error::text(code)));
         }
         Ok(Device {
             id,
@@ -471,6 +568,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
             uri: uri.clone(),
             _pool: pool.clone(),
             _promiscuity: None,
+            mark,
             takes_chains: info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS != 0,
             rx: Vec::new(),
             tx: Vec::new(),

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports and their queues.
 //!
-//! [`Port::open`] gives a port, [`Port::start`] turns it into a [`StartedPort`]: queues, each owned by one thread at a time,
-//! and a [`PortHandle`] for counters. The port stops, and its device and socket go, when the last of them is dropped.
+//! [`Port::open`] returns a port, [`Port::start`] turns it into a [`StartedPort`]: queues, each owned by one thread at a time,
+//! and a [`PortHandle`] for counters. The port stops and releases its device and socket when the last of them is dropped.
 //!
-//! One file for each kind of port. Ports in shared memory ([`memif`], [`vhost`], [`virtio_user`]) and packet sockets
-//! ([`af_packet`]) are this crate's own; [`device`] is for all that a driver of DPDK's has. A queue holds what its kind needs,
-//! and tells the kinds apart once a burst.
+//! One file for each kind of port. This crate implements ports in shared memory ([`memif`], [`vhost`], [`virtio_user`]) and
+//! packet sockets ([`af_packet`]); [`device`] is for all ports with a DPDK driver. A queue has the data of its kind, and
+//! branches on the kind once per burst.
 
 mod af_packet;
 pub(crate) mod counters;
 mod device;
+mod interrupts;
 mod memif;
 mod options;
 mod peer;
@@ -20,6 +21,7 @@ mod transfer;
 mod vhost;
 mod virtio_user;
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,13 +31,14 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::place;
 use crate::uri::PortUri;
-use options::{buffer_size, check_options, check_pairs};
+use interrupts::Interrupts;
+use options::{buffer_size, check_options, check_pairs, no_interrupts};
 
 pub use options::PortOptions;
 pub use peer::Guest;
 pub use stats::PortStats;
 
-/// What a port is made of, by kind.
+/// Implementation of a port, by kind.
 #[derive(Debug)]
 enum Backend {
     Device(device::Device),
@@ -43,7 +46,7 @@ enum Backend {
     Peer(peer::PeerPort),
 }
 
-/// What both ends of a port share.
+/// Data that queues and handle of a port share.
 #[derive(Debug)]
 struct Inner {
     backend: Backend,
@@ -55,7 +58,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Backend::Peer(port) = &mut self.backend {
-            // The socket is closed before its name goes.
+            // The socket is closed before its name is removed.
             port.close();
         }
         if let Some(path) = self.uri.socket() {
@@ -64,7 +67,7 @@ impl Drop for Inner {
     }
 }
 
-/// A port that is open and not started.
+/// An open port that is not started.
 #[derive(Debug)]
 pub struct Port {
     inner: Inner,
@@ -77,6 +80,8 @@ pub struct Port {
 struct Ends {
     rx: Vec<Receiver>,
     tx: Vec<Sender>,
+    /// Of the receive queues, if threads are to wait for them.
+    interrupts: Vec<Interrupts>,
 }
 
 #[derive(Debug)]
@@ -97,7 +102,7 @@ enum Sender {
     VirtioUser(virtio_user::Sender),
 }
 
-/// A started port: its queues, to be given to threads, and its handle.
+/// A started port: its queues for forwarding threads, and its handle.
 #[derive(Debug)]
 pub struct StartedPort {
     /// Receive queues, in order.
@@ -108,29 +113,30 @@ pub struct StartedPort {
     pub handle: PortHandle,
 }
 
-/// One receive queue; one thread has it at a time.
+/// One receive queue; one thread owns it at a time.
 #[derive(Debug)]
 pub struct RxQueue {
     end: Receiver,
+    interrupts: Option<Interrupts>,
     _inner: Arc<Inner>,
 }
 
-/// One transmit queue; one thread has it at a time.
+/// One transmit queue; one thread owns it at a time.
 #[derive(Debug)]
 pub struct TxQueue {
     end: Sender,
     _inner: Arc<Inner>,
 }
 
-/// What may be asked of a started port from any thread.
+/// Access to a started port's counters, link and address from any thread.
 #[derive(Clone, Debug)]
 pub struct PortHandle {
     inner: Arc<Inner>,
 }
 
 impl RxQueue {
-    /// Receives at most `most` frames into an empty burst; returns how many. Frames longer than the port's largest are dropped
-    /// and counted ([`PortStats::rx_errors`]).
+    /// Receives at most `most` frames into an empty burst. Returns their number. Frames longer than the port's largest frame are
+    /// dropped and counted ([`PortStats::rx_errors`]).
     #[inline(always)]
     pub fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
         match &mut self.end {
@@ -141,11 +147,40 @@ impl RxQueue {
             Receiver::Device(end) => end.receive(burst, most),
         }
     }
+
+    /// The descriptor that epoll(7) signals, edge by edge, when frames come to the armed queue; none unless the port was opened with
+    /// [`PortOptions::rx_interrupts`].
+    #[must_use]
+    pub fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.interrupts.as_ref().map(Interrupts::as_fd)
+    }
+
+    /// Has frames signal the queue's descriptor from now on. Those that came before do not: receive once more before waiting, and
+    /// wait with a bound, since a peer that connects while the queue is armed does not signal.
+    pub fn arm(&mut self) {
+        match &mut self.end {
+            Receiver::Memif(end) => end.arm(),
+            Receiver::Vhost(end) => end.arm(),
+            Receiver::Device(end) => end.arm(),
+            // The kernel always signals; the others have no interrupts.
+            Receiver::AfPacket(_) | Receiver::VirtioUser(_) => {}
+        }
+    }
+
+    /// Has frames signal no more: the queue is polled.
+    pub fn disarm(&mut self) {
+        match &mut self.end {
+            Receiver::Memif(end) => end.disarm(),
+            Receiver::Vhost(end) => end.disarm(),
+            Receiver::Device(end) => end.disarm(),
+            Receiver::AfPacket(_) | Receiver::VirtioUser(_) => {}
+        }
+    }
 }
 
 impl TxQueue {
-    /// Sends the burst's frames, in order; returns how many were sent. Frames for which there is no room now stay in the burst;
-    /// frames that the port can never send are dropped and counted ([`PortStats::tx_errors`]).
+    /// Sends the burst's frames, in order. Returns the number of frames sent. Frames stay in the burst if the ring is full;
+    /// frames that the port cannot send at all are dropped and counted ([`PortStats::tx_errors`]).
     #[inline(always)]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
         match &mut self.end {
@@ -157,7 +192,7 @@ impl TxQueue {
         }
     }
 
-    /// Returns true while the port's peer takes frames with TCP data of any length, over this version of IP; see
+    /// Returns true while the port's peer accepts frames with TCP data of any length, over this version of IP; see
     /// [`crate::Mbuf::request_segments`].
     #[must_use]
     pub fn takes_uncut(&self, is_ipv4: bool) -> bool {
@@ -169,19 +204,19 @@ impl TxQueue {
 }
 
 impl PortHandle {
-    /// Name for people.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Where the port is.
+    /// Returns the URI.
     #[must_use]
     pub fn uri(&self) -> &PortUri {
         &self.inner.uri
     }
 
-    /// Counters of the port.
+    /// Returns the counters of the port.
     #[must_use]
     pub fn stats(&self) -> PortStats {
         match &self.inner.backend {
@@ -191,8 +226,8 @@ impl PortHandle {
         }
     }
 
-    /// All further counters that are not 0: those of a driver of DPDK's by its own names (`rte_eth_xstats_get`), those of
-    /// shared-memory ports in the same form (`rx_q0_unsound_buffers`).
+    /// Returns all further counters that are not 0: those of a DPDK driver with the driver's names (`rte_eth_xstats_get`), those
+    /// of shared-memory ports in the same form (`rx_q0_unsound_buffers`).
     #[must_use]
     pub fn extended_stats(&self) -> Vec<(String, u64)> {
         match &self.inner.backend {
@@ -202,7 +237,7 @@ impl PortHandle {
         }
     }
 
-    /// Descriptors of the first receive and the first transmit queue, where the port knows them.
+    /// Returns the descriptors of the first receive and the first transmit queue, if the port knows them.
     #[must_use]
     pub fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
         match &self.inner.backend {
@@ -212,7 +247,7 @@ impl PortHandle {
         }
     }
 
-    /// The guest of a vhost-user port, while there is one.
+    /// Returns the guest of a vhost-user port while it is connected.
     #[must_use]
     pub fn guest(&self) -> Option<Guest> {
         match (&self.inner.backend, &self.inner.uri) {
@@ -221,7 +256,7 @@ impl PortHandle {
         }
     }
 
-    /// Number of the process at the other end of a shared-memory port, while it is connected; none where that is not known.
+    /// Returns the process ID of the peer of a shared-memory port while it is connected, if known.
     #[must_use]
     pub fn peer_process(&self) -> Option<i32> {
         match &self.inner.backend {
@@ -230,7 +265,7 @@ impl PortHandle {
         }
     }
 
-    /// Why the port of a peer is down, when that is known.
+    /// Returns the reason why a port with a peer is down, if known.
     #[must_use]
     pub fn down_reason(&self) -> Option<String> {
         match &self.inner.backend {
@@ -239,7 +274,7 @@ impl PortHandle {
         }
     }
 
-    /// Speed of the cable, Mbit/s; none where there is no cable or it is not known.
+    /// Returns the link speed, Mbit/s; none without a link or if it is unknown.
     #[must_use]
     pub fn speed_mbps(&self) -> Option<u32> {
         match &self.inner.backend {
@@ -248,13 +283,13 @@ impl PortHandle {
         }
     }
 
-    /// Returns true while a peer is connected or the cable carries.
+    /// Returns true while a peer is connected or the link is up.
     #[must_use]
     pub fn link_is_up(&self) -> bool {
         if let Backend::AfPacket(interface) = &self.inner.backend {
             return interface.link_is_up();
         }
-        // Drivers of the kernel's interfaces don't look again after they were opened.
+        // DPDK's drivers of kernel interfaces read the link state only when the port is opened.
         if let Some(interface) = self.inner.uri.interface() {
             let carrier = Path::new("/sys/class/net").join(interface).join("carrier");
             return std::fs::read_to_string(carrier).is_ok_and(|text| text.trim() == "1");
@@ -266,7 +301,7 @@ impl PortHandle {
         }
     }
 
-    /// Memory node that the device is nearest to; none for a virtual device and where the machine does not say.
+    /// Returns the nearest NUMA node of the device; none for a virtual device or if the machine does not report it.
     #[must_use]
     pub fn node(&self) -> Option<u32> {
         match &self.inner.backend {
@@ -275,7 +310,7 @@ impl PortHandle {
         }
     }
 
-    /// The port's own MAC address.
+    /// Returns the port's MAC address.
     #[must_use]
     pub fn mac_address(&self) -> [u8; 6] {
         match &self.inner.backend {
@@ -290,7 +325,7 @@ impl Port {
     /// Opens and configures a port.
     ///
     /// # Errors
-    /// What is wrong with the URI's socket or interface, with the options, or what DPDK or the kernel said.
+    /// A problem with the URI's socket or interface or with the options, or an error of DPDK or the kernel.
     pub fn open(
         eal: &Eal,
         uri: &PortUri,
@@ -302,7 +337,7 @@ impl Port {
             return Err(Error::PortOptions {
                 port: options.name.clone(),
                 what: format!(
-                    "frames of up to {} octets need pool buffers of {} octets, and they have {}",
+                    "frames of up to {} octets require pool buffers of {} octets, but they have {}",
                     options.frame_size_max,
                     buffer_size(options),
                     pool.data_room()
@@ -310,6 +345,9 @@ impl Port {
             });
         }
         check_pairs(uri, options)?;
+        if options.rx_interrupts && !uri.may_have_interrupts() {
+            return Err(no_interrupts(uri, options));
+        }
         place::check(eal, uri, &options.name)?;
         let opened = Self::open_backend(eal, uri, options, pool);
         let (backend, ends) = opened.inspect_err(|_| {
@@ -335,16 +373,20 @@ impl Port {
         options: &PortOptions,
         pool: &Mempool,
     ) -> Result<(Backend, Ends), Error> {
-        let mut ends = Ends::default();
+        let mut ends = Ends {
+            interrupts: interrupts_of(uri, options)?,
+            ..Ends::default()
+        };
+        let interrupts = &ends.interrupts;
         let backend = match uri {
             PortUri::Memif { .. } => {
-                let (port, rx, tx) = memif::open(eal, uri, options, pool)?;
+                let (port, rx, tx) = memif::open(eal, uri, options, pool, interrupts)?;
                 ends.rx.extend(rx.into_iter().map(Receiver::Memif));
                 ends.tx.extend(tx.into_iter().map(Sender::Memif));
                 Backend::Peer(port)
             }
             PortUri::Vhost { .. } => {
-                let (port, rx, tx) = vhost::open(eal, uri, options, pool)?;
+                let (port, rx, tx) = vhost::open(eal, uri, options, pool, interrupts)?;
                 ends.rx.extend(rx.into_iter().map(Receiver::Vhost));
                 ends.tx.extend(tx.into_iter().map(Sender::Vhost));
                 Backend::Peer(port)
@@ -358,7 +400,8 @@ impl Port {
             PortUri::AfPacket {
                 interface, queues, ..
             } => {
-                let (rx, tx, opened) = af_packet::open(interface, *queues, options, pool)?;
+                let (rx, tx, opened) =
+                    af_packet::open(interface, *queues, options, pool, interrupts)?;
                 ends.rx.extend(rx.into_iter().map(Receiver::AfPacket));
                 ends.tx.extend(tx.into_iter().map(Sender::AfPacket));
                 Backend::AfPacket(opened)
@@ -371,14 +414,13 @@ impl Port {
     /// Starts the port.
     ///
     /// # Errors
-    /// What DPDK or the kernel said.
+    /// The error of DPDK or the kernel.
     pub fn start(mut self) -> Result<StartedPort, Error> {
         match &mut self.inner.backend {
             Backend::Device(device) => {
                 device.start(&self.options)?;
-                self.ends.rx = (0..self.options.rx_queues)
-                    .map(|queue| Receiver::Device(device.receiver(queue, &self.options)))
-                    .collect();
+                let receivers = device.receivers(&self.options, &self.ends.interrupts)?;
+                self.ends.rx = receivers.into_iter().map(Receiver::Device).collect();
                 self.ends.tx = (0..self.options.tx_queues)
                     .map(|queue| Sender::Device(device.sender(queue, &self.options)))
                     .collect();
@@ -392,12 +434,14 @@ impl Port {
             })?,
         }
         let inner = Arc::new(self.inner);
+        let mut interrupts = self.ends.interrupts.into_iter();
         let rx = self
             .ends
             .rx
             .into_iter()
             .map(|end| RxQueue {
                 end,
+                interrupts: interrupts.next(),
                 _inner: Arc::clone(&inner),
             })
             .collect();
@@ -416,4 +460,21 @@ impl Port {
             handle: PortHandle { inner },
         })
     }
+}
+
+/// Interrupts of the receive queues, if threads are to wait for them.
+fn interrupts_of(uri: &PortUri, options: &PortOptions) -> Result<Vec<Interrupts>, Error> {
+    let queues = if options.rx_interrupts {
+        options.rx_queues
+    } else {
+        0
+    };
+    let made = (0..queues).map(|_| Interrupts::new());
+    made.collect::<Result<_, _>>()
+        .map_err(|error| Error::PortOpen {
+            port: options.name.clone(),
+            uri: uri.to_string(),
+            step: "epoll_create",
+            cause: error.to_string(),
+        })
 }

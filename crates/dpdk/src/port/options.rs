@@ -4,10 +4,10 @@
 use crate::error::Error;
 use crate::uri::PortUri;
 
-/// How a port is to be set up.
+/// Options of a port.
 #[derive(Clone, Debug)]
 pub struct PortOptions {
-    /// Name for people: in messages and tables.
+    /// Name in messages and tables.
     pub name: String,
     /// Receive queues.
     pub rx_queues: u16,
@@ -17,12 +17,14 @@ pub struct PortOptions {
     pub rx_ring_size: u16,
     /// Descriptors in each transmit ring: a power of two, 32 to 16384.
     pub tx_ring_size: u16,
-    /// Largest frame with FCS, octets: 64 to 9216. Both sides of a shared-memory port need the same.
+    /// Largest frame with FCS, octets: 64 to 9216. Both sides of a shared-memory port require the same.
     pub frame_size_max: u16,
+    /// Whether threads can wait for frames ([`crate::RxQueue::arm`]); a port without receive interrupts is refused then.
+    pub rx_interrupts: bool,
 }
 
 impl PortOptions {
-    /// One queue each way, rings of 1024 descriptors.
+    /// Returns options with one queue per direction and rings of 1024 descriptors.
     #[must_use]
     pub fn new(name: &str, frame_size_max: u16) -> Self {
         Self {
@@ -32,13 +34,24 @@ impl PortOptions {
             rx_ring_size: 1024,
             tx_ring_size: 1024,
             frame_size_max,
+            rx_interrupts: false,
         }
     }
 
-    /// Octets that each buffer of the port's pool has to hold.
+    /// Returns the required room of each buffer of the port's pool, octets.
     #[must_use]
     pub fn data_room(&self) -> u16 {
         buffer_size(self)
+    }
+}
+
+/// A port that has no receive interrupts and should have.
+pub(super) fn no_interrupts(uri: &PortUri, options: &PortOptions) -> Error {
+    Error::PortOptions {
+        port: options.name.clone(),
+        what: format!(
+            "{uri} has no receive interrupts, which idle = \"interrupt\" requires (use idle = \"sleep\")"
+        ),
     }
 }
 
@@ -47,12 +60,12 @@ pub(super) const FCS: u32 = 4;
 
 pub(super) const TAGS: u32 = 8;
 
-/// Octets of the longest frame that a port takes, without FCS.
+/// Returns the longest frame that a port accepts, octets without FCS.
 pub(super) fn length_max(options: &PortOptions) -> u32 {
     (u32::from(options.frame_size_max) - FCS + TAGS).min(u32::from(buffer_size(options)))
 }
 
-/// Size of a buffer that holds the largest frame whole, octets. So no frame needs several buffers, neither of the pool nor in
+/// Returns the size of a buffer that fits the largest frame, octets. Thus no frame requires several buffers of the pool or in
 /// shared memory.
 pub(super) fn buffer_size(options: &PortOptions) -> u16 {
     const LINE: u16 = 64;
@@ -83,23 +96,24 @@ pub(super) fn check_options(options: &PortOptions) -> Result<(), Error> {
         }
     }
     if options.rx_queues == 0 || options.tx_queues == 0 {
-        return wrong("a port needs a receive and a transmit queue at least".to_owned());
+        return wrong("a port requires at least one receive and one transmit queue".to_owned());
     }
     if !FRAME.contains(&options.frame_size_max) {
         return wrong(format!(
-            "the largest frame of {} octets is not within 64 to 9216",
+            "the largest frame of {} octets is not in the range 64 to 9216",
             options.frame_size_max
         ));
     }
     Ok(())
 }
 
-/// Queue pairs that a device is made with.
+/// Returns the number of queue pairs of a device.
 pub(super) fn pairs(options: &PortOptions) -> u16 {
     options.rx_queues.max(options.tx_queues)
 }
 
-/// A device that has its queues in pairs receives on all of them: none may be left unread, or its frames were lost.
+/// Checks that all queues of a device with queue pairs are read. Such a device receives on all queues, and frames of an unread
+/// queue would be lost.
 pub(super) fn check_pairs(uri: &PortUri, options: &PortOptions) -> Result<(), Error> {
     let (rx, tx) = (options.rx_queues, options.tx_queues);
     let wrong = |what: String| {
@@ -110,7 +124,7 @@ pub(super) fn check_pairs(uri: &PortUri, options: &PortOptions) -> Result<(), Er
     };
     if uri.queues() != 1 && uri.queues() != rx {
         return wrong(format!(
-            "{uri} has {} queues, and {rx} of them would be read: frames of the others were lost",
+            "{uri} has {} queues but {rx} receive queues, so frames of the other queues would be lost",
             uri.queues()
         ));
     }
@@ -124,7 +138,7 @@ pub(super) fn check_pairs(uri: &PortUri, options: &PortOptions) -> Result<(), Er
     );
     if in_pairs && tx > rx {
         return wrong(format!(
-            "{tx} transmit and {rx} receive queues were asked for, and {uri} has them in pairs: ask for as many receive queues"
+            "{tx} transmit and {rx} receive queues requested, but {uri} has queue pairs (request as many receive queues)"
         ));
     }
     Ok(())

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What ports with a peer in shared memory have in common: their state as others see it, and their place in the thread that
-//! talks to peers.
+//! Common parts of ports with a peer in shared memory: their state for other threads, and their endpoint in the peer thread.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,14 +15,14 @@ use super::peers::{Peers, Reactor};
 use super::stats::PortStats;
 use crate::eal::Memory;
 
-/// The guest of a vhost-user port, or what drives virtio in its place.
+/// The guest of a vhost-user port, or another virtio driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guest {
     /// Feature bits that both sides agreed on (virtio 1.2, sections 5.1.3 and 6); `F_LOG_ALL` while the port logs its writes.
     pub features: u64,
-    /// Rings that it has set up, both ways together.
+    /// Number of rings that it has set up, in both directions.
     pub rings: u16,
-    /// Descriptors of the first.
+    /// Descriptors of the first ring.
     pub ring_size: u16,
 }
 
@@ -35,7 +34,7 @@ impl Guest {
     }
 }
 
-/// The state of a port's connection. Written by the thread that talks to peers, read by any.
+/// State of a port's connection. The peer thread writes it, any thread reads it.
 #[derive(Debug, Default)]
 pub(crate) struct Status {
     link: AtomicBool,
@@ -46,14 +45,14 @@ pub(crate) struct Status {
     /// Descriptors of the first receive and the first transmit ring; 0 if they are not known.
     rx_ring_size: AtomicU16,
     tx_ring_size: AtomicU16,
-    /// Number of the process at the other end, 0 where none is known.
+    /// Process ID of the peer, 0 if unknown.
     process: AtomicI32,
-    /// Why the port is down.
+    /// Reason why the port is down.
     reason: Mutex<Option<String>>,
 }
 
 impl Status {
-    /// Shows a peer.
+    /// Sets the state to connected.
     pub(crate) fn up(&self, guest: Guest) {
         self.features.store(guest.features, Ordering::Relaxed);
         self.rings.store(guest.rings, Ordering::Relaxed);
@@ -62,7 +61,7 @@ impl Status {
         self.link.store(true, Ordering::Release);
     }
 
-    /// Shows the sizes of the rings that the port receives from and transmits to.
+    /// Sets the sizes of the receive and transmit rings.
     pub(crate) fn set_ring_sizes(&self, rx: u16, tx: u16) {
         self.set_rx_ring_size(rx);
         self.set_tx_ring_size(tx);
@@ -76,22 +75,22 @@ impl Status {
         self.tx_ring_size.store(size, Ordering::Relaxed);
     }
 
-    /// Shows which process the peer is, if that is known.
+    /// Sets the process ID of the peer, if known.
     pub(crate) fn set_process(&self, process: Option<i32>) {
         self.process.store(process.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Shows one more ring, and the size of the first.
+    /// Counts one more ring, and sets the size of the first.
     pub(crate) fn add_ring(&self, size: u16) {
         self.rings.fetch_add(1, Ordering::Relaxed);
         let none = self
             .ring_size
             .compare_exchange(0, size, Ordering::Relaxed, Ordering::Relaxed);
-        // Of further rings nothing is shown.
+        // The sizes of further rings are not recorded.
         let _ = none;
     }
 
-    /// Shows whether the port logs its writes to the guest's memory.
+    /// Sets whether the port logs its writes to the guest's memory.
     pub(crate) fn set_logging(&self, is_on: bool) {
         if is_on {
             self.features.fetch_or(F_LOG_ALL, Ordering::Relaxed);
@@ -100,7 +99,7 @@ impl Status {
         }
     }
 
-    /// Shows that there is none, and why.
+    /// Sets the state to disconnected, with the reason.
     pub(crate) fn down(&self, reason: Option<String>) {
         self.link.store(false, Ordering::Release);
         self.features.store(0, Ordering::Relaxed);
@@ -113,22 +112,22 @@ impl Status {
         *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// Feature bits that were negotiated.
+    /// Returns the negotiated feature bits.
     #[inline(always)]
     pub(crate) fn features(&self) -> u64 {
         self.features.load(Ordering::Relaxed)
     }
 }
 
-/// Takes a port out of the thread that talks to peers.
+/// Removes a port from the peer thread.
 pub(crate) type End = Box<dyn FnOnce(&mut Reactor) + Send>;
-/// Puts it there.
+/// Adds a port to the peer thread.
 pub(crate) type Begin = Box<dyn FnOnce(&mut Reactor) -> Result<End, String> + Send>;
 
 /// A port with a peer.
 pub(crate) struct PeerPort {
     peers: Peers,
-    // In locks since they may be sent and not shared.
+    // Boxed closures are `Send` but not `Sync`, hence the locks.
     begin: Mutex<Option<Begin>>,
     end: Mutex<Option<End>>,
     status: Arc<Status>,
@@ -167,7 +166,7 @@ impl PeerPort {
         }
     }
 
-    /// Has the port listen, or connect from now on.
+    /// Starts to listen or connect.
     pub(crate) fn start(&mut self) -> Result<(), String> {
         let begin = self.begin.get_mut().unwrap_or_else(PoisonError::into_inner);
         let Some(begin) = begin.take() else {
@@ -179,7 +178,7 @@ impl PeerPort {
                 Ok(())
             }
             Some(Err(cause)) => Err(cause),
-            None => Err("the thread that talks to peers does not answer".to_owned()),
+            None => Err("the peer thread does not reply".to_owned()),
         }
     }
 
@@ -189,9 +188,7 @@ impl PeerPort {
         if let Some(end) = end.take()
             && self.peers.call(end).is_none()
         {
-            tracing::warn!(
-                "the socket of a port was not closed: the thread that talks to peers does not answer"
-            );
+            tracing::warn!("cannot close the socket of a port: the peer thread does not reply");
         }
     }
 
@@ -259,7 +256,7 @@ impl PeerPort {
 /// A unicast address that is administered locally (IEEE 802, section 8.2.2).
 pub(crate) fn random_address() -> [u8; 6] {
     let mut address = [0x02, 0, 0, 0, 0, 1];
-    // Without randomness, the address is that one.
+    // Without a random number, this address stays.
     let _ = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut address));
     address[0] = address[0] & 0xfc | 0x02;
     address

@@ -12,12 +12,12 @@ pub struct PortStats {
     pub rx_octets: u64,
     /// Octets sent.
     pub tx_octets: u64,
-    /// Frames lost since the receive ring was full.
+    /// Frames lost because the receive ring was full.
     pub rx_missed: u64,
     /// Damaged frames received.
     pub rx_errors: u64,
     /// Frames that could not be sent.
     pub tx_errors: u64,
-    /// Frames lost for want of buffers.
+    /// Frames lost because no buffer was free.
     pub rx_no_buffers: u64,
 }

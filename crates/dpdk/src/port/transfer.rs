@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames between rings in shared memory and packet buffers: the only place where they are copied.
+//! Copies of frames between rings in shared memory and packet buffers. Frames are copied nowhere else.
 
 use quietwire_memory::Span;
 
@@ -12,39 +12,38 @@ use crate::sys::{self, field};
 
 /// A frame in a ring.
 pub(crate) struct Arrival<'ring, R, O> {
-    /// Its octets, or the first of them.
+    /// First piece of its octets.
     pub(crate) first: Span<'ring>,
-    /// The others, in order.
+    /// Further pieces, in order.
     pub(crate) rest: R,
-    /// What the sender left to us.
+    /// Offload that the sender requested.
     pub(crate) offload: O,
 }
 
-/// What a ring yields next.
+/// Next item of a ring.
 pub(crate) enum Next<'ring, R, O> {
     Frame(Arrival<'ring, R, O>),
-    /// Descriptors that make no sense; they are consumed.
+    /// Invalid descriptors, which are consumed.
     Unsound,
 }
 
 /// The receiving end of a ring.
 pub(crate) trait Source {
-    /// What a sender may leave to the receiver.
+    /// Offload that a sender may request.
     type Offload: Copy;
-    /// Pieces of a frame behind the first.
+    /// Pieces of a frame after the first.
     type Rest<'ring>: Iterator<Item = Span<'ring>> + Clone
     where
         Self: 'ring;
 
-    /// Frames that can be taken now, at most `most`.
+    /// Returns the number of available frames, at most `most`.
     fn ready(&mut self, most: usize) -> usize;
 
-    /// Calls `take` with each of them in turn, at most `most`, as long as they lie in one piece, as most frames do; returns how
-    /// many there were. Frames of more than `longest` octets, and those whose sender left something to us, come with what that
-    /// is.
+    /// Calls `take` with each available frame, at most `most`, up to the first that is in several pieces (most frames are in one).
+    /// Returns their number. A frame of more than `longest` octets, or with an offload, comes with its offload.
     ///
-    /// Apart from [`Self::next`], so that such frames stay in registers: what is returned would pass through memory, by wide
-    /// loads of words just stored one by one, each of which waits until the stores have reached the cache.
+    /// It is separate from [`Self::next`] so that such frames stay in registers. A return value would pass through memory, by wide
+    /// loads of words just stored one by one, and each load waits until the stores have reached the cache.
     fn take_contiguous(
         &mut self,
         most: usize,
@@ -52,42 +51,42 @@ pub(crate) trait Source {
         take: impl FnMut(Span<'_>, Option<Self::Offload>),
     ) -> usize;
 
-    /// The next of them.
+    /// Returns the next available frame.
     fn next(&mut self) -> Option<Next<'_, Self::Rest<'_>, Self::Offload>>;
 
     /// Returns consumed slots to the peer.
     fn release(&mut self);
 
-    /// Indices since the last call that made no sense.
+    /// Returns the number of invalid indices since the last call.
     fn take_unsound(&mut self) -> u64;
 
-    /// Longest frame that may come with such an offload, octets without FCS.
+    /// Returns the longest frame allowed with this offload, octets without FCS.
     fn length_max(offload: Self::Offload, limit: u32) -> u32;
 
-    /// True when the sender left nothing to us.
+    /// Returns true if the sender requested no offload.
     fn is_complete(offload: Self::Offload) -> bool;
 
-    /// Does what the sender left to us. False when it makes no sense. `limit` is that of [`Self::length_max`].
+    /// Performs the offload. Returns false if it is invalid. `limit` is that of [`Self::length_max`].
     fn complete(offload: Self::Offload, frame: &mut Mbuf<'_>, limit: u32) -> bool;
 }
 
-/// What became of a frame that was to be put into a ring.
+/// Result of putting a frame into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Taken,
-    /// There is no room now.
+    /// The ring is full.
     Full,
-    /// There never is, or the peer's descriptors make no sense.
+    /// The frame is too large for the ring, or the peer's descriptors are invalid.
     Refused,
 }
 
 /// The sending end of a ring.
 pub(crate) trait Sink {
-    /// Gets ready to take `count` frames.
+    /// Prepares for `count` frames.
     fn ready(&mut self, count: usize);
 
-    /// Puts frames in, as long as all of a frame's octets can go to one piece of memory and nothing is left to the receiver;
-    /// returns how many, and their octets. `frames` returns the frames from a number on. The next one is for [`Self::put`].
+    /// Puts frames into the ring as long as a frame fits one piece of memory and requests no offload. Returns their number and
+    /// octets. `frames` returns the frames from an index on. The next frame must go to [`Self::put`].
     #[inline(always)]
     fn put_contiguous<'burst, F: Iterator<Item = &'burst [u8]>>(
         &mut self,
@@ -97,35 +96,35 @@ pub(crate) trait Sink {
         (0, 0)
     }
 
-    /// Puts a frame in.
+    /// Puts a frame into the ring.
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome;
 
-    /// Shows the peer what was put in.
+    /// Publishes the frames to the peer.
     fn publish(&mut self);
 
-    /// Wakes the peer if it wants that. Returns the number of notifications. Comes some time after [`Self::publish`]: whether
-    /// the peer wants it is certain only when what was written has reached the cache.
+    /// Notifies the peer if it requests that. Returns the number of notifications. Call it some time after [`Self::publish`],
+    /// because the peer's request is certain only when the published writes have reached the cache.
     fn notify(&mut self) -> u64;
 
-    /// Indices and descriptors since the last call that made no sense.
+    /// Returns the number of invalid indices and descriptors since the last call.
     fn take_unsound(&mut self) -> u64;
 }
 
-/// A frame on its way into a ring.
+/// A frame to be put into a ring.
 pub(crate) struct Outgoing<'burst> {
     mbuf: *mut sys::rte_mbuf,
     _burst: std::marker::PhantomData<&'burst Burst>,
 }
 
 impl<'burst> Outgoing<'burst> {
-    /// Octets of the whole frame.
+    /// Returns the length of the complete frame, octets.
     #[inline(always)]
     pub(crate) fn length(&self) -> u32 {
         // SAFETY: owned by the burst that is borrowed.
         unsafe { *field::pkt_len(self.mbuf) }
     }
 
-    /// Its octets, segment by segment.
+    /// Returns its octets, segment by segment.
     #[inline(always)]
     pub(crate) fn segments(&self) -> Segments<'burst> {
         Segments {
@@ -134,7 +133,7 @@ impl<'burst> Outgoing<'burst> {
         }
     }
 
-    /// Flags of struct rte_mbuf.
+    /// Returns the flags of struct rte_mbuf.
     #[inline(always)]
     pub(crate) fn flags(&self) -> u64 {
         // SAFETY: as above.
@@ -170,9 +169,9 @@ impl<'burst> Iterator for Segments<'burst> {
     }
 }
 
-/// Receives at most `most` frames into an empty burst; returns how many. Frames longer than `limit` octets (without FCS) are
+/// Receives at most `most` frames into an empty burst. Returns their number. Frames longer than `limit` octets (without FCS) are
 /// dropped and counted.
-// A function of its own for each kind of ring: it has the registers to itself.
+// Not inlined, so that each kind of ring has a separate function with all registers.
 #[inline(never)]
 pub(crate) fn receive<S: Source>(
     source: &mut S,
@@ -191,7 +190,7 @@ pub(crate) fn receive<S: Source>(
         return 0;
     }
     let Some(start) = burst.take(pool, ready) else {
-        // The frames stay where they are.
+        // The frames stay in the ring.
         counters.no_buffers.add(1);
         return 0;
     };
@@ -255,7 +254,7 @@ pub(crate) fn receive<S: Source>(
     kept
 }
 
-/// Frames of a burst that were received and dropped.
+/// Counts of received and dropped frames of a burst.
 #[derive(Default)]
 struct Dropped {
     unsound: u64,
@@ -264,7 +263,7 @@ struct Dropped {
 }
 
 impl Dropped {
-    /// Returns the octets of a frame that is kept, at least 1. Otherwise counts it, empties its buffer, and returns 0.
+    /// Returns the octets of a kept frame, at least 1. Otherwise counts the frame as dropped, empties its buffer and returns 0.
     #[cold]
     #[inline(never)]
     fn unless_kept(&mut self, taken: Taken, mbuf: *mut sys::rte_mbuf) -> u32 {
@@ -295,19 +294,19 @@ fn count_unsound(count: u64, counters: &QueueCounters) {
     }
 }
 
-/// What became of a frame that was received.
+/// Outcome of a received frame.
 enum Taken {
-    /// It is in its buffer and has so many octets.
+    /// The frame is in its buffer and has this number of octets.
     Frame(u32),
     Unsound,
     TooLong,
     NoBuffers,
 }
 
-/// As [`take_pieces`], of whichever frame is next; `None` if there is none.
+/// Copies the next frame like [`take_pieces`]. `None` if there is no frame.
 ///
 /// # Safety
-/// As [`take_pieces`].
+/// That of [`take_pieces`].
 #[cold]
 #[inline(never)]
 unsafe fn take_any<S: Source>(
@@ -317,7 +316,7 @@ unsafe fn take_any<S: Source>(
     limit: u32,
 ) -> Option<Taken> {
     Some(match source.next()? {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         Next::Frame(frame) => unsafe {
             take_pieces::<S>(mbuf, frame.first, frame.rest, frame.offload, pool, limit)
         },
@@ -325,10 +324,10 @@ unsafe fn take_any<S: Source>(
     })
 }
 
-/// Copies a frame into an empty buffer, and does what its sender left to us. If that fails, the buffer has to be reset.
+/// Copies a frame into an empty buffer and performs its offload. If that fails, the caller must reset the buffer.
 ///
 /// # Safety
-/// `mbuf` is owned, and nobody shares it.
+/// `mbuf` is owned and not shared.
 #[cold]
 #[inline(never)]
 unsafe fn take_pieces<'ring, S: Source>(
@@ -347,7 +346,7 @@ unsafe fn take_pieces<'ring, S: Source>(
     if length > limit && length > S::length_max(offload, limit) {
         return Taken::TooLong;
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     if !unsafe { copy_pieces(mbuf, first, rest, pool) } {
         return Taken::NoBuffers;
     }
@@ -362,10 +361,10 @@ unsafe fn take_pieces<'ring, S: Source>(
 /// Copies a frame in one piece into a buffer just taken from its pool.
 ///
 /// # Safety
-/// `mbuf` is owned, nobody shares it, and it has room for the frame.
+/// `mbuf` is owned, is not shared, and has room for the frame.
 #[inline(always)]
 unsafe fn copy_whole(start: Start, mbuf: *mut sys::rte_mbuf, from: Span<'_>) {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         start.begin(mbuf, from.len() as u16);
         let data = (*field::buf_addr(mbuf)).add(*field::data_off(mbuf) as usize);
@@ -373,10 +372,10 @@ unsafe fn copy_whole(start: Start, mbuf: *mut sys::rte_mbuf, from: Span<'_>) {
     }
 }
 
-/// Copies a frame in several pieces into a buffer, and into further ones of the pool when it does not fit.
+/// Copies a frame in several pieces into a buffer, and into further buffers of the pool if it does not fit.
 ///
 /// # Safety
-/// `mbuf` is owned, and nobody shares it.
+/// `mbuf` is owned and not shared.
 #[cold]
 unsafe fn copy_pieces<'ring>(
     mbuf: *mut sys::rte_mbuf,
@@ -412,10 +411,10 @@ unsafe fn copy_pieces<'ring>(
     true
 }
 
-/// Makes a buffer empty again, and frees those chained to it.
+/// Empties a buffer, and frees the buffers chained to it.
 #[cold]
 fn reset(mbuf: *mut sys::rte_mbuf) {
-    // SAFETY: owned by the burst, alone; what is chained to it is freed once.
+    // SAFETY: owned by the burst, alone; the chained buffers are freed once.
     unsafe {
         let mut next = std::mem::replace(&mut *field::next(mbuf), std::ptr::null_mut());
         if !next.is_null() {
@@ -429,9 +428,9 @@ fn reset(mbuf: *mut sys::rte_mbuf) {
     }
 }
 
-/// Sends frames of a burst, in order, until the ring is full. Frames that were sent, and those that can never be, leave the burst;
-/// the others stay. Returns how many were sent.
-// As above.
+/// Sends frames of a burst, in order, until the ring is full. Sent frames, and frames that cannot be sent at all, leave the
+/// burst; the others stay. Returns the number of frames sent.
+// Not inlined, like `receive`.
 #[inline(never)]
 pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCounters) -> usize {
     let count = burst.len();
@@ -486,7 +485,7 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
     sent
 }
 
-/// The octets of frames from `first` on, up to one of several segments, or that its receiver is to cut.
+/// Returns the octets of frames from `first` on, up to a frame in several segments or with a request for segmentation.
 #[inline(always)]
 fn plain_frames(burst: &Burst, first: usize) -> impl Iterator<Item = &[u8]> {
     let buffers = burst.held().get(first..).unwrap_or_default();
@@ -499,12 +498,12 @@ fn plain_frames(burst: &Burst, first: usize) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A count that a ring has kept since it began, of which a part has been passed on.
+/// A running count of a ring, and the part of it that has been passed on.
 #[derive(Debug, Default)]
 pub(crate) struct Passed(u64);
 
 impl Passed {
-    /// Returns what was added since the last call.
+    /// Returns the increase since the last call.
     #[inline(always)]
     pub(crate) fn take(&mut self, count: u64) -> u64 {
         let added = count.wrapping_sub(self.0);

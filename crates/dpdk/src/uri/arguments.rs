@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What DPDK is told of a port: its device arguments.
+//! DPDK's device arguments of a port.
 
 use super::PortUri;
 
 impl PortUri {
-    /// DPDK's device arguments for this port with so many pairs of queues, the `index`-th of its kind in this process. Empty for
-    /// ports that no driver of DPDK's has.
+    /// Returns DPDK's device arguments for this port with this number of queue pairs, the `index`-th of its kind in this process.
+    /// Empty for ports without a DPDK driver.
     pub(crate) fn device_arguments(&self, index: u32, queues: u16) -> String {
         match self {
             Self::AfXdp {

@@ -11,89 +11,89 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Which side of a socket a port is.
+/// Role of a port at its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Makes the socket and listens.
+    /// Creates the socket and listens.
     Server,
-    /// Connects to a socket made by the peer.
+    /// Connects to the peer's socket.
     Client,
 }
 
-/// Where a port is and what drives it.
+/// Place and driver of a port.
 ///
-/// `queues` is the number of receive queues, and of transmit queues at most, that the port has in this
-/// process; where both sides have a say, the peer may use fewer.
+/// `queues` is the number of receive queues, and the largest number of transmit queues, of the port in this
+/// process. If both sides negotiate it, the peer may use fewer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PortUri {
     /// Shared memory, by the memif protocol.
     Memif {
         /// The control socket; `@name` is in the abstract namespace.
         path: PathBuf,
-        /// Which side this is. The client brings the memory.
+        /// Role of the port. The client provides the memory.
         role: Role,
         /// Interface id on that socket.
         id: u32,
-        /// Rings each way.
+        /// Rings per direction.
         queues: u16,
-        /// File with the secret that both sides name, 24 octets at most.
+        /// File with the common secret of both sides, at most 24 octets.
         secret_file: Option<PathBuf>,
-        /// Memory of the peer's that cannot be sealed against truncation is accepted.
+        /// True to accept peer memory that cannot be sealed against truncation.
         trust_memory: bool,
     },
     /// Guest side of vhost-user, without a guest.
     VirtioUser {
         /// The vhost-user socket.
         path: PathBuf,
-        /// Which side this is.
+        /// Role of the port.
         role: Role,
         /// Queue pairs.
         queues: u16,
-        /// A received frame may be spread over several buffers (`VIRTIO_NET_F_MRG_RXBUF`).
+        /// True to allow received frames in several buffers (`VIRTIO_NET_F_MRG_RXBUF`).
         mergeable: bool,
-        /// Packed rings instead of split ones (`VIRTIO_F_RING_PACKED`).
+        /// True for packed rings instead of split rings (`VIRTIO_F_RING_PACKED`).
         packed: bool,
     },
     /// Host side of vhost-user.
     Vhost {
         /// The vhost-user socket.
         path: PathBuf,
-        /// Which side this is.
+        /// Role of the port.
         role: Role,
         /// Queue pairs.
         queues: u16,
-        /// Whether mergeable receive buffers are offered to the guest (`VIRTIO_NET_F_MRG_RXBUF`).
+        /// True to offer mergeable receive buffers to the guest (`VIRTIO_NET_F_MRG_RXBUF`).
         mergeable: bool,
-        /// Whether the guest is offered to leave checksums to the host (`VIRTIO_NET_F_CSUM`); they are computed when
-        /// frames come in, so that every frame that goes on is whole.
+        /// True to offer checksum offload to the guest (`VIRTIO_NET_F_CSUM`). The port computes checksums of received frames, so
+        /// that every frame it passes on is complete.
         checksum: bool,
-        /// Whether both sides may hand over TCP data of up to 64 KiB in one frame, to be cut into segments where that is
+        /// True to allow both sides frames with up to 64 KiB of TCP data, which are cut into segments when
         /// needed (`VIRTIO_NET_F_HOST_TSO4` and `6`; `VIRTIO_NET_F_GUEST_TSO4` and `6`).
         tso: bool,
-        /// Whether the guest may use addresses of its IOMMU (`VIRTIO_F_ACCESS_PLATFORM`).
+        /// True to allow the guest addresses of its IOMMU (`VIRTIO_F_ACCESS_PLATFORM`).
         iommu: bool,
-        /// Memory of the guest's that cannot be sealed against truncation is accepted.
+        /// True to accept guest memory that cannot be sealed against truncation.
         trust_memory: bool,
     },
     /// AF_XDP socket on a kernel interface (DPDK `net_af_xdp`).
     AfXdp {
         /// Name of the interface.
         interface: String,
-        /// Queues of the interface that are taken over.
+        /// Number of queues of the interface that the port uses.
         queues: u16,
-        /// The first of them.
+        /// The first of these queues.
         first_queue: u16,
-        /// Copies frames even where the interface's driver could do without.
+        /// True to copy frames even if the interface's driver supports zero copy.
         copy: bool,
     },
     /// AF_PACKET sockets on a kernel interface.
     AfPacket {
         /// Name of the interface.
         interface: String,
-        /// Sockets that the kernel spreads the frames over.
+        /// Number of sockets over which the kernel spreads frames.
         queues: u16,
     },
-    /// A network interface of the kernel's that this process makes and whose other end it is (DPDK `net_tap`).
+    /// A kernel network interface that this process creates and serves (DPDK `net_tap`).
     Tap {
         /// Name of the interface.
         interface: String,
@@ -102,16 +102,16 @@ pub enum PortUri {
     },
     /// Frames from a file and to a file (DPDK `net_pcap`).
     Pcap {
-        /// The file that frames are read from.
+        /// File from which frames are read.
         rx: Option<PathBuf>,
-        /// The file that frames are written to; made anew.
+        /// File to which frames are written; an existing file is replaced.
         tx: Option<PathBuf>,
-        /// Begins again at the file's end, for ever. Its frames are held in memory then.
+        /// True to repeat the file endlessly. The frames are then kept in memory.
         repeat: bool,
     },
-    /// Swallows what it is given and yields empty frames (DPDK `net_null`).
+    /// Discards transmitted frames and receives empty frames (DPDK `net_null`).
     Null,
-    /// A PCI device bound to a driver that DPDK can use.
+    /// A PCI device with a driver that DPDK supports.
     Pci {
         /// Full address: domain:bus:device.function.
         address: String,
@@ -120,20 +120,20 @@ pub enum PortUri {
     },
 }
 
-/// Why a text is not the URI of a port.
+/// Error of an invalid port URI.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{uri}' is not the URI of a port: {what}. Known forms: memif:/path?role=server|client&id=N, virtio-user:/path?role=server|client, vhost:/path?role=server|client, af-xdp:IFNAME, af-packet:IFNAME, tap:IFNAME, pcap:?rx=FILE&tx=FILE, null:, pci:0000:17:00.0"
+    "'{uri}' is not the URI of a port: {what} (use memif:/path?role=server|client&id=N, virtio-user:/path?role=server|client, vhost:/path?role=server|client, af-xdp:IFNAME, af-packet:IFNAME, tap:IFNAME, pcap:?rx=FILE&tx=FILE, null: or pci:0000:17:00.0)"
 )]
 pub struct UriError {
     /// The text.
     pub uri: String,
-    /// What is wrong with it.
+    /// The problem.
     pub what: String,
 }
 
 impl PortUri {
-    /// The socket that this side makes itself, if any.
+    /// Returns the socket that this side creates, if any.
     #[must_use]
     pub fn own_socket(&self) -> Option<&Path> {
         match self.role() {
@@ -142,7 +142,7 @@ impl PortUri {
         }
     }
 
-    /// The kernel interface that the port takes over, if any. It is there before the port is.
+    /// Returns the existing kernel interface that the port uses, if any.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         match self {
@@ -151,14 +151,14 @@ impl PortUri {
         }
     }
 
-    /// True where the peer's receive queue is shared memory: a frame that it has no room for was
-    /// offered to the peer and lost there. False where transmission happens by a device or kernel of this host.
+    /// Returns true if the peer's receive queue is shared memory. A frame without room there was
+    /// offered to the peer and lost by it. Returns false if a device or kernel of this host transmits.
     #[must_use]
     pub fn is_shared_memory(&self) -> bool {
         self.socket().is_some()
     }
 
-    /// Receive queues that the port has in this process unless told otherwise.
+    /// Returns the default number of receive queues of the port in this process.
     #[must_use]
     pub fn queues(&self) -> u16 {
         match self {
@@ -173,27 +173,41 @@ impl PortUri {
         }
     }
 
-    /// Buffers of the port's pool that its driver keeps beside those in the rings.
+    /// Returns the number of buffers of the port's pool that its driver holds in addition to those in the rings.
     #[must_use]
     pub fn buffers_kept(&self) -> u32 {
-        /// ETH_AF_XDP_NUM_BUFFERS of net_af_xdp: what a socket keeps for the kernel.
+        /// ETH_AF_XDP_NUM_BUFFERS of net_af_xdp: buffers that a socket keeps for the kernel.
         const AF_XDP: u32 = 4096;
         /// 64 KiB in buffers of 2 KiB, twice a burst of frames.
         const TSO: u32 = 32 * 2 * crate::BURST_MAX as u32;
         match self {
             Self::AfXdp { queues, .. } => AF_XDP * u32::from(*queues),
-            // A file that cannot be read is named when the port is opened.
+            // The opening of the port reports a file that cannot be read.
             Self::Pcap {
                 rx: Some(path),
                 repeat: true,
                 ..
             } => crate::pcap::frames(path).unwrap_or(0),
-            // A burst of the longest frames that is received, and one on its way out.
+            // A burst of the longest frames that is received, and one that is transmitted.
             Self::Vhost {
                 queues, tso: true, ..
             } => TSO * u32::from(*queues),
             _ => 0,
         }
+    }
+
+    /// Returns false if no thread can wait for frames of such a port. Whether a device of DPDK's has receive interrupts is found when
+    /// it is started.
+    #[must_use]
+    pub fn may_have_interrupts(&self) -> bool {
+        matches!(
+            self,
+            Self::Memif { .. }
+                | Self::Vhost { .. }
+                | Self::AfPacket { .. }
+                | Self::Tap { .. }
+                | Self::Pci { .. }
+        )
     }
 
     /// True where frames with TCP data of any length may come in, with the request to cut them.
@@ -202,7 +216,7 @@ impl PortUri {
         matches!(self, Self::Vhost { tso: true, .. })
     }
 
-    /// True when memory of the peer's that cannot be sealed against truncation is accepted.
+    /// Returns true if the port accepts peer memory that cannot be sealed against truncation.
     #[must_use]
     pub fn trusts_memory(&self) -> bool {
         matches!(
@@ -217,7 +231,7 @@ impl PortUri {
         )
     }
 
-    /// Which side of its socket the port is, where it has one.
+    /// Returns the role of the port at its socket, if it has one.
     #[must_use]
     pub fn role(&self) -> Option<Role> {
         match self {
@@ -228,7 +242,7 @@ impl PortUri {
         }
     }
 
-    /// The socket that the port uses, made by itself or by its peer.
+    /// Returns the socket of the port, created by itself or by its peer.
     pub(crate) fn socket(&self) -> Option<&Path> {
         match self {
             Self::Memif { path, .. } | Self::VirtioUser { path, .. } | Self::Vhost { path, .. } => {
@@ -270,7 +284,7 @@ impl fmt::Display for PortUri {
 }
 
 impl PortUri {
-    /// Options as they stand in the URI; those that have their usual value are left out.
+    /// Returns the options as text of the URI. Options with default values are left out.
     fn options(&self) -> Vec<String> {
         let mut options = Vec::new();
         let mut when = |is_unusual: bool, option: String| {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From text to the URI of a port.
+//! Parser of port URIs.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::{PortUri, Role, UriError};
 
-/// Longest path of a Unix socket: sun_path of unix(7), 108 octets with the terminating zero.
+/// Longest path of a Unix socket: sun_path of unix(7), 108 octets with the terminating NUL.
 pub(super) const SOCKET_PATH_MAX: usize = 107;
 
-/// Longest name of a network interface: IFNAMSIZ of linux/if.h, less the terminating zero.
+/// Longest name of a network interface: IFNAMSIZ of linux/if.h without the terminating NUL.
 const INTERFACE_NAME_MAX: usize = 15;
 
-/// Most queues of a port either way.
+/// Most queues of a port per direction.
 const QUEUES_MAX: u16 = 64;
 
-/// Schemes that take `queues`.
+/// Schemes that support `queues`.
 const MULTI_QUEUE: &[&str] = &[
     "memif",
     "virtio-user",
@@ -26,7 +26,7 @@ const MULTI_QUEUE: &[&str] = &[
     "pci",
 ];
 
-/// Which options there are, and the schemes that take each.
+/// Options and the schemes that support them.
 const OPTIONS: &[(&str, &[&str])] = &[
     ("role", &["memif", "virtio-user", "vhost"]),
     ("id", &["memif"]),
@@ -45,24 +45,24 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("loop", &["pcap"]),
 ];
 
-/// What follows the question mark: each option once, and only such as the scheme takes.
+/// Options after the question mark. Each occurs once and is supported by the scheme.
 struct Options<'uri>(Vec<(&'uri str, &'uri str)>);
 
 impl<'uri> Options<'uri> {
     fn read(scheme: &str, text: &'uri str) -> Result<Self, String> {
         let mut found: Vec<(&str, &str)> = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let unknown = || format!("the option '{pair}' is not known");
+            let unknown = || format!("unknown option '{pair}'");
             let (key, value) = pair.split_once('=').ok_or_else(unknown)?;
             let (_, schemes) = OPTIONS
                 .iter()
                 .find(|(known, _)| *known == key)
                 .ok_or_else(unknown)?;
             if !schemes.contains(&scheme) {
-                return Err(format!("{scheme} takes no {key}"));
+                return Err(format!("{scheme} does not support {key}"));
             }
             if found.iter().any(|(other, _)| *other == key) {
-                return Err(format!("the option '{key}' is given twice"));
+                return Err(format!("option '{key}' is given twice"));
             }
             found.push((key, value));
         }
@@ -81,7 +81,7 @@ impl<'uri> Options<'uri> {
             None => Ok(None),
             Some("server") => Ok(Some(Role::Server)),
             Some("client") => Ok(Some(Role::Client)),
-            Some(other) => Err(format!("the role is 'server' or 'client', not '{other}'")),
+            Some(other) => Err(format!("role must be 'server' or 'client', not '{other}'")),
         }
     }
 
@@ -91,7 +91,7 @@ impl<'uri> Options<'uri> {
         };
         number
             .parse()
-            .map_err(|_| format!("the id '{number}' is not a number from 0 to 4294967295"))
+            .map_err(|_| format!("id must be a number from 0 to 4294967295, not '{number}'"))
     }
 
     fn queues(&self) -> Result<u16, String> {
@@ -102,14 +102,16 @@ impl<'uri> Options<'uri> {
             .parse()
             .ok()
             .filter(|queues| (1..=QUEUES_MAX).contains(queues))
-            .ok_or_else(|| format!("queues is a number from 1 to {QUEUES_MAX}, not '{number}'"))
+            .ok_or_else(|| {
+                format!("queues must be a number from 1 to {QUEUES_MAX}, not '{number}'")
+            })
     }
 
     fn first_queue(&self) -> Result<u16, String> {
         let number = self.get("first-queue").unwrap_or("0");
         number
             .parse()
-            .map_err(|_| format!("first-queue is a number from 0 to 65535, not '{number}'"))
+            .map_err(|_| format!("first-queue must be a number from 0 to 65535, not '{number}'"))
     }
 
     fn switch(&self, key: &str, usual: bool) -> Result<bool, String> {
@@ -117,7 +119,7 @@ impl<'uri> Options<'uri> {
             None => Ok(usual),
             Some("on") => Ok(true),
             Some("off") => Ok(false),
-            Some(other) => Err(format!("{key} is 'on' or 'off', not '{other}'")),
+            Some(other) => Err(format!("{key} must be 'on' or 'off', not '{other}'")),
         }
     }
 
@@ -128,15 +130,15 @@ impl<'uri> Options<'uri> {
     }
 }
 
-/// A path that can be told to a driver.
+/// Parses a path that can be an argument of a driver.
 fn argument_path(text: &str, what: &str) -> Result<PathBuf, String> {
     if !text.starts_with('/') {
-        return Err(format!("the path of the {what} has to be absolute"));
+        return Err(format!("the path of the {what} must be absolute"));
     }
     // DPDK's device arguments are separated by commas and cannot quote them.
     if text.contains([',', '=', '[', ']', '"']) || text.chars().any(char::is_control) {
         return Err(format!(
-            "the path of the {what} may not hold , = [ ] \" or control characters"
+            "the path of the {what} must not contain , = [ ] \" or control characters"
         ));
     }
     Ok(PathBuf::from(text))
@@ -146,21 +148,21 @@ fn socket_path(text: &str) -> Result<PathBuf, String> {
     let path = argument_path(text, "socket")?;
     if text.len() > SOCKET_PATH_MAX {
         return Err(format!(
-            "the path of the socket has {} octets, and the kernel allows {SOCKET_PATH_MAX}",
+            "the path of the socket has {} octets, but the kernel allows {SOCKET_PATH_MAX}",
             text.len()
         ));
     }
     Ok(path)
 }
 
-/// A path, or a name in the abstract namespace after '@' (unix(7)).
+/// Parses a path, or a name in the abstract namespace after '@' (unix(7)).
 fn memif_socket(text: &str) -> Result<PathBuf, String> {
     let Some(name) = text.strip_prefix('@') else {
         return socket_path(text);
     };
     if name.is_empty() || text.len() > SOCKET_PATH_MAX || name.chars().any(char::is_control) {
         return Err(format!(
-            "'{text}' is not a name of an abstract socket: 1 to {} octets without control characters",
+            "'{text}' is not a name of an abstract socket (use 1 to {} octets without control characters)",
             SOCKET_PATH_MAX - 1
         ));
     }
@@ -181,12 +183,12 @@ fn interface_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A name that the kernel takes as it is: it fills in a number where one holds '%'.
+/// Parses the name of a new interface. The kernel would replace a '%' by a number.
 fn new_interface_name(text: &str) -> Result<String, String> {
     let name = interface_name(text)?;
     if name.contains('%') || !name.is_ascii() {
         return Err(format!(
-            "'{text}' is not a name for a new network interface: letters, digits, - and _ are"
+            "'{text}' is not a name for a new network interface (use letters, digits, - and _)"
         ));
     }
     Ok(name)
@@ -219,19 +221,20 @@ fn pci_address(text: &str) -> Result<String, String> {
 fn pcap(place: &str, options: &Options) -> Result<PortUri, String> {
     if !place.is_empty() {
         return Err(
-            "the files of a pcap port are options: pcap:?rx=FILE, pcap:?tx=FILE or both".to_owned(),
+            "the files of a pcap port are options (use pcap:?rx=FILE, pcap:?tx=FILE or both)"
+                .to_owned(),
         );
     }
     let (rx, tx) = (options.file("rx")?, options.file("tx")?);
     let repeat = options.switch("loop", false)?;
     if rx.is_none() && tx.is_none() {
-        return Err("pcap needs rx=FILE, tx=FILE or both".to_owned());
+        return Err("pcap requires rx=FILE, tx=FILE or both".to_owned());
     }
     if rx == tx {
         return Err("pcap cannot read from the file that it writes to".to_owned());
     }
     if repeat && rx.is_none() {
-        return Err("loop needs rx=FILE".to_owned());
+        return Err("loop requires rx=FILE".to_owned());
     }
     Ok(PortUri::Pcap { rx, tx, repeat })
 }
@@ -240,7 +243,7 @@ fn vhost(place: &str, options: &Options) -> Result<PortUri, String> {
     let checksum = options.switch("checksum", true)?;
     let tso = options.switch("tso", false)?;
     if tso && !checksum {
-        return Err("tso=on needs checksum=on: segments get checksums of their own".to_owned());
+        return Err("tso=on requires checksum=on because segments need new checksums".to_owned());
     }
     Ok(PortUri::Vhost {
         path: socket_path(place)?,
@@ -255,11 +258,13 @@ fn vhost(place: &str, options: &Options) -> Result<PortUri, String> {
 }
 
 fn parse(text: &str) -> Result<PortUri, String> {
-    let (scheme, rest) = text.split_once(':').ok_or("it has no scheme and colon")?;
+    let (scheme, rest) = text
+        .split_once(':')
+        .ok_or("it has no scheme with a colon")?;
     let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
     let known = MULTI_QUEUE.contains(&scheme) || matches!(scheme, "pcap" | "null");
     if !known {
-        return Err(format!("the scheme '{scheme}' is not known"));
+        return Err(format!("unknown scheme '{scheme}'"));
     }
     let options = Options::read(scheme, options)?;
     let queues = options.queues()?;
@@ -268,7 +273,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
             path: memif_socket(place)?,
             role: options
                 .role()?
-                .ok_or("memif needs role=server or role=client")?,
+                .ok_or("memif requires role=server or role=client")?,
             id: options.id()?,
             queues,
             secret_file: options.file("secret-file")?,
@@ -302,7 +307,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
             queues,
         }),
         _ if place.is_empty() => Ok(PortUri::Null),
-        _ => Err("null: takes nothing after the colon".to_owned()),
+        _ => Err("null: supports nothing after the colon".to_owned()),
     }
 }
 

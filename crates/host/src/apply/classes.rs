@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes of service of a plan, as groups of resctrl: their ways, bandwidth and CPUs; and the forwarding threads that run,
-//! each in the class of its CPU. A thread that somebody put into another group would keep that one's ways wherever it ran.
+//! Classes of service of a plan as resctrl groups: ways, bandwidth and CPUs. Running forwarding threads move to the class of
+//! their CPU, because a thread in another group would use that group's ways on every CPU.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+
+use quietwire_base::ProcessId;
 
 use super::outcome::Difference;
 use super::target::Target;
 use crate::CpuList;
 use crate::journal::Journal;
 use crate::partition::{Class, Plan};
-use crate::process::ProcessId;
 use crate::resctrl::{Resctrl, Schemata};
 use crate::tasks;
 
-/// A class of service that is to be there; the default one has no name.
+/// A class of service to create. The default class has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassStep {
     resctrl: Resctrl,
@@ -24,14 +25,14 @@ pub struct ClassStep {
     cpus: Option<CpuList>,
 }
 
-/// Forwarding threads are to be in the class of their CPU.
+/// Moves forwarding threads to the class of their CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassTasksStep {
     resctrl: Resctrl,
     classes: Vec<Class>,
 }
 
-/// Classes of service. The default one comes last: until then nobody has less than what is there in the end.
+/// Returns the steps for all classes. The default class comes last, so no task has less than its final share before.
 pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> (Vec<ClassStep>, Option<ClassTasksStep>) {
     let Some(resctrl) = Resctrl::find(target.files, &target.root) else {
         return (Vec::new(), None);
@@ -42,7 +43,7 @@ pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> (Vec<ClassStep>, Option
     let class = |class: &Class| {
         let mut schemata = Schemata::default();
         for mask in &class.masks {
-            // With code and data apart there are two masks, and both get the same.
+            // With CDP, code and data have separate masks. Both get the same ways.
             let plain = format!("L{}", mask.level);
             for resource in caches.keys().filter(|name| name.starts_with(&plain)) {
                 schemata.set(resource, mask.domain, mask.mask);
@@ -65,7 +66,7 @@ pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> (Vec<ClassStep>, Option
     (classes.into_iter().map(class).collect(), tasks)
 }
 
-/// The default class is the mount itself.
+/// Returns the directory of a class. The default class is the mount point itself.
 fn directory_of(class: &Class) -> String {
     if class.is_default {
         String::new()
@@ -102,7 +103,7 @@ impl ClassStep {
             let cpus = self.cpus.is_some().then_some(&group.cpus);
             self.describe(&group.schemata.restricted_to(&self.schemata), cpus)
         });
-        let now = now.unwrap_or_else(|| "not there".to_owned());
+        let now = now.unwrap_or_else(|| "missing".to_owned());
         (now != wanted).then_some(Difference { place, now, wanted })
     }
 
@@ -135,10 +136,10 @@ impl ClassTasksStep {
             .collect()
     }
 
-    /// Forwarding threads that are in another group than the class of their CPU's, by the class's directory.
+    /// Returns the forwarding threads that are not in the class of their CPU, by the class's directory.
     fn elsewhere(&self, target: &Target<'_>) -> BTreeMap<String, Vec<ProcessId>> {
         let Ok(groups) = self.resctrl.groups(target.files) else {
-            // The classes themselves say so.
+            // The steps of the classes report this.
             return BTreeMap::new();
         };
         let mut found: BTreeMap<String, Vec<ProcessId>> = BTreeMap::new();
@@ -173,10 +174,10 @@ impl ClassTasksStep {
                 Difference {
                     place: self.resctrl.group(&class).join("tasks"),
                     now: format!(
-                        "{} forwarding threads of its CPUs elsewhere, thread {first} for one",
+                        "{} forwarding threads of its CPUs are in other classes, for example thread {first}",
                         tasks.len()
                     ),
-                    wanted: "all of them".to_owned(),
+                    wanted: "all forwarding threads of its CPUs".to_owned(),
                 }
             })
             .collect()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU sets of a partition. Version 1: one for everything that was in no set, one for the data plane, one for each guest
-//! and neighbour, and no balancing across isolated CPUs. Version 2: a partition of its own for the data plane where that
-//! has service CPUs of its own, and the other groups kept off the isolated CPUs.
+//! CPU sets of a partition. Version 1: one set for all processes that were in no set, one for the data plane, one for each
+//! guest and neighbour, and no load balancing across isolated CPUs. Version 2: a separate partition for the data plane if it
+//! has separate service CPUs, and no isolated CPUs for other groups.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,22 @@ use crate::journal::{Change, Journal, TasksOnUndo};
 use crate::partition::{Plan, Role};
 use crate::settings;
 
-/// Begins the name of every set of ours.
+/// Prefix of the names of quietwire's CPU sets.
 pub(crate) const PREFIX: &str = "quietwire-";
 
-/// A set that is to be there.
+/// A CPU set to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetStep {
     path: PathBuf,
     top: Cpusets,
-    /// Files with what they are to hold, in order.
+    /// Files and their planned text, in order.
     files: Vec<(&'static str, String)>,
-    /// Whether everything that is in no set moves here.
+    /// Whether all processes that are in no set move to this set.
     takes_rest: bool,
     is_live: bool,
 }
 
-/// Sets that the plan wants, and a setting behind them.
+/// Returns the CPU sets of the plan, and a setting that follows them.
 pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> (Vec<SetStep>, Option<Setting>) {
     let Ok(top) = Cpusets::find(&target.root) else {
         return (Vec::new(), None);
@@ -63,7 +63,7 @@ fn first_version(
         SetStep {
             path: top.mount.join(format!("{PREFIX}{name}")),
             top: top.clone(),
-            // Without memory nodes a set takes no tasks.
+            // A set without memory nodes accepts no tasks.
             files: vec![
                 ("cpuset.mems", nodes.clone()),
                 ("cpuset.cpus", cpus.to_string()),
@@ -73,7 +73,7 @@ fn first_version(
             is_live: target.is_live(),
         }
     };
-    // Where control and service have no CPUs of their own, they share the host's.
+    // Control and service share the host's CPUs if they have no separate ones.
     let shared = if plan.cpus(Role::Service).is_empty() {
         plan.housekeeping.clone()
     } else {
@@ -97,7 +97,7 @@ fn first_version(
         host
     };
     steps.push(set("host", host, true, true));
-    // Last: what balances across all CPUs goes when those that balance for themselves are there.
+    // Last: disable balancing across all CPUs when the sets that balance their own CPUs exist.
     let last = Setting {
         path: top.mount.join("cpuset.sched_load_balance"),
         value: "0".to_owned(),
@@ -126,7 +126,7 @@ fn second_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<SetSte
         let now: CpuList = text(target.files, &other.join("cpuset.cpus"))
             .and_then(|cpus| cpus.parse().ok())
             .unwrap_or_default();
-        // An empty list stands for all CPUs of the group above.
+        // An empty list means all CPUs of the parent group.
         let wanted = if now.is_empty() {
             plan.housekeeping.clone()
         } else {
@@ -165,7 +165,7 @@ impl SetStep {
         let mut now = Vec::new();
         let mut wanted = Vec::new();
         if !target.files.is_directory(&self.path) {
-            now.push("not there".to_owned());
+            now.push("missing".to_owned());
         }
         for (file, value) in &self.files {
             let path = self.path.join(file);
@@ -179,8 +179,8 @@ impl SetStep {
         }
         let left = self.left_behind();
         if left > 0 {
-            now.push(format!("{left} processes in no set"));
-            wanted.push("those that are in no set".to_owned());
+            now.push(format!("{left} processes in no CPU set"));
+            wanted.push("no processes outside of CPU sets".to_owned());
         }
         (!wanted.is_empty()).then(|| Difference {
             place: self.path.clone(),
@@ -189,13 +189,13 @@ impl SetStep {
         })
     }
 
-    /// Processes that are to move here and have not. Kernel threads that cannot be moved are none of them.
+    /// Returns the number of processes that have not moved to this set yet, without kernel threads that cannot be moved.
     fn left_behind(&self) -> usize {
         if !self.takes_rest || !self.is_live {
             return 0;
         }
         let inside = cpuset::processes(&self.top.mount).unwrap_or_default();
-        let movable = |pid: &&i32| !crate::process::is_bound(**pid) && **pid != KTHREADD;
+        let movable = |pid: &&i32| !crate::tasks::is_bound(**pid) && **pid != KTHREADD;
         inside.iter().filter(movable).count()
     }
 
@@ -226,7 +226,7 @@ impl SetStep {
         for (file, value) in &self.files {
             let path = self.path.join(file);
             if is_new {
-                // It goes with its directory.
+                // Removing the directory removes the file.
                 write_named(target, &path, value)?;
             } else {
                 settings::write(journal, &path, value)?;
@@ -239,21 +239,21 @@ impl SetStep {
         Ok(())
     }
 
-    /// The kernel takes a partition that it cannot make, and says so when it is read.
+    /// Reads a partition's state: the kernel accepts a partition that it cannot create, and reports the error on reading.
     fn look(&self, target: &Target<'_>) -> Outcome {
         let file = "cpuset.cpus.partition";
         let now = text(target.files, &self.path.join(file)).unwrap_or_default();
         let is_wanted = self.files.iter().any(|(name, _)| *name == file);
         if is_wanted && now != "isolated" {
             return Outcome::Failed {
-                why: format!("{file} holds '{now}'"),
+                why: format!("{file} contains '{now}'"),
             };
         }
         Outcome::Done
     }
 }
 
-/// The kernel's thread that starts its others.
+/// PID of kthreadd, the parent of all kernel threads.
 const KTHREADD: i32 = 2;
 
 fn write_named(target: &Target<'_>, path: &Path, value: &str) -> io::Result<()> {

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Differences between the machine and a plan, and what came of changing them.
+//! Differences between the machine and a plan, and the outcomes of their changes.
 
 use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// Where the machine is not as the plan has it.
+/// A difference between the machine and the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// The file or directory; `threads` for what threads may use.
+    /// The file or directory, or `threads` for the CPU affinity of threads.
     pub place: PathBuf,
-    /// What is there.
+    /// Current value.
     pub now: String,
-    /// What the plan wants there.
+    /// Planned value.
     pub wanted: String,
 }
 
-/// What came of a change.
+/// Outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum Outcome {
-    /// It is as the plan has it.
+    /// The machine conforms to the plan.
     Done,
-    /// The kernel did a part of it.
+    /// The kernel made only a part of the change.
     Partly {
-        /// What.
+        /// The part.
         what: String,
     },
-    /// The kernel keeps this one for itself: an interrupt that it places on its own.
+    /// Only the kernel can make this change: it sets the affinity of the interrupt itself.
     Fixed {
-        /// What it said.
+        /// The kernel's error.
         why: String,
     },
-    /// It failed.
+    /// The change failed.
     Failed {
-        /// Why.
+        /// Reason.
         why: String,
     },
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A file that is to hold a value.
+//! A kernel setting: a file with a planned value.
 
 use std::fs;
 use std::io;
@@ -11,19 +11,19 @@ use crate::files::{named, text};
 use crate::journal::same::same;
 use crate::journal::{Change, Journal};
 
-/// How a file takes its value.
+/// Special rules of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Plain,
-    /// Not every interrupt can be moved.
+    /// Affinity of an interrupt. The kernel refuses to move some interrupts.
     Interrupt,
-    /// A number of functions is changed by way of none.
+    /// Number of virtual functions. A change to another number goes through 0.
     Functions,
-    /// The kernel gives as many pages as it has.
+    /// Pool of huge pages. The kernel may allocate fewer pages than requested.
     Pool,
 }
 
-/// A file that is to hold a value.
+/// A file and its planned value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     pub(super) path: PathBuf,
@@ -33,10 +33,10 @@ pub struct Setting {
 
 impl Setting {
     pub(super) fn difference(&self, target: &Target<'_>) -> Option<Difference> {
-        // What is not there cannot be set; the plan is for the machine, and settings come and go with kernels.
+        // Settings differ between kernel releases. A missing file is not a difference.
         let now = text(target.files, &self.path)?;
         let is_same = same(&self.path, &now, &self.value);
-        // Pages that others reserved stay.
+        // Pages that other programs reserved stay.
         let pages = |text: &str| text.parse::<u64>().ok();
         let is_enough = self.kind == Kind::Pool && pages(&now) >= pages(&self.value);
         (!is_same && !is_enough).then(|| Difference {
@@ -66,7 +66,7 @@ impl Setting {
                 former: former.to_owned(),
                 new: value.to_owned(),
             })?;
-            // The kind of the error is wanted still.
+            // Callers need the kind of the error.
             target.files.write(path, value)
         };
         if self.kind == Kind::Functions && now != "0" && self.value != "0" {
@@ -76,13 +76,16 @@ impl Setting {
         write(&former, &self.value)
     }
 
-    /// What the kernel made of it.
+    /// Reads the value back and returns the outcome.
     fn look(&self, target: &Target<'_>) -> Outcome {
         let now = text(target.files, &self.path).unwrap_or_default();
         if same(&self.path, &now, &self.value) {
             return Outcome::Done;
         }
-        let what = format!("'{}' was written, and it holds '{now}'", self.value);
+        let what = format!(
+            "'{}' was written, but the file contains '{now}'",
+            self.value
+        );
         match self.kind {
             Kind::Pool => Outcome::Partly { what },
             _ => Outcome::Failed { why: what },
@@ -90,7 +93,7 @@ impl Setting {
     }
 }
 
-/// The kernel's words for an interrupt that it places itself: EIO (per-CPU, managed), EPERM, or EINVAL and ENOSPC from the
+/// Returns whether only the kernel can move the interrupt: EIO (per-CPU, managed), EPERM, or EINVAL and ENOSPC from the
 /// chip (irq_set_affinity).
 fn is_fixed(error: &io::Error) -> bool {
     use nix::errno::Errno;
@@ -101,7 +104,7 @@ fn is_fixed(error: &io::Error) -> bool {
     )
 }
 
-/// Names in a directory of the machine's, in order; none when it is not there.
+/// Returns the names in a directory of the machine, in order. Empty if the directory does not exist.
 pub(super) fn names(target: &Target<'_>, below: &str) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(target.path(below))
         .into_iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files that are to hold a value: huge pages, functions, interrupts, work queues, receive steering, frequencies.
+//! Kernel settings of a plan: huge pages, virtual functions, interrupts, work queues, receive steering and frequencies.
 
 use super::setting::{Kind, Setting, names};
 use super::target::Target;
@@ -7,7 +7,7 @@ use crate::CpuList;
 use crate::files::text;
 use crate::partition::{FrequencySetting, Plan};
 
-/// All of them.
+/// Returns all settings of the plan.
 pub(super) fn settings(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
     let mut settings = huge_pages(target, plan);
     settings.extend(functions(target, plan));
@@ -31,7 +31,7 @@ fn setting(target: &Target<'_>, below: &str, value: impl ToString) -> Setting {
     }
 }
 
-/// The mask form that the kernel takes: no `0x`, and a comma every 32 bits, which is what one of its versions insists on.
+/// Formats CPUs as a kernel mask: no `0x`, and a comma every 32 bits, which some kernel releases require.
 fn mask(cpus: &CpuList) -> String {
     let digits = cpus.to_mask();
     let digits = digits.trim_start_matches("0x");
@@ -48,7 +48,7 @@ fn mask(cpus: &CpuList) -> String {
     words.join(",")
 }
 
-/// The kernel looks for corrected machine checks on every CPU every five minutes, which isolated CPUs are spared.
+/// Returns the settings that stop the kernel from polling isolated CPUs for corrected machine checks every five minutes.
 fn machine_checks(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
     let of_cpu = |cpu| {
         let below = format!("sys/devices/system/machinecheck/machinecheck{cpu}/ignore_ce");
@@ -88,7 +88,7 @@ fn work_queues(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
     files.iter().map(of_file).collect()
 }
 
-/// Receive steering keeps off isolated CPUs, and stays as it is otherwise.
+/// Returns the settings that remove isolated CPUs from receive steering.
 fn steering(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
     let isolated = plan.isolated();
     let mut settings = Vec::new();
@@ -109,7 +109,7 @@ fn steering(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
     settings
 }
 
-/// Interrupts that may come to isolated CPUs go to the others, as those that are yet to be asked for.
+/// Returns the settings that move interrupts from isolated CPUs to the others, and the default for new interrupts.
 fn interrupts(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
     let isolated = plan.isolated();
     let default = "proc/irq/default_smp_affinity";
@@ -133,8 +133,8 @@ fn interrupts(target: &Target<'_>, plan: &Plan) -> Vec<Setting> {
     settings
 }
 
-/// Governor and limits of each CPU. Of the limits the one comes first that never crosses the other on the way; the other
-/// way round is right for the way back.
+/// Returns governor and limits of each CPU. The order of the two limits keeps the lower one below the upper one at all
+/// times. The reverse order is correct for rolling back.
 fn frequency(target: &Target<'_>, wanted: &FrequencySetting) -> Vec<Setting> {
     let mut settings = Vec::new();
     for cpu in wanted.cpus.iter() {
@@ -143,7 +143,7 @@ fn frequency(target: &Target<'_>, wanted: &FrequencySetting) -> Vec<Setting> {
             text(target.files, &target.path(&at(file)))?.parse().ok()
         };
         if let Some(governor) = &wanted.governor {
-            // A governor of its own mind changes the preference as well: so it is noted first, and restored last.
+            // A change of the governor also changes the energy preference, so the preference is journaled first and restored last.
             if governor == "performance" {
                 settings.push(setting(
                     target,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is kept between applying and taking back: the lock, the journal, and what waits for a reboot. Below `/run`, which
-//! is gone after a reboot as the changes are.
+//! State between applying and rolling back: lock, journal, plan and pending changes. It is below `/run`, so a reboot removes
+//! it together with the changes.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::{LockError, LockFile, LockOwner};
 use serde::Serialize;
 
 use super::step::Step;
@@ -17,7 +18,7 @@ use crate::files::text;
 use crate::journal::{self, Change, Journal, Undone};
 use crate::partition::Plan;
 
-/// Where the state of the running machine is kept.
+/// State directory of the running machine.
 pub const STATE_DIRECTORY: &str = "/run/quietwire/partition";
 
 const JOURNAL: &str = "journal";
@@ -26,14 +27,14 @@ const RENDERED: &str = "rendered";
 const COMMAND_LINE: &str = "kernel-cmdline";
 const PLAN: &str = "plan.json";
 
-/// Something that takes a reboot.
+/// A change that requires a reboot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pending {
-    /// The parameter of the kernel's command line.
+    /// Kernel command line parameter.
     pub parameter: String,
-    /// What it is for.
+    /// Purpose of the parameter.
     pub why: String,
-    /// The file that it was written to, to be given to the boot loader; none when nothing was written.
+    /// File for the boot loader with the parameter. `None` if no file was written.
     pub file: Option<PathBuf>,
 }
 
@@ -45,50 +46,25 @@ fn state_error(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> App
     }
 }
 
-/// The state, held by one process.
+/// The state directory, locked by this process.
 pub(super) struct State {
     pub(super) journal: Journal,
-    // Released last.
-    _lock: Lock,
+    // Declared last, so the lock is released last.
+    _lock: LockFile,
 }
 
-/// The lock, for as long as it lives.
-struct Lock(File);
-
-impl Drop for Lock {
-    /// By itself the file would stay locked as long as anybody has it open, such as a child of another thread that has not got
-    /// as far as its own program yet (flock(2)).
-    fn drop(&mut self) {
-        // Where that cannot be, it goes with the last who has it open.
-        drop(self.0.unlock());
-    }
+/// Takes the lock of the state directory.
+fn lock(directory: &Path) -> Result<LockFile, ApplyError> {
+    Ok(LockFile::try_acquire(&directory.join(LOCK))?)
 }
 
-/// Takes the lock; the kernel gives it back when this process ends, however it ends.
-fn lock(directory: &Path) -> Result<Lock, ApplyError> {
-    let path = directory.join(LOCK);
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(state_error(&path, "opening the lock"))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let owner = fs::read_to_string(&path).unwrap_or_default();
-            return Err(ApplyError::Busy {
-                owner: owner.trim().to_owned(),
-            });
+impl From<LockError> for ApplyError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Busy { owner, .. } => Self::Busy { owner },
+            LockError::Io { path, what, cause } => Self::State { path, what, cause },
         }
-        Err(TryLockError::Error(cause)) => return Err(state_error(&path, "locking")(cause)),
     }
-    file.set_len(0)
-        .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
-        .map_err(state_error(&path, "writing the lock"))?;
-    Ok(Lock(file))
 }
 
 impl State {
@@ -98,10 +74,10 @@ impl State {
             .recursive(true)
             .mode(0o700)
             .create(directory)
-            .map_err(state_error(directory, "making it"))?;
+            .map_err(state_error(directory, "creating the directory"))?;
         let lock = lock(directory)?;
         let path = directory.join(JOURNAL);
-        // A line that was cut off would spoil the next one.
+        // A truncated line would corrupt the next one.
         cut_off(&path).map_err(state_error(&path, "ending its last line"))?;
         let journal = Journal::open(&path).map_err(state_error(&path, "opening the journal"))?;
         Ok(Self {
@@ -110,7 +86,7 @@ impl State {
         })
     }
 
-    /// Undoes what an earlier plan changed and this one does not want.
+    /// Undoes changes of an earlier plan that the new plan does not contain.
     pub(super) fn undo_unwanted(
         &self,
         target: &Target<'_>,
@@ -119,7 +95,7 @@ impl State {
         let changes = read(self.journal.path())?;
         let wanted: BTreeSet<PathBuf> = steps.iter().flat_map(|step| step.places(target)).collect();
         let is_wanted = |path: &Path| {
-            // A file in a group that is wanted, or one that a step writes.
+            // The file is in a planned group, or a step writes it.
             wanted.iter().any(|wanted| path.starts_with(wanted))
         };
         let unwanted: Vec<Change> = changes
@@ -137,18 +113,18 @@ impl State {
         Ok(undone)
     }
 
-    /// Keeps the plan, which is what is verified unless another is named.
+    /// Saves the plan as the default for verification.
     pub(super) fn keep_plan(&self, target: &Target<'_>, plan: &Plan) -> Result<(), ApplyError> {
         let path = target.state_directory.join(PLAN);
         let new = path.with_extension("new");
         let text = serde_json::to_vec_pretty(plan).map_err(io::Error::other);
         text.and_then(|text| fs::write(&new, text))
-            // Whoever reads it has the whole of one or the other.
+            // A reader gets either the old or the new file, never a mixture.
             .and_then(|()| fs::rename(&new, &path))
-            .map_err(state_error(&path, "keeping the plan"))
+            .map_err(state_error(&path, "saving the plan"))
     }
 
-    /// Writes what takes a reboot, for the boot loader.
+    /// Writes a file with the pending changes for the boot loader.
     pub(super) fn write_pending(
         &self,
         target: &Target<'_>,
@@ -161,14 +137,15 @@ impl State {
             return match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(state_error(
                     &path,
-                    "removing what is pending no more",
+                    "removing changes that are no longer pending",
                 )(error)),
                 _ => Ok(pending),
             };
         }
-        fs::create_dir_all(&directory).map_err(state_error(&directory, "making it"))?;
+        fs::create_dir_all(&directory)
+            .map_err(state_error(&directory, "creating the directory"))?;
         fs::write(&path, plan.command_line() + "\n")
-            .map_err(state_error(&path, "writing what takes a reboot"))?;
+            .map_err(state_error(&path, "writing pending changes"))?;
         for parameter in &mut pending {
             parameter.file = Some(path.clone());
         }
@@ -176,10 +153,10 @@ impl State {
     }
 }
 
-/// The plan that was applied last; none when none is.
+/// Returns the plan that was applied last. `None` if no plan is applied.
 ///
 /// # Errors
-/// [`ApplyError::State`] for a file that cannot be read.
+/// [`ApplyError::State`] if the file cannot be read.
 pub fn applied_plan(state_directory: &Path) -> Result<Option<Plan>, ApplyError> {
     let path = state_directory.join(PLAN);
     let text = match fs::read(&path) {
@@ -191,7 +168,7 @@ pub fn applied_plan(state_directory: &Path) -> Result<Option<Plan>, ApplyError> 
         .map_err(state_error(&path, "reading the plan"))
 }
 
-/// Ends a journal with a whole line.
+/// Removes an incomplete last line of a journal.
 fn cut_off(path: &Path) -> io::Result<()> {
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -215,7 +192,7 @@ fn read(path: &Path) -> Result<Vec<Change>, ApplyError> {
     }
 }
 
-/// Parameters of the plan that the running kernel was not given.
+/// Returns the parameters of the plan that the running kernel's command line lacks.
 pub(super) fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
     let given = text(target.files, &target.path("proc/cmdline")).unwrap_or_default();
     plan.boot
@@ -229,33 +206,26 @@ pub(super) fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
         .collect()
 }
 
-/// What there is of an applied partition.
+/// State of an applied partition.
 #[derive(Debug, Default, Serialize)]
 pub struct Status {
-    /// The process that is at it just now.
-    pub busy: Option<String>,
-    /// Changes that were made, or were about to be made when their process was killed.
+    /// Process that is applying or rolling back a partition.
+    pub busy: Option<LockOwner>,
+    /// Changes that were made, or were journaled before their process was killed.
     pub changes: Vec<Change>,
-    /// The command line that waits for a reboot.
+    /// Pending kernel command line.
     pub pending: Option<String>,
 }
 
-/// What there is of an applied partition.
+/// Returns the state of an applied partition.
 ///
 /// # Errors
-/// [`ApplyError::State`] for a journal that cannot be read.
+/// [`ApplyError::State`] if the journal or the lock cannot be read.
 pub fn status(target: &Target<'_>) -> Result<Status, ApplyError> {
     let directory = &target.state_directory;
     let command_line = directory.join(RENDERED).join(COMMAND_LINE);
-    let busy = match File::open(directory.join(LOCK)) {
-        Ok(file) => match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => fs::read_to_string(directory.join(LOCK)).ok(),
-            _ => None,
-        },
-        Err(_) => None,
-    };
     Ok(Status {
-        busy: busy.map(|owner| owner.trim().to_owned()),
+        busy: LockFile::holder(&directory.join(LOCK))?,
         changes: read(&directory.join(JOURNAL))?,
         pending: fs::read_to_string(command_line)
             .ok()
@@ -271,7 +241,7 @@ pub(super) fn roll_back(
     let path = directory.join(JOURNAL);
     match fs::metadata(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        found => found.map_err(state_error(&path, "looking for the journal"))?,
+        found => found.map_err(state_error(&path, "reading the journal"))?,
     };
     let _lock = lock(directory)?;
     let changes = read(&path)?;
@@ -296,7 +266,7 @@ pub(super) fn roll_back(
             }
             _ => {}
         }
-        // Last: until then there is something to be done.
+        // The journal is removed last, so an interrupted rollback can continue.
         fs::remove_file(&path).map_err(state_error(&path, "removing the journal"))?;
     }
     Ok(undone)

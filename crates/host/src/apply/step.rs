@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a plan wants of the running machine, one thing at a time and in an order that can be turned round.
+//! Steps of a plan for the running machine, in an order whose reverse rolls them back.
 
 use std::path::PathBuf;
 
@@ -13,27 +13,27 @@ use super::{classes, cpusets, settings, threads};
 use crate::journal::Journal;
 use crate::partition::Plan;
 
-/// One thing.
+/// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A file is to hold a value.
+    /// Write a kernel setting.
     #[doc(hidden)]
     Setting(Setting),
-    /// A class of service is to be there.
+    /// Create a class of service.
     #[doc(hidden)]
     Class(ClassStep),
-    /// Forwarding threads are to be in their classes of service.
+    /// Move forwarding threads to their classes of service.
     #[doc(hidden)]
     ClassTasks(ClassTasksStep),
-    /// A CPU set is to be there.
+    /// Create a CPU set.
     #[doc(hidden)]
     Set(SetStep),
-    /// Threads are to keep to CPUs.
+    /// Set the CPU affinity of threads.
     #[doc(hidden)]
     Threads(ThreadStep),
 }
 
-/// Everything that the plan wants, in order.
+/// Returns all steps of the plan, in order.
 pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
     let settings = settings::settings(target, plan).into_iter();
     let (classes, class_tasks) = classes::steps(target, plan);
@@ -49,7 +49,7 @@ pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> Vec<Step> {
 }
 
 impl Step {
-    /// Files and directories that it is about.
+    /// Returns the files and directories that the step changes.
     pub(super) fn places(&self, target: &Target<'_>) -> Vec<PathBuf> {
         match self {
             Self::Setting(setting) => vec![setting.path.clone()],
@@ -60,7 +60,7 @@ impl Step {
         }
     }
 
-    /// Where the machine is not so.
+    /// Returns the difference between the machine and the step.
     pub(super) fn difference(&self, target: &Target<'_>) -> Vec<Difference> {
         match self {
             Self::Setting(setting) => setting.difference(target).into_iter().collect(),
@@ -71,7 +71,7 @@ impl Step {
         }
     }
 
-    /// Makes it so, journal first.
+    /// Executes the step. Journals each change first.
     pub(super) fn make(
         &self,
         target: &Target<'_>,

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a plan is applied, and why it could not be.
+//! Target of a plan, and errors of applying it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::LockOwner;
+
 use crate::files::Files;
 
-/// Where a plan is applied.
+/// The machine to which a plan is applied.
 #[derive(Clone, Debug)]
 pub struct Target<'a> {
-    /// Its files.
+    /// File access.
     pub files: &'a dyn Files,
-    /// Where `/proc` and `/sys` are.
+    /// Root directory of `/proc` and `/sys`.
     pub root: PathBuf,
-    /// Where the journal is kept; the same for all who apply to this machine.
+    /// State directory with the journal. All processes that apply plans to this machine use the same one.
     pub state_directory: PathBuf,
 }
 
 impl Target<'_> {
-    /// Whether it is the running machine, whose threads can be moved.
+    /// Returns whether this is the running machine, whose threads can be moved.
     pub(crate) fn is_live(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -28,25 +30,23 @@ impl Target<'_> {
     }
 }
 
-/// Why a plan could not be applied or taken back at all.
+/// Errors that prevent applying or rolling back a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// Somebody else is at it.
-    #[error(
-        "process {owner} is applying a partition or taking one back just now; wait until it has ended"
-    )]
+    /// Another process is applying or rolling back a partition.
+    #[error("{owner} is applying a partition or rolling one back; wait until it has ended")]
     Busy {
         /// The process.
-        owner: String,
+        owner: LockOwner,
     },
-    /// A file of the state.
+    /// A file of the state directory could not be read or written.
     #[error("{}: {what}: {cause}", path.display())]
     State {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// Failed operation.
         what: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         cause: io::Error,
     },
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A made machine: what is applied is there, twice is once, and from every point of it the way back leads to where it began.
+//! Tests with a fake machine: applying makes all changes, applying again changes nothing, and rolling back from any point
+//! restores the original state.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
+
+use quietwire_base::LockOwner;
 
 use super::*;
 use crate::files::{Disk, Files as _};
@@ -13,7 +16,7 @@ use crate::partition::{BootParameter, FrequencySetting, HugePages, NicPlan, Role
 use crate::resctrl::Resctrl;
 use crate::resctrl::fake::{FakeGroup, FakeResctrl, Rules};
 
-/// Files of a machine with 4 CPUs, of which 2 and 3 are to forward.
+/// Files of a machine with 4 CPUs, of which 2 and 3 forward.
 const MACHINE: &[(&str, &str)] = &[
     ("proc/cmdline", "root=/dev/vda isolcpus=2-3\n"),
     ("proc/irq/default_smp_affinity", "f\n"),
@@ -115,7 +118,7 @@ struct Rig {
     fake: FakeResctrl,
 }
 
-/// Every file, other than those of the state.
+/// Contents of all files, except those of the state directory.
 type Contents = (
     BTreeMap<PathBuf, Option<String>>,
     BTreeMap<String, FakeGroup>,
@@ -129,7 +132,7 @@ impl Rig {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        // This very process, as a thread that forwards on CPU 2.
+        // The test's own process, as a thread that forwards on CPU 2.
         let own = std::process::id();
         let at = root.path().join(format!("proc/{own}"));
         fs::create_dir_all(at.join(format!("task/{own}"))).unwrap();
@@ -141,7 +144,7 @@ impl Rig {
         Self { root, fake }
     }
 
-    /// The group of resctrl that this process is in.
+    /// Returns the resctrl group of the test's own process.
     fn own_group(&self) -> String {
         let resctrl = Resctrl::find(&self.fake, self.root.path()).unwrap();
         let groups = resctrl.groups(&self.fake).unwrap();
@@ -277,7 +280,7 @@ fn cpu_sets_are_those_of_the_plan() {
     assert_eq!(rig.holds("sys/fs/cgroup/machine.slice/cpuset.cpus"), "");
 }
 
-/// Ends at the given call, as a kill would.
+/// Panic payload that stops applying at a given call, as a kill would.
 struct Killed;
 
 #[test]
@@ -301,7 +304,7 @@ fn from_every_point_the_way_back_leads_to_the_beginning() {
             if died.is_ok() {
                 break;
             }
-            // Every other time it is applied anew first, by somebody who knows nothing of it.
+            // Every other time, another process applies the plan again first.
             if points % 2 == 1 {
                 let report = apply(&target, &plan(), None).unwrap();
                 assert_eq!(report.failures(), 0, "{report:?}");
@@ -360,7 +363,7 @@ fn what_somebody_else_changed_stays_until_it_is_forced() {
         .collect();
     assert_eq!(left.len(), 1, "{left:?}");
     assert_eq!(rig.holds(governor), "ondemand");
-    // It is told again, until somebody decides.
+    // The second rollback reports it again.
     let again = roll_back(&target, false).unwrap();
     assert!(
         again
@@ -376,17 +379,18 @@ fn the_second_who_applies_is_told_of_the_first() {
     let rig = Rig::new(FIRST_VERSION);
     let target = rig.target();
     let held = State::open(&target).unwrap();
-    let own = std::process::id().to_string();
+    let own = i32::try_from(std::process::id()).unwrap();
     for error in [
         apply(&target, &plan(), None).unwrap_err(),
         roll_back(&target, false).unwrap_err(),
     ] {
         assert!(
-            matches!(&error, ApplyError::Busy { owner } if *owner == own),
+            matches!(&error, ApplyError::Busy { owner } if owner.pid() == Some(own)),
             "{error}"
         );
     }
-    assert_eq!(status(&target).unwrap().busy, Some(own));
+    let busy = status(&target).unwrap().busy;
+    assert_eq!(busy.and_then(LockOwner::pid), Some(own));
     drop(held);
     apply(&target, &plan(), None).unwrap();
     assert_eq!(status(&target).unwrap().busy, None);
@@ -416,13 +420,13 @@ fn a_forwarding_thread_is_in_the_class_of_its_cpu_and_goes_back() {
     assert_eq!(rig.own_group(), "theirs");
     assert_eq!(rig.contents(), before);
 
-    // The group that it came from went meanwhile.
+    // Its original group has been removed.
     apply(&target, &plan(), None).unwrap();
     rig.fake.remove_directory(&theirs).unwrap();
     rig.roll_back();
     assert_eq!(rig.own_group(), "");
 
-    // Somebody else moved it since.
+    // Another program has moved it since.
     apply(&target, &plan(), None).unwrap();
     rig.fake.make_directory(&theirs).unwrap();
     rig.fake.write(&theirs.join("tasks"), &own).unwrap();
@@ -434,7 +438,7 @@ fn a_forwarding_thread_is_in_the_class_of_its_cpu_and_goes_back() {
     assert_eq!(rig.own_group(), "");
     rig.fake.remove_directory(&theirs).unwrap();
 
-    // To the default class it goes as well, and stays there when that is applied again.
+    // It also moves to the default class, and stays there when the plan is applied again.
     rig.fake.make_directory(&theirs).unwrap();
     rig.fake.write(&theirs.join("tasks"), &own).unwrap();
     let mut one_class = plan();

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads that may run where only forwarding threads and guests are to run.
+//! CPU affinity of threads that may run on isolated CPUs, which are for forwarding threads and guests only.
 
 use std::io;
 use std::path::{Path, PathBuf};
+
+use quietwire_base::ProcessId;
 
 use super::outcome::Difference;
 use super::target::Target;
 use crate::CpuList;
 use crate::journal::{Change, Journal, TaskChange};
 use crate::partition::{Plan, Role};
-use crate::process::{ProcessId, is_bound};
+use crate::tasks::is_bound;
 use crate::tasks::{self, Task, is_data_plane_thread};
 
-/// Threads are to keep to other CPUs: those that the CPU sets, which are made before, do not keep off already.
+/// Moves threads to other CPUs, if the CPU sets, which are created before, do not keep them off the isolated CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadStep {
     plan: Plan,
 }
 
-/// Threads of data planes that forward no packets go to the service CPUs; all others off the isolated CPUs. Threads that
-/// are bound to one CPU stay: somebody put them there, or the kernel did.
+/// Returns the step that moves non-forwarding threads of data planes to the service CPUs, and all other threads off the
+/// isolated CPUs. Threads that are bound to one CPU stay, because another program or the kernel bound them.
 pub(super) fn step(target: &Target<'_>, plan: &Plan) -> Option<ThreadStep> {
     let is_wanted = target.is_live() && !plan.housekeeping.is_empty();
     is_wanted.then(|| ThreadStep { plan: plan.clone() })
@@ -53,7 +55,7 @@ fn changes(
             return None;
         }
         let is_of_plane = planes.contains(&task.pid) || is_data_plane_thread(&task.name);
-        // A guest's virtual CPU is pinned to a CPU of the guest's.
+        // Virtual CPUs of guests are pinned to the guests' CPUs.
         if is_alone && !is_of_plane {
             return None;
         }
@@ -81,12 +83,12 @@ impl ThreadStep {
         Some(Difference {
             place: PathBuf::from("threads"),
             now: format!(
-                "{} threads may run on isolated CPUs, thread {} on {} for one",
+                "{} threads may run on isolated CPUs, for example thread {} on CPUs {}",
                 changes.len(),
                 first.task.pid,
                 first.former
             ),
-            wanted: "none but those that forward, and guests".to_owned(),
+            wanted: "only forwarding threads and guests".to_owned(),
         })
     }
 
@@ -98,12 +100,12 @@ impl ThreadStep {
         for TaskChange { task, new, .. } in &changes {
             match crate::threads::set_affinity(task.pid, new) {
                 Err(error) if task.is_alive() => {
-                    // A CPU set may hold them to other CPUs meanwhile, which is as good.
+                    // A CPU set may keep them off the isolated CPUs by now, which is sufficient.
                     let now = crate::threads::allowed_cpus(Path::new("/"), task.pid);
                     if now.is_some_and(|now| !now.difference(new).is_empty()) {
                         return Err(io::Error::new(
                             error.kind(),
-                            format!("thread {} to CPUs {new}: {error}", task.pid),
+                            format!("cannot move thread {} to CPUs {new}: {error}", task.pid),
                         ));
                     }
                 }

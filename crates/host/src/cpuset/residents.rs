@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes that run already and are to be in a CPU set for a while.
+//! Running processes that move to a CPU set temporarily.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::ProcessId;
+
 use super::{Cpuset, CpusetError, Cpusets, GUESTS, Version, io_error};
 use crate::journal::{Change, Journal, TaskAffinity, TaskPlace};
-use crate::process::ProcessId;
 use crate::threads::{allowed_cpus, set_affinity, threads_of};
 
 const PROCESSES: &str = "cgroup.procs";
 
-/// Processes with the CPU sets that they are in, and their threads with the CPUs that they may use.
+/// Processes with their CPU sets, and their threads with their CPU affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Residents {
     processes: Vec<TaskPlace>,
@@ -20,7 +21,7 @@ pub struct Residents {
 }
 
 impl Cpusets {
-    /// Directory of the CPU set that a process is in; none if it has ended.
+    /// Returns the directory of a process's CPU set. `None` if the process has ended.
     #[must_use]
     pub fn set_of(&self, root: &Path, pid: i32) -> Option<PathBuf> {
         let text = fs::read_to_string(root.join(format!("proc/{pid}/cgroup"))).ok()?;
@@ -37,8 +38,8 @@ impl Cpusets {
         Some(self.mount.join(path.trim_start_matches('/')))
     }
 
-    /// Notes where processes are, and the CPUs of their threads, before a partition moves or limits them. Processes that a
-    /// partition leaves alone, as they have a CPU set of their own, are left out.
+    /// Journals the CPU sets of processes, and the CPUs of their threads, before a partition moves or restricts them. Leaves out
+    /// processes in separate CPU sets, which a partition does not change.
     ///
     /// # Errors
     /// [`CpusetError::Io`] if the journal cannot be written.
@@ -80,7 +81,7 @@ impl Cpusets {
         Ok(residents)
     }
 
-    /// Whether a partition moves the processes of this set to another, or limits them.
+    /// Returns whether a partition moves or restricts the processes of a set.
     fn is_displaced(&self, set: &Path) -> bool {
         match self.version {
             Version::V1 => set == self.mount,
@@ -90,7 +91,7 @@ impl Cpusets {
 }
 
 impl Cpuset {
-    /// Moves processes here until the journal is undone. Threads that had one CPU have it again.
+    /// Moves processes to this set until the journal is undone. Restores the CPU of threads that had only one.
     ///
     /// # Errors
     /// [`CpusetError::Io`] if a process or a thread cannot be moved.
@@ -108,7 +109,7 @@ impl Cpuset {
         for place in &residents.processes {
             match fs::write(&file, place.task.pid.to_string()) {
                 Err(error) if place.task.is_alive() => {
-                    return Err(io_error(&file, "moving a process to it")(error));
+                    return Err(io_error(&file, "moving a process to the set")(error));
                 }
                 _ => {}
             }
@@ -122,9 +123,9 @@ impl Cpuset {
                 Err(error) if task.is_alive() => {
                     let cause = io::Error::new(
                         error.kind(),
-                        format!("thread {} to CPU {cpus}: {error}", task.pid),
+                        format!("cannot move thread {} to CPU {cpus}: {error}", task.pid),
                     );
-                    return Err(io_error(&self.path, "keeping a thread's CPU")(cause));
+                    return Err(io_error(&self.path, "restoring a thread's CPU")(cause));
                 }
                 _ => {}
             }

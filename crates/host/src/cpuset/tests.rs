@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU sets, on this very machine where it has them, and on a version 2 tree of plain files.
+//! Tests with the machine's own CPU sets, if it has any, and with a version 2 tree of plain files.
 
 use std::process::Command;
 
+use quietwire_base::wait_until;
+
 use super::*;
 use crate::journal::{self, Undone};
-use crate::process::wait_until;
 
-/// CPU sets of this machine, and the right to change them: the machine has one tree of them, and what one test confines are
-/// another's processes too, also one of another program's.
+/// Returns the CPU sets of this machine and a lock: all tests and programs share one tree, and a test also confines the
+/// processes of the others.
 fn real_sets() -> (Cpusets, fs::File) {
     let sets = Cpusets::find(Path::new("/")).unwrap();
     assert!(
         nix::unistd::geteuid().is_root(),
-        "CPU sets are root's: run tests as root"
+        "CPU sets require root: run the tests as root"
     );
     let turn = fs::File::create("/run/lock/quietwire-tests.lock").unwrap();
     let is_ours = wait_until(Duration::from_secs(120), || turn.try_lock().is_ok());
-    assert!(is_ours, "another test has the machine for two minutes");
+    assert!(is_ours, "another test has held the lock for two minutes");
     (sets, turn)
 }
 
@@ -29,7 +30,7 @@ fn allowed(pid: u32) -> String {
     line.unwrap().trim().to_owned()
 }
 
-/// Undoes what a test did to the real machine, also when it fails half way.
+/// Undoes a test's changes to the real machine, even if the test fails.
 struct Tidy(PathBuf);
 
 impl Drop for Tidy {
@@ -115,7 +116,7 @@ fn the_rest_of_the_real_machine_moves_aside_and_comes_back() {
     let last: CpuList = online.iter().next_back().into_iter().collect();
     let pid = i32::try_from(bound.id()).unwrap();
     crate::threads::set_affinity(pid, &last).unwrap();
-    // Somebody else's set, with a process in it.
+    // A set of another program, with a process in it.
     let theirs = sets
         .create(
             &mut journal,
@@ -132,13 +133,13 @@ fn the_rest_of_the_real_machine_moves_aside_and_comes_back() {
     assert_eq!(allowed(bound.id()), aside.to_string());
     assert!(confined.moved >= 2, "{confined:?}");
     match sets.version {
-        // Left where somebody put it, and counted.
+        // It stays in its set and is counted.
         Version::V1 => {
             assert_eq!(allowed(foreign.id()), before);
             let counted = usize::from(online.len() > 1);
             assert!(confined.foreign >= counted, "{confined:?}");
         }
-        // Left in its group, which is limited.
+        // It stays in its group, which is restricted.
         Version::V2 => assert_eq!(allowed(foreign.id()), aside.to_string()),
     }
     for (change, outcome) in journal::undo(&journal::read(&path).unwrap()) {
@@ -162,19 +163,19 @@ fn sets_that_their_owner_removes_meanwhile_are_passed_over() {
     let mount = root.path().join("sys/fs/cgroup");
     let cpus: CpuList = "0,2".parse().unwrap();
     let sets = [mount.join("gone.slice"), mount.join("away.slice")];
-    // Seven and eight are in the one that is there, which has 1 and 3.
+    // Processes 7 and 8 are in the existing set, which has CPUs 1 and 3.
     assert_eq!(count_outside(&sets, &cpus).unwrap(), 2);
     let mut journal = Journal::open(&root.path().join("journal")).unwrap();
     let mut confined = Confined::default();
     limit_groups(&mut journal, &sets, &cpus, &mut confined).unwrap();
     assert_eq!((confined.moved, confined.foreign), (0, 2));
-    // What is there and cannot be read is still an error.
+    // A file that exists but cannot be read is still an error.
     let damaged = [mount.join("kept.slice")];
     fs::write(damaged[0].join("cpuset.cpus"), "nonsense").unwrap();
     assert!(count_outside(&damaged, &cpus).is_err());
 }
 
-/// A version 2 tree as the kernel shows it, of plain files.
+/// Returns a version 2 tree of plain files, as the kernel would show it.
 fn unified(controllers: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let mount = root.path().join("sys/fs/cgroup");
@@ -215,7 +216,7 @@ fn version_two_limits_the_other_groups_and_gives_them_back() {
     let confined = sets
         .confine_rest(&mut journal, "rest", &"0,2".parse().unwrap(), &[])
         .unwrap();
-    // The group that has none of these CPUs is left alone, with its two processes.
+    // The group with none of these CPUs stays unchanged, with its two processes.
     let wanted = Confined {
         moved: 2,
         bound: 0,
@@ -230,7 +231,7 @@ fn version_two_limits_the_other_groups_and_gives_them_back() {
     assert_eq!(cpus("away.slice"), "1,3\n");
     let controllers = || fs::read_to_string(sets.mount.join("cgroup.subtree_control")).unwrap();
     assert_eq!(controllers(), "+cpuset");
-    // What the kernel makes of it.
+    // The kernel's state after the change.
     fs::write(
         sets.mount.join("cgroup.subtree_control"),
         "cpu cpuset memory\n",

@@ -3,30 +3,30 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How one check came out, from best to worst.
+/// State of a check, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// There, and as it should be.
+    /// Available and configured correctly.
     Ok,
-    /// This hardware or kernel doesn't have it. What would use it is left out or does without, and says so.
+    /// Not supported by this hardware or kernel. Features that use it report this and work without it or are unavailable.
     Unavailable,
-    /// Works, at a price that `seen` names.
+    /// Works with a disadvantage that `seen` names.
     Warning,
-    /// Needed and not there: studies don't run before it's mended.
+    /// Required but missing: studies do not run without it.
     Missing,
 }
 
-/// One thing looked at.
+/// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What was looked at, in kebab case (`huge-pages`); stable, for programs.
+    /// Name in kebab case (`huge-pages`). Stable, for use by programs.
     pub name: String,
-    /// How it came out.
+    /// State.
     pub state: State,
-    /// What was seen, and what follows from it, for people.
+    /// Observed value and its consequences, as text.
     pub seen: String,
-    /// The command that mends it, or what to do where no command does. `None` when nothing can or need be done.
+    /// Remedy: a command, or a text if no command is enough. `None` if no remedy exists or is required.
     pub mend: Option<String>,
 }
 

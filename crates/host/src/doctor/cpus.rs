@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPUs: how many, what they share, how steady their clocks are.
+//! Checks of CPUs: number, shared cores, isolation, frequency and clock source.
 
 use std::collections::BTreeSet;
+
+use quietwire_base::proc::Status;
 
 use super::Machine;
 use super::check::Check;
 use crate::CpuList;
 
-/// One CPU measures, another one is measured.
+/// Minimum number of CPUs: one for the tester, one for the device under test.
 const CPUS_NEEDED: usize = 2;
 
-/// Clock sources that threads read without a system call, of x86-64 and arm64.
+/// Clock sources of x86-64 and arm64 that threads read without a system call.
 const STEADY_CLOCKS: [&str; 2] = ["tsc", "arch_sys_counter"];
 
 pub(super) fn examine(machine: &Machine) -> Vec<Check> {
@@ -24,39 +26,36 @@ pub(super) fn examine(machine: &Machine) -> Vec<Check> {
     ]
 }
 
-/// CPUs that this process may use, of `Cpus_allowed_list` in `/proc/self/status`.
+/// Returns the CPUs that this process may use (`Cpus_allowed_list` in `/proc/self/status`).
 fn allowed(machine: &Machine) -> Option<CpuList> {
     const STATUS: &str = "/proc/self/status";
-    let status = machine.text(STATUS)?;
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    machine.parse(STATUS, list.trim())
+    let text = machine.text(STATUS)?;
+    machine.parse(STATUS, Status::new(&text).allowed_cpus()?)
 }
 
 fn count(machine: &Machine, online: Option<&CpuList>) -> Check {
     const NAME: &str = "cpus";
     let Some(online) = online else {
-        return Check::unavailable(NAME, "the kernel doesn't say which CPUs are online");
+        return Check::unavailable(NAME, "the kernel does not report online CPUs");
     };
     let usable = allowed(machine).map_or_else(|| online.clone(), |cpus| cpus.intersection(online));
     let seen = if usable == *online {
         format!("{online} online")
     } else {
-        format!("{online} online, of which this process may use {usable}")
+        format!("{online} online, {usable} of them available to this process")
     };
     if usable.len() >= CPUS_NEEDED {
         return Check::ok(NAME, seen);
     }
     let check = Check::missing(
         NAME,
-        format!("{seen}; the tester and what it measures need one CPU each"),
+        format!("{seen}; the tester and the device under test require one CPU each"),
     );
     if online.len() >= CPUS_NEEDED {
         check.mend(format!("taskset --cpu-list {online} quietwire …"))
     } else {
         check.mend(format!(
-            "give the virtual machine {CPUS_NEEDED} CPUs, or take another machine"
+            "give the virtual machine {CPUS_NEEDED} CPUs, or use another machine"
         ))
     }
 }
@@ -75,7 +74,7 @@ fn hyper_threads(machine: &Machine, online: Option<&CpuList>) -> Check {
         return Check::warning(
             NAME,
             format!(
-                "CPUs share cores ({}): work on one slows the other",
+                "CPUs share cores ({}): work on one slows the others",
                 cores.join("; ")
             ),
         )
@@ -85,20 +84,20 @@ fn hyper_threads(machine: &Machine, online: Option<&CpuList>) -> Check {
         .cpu_list("cpu0/topology/thread_siblings_list")
         .is_none()
     {
-        return Check::unavailable(NAME, "the kernel doesn't say which CPUs share a core");
+        return Check::unavailable(NAME, "the kernel does not report which CPUs share a core");
     }
-    Check::ok(NAME, "every CPU has a core of its own")
+    Check::ok(NAME, "no CPUs share a core")
 }
 
 fn isolation(machine: &Machine) -> Check {
     const NAME: &str = "isolated-cpus";
     match machine.cpu_list("isolated") {
-        None => Check::unavailable(NAME, "the kernel doesn't say which CPUs are isolated"),
+        None => Check::unavailable(NAME, "the kernel does not report isolated CPUs"),
         Some(cpus) if cpus.is_empty() => Check::warning(
             NAME,
-            "none; CPU sets keep other processes off a forwarding CPU, the kernel's own work still gets there",
+            "none; CPU sets keep other processes off forwarding CPUs, but not the kernel's own work",
         )
-        .mend("add isolcpus=, nohz_full= and rcu_nocbs= with the forwarding CPUs to the kernel command line"),
+        .mend("add isolcpus=, nohz_full= and rcu_nocbs= with the forwarding CPUs to the kernel command line and reboot"),
         Some(cpus) => Check::ok(NAME, cpus.to_string()),
     }
 }
@@ -113,7 +112,7 @@ fn frequency(machine: &Machine, online: Option<&CpuList>) -> Check {
     if governors.is_empty() {
         return Check::unavailable(
             NAME,
-            "no cpufreq: the hypervisor or the firmware sets the frequency, unseen from here",
+            "no cpufreq: the hypervisor or the firmware controls the frequency",
         );
     }
     let seen = governors.iter().cloned().collect::<Vec<_>>().join(", ");
@@ -122,7 +121,7 @@ fn frequency(machine: &Machine, online: Option<&CpuList>) -> Check {
     }
     Check::warning(
         NAME,
-        format!("governor {seen}: the frequency changes while something is measured"),
+        format!("governor {seen}: the frequency changes during measurements"),
     )
     .mend("echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
 }
@@ -131,7 +130,7 @@ fn clock(machine: &Machine) -> Check {
     const NAME: &str = "clock";
     const DIRECTORY: &str = "/sys/devices/system/clocksource/clocksource0";
     let Some(current) = machine.text(&format!("{DIRECTORY}/current_clocksource")) else {
-        return Check::unavailable(NAME, "the kernel doesn't say which clock source it uses");
+        return Check::unavailable(NAME, "the kernel does not report its clock source");
     };
     if !STEADY_CLOCKS.contains(&current.as_str()) {
         let available = machine
@@ -139,7 +138,7 @@ fn clock(machine: &Machine) -> Check {
             .unwrap_or_default();
         let check = Check::warning(
             NAME,
-            format!("clock source {current}: reading it is slow or uneven, which blurs latencies"),
+            format!("clock source {current}: slow or irregular reads make latencies inaccurate"),
         );
         let better = available
             .split_whitespace()
@@ -152,13 +151,13 @@ fn clock(machine: &Machine) -> Check {
     if current == "tsc" && !tsc_is_invariant(machine) {
         return Check::warning(
             NAME,
-            "tsc, not invariant: it changes its pace with the CPU's frequency or sleep",
+            "tsc, not invariant: its rate changes with the CPU's frequency and sleep states",
         );
     }
     Check::ok(NAME, format!("{current}, at a constant rate"))
 }
 
-/// Both flags together are the invariant TSC (Intel SDM volume 3, section "Invariant TSC").
+/// Returns whether the CPU has an invariant TSC, which both flags together indicate (Intel SDM volume 3, section "Invariant TSC").
 fn tsc_is_invariant(machine: &Machine) -> bool {
     let text = machine.text("/proc/cpuinfo").unwrap_or_default();
     let flags: Vec<&str> = text

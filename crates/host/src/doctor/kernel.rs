@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the running kernel offers.
+//! Checks of kernel features.
 
 use super::Machine;
 use super::check::Check;
 use crate::settings::release_numbers;
 
-/// The kernel of Debian 11; older ones were never tried.
+/// Oldest tested kernel release (Debian 11).
 const RELEASE_TRIED: (u32, u32) = (5, 10);
-/// From here on AF_XDP has what DPDK's driver wants: need-wakeup and unaligned chunks.
+/// First kernel release with the AF_XDP features that DPDK's driver requires: need-wakeup and unaligned chunks.
 const RELEASE_AF_XDP: (u32, u32) = (5, 4);
 
 pub(super) fn examine(machine: &Machine) -> Vec<Check> {
@@ -32,19 +32,23 @@ fn release(text: &str, version: Option<(u32, u32)>) -> Check {
     const NAME: &str = "kernel";
     match version {
         Some(version) if version >= RELEASE_TRIED => Check::ok(NAME, text),
-        Some(_) => Check::warning(NAME, format!("{text}, older than any that was tried"))
-            .mend("apt-get install linux-image-amd64"),
-        None => Check::unavailable(NAME, format!("'{text}' is no kernel release that's known")),
+        Some(_) => Check::warning(
+            NAME,
+            format!("{text}, older than the oldest tested release"),
+        )
+        .mend("apt-get install linux-image-amd64"),
+        None => Check::unavailable(NAME, format!("cannot parse kernel release '{text}'")),
     }
 }
 
-/// The controller that keeps neighbours and forwarding apart, in either version of control groups (cgroups(7)).
+/// Checks for the cpuset controller in either version of control groups (cgroups(7)). It separates neighbours from
+/// forwarding.
 fn cpusets(machine: &Machine) -> Check {
     const NAME: &str = "cpusets";
     let mounts = machine.mounts();
-    let first = mounts.iter().find(|mount| {
-        mount.kind == "cgroup" && mount.options.iter().any(|option| option == "cpuset")
-    });
+    let first = mounts
+        .iter()
+        .find(|mount| mount.kind == "cgroup" && mount.has("cpuset"));
     let second = mounts.iter().find(|mount| {
         mount.kind == "cgroup2"
             && machine
@@ -56,7 +60,7 @@ fn cpusets(machine: &Machine) -> Check {
         .or(second.map(|mount| (mount, "v2")));
     if let Some((mount, version)) = found {
         let seen = format!("{version} at {}", mount.point);
-        if mount.options.iter().any(|option| option == "ro") {
+        if mount.has("ro") {
             return Check::missing(NAME, format!("{seen}, mounted read-only"))
                 .mend(format!("mount -o remount,rw {}", mount.point));
         }
@@ -67,7 +71,7 @@ fn cpusets(machine: &Machine) -> Check {
         .is_some_and(|text| text.lines().any(|line| line.starts_with("cpuset\t")));
     let missing = Check::missing(
         NAME,
-        "no cpuset controller in any mounted control group tree",
+        "no mounted control group hierarchy has the cpuset controller",
     );
     if known {
         missing.mend(
@@ -78,12 +82,12 @@ fn cpusets(machine: &Machine) -> Check {
     }
 }
 
-/// How long real-time threads may run in a period (Documentation/scheduler/sched-rt-group.rst).
+/// Checks how long real-time threads may run in a period (Documentation/scheduler/sched-rt-group.rst).
 fn real_time_share(machine: &Machine) -> Check {
     const NAME: &str = "real-time-share";
     const FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
     let Some(runtime_us) = machine.value::<i64>(FILE) else {
-        return Check::unavailable(NAME, format!("{FILE} says nothing"));
+        return Check::unavailable(NAME, format!("{FILE} is missing or unreadable"));
     };
     let period_us = machine
         .value::<i64>("/proc/sys/kernel/sched_rt_period_us")
@@ -91,23 +95,23 @@ fn real_time_share(machine: &Machine) -> Check {
     if runtime_us < 0 || runtime_us >= period_us {
         return Check::ok(
             NAME,
-            format!("{runtime_us}: a busy real-time thread is never stopped"),
+            format!("{runtime_us}: the kernel never throttles real-time threads"),
         );
     }
     Check::warning(
         NAME,
         format!(
-            "{runtime_us} of {period_us} us: a real-time thread that never sleeps can be stopped for the rest, \
-             which looks like loss (before Linux 6.12 always, later only when others wait for its CPU)"
+            "{runtime_us} of {period_us} µs: the kernel may stop a busy real-time thread for the rest of the period, \
+             which looks like loss (before Linux 6.12 always, later only if other threads wait for the CPU)"
         ),
     )
     .mend(
-        "keep others off the tester's CPU with CPU sets; or, while another CPU stays free for the system: \
+        "keep other threads off the tester's CPU with CPU sets; or, if another CPU stays free for the system: \
          sysctl -w kernel.sched_rt_runtime_us=-1",
     )
 }
 
-/// Cache and memory bandwidth partitions (Documentation/arch/x86/resctrl.rst).
+/// Checks for allocation of cache and memory bandwidth (Documentation/arch/x86/resctrl.rst).
 fn resctrl(machine: &Machine) -> Check {
     const NAME: &str = "resctrl";
     let mounted = machine
@@ -118,20 +122,23 @@ fn resctrl(machine: &Machine) -> Check {
         return Check::ok(NAME, format!("mounted at {}", mount.point));
     }
     if machine.knows_filesystem("resctrl") {
-        return Check::warning(NAME, "there, but not mounted: caches are not partitioned")
-            .mend("mount -t resctrl resctrl /sys/fs/resctrl");
+        return Check::warning(
+            NAME,
+            "available but not mounted: caches are not partitioned",
+        )
+        .mend("mount -t resctrl resctrl /sys/fs/resctrl");
     }
     Check::unavailable(
         NAME,
-        "this CPU or kernel can't partition caches or memory bandwidth",
+        "this CPU or kernel does not support allocation of cache or memory bandwidth",
     )
 }
 
-/// Whether the CPU's own counters can be had (perf_event_open(2)).
+/// Checks for hardware performance counters (perf_event_open(2)).
 fn perf_counters(machine: &Machine) -> Check {
     const NAME: &str = "perf-counters";
     let Some(paranoid) = machine.text("/proc/sys/kernel/perf_event_paranoid") else {
-        return Check::unavailable(NAME, "the kernel has no perf events");
+        return Check::unavailable(NAME, "the kernel does not support perf events");
     };
     let units: Vec<String> = machine
         .names("/sys/bus/event_source/devices")
@@ -144,7 +151,7 @@ fn perf_counters(machine: &Machine) -> Check {
         return Check::unavailable(
             NAME,
             format!(
-                "no counter unit of the CPU is known to the kernel, so software events only \
+                "the kernel has no performance monitoring unit of the CPU: software events only \
                  (perf_event_paranoid {paranoid})"
             ),
         );
@@ -152,7 +159,7 @@ fn perf_counters(machine: &Machine) -> Check {
     Check::ok(
         NAME,
         format!(
-            "unit {}, perf_event_paranoid {paranoid}; only a run can tell whether it counts",
+            "unit {}, perf_event_paranoid {paranoid}; whether it counts is only known after a run",
             units.join(", ")
         ),
     )
@@ -161,7 +168,7 @@ fn perf_counters(machine: &Machine) -> Check {
 fn af_xdp(machine: &Machine, version: Option<(u32, u32)>) -> Check {
     const NAME: &str = "af-xdp";
     if version.is_some_and(|version| version < RELEASE_AF_XDP) {
-        return Check::unavailable(NAME, "this kernel is older than 5.4: no af-xdp ports")
+        return Check::unavailable(NAME, "the kernel is older than 5.4: no af-xdp ports")
             .mend("use af-packet ports");
     }
     let listed = machine.text("/proc/net/protocols").is_some_and(|text| {
@@ -169,11 +176,11 @@ fn af_xdp(machine: &Machine, version: Option<(u32, u32)>) -> Check {
             .any(|line| line.split_whitespace().next() == Some("XDP"))
     });
     if listed {
-        Check::ok(NAME, "the kernel has AF_XDP sockets")
+        Check::ok(NAME, "the kernel supports AF_XDP sockets")
     } else {
         Check::unavailable(
             NAME,
-            "this kernel is built without CONFIG_XDP_SOCKETS: no af-xdp ports",
+            "the kernel is built without CONFIG_XDP_SOCKETS: no af-xdp ports",
         )
         .mend("use af-packet ports")
     }
@@ -184,7 +191,7 @@ fn tun(machine: &Machine) -> Check {
     if machine.exists("/dev/net/tun") {
         Check::ok(NAME, "/dev/net/tun")
     } else {
-        Check::unavailable(NAME, "/dev/net/tun is not there: no tap interfaces")
+        Check::unavailable(NAME, "/dev/net/tun does not exist: no tap interfaces")
             .mend("modprobe tun")
     }
 }
@@ -194,12 +201,12 @@ fn kvm(machine: &Machine) -> Check {
     if machine.exists("/dev/kvm") {
         Check::ok(
             NAME,
-            "/dev/kvm is there, which says nothing about whether guests boot under it",
+            "/dev/kvm exists; whether guests boot with it is not tested",
         )
     } else {
         Check::unavailable(
             NAME,
-            "/dev/kvm is not there: guests run in software emulation, far slower",
+            "/dev/kvm does not exist: guests run in software emulation, which is far slower",
         )
     }
 }
@@ -211,9 +218,9 @@ fn vfio(machine: &Machine, release: &str) -> Check {
     }
     let check = Check::unavailable(
         NAME,
-        "/dev/vfio/vfio is not there: no pci ports through vfio-pci",
+        "/dev/vfio/vfio does not exist: no pci ports with vfio-pci",
     );
-    // Without modules for the running kernel, modprobe has nothing to load.
+    // Without modules of the running kernel, modprobe fails.
     if machine.exists(&format!("/lib/modules/{release}/modules.dep")) {
         check.mend("modprobe vfio-pci")
     } else {

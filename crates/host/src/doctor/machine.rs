@@ -1,27 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files and commands of the machine that is examined.
+//! Files and commands of the examined machine.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::CpuList;
+use quietwire_base::{find_program_in, is_program};
 
-/// Where CPU topology and state are (Documentation/ABI/testing/sysfs-devices-system-cpu).
+use crate::CpuList;
+use crate::proc::{self, Mount};
+
+/// Directory of CPU topology and state (Documentation/ABI/testing/sysfs-devices-system-cpu).
 const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
 
-/// One line of `/proc/mounts` (fstab(5)).
-pub(super) struct Mount {
-    pub(super) point: String,
-    pub(super) kind: String,
-    pub(super) options: Vec<String>,
-}
-
-/// The machine below a root directory. Remembers what could not be read.
+/// The machine below a root directory. Records files that cannot be read.
 pub(super) struct Machine<'a> {
     root: &'a Path,
     search_path: &'a OsStr,
@@ -37,12 +32,12 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What could not be read or understood so far, one sentence each.
+    /// Returns the problems so far: one text for each file that could not be read or parsed.
     pub(super) fn troubles(&self) -> Vec<String> {
         self.troubles.borrow().clone()
     }
 
-    /// Where the absolute `path` of the machine is found from here.
+    /// Returns an absolute path of the machine as a path below the root.
     fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
@@ -51,18 +46,18 @@ impl<'a> Machine<'a> {
     fn trouble(&self, path: &str, what: impl std::fmt::Display) {
         let trouble = format!("{path}: {what}");
         let mut troubles = self.troubles.borrow_mut();
-        // Some files are asked for by several checks.
+        // Several checks may read the same file.
         if !troubles.contains(&trouble) {
             troubles.push(trouble);
         }
     }
 
-    /// True when something is at the absolute `path`.
+    /// Returns whether the absolute `path` exists.
     pub(super) fn exists(&self, path: &str) -> bool {
         self.at(path).exists()
     }
 
-    /// Text of the file at `path` without blanks around it; `None` when there is no such file.
+    /// Returns the text of the file at `path` without surrounding whitespace. `None` if the file does not exist.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         match fs::read_to_string(self.at(path)) {
             Ok(text) => Some(text.trim().to_owned()),
@@ -74,7 +69,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What the file at `path` says, read as a `T`; `None` when there is no such file.
+    /// Returns the value in the file at `path`. `None` if the file does not exist.
     pub(super) fn value<T>(&self, path: &str) -> Option<T>
     where
         T: FromStr,
@@ -83,7 +78,7 @@ impl<'a> Machine<'a> {
         self.parse(path, &self.text(path)?)
     }
 
-    /// `text`, which came from the file at `path`, read as a `T`; a trouble when it is none.
+    /// Parses `text`, which is from the file at `path`. Records a problem if it is not a valid `T`.
     pub(super) fn parse<T>(&self, path: &str, text: &str) -> Option<T>
     where
         T: FromStr,
@@ -94,7 +89,7 @@ impl<'a> Machine<'a> {
             .ok()
     }
 
-    /// Names in the directory at `path`, sorted; empty when there is no such directory.
+    /// Returns the sorted names in the directory at `path`. Empty if the directory does not exist.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         let entries = match fs::read_dir(self.at(path)) {
             Ok(entries) => entries,
@@ -115,48 +110,36 @@ impl<'a> Machine<'a> {
         names
     }
 
-    /// A file of the CPU directory, such as `online`, read as a list of CPUs.
+    /// Returns the CPU list in a file of the CPU directory, such as `online`.
     pub(super) fn cpu_list(&self, name: &str) -> Option<CpuList> {
         self.value(&format!("{CPU_DIRECTORY}/{name}"))
     }
 
-    /// A file of the CPU directory as text.
+    /// Returns the text of a file of the CPU directory.
     pub(super) fn cpu_text(&self, name: &str) -> Option<String> {
         self.text(&format!("{CPU_DIRECTORY}/{name}"))
     }
 
-    /// What `/proc/mounts` lists.
+    /// Returns the mounts in `/proc/mounts`.
     pub(super) fn mounts(&self) -> Vec<Mount> {
         let text = self.text("/proc/mounts").unwrap_or_default();
-        text.lines().filter_map(mount).collect()
+        proc::mounts(&text).collect()
     }
 
-    /// True when the kernel knows the file system `kind` (`/proc/filesystems`).
+    /// Returns whether the kernel supports the file system `kind` (`/proc/filesystems`).
     pub(super) fn knows_filesystem(&self, kind: &str) -> bool {
         let text = self.text("/proc/filesystems").unwrap_or_default();
         text.lines()
             .any(|line| line.split_whitespace().last() == Some(kind))
     }
 
-    /// Where the search path finds the command `name`, as a path of the machine.
+    /// Returns the path of the command `name` in the search path, as a path of the machine.
     pub(super) fn command(&self, name: &str) -> Option<PathBuf> {
-        std::env::split_paths(self.search_path)
-            .map(|directory| directory.join(name))
-            .find(|candidate| self.is_executable(candidate))
+        find_program_in(self.root, self.search_path, name)
     }
 
-    /// True when a file that may be executed is at `path`.
+    /// Returns whether `path` is an executable file.
     pub(super) fn is_executable(&self, path: &Path) -> bool {
-        fs::metadata(self.at(path))
-            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        is_program(self.root, path)
     }
-}
-
-fn mount(line: &str) -> Option<Mount> {
-    let mut fields = line.split_whitespace().skip(1).map(str::to_owned);
-    Some(Mount {
-        point: fields.next()?,
-        kind: fields.next()?,
-        options: fields.next()?.split(',').map(str::to_owned).collect(),
-    })
 }

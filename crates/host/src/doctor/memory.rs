@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory and huge pages.
+//! Checks of memory and huge pages.
 
 use super::Machine;
 use super::check::Check;
+use crate::proc::memory_mib;
 
-/// Under this, a study's processes do not fit, MiB.
+/// Minimum available memory for studies, MiB.
 const MEMORY_LEAST_MIB: u64 = 512;
-/// From this on, nothing needs to be thought about, MiB.
+/// Available memory that is enough for all studies, MiB.
 const MEMORY_AMPLE_MIB: u64 = 1024;
 
-/// Where the kernel keeps its pools of huge pages, one directory a size (Documentation/admin-guide/mm/hugetlbpage.rst).
+/// Directory of the kernel's huge page pools, with one subdirectory for each page size
+/// (Documentation/admin-guide/mm/hugetlbpage.rst).
 const POOLS: &str = "/sys/kernel/mm/hugepages";
 
 pub(super) fn examine(machine: &Machine) -> Vec<Check> {
@@ -19,26 +21,22 @@ pub(super) fn examine(machine: &Machine) -> Vec<Check> {
 fn available(machine: &Machine) -> Check {
     const NAME: &str = "memory";
     let text = machine.text("/proc/meminfo").unwrap_or_default();
-    let available_kib: Option<u64> = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    let Some(mib) = available_kib.map(|kib| kib / 1024) else {
-        return Check::unavailable(NAME, "/proc/meminfo doesn't say how much is available");
+    let Some(mib) = memory_mib(&text, "MemAvailable") else {
+        return Check::unavailable(NAME, "/proc/meminfo does not report the available memory");
     };
     let seen = format!("{mib} MiB available");
     if mib >= MEMORY_AMPLE_MIB {
         Check::ok(NAME, seen)
     } else if mib >= MEMORY_LEAST_MIB {
         Check::warning(NAME, format!("{seen}: enough for small studies only"))
-            .mend("end what isn't needed, or give huge pages back")
+            .mend("stop processes, or free huge pages")
     } else {
         Check::missing(NAME, format!("{seen}, less than {MEMORY_LEAST_MIB} MiB"))
-            .mend("end what isn't needed, or give huge pages back")
+            .mend("stop processes, or free huge pages")
     }
 }
 
-/// One pool: size of its pages in KiB, pages reserved, pages nobody uses.
+/// One pool: page size in KiB, reserved pages, free pages.
 struct Pool {
     page_kib: u64,
     total: u64,
@@ -65,11 +63,13 @@ fn pools(machine: &Machine) -> Vec<Pool> {
 
 fn huge_pages(machine: &Machine) -> Check {
     const NAME: &str = "huge-pages";
-    const PRICE: &str =
-        "DPDK runs with --no-huge, around 15 % slower over memif and 20 % over vhost";
+    const PRICE: &str = "DPDK runs with --no-huge: about 15 % slower with memif, 20 % with vhost";
     let pools = pools(machine);
     let Some(smallest) = pools.first() else {
-        return Check::unavailable(NAME, format!("the kernel has none; {PRICE}"));
+        return Check::unavailable(
+            NAME,
+            format!("the kernel does not support huge pages; {PRICE}"),
+        );
     };
     let reserve = format!(
         "echo 256 > {POOLS}/hugepages-{}kB/nr_hugepages",
@@ -91,7 +91,7 @@ fn huge_pages(machine: &Machine) -> Check {
     let seen = seen.join(", ");
     if pools.iter().all(|pool| pool.free == 0) {
         return Check::warning(NAME, format!("{seen}; {PRICE}"))
-            .mend("ls -l /dev/hugepages: files of processes that are gone hold their pages");
+            .mend("remove files of terminated processes in /dev/hugepages, which occupy pages");
     }
     Check::ok(NAME, seen)
 }
@@ -108,8 +108,8 @@ fn mount(machine: &Machine) -> Check {
         return Check::ok(NAME, format!("mounted at {}", points.join(", ")));
     }
     if !machine.knows_filesystem("hugetlbfs") {
-        return Check::unavailable(NAME, "the kernel doesn't have this file system");
+        return Check::unavailable(NAME, "the kernel does not support this file system");
     }
-    Check::warning(NAME, "not mounted, so DPDK can't take huge pages")
+    Check::warning(NAME, "not mounted, so DPDK cannot use huge pages")
         .mend("mkdir -p /dev/hugepages && mount -t hugetlbfs nodev /dev/hugepages")
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rights, DPDK's files, and commands that studies start.
+//! Checks of privileges, DPDK and the commands that studies use.
 
 use std::path::Path;
+
+use quietwire_base::proc::Status;
 
 use super::Machine;
 use super::check::{Check, State};
 
-/// Capabilities that a study uses, with their bit (include/uapi/linux/capability.h).
+/// Capabilities that a study uses, with their bits (include/uapi/linux/capability.h).
 const CAPABILITIES: [(u32, &str); 5] = [
     (12, "CAP_NET_ADMIN"),
     (13, "CAP_NET_RAW"),
@@ -15,7 +17,7 @@ const CAPABILITIES: [(u32, &str); 5] = [
     (23, "CAP_SYS_NICE"),
 ];
 
-/// Where distributions and DPDK's own build put libraries.
+/// Library directories of distributions and of DPDK's own build.
 const LIBRARY_DIRECTORIES: [&str; 7] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -26,13 +28,13 @@ const LIBRARY_DIRECTORIES: [&str; 7] = [
     "/usr/local/lib",
 ];
 
-/// The ABI of DPDK 22.11, which quietwire is built and tested with.
+/// ABI version of DPDK 22.11, with which quietwire is built and tested.
 const DPDK_ABI: &str = "23";
 
-/// Drivers behind the kinds of ports.
+/// DPDK drivers of the port types.
 const DRIVERS: [&str; 6] = ["af_packet", "af_xdp", "memif", "null", "vhost", "virtio"];
 
-/// A command that is started, the Debian package that has it, what it's for, and how bad it is without.
+/// A command, its Debian package, its purpose and the state of the check if it is missing.
 struct Command {
     name: &'static str,
     package: &'static str,
@@ -44,30 +46,30 @@ const COMMANDS: [Command; 4] = [
     Command {
         name: "stress-ng",
         package: "stress-ng",
-        purpose: "it is the noisy neighbour of a study",
+        purpose: "studies use it as noisy neighbour",
         absent: State::Missing,
     },
     Command {
         name: "setpriv",
         package: "util-linux",
-        purpose: "it starts a study's processes so that they end with the study",
+        purpose: "studies use it to start processes that end with the study",
         absent: State::Missing,
     },
     Command {
         name: "ip",
         package: "iproute2",
-        purpose: "it makes the lab's namespaces and links",
+        purpose: "labs use it to create namespaces and links",
         absent: State::Missing,
     },
     Command {
         name: "dpdk-testpmd",
         package: "dpdk-dev",
-        purpose: "benchmarks compare with it",
+        purpose: "benchmarks use it for comparison",
         absent: State::Warning,
     },
 ];
 
-/// What guests need: a command, and the Debian package that has it. `scripts/setup --with-guests` installs the same.
+/// Commands that guests require, with their Debian packages. `scripts/setup --with-guests` installs the same packages.
 pub(super) const GUEST_COMMANDS: [(&str, &str); 7] = [
     ("readelf", "binutils"),
     ("busybox", "busybox"),
@@ -78,7 +80,7 @@ pub(super) const GUEST_COMMANDS: [(&str, &str); 7] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
 ];
 
-/// Where system commands are that an ordinary user's search path often leaves out.
+/// Directories of system commands, which are often not on the PATH of users.
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 pub(super) fn examine(machine: &Machine) -> Vec<Check> {
@@ -88,29 +90,19 @@ pub(super) fn examine(machine: &Machine) -> Vec<Check> {
     checks
 }
 
-/// The value of one `Key:\tvalue` line of `/proc/self/status` (proc_pid_status(5)).
-fn status_field<'a>(status: &'a str, key: &str) -> Option<&'a str> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
-        .map(str::trim)
-}
-
 fn privileges(machine: &Machine) -> Check {
     const NAME: &str = "privileges";
-    let Some(status) = machine.text("/proc/self/status") else {
-        return Check::unavailable(NAME, "/proc/self/status is not there, so nothing is known");
+    let Some(text) = machine.text("/proc/self/status") else {
+        return Check::unavailable(NAME, "unknown: /proc/self/status does not exist");
     };
-    let effective_uid = status_field(&status, "Uid").and_then(|ids| ids.split_whitespace().nth(1));
-    let capabilities =
-        status_field(&status, "CapEff").and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    let (Some(uid), Some(held)) = (effective_uid, capabilities) else {
+    let status = Status::new(&text);
+    let (Some(uid), Some(held)) = (status.effective_user(), status.effective_capabilities()) else {
         return Check::unavailable(NAME, "/proc/self/status lacks Uid or CapEff");
     };
-    if uid != "0" {
+    if uid != 0 {
         return Check::missing(
             NAME,
-            format!("user {uid}; CPU sets, huge pages and real-time priority are root's"),
+            format!("user {uid}; CPU sets, huge pages and real-time priority require root"),
         )
         .mend("sudo quietwire …");
     }
@@ -120,9 +112,9 @@ fn privileges(machine: &Machine) -> Check {
         .map(|(_, name)| *name)
         .collect();
     if lacking.is_empty() {
-        return Check::ok(NAME, "root, with the capabilities that studies use");
+        return Check::ok(NAME, "root, with all capabilities that studies use");
     }
-    Check::missing(NAME, format!("root, yet without {}", lacking.join(", "))).mend(format!(
+    Check::missing(NAME, format!("root, but without {}", lacking.join(", "))).mend(format!(
         "start the container with {}",
         lacking
             .iter()
@@ -150,10 +142,7 @@ fn libraries(machine: &Machine) -> Check {
         );
     }
     let check = if others.is_empty() {
-        Check::missing(
-            NAME,
-            format!("{wanted} is in none of the library directories"),
-        )
+        Check::missing(NAME, format!("{wanted} is not in any library directory"))
     } else {
         Check::warning(
             NAME,
@@ -192,7 +181,7 @@ fn drivers(machine: &Machine) -> Check {
         .iter()
         .map(|driver| format!("librte-net-{}{DPDK_ABI}", driver.replace('_', "-")))
         .collect();
-    // The lab's own links are memif; the other drivers matter to those who use such ports.
+    // The lab's own links are memif. Other drivers are only required for ports of their type.
     let state = if absent.contains(&"memif") {
         State::Missing
     } else {
@@ -202,7 +191,7 @@ fn drivers(machine: &Machine) -> Check {
         .mend(format!("apt-get install {}", packages.join(" ")))
 }
 
-/// Everything that guests need at once, with one command that installs what is missing.
+/// Checks all commands that guests require. The remedy is one command that installs all missing packages.
 fn guests(machine: &Machine) -> Check {
     const NAME: &str = "guests";
     let is_there = |command: &str| {
@@ -224,7 +213,7 @@ fn guests(machine: &Machine) -> Check {
     Check::warning(
         NAME,
         format!(
-            "guests need {}, which are not installed; labs and studies without guests do not",
+            "guests require {}, which are not installed; labs and studies without guests do not require them",
             commands.join(", ")
         ),
     )

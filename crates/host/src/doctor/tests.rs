@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Machines made of files, from one that has everything to one that has nothing.
+//! Tests with machines made of files, from a complete machine to an empty one.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use super::{examine, worst};
 
 const SEARCH_PATH: &str = "/usr/bin:/usr/sbin";
 
-/// Files of a two-CPU machine that has everything.
+/// Files of a complete machine with two CPUs.
 const GOOD: &[(&str, &str)] = &[
     (
         "proc/self/status",
@@ -171,14 +171,14 @@ impl Tree {
     }
 }
 
-/// What a good machine becomes with one file changed.
+/// Returns a check of the complete machine with one file changed.
 fn changed(name: &str, path: &str, text: &str) -> Check {
     let tree = Tree::good();
     tree.write(path, text);
     tree.check(name)
 }
 
-/// What a good machine becomes with one file or directory removed.
+/// Returns a check of the complete machine without one file or directory.
 fn without(name: &str, path: &str) -> Check {
     let tree = Tree::good();
     tree.remove(path);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Boxes in boxes: each is as large as what is in it, and is laid out in rows.
+//! Nested boxes, laid out in rows. Each box is as large as its content.
 
 use std::fmt::Write;
 
-/// Width of a letter in the title's and text's size, pixels: a little more than those of common faces.
+/// Width of a letter in titles and text, pixels: a little more than in common fonts.
 const LETTER: f64 = 6.6;
 const LINE: f64 = 15.0;
 const PAD: f64 = 8.0;
 const SMALL_PAD: f64 = 3.0;
 const FONT: f64 = 11.0;
 const SMALL_FONT: f64 = 9.0;
-/// A thread's box is at least so wide, so that numbers of one and of three digits stand below each other.
+/// Minimum width of a thread's box, pixels, which aligns numbers of one to three digits.
 const LEAF_WIDTH: f64 = 30.0;
 const LEAF_HEIGHT: f64 = 18.0;
 const WIDE: f64 = 240.0;
@@ -32,7 +32,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// A box with a title and others in it.
+    /// Returns a box with a title that contains other boxes.
     pub(super) fn of(title: &str, fill: &'static str, children: Vec<Self>, columns: usize) -> Self {
         Self {
             title: title.to_owned(),
@@ -49,7 +49,7 @@ impl Block {
         }
     }
 
-    /// Others beside each other, without a box around.
+    /// Returns boxes side by side, without an enclosing box.
     pub(super) fn grid(children: Vec<Self>, columns: usize) -> Self {
         Self {
             has_frame: false,
@@ -57,12 +57,12 @@ impl Block {
         }
     }
 
-    /// Others below each other, without a box around.
+    /// Returns boxes below each other, without an enclosing box.
     pub(super) fn column(children: Vec<Self>) -> Self {
         Self::grid(children, 1)
     }
 
-    /// A box with text.
+    /// Returns a box with text.
     pub(super) fn leaf(lines: &[String], fill: &'static str, text: &'static str) -> Self {
         Self {
             lines: lines.to_vec(),
@@ -72,7 +72,7 @@ impl Block {
         }
     }
 
-    /// With little room around what is in it.
+    /// Reduces the padding.
     pub(super) fn small(self) -> Self {
         Self {
             is_small: true,
@@ -80,7 +80,7 @@ impl Block {
         }
     }
 
-    /// Wider than its text needs.
+    /// Makes the box wider than its text.
     pub(super) fn wide(self) -> Self {
         Self {
             least_width: WIDE,
@@ -88,7 +88,7 @@ impl Block {
         }
     }
 
-    /// Text without a box.
+    /// Shows the text without a box.
     pub(super) fn plain(self) -> Self {
         Self {
             has_frame: false,
@@ -96,7 +96,7 @@ impl Block {
         }
     }
 
-    /// With a broken line around.
+    /// Draws the border as a dashed line.
     pub(super) fn dashed(self) -> Self {
         Self {
             is_dashed: true,
@@ -104,7 +104,7 @@ impl Block {
         }
     }
 
-    /// With a text that is shown when it is pointed at.
+    /// Adds a tooltip.
     pub(super) fn hint(self, hint: &str) -> Self {
         Self {
             hint: Some(hint.to_owned()),
@@ -147,7 +147,7 @@ impl Block {
         self.lines.iter().map(letters).fold(title, f64::max)
     }
 
-    /// Widths of the columns and heights of the rows.
+    /// Returns the widths of the columns and the heights of the rows.
     fn tracks(&self) -> (Vec<f64>, Vec<f64>) {
         let columns = self.columns.min(self.children.len()).max(1);
         let mut widths = vec![0.0f64; columns];
@@ -181,7 +181,7 @@ impl Block {
         )
     }
 
-    /// The picture.
+    /// Renders the box and its content as SVG.
     pub(super) fn to_svg(&self) -> String {
         let (width, height) = self.size();
         let (width, height) = (width + 2.0 * PAD, height + 2.0 * PAD);
@@ -226,7 +226,7 @@ impl Block {
         let _ = svg.write_str("</g>\n");
     }
 
-    /// Boxes of a row are as high as the highest, of a column as wide as the widest.
+    /// Stretches the box: all boxes of a row get the height of the highest, all boxes of a column the width of the widest.
     fn stretched(&self, width: f64, height: f64) -> (f64, f64) {
         if self.has_frame {
             (width, height)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How fast CPUs run and how deep they sleep (kernel documentation: admin-guide/pm/cpufreq.rst, intel_pstate.rst,
+//! CPU frequencies and idle states (kernel documentation: admin-guide/pm/cpufreq.rst, intel_pstate.rst,
 //! cpuidle.rst; acpi/cppc_sysfs.rst).
 
 use serde::{Deserialize, Serialize};
@@ -9,25 +9,25 @@ use crate::tree::Tree;
 /// Frequencies of one CPU, kHz.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frequency {
-    /// What the CPU is guaranteed to run at (`base_frequency`). With SST-BF on, cores differ in it.
+    /// Guaranteed frequency (`base_frequency`). With SST-BF, it differs between cores.
     pub base_khz: Option<u64>,
-    /// Lowest that the hardware can (`cpuinfo_min_freq`).
+    /// Lowest frequency of the hardware (`cpuinfo_min_freq`).
     pub lowest_khz: Option<u64>,
-    /// Highest that the hardware can (`cpuinfo_max_freq`).
+    /// Highest frequency of the hardware (`cpuinfo_max_freq`).
     pub highest_khz: Option<u64>,
-    /// Lower limit that is set (`scaling_min_freq`).
+    /// Configured lower limit (`scaling_min_freq`).
     pub min_khz: Option<u64>,
-    /// Upper limit that is set (`scaling_max_freq`).
+    /// Configured upper limit (`scaling_max_freq`).
     pub max_khz: Option<u64>,
-    /// Governor that is set.
+    /// Active governor.
     pub governor: Option<String>,
-    /// Governors that there are.
+    /// Available governors.
     #[serde(default)]
     pub governors: Vec<String>,
     /// Driver (`scaling_driver`).
     pub driver: Option<String>,
-    /// What ACPI CPPC guarantees, in the firmware's own unit (`acpi_cppc/guaranteed_perf`); tells SST-BF's cores where
-    /// there is no `base_frequency`.
+    /// Guaranteed performance of ACPI CPPC, in the firmware's own unit (`acpi_cppc/guaranteed_perf`). Identifies high-priority
+    /// cores (SST-BF) if there is no `base_frequency`.
     pub guaranteed_performance: Option<u64>,
 }
 
@@ -36,13 +36,13 @@ pub struct Frequency {
 pub struct IdleState {
     /// Its name (`C6`).
     pub name: String,
-    /// How long waking takes, microseconds.
+    /// Wake-up latency, microseconds.
     pub latency_us: Option<u64>,
-    /// Whether it is turned off.
+    /// Whether the state is disabled.
     pub is_disabled: Option<bool>,
 }
 
-/// Frequencies of one CPU; `None` where there is no cpufreq and no CPPC.
+/// Returns the frequencies of one CPU. `None` without cpufreq and CPPC.
 pub(super) fn frequency(tree: &Tree, cpu: u32) -> Option<Frequency> {
     let at = |file: &str| format!("sys/devices/system/cpu/cpu{cpu}/{file}");
     let khz = |file: &str| tree.value::<u64>(&at(&format!("cpufreq/{file}")));
@@ -65,7 +65,7 @@ pub(super) fn frequency(tree: &Tree, cpu: u32) -> Option<Frequency> {
     (found != Frequency::default()).then_some(found)
 }
 
-/// Idle states of one CPU, the lightest first.
+/// Returns the idle states of one CPU, the lightest first.
 pub(super) fn idle_states(tree: &Tree, cpu: u32) -> Vec<IdleState> {
     let directory = format!("sys/devices/system/cpu/cpu{cpu}/cpuidle");
     let states = tree.numbered(&directory, "state");

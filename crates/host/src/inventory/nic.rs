@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Network controllers on PCI (kernel documentation: ABI/testing/sysfs-bus-pci, PCI/pci-iov-howto.rst).
+//! PCI network cards (kernel documentation: ABI/testing/sysfs-bus-pci, PCI/pci-iov-howto.rst).
 
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
 use crate::tree::Tree;
 
-/// One network controller.
+/// One network card.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
-    /// Its address (`0000:3b:00.0`).
+    /// PCI address (`0000:3b:00.0`).
     pub pci_address: String,
-    /// Its NUMA node; none where the firmware does not tell.
+    /// NUMA node. `None` if the firmware does not report it.
     pub node: Option<u32>,
-    /// CPUs near it.
+    /// CPUs on the card's node (`local_cpulist`).
     pub local_cpus: Option<CpuList>,
-    /// Driver that has it.
+    /// Bound driver.
     pub driver: Option<String>,
-    /// Its IOMMU group.
+    /// IOMMU group.
     pub iommu_group: Option<u32>,
-    /// Who made it (`0x8086`).
+    /// PCI vendor ID (`0x8086`).
     pub vendor_id: Option<String>,
-    /// What it is (`0x1592`).
+    /// PCI device ID (`0x1592`).
     pub device_id: Option<String>,
-    /// Names of its interfaces in the kernel.
+    /// Names of its kernel interfaces.
     #[serde(default)]
     pub interfaces: Vec<String>,
-    /// Interrupts that it has (`msi_irqs`).
+    /// Its interrupts (`msi_irqs`).
     #[serde(default)]
     pub irqs: Vec<u32>,
-    /// How many virtual functions it can have; none without SR-IOV.
+    /// Maximum number of virtual functions. `None` without SR-IOV.
     pub functions_max: Option<u32>,
-    /// How many it has (`sriov_numvfs`).
+    /// Number of virtual functions (`sriov_numvfs`).
     pub functions: Option<u32>,
-    /// Addresses of its virtual functions, in their order.
+    /// Addresses of its virtual functions, in order.
     #[serde(default)]
     pub function_addresses: Vec<String>,
-    /// Address of the physical function that this is a virtual function of.
+    /// Address of its physical function, if the card is a virtual function.
     pub physical_function: Option<String>,
 }
 
-/// Where the kernel lists PCI devices.
+/// Directory of PCI devices in sysfs.
 const DEVICES: &str = "sys/bus/pci/devices";
-/// PCI class of network controllers, the first octet of three.
+/// PCI class of network controllers (first of three octets).
 const NETWORK: &str = "0x02";
 
-/// Every network controller, by address.
+/// Returns all network cards, sorted by address.
 pub(super) fn nics(tree: &Tree) -> Vec<Nic> {
     let is_network = |name: &str| {
         tree.text(&format!("{DEVICES}/{name}/class"))
@@ -62,12 +62,12 @@ fn nic(tree: &Tree, address: String) -> Nic {
     let at = |file: &str| format!("{DEVICES}/{address}/{file}");
     let functions_max = tree.value::<u32>(&at("sriov_totalvfs"));
     let mut interfaces = tree.names(&at("net"), |_| true);
-    // A virtio device's interface is one directory further down.
+    // The interface of a virtio device is one directory deeper.
     for bus in tree.names(&at(""), |name| name.starts_with("virtio")) {
         interfaces.extend(tree.names(&at(&format!("{bus}/net")), |_| true));
     }
     Nic {
-        // -1 is the kernel's word for not known.
+        // The kernel reports -1 for an unknown node.
         node: tree
             .value::<i32>(&at("numa_node"))
             .and_then(|node| u32::try_from(node).ok()),

@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the hardware can tell apart and share out of caches and memory bandwidth: Intel RDT, AMD QoS, Arm MPAM, all
+//! Allocation and monitoring of caches and memory bandwidth: Intel RDT, AMD QoS and Arm MPAM, all
 //! through resctrl (kernel documentation: arch/x86/resctrl.rst, filesystems/resctrl.rst).
 
 use serde::{Deserialize, Serialize};
 
 use crate::tree::Tree;
 
-/// Where resctrl is mounted.
+/// Mount point of resctrl.
 pub const RESCTRL: &str = "sys/fs/resctrl";
 
-/// What resctrl offers. Empty where it is not mounted, though the CPU may have it: see `cpu_flags`.
+/// Features of resctrl. Empty if it is not mounted, even if the CPU supports it (see `cpu_flags`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rdt {
     /// Whether resctrl is mounted.
     pub is_mounted: bool,
-    /// What the CPU says that it has, by the flags of `/proc/cpuinfo`: `cat_l3`, `cdp_l3`, `cat_l2`, `cdp_l2`, `mba`,
+    /// RDT flags of the CPU in `/proc/cpuinfo`: `cat_l3`, `cdp_l3`, `cat_l2`, `cdp_l2`, `mba`,
     /// `cqm_occup_llc`, `cqm_mbm_total`, `cqm_mbm_local`.
     #[serde(default)]
     pub cpu_flags: Vec<String>,
-    /// Caches whose ways can be given to classes.
+    /// Caches with allocation of ways.
     #[serde(default)]
     pub caches: Vec<CacheAllocation>,
-    /// Memory bandwidth that can be limited by class.
+    /// Limits of memory bandwidth.
     pub bandwidth: Option<BandwidthAllocation>,
-    /// What can be watched.
+    /// Monitoring.
     pub monitoring: Option<Monitoring>,
 }
 
 impl Rdt {
-    /// Ways of a cache level, whether code and data are one or two masks there.
+    /// Returns the allocation of a cache level, with or without separate masks for code and data.
     #[must_use]
     pub fn cache(&self, level: u8) -> Option<&CacheAllocation> {
         self.caches.iter().find(|cache| cache.level == level)
     }
 
-    /// Classes that can be made, the default one included: the fewest that any resource knows.
+    /// Returns the number of classes, including the default class: the minimum over all resources.
     #[must_use]
     pub fn classes_max(&self) -> Option<u32> {
         let caches = self.caches.iter().map(|cache| cache.classes_max);
@@ -48,25 +48,25 @@ impl Rdt {
 pub struct CacheAllocation {
     /// Level of the cache: 2 or 3.
     pub level: u8,
-    /// Whether code and data have masks of their own (`L3CODE`, `L3DATA`).
+    /// Whether code and data have separate masks (`L3CODE`, `L3DATA`).
     pub code_and_data: bool,
-    /// Classes, the default one included (`num_closids`).
+    /// Number of classes, including the default class (`num_closids`).
     pub classes_max: u32,
     /// All ways (`cbm_mask`).
     pub mask: u64,
-    /// Fewest ways that a class may have (`min_cbm_bits`).
+    /// Minimum number of ways of a class (`min_cbm_bits`).
     pub ways_min: u32,
-    /// Ways that devices may fill, too (`shareable_bits`).
+    /// Ways that devices may also fill (`shareable_bits`).
     pub shared_with_devices: u64,
-    /// Whether a mask may have holes (`sparse_masks`).
+    /// Whether masks may be non-contiguous (`sparse_masks`).
     pub sparse_masks: bool,
-    /// Numbers of the caches, as `schemata` has them.
+    /// Domain numbers of the caches in `schemata`.
     #[serde(default)]
     pub domains: Vec<u32>,
 }
 
 impl CacheAllocation {
-    /// Ways in all.
+    /// Returns the number of ways.
     #[must_use]
     pub fn ways(&self) -> u32 {
         self.mask.count_ones()
@@ -76,29 +76,29 @@ impl CacheAllocation {
 /// Limits of memory bandwidth (MBA).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BandwidthAllocation {
-    /// Classes, the default one included.
+    /// Number of classes, including the default class.
     pub classes_max: u32,
     /// Smallest limit (`min_bandwidth`).
     pub min: u32,
-    /// Steps of limits (`bandwidth_gran`).
+    /// Granularity of limits (`bandwidth_gran`).
     pub step: u32,
-    /// No limit: 100 where limits are percent, more where they are absolute (AMD: units of 1/8 GB/s).
+    /// Value for no limit: 100 if limits are percent, more if they are absolute (AMD: units of 1/8 GB/s).
     pub unlimited: u32,
-    /// Numbers of the domains, as `schemata` has them.
+    /// Domain numbers in `schemata`.
     #[serde(default)]
     pub domains: Vec<u32>,
 }
 
-/// What can be watched (CMT, MBM).
+/// Monitoring features (CMT, MBM).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Monitoring {
-    /// Groups that can be watched at a time (`num_rmids`).
+    /// Maximum number of groups monitored at the same time (`num_rmids`).
     pub groups_max: u32,
-    /// `llc_occupancy`, `mbm_total_bytes`, `mbm_local_bytes`.
+    /// Supported events: `llc_occupancy`, `mbm_total_bytes`, `mbm_local_bytes`.
     pub features: Vec<String>,
 }
 
-/// What the CPU's flags say of RDT.
+/// CPU flags of RDT.
 const FLAGS: [&str; 9] = [
     "cat_l3",
     "cdp_l3",
@@ -110,10 +110,10 @@ const FLAGS: [&str; 9] = [
     "cqm_mbm_total",
     "cqm_mbm_local",
 ];
-/// What a resource without a limit has, unless `schemata` tells: percent.
+/// Default value for no limit, percent, if `schemata` does not have it.
 const PERCENT: u32 = 100;
 
-/// What resctrl offers.
+/// Returns the features of resctrl.
 pub(super) fn rdt(tree: &Tree, cpu_flags: &str) -> Rdt {
     let schemata = tree
         .text(&format!("{RESCTRL}/schemata"))
@@ -135,7 +135,7 @@ pub(super) fn rdt(tree: &Tree, cpu_flags: &str) -> Rdt {
     }
 }
 
-/// What `schemata` has of a resource: `L3:0=fffff;1=fffff`.
+/// Returns the domains and values of a resource in `schemata`: `L3:0=fffff;1=fffff`.
 fn domains<'a>(schemata: &'a str, name: &str) -> Vec<(u32, &'a str)> {
     let line = schemata.lines().find_map(|line| {
         let (resource, rest) = line.trim().split_once(':')?;
@@ -179,7 +179,7 @@ fn bandwidth(tree: &Tree, schemata: &str) -> Option<BandwidthAllocation> {
         classes_max: tree.value(&at("num_closids"))?,
         min: tree.value(&at("min_bandwidth"))?,
         step: tree.value(&at("bandwidth_gran")).unwrap_or(1),
-        // The default class's own limit is none at first; where it is over 100 the limits are no percentages.
+        // The default class has no limit at first. A value above 100 means that limits are not percent.
         unlimited: most.filter(|most| *most > PERCENT).unwrap_or(PERCENT),
         domains: domains.into_iter().map(|(number, _)| number).collect(),
     })

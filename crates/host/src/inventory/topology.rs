@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where CPUs, caches, memory and huge pages are, of `/sys/devices/system` and `/sys/kernel/mm`
+//! Topology of CPUs, caches, memory and huge pages, from `/sys/devices/system` and `/sys/kernel/mm`
 //! (Documentation/ABI/stable/sysfs-devices-system-cpu and sysfs-devices-node, admin-guide/mm/hugetlbpage.rst).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,41 +7,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::frequency::{self, Frequency, IdleState};
+use crate::proc::memory_mib;
 use crate::tree::Tree;
 use crate::{CpuId, CpuList};
 
-/// Where CPUs are told of.
+/// Directory of CPUs in sysfs.
 const CPUS: &str = "sys/devices/system/cpu";
-/// Where NUMA nodes are.
+/// Directory of NUMA nodes in sysfs.
 const NODES: &str = "sys/devices/system/node";
 
-/// Where one CPU is.
+/// Place of one CPU in the topology.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuPlace {
     /// Its number.
     pub cpu: CpuId,
-    /// Its package (socket). A CPU that is offline has none of these.
+    /// Package (socket). An offline CPU has no package, core or siblings.
     pub package: Option<i32>,
-    /// Its core, counted within the package.
+    /// Core number within the package.
     pub core: Option<i32>,
-    /// CPUs that are threads of the same core, itself one of them.
+    /// Threads of the same core, including this CPU.
     pub siblings: Option<CpuList>,
-    /// Its die within the package.
+    /// Die within the package.
     #[serde(default)]
     pub die: Option<i32>,
-    /// Its NUMA node.
+    /// NUMA node.
     #[serde(default)]
     pub node: Option<u32>,
-    /// Which kind of core it is, where a processor has several kinds.
+    /// Kind of core, if the processor has several kinds.
     #[serde(default)]
     pub kind: Option<CoreKind>,
-    /// How much it gets done, of 1024 for the strongest, where the kernel tells (Arm's big and little).
+    /// Capacity relative to 1024 for the strongest CPU, if the kernel reports it (Arm big.LITTLE).
     #[serde(default)]
     pub capacity: Option<u32>,
-    /// Its frequencies.
+    /// Frequencies.
     #[serde(default)]
     pub frequency: Option<Frequency>,
-    /// Its idle states.
+    /// Idle states.
     #[serde(default)]
     pub idle_states: Vec<IdleState>,
 }
@@ -50,27 +51,27 @@ pub struct CpuPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CoreKind {
-    /// Fast.
+    /// Performance core.
     Performance,
-    /// Small and thrifty.
+    /// Efficiency core.
     Efficiency,
 }
 
 /// One cache.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cache {
-    /// 1 for the cache nearest to the core.
+    /// Level. 1 is the cache nearest to the core.
     pub level: u8,
-    /// `Data`, `Instruction` or `Unified`.
+    /// Type: `Data`, `Instruction` or `Unified`.
     pub kind: String,
-    /// Its size, KiB; none where the kernel does not tell.
+    /// Size, KiB. `None` if the kernel does not report it.
     pub size_kib: Option<u64>,
     /// CPUs that share it, as a list.
     pub cpus: String,
-    /// Its number among caches of its level, as resctrl has it.
+    /// Number of the cache within its level, as in resctrl.
     #[serde(default)]
     pub id: Option<u32>,
-    /// Its ways of associativity.
+    /// Ways of associativity.
     #[serde(default)]
     pub ways: Option<u32>,
 }
@@ -82,11 +83,11 @@ pub struct NumaNode {
     pub node: u32,
     /// Its CPUs.
     pub cpus: Option<CpuList>,
-    /// Its memory, MiB.
+    /// Memory, MiB.
     pub memory_mib: Option<u64>,
-    /// Its pools of huge pages.
+    /// Pools of huge pages.
     pub huge_pages: Vec<HugePagePool>,
-    /// How far each node is, by their order; 10 is here.
+    /// Distances of all nodes, in their order. 10 is the node itself.
     #[serde(default)]
     pub distances: Vec<u32>,
 }
@@ -98,23 +99,23 @@ pub struct HugePagePool {
     pub page_kib: u64,
     /// Pages in the pool.
     pub total: u64,
-    /// Pages of them that nobody uses.
+    /// Free pages in the pool.
     pub free: u64,
 }
 
-/// Every CPU that the machine lists, and those on the list `present` whose directories are gone with them.
+/// Returns all CPUs with a directory, and the CPUs of the list `present` that have none.
 pub(super) fn cpus(tree: &Tree) -> Vec<CpuPlace> {
     let mut nodes = BTreeMap::new();
     for node in tree.numbered(NODES, "node") {
         let cpus = cpus_of_node(tree, node);
         nodes.extend(cpus.iter().flat_map(CpuList::iter).map(|cpu| (cpu, node)));
     }
-    // Intel's hybrid processors have one event source a kind of core.
+    // Intel's hybrid processors have one event source for each kind of core.
     let efficient: CpuList = tree.value("sys/devices/cpu_atom/cpus").unwrap_or_default();
     let performing: CpuList = tree.value("sys/devices/cpu_core/cpus").unwrap_or_default();
     let place = |number: u32| {
         let at = |file: &str| format!("{CPUS}/cpu{number}/topology/{file}");
-        // -1 is the kernel's word for not known.
+        // The kernel reports -1 for an unknown ID.
         let id = |file: &str| tree.value::<i32>(&at(file)).filter(|id| *id >= 0);
         let cpu = CpuId(number);
         CpuPlace {
@@ -139,7 +140,8 @@ pub(super) fn cpus(tree: &Tree) -> Vec<CpuPlace> {
     tree.numbered(CPUS, "cpu").into_iter().map(place).collect()
 }
 
-/// CPUs of a node: the list, or if it is missing or unreadable the mask (`cpumap`), which older and trimmed kernels have alone.
+/// Returns the CPUs of a node from the list, or from the mask (`cpumap`) if the list is missing or unreadable: older and
+/// reduced kernels have only the mask.
 fn cpus_of_node(tree: &Tree, node: u32) -> Option<CpuList> {
     let list = tree.value(&format!("{NODES}/node{node}/cpulist"));
     list.or_else(|| {
@@ -148,7 +150,7 @@ fn cpus_of_node(tree: &Tree, node: u32) -> Option<CpuList> {
     })
 }
 
-/// Packages, and cores in all of them; none when a CPU's place is not known, other than of those offline.
+/// Returns the number of packages and the number of cores in all packages. `None` if the place of an online CPU is unknown.
 pub(super) fn counts(cpus: &[CpuPlace]) -> Option<(usize, usize)> {
     let mut packages = BTreeSet::new();
     let mut cores = BTreeSet::new();
@@ -165,7 +167,7 @@ pub(super) fn counts(cpus: &[CpuPlace]) -> Option<(usize, usize)> {
     (!cores.is_empty()).then_some((packages.len(), cores.len()))
 }
 
-/// Every cache once, nearest first.
+/// Returns all caches, each once, the nearest first.
 pub(super) fn caches(tree: &Tree) -> Vec<Cache> {
     let mut caches = BTreeSet::new();
     for cpu in tree.numbered(CPUS, "cpu") {
@@ -187,14 +189,14 @@ fn cache(tree: &Tree, directory: &str) -> Option<Cache> {
             .and_then(|size| size.strip_suffix('K')?.parse().ok()),
         cpus: tree.text(&at("shared_cpu_list"))?,
         id: tree.value(&at("id")),
-        // 0 is the kernel's word for not known.
+        // The kernel reports 0 for an unknown number.
         ways: tree
             .value(&at("ways_of_associativity"))
             .filter(|ways| *ways > 0),
     })
 }
 
-/// Every NUMA node.
+/// Returns all NUMA nodes.
 pub(super) fn nodes(tree: &Tree) -> Vec<NumaNode> {
     let node = |number: u32| {
         let at = |file: &str| format!("{NODES}/node{number}/{file}");
@@ -203,7 +205,7 @@ pub(super) fn nodes(tree: &Tree) -> Vec<NumaNode> {
             cpus: cpus_of_node(tree, number),
             memory_mib: tree
                 .text(&at("meminfo"))
-                .and_then(|meminfo| memory_mib(&meminfo, &format!("Node {number} MemTotal:"))),
+                .and_then(|meminfo| memory_mib(&meminfo, &format!("Node {number} MemTotal"))),
             huge_pages: huge_pages(tree, &at("hugepages")),
             distances: tree
                 .text(&at("distance"))
@@ -217,7 +219,7 @@ pub(super) fn nodes(tree: &Tree) -> Vec<NumaNode> {
     numbers.into_iter().map(node).collect()
 }
 
-/// Pools of huge pages below a directory of the kernel's, the smallest pages first.
+/// Returns the pools of huge pages below a directory of the kernel, the smallest page size first.
 pub(super) fn huge_pages(tree: &Tree, directory: &str) -> Vec<HugePagePool> {
     let page_kib = |name: &str| {
         let size = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
@@ -236,13 +238,6 @@ pub(super) fn huge_pages(tree: &Tree, directory: &str) -> Vec<HugePagePool> {
     pools
 }
 
-/// A line of a `meminfo`, which is in kB of 1024 octets.
-pub(super) fn memory_mib(meminfo: &str, key: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(key))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib / 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -256,7 +251,7 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    /// Two packages of one core with two threads each; CPU 3 is offline.
+    /// Returns a machine with two packages of one core with two threads each. CPU 3 is offline.
     fn machine() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();

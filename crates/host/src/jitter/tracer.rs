@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where gaps came from, by the events of the kernel's osnoise tracer (kernel documentation: trace/osnoise-tracer.rst), in
-//! a trace instance of our own and without the tracer's own load.
+//! Sources of gaps from the events of the kernel's osnoise tracer (kernel documentation: trace/osnoise-tracer.rst). Uses a
+//! separate trace instance, without the tracer's own workload.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,23 +11,23 @@ use serde::Serialize;
 
 use crate::{CpuId, CpuList};
 
-/// Begins the names of measuring threads; the CPU follows.
+/// Prefix of the names of measuring threads. The CPU follows.
 pub(super) const THREAD: &str = "qw-jitter-";
 
-/// What took time from a CPU.
+/// Source of gaps on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Source {
     /// The CPU.
     pub cpu: CpuId,
     /// `nmi`, `irq`, `softirq` or `thread`.
     pub kind: String,
-    /// Its name, as the kernel has it.
+    /// Name in the kernel.
     pub name: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// How long altogether, nanoseconds.
+    /// Total duration, nanoseconds.
     pub total_ns: u64,
-    /// How long at most, nanoseconds.
+    /// Maximum duration, nanoseconds.
     pub longest_ns: u64,
 }
 
@@ -35,27 +35,28 @@ const PLACES: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 const INSTANCE: &str = "instances/quietwire-jitter";
 const NO_LOAD: &str = "NO_OSNOISE_WORKLOAD";
 
-/// A tracer that runs; what it changed is undone when it goes.
+/// A running tracer. Dropping it restores all settings that it changed.
 #[derive(Debug)]
 pub(super) struct Tracer {
     instance: PathBuf,
-    /// Files with what they held, in the order of writing.
+    /// Changed files with their original text, in the order of writing.
     former: Vec<(PathBuf, String)>,
 }
 
 impl Tracer {
-    /// Starts it, or says why the kernel does not offer it.
+    /// Starts the tracer, or returns why it is not available.
     pub(super) fn start(root: &Path, cpus: &CpuList) -> Result<Self, String> {
         let place = PLACES
             .iter()
             .map(|place| root.join(place))
             .find(|place| place.join("available_tracers").exists())
-            .ok_or("tracefs is not mounted, or not for this user: mount -t tracefs none /sys/kernel/tracing")?;
+            .ok_or("tracefs is not mounted or not accessible (run: mount -t tracefs none /sys/kernel/tracing)")?;
         let tracers = fs::read_to_string(place.join("available_tracers"));
-        let tracers = tracers.map_err(|error| format!("the kernel's tracers: {error}"))?;
+        let tracers =
+            tracers.map_err(|error| format!("cannot read the kernel's tracers: {error}"))?;
         if !tracers.split_whitespace().any(|name| name == "osnoise") {
             return Err(format!(
-                "this kernel is built without the osnoise tracer (CONFIG_OSNOISE_TRACER); it has {}",
+                "the kernel is built without the osnoise tracer (CONFIG_OSNOISE_TRACER); available: {}",
                 tracers.trim()
             ));
         }
@@ -63,12 +64,12 @@ impl Tracer {
         let known = fs::read_to_string(&options).unwrap_or_default();
         if !known.contains("OSNOISE_WORKLOAD") {
             return Err(
-                "this kernel's osnoise tracer cannot do without a load of its own (before 6.1)"
+                "the osnoise tracer of this kernel always runs its own workload (use Linux 6.1 or later)"
                     .to_owned(),
             );
         }
         Self::start_at(&place, &options, &known, cpus)
-            .map_err(|error| format!("the osnoise tracer could not be started: {error}"))
+            .map_err(|error| format!("cannot start the osnoise tracer: {error}"))
     }
 
     fn start_at(place: &Path, options: &Path, known: &str, cpus: &CpuList) -> io::Result<Self> {
@@ -83,7 +84,7 @@ impl Tracer {
         let former = fs::read_to_string(&file)?;
         tracer.write(file, former.trim(), &cpus.to_string())?;
         match fs::create_dir(&tracer.instance) {
-            // Of one that was killed.
+            // A killed process left its instance.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
@@ -98,7 +99,7 @@ impl Tracer {
         fs::write(file, value)
     }
 
-    /// What it found.
+    /// Stops the tracer and returns the sources of gaps.
     pub(super) fn finish(self) -> io::Result<Vec<Source>> {
         let trace = fs::read_to_string(self.instance.join("trace"))?;
         Ok(sources(&trace))
@@ -107,7 +108,7 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // Nothing is left to be done about what fails here; the next one begins anew.
+        // Errors have no consequence here: the next tracer sets all files again.
         drop(fs::write(self.instance.join("current_tracer"), "nop"));
         drop(fs::remove_dir(&self.instance));
         for (file, former) in self.former.iter().rev() {
@@ -116,7 +117,7 @@ impl Drop for Tracer {
     }
 }
 
-/// Adds up the events of a trace. The measuring threads themselves are no noise.
+/// Sums the events of a trace, except those of the measuring threads.
 fn sources(trace: &str) -> Vec<Source> {
     let mut found: BTreeMap<(CpuId, String, String), (u64, u64, u64)> = BTreeMap::new();
     for line in trace
@@ -151,7 +152,7 @@ fn sources(trace: &str) -> Vec<Source> {
     sources
 }
 
-/// `… [008] d.h. 5789.857532: irq_noise: local_timer:236 start 5789.857529929 duration 1845 ns`
+/// Parses one event, such as `… [008] d.h. 5789.857532: irq_noise: local_timer:236 start 5789.857529929 duration 1845 ns`
 fn event(line: &str) -> Option<(CpuId, String, String, u64)> {
     let (_, rest) = line.split_once('[')?;
     let (cpu, rest) = rest.split_once(']')?;
@@ -161,7 +162,7 @@ fn event(line: &str) -> Option<(CpuId, String, String, u64)> {
     let (name, rest) = rest.split_once("start ")?;
     let (_, duration) = rest.split_once("duration ")?;
     let name = name.trim();
-    // Behind the name stands a number: the interrupt's, the thread's.
+    // The number of the interrupt or thread follows the name.
     let name = name.rsplit_once(':').map_or(name, |(name, _)| name);
     Some((
         CpuId(cpu.trim().parse().ok()?),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes, and what came of undoing them, in a few words.
+//! Short descriptions of changes and of the results of undoing them.
 
 use std::fmt;
 
 use super::{Change, Undone};
 
 impl fmt::Display for Change {
-    /// What undoing it does.
+    /// Describes what undoing the change does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FileWritten { path, former, .. } => {
@@ -37,7 +37,7 @@ impl fmt::Display for Undone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Restored => f.write_str("undone"),
-            Self::AlreadyGone => f.write_str("gone already"),
+            Self::AlreadyGone => f.write_str("already gone"),
             Self::ChangedSince(why) => write!(f, "LEFT ALONE, changed since: {why}"),
             Self::Failed(why) => write!(f, "FAILED: {why}"),
         }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether two texts of a file of the kernel's mean the same: it does not show every value as it was written.
+//! Comparison of a kernel file's text with the written text. The kernel does not show every value as it was written.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::CpuList;
 
-/// What a file's text is, as far as comparing needs to know.
+/// Format of a file's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Text,
-    /// Hexadecimal, in words of 32 bits, with as many zeros in front as the kernel thinks good.
+    /// Hexadecimal mask in words of 32 bits, with any number of leading zeros.
     CpuMask,
     CpuList,
     /// Lines `RESOURCE:domain=value;…` of resctrl.
@@ -31,8 +31,8 @@ fn form(path: &Path) -> Form {
     }
 }
 
-/// True when a file that holds `now` holds what was written as `wanted`. Of schemata only the domains count that
-/// `wanted` names.
+/// Returns whether the text `now` means the same as the written text `wanted`. For schemata, only the domains of `wanted`
+/// are compared.
 pub(crate) fn same(path: &Path, now: &str, wanted: &str) -> bool {
     let (now, wanted) = (now.trim(), wanted.trim());
     if now == wanted {
@@ -61,8 +61,8 @@ fn as_mask(text: &str) -> String {
     format!("0x{}", text.trim_start_matches("0x"))
 }
 
-/// Values of schemata by resource and domain, without zeros in front. Masks are hexadecimal and shares decimal; neither
-/// loses by being compared as text.
+/// Returns the values of schemata by resource and domain, without leading zeros. Masks are hexadecimal and limits decimal;
+/// comparing both as text is correct.
 fn domains(schemata: &str) -> BTreeMap<(String, String), String> {
     let mut found = BTreeMap::new();
     for line in schemata.lines() {
@@ -80,8 +80,8 @@ fn domains(schemata: &str) -> BTreeMap<(String, String), String> {
     found
 }
 
-/// True for a pool of huge pages that was stopped on its way from one size to another: the kernel gives and takes pages one
-/// by one, and ends early when its writer is killed or memory is short.
+/// Returns whether a pool of huge pages stopped between two sizes: the kernel adds and removes pages one by one, and stops
+/// early if the writer is killed or memory is short.
 pub(crate) fn is_on_the_way(path: &Path, now: &str, former: &str, new: &str) -> bool {
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let is_pool = path.ends_with("nr_hugepages");

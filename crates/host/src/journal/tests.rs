@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whatever happened, undoing brings back what was there.
+//! Tests that undoing restores the original state in all cases.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ proptest! {
         for (file, value) in &writes {
             settings::write(&mut journal, &files[*file], &value.to_string()).unwrap();
         }
-        // Killed when the journal had this many octets: what stands in whole lines was made, the last of it maybe not.
+        // The process was killed when the journal had this many octets. Changes of complete lines were made, except perhaps the last.
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..cut.index(whole.len() + 1)]).unwrap();
         let changes = read(&path).unwrap();
@@ -64,7 +64,7 @@ fn a_process_is_ended_only_when_it_is_the_one_that_was_started() {
         },
         command: "sleep 60".to_owned(),
     };
-    // Its number was given to another process since.
+    // Another process has the same PID now.
     let outcomes = undo(&[started(process.start_time + 1)]);
     assert_eq!(outcomes[0].1, Undone::AlreadyGone);
     assert!(process.is_alive());
@@ -77,10 +77,7 @@ fn a_process_is_ended_only_when_it_is_the_one_that_was_started() {
 #[test]
 fn tasks_get_the_cpus_back_that_they_had() {
     let online = threads::online_cpus(Path::new("/")).unwrap();
-    assert!(
-        online.len() > 1,
-        "with one CPU there is none to be taken away: this test wants two"
-    );
+    assert!(online.len() > 1, "this test requires 2 CPUs");
     let first = online.first().unwrap();
     let mut child = std::process::Command::new("sleep")
         .arg("60")
@@ -145,7 +142,7 @@ fn a_namespace_whose_maker_was_killed_between_is_undone() {
         undo(std::slice::from_ref(&change))[0].1,
         Undone::AlreadyGone
     );
-    // Made, and nothing mounted on it yet.
+    // The file was created, but nothing is mounted on it yet.
     fs::write(&path, "").unwrap();
     assert_eq!(undo(std::slice::from_ref(&change))[0].1, Undone::Restored);
     assert!(!path.exists());

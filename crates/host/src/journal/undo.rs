@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Undoing what a journal tells.
+//! Undoes the changes of a journal.
 
 use std::fs;
 use std::io;
@@ -8,21 +8,22 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use quietwire_base::ProcessId;
 
 use super::same::{is_on_the_way, same};
 use super::{Change, TaskAffinity, TaskChange, TaskPlace, Undone};
 use crate::cpuset;
 use crate::files::{Disk, Files};
-use crate::process::ProcessId;
 use crate::threads;
 
-/// Undoes changes, the last first. Goes on past failures; harmless when done twice.
+/// Undoes changes, the last first. Continues after failures. Undoing twice is a no-op.
 #[must_use]
 pub fn undo(changes: &[Change]) -> Vec<(Change, Undone)> {
     undo_in(&Disk, changes, false)
 }
 
-/// As [`undo`], in files of the caller's; with `force` also where something else changed a value since.
+/// Undoes changes like [`undo`], with the caller's file access. With `force`, also undoes values that another program has
+/// changed since.
 #[must_use]
 pub fn undo_in(files: &dyn Files, changes: &[Change], force: bool) -> Vec<(Change, Undone)> {
     let undoing = Undoing { files, force };
@@ -30,7 +31,7 @@ pub fn undo_in(files: &dyn Files, changes: &[Change], force: bool) -> Vec<(Chang
     for (index, change) in changes.iter().enumerate().rev() {
         let outcome = match change {
             Change::FileWritten { path, former, .. } => {
-                // A file that was written several times goes back to what it held first, in one step.
+                // A file that was written several times is restored to its first text in one step.
                 if changes[..index]
                     .iter()
                     .any(|earlier| is_of_file(earlier, path))
@@ -50,10 +51,10 @@ fn is_of_file(change: &Change, file: &Path) -> bool {
     matches!(change, Change::FileWritten { path, .. } if path == file)
 }
 
-/// How long a process may take to end when asked.
+/// Timeout for a process to terminate after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How changes are undone.
+/// Settings for undoing changes.
 struct Undoing<'a> {
     files: &'a dyn Files,
     force: bool,
@@ -91,7 +92,7 @@ impl Undoing<'_> {
         }
     }
 
-    /// Restores a file that holds one of the values written to it, which is any of them when a kill came between.
+    /// Restores a file that contains one of the values written to it. After a kill, it may be any of them.
     fn file(&self, path: &Path, former: &str, changes: &[Change]) -> Undone {
         let now = match self.files.read(path) {
             Ok(now) => now,
@@ -118,17 +119,17 @@ impl Undoing<'_> {
         if !self.force && !written.iter().any(is_ours) {
             let written: Vec<&str> = written.iter().map(|(_, new)| *new).collect();
             return Undone::ChangedSince(format!(
-                "it holds '{}', and what was written is {written:?}",
+                "it contains '{}', but the written value is {written:?}",
                 now.trim()
             ));
         }
-        // Read back: the kernel takes some values and makes less of them, huge pages in use for one.
+        // Read back: the kernel may accept a value but apply only a part of it, for example if huge pages are in use.
         match self.write_back(path, &now, former) {
             Ok(now) if same(path, &now, former) || is_surplus_only(path, former, now.trim()) => {
                 Undone::Restored
             }
             Ok(now) => Undone::Failed(format!(
-                "'{}' was written back, and it holds '{}'",
+                "'{}' was written back, but it contains '{}'",
                 former.trim(),
                 now.trim()
             )),
@@ -137,7 +138,7 @@ impl Undoing<'_> {
     }
 
     fn write_back(&self, path: &Path, now: &str, former: &str) -> io::Result<String> {
-        // A device takes another number of functions only when it has none.
+        // A device accepts a new number of virtual functions only if it has none.
         if path.ends_with("sriov_numvfs") && now.trim() != "0" && former.trim() != "0" {
             self.files.write(path, "0")?;
         }
@@ -145,7 +146,7 @@ impl Undoing<'_> {
         self.files.read(path)
     }
 
-    /// Gives tasks the CPUs back that they had, unless somebody gave them others since.
+    /// Restores the CPUs of tasks, unless another program has changed them since.
     fn affinities(&self, tasks: &[TaskChange]) -> Undone {
         let mut came = Came::default();
         for change in tasks {
@@ -154,9 +155,12 @@ impl Undoing<'_> {
             let Some(now) = now.filter(|now| task.is_alive() && now != former) else {
                 continue;
             };
-            // A CPU set may hold it to some of those that it was given.
+            // A CPU set may restrict the task to a part of its new CPUs.
             if !self.force && !now.difference(new).is_empty() {
-                let text = format!("task {} has CPUs {now}, and was given {new}", task.pid);
+                let text = format!(
+                    "task {} has CPUs {now}, but was moved to CPUs {new}",
+                    task.pid
+                );
                 came.changed.push(text);
                 continue;
             }
@@ -165,7 +169,7 @@ impl Undoing<'_> {
         came.outcome()
     }
 
-    /// Where the group is gone, its tasks went to the one above, and so does this one.
+    /// Moves a task back to its group. If the group no longer exists, the task moves to the parent group, as its other tasks did.
     fn give_back(&self, task: &ProcessId, former: &Path) -> io::Result<()> {
         let line = format!("{}\n", task.pid);
         let above = former.parent().and_then(Path::parent);
@@ -177,11 +181,11 @@ impl Undoing<'_> {
         }
     }
 
-    /// Gives tasks back to the groups that they were in. Those that are in neither were moved by somebody else since.
+    /// Moves tasks back to their original groups. Tasks in a third group were moved by another program since.
     fn tasks(&self, tasks: &[TaskPlace], to: &Path) -> Undone {
         let listed = |file: &Path, pid: i32| match self.files.read(file) {
             Ok(text) => Ok(text.lines().any(|line| line.trim().parse() == Ok(pid))),
-            // The group went, and its tasks went to the one above.
+            // The group no longer exists, so its tasks are in the parent group.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         };
@@ -204,16 +208,16 @@ impl Undoing<'_> {
     }
 }
 
-/// Takes a network namespace's name away: the kernel ends the namespace with the last process in it.
+/// Removes the name of a network namespace. The kernel removes the namespace with its last process.
 fn remove_namespace(path: &Path) -> io::Result<()> {
     match umount2(path, MntFlags::MNT_DETACH) {
-        // A file that is no mount: what made it was killed between.
+        // A file without a mount: its creator was killed before mounting.
         Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => fs::remove_file(path),
         Err(error) => Err(error.into()),
     }
 }
 
-/// What came of undoing something for many tasks.
+/// Results of undoing a change of several tasks.
 #[derive(Default)]
 struct Came {
     restored: usize,
@@ -225,7 +229,7 @@ impl Came {
     fn tried(&mut self, task: &ProcessId, outcome: io::Result<()>) {
         match outcome {
             Ok(()) => self.restored += 1,
-            // It ended meanwhile.
+            // The task has ended.
             Err(_) if !task.is_alive() => {}
             Err(error) => self.failures.push(format!("task {}: {error}", task.pid)),
         }
@@ -244,7 +248,7 @@ impl Came {
     }
 }
 
-/// Gives tasks the CPUs back that they had. Those that have ended, or have them, are done already.
+/// Restores the CPUs of tasks. Tasks that have ended or already have their CPUs need no change.
 fn undo_affinities(tasks: &[TaskAffinity]) -> Undone {
     let mut came = Came::default();
     for TaskAffinity { task, cpus } in tasks {
@@ -256,8 +260,8 @@ fn undo_affinities(tasks: &[TaskAffinity]) -> Undone {
     came.outcome()
 }
 
-/// True for a pool of huge pages that was made smaller and counts pages still in use beyond its size: the kernel calls
-/// those surplus, and frees each when its process lets go of it (Documentation/admin-guide/mm/hugetlbpage.rst).
+/// Returns whether a pool of huge pages has reached its smaller size except for pages in use: the kernel counts those as
+/// surplus and frees each when its process releases it (Documentation/admin-guide/mm/hugetlbpage.rst).
 fn is_surplus_only(path: &Path, former: &str, now: &str) -> bool {
     let surplus = fs::read_to_string(path.with_file_name("surplus_hugepages"));
     let number = |text: &str| text.trim().parse::<u64>().ok();

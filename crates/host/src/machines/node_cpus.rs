@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the kernel shows the CPUs of a NUMA node.
+//! Format in which the kernel shows the CPUs of a NUMA node.
 
 use crate::CpuList;
 
-/// How the kernel shows the CPUs of a NUMA node.
+/// Format in which the kernel shows the CPUs of a NUMA node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeCpus {
-    /// As a list (`cpulist`).
+    /// List (`cpulist`).
     #[default]
     List,
-    /// As a mask only (`cpumap`).
+    /// Mask only (`cpumap`).
     Mask,
-    /// Not at all.
+    /// Not shown.
     Hidden,
 }
 
 impl NodeCpus {
-    /// The file in the node's directory, and what is in it.
+    /// Returns the name of the file in the node's directory, and its text.
     pub(super) fn file(self, cpus: &CpuList) -> Option<(&'static str, String)> {
         match self {
             Self::List => Some(("cpulist", cpus.to_string())),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A request that a machine itself suggests, for a start.
+//! Proposal of a partition request for a machine.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use crate::inventory::{Inventory, Nic};
 use super::plan::Reason;
 use super::wishes::{CpuWish, ForwardingWish, HostWish, NicWish, Wishes, WishesError};
 
-/// Drivers that give a controller to user space.
+/// User-space drivers of network cards.
 pub(crate) const USER_SPACE_DRIVERS: [&str; 4] =
     ["vfio-pci", "uio_pci_generic", "igb_uio", "uio_hv_generic"];
-/// A node forwards on one core of so many at most.
+/// Divisor of a node's cores for the maximum number of forwarding cores.
 const CORES_PER_FORWARDING: usize = 4;
-/// Cores for each controller: one for each way.
+/// Forwarding cores for each network card: one for each direction.
 const CORES_PER_NIC: usize = 2;
-/// Without controllers, frames come from guests and containers: so many cores forward at most.
+/// Maximum number of forwarding cores without network cards: frames come from guests and containers.
 const CORES_WITHOUT_NIC: usize = 4;
-/// From so many cores on, control and service have CPUs of their own.
+/// Minimum number of cores for separate control and service CPUs.
 const CORES_FOR_HELPERS: usize = 8;
 
 /// A proposed request and the reasons for it.
@@ -25,15 +25,15 @@ const CORES_FOR_HELPERS: usize = 8;
 pub struct Proposal {
     /// The request.
     pub wishes: Wishes,
-    /// Why: the subject is `machine`, a section of the request (`forwarding`), or the address of a controller.
+    /// Reasons. The subject is `machine`, a section of the request (`forwarding`) or the address of a network card.
     pub reasons: Vec<Reason>,
 }
 
 impl Proposal {
-    /// As `partition.toml`, with the reasons as comments above what they are for.
+    /// Serialises the request as `partition.toml`, with each reason as a comment above its section.
     ///
     /// # Errors
-    /// [`WishesError`], should a number be too large for TOML.
+    /// [`WishesError`] if a number is too large for TOML.
     pub fn to_toml(&self) -> Result<String, WishesError> {
         let text = self.wishes.to_toml()?;
         let mut lines = self.comments("machine");
@@ -57,15 +57,15 @@ impl Proposal {
     }
 }
 
-/// Proposes a request; [`propose`] says why.
+/// Proposes a request without the reasons that [`propose`] gives.
 #[must_use]
 pub fn derive(machine: &Inventory) -> Wishes {
     propose(machine).wishes
 }
 
-/// Proposes a request: controllers that look meant for a data plane (bound to a driver of user space, or with SR-IOV) with
-/// two forwarding cores each, or without such controllers forwarding cores by the size of the machine; at most a quarter of
-/// a node's cores; control and service apart on machines with room.
+/// Proposes a request. Every network card that looks meant for a data plane (bound to a user-space driver, or with SR-IOV)
+/// gets two forwarding cores. Without such cards, the number of forwarding cores depends on the size of the machine. At most
+/// a quarter of a node's cores forward. Control and service get separate CPUs if the machine has enough cores.
 #[must_use]
 pub fn propose(machine: &Inventory) -> Proposal {
     let nics: Vec<&Nic> = machine
@@ -93,7 +93,8 @@ pub fn propose(machine: &Inventory) -> Proposal {
         ..HostWish::default()
     });
     if helper.is_some() {
-        let text = format!("a CPU of its own: the machine has {CORES_FOR_HELPERS} cores or more");
+        let text =
+            format!("a separate CPU, because the machine has at least {CORES_FOR_HELPERS} cores");
         reasons.extend(["control", "service"].map(|subject| Reason {
             subject: subject.to_owned(),
             text: text.clone(),
@@ -141,7 +142,7 @@ fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Cores that forward for guests and containers, on the node with the most cores.
+/// Returns the number of forwarding cores for guests and containers, on the node with the most cores, and the reason.
 fn by_size(machine: &Inventory, cores: &BTreeMap<Option<u32>, usize>) -> (usize, String) {
     let largest = cores.values().copied().max().unwrap_or(1);
     let quarter = (largest / CORES_PER_FORWARDING).max(1);
@@ -159,13 +160,13 @@ fn by_size(machine: &Inventory, cores: &BTreeMap<Option<u32>, usize>) -> (usize,
         String::new()
     };
     let text = format!(
-        "by the size of the machine, as it has {found}: frames come from guests and containers. A quarter of the {} of a node{limit}, at least one",
+        "a quarter of the {} of a node{limit}, at least one. The machine has {found}, so frames come from guests and containers",
         counted(largest, "core")
     );
     (forwarding, text)
 }
 
-/// Cores that poll controllers, on the controllers' nodes.
+/// Returns the number of forwarding cores on the nodes of the network cards, and the reason.
 fn by_controllers(nics: &[&Nic], cores: &BTreeMap<Option<u32>, usize>) -> (usize, String) {
     let mut on_node: BTreeMap<Option<u32>, usize> = BTreeMap::new();
     for nic in nics {
@@ -193,7 +194,7 @@ fn is_given(nic: &Nic) -> bool {
         .is_some_and(|driver| USER_SPACE_DRIVERS.contains(&driver))
 }
 
-/// Whether a controller is not the one that the machine is reached by, as far as that can be told.
+/// Returns whether a network card is probably not the one for access to the machine.
 fn is_for_data_plane(nic: &Nic) -> bool {
     nic.physical_function.is_none()
         && (is_given(nic) || nic.functions_max.is_some_and(|functions| functions > 0))
@@ -207,7 +208,7 @@ fn why_controller(nic: &Nic) -> String {
     }
 }
 
-/// Online cores of each node; those of unknown nodes together.
+/// Returns the number of online cores of each node. Cores of unknown nodes count as one node.
 fn cores_by_node(machine: &Inventory) -> BTreeMap<Option<u32>, usize> {
     let mut cores: BTreeMap<Option<u32>, usize> = BTreeMap::new();
     let online = machine.cpus_online.clone().unwrap_or_default();
@@ -264,7 +265,7 @@ mod tests {
             plain.starts_with("# proposed for 4 cores (4 CPUs) on 1 NUMA node"),
             "{plain}"
         );
-        assert!(plain.contains("it has no network card"), "{plain}");
+        assert!(plain.contains("The machine has no network card"), "{plain}");
         for machine in machines::all() {
             let proposal = propose(&machine.inventory());
             let text = proposal.to_toml().unwrap();

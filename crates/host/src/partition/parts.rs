@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parts of plans that tests write down.
+//! Parts of plans for tests.
 
 use super::{Bandwidth, CacheMask, Class, Group, Role};
 use crate::CpuList;
@@ -8,7 +8,7 @@ pub(crate) fn list(cpus: &str) -> CpuList {
     cpus.parse().unwrap()
 }
 
-/// On node 0.
+/// Returns a group on node 0.
 pub(crate) fn group(role: Role, name: &str, cpus: &str) -> Group {
     Group {
         role,
@@ -24,7 +24,7 @@ pub(crate) fn group(role: Role, name: &str, cpus: &str) -> Group {
     }
 }
 
-/// With the same ways of so many last-level caches, and a limit of bandwidth.
+/// Returns a class with the same ways in each of `caches` last level caches, and a bandwidth limit.
 pub(crate) fn class(name: &str, cpus: &str, mask: u64, limit: u32, caches: u32) -> Class {
     let masks = (0..caches).map(|domain| CacheMask {
         level: 3,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The plan: what everybody gets, and why.
+//! The plan: the resources of each group, with reasons.
 
 use quietwire_base::Idle;
 use serde::{Deserialize, Serialize};
@@ -8,28 +8,28 @@ use super::wishes::DataPlaneWish;
 use crate::inventory::Vendor;
 use crate::{CpuId, CpuList};
 
-/// What a CPU is for. A CPU has one role.
+/// Role of a CPU. A CPU has exactly one role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Everything that has no other role: the kernel's own work, interrupts, daemons.
+    /// Everything without another role: kernel work, interrupts, daemons.
     Host,
-    /// The data plane's answers to questions, and the threads that DPDK makes for itself.
+    /// The data plane's control requests, and DPDK's own threads.
     Control,
-    /// The data plane's netlink, taps, vhost control, timers.
+    /// The data plane's netlink, taps, vhost control and timers.
     Service,
-    /// Polls packets and does nothing else.
+    /// Only polls packets.
     Forwarding,
-    /// Runs virtual CPUs of a guest.
+    /// Runs the virtual CPUs of a guest.
     Guest,
-    /// Runs what is only to be kept away from the others: a neighbour.
+    /// Runs a neighbour: work that is kept away from the other roles.
     Neighbour,
-    /// Nothing: the other thread of a forwarding core, left idle.
+    /// Unused: the idle sibling of a forwarding CPU.
     Idle,
 }
 
 impl Role {
-    /// Every role.
+    /// All roles.
     pub const ALL: [Self; 7] = [
         Self::Host,
         Self::Control,
@@ -40,7 +40,7 @@ impl Role {
         Self::Idle,
     ];
 
-    /// Its name, as in `partition.toml`.
+    /// Returns the role's name, as in `partition.toml`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Role {
         }
     }
 
-    /// Whether its CPUs are kept free of everything else: of the scheduler's balancing, of interrupts, of the tick.
+    /// Returns whether CPUs of this role are isolated: without load balancing, interrupts and the tick.
     #[must_use]
     pub fn is_isolated(self) -> bool {
         matches!(self, Self::Forwarding | Self::Guest | Self::Idle)
@@ -66,19 +66,18 @@ impl Role {
 pub struct Group {
     /// Its role.
     pub role: Role,
-    /// The guest's or neighbour's name; the role's for all others. No two groups have the same.
+    /// Unique name: the name of the guest or neighbour, or of the role for all other groups.
     pub name: String,
     /// Its CPUs.
     pub cpus: CpuList,
-    /// Its CPUs core by core: threads of one core stand together, cores in the order of their lowest. Empty in plans of
-    /// earlier releases.
+    /// Its CPUs grouped by core, in the order of each core's lowest CPU. Empty in plans of earlier releases.
     #[serde(default)]
     pub cores: Vec<CpuList>,
-    /// NUMA nodes that its CPUs are on, as far as they are known; empty if they are unknown.
+    /// NUMA nodes of its CPUs. Empty if they are unknown.
     pub nodes: Vec<u32>,
-    /// Huge-page memory that is set aside for it, MiB.
+    /// Reserved huge-page memory, MiB.
     pub memory_mib: u64,
-    /// Its class of service, by the class's name; none where the machine shares nothing out.
+    /// Name of its class of service. `None` if the machine does not support allocation.
     pub class: Option<String>,
 }
 
@@ -87,52 +86,52 @@ pub struct Group {
 pub struct CacheMask {
     /// Level: 2 or 3.
     pub level: u8,
-    /// The cache's number in `schemata`.
+    /// Domain number of the cache in `schemata`.
     pub domain: u32,
-    /// The ways. Without holes.
+    /// Contiguous mask of ways.
     pub mask: u64,
 }
 
 /// Memory bandwidth that a class may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// The domain's number in `schemata`.
+    /// Domain number in `schemata`.
     pub domain: u32,
-    /// The limit: percent on Intel, units of 1/8 GB/s on AMD, as `schemata` has it.
+    /// Limit as in `schemata`: percent on Intel, units of 1/8 GB/s on AMD.
     pub limit: u32,
 }
 
-/// A class of service: a group of resctrl.
+/// A class of service: a resctrl group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Class {
-    /// Name of its directory below resctrl's mount. The default class, which has everything that is in no other, is the
-    /// mount itself and has the name `default`.
+    /// Name of its directory below resctrl's mount point. The default class, which contains everything that is in no other
+    /// class, is the mount point itself and has the name `default`.
     pub name: String,
     /// Whether it is the default class.
     pub is_default: bool,
-    /// Its CPUs; for the default class, those that are in no other.
+    /// Its CPUs. For the default class, all CPUs that are in no other class.
     pub cpus: CpuList,
-    /// Its ways, for every cache that can be allocated. With code and data apart, both get the same.
+    /// Its ways in every cache with allocation. With CDP, code and data get the same ways.
     pub masks: Vec<CacheMask>,
-    /// Its bandwidth, for every domain that can be limited.
+    /// Its limit in every domain with bandwidth limits.
     pub bandwidth: Vec<Bandwidth>,
 }
 
 /// Huge pages of one size on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugePages {
-    /// The node; none for the pool of the whole machine, if the nodes are unknown.
+    /// The node. `None` for the pool of the whole machine if the nodes are unknown.
     pub node: Option<u32>,
     /// Size of a page, KiB.
     pub page_kib: u64,
-    /// How many there are to be.
+    /// Number of pages.
     pub pages: u64,
-    /// Of their memory, what the data plane takes (DPDK's `--socket-mem`), MiB.
+    /// Part of their memory for the data plane (DPDK's `--socket-mem`), MiB.
     pub data_plane_mib: u64,
 }
 
 impl HugePages {
-    /// The kernel's directory of the pool, below the root (admin-guide/mm/hugetlbpage.rst).
+    /// Returns the kernel's directory of the pool, relative to the root (admin-guide/mm/hugetlbpage.rst).
     #[must_use]
     pub fn directory(&self) -> String {
         let pool = format!("hugepages/hugepages-{}kB", self.page_kib);
@@ -143,7 +142,7 @@ impl HugePages {
     }
 }
 
-/// Which forwarding CPU polls a receive queue.
+/// A receive queue and the forwarding CPU that polls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueCpu {
     /// The queue.
@@ -152,46 +151,46 @@ pub struct QueueCpu {
     pub cpu: CpuId,
 }
 
-/// What becomes of one network controller.
+/// Settings of one network card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NicPlan {
-    /// Its address.
+    /// PCI address.
     pub pci_address: String,
-    /// The kernel's name of it, where it has one.
+    /// Name of its kernel interface, if any.
     pub interface: Option<String>,
     /// Its node.
     pub node: Option<u32>,
-    /// Who polls its receive queues.
+    /// Its receive queues and the CPUs that poll them.
     pub queues: Vec<QueueCpu>,
-    /// Virtual functions that it is to have; none where that is left as it is.
+    /// Number of virtual functions. `None`: unchanged.
     pub functions: Option<u32>,
-    /// Largest frame's MTU, octets.
+    /// MTU, octets.
     pub mtu: u16,
 }
 
-/// How CPUs are to run.
+/// Frequency settings of a set of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrequencySetting {
     /// The CPUs.
     pub cpus: CpuList,
-    /// Governor; none where there is no such setting.
+    /// Governor. `None` if the machine does not support it.
     pub governor: Option<String>,
-    /// Lower limit, kHz; none: left as it is.
+    /// Lower limit, kHz. `None`: unchanged.
     pub min_khz: Option<u64>,
-    /// Upper limit, kHz; none: left as it is.
+    /// Upper limit, kHz. `None`: unchanged.
     pub max_khz: Option<u64>,
-    /// Whether they are SST-BF's cores of high priority.
+    /// Whether the CPUs are high-priority cores of SST-BF.
     pub is_high_priority: bool,
 }
 
-/// A parameter of the kernel's command line.
+/// A kernel command line parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootParameter {
     /// Its name.
     pub name: String,
     /// Its value.
     pub value: Option<String>,
-    /// What it is for.
+    /// Purpose of the parameter.
     pub why: String,
 }
 
@@ -204,76 +203,76 @@ impl std::fmt::Display for BootParameter {
     }
 }
 
-/// Why something was decided so.
+/// Reason for a decision of the planner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// What: a group's name, a controller's address, `huge-pages`, `cache`, `frequency`, `boot`.
+    /// The object: a group's name, a network card's address, `huge-pages`, `cache`, `frequency`, `boot`.
     pub subject: String,
-    /// The decision and what it comes from.
+    /// The decision and its cause.
     pub text: String,
 }
 
-/// Who gets what. The same inventory and wishes always make the same plan.
+/// A partition plan. The same inventory and request always give the same plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Who has which CPUs: every CPU that is online is in one group.
+    /// Groups of CPUs. Every online CPU is in exactly one group.
     pub groups: Vec<Group>,
-    /// Classes of service; the default class first. Empty where nothing is shared out.
+    /// Classes of service, the default class first. Empty if the machine does not support allocation.
     pub classes: Vec<Class>,
     /// Huge pages.
     pub huge_pages: Vec<HugePages>,
-    /// Network controllers.
+    /// Network cards.
     pub nics: Vec<NicPlan>,
-    /// How CPUs are to run.
+    /// Frequency settings of CPUs.
     pub frequencies: Vec<FrequencySetting>,
-    /// The kernel's command line, as far as the plan needs it. Takes a reboot.
+    /// Kernel command line parameters of the plan. Changes require a reboot.
     pub boot: Vec<BootParameter>,
-    /// CPUs that interrupts, unbound work queues and receive steering go to: those of the host and of control and service.
+    /// Housekeeping CPUs, for interrupts, unbound work queues and receive steering: those of host, control and service.
     pub housekeeping: CpuList,
     /// Slots of a receive ring.
     pub rx_ring_size: u16,
     /// Slots of a transmit ring.
     pub tx_ring_size: u16,
-    /// What a forwarding CPU does when there is nothing to forward.
+    /// Behaviour of an idle forwarding CPU.
     pub idle: Idle,
-    /// The data plane that it is made for.
+    /// The data plane of the partition.
     #[serde(default)]
     pub data_plane: DataPlaneWish,
-    /// Who made the processor: guests are told of their threads in ways that differ. None in plans of earlier releases.
+    /// Vendor of the processor, which determines how guests learn about threads. `None` in plans of earlier releases.
     #[serde(default)]
     pub vendor: Option<Vendor>,
-    /// Why.
+    /// Reasons for the planner's decisions.
     pub reasons: Vec<Reason>,
 }
 
 impl Plan {
-    /// All CPUs of a role.
+    /// Returns all CPUs of a role.
     #[must_use]
     pub fn cpus(&self, role: Role) -> CpuList {
         let of_role = self.groups.iter().filter(|group| group.role == role);
         of_role.flat_map(|group| group.cpus.iter()).collect()
     }
 
-    /// CPUs that are kept free of everything else.
+    /// Returns the isolated CPUs.
     #[must_use]
     pub fn isolated(&self) -> CpuList {
         let isolated = self.groups.iter().filter(|group| group.role.is_isolated());
         isolated.flat_map(|group| group.cpus.iter()).collect()
     }
 
-    /// A group by its name.
+    /// Returns the group with a name.
     #[must_use]
     pub fn group(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// The group that has a CPU.
+    /// Returns the group of a CPU.
     #[must_use]
     pub fn group_of(&self, cpu: CpuId) -> Option<&Group> {
         self.groups.iter().find(|group| group.cpus.contains(cpu))
     }
 
-    /// The kernel's command line, as far as the plan needs it.
+    /// Returns the plan's kernel command line parameters as one line.
     #[must_use]
     pub fn command_line(&self) -> String {
         let words: Vec<String> = self.boot.iter().map(ToString::to_string).collect();

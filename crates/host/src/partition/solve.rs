@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From inventory and wishes to a plan. Pure: the same input always gives the same plan.
+//! Planner: turns an inventory and a request into a plan. Pure: the same input always gives the same plan.
 //!
-//! Wishes that cannot be had are put down as conflicts and changed to the nearest that can; then the changed wishes are
-//! planned again, until nothing is left to change. So the nearest plan is one that its wishes really give.
+//! The planner records every request that the machine cannot satisfy as a conflict and replaces it by the nearest possible
+//! one. It then plans the changed request again, until there are no more conflicts. The nearest plan is therefore exactly
+//! the plan of the nearest request.
 
 mod boot;
 mod cache;
@@ -22,30 +23,30 @@ use super::plan::{Group, Plan, Reason, Role};
 use super::wishes::{CpuWish, Wishes};
 use cores::Cores;
 
-/// Slots of a ring, unless wished otherwise: enough for the bursts of 100 Gbit/s between two visits.
+/// Default number of ring slots: enough for the bursts of 100 Gbit/s between two polls.
 const RING_SIZE: u16 = 1024;
-/// Descriptors that rings of data planes may have.
+/// Supported numbers of descriptors in a data plane's ring.
 const RING_SIZES: std::ops::RangeInclusive<u16> = 32..=16384;
-/// Turns of changing what cannot be had. Each turn takes something away, so that few are needed.
+/// Maximum number of planning rounds. Each round removes something from the request, so a few are enough.
 const TURNS_MAX: usize = 32;
 
-/// Why there is no such plan.
+/// Conflicts of a request that cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impossible {
-    /// What cannot be had, and why.
+    /// All conflicts.
     pub conflicts: Vec<Conflict>,
-    /// The nearest wishes that can be had, and their plan; none where the machine is too small for any.
+    /// The nearest possible request and its plan. `None` if the machine is too small for any plan.
     pub nearest: Option<(Wishes, Plan)>,
 }
 
-/// One wish that cannot be had.
+/// One part of a request that cannot be satisfied.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Conflict {
-    /// Whose: a group's name, a controller's address, `machine`.
+    /// The object: a group's name, a network card's address or `machine`.
     pub subject: String,
-    /// What was wished, and what stands against it.
+    /// The requested value and the reason why it is impossible.
     pub text: String,
-    /// What the nearest plan has instead.
+    /// The value in the nearest plan.
     pub instead: String,
 }
 
@@ -62,7 +63,7 @@ impl std::fmt::Display for Impossible {
             )?;
         }
         if self.nearest.is_none() {
-            f.write_str("\nno plan is near: the machine is too small for a forwarding core beside the host's")?;
+            f.write_str("\nno plan is possible: the machine is too small for a forwarding core beside the host's core")?;
         }
         Ok(())
     }
@@ -70,10 +71,10 @@ impl std::fmt::Display for Impossible {
 
 impl std::error::Error for Impossible {}
 
-/// Makes the plan.
+/// Plans a request for a machine.
 ///
 /// # Errors
-/// [`Impossible`]: every conflict, and the nearest plan.
+/// [`Impossible`]: all conflicts and the nearest plan.
 pub fn plan(machine: &Inventory, wishes: &Wishes) -> Result<Plan, Box<Impossible>> {
     let mut wishes = wishes.clone();
     let mut conflicts = Vec::new();
@@ -106,7 +107,7 @@ pub fn plan(machine: &Inventory, wishes: &Wishes) -> Result<Plan, Box<Impossible
     }))
 }
 
-/// Where a group's wish stands in the wishes, so that it can be changed.
+/// Position of a group in the request, needed to change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Host,
@@ -115,11 +116,11 @@ enum Whose {
     Forwarding,
     Guest(usize),
     Neighbour(usize),
-    /// Nobody's: what is left idle.
+    /// CPUs that stay idle. They are in no request.
     Idle,
 }
 
-/// A group while CPUs are given out.
+/// A group during the assignment of CPUs.
 #[derive(Clone, Debug)]
 struct Member {
     whose: Whose,
@@ -131,7 +132,7 @@ struct Member {
     bandwidth_percent: Option<u8>,
 }
 
-/// One go at a plan.
+/// One planning round.
 struct Attempt<'a> {
     machine: &'a Inventory,
     wishes: &'a Wishes,
@@ -158,15 +159,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The plan; none when not even the smallest fits.
+    /// Returns the plan. `None` if not even the smallest plan fits.
     fn solve(&mut self) -> Option<Plan> {
         self.check_names();
         if self.online.len() < 2 {
             let online = self.online.len();
             self.conflict(
                 "machine",
-                format!("a forwarding CPU does nothing else, so that two CPUs are needed, and {online} is online"),
-                "nothing",
+                format!("at least 2 CPUs are required (one forwards, one runs everything else), but only {online} is online"),
+                "none",
             );
             return None;
         }
@@ -197,7 +198,7 @@ impl<'a> Attempt<'a> {
         Some(plan)
     }
 
-    /// A machine that does not show its nodes is not one with a single node.
+    /// Explains unknown NUMA nodes: a machine that does not report its nodes may have several.
     fn explain_nodes(&mut self) {
         let cpus = self.cores.without_node();
         if !cpus.is_empty() {
@@ -240,7 +241,7 @@ impl<'a> Attempt<'a> {
         });
     }
 
-    /// The index of a group; the wishes always have those that are asked for.
+    /// Returns the index of a group. Every request has the groups that callers look up.
     fn index(&self, whose: Whose) -> usize {
         let found = self.members.iter().position(|member| member.whose == whose);
         found.unwrap_or(0)
@@ -255,7 +256,7 @@ impl<'a> Attempt<'a> {
             .map_or_else(String::new, |member| member.name.clone())
     }
 
-    /// Changes a group's wish for CPUs in what is planned next.
+    /// Replaces a group's CPU request for the next planning round.
     fn wish_instead(&mut self, index: usize, cpus: Option<CpuWish>) {
         let Some(member) = self.members.get(index) else {
             return;
@@ -284,7 +285,7 @@ impl<'a> Attempt<'a> {
         *wish = cpus;
     }
 
-    /// Names become directories, cgroups and domains.
+    /// Checks the names of groups, which become names of directories, cgroups and libvirt domains.
     fn check_names(&mut self) {
         let reserved = Role::ALL.map(Role::name);
         let mut taken: Vec<String> = reserved.iter().map(|name| (*name).to_owned()).collect();
@@ -323,9 +324,11 @@ impl<'a> Attempt<'a> {
             }
             let instead = format!("{kind}-{number}");
             let text = if is_good {
-                format!("the name '{name}' is taken")
+                format!("the name '{name}' is already in use")
             } else {
-                format!("'{name}' is no name for a {kind}: 1 to 32 letters, digits, '-' and '_'")
+                format!(
+                    "'{name}' is not a valid name of a {kind} (use 1 to 32 letters, digits, '-' and '_')"
+                )
             };
             self.conflict(kind, text, instead.clone());
             taken.push(instead.clone());
@@ -347,7 +350,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Groups that have CPUs.
+    /// Returns the groups that have CPUs.
     fn groups(&self) -> Vec<Group> {
         let groups = self.members.iter().enumerate().map(|(index, member)| {
             let cpus = self.cores.of(index);
@@ -373,7 +376,7 @@ fn housekeeping(groups: &[Group]) -> CpuList {
         .collect::<CpuList>()
 }
 
-/// Groups in the order in which a CPU that two wish for is given away.
+/// Returns all groups by priority: if two groups request the same CPU, the first one gets it.
 fn members(wishes: &Wishes) -> Vec<Member> {
     let plain = |whose, role: Role| Member {
         whose,
@@ -438,7 +441,7 @@ fn members(wishes: &Wishes) -> Vec<Member> {
     members
 }
 
-/// CPUs as a list for a message.
+/// Formats CPUs as a list for a message.
 fn listed(cpus: &[CpuId]) -> String {
     cpus.iter().copied().collect::<CpuList>().to_string()
 }

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wished: `partition.toml`. Everything may be left out; what is left out is chosen.
+//! Partition request (`partition.toml`). All keys are optional; the planner chooses the missing values.
 
 use quietwire_base::Idle;
+use quietwire_base::locate::{key_of, line_of};
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
 
-/// Which CPUs are wished: so many, or these.
+/// Requested CPUs: a number or a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CpuWish {
-    /// So many CPUs (threads), wherever they are best.
+    /// A number of CPUs (threads), which the planner chooses.
     Count(u32),
-    /// These.
+    /// A list of CPUs.
     These(CpuList),
 }
 
-/// What becomes of the other thread of a forwarding core.
+/// Use of the other threads of forwarding cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SiblingPolicy {
-    /// It stays idle: the forwarding thread has the core to itself.
+    /// They stay idle, so the forwarding thread has the whole core.
     #[default]
     Idle,
-    /// It forwards, too.
+    /// They forward as well.
     Forward,
 }
 
-/// Which data plane the partition is for, where one of TripleO's roles has to be chosen.
+/// Data plane of the partition, which determines the TripleO role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DataPlaneWish {
@@ -38,36 +39,36 @@ pub enum DataPlaneWish {
     Vrouter,
 }
 
-/// The wishes.
+/// Partition request (TOML).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Wishes {
-    /// Everything that has no other role.
+    /// Everything without another role.
     pub host: HostWish,
-    /// The data plane's control threads. Without it they share the host's CPUs.
+    /// The data plane's control threads. Default: they share the host's CPUs.
     pub control: Option<HostWish>,
-    /// The data plane's service threads. Without it they share the host's CPUs.
+    /// The data plane's service threads. Default: they share the host's CPUs.
     pub service: Option<HostWish>,
-    /// What forwards.
+    /// Forwarding.
     pub forwarding: ForwardingWish,
     /// Guests.
     #[serde(rename = "guest")]
     pub guests: Vec<GuestWish>,
-    /// What is to be kept away.
+    /// Neighbours: other work that is kept away from forwarding.
     #[serde(rename = "neighbour")]
     pub neighbours: Vec<GroupWish>,
-    /// Network controllers that the data plane polls.
+    /// Network cards that the data plane polls.
     #[serde(rename = "nic")]
     pub nics: Vec<NicWish>,
-    /// What concerns the machine as a whole.
+    /// Settings of the whole machine.
     pub machine: MachineWish,
 }
 
-/// CPUs and shares of the host's role, and of control and service.
+/// CPUs and shares of the host, control or service role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct HostWish {
-    /// Its CPUs. For the host: at least these; it has everything that nobody else has.
+    /// Its CPUs. For the host, this is a minimum: it also gets all CPUs without another role.
     pub cpus: Option<CpuWish>,
     /// Its share of the last level cache, percent.
     pub cache_percent: Option<u8>,
@@ -75,29 +76,29 @@ pub struct HostWish {
     pub bandwidth_percent: Option<u8>,
 }
 
-/// What forwards.
+/// Forwarding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ForwardingWish {
-    /// Its CPUs; without, one core a controller, or one.
+    /// Its CPUs. Default: one core for each network card, at least one.
     pub cpus: Option<CpuWish>,
-    /// What becomes of the other threads of its cores.
+    /// Use of the other threads of its cores.
     pub siblings: SiblingPolicy,
-    /// Its NUMA node; without, those of the controllers.
+    /// Its NUMA node. Default: the nodes of the network cards.
     pub node: Option<u32>,
     /// Its share of the last level cache, percent.
     pub cache_percent: Option<u8>,
     /// Its share of the memory bandwidth, percent.
     pub bandwidth_percent: Option<u8>,
-    /// Memory of the data plane on each of its nodes, MiB; without, reckoned from the MTUs of the controllers.
+    /// Memory of the data plane on each of its nodes, MiB. Default: computed from the MTUs of the network cards.
     pub memory_mib: Option<u64>,
-    /// Slots of a receive ring; without, 1024.
+    /// Slots of a receive ring. Default: 1024.
     pub rx_ring_size: Option<u16>,
-    /// Slots of a transmit ring; without, 1024.
+    /// Slots of a transmit ring. Default: 1024.
     pub tx_ring_size: Option<u16>,
-    /// What a forwarding CPU does when there is nothing to forward.
+    /// Behaviour of an idle forwarding CPU.
     pub idle: Idle,
-    /// The data plane; without, `ovs`.
+    /// The data plane. Default: `ovs`.
     pub data_plane: DataPlaneWish,
 }
 
@@ -111,7 +112,7 @@ pub struct GuestWish {
     pub cpus: Option<CpuWish>,
     /// Its memory in huge pages, MiB.
     pub memory_mib: u64,
-    /// Its NUMA node; without, that of the controllers if it fits there.
+    /// Its NUMA node. Default: the node of the network cards if it has enough CPUs.
     pub node: Option<u32>,
     /// Its share of the last level cache, percent.
     pub cache_percent: Option<u8>,
@@ -127,7 +128,7 @@ pub struct GroupWish {
     pub name: String,
     /// Its CPUs.
     pub cpus: Option<CpuWish>,
-    /// Its NUMA node; without, any, those without forwarding CPUs first.
+    /// Its NUMA node. Default: any node, preferably without forwarding CPUs.
     pub node: Option<u32>,
     /// Its share of the last level cache, percent.
     pub cache_percent: Option<u8>,
@@ -135,65 +136,78 @@ pub struct GroupWish {
     pub bandwidth_percent: Option<u8>,
 }
 
-/// One network controller.
+/// One network card.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct NicWish {
     /// Its PCI address (`0000:3b:00.0`).
     pub pci: String,
-    /// Receive queues; without, one for each forwarding CPU of its node.
+    /// Number of receive queues. Default: one for each forwarding CPU of its node.
     pub queues: Option<u16>,
-    /// Virtual functions; without, left as they are.
+    /// Number of virtual functions. Default: unchanged.
     pub functions: Option<u32>,
-    /// MTU, octets; without, 1500.
+    /// MTU, octets. Default: 1500.
     pub mtu: Option<u16>,
 }
 
-/// What concerns the machine as a whole.
+/// Settings of the whole machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct MachineWish {
-    /// Size of huge pages, KiB; without, 1 GiB where there are such and the memory is large, else 2 MiB.
+    /// Size of huge pages, KiB. Default: 1 GiB if supported and the memory is large, otherwise 2 MiB.
     pub huge_page_kib: Option<u64>,
-    /// Governor of isolated CPUs; without, `performance`.
+    /// Governor of isolated CPUs. Default: `performance`.
     pub governor: Option<String>,
-    /// Whether forwarding and guest CPUs are isolated on the kernel's command line, too; without, yes.
+    /// Whether the kernel command line also isolates forwarding and guest CPUs. Default: yes.
     pub boot_isolation: Option<bool>,
-    /// Whether devices are given to user space through an IOMMU; without, yes where the machine has controllers.
+    /// Whether the kernel command line enables the IOMMU for user-space devices. Default: yes if the data plane has network
+    /// cards.
     pub iommu: Option<bool>,
 }
 
-/// Why a text is no list of wishes.
+/// Errors in a partition request.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum WishesError {
-    /// It is no TOML, or has keys or values that are not known.
+    /// The text is not valid TOML, or has unknown keys or values.
     #[error("{0}")]
     Syntax(String),
 }
 
 impl Wishes {
-    /// Reads `partition.toml`.
+    /// Parses `partition.toml`.
     ///
     /// # Errors
-    /// [`WishesError`]: line, key, and what is known.
+    /// [`WishesError`]: line, key and problem.
     pub fn parse(text: &str) -> Result<Self, WishesError> {
-        toml::from_str(text).map_err(|error| WishesError::Syntax(error.to_string()))
+        toml::from_str(text).map_err(|error| WishesError::Syntax(located(text, &error)))
     }
 
-    /// As `partition.toml`, without what is not wished.
+    /// Serialises the request as `partition.toml`, without keys that have no value.
     ///
     /// # Errors
-    /// [`WishesError`], should a number be too large for TOML.
+    /// [`WishesError`] if a number is too large for TOML.
     pub fn to_toml(&self) -> Result<String, WishesError> {
         let table = toml::Table::try_from(self);
         let mut table = table.map_err(|error| WishesError::Syntax(error.to_string()))?;
-        // A section or list that says nothing is left out; those of control and service say that they are apart.
+        // Omit empty sections and lists, except those of control and service: an empty section requests separate CPUs.
         table.retain(|key, value| match value {
             toml::Value::Table(table) => !table.is_empty() || key == "control" || key == "service",
             toml::Value::Array(list) => !list.is_empty(),
             _ => true,
         });
         toml::to_string(&table).map_err(|error| WishesError::Syntax(error.to_string()))
+    }
+}
+
+/// Formats an error of the TOML parser with line and key.
+fn located(text: &str, error: &toml::de::Error) -> String {
+    let Some(span) = error.span() else {
+        return error.message().to_owned();
+    };
+    let line = line_of(text, span.start);
+    match key_of(text, &span) {
+        key if key.is_empty() => format!("line {line}: {}", error.message()),
+        key => format!("line {line}, key '{key}': {}", error.message()),
     }
 }
 
@@ -219,5 +233,9 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("cpu") && error.contains("line 2"), "{error}");
+        assert!(
+            error.starts_with("line 2, key 'forwarding.cpu': "),
+            "{error}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A machine that was recorded by `quietwire host record`, in the repository: a virtual machine with two CPUs, control
-//! groups of version 1, and nothing to share out.
+//! Tests with a recording in the repository, made with `quietwire host record`: a virtual machine with two CPUs, control
+//! groups of version 1 and no cache allocation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn recording() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings/virtual-machine.tar.zst")
 }
 
-/// Files below a directory, with what they hold.
+/// Returns the files below a directory, with their contents.
 fn files(directory: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut looking = vec![directory.to_owned()];
@@ -47,7 +47,7 @@ fn a_virtual_machine_is_what_it_was() {
     );
     assert_eq!(machine.nodes.len(), 1);
     assert_eq!(machine.nodes[0].huge_pages.len(), 2);
-    // Frequencies and idle states are the hypervisor's, and no processor's cache can be shared out.
+    // The hypervisor controls frequencies and idle states, and there is no cache allocation.
     assert!(
         machine
             .cpus
@@ -93,7 +93,7 @@ fn a_virtual_machine_is_planned_for_drawn_and_verified() {
     );
 }
 
-/// Recorded anew it is the same: nothing in it is more than what is recorded today.
+/// Tests that recording it again gives the same files, so it contains no more than the current version records.
 #[test]
 fn a_recording_holds_nothing_but_what_is_recorded() {
     let size = fs::metadata(recording()).unwrap().len();

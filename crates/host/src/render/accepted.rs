@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is printed for programs that Debian has, taken by those programs themselves.
+//! Tests that the programs in Debian accept the files rendered for them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use super::*;
 use crate::machines;
 use crate::partition::{Role, Wishes, plan};
 
-/// Fails when a program is not there: `make test` installs what tests run.
+/// Fails if a program is not installed: `make test` installs all programs that tests run.
 fn wants(program: &str) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&path)
@@ -20,7 +20,7 @@ fn wants(program: &str) {
         .any(|directory: PathBuf| directory.join(program).is_file());
     assert!(
         is_there,
-        "there is no {program}: scripts/setup --with-tests installs it"
+        "{program} is not installed (run scripts/setup --with-tests)"
     );
 }
 
@@ -85,7 +85,7 @@ fn systemd_takes_the_affinity() {
         !told.contains("CPUAffinity") && !told.contains("CPU affinity"),
         "{told}"
     );
-    // That it would have been told.
+    // systemd reports an invalid value.
     let told = verify("CPUAffinity=x-y");
     assert!(
         told.contains("affinity") || told.contains("Affinity"),
@@ -93,7 +93,7 @@ fn systemd_takes_the_affinity() {
     );
 }
 
-/// A user's manager knows the same section as the system's, and need not be the machine's first process to read it.
+/// Runs systemd as a user manager: it reads the same section as the system manager and need not be PID 1.
 #[test]
 fn systemd_s_manager_reads_its_section() {
     wants("systemd");
@@ -102,7 +102,7 @@ fn systemd_s_manager_reads_its_section() {
     for name in ["systemd", "run"] {
         fs::create_dir(at(name)).unwrap();
     }
-    // Root's it refuses to be tried as.
+    // systemd refuses to run this test as root.
     let everybody = fs::Permissions::from_mode(0o755);
     fs::set_permissions(directory.path(), everybody).unwrap();
     let nobody: &[&str] = if nix::unistd::geteuid().is_root() {
@@ -138,17 +138,17 @@ fn systemd_s_manager_reads_its_section() {
     assert_eq!(nonsense.len(), 1, "{nonsense:?}");
 }
 
-/// Where tuned's files are: installed, or unpacked for tests only.
+/// Returns the directory of tuned's files: installed, or unpacked for tests only.
 fn tuned() -> PathBuf {
     let unpacked = std::env::var_os("QUIETWIRE_TUNED").map(PathBuf::from);
     let places = unpacked.into_iter().chain(["/".into()]);
     let found = places
         .into_iter()
         .find(|place: &PathBuf| place.join("usr/lib/tuned/cpu-partitioning").is_dir());
-    found.expect("QUIETWIRE_TUNED names no directory with tuned in it: `make test` sets it, scripts/setup --with-tests brings it")
+    found.expect("QUIETWIRE_TUNED is not a directory that contains tuned (`make test` sets it, scripts/setup --with-tests installs tuned)")
 }
 
-/// Loads the profile as the daemon does, and prints what it would set.
+/// Loads the profile as the daemon does, and prints the resulting settings.
 const LOAD_PROFILE: &str = r#"
 import json, sys
 root, profiles = sys.argv[1:]
@@ -171,7 +171,7 @@ fn tuned_s_profile_does_what_the_plan_says() {
     let tuned = tuned();
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    // The profile insists on CPUs that are online.
+    // The profile requires online CPUs.
     let machine = machines::virtual_machine().inventory();
     let plan = plan(&machine, &Wishes::default()).unwrap();
     let file = Target::Tuned.render(&plan).remove(0);
@@ -212,7 +212,7 @@ fn tuned_s_profile_does_what_the_plan_says() {
     }
 }
 
-/// A guest's domain on threads of whole cores, one on cores of one thread, one on AMD's, and one without huge pages.
+/// Returns domains of guests: on threads of whole cores, on cores with one thread, on AMD, and without huge pages.
 fn domains() -> Vec<(Plan, Rendered)> {
     let plans = [
         ("0000:17:00.0", machines::two_packages_with_clusters()),
@@ -249,7 +249,7 @@ fn libvirt_s_schema_has_the_domains() {
     assert!(!validate(&wrong).status.success());
 }
 
-/// libvirt's own reading: its driver for tests, which is within the client, defines the domain and tells it again.
+/// Tests with libvirt's test driver, which runs in the client: it defines the domain and prints it.
 #[test]
 fn libvirt_defines_the_domains_and_pins_as_planned() {
     wants("virsh");
@@ -273,7 +273,7 @@ fn libvirt_defines_the_domains_and_pins_as_planned() {
         let output = define(&named(&domain.text, name, "guest"));
         succeeds(&output);
         let defined = named(&told(&output), "guest", name);
-        // It counts memory in KiB.
+        // libvirt prints memory in KiB.
         let kib = between(&defined, "<memory unit='KiB'>", "<");
         let mib = kib.parse::<u64>().unwrap() / 1024;
         let memory = |unit: &str, size: &str| format!("<memory unit='{unit}'>{size}<");
@@ -295,7 +295,7 @@ fn qemu_takes_the_options() {
     let (_, options) = text.split_once("-display none ").unwrap();
     let (options, _) = options.split_once("\"$@\"").unwrap();
     let directory = tempfile::tempdir().unwrap();
-    // Software emulation, of a size and on a node that any machine has; all else as it is.
+    // Software emulation with a memory size and a node that every machine has. All other options stay unchanged.
     let options = options
         .replace("\\\n", " ")
         .replace("accel=kvm", "accel=tcg")
@@ -320,7 +320,7 @@ fn qemu_takes_the_options() {
         .stdin(std::process::Stdio::null())
         .output()
         .unwrap();
-    // End of input ends the monitor, and it is only there when the options were taken.
+    // The monitor runs only if the options are valid, and stops at the end of the input.
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(
         told.contains("monitor"),
@@ -329,7 +329,7 @@ fn qemu_takes_the_options() {
     );
 }
 
-/// Ends the server that is in the directory when the test does.
+/// Stops the server in the directory at the end of the test.
 struct OvsDatabase(PathBuf);
 
 impl Drop for OvsDatabase {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPUs of a plan as several programs take them.
+//! CPUs of a plan, for several renderers.
 
 use crate::CpuList;
 use crate::partition::{Plan, Role};
 
-/// CPUs of control threads: their own, or those of service, or of the host.
+/// Returns the CPUs of control threads: those of control, otherwise of service, otherwise of the host.
 pub(super) fn control(plan: &Plan) -> CpuList {
     first_of(plan, &[Role::Control, Role::Service, Role::Host])
 }
 
-/// CPUs of service threads: their own, or those of control, or of the host.
+/// Returns the CPUs of service threads: those of service, otherwise of control, otherwise of the host.
 pub(super) fn service(plan: &Plan) -> CpuList {
     first_of(plan, &[Role::Service, Role::Control, Role::Host])
 }
@@ -22,7 +22,7 @@ pub(super) fn first_of(plan: &Plan, roles: &[Role]) -> CpuList {
         .unwrap_or_default()
 }
 
-/// CPUs of every group.
+/// Returns the CPUs of all groups.
 pub(super) fn all(plan: &Plan) -> CpuList {
     plan.groups
         .iter()

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One file for a program.
+//! A rendered file.
 
-/// One file for a program.
+/// A rendered file for a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// Where the program looks for it, or what to call it where there is no such place.
+    /// Path at which the program reads the file, or a file name if it has no fixed path.
     pub path: String,
-    /// What is in it.
+    /// Content.
     pub text: String,
 }

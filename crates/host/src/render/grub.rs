@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A file that `update-grub` reads after /etc/default/grub: it adds to what is there (grub-mkconfig(8)).
+//! Renders a file that `update-grub` reads after /etc/default/grub. It extends the existing command line (grub-mkconfig(8)).
 
 use crate::partition::Plan;
 
@@ -15,7 +15,7 @@ pub(super) fn check(text: &str, plan: &Plan) {
     let start = "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT ";
     let line = super::tests::value(text, start);
     let parameters = line.strip_suffix('"').unwrap();
-    // It is a shell script to update-grub.
+    // update-grub runs the file as a shell script.
     assert!(!parameters.contains(['"', '$', '`', '\\']), "{parameters}");
     super::kernel_cmdline::check(parameters, plan);
 }

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A guest's virtual CPUs: which CPU each has, and the cores and threads that the guest is shown. Two virtual CPUs that
-//! are threads of one core to the guest are threads of one core of the machine, so that its scheduler knows what it shares.
+//! Virtual CPUs of a guest: their CPUs, and the cores and threads that the guest sees. Virtual CPUs on one core of the guest
+//! are on one core of the machine, so the guest's scheduler knows which of them share a core.
 
 use crate::CpuId;
 use crate::partition::{Group, Plan};
 
 use crate::inventory::Vendor;
 
-/// A guest for which no memory was wished still needs some, MiB.
+/// Memory of a guest without requested memory, MiB.
 const LEAST_MIB: u64 = 512;
 
 /// The virtual CPUs of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VirtualCpus {
-    /// The CPU of each virtual CPU, in their order.
+    /// CPU of each virtual CPU, in order.
     pub(super) pins: Vec<CpuId>,
-    /// Cores that the guest is shown.
+    /// Number of cores that the guest sees.
     pub(super) cores: usize,
-    /// Threads of each.
+    /// Threads of each core.
     pub(super) threads: usize,
 }
 
-/// Cores with unlike numbers of threads are shown as cores of one thread each: virtual machines have only one kind.
+/// Returns the virtual CPUs of a guest. If its cores have different numbers of threads, the guest sees cores with one thread
+/// each, because all cores of a virtual machine are equal.
 pub(super) fn virtual_cpus(guest: &Group) -> VirtualCpus {
     let pins: Vec<CpuId> = if guest.cores.is_empty() {
         guest.cpus.iter().collect()
@@ -38,12 +39,12 @@ pub(super) fn virtual_cpus(guest: &Group) -> VirtualCpus {
     }
 }
 
-/// AMD's processors tell a guest of threads only with the feature `topoext`, which has to be asked for.
+/// Returns whether the guest needs the CPU feature `topoext`, without which AMD processors show it no threads.
 pub(super) fn needs_topoext(plan: &Plan, cpus: &VirtualCpus) -> bool {
     plan.vendor == Some(Vendor::Amd) && cpus.threads > 1
 }
 
-/// The guest's memory, MiB.
+/// Returns the guest's memory, MiB.
 pub(super) fn memory_mib(guest: &Group) -> u64 {
     if guest.memory_mib > 0 {
         guest.memory_mib
@@ -52,13 +53,13 @@ pub(super) fn memory_mib(guest: &Group) -> u64 {
     }
 }
 
-/// That what a file shows to a guest is what the plan has: `pins` in the order of virtual CPUs.
+/// Checks that a rendered guest conforms to the plan. `pins` are in the order of virtual CPUs.
 #[cfg(test)]
 pub(super) fn check(guest: &Group, pins: &[CpuId], cores: usize, threads: usize) {
     let pinned: crate::CpuList = pins.iter().copied().collect();
     assert_eq!((&pinned, pins.len()), (&guest.cpus, guest.cpus.len()));
     assert_eq!(cores * threads, pins.len());
-    // Threads of one core of the guest are all threads of one core of the machine that the guest has.
+    // Threads of one core of the guest are all threads of one core of the machine.
     for core in pins.chunks(threads).filter(|_| threads > 1) {
         let core: crate::CpuList = core.iter().copied().collect();
         assert!(guest.cores.contains(&core), "{core} of {:?}", guest.cores);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPUs that irqbalance puts no interrupt on (irqbalance(1); the list is known from 1.8 on).
+//! Renders the CPUs that irqbalance does not use (irqbalance(1); supported since version 1.8).
 
 use crate::partition::Plan;
 

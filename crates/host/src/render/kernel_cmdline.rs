@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's command line, as the boot loader hands it over (kernel documentation: admin-guide/kernel-parameters.rst).
+//! Renders the kernel command line parameters (kernel documentation: admin-guide/kernel-parameters.rst).
 
 use crate::partition::Plan;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What kubelet keeps for the host and gives to pods (KubeletConfiguration, kubelet.config.k8s.io/v1beta1): the static
-//! CPU manager and the topology manager. Pods get the CPUs of guests and neighbours, or without any those of the host.
+//! Renders kubelet's configuration (KubeletConfiguration, kubelet.config.k8s.io/v1beta1): reserved CPUs, static CPU manager
+//! and topology manager. Pods get the CPUs of guests and neighbours, or those of the host if there are none.
 
 use crate::CpuList;
 use crate::partition::{Plan, Role};
@@ -19,13 +19,13 @@ reservedSystemCPUs: \"{}\"
     )
 }
 
-/// CPUs that pods may have.
+/// Returns the CPUs of pods.
 pub(super) fn for_pods(plan: &Plan) -> CpuList {
     let given = plan.cpus(Role::Guest).union(&plan.cpus(Role::Neighbour));
     if !given.is_empty() {
         return given;
     }
-    // The host keeps its first.
+    // The host keeps its first CPU.
     plan.cpus(Role::Host).iter().skip(1).collect()
 }
 

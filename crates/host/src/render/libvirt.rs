@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A domain for each guest: what concerns CPUs and memory, to be merged into its definition (libvirt's formatdomain).
+//! Renders the CPU and memory part of each guest's domain, to be merged into its definition (libvirt's formatdomain).
 
 use super::file::Rendered;
 use super::guest::{memory_mib, needs_topoext, virtual_cpus};

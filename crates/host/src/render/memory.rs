@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of a plan as several programs take it.
+//! Memory of a plan, for several renderers.
 
 use crate::partition::Plan;
 
-/// Memory of the data plane by node, MiB, from node 0 on: `1024,0,1024`. DPDK counts what has no node as node 0.
+/// Formats the data plane's memory by node, MiB, from node 0 on: `1024,0,1024`. DPDK treats memory without a node as node 0.
 pub(super) fn socket_memory(plan: &Plan) -> String {
     let last = plan
         .huge_pages
@@ -21,7 +21,7 @@ pub(super) fn socket_memory(plan: &Plan) -> String {
     (0..=last).map(on).collect::<Vec<_>>().join(",")
 }
 
-/// Size of huge pages as Linux and its users write it: `2M`, `1G`.
+/// Formats a size of huge pages: `2M`, `1G`.
 pub(super) fn page_size(page_kib: u64) -> String {
     if page_kib.is_multiple_of(1 << 20) {
         format!("{}G", page_kib >> 20)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OpenStack's Nova: CPUs of guests, and huge pages that are not for them (nova.conf, `[compute]`).
+//! Renders the configuration of OpenStack Nova: CPUs of guests, and huge pages that guests may not use (nova.conf, `[compute]`).
 
 use crate::partition::{HugePages, Plan, Role};
 
-/// The host's cell. A machine that shows no nodes has the one cell 0 to Nova and libvirt.
+/// Returns the host cell of a pool. For Nova and libvirt, a machine with unknown nodes has only cell 0.
 fn node(pool: &HugePages) -> u32 {
     pool.node.unwrap_or(0)
 }
@@ -45,7 +45,7 @@ pub(super) fn check(text: &str, plan: &Plan) {
         .lines()
         .find_map(|line| line.strip_prefix("cpu_dedicated_set = "));
     assert_eq!(guests.map(cpus).unwrap_or_default(), plan.cpus(Role::Guest));
-    // What is kept from guests is what the data plane has of each pool, to the page.
+    // The reserved pages of each pool are exactly those of the data plane.
     let reserved: Vec<(u32, u64, u64)> = text
         .lines()
         .filter_map(|line| line.strip_prefix("reserved_huge_pages = "))

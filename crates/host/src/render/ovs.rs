@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Open vSwitch with DPDK (ovs-vswitchd.conf.db(5)). A queue that is tied to a poll thread keeps that thread from taking
-//! others, so that every queue is tied.
+//! Renders the configuration of Open vSwitch with DPDK (ovs-vswitchd.conf.db(5)). A poll thread with an assigned queue gets
+//! no unassigned queues, so every queue is assigned.
 
 use crate::partition::{Plan, Role};
 

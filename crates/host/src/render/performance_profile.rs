@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OpenShift's PerformanceProfile (performance.openshift.io/v2). Its reserved and isolated CPUs are all CPUs together, so
-//! that neighbours are among the isolated ones, and what it puts on the command line itself is not given again.
+//! Renders OpenShift's PerformanceProfile (performance.openshift.io/v2). Its reserved and isolated CPUs are all CPUs together,
+//! so neighbours are among the isolated ones. Parameters that it adds to the command line itself are omitted.
 
 use crate::partition::Plan;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! pqos of intel-cmt-cat (pqos(8)): classes have numbers there, the default one is 0.
+//! Renders commands for pqos of intel-cmt-cat (pqos(8)). pqos numbers the classes; the default class is 0.
 
 use crate::partition::Plan;
 
 pub(super) fn render(plan: &Plan) -> String {
     if plan.classes.is_empty() {
-        return "# Nothing is shared out: the machine has no allocation of caches or bandwidth.\n"
+        return "# The machine does not support allocation of cache or memory bandwidth.\n"
             .to_owned();
     }
     let mut text = "#!/bin/sh\nset -eu\n".to_owned();

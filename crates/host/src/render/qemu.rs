@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! QEMU without libvirt: options for CPUs and memory, and the pinning of its threads, which it leaves to others.
+//! Renders QEMU's command line without libvirt: options for CPUs and memory, and commands that pin its threads.
 
 use super::file::Rendered;
 use super::guest::{memory_mib, needs_topoext, virtual_cpus};
@@ -43,7 +43,7 @@ fn script(plan: &Plan, guest: &Group) -> String {
     };
     format!(
         "#!/bin/sh
-# Starts the guest with the arguments that are given behind, and pins its virtual CPUs.
+# Starts the guest with additional arguments of the command line and pins its virtual CPUs.
 set -eu
 pid_file=$(mktemp)
 taskset --cpu-list {} qemu-system-x86_64 -name {name},debug-threads=on -pidfile \"$pid_file\" -daemonize -display none \\

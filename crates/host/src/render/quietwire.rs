@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The file that `quietwire switch run --config` takes. The switch accepts it for every plan.
+//! Renders the file for `quietwire switch run --config`. The switch accepts it for every plan.
 
 use crate::CpuSequence;
 use crate::partition::{Idle, Plan, Role};
 
-/// Octets of a frame without tags beside its payload: addresses, type and FCS.
+/// Overhead of an untagged frame, octets: addresses, type and FCS.
 const FRAME_OVERHEAD: u32 = 18;
-/// Sizes of the largest frame, octets with FCS, that the switch accepts.
+/// Valid maximum frame sizes of the switch, octets with FCS.
 const FRAME_SIZES: std::ops::RangeInclusive<u32> = 64..=9216;
-/// Receive queues that the switch opens at most.
+/// Maximum number of receive queues of the switch.
 const QUEUES_MAX: usize = 64;
 
 pub(super) fn render(plan: &Plan) -> String {
@@ -25,7 +25,7 @@ pub(super) fn render(plan: &Plan) -> String {
     if memory_mib > 0 {
         text += &format!("memory-mib = {memory_mib}\n");
     }
-    // One size for all ports; the switch has 1518 octets by default.
+    // One size for all ports. The switch's default is 1518 octets.
     if let Some(mtu) = plan.nics.iter().map(|nic| nic.mtu).max() {
         text += &frame_size(mtu);
     }
@@ -33,11 +33,11 @@ pub(super) fn render(plan: &Plan) -> String {
         let queues = nic.queues.len().min(QUEUES_MAX);
         if queues < nic.queues.len() {
             text += &format!(
-                "\n# The plan has {} receive queues, the switch opens at most {QUEUES_MAX}.",
+                "\n# The plan has {} receive queues, but the switch supports at most {QUEUES_MAX}.",
                 nic.queues.len()
             );
         }
-        // The first CPU polls the first queue: the order counts.
+        // The order matters: the first CPU polls the first queue.
         let cpus = nic.queues.iter().take(queues).map(|queue| queue.cpu);
         let cpus: CpuSequence = cpus.collect();
         text += &format!(
@@ -48,18 +48,11 @@ pub(super) fn render(plan: &Plan) -> String {
     text
 }
 
-/// The switch has no receive interrupts.
 fn idle(idle: Idle) -> String {
-    match idle {
-        Idle::Poll | Idle::Yield | Idle::Sleep => format!("idle = \"{}\"\n", idle.name()),
-        Idle::Interrupt => format!(
-            "# The request has \"interrupt\", which this build of the switch does not support.\nidle = \"{}\"\n",
-            Idle::Sleep.name()
-        ),
-    }
+    format!("idle = \"{}\"\n", idle.name())
 }
 
-/// Memory of the data plane on all its nodes, MiB; 0 without huge pages.
+/// Returns the memory of the data plane on all its nodes, MiB; 0 without huge pages.
 fn memory_mib(plan: &Plan) -> u32 {
     let sum: u64 = plan.huge_pages.iter().map(|pool| pool.data_plane_mib).sum();
     u32::try_from(sum).unwrap_or(u32::MAX)
@@ -72,7 +65,7 @@ fn frame_size(mtu: u16) -> String {
         String::new()
     } else {
         format!(
-            "# An MTU of {mtu} octets would be frames of {wanted}, which the switch does not support.\n"
+            "# An MTU of {mtu} octets requires frames of {wanted} octets, which the switch does not support.\n"
         )
     };
     format!("{note}frame-size-max = {size}\n")
@@ -116,15 +109,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_switch_is_given_sleep_for_interrupt_and_the_file_says_so() {
-        let mut plan = super::super::tests::sample();
-        plan.idle = Idle::Interrupt;
-        let text = render(&plan);
-        assert!(
-            text.contains("# The request has \"interrupt\"")
-                && text.contains("\nidle = \"sleep\"\n"),
-            "{text}"
-        );
-        check(&text, &plan);
+    fn every_idle_is_rendered_as_requested() {
+        for idle in Idle::ALL {
+            let mut plan = super::super::tests::sample();
+            plan.idle = idle;
+            let text = render(&plan);
+            let line = format!("\nidle = \"{}\"\n", idle.name());
+            assert!(text.contains(&line), "{text}");
+            check(&text, &plan);
+        }
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! resctrl's groups as a script (kernel documentation: filesystems/resctrl.rst). The default group's own limits come
-//! last: while they are narrowed, the ways are somebody else's already.
+//! Renders a script that creates the resctrl groups (kernel documentation: filesystems/resctrl.rst). The limits of the default
+//! group come last: when it loses ways, other groups already have them.
 
 use crate::partition::{Class, Plan};
 
 pub(super) fn render(plan: &Plan) -> String {
     if plan.classes.is_empty() {
-        return "# Nothing is shared out: the machine has no resctrl.\n".to_owned();
+        return "# The machine does not support resctrl.\n".to_owned();
     }
     let mut text = "#!/bin/sh\nset -eu\ncd /sys/fs/resctrl\n".to_owned();
     for class in plan.classes.iter().filter(|class| !class.is_default) {
@@ -20,7 +20,7 @@ pub(super) fn render(plan: &Plan) -> String {
     text
 }
 
-/// One resource a line. With code and data apart there is a line for each, as the kernel has no L3 then.
+/// Renders one line for each resource. With CDP, code and data have separate lines, because the kernel has no L3 then.
 fn schemata(class: &Class, file: &str) -> String {
     let mut lines = String::new();
     let mut levels: Vec<u8> = class.masks.iter().map(|mask| mask.level).collect();
@@ -55,7 +55,7 @@ pub(super) fn check(text: &str, plan: &Plan) {
         } else {
             format!("{}/schemata", class.name)
         };
-        // Pairs of a domain and its value, of a line `printf 'L3:0=f;1=f\n' > FILE`.
+        // Pairs of a domain and its value from a line `printf 'L3:0=f;1=f\n' > FILE`.
         let pairs = |resource: &str| -> Vec<(u32, String)> {
             let start = format!("printf '{resource}:");
             let line = text.lines().map(str::trim).find_map(|line| {

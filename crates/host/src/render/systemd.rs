@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where everything that systemd starts runs unless its unit says otherwise (systemd-system.conf(5), `CPUAffinity`).
+//! Renders the default CPU affinity of systemd's units (systemd-system.conf(5), `CPUAffinity`).
 
 use crate::partition::Plan;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! dpdk-testpmd: EAL's options, then its own. Without `--main-lcore` the main thread would take a forwarding CPU.
+//! Renders the command line of dpdk-testpmd: EAL options, then its own. Without `--main-lcore`, the main thread would use a
+//! forwarding CPU.
 
 use crate::CpuList;
 use crate::partition::{Plan, Role};

@@ -15,7 +15,7 @@ pub(super) fn cpus(text: &str) -> CpuList {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// As [`cpus`], the empty text being no CPU.
+/// Parses CPUs like [`cpus`], but accepts an empty text.
 pub(super) fn maybe_cpus(text: &str) -> CpuList {
     if text.is_empty() {
         CpuList::new()
@@ -24,7 +24,7 @@ pub(super) fn maybe_cpus(text: &str) -> CpuList {
     }
 }
 
-/// What follows `key` at the beginning of a line.
+/// Returns the text after `key` at the beginning of a line.
 pub(super) fn value(text: &str, key: &str) -> String {
     let found = text.lines().find_map(|line| line.strip_prefix(key));
     found
@@ -32,7 +32,7 @@ pub(super) fn value(text: &str, key: &str) -> String {
         .to_owned()
 }
 
-/// The word that follows `key` anywhere.
+/// Returns the word after `key` anywhere.
 pub(super) fn word(text: &str, key: &str) -> String {
     let (_, rest) = text
         .split_once(key)
@@ -41,7 +41,7 @@ pub(super) fn word(text: &str, key: &str) -> String {
     rest[..end].to_owned()
 }
 
-/// What stands between `start` and the next of the characters `ends`.
+/// Returns the text between `start` and the next of the characters `ends`.
 pub(super) fn between(text: &str, start: &str, ends: &str) -> String {
     let (_, rest) = text
         .split_once(start)
@@ -73,7 +73,7 @@ fn check(target: Target, text: &str, plan: &Plan) {
     }
 }
 
-/// A plan with something of everything.
+/// Returns a plan that contains every feature.
 pub(super) fn sample() -> Plan {
     let wishes = r#"
         [control]
@@ -101,7 +101,7 @@ pub(super) fn sample() -> Plan {
     plan(&machine, &Wishes::parse(wishes).unwrap()).unwrap()
 }
 
-/// `QUIETWIRE_GOLDEN=write` writes them anew; what changed is to be looked at.
+/// Compares with the golden files. `QUIETWIRE_GOLDEN=write` rewrites them; review the changes.
 #[test]
 fn every_file_is_as_it_was_looked_at() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/render/golden");
@@ -119,7 +119,7 @@ fn every_file_is_as_it_was_looked_at() {
     }
 }
 
-/// `--output` writes all of them into one directory.
+/// Tests that all paths differ: `--output` writes all files into one directory.
 #[test]
 fn no_two_files_have_the_same_name() {
     let mut names = std::collections::BTreeSet::new();

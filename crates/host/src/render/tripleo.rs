@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TripleO's environment for a role: Open vSwitch with DPDK (tripleo-heat-templates: ovs-dpdk-permissions,
+//! Renders TripleO's environment for a role: Open vSwitch with DPDK (tripleo-heat-templates: ovs-dpdk-permissions,
 //! kernel-boot-params) or Contrail's vRouter with DPDK (contrail-tripleo-heat-templates: contrail-services.yaml).
 
 use crate::partition::{DataPlaneWish, Plan, Role};
@@ -39,8 +39,8 @@ fn open_vswitch(plan: &Plan) -> String {
     )
 }
 
-/// Forwarding CPUs of a vRouter are in the template of its interface (`contrail_vrouter_dpdk`), which becomes `CPU_LIST` of
-/// ifcfg-vhost0.
+/// Renders the parameters of a vRouter. Its forwarding CPUs are in the template of its interface (`contrail_vrouter_dpdk`),
+/// which becomes `CPU_LIST` of ifcfg-vhost0.
 fn vrouter(plan: &Plan) -> String {
     format!(
         "    # cpu_list of the interface contrail_vrouter_dpdk, in the role's network template: \"{}\"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Variables of tuned's profile cpu-partitioning. It puts `isolcpus` on the command line only when `no_balance_cores`
-//! is given, so that both are.
+//! Renders the variables of tuned's profile cpu-partitioning. The profile adds `isolcpus` to the command line only if
+//! `no_balance_cores` is set, so both variables are set.
 
 use crate::partition::Plan;
 

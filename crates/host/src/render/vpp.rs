@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sections of VPP's startup.conf (its documentation: configuration/reference).
+//! Renders sections of VPP's startup.conf (VPP documentation: configuration/reference).
 
 use crate::partition::{Plan, Role};
 
@@ -23,7 +23,7 @@ pub(super) fn render(plan: &Plan) -> String {
             .queues
             .iter()
             .filter_map(|queue| {
-                // Workers are counted from 0 in the order of their CPUs.
+                // VPP numbers workers from 0 in the order of their CPUs.
                 plan.cpus(Role::Forwarding)
                     .iter()
                     .position(|cpu| cpu == queue.cpu)
@@ -54,7 +54,7 @@ pub(super) fn check(text: &str, plan: &Plan) {
             .contains(crate::CpuId(value(text, "  main-core ").parse().unwrap()))
     );
     assert_eq!(text.matches('{').count(), text.matches('}').count());
-    // Each device with the CPUs of its workers, which are counted in the order of the list above.
+    // Each device with the CPUs of its workers, which are numbered in the order of the list above.
     let forwarding: Vec<_> = plan.cpus(Role::Forwarding).iter().collect();
     let lines = text.lines().map(str::trim);
     let devices = lines.clone().filter_map(|line| line.strip_prefix("dev "));

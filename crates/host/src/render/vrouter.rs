@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Contrail's vRouter with DPDK (contrail-container-builder: vrouter/agent-dpdk). Without a service core mask its service
-//! threads float over the forwarding CPUs. The container adds the two masks to the command line itself.
+//! Renders the configuration of Contrail's vRouter with DPDK (contrail-container-builder: vrouter/agent-dpdk). Without a
+//! service core mask, its service threads run on the forwarding CPUs. The container adds both masks to the command line.
 
 use crate::partition::{Idle, Plan, Role};
 
@@ -14,8 +14,8 @@ pub(super) fn render(plan: &Plan) -> String {
     )
 }
 
-/// Options of the command line that have no variable of their own. vRouter polls or yields: a plan that lets forwarding
-/// threads sleep lets them yield.
+/// Returns the command line options without a variable. vRouter either polls or yields: if the plan lets forwarding threads
+/// sleep, they yield.
 pub(super) fn options(plan: &Plan) -> String {
     format!(
         "--vr_dpdk_rx_ring_sz {} --vr_dpdk_tx_ring_sz {} --yield_option {}",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Schemata against what the processor and the kernel allow.
+//! Validation of schemata against the limits of the processor and the kernel.
 
 use super::info::{BandwidthInfo, CacheInfo, Info};
 use super::schemata::{Schemata, SchemataError};
 
 impl Schemata {
-    /// Shares rounded up to what the processor can do, as the kernel does when they are written.
+    /// Rounds bandwidth limits up to the processor's granularity, as the kernel does when they are written.
     #[must_use]
     pub fn rounded(&self, info: &Info) -> Self {
         let mut rounded = self.clone();
@@ -18,7 +18,7 @@ impl Schemata {
         rounded
     }
 
-    /// Checks against what the machine allows, as the kernel does when they are written.
+    /// Checks the schemata against the limits of the machine, as the kernel does when they are written.
     ///
     /// # Errors
     /// [`SchemataError`].
@@ -44,14 +44,14 @@ fn unknown(resource: &str, info: &Info) -> SchemataError {
     SchemataError::UnknownResource {
         resource: resource.to_owned(),
         known: if known.is_empty() {
-            "nothing".to_owned()
+            "none".to_owned()
         } else {
             known.join(", ")
         },
     }
 }
 
-/// The rules of the kernel's `cbm_validate` (fs/resctrl/ctrlmondata.c).
+/// Checks ways by the rules of the kernel's `cbm_validate` (fs/resctrl/ctrlmondata.c).
 fn check_ways(
     resource: &str,
     domain: u32,
@@ -68,7 +68,7 @@ fn check_ways(
         });
     }
     let run = mask.checked_shr(mask.trailing_zeros()).unwrap_or(0);
-    // The kernel counts the first run of ways, also where gaps are allowed.
+    // The kernel counts only the first run of ways, even if gaps are allowed.
     let first_run = run.trailing_ones();
     if !cache.sparse_masks && run.count_ones() != first_run {
         return Err(SchemataError::Gap {
@@ -88,7 +88,7 @@ fn check_ways(
     Ok(())
 }
 
-/// The rules of the kernel's `bw_validate`.
+/// Checks a bandwidth limit by the rules of the kernel's `bw_validate`.
 fn check_share(domain: u32, share: u64, bandwidth: BandwidthInfo) -> Result<(), SchemataError> {
     let min = u64::from(bandwidth.min_bandwidth);
     let max = u64::from(bandwidth.max);

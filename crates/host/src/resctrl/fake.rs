@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A resctrl that keeps to the kernel's rules (fs/resctrl/rdtgroup.c and ctrlmondata.c) without a processor that has it.
-//! What is not below its mount is the disk's. It shares no code with what is tested.
+//! Fake resctrl that follows the kernel's rules (fs/resctrl/rdtgroup.c and ctrlmondata.c) without hardware support. Paths
+//! outside of its mount point access the disk. It shares no code with the tested modules.
 
-// What it holds is its own: a test that breaks that is to end.
+// The fake's own state: a test that corrupts it must fail.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::RefCell;
@@ -14,12 +14,12 @@ use nix::errno::Errno;
 
 use crate::files::{Disk, Files};
 
-/// A group, as the pretended kernel keeps it.
+/// A group of the fake kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FakeGroup {
     /// Ways, by cache (`L3`) and domain.
     pub ways: BTreeMap<(String, u32), u64>,
-    /// Limit of bandwidth, percent, by domain.
+    /// Bandwidth limit, percent, by domain.
     pub share: BTreeMap<u32, u32>,
     /// Its CPUs.
     pub cpus: BTreeSet<u32>,
@@ -27,26 +27,26 @@ pub struct FakeGroup {
     pub tasks: BTreeSet<i32>,
 }
 
-/// What the pretended processor can do.
+/// Features of the fake processor.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Caches that can be shared out (`L3`).
+    /// Caches with allocation (`L3`).
     pub caches: Vec<&'static str>,
-    /// Domains of each.
+    /// Number of domains of each cache.
     pub domains: u32,
     /// All ways.
     pub cbm_mask: u64,
-    /// Fewest ways of a group.
+    /// Minimum number of ways of a group.
     pub min_cbm_bits: u32,
-    /// Groups that there may be.
+    /// Maximum number of groups.
     pub closids: usize,
-    /// Whether masks may have holes.
+    /// Whether masks may be non-contiguous.
     pub sparse: bool,
-    /// Smallest limit of bandwidth, percent.
+    /// Minimum bandwidth limit, percent.
     pub min_bandwidth: u32,
-    /// Steps of limits, percent.
+    /// Granularity of limits, percent.
     pub bandwidth_gran: u32,
-    /// CPUs that are online, from 0.
+    /// Number of online CPUs, numbered from 0.
     pub cpus: u32,
 }
 
@@ -72,7 +72,7 @@ struct State {
     status: String,
 }
 
-/// The pretended file system.
+/// The fake file system.
 #[derive(Debug)]
 pub struct FakeResctrl {
     mount: PathBuf,
@@ -112,7 +112,7 @@ fn show_cpus(cpus: &BTreeSet<u32>) -> String {
 }
 
 impl FakeResctrl {
-    /// Pretends to be mounted below `root`. All tasks and CPUs are in the default group.
+    /// Returns a fake resctrl mounted below `root`. All tasks and CPUs are in the default group.
     #[must_use]
     pub fn new(root: &Path, rules: Rules, tasks: &[i32]) -> Self {
         let mut default = Self::fresh(&rules);
@@ -142,13 +142,13 @@ impl FakeResctrl {
         }
     }
 
-    /// Everything that it holds.
+    /// Returns the complete state.
     #[must_use]
     pub fn groups(&self) -> BTreeMap<String, FakeGroup> {
         self.state.borrow().groups.clone()
     }
 
-    /// A group and a file of it, of a path below the mount.
+    /// Splits a path below the mount point into a group and its file.
     fn place(&self, path: &Path) -> Option<(String, String)> {
         let below = path.strip_prefix(&self.mount).ok()?;
         let parts: Vec<&str> = below.iter().filter_map(|part| part.to_str()).collect();
@@ -207,7 +207,7 @@ impl FakeResctrl {
         if !text.ends_with('\n') {
             return Err(errno(Errno::EINVAL));
         }
-        // The kernel stages a line at a time and then brings all of them to the processor.
+        // The kernel stages each line and then applies all of them.
         let mut staged = self.state.borrow().groups[group].clone();
         for line in text.trim_end_matches('\n').split('\n') {
             let Some((resource, values)) = line.split_once(':') else {

@@ -1,46 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Groups: a class of service each, with its CPUs and tasks, and what can be measured of them.
+//! resctrl groups: a class of service each, with its CPUs, tasks and monitoring data.
 
 use std::io;
 use std::path::Path;
+
+use quietwire_base::ProcessId;
 
 use super::Resctrl;
 use super::schemata::Schemata;
 use crate::CpuList;
 use crate::files::{Files, named, text};
 use crate::journal::{Change, Journal, TaskPlace};
-use crate::process::ProcessId;
 
-/// Directories of the mount that are no groups.
+/// Directories of resctrl that are not groups.
 const NO_GROUPS: [&str; 3] = ["info", "mon_groups", "mon_data"];
 
 /// One group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its name; that of the group that all are in at first is empty.
+    /// Its name. Empty for the default group.
     pub name: String,
-    /// What it may use.
+    /// Its allocation.
     pub schemata: Schemata,
-    /// CPUs whose tasks are in it, unless those are in another by themselves.
+    /// CPUs whose tasks are in the group, unless a task is assigned to another group.
     pub cpus: CpuList,
-    /// Tasks that are in it by themselves.
+    /// Tasks that are assigned to the group.
     pub tasks: Vec<i32>,
 }
 
-/// What one group uses of one cache or memory.
+/// Monitoring data of one group in one domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Monitor {
-    /// Its domain, as the kernel names it (`mon_L3_00`).
+    /// The kernel's name of the domain (`mon_L3_00`).
     pub domain: String,
-    /// Octets of the cache that are in use by the group.
+    /// Cache occupancy, octets.
     pub occupancy: Option<u64>,
-    /// Octets that went between the cache and memory, since the group was made.
+    /// Memory traffic since the creation of the group, octets.
     pub memory_total: Option<u64>,
-    /// Those of them that went to memory of the same node.
+    /// Memory traffic to the local node, octets.
     pub memory_local: Option<u64>,
 }
 
-/// A file of a group; in a recorded tree a group that was just made has none yet.
+/// Reads a file of a group. In a recorded tree, a new group has no files.
 fn read_or_empty(files: &dyn Files, path: &Path) -> io::Result<String> {
     match files.read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -49,10 +50,10 @@ fn read_or_empty(files: &dyn Files, path: &Path) -> io::Result<String> {
 }
 
 impl Resctrl {
-    /// Every group, the default one first.
+    /// Returns all groups, the default group first.
     ///
     /// # Errors
-    /// What the system said, or schemata that cannot be understood.
+    /// Error of the operating system, or invalid schemata.
     pub fn groups(&self, files: &dyn Files) -> io::Result<Vec<Group>> {
         let mut groups = vec![self.read_group(files, "")?];
         for name in files.list(&self.mount)? {
@@ -91,7 +92,7 @@ impl Resctrl {
         })
     }
 
-    /// What a group uses, by cache; empty where the processor does not measure it.
+    /// Returns the monitoring data of a group by domain. Empty if the processor does not support monitoring.
     #[must_use]
     pub fn monitor(&self, files: &dyn Files, group: &str) -> Vec<Monitor> {
         let directory = self.group(group).join("mon_data");
@@ -111,10 +112,10 @@ impl Resctrl {
             .collect()
     }
 
-    /// Makes a group, unless it is there. True when it was made.
+    /// Creates a group unless it exists. Returns whether it was created.
     ///
     /// # Errors
-    /// What the system said, ENOSPC when the processor has no more classes.
+    /// Error of the operating system. ENOSPC if the processor has no more classes.
     pub fn create(&self, files: &dyn Files, journal: &mut Journal, name: &str) -> io::Result<bool> {
         let path = self.group(name);
         if files.is_directory(&path) {
@@ -126,11 +127,11 @@ impl Resctrl {
         Ok(true)
     }
 
-    /// Writes schemata, journal first, of which only what they name is undone later. True when there was something to
-    /// write.
+    /// Journals and writes schemata. Undoing restores only the resources and domains that they name. Returns whether anything
+    /// was written.
     ///
     /// # Errors
-    /// What the system said.
+    /// Error of the operating system.
     pub fn set_schemata(
         &self,
         files: &dyn Files,
@@ -156,11 +157,11 @@ impl Resctrl {
         Ok(true)
     }
 
-    /// Gives a group its CPUs. Those that another group than the default one has are taken from that first, so that they
-    /// are back there when this is undone. True when there was something to write.
+    /// Sets the CPUs of a group. CPUs of other groups except the default group are removed from them first, so undoing restores
+    /// them. Returns whether anything was written.
     ///
     /// # Errors
-    /// What the system said.
+    /// Error of the operating system.
     pub fn set_cpus(
         &self,
         files: &dyn Files,
@@ -185,11 +186,11 @@ impl Resctrl {
         Ok(true)
     }
 
-    /// Gives tasks to a group: those count for it wherever they run. Gives the number that was moved; those that ended
-    /// are left out.
+    /// Assigns tasks to a group, which applies to them on every CPU. Returns the number of moved tasks, without those that have
+    /// ended.
     ///
     /// # Errors
-    /// What the system said.
+    /// Error of the operating system.
     pub fn move_tasks(
         &self,
         files: &dyn Files,
@@ -236,7 +237,7 @@ impl Resctrl {
         mut former: String,
         mut new: String,
     ) -> io::Result<()> {
-        // The kernel takes whole lines only.
+        // The kernel accepts complete lines only.
         for text in [&mut former, &mut new] {
             if !text.ends_with('\n') {
                 text.push('\n');
@@ -251,10 +252,12 @@ impl Resctrl {
         written.map_err(|error| self.explained(files, error))
     }
 
-    /// An error with the kernel's own words for it.
+    /// Adds the kernel's reason to an error.
     fn explained(&self, files: &dyn Files, error: io::Error) -> io::Error {
         match self.last_refusal(files) {
-            Some(why) => io::Error::new(error.kind(), format!("{error}: the kernel says '{why}'")),
+            Some(why) => {
+                io::Error::new(error.kind(), format!("{error}: the kernel reports '{why}'"))
+            }
             None => error,
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kernel allows of classes of service: the directory `info`.
+//! Limits of classes of service, from resctrl's directory `info`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,51 +9,51 @@ use serde::Serialize;
 use super::Schemata;
 use crate::files::{Files, text};
 
-/// Rules of one cache (`L3`, `L2`, and `L3CODE`, `L3DATA` with code and data apart).
+/// Limits of one cache (`L3`, `L2`, and with CDP `L3CODE`, `L3DATA`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CacheInfo {
-    /// Classes that there may be, the default one among them.
+    /// Maximum number of classes, including the default class.
     pub num_closids: u32,
-    /// All ways, a bit each.
+    /// All ways, one bit each.
     pub cbm_mask: u64,
-    /// Ways that a class has at least.
+    /// Minimum number of ways of a class.
     pub min_cbm_bits: u32,
-    /// Ways that other parts of the machine use as well (`shareable_bits`), devices for one.
+    /// Ways that other parts of the machine, such as devices, also use (`shareable_bits`).
     pub shareable_bits: u64,
-    /// Whether a class may have ways that are not neighbours (`sparse_masks`).
+    /// Whether masks may be non-contiguous (`sparse_masks`).
     pub sparse_masks: bool,
 }
 
-/// Rules of memory bandwidth (`MB`).
+/// Limits of memory bandwidth (`MB`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BandwidthInfo {
-    /// Classes that there may be, the default one among them.
+    /// Maximum number of classes, including the default class.
     pub num_closids: u32,
-    /// The smallest share, per cent (AMD: units of 1/8 GB/s).
+    /// Minimum limit, percent (AMD: units of 1/8 GB/s).
     pub min_bandwidth: u32,
-    /// Shares are multiples of this; the kernel rounds up.
+    /// Granularity: limits are multiples of this. The kernel rounds up.
     pub bandwidth_gran: u32,
-    /// The largest share: 100, or what the default class has where shares are no per cent.
+    /// Maximum limit: 100, or the default class's limit if limits are not percent.
     pub max: u32,
 }
 
-/// What can be measured of classes (`L3_MON`).
+/// Monitoring features (`L3_MON`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MonitorInfo {
-    /// Groups that can be measured at once.
+    /// Maximum number of groups monitored at the same time.
     pub num_rmids: u32,
-    /// `llc_occupancy`, `mbm_total_bytes`, `mbm_local_bytes`.
+    /// Supported events: `llc_occupancy`, `mbm_total_bytes`, `mbm_local_bytes`.
     pub features: Vec<String>,
 }
 
-/// All of it.
+/// All limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Info {
     /// Caches by name.
     pub caches: BTreeMap<String, CacheInfo>,
     /// Memory bandwidth.
     pub bandwidth: Option<BandwidthInfo>,
-    /// Measuring.
+    /// Monitoring.
     pub monitor: Option<MonitorInfo>,
 }
 
@@ -72,8 +72,8 @@ impl Info {
         }
     }
 
-    /// Groups that there may be, the default one among them: the scarcest resource decides, as each group takes a class
-    /// of all of them. None when nothing can be divided.
+    /// Returns the maximum number of groups, including the default group. Each group uses a class of every resource, so the
+    /// resource with the fewest classes decides. `None` if the machine does not support allocation.
     #[must_use]
     pub fn groups_max(&self) -> Option<u32> {
         let caches = self.caches.values().map(|cache| cache.num_closids);
@@ -83,7 +83,7 @@ impl Info {
     }
 }
 
-/// The largest share where shares are per cent.
+/// Maximum limit if limits are percent.
 const PERCENT: u32 = 100;
 
 fn decimal(files: &dyn Files, path: &Path) -> Option<u32> {
@@ -100,7 +100,7 @@ fn cache(files: &dyn Files, directory: &Path) -> Option<CacheInfo> {
         cbm_mask: mask(files, &directory.join("cbm_mask"))?,
         min_cbm_bits: decimal(files, &directory.join("min_cbm_bits"))?,
         shareable_bits: mask(files, &directory.join("shareable_bits")).unwrap_or(0),
-        // Kernels before 6.7 have no such file, and allow none.
+        // Kernels before 6.7 lack this file and do not allow sparse masks.
         sparse_masks: decimal(files, &directory.join("sparse_masks")) == Some(1),
     })
 }

@@ -1,95 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Schemata: which ways of each cache, and how much of each memory's bandwidth, a class may use.
+//! Schemata: cache ways and memory bandwidth of a class of service.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a class may use, by resource (`L3`, `MB`) and domain (the number of a cache or a memory controller). Ways are
-/// masks; shares of bandwidth are numbers.
+/// Allocation of a class by resource (`L3`, `MB`) and domain (the number of a cache or a memory controller). Ways are masks;
+/// bandwidth limits are numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schemata(pub BTreeMap<String, BTreeMap<u32, u64>>);
 
-/// Why a class cannot have this.
+/// Errors in schemata.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SchemataError {
-    /// Not in the form `RESOURCE:domain=value;…`.
-    #[error("'{0}' is no line of schemata; they look like L3:0=ff;1=ff or MB:0=50;1=100")]
+    /// A line is not in the form `RESOURCE:domain=value;…`.
+    #[error("'{0}' is not a valid schemata line (examples: L3:0=ff;1=ff or MB:0=50;1=100)")]
     Syntax(String),
-    /// The machine does not divide this, or the kernel does not know how.
-    #[error("resource {resource} cannot be divided on this machine; {known} can")]
+    /// The machine or the kernel does not support allocation of this resource.
+    #[error(
+        "allocation of resource {resource} is not supported on this machine (supported: {known})"
+    )]
     UnknownResource {
-        /// What was asked for.
+        /// Requested resource.
         resource: String,
-        /// What there is.
+        /// Supported resources.
         known: String,
     },
-    /// Ways that the cache does not have.
+    /// The mask has ways that the cache does not have.
     #[error(
-        "{resource}:{domain}={mask:x} has ways that the cache does not have; all of them are {all:x}"
+        "{resource}:{domain}={mask:x} has ways that the cache does not have (all ways: {all:x})"
     )]
     OutOfRange {
         /// Resource.
         resource: String,
         /// Domain.
         domain: u32,
-        /// Asked for.
+        /// Requested value.
         mask: u64,
-        /// There are.
+        /// All ways of the cache.
         all: u64,
     },
-    /// Ways with a gap between them.
-    #[error(
-        "{resource}:{domain}={mask:x} has a gap, and this processor's classes have ways that are neighbours"
-    )]
+    /// The mask is not contiguous.
+    #[error("{resource}:{domain}={mask:x} is not contiguous, as this processor requires")]
     Gap {
         /// Resource.
         resource: String,
         /// Domain.
         domain: u32,
-        /// Asked for.
+        /// Requested value.
         mask: u64,
     },
-    /// Too few ways.
-    #[error("{resource}:{domain}={mask:x} has fewer than {min} ways, which a class has at least")]
+    /// The mask has too few ways.
+    #[error("{resource}:{domain}={mask:x} has fewer than the required {min} ways")]
     TooFew {
         /// Resource.
         resource: String,
         /// Domain.
         domain: u32,
-        /// Asked for.
+        /// Requested value.
         mask: u64,
-        /// At least.
+        /// Minimum.
         min: u32,
     },
-    /// A share that the processor does not know.
-    #[error("MB:{domain}={share} is outside {min}..={max}")]
+    /// The bandwidth limit is out of range.
+    #[error("MB:{domain}={share} is out of range (use {min} to {max})")]
     Share {
         /// Domain.
         domain: u32,
-        /// Asked for.
+        /// Requested value.
         share: u64,
-        /// At least.
+        /// Minimum.
         min: u64,
-        /// At most.
+        /// Maximum.
         max: u64,
     },
 }
 
 impl Schemata {
-    /// One resource of one domain.
+    /// Returns the value of a resource in a domain.
     #[must_use]
     pub fn get(&self, resource: &str, domain: u32) -> Option<u64> {
         self.0.get(resource)?.get(&domain).copied()
     }
 
-    /// Sets one resource of one domain.
+    /// Sets the value of a resource in a domain.
     pub fn set(&mut self, resource: &str, domain: u32, value: u64) {
         let of_resource = self.0.entry(resource.to_owned()).or_default();
         of_resource.insert(domain, value);
     }
 
-    /// Only what `other` names as well.
+    /// Returns only the resources and domains that `other` has as well.
     #[must_use]
     pub fn restricted_to(&self, other: &Self) -> Self {
         let mut kept = Self::default();
@@ -129,7 +129,7 @@ impl FromStr for Schemata {
 }
 
 impl fmt::Display for Schemata {
-    /// As the kernel takes it: a line a resource, each with its end.
+    /// Formats the schemata as the kernel accepts them: one line for each resource.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (resource, domains) in &self.0 {
             write!(f, "{resource}:")?;

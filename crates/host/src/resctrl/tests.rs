@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Against a resctrl that keeps to the kernel's rules, and against the machine's own where it has one.
+//! Tests with a fake resctrl that follows the kernel's rules, and with the machine's own resctrl if it has one.
 
 use proptest::prelude::*;
+use quietwire_base::ProcessId;
 
 use super::fake::{FakeResctrl, Rules};
 use super::*;
 use crate::files::Disk;
 use crate::journal::{self, Journal, Undone};
-use crate::process::ProcessId;
 
 struct Rig {
     directory: tempfile::TempDir,
@@ -51,7 +51,7 @@ fn a_machine_without_has_none() {
 fn groups_are_made_filled_and_undone_to_what_was_there() {
     let mut rig = rig(Rules::default());
     let (fake, resctrl) = (&rig.fake, &rig.resctrl);
-    // Somebody else's group, with a CPU that we need.
+    // A group of another program, with a CPU that the test needs.
     fake.make_directory(&resctrl.group("theirs")).unwrap();
     let theirs = resctrl.group("theirs");
     fake.write(&theirs.join("cpus_list"), "3-4\n").unwrap();
@@ -100,7 +100,7 @@ fn what_somebody_else_set_since_is_left_alone() {
         .set_schemata(&rig.fake, &mut rig.journal, "", &wanted)
         .unwrap();
     let path = rig.resctrl.group("").join("schemata");
-    // Another domain is nobody's business here.
+    // The change must not affect another domain.
     rig.fake.write(&path, "L3:1=1\n").unwrap();
     rig.fake.write(&path, "L3:0=1\n").unwrap();
     let outcomes = rig.undo();
@@ -148,11 +148,11 @@ fn nonsense_is_no_schemata() {
         assert!(text.parse::<Schemata>().is_err(), "{text}");
     }
     let error = schemata("L9:0=1").check(&Info::default()).unwrap_err();
-    assert!(error.to_string().contains("nothing can"), "{error}");
+    assert!(error.to_string().contains("supported: none"), "{error}");
 }
 
 proptest! {
-    /// What is checked before it is written is what the kernel would say to it.
+    /// Tests that validation accepts and refuses the same schemata as the kernel.
     #[test]
     fn the_check_and_the_kernel_agree(
         mask in 0u64..0x1fff, share in 0u64..120, min_cbm_bits in 1u32..4, sparse in any::<bool>(),
@@ -175,7 +175,7 @@ proptest! {
 }
 
 #[test]
-#[ignore = "needs a processor that shares out caches, resctrl mounted at /sys/fs/resctrl, and root; make test-hardware runs it"]
+#[ignore = "requires a processor with cache allocation, resctrl mounted at /sys/fs/resctrl, and root; make test-hardware runs it"]
 fn the_machine_s_own_is_used_and_left_as_it_was() {
     let resctrl = Resctrl::find(&Disk, Path::new("/")).unwrap();
     let directory = tempfile::tempdir().unwrap();

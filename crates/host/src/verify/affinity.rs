@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who may run where: forwarding threads on one CPU each, and nobody else there.
+//! CPU affinity of threads: each forwarding thread has one CPU, which no other thread may use.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
         return vec![Check::cannot_tell(
             "affinity",
             FILES,
-            "nobody but forwarding threads and guests on isolated CPUs",
-            "no thread is to be seen there",
+            "only forwarding threads and guests on isolated CPUs",
+            "no threads are visible",
         )];
     }
     vec![forwarding(machine), intruders(machine)]
@@ -30,7 +30,7 @@ fn label(task: &Task) -> String {
     )
 }
 
-/// Every forwarding thread has one CPU, a forwarding one, which no other has.
+/// Checks that every forwarding thread has exactly one CPU, a forwarding CPU that no other forwarding thread has.
 fn forwarding(machine: &Machine<'_>) -> Check {
     let pollers = machine
         .tasks
@@ -48,25 +48,28 @@ fn forwarding(machine: &Machine<'_>) -> Check {
         }
     }
     for (cpu, _) in by_cpu.iter().filter(|(_, count)| **count > 1) {
-        wrong.push(format!("several on CPU {cpu}"));
+        wrong.push(format!("several threads on CPU {cpu}"));
     }
     let seen = match (found, wrong.is_empty()) {
-        (0, _) => "no forwarding thread runs".to_owned(),
-        (_, true) => format!("{found} forwarding threads, each on its own"),
+        (0, _) => "no forwarding threads are running".to_owned(),
+        (_, true) => format!("{found} forwarding threads, each on its own CPU"),
         (_, false) => some_of(&wrong),
     };
     Check::new(
         "forwarding-threads",
         FILES,
-        format!("each on one of the CPUs {}, alone", machine.forwarding),
+        format!(
+            "each forwarding thread alone on one of the CPUs {}",
+            machine.forwarding
+        ),
         seen,
         wrong.is_empty(),
-        "give the data plane the forwarding CPUs: quietwire partition render --for ovs|vpp|testpmd|vrouter|quietwire",
+        "configure the data plane with the forwarding CPUs: quietwire partition render --for ovs|vpp|testpmd|vrouter|quietwire",
     )
 }
 
-/// Who may run on isolated CPUs and is neither a forwarding thread, nor a guest on the guests' CPUs, nor a thread of the
-/// kernel's that belongs to its CPU.
+/// Checks for threads that may run on isolated CPUs but are not forwarding threads, guests on the guests' CPUs or kernel
+/// threads bound to their CPU.
 fn intruders(machine: &Machine<'_>) -> Check {
     let guests = machine.plan.cpus(Role::Guest);
     let wrong: Vec<&Task> = machine
@@ -76,11 +79,14 @@ fn intruders(machine: &Machine<'_>) -> Check {
         .filter(|task| !task.cpus.intersection(&machine.isolated).is_empty())
         .filter(|task| !(task.is_kernel && task.cpus.len() == 1))
         .filter(|task| !task.cpus.difference(&guests).is_empty())
-        // Whether these really ran there, and how long, an interval tells.
+        // Only an interval shows whether and how long these threads really ran there.
         .filter(|task| !(task.is_kernel && task.is_bound(machine.root)))
         .collect();
     let seen = if wrong.is_empty() {
-        format!("{} threads, none of them", machine.tasks.len())
+        format!(
+            "{} threads, none of them on isolated CPUs",
+            machine.tasks.len()
+        )
     } else {
         let labels: Vec<String> = wrong.iter().map(|task| label(task)).collect();
         format!("{} threads: {}", wrong.len(), some_of(&labels))
@@ -90,7 +96,7 @@ fn intruders(machine: &Machine<'_>) -> Check {
         "intruders",
         FILES,
         format!(
-            "nobody but forwarding threads and guests on the isolated CPUs {}",
+            "only forwarding threads and guests on the isolated CPUs {}",
             machine.isolated
         ),
         seen,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's command line, and whether it took effect.
+//! Kernel command line and its effect.
 
 use super::check::{Check, UNREADABLE};
 use super::machine::Machine;
@@ -30,7 +30,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
             "systemd-affinity-at-boot",
             COMMAND_LINE,
             cpus,
-            "take the isolated CPUs out of systemd.cpu_affinity= and start again",
+            "remove the isolated CPUs from systemd.cpu_affinity= and reboot",
         ));
     }
     checks.extend(took_effect(machine, &given, "isolcpus", "isolated"));
@@ -52,11 +52,13 @@ fn given_as_planned(parameter: &BootParameter, given: &str) -> Check {
             None => format!("no {}", parameter.name),
         },
         is_fine,
-        format!("give the kernel {wanted} (quietwire partition render --for grub) and start again"),
+        format!(
+            "add {wanted} to the kernel command line (quietwire partition render --for grub) and reboot"
+        ),
     )
 }
 
-/// A parameter that was given may have done nothing: a kernel that does not know it, a CPU that is not there.
+/// Checks that a parameter took effect. A kernel without support and a CPU that does not exist make it ineffective.
 fn took_effect(
     machine: &Machine<'_>,
     given: &str,
@@ -70,7 +72,7 @@ fn took_effect(
     };
     let wanted = cpus(value(given, parameter)?);
     let below = format!("sys/devices/system/cpu/{file}");
-    let expected = format!("CPUs {wanted}, as {parameter}= was given");
+    let expected = format!("CPUs {wanted}, the CPUs of {parameter}=");
     let Some(text) = machine.text(&below) else {
         return Some(Check::cannot_tell(
             name,
@@ -79,7 +81,7 @@ fn took_effect(
             UNREADABLE,
         ));
     };
-    // An empty set is printed as `(null)` by some kernels.
+    // Some kernels print an empty set as `(null)`.
     let seen: CpuList = text.parse().unwrap_or_default();
     Some(Check::new(
         name,
@@ -88,7 +90,7 @@ fn took_effect(
         format!("CPUs {seen}"),
         wanted.difference(&seen).is_empty(),
         format!(
-            "the kernel took {parameter}= and did not do it: see `dmesg` for why; it may be built without it"
+            "{parameter}= has no effect: see `dmesg` for the reason (the kernel may be built without support for it)"
         ),
     ))
 }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One check: its verdict, what was expected and seen, and what to do.
+//! One check: verdict, expected and observed value, and remedy.
 
 use serde::Serialize;
 
-/// What a check came to.
+/// Verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is as it should be.
+    /// The observed value is the expected one.
     Pass,
-    /// It is not.
+    /// The observed value differs from the expected one.
     Fail,
-    /// The machine does not say, or not to this user.
+    /// Unknown: the machine does not report the value, or not to this user.
     CannotTell,
 }
 
 impl Verdict {
-    /// Its name.
+    /// Returns the verdict's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,19 +30,19 @@ impl Verdict {
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// Its name, the same in every run.
+    /// Name, the same in every run.
     pub name: &'static str,
-    /// What it came to.
+    /// Verdict.
     pub verdict: Verdict,
-    /// The file or files looked at.
+    /// File or files that the check reads.
     pub file: String,
-    /// What should be there.
+    /// Expected value.
     pub expected: String,
-    /// What is there.
+    /// Observed value.
     pub seen: String,
-    /// What to do; none when there is nothing to be done.
+    /// Remedy. `None` if no action is required.
     pub remedy: Option<String>,
-    /// Commands that do it, one by one, as far as there are such.
+    /// Commands that apply the remedy, one by one. Empty if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
 }
@@ -71,7 +71,7 @@ impl Check {
         }
     }
 
-    /// With commands, if it failed.
+    /// Adds the commands of a remedy if the check failed.
     pub(super) fn mended_by(mut self, commands: Vec<String>) -> Self {
         if self.verdict == Verdict::Fail {
             self.commands = commands;
@@ -97,16 +97,16 @@ impl Check {
     }
 }
 
-/// What stands in `seen` of a file that is not there or cannot be read.
-pub(super) const UNREADABLE: &str = "it is not there or cannot be read";
+/// Text of `seen` for a file that does not exist or cannot be read.
+pub(super) const UNREADABLE: &str = "missing or unreadable";
 
-/// What to do about most that applying does.
+/// Remedy for settings that `partition apply` changes.
 pub(super) const APPLY: &str = "quietwire partition apply --config FILE";
 
-/// Things of a kind that are named; of more only the number is told.
+/// Maximum number of items in a message. For all further items, the message has only their number.
 pub(super) const NAMED_MAX: usize = 5;
 
-/// The first few of many, and how many more there are.
+/// Formats the first few items and the number of the others.
 pub(super) fn some_of(names: &[String]) -> String {
     let first = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>();
     let more = names.len().saturating_sub(NAMED_MAX);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes of service: that they are there, have their ways and CPUs, and that forwarding threads are in theirs.
+//! Classes of service: existence, cache ways, CPUs and forwarding threads.
 
 use super::check::{APPLY, Check, some_of};
 use super::machine::Machine;
@@ -79,7 +79,7 @@ fn class_check(machine: &Machine<'_>, class: &Class, resctrl: &Resctrl, groups: 
         match group {
             Some(group) if group.cpus == class.cpus => {}
             Some(group) => wrong.push(format!("CPUs {}", group.cpus)),
-            None => wrong.insert(0, "no such class".to_owned()),
+            None => wrong.insert(0, "class does not exist".to_owned()),
         }
     }
     let seen = if wrong.is_empty() {
@@ -97,7 +97,8 @@ fn class_check(machine: &Machine<'_>, class: &Class, resctrl: &Resctrl, groups: 
     )
 }
 
-/// A task that was put into a class by itself has that one wherever it runs: its CPU's class counts for nothing then.
+/// Checks the classes of forwarding threads. A task in a class's `tasks` file has this class on every CPU; the class of the
+/// CPU does not apply to it.
 fn tasks(machine: &Machine<'_>, groups: &[Group]) -> Check {
     let mut wrong = Vec::new();
     for task in machine
@@ -130,9 +131,9 @@ fn tasks(machine: &Machine<'_>, groups: &[Group]) -> Check {
     Check::new(
         "class-tasks",
         "/sys/fs/resctrl/*/tasks",
-        "no forwarding thread in a class that is not its CPU's",
+        "no forwarding thread in a class other than its CPU's class",
         seen,
         wrong.is_empty(),
-        "write the thread's number into the file `tasks` of its class",
+        "write the thread ID into the `tasks` file of the CPU's class",
     )
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Network controllers: their node, driver, IOMMU group, virtual functions.
+//! Network cards: node, driver, IOMMU group and virtual functions.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::CpuList;
 use crate::partition::{NicPlan, USER_SPACE_DRIVERS};
 
 const DEVICES: &str = "sys/bus/pci/devices";
-/// The user-space driver that needs an IOMMU.
+/// The user-space driver that requires an IOMMU.
 const VFIO: &str = "vfio-pci";
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
@@ -23,10 +23,10 @@ fn of_nic(machine: &Machine<'_>, nic: &NicPlan) -> Vec<Check> {
         return vec![Check::new(
             "controller",
             format!("/{at}"),
-            "a network controller",
-            "not there",
+            "a network card",
+            "no such device",
             false,
-            "plan anew, or bring the device back (echo 1 > /sys/bus/pci/rescan)",
+            "restore the device (echo 1 > /sys/bus/pci/rescan), or make a new plan",
         )];
     }
     let mut checks = vec![node(machine, nic, &at), driver(machine, &at)];
@@ -44,29 +44,29 @@ fn of_nic(machine: &Machine<'_>, nic: &NicPlan) -> Vec<Check> {
     checks
 }
 
-/// The CPUs that poll it are on its node.
+/// Checks that the CPUs that poll the card are on its node.
 fn node(machine: &Machine<'_>, nic: &NicPlan, at: &str) -> Check {
     let files = format!("/{at}/numa_node, local_cpulist");
     let polling: CpuList = nic.queues.iter().map(|queue| queue.cpu).collect();
-    let mut expected = format!("CPUs {polling}, which poll it, among those near it");
-    // -1 is the kernel's word for not known.
+    let mut expected = format!("polling CPUs {polling} on the card's node");
+    // The kernel reports -1 for an unknown node.
     let now = machine.value::<i64>(&format!("{at}/numa_node"));
     let now = now.filter(|node| *node >= 0);
     let planned = nic.node.map(i64::from).filter(|_| now.is_some());
     if let Some(planned) = planned {
-        expected += &format!(", and node {planned}");
+        expected += &format!(", node {planned}");
     }
     let Some(local) = machine.value::<CpuList>(&format!("{at}/local_cpulist")) else {
         return Check::cannot_tell("controller-node", files, expected, UNREADABLE);
     };
-    let node = now.map_or("node not known".to_owned(), |node| format!("node {node}"));
+    let node = now.map_or("node unknown".to_owned(), |node| format!("node {node}"));
     Check::new(
         "controller-node",
         files,
         expected,
         format!("CPUs {local}, {node}"),
         polling.difference(&local).is_empty() && (planned.is_none() || planned == now),
-        "poll it from CPUs of its node, or put it into a slot of the other node; where the slot changed, plan anew",
+        "poll the card from CPUs of its node, or move it to a slot of the other node; if the slot has changed, make a new plan",
     )
 }
 
@@ -75,16 +75,16 @@ fn link(machine: &Machine<'_>, below: &str) -> Option<String> {
     Some(target.file_name()?.to_string_lossy().into_owned())
 }
 
-/// A device that user space drives by vfio has an IOMMU group. Some are driven by user space beside the kernel's driver.
+/// Checks the driver. A device with vfio has an IOMMU group. User space drives some devices beside their kernel driver.
 fn driver(machine: &Machine<'_>, at: &str) -> Check {
     let driver = link(machine, &format!("{at}/driver"));
     let group = link(machine, &format!("{at}/iommu_group"));
     let name = driver.as_deref().unwrap_or("none");
     let is_fine = driver.is_some() && (name != VFIO || group.is_some());
     let kind = if USER_SPACE_DRIVERS.contains(&name) {
-        "user space's"
+        "user-space driver"
     } else {
-        "the kernel's"
+        "kernel driver"
     };
     let group = group.map_or("no IOMMU group".to_owned(), |group| {
         format!("IOMMU group {group}")
@@ -92,9 +92,9 @@ fn driver(machine: &Machine<'_>, at: &str) -> Check {
     Check::new(
         "controller-driver",
         format!("/{at}/driver, iommu_group"),
-        "a driver, and for vfio-pci an IOMMU group",
+        "a driver, and an IOMMU group if the driver is vfio-pci",
         format!("{name} ({kind}), {group}"),
         is_fine,
-        "bind it with dpdk-devbind.py; for vfio-pci iommu=pt intel_iommu=on on the kernel's command line",
+        "bind the card with dpdk-devbind.py; vfio-pci also requires iommu=pt intel_iommu=on on the kernel command line",
     )
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU sets: whose may use isolated CPUs (cpuset(7); kernel documentation: admin-guide/cgroup-v2.rst).
+//! CPU sets that may use isolated CPUs (cpuset(7); kernel documentation: admin-guide/cgroup-v2.rst).
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::CpuList;
 use crate::cpuset::{Cpusets, GUESTS, Version, child_sets, processes};
 use crate::partition::Role;
 
-/// Sets below sets that are looked at.
+/// Maximum depth of nested sets that are checked.
 const DEPTH_MAX: usize = 8;
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
@@ -18,8 +18,8 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
         return vec![Check::cannot_tell(
             "cpu-sets",
             "/proc/self/mounts",
-            "CPU sets that keep others off the isolated CPUs",
-            "no control group has the controller cpuset",
+            "CPU sets that keep other processes off the isolated CPUs",
+            "no control group hierarchy has the cpuset controller",
         )];
     };
     let mut checks = vec![others(machine, &sets)];
@@ -33,8 +33,8 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     checks
 }
 
-/// Sets of version 1 whose CPUs the scheduler balances: no other balancing counts for CPUs that are in such a set. Those
-/// that the kernel was started to isolate it leaves out whatever the sets say.
+/// Checks for sets (version 1) whose CPUs the scheduler balances. One such set is enough for its CPUs to be balanced,
+/// whatever other sets have. The kernel never balances CPUs that are isolated on its command line.
 fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let name = "cpu-set-balance";
     let files = format!(
@@ -43,7 +43,7 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     );
     let started = machine.value::<CpuList>("sys/devices/system/cpu/isolated");
     let isolated = machine.isolated.difference(&started.unwrap_or_default());
-    let expected = format!("0 in every set that has some of the isolated CPUs {isolated}");
+    let expected = format!("0 in every set that contains any of the isolated CPUs {isolated}");
     let (mut wrong, mut seen) = (Vec::new(), 0);
     let mut mend = Mend::default();
     for set in below(&sets.mount) {
@@ -52,7 +52,7 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
         };
         seen += 1;
         let both = cpus_in(sets, &set).intersection(&isolated);
-        // A set without CPUs has none to balance, and those of one CPU have nobody to balance with.
+        // A set with no CPU or one CPU has nothing to balance.
         if balanced == "1" && !both.is_empty() && cpus_in(sets, &set).len() > 1 {
             wrong.push(format!("{} (CPUs {both})", named(sets, &set)));
             if set == sets.mount || is_ours(&set) {
@@ -70,19 +70,19 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     }
     let is_fine = wrong.is_empty();
     let told = if is_fine {
-        format!("{seen} sets, none of them balances isolated CPUs")
+        format!("{seen} sets, none of which balances isolated CPUs")
     } else {
         some_of(&wrong)
     };
     mend.check(name, files, expected, told, is_fine)
 }
 
-/// CPUs that another set of version 2 has claimed for itself alone cannot be in a partition of ours.
+/// Checks for isolated CPUs that another set (version 2) claims exclusively: a partition of quietwire cannot contain them.
 fn exclusive(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let name = "cpu-set-exclusive";
     let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));
     let files = format!("{}/**/cpuset.cpus.exclusive", machine.shown(&sets.mount));
-    let expected = format!("no set but our own with some of the isolated CPUs {allowed}");
+    let expected = format!("only quietwire's sets with the isolated CPUs {allowed}");
     let (mut wrong, mut mend) = (Vec::new(), Mend::default());
     for set in below(&sets.mount).into_iter().filter(|set| !is_ours(set)) {
         let claimed = read(&set.join("cpuset.cpus.exclusive"));
@@ -107,7 +107,7 @@ fn exclusive(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     mend.check(name, files, expected, told, is_fine)
 }
 
-/// What mends sets: applying, or for sets that it leaves alone a command each.
+/// Remedy for sets: applying the plan, or one command for each set that applying does not change.
 #[derive(Default)]
 struct Mend {
     is_applied: bool,
@@ -118,7 +118,7 @@ struct Mend {
 impl Mend {
     fn by(&mut self, set: &str, command: String) {
         self.sets.push(set.to_owned());
-        // A set has no CPU that the set above it has not: those below come first.
+        // A set cannot have CPUs that its parent lacks, so the commands for child sets come first.
         self.commands.insert(0, command);
     }
 
@@ -137,7 +137,7 @@ impl Mend {
         }
         if !self.sets.is_empty() {
             texts.push(format!(
-                "applying leaves sets alone that something else made: change {}",
+                "`apply` does not change the sets of other programs: change {}",
                 some_of(&self.sets)
             ));
         }
@@ -145,8 +145,8 @@ impl Mend {
     }
 }
 
-/// Whether applying changes who may use which CPUs of a set: in version 1 it moves what is in no set, in version 2 it
-/// narrows the groups below the top but that of guests.
+/// Returns whether applying changes the CPUs of a set's processes: in version 1 it moves processes of the root set, in
+/// version 2 it restricts the groups below the root, except that of guests.
 fn applying_changes(sets: &Cpusets, set: &Path) -> bool {
     match sets.version {
         Version::V1 => set == sets.mount,
@@ -156,7 +156,7 @@ fn applying_changes(sets: &Cpusets, set: &Path) -> bool {
     }
 }
 
-/// CPUs of a set without those that it is not to have; those of housekeeping if none are left.
+/// Returns the CPUs of a set without `taken`, or the housekeeping CPUs if none are left.
 fn cpus_without(machine: &Machine<'_>, sets: &Cpusets, set: &Path, taken: &CpuList) -> String {
     let rest = cpus_in(sets, set).difference(taken);
     if rest.is_empty() {
@@ -171,7 +171,7 @@ fn is_ours(set: &Path) -> bool {
     name.is_some_and(|name| name.starts_with(crate::apply::SET_PREFIX))
 }
 
-/// The top set and all below it, as deep as is looked.
+/// Returns the root set and all sets below it, up to [`DEPTH_MAX`].
 fn below(top: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut looking = vec![(top.to_owned(), 0)];
@@ -200,7 +200,7 @@ fn effective(sets: &Cpusets) -> &'static str {
     }
 }
 
-/// CPUs that tasks of a set may use.
+/// Returns the CPUs that tasks of a set may use.
 fn cpus_in(sets: &Cpusets, set: &Path) -> CpuList {
     let cpus = read(&set.join(effective(sets))).or_else(|| read(&set.join("cpuset.cpus")));
     cpus.and_then(|cpus| cpus.parse().ok()).unwrap_or_default()
@@ -211,16 +211,16 @@ fn read(path: &Path) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Sets with processes in them that may use isolated CPUs, and are neither ours nor a guest's.
+/// Checks for sets whose processes may use isolated CPUs, except the sets of quietwire and guests.
 fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let name = "cpu-sets";
     let files = format!("{}/**/{}", machine.shown(&sets.mount), effective(sets));
     let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));
-    let expected = format!("no set but our own with processes on the isolated CPUs {allowed}");
+    let expected = format!("only quietwire's sets with processes on the isolated CPUs {allowed}");
     let (mut wrong, mut seen) = (Vec::new(), 0);
     let mut mend = Mend::default();
     for set in below(&sets.mount) {
-        // What is below a set of ours is whose it is; what is above all sets is no set, whatever its name.
+        // Sets below a set of quietwire belong to it. Directories above the mount point are not sets, whatever their names.
         let within = set.strip_prefix(&sets.mount).unwrap_or(&set);
         if within.ancestors().any(is_ours) {
             continue;
@@ -233,7 +233,7 @@ fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
         if both.is_empty() {
             continue;
         }
-        // The kernel's own threads that are bound to their CPUs stay in the top set.
+        // Kernel threads that are bound to their CPUs stay in the root set.
         let inside = inside.iter().filter(|pid| is_free(machine, **pid)).count();
         if inside > 0 {
             let name = named(sets, &set);
@@ -263,7 +263,7 @@ fn is_free(machine: &Machine<'_>, pid: i32) -> bool {
     task.is_some_and(|task| !task.is_kernel)
 }
 
-/// Partitions of version 2 that could not be made say so.
+/// Checks the state of partitions (version 2).
 fn partition(machine: &Machine<'_>, sets: &Cpusets) -> Vec<Check> {
     let mut checks = Vec::new();
     for set in child_sets(&sets.mount).unwrap_or_default() {
@@ -277,7 +277,7 @@ fn partition(machine: &Machine<'_>, sets: &Cpusets) -> Vec<Check> {
             "isolated or root",
             &state,
             !state.contains("invalid"),
-            "the kernel says why in brackets; take its CPUs out of the other sets' cpuset.cpus.exclusive",
+            "see the kernel's reason in brackets; remove the partition's CPUs from cpuset.cpus.exclusive of other sets",
         ));
     }
     checks

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the scheduler balances isolated CPUs: they have no scheduling domain then (kernel documentation:
+//! Scheduling domains: CPUs that the scheduler does not balance have none (kernel documentation:
 //! scheduler/sched-stats.rst, sched-domains.rst).
 
 use super::check::{Check, some_of};
@@ -20,7 +20,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
             name,
             format!("/{STATISTICS}, /{DEBUG}"),
             expected,
-            "neither is there: the kernel is built without statistics, and debugfs is not mounted",
+            "both missing: the kernel is built without statistics, and debugfs is not mounted",
         )];
     };
     let balanced: Vec<String> = machine
@@ -32,7 +32,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let seen = if balanced.is_empty() {
         "none".to_owned()
     } else {
-        format!("{} balanced with others", some_of(&balanced))
+        format!("{} balanced with other CPUs", some_of(&balanced))
     };
     vec![Check::new(
         name,
@@ -40,11 +40,11 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
         expected,
         seen,
         balanced.is_empty(),
-        "isolcpus=domain,… on the kernel's command line, or CPU sets that are not balanced: quietwire partition apply --config FILE",
+        "add isolcpus=domain,… to the kernel command line, or create CPU sets without balancing: quietwire partition apply --config FILE",
     )]
 }
 
-/// CPUs that have a domain: lines `domainN` follow the line `cpuN` that they belong to.
+/// Returns the CPUs that have a domain. Lines `domainN` follow the line `cpuN` of their CPU.
 fn in_statistics(text: &str) -> Vec<u32> {
     let mut found = Vec::new();
     let mut current: Option<u32> = None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where interrupts may come to (kernel documentation: core-api/irq/irq-affinity.rst).
+//! Interrupt affinity (kernel documentation: core-api/irq/irq-affinity.rst).
 
 use super::check::{APPLY, Check, UNREADABLE, some_of};
 use super::machine::Machine;
@@ -22,7 +22,8 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     checks
 }
 
-/// Interrupts that may come to isolated CPUs. Those that the kernel places itself are told and not failed.
+/// Checks for interrupts that isolated CPUs may receive. Interrupts with an affinity that only the kernel sets are reported
+/// but do not fail the check.
 fn allowed(machine: &Machine<'_>) -> Check {
     let files = format!("/{IRQS}/*/smp_affinity_list, effective_affinity_list");
     let expected = format!("no interrupt for the isolated CPUs {}", machine.isolated);
@@ -34,7 +35,7 @@ fn allowed(machine: &Machine<'_>) -> Check {
             continue;
         };
         seen += 1;
-        // What is in effect counts where the kernel tells: of many CPUs it chooses one.
+        // The effective affinity decides if the kernel reports it: the kernel chooses one of the allowed CPUs.
         let effective = machine.value::<CpuList>(&format!("{IRQS}/{irq}/effective_affinity_list"));
         let effective = effective.filter(|cpus| !cpus.is_empty());
         let may_come = !allowed.intersection(&machine.isolated).is_empty();
@@ -50,7 +51,7 @@ fn allowed(machine: &Machine<'_>) -> Check {
         if is_fixed {
             fixed.push(text);
         } else if !may_come {
-            // The chip is told of the other CPU when the next one comes.
+            // The kernel reprograms the interrupt chip when the next interrupt arrives.
             moving.push(text);
         } else {
             wrong.push(text);
@@ -61,25 +62,25 @@ fn allowed(machine: &Machine<'_>) -> Check {
         return Check::cannot_tell("interrupts", files, expected, UNREADABLE);
     }
     let mut told = if wrong.is_empty() {
-        format!("{seen} interrupts, all elsewhere")
+        format!("{seen} interrupts, all on other CPUs")
     } else {
         format!("interrupts {}", some_of(&wrong))
     };
     if !fixed.is_empty() {
-        told += &format!("; the kernel places these itself: {}", some_of(&fixed));
+        told += &format!("; only the kernel can move {}", some_of(&fixed));
     }
     if !moving.is_empty() {
         told += &format!(
-            "; these are to go elsewhere, and the kernel moves them when they come the next time: {}",
+            "; the kernel moves the following interrupts when they next occur: {}",
             some_of(&moving)
         );
         if wrong.is_empty() {
-            told += " (whether any came, --for DURATION tells)";
+            told += " (--for DURATION shows whether any occurred)";
             return Check::cannot_tell("interrupts", files, expected, told);
         }
     }
     let remedy = format!(
-        "{APPLY}, or one by one; an interrupt whose file refuses that is the kernel's to place: isolcpus=managed_irq,domain,{} keeps it off from the next start on",
+        "{APPLY}, or move the interrupts one by one; if the kernel refuses to move one, add isolcpus=managed_irq,domain,{} to the kernel command line and reboot",
         machine.isolated
     );
     Check::new(
@@ -93,16 +94,13 @@ fn allowed(machine: &Machine<'_>) -> Check {
     .mended_by(commands)
 }
 
-/// The daemon that moves interrupts about, if it runs.
+/// Checks irqbalance, the daemon that moves interrupts, if it is running.
 fn irqbalance(machine: &Machine<'_>) -> Check {
     let name = "irqbalance";
     let runs = machine.tasks.iter().any(|task| task.name == "irqbalance");
-    let expected = format!(
-        "not running, or the isolated CPUs {} are banned",
-        machine.isolated
-    );
+    let expected = format!("not running, or isolated CPUs {} banned", machine.isolated);
     if machine.tasks.is_empty() {
-        let why = "no process is to be seen there";
+        let why = "no processes are visible";
         return Check::cannot_tell(name, "/proc/*/comm", expected, why);
     }
     if !runs {
@@ -127,8 +125,8 @@ fn irqbalance(machine: &Machine<'_>) -> Check {
         name,
         format!("/{IRQBALANCE}"),
         expected,
-        format!("running, CPUs '{banned}' are banned"),
+        format!("running, banned CPUs '{banned}'"),
         machine.isolated.difference(&banned).is_empty(),
-        "quietwire partition render --for irqbalance, or stop the daemon",
+        "configure irqbalance (quietwire partition render --for irqbalance) or stop it",
     )
 }

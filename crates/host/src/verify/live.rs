@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What really happened on isolated CPUs over an interval: who ran there, interrupts, and what forwarding threads were kept
-//! from their work by.
+//! Activity on isolated CPUs during an interval: threads that ran there, interrupts, and interruptions of forwarding
+//! threads.
 
 mod activity;
 mod counts;
@@ -17,10 +17,9 @@ use super::machine::Machine;
 use crate::partition::Plan;
 use interval::Interval;
 
-pub use counts::{Line, PerCpu};
 pub use sample::{Sample, ThreadSample};
 
-/// Judges what happened between two samples of the machine whose files are below `root`.
+/// Checks the activity between two samples of the machine whose files are below `root`.
 #[must_use]
 pub fn live_checks(root: &Path, plan: &Plan, before: &Sample, after: &Sample) -> Vec<Check> {
     let machine = Machine {

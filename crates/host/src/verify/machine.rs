@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine to verify, with its plan.
+//! The verified machine and its plan.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::partition::{Plan, Role};
 use crate::tasks::{self, Task};
 use crate::{CpuId, CpuList};
 
-/// A machine that is looked at, with its plan.
+/// A machine and its plan.
 pub(crate) struct Machine<'a> {
     pub(super) root: &'a Path,
     pub(super) plan: &'a Plan,
@@ -31,7 +31,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A file's text without the blanks around it.
+    /// Returns a file's text without surrounding whitespace.
     pub(super) fn text(&self, below: &str) -> Option<String> {
         let text = fs::read_to_string(self.root.join(below)).ok()?;
         Some(text.trim_matches([' ', '\n', '\t', '\0']).to_owned())
@@ -41,12 +41,12 @@ impl<'a> Machine<'a> {
         self.text(below)?.parse().ok()
     }
 
-    /// A set of CPUs in the kernel's mask form.
+    /// Reads a file with a CPU set in the kernel's mask form.
     pub(super) fn mask(&self, below: &str) -> Option<CpuList> {
         format!("0x{}", self.text(below)?).parse().ok()
     }
 
-    /// Names in a directory, in order.
+    /// Returns the names in a directory, in order.
     pub(super) fn names(&self, below: &str) -> Vec<String> {
         let listed = fs::read_dir(self.root.join(below)).into_iter().flatten();
         let mut names: Vec<String> = listed
@@ -60,7 +60,7 @@ impl<'a> Machine<'a> {
         self.plan.group_of(cpu).map(|group| group.role)
     }
 
-    /// Whether the kernel lets nobody choose an interrupt's CPUs.
+    /// Returns whether only the kernel can set an interrupt's affinity.
     pub(super) fn is_fixed_interrupt(&self, irq: &str) -> bool {
         const WRITABLE: u32 = 0o200;
         let meta = fs::metadata(self.path(&format!("proc/irq/{irq}/smp_affinity_list")));
@@ -71,13 +71,13 @@ impl<'a> Machine<'a> {
         self.root.join(below)
     }
 
-    /// A file's name on the machine itself, wherever its files are looked at.
+    /// Returns a file's name on the machine itself, without the root under which its files are read.
     pub(super) fn shown(&self, path: &Path) -> String {
         let below = path.strip_prefix(self.root).unwrap_or(path);
         Path::new("/").join(below).display().to_string()
     }
 
-    /// A set of CPUs in a file that is to have none of the isolated ones.
+    /// Checks that a file's CPU set contains no isolated CPU.
     pub(super) fn keeps_off(
         &self,
         name: &'static str,
@@ -94,7 +94,7 @@ impl<'a> Machine<'a> {
                 let seen = if is_fine {
                     format!("CPUs {cpus}")
                 } else {
-                    format!("CPUs {cpus}, with {both} of the isolated ones")
+                    format!("CPUs {cpus}, including the isolated CPUs {both}")
                 };
                 Check::new(name, format!("/{file}"), expected, seen, is_fine, remedy)
             }

@@ -22,7 +22,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
             format!("{total}{free}"),
             total >= pages.pages,
             format!(
-                "{APPLY}; when memory is scattered already, hugepages= on the kernel's command line and a start"
+                "{APPLY}; if memory is too fragmented, add hugepages= to the kernel command line and reboot"
             ),
         )
     };

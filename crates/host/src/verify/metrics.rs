@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks and counts as Prometheus' text format. Names follow its practices: base units, `_total` for what only grows.
+//! Checks and counters in the Prometheus text format. Names follow its conventions: base units, `_total` for counters.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+use super::Sample;
 use super::check::{Check, Verdict};
-use super::{PerCpu, Sample};
+use crate::proc::PerCpu;
 
 struct Text(String);
 
@@ -18,7 +19,7 @@ impl Text {
         help: &str,
         samples: impl IntoIterator<Item = (String, f64)>,
     ) {
-        // Writing into a text does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(self.0, "# HELP quietwire_partition_{name} {help}");
         let _ = writeln!(self.0, "# TYPE quietwire_partition_{name} {kind}");
         for (labels, value) in samples {
@@ -27,7 +28,7 @@ impl Text {
     }
 }
 
-/// Labels in braces; backslash, quote and end of line as the format has them.
+/// Formats labels in braces and escapes backslashes, quotes and newlines.
 fn labels(pairs: &[(&str, &str)]) -> String {
     let escaped = |value: &str| {
         let value = value.replace('\\', "\\\\").replace('"', "\\\"");
@@ -39,8 +40,8 @@ fn labels(pairs: &[(&str, &str)]) -> String {
     format!("{{{}}}", pairs.collect::<Vec<_>>().join(","))
 }
 
-/// Everything that a look came to. `spent` is the CPU time that looking took so far, `at_s` the time of the look in seconds
-/// since 1970.
+/// Renders all checks and counters of a sample. `spent` is the CPU time used for verification so far, `at_s` the time of the
+/// sample in seconds since 1970.
 #[must_use]
 pub fn exposition(checks: &[Check], sample: &Sample, spent: Duration, at_s: f64) -> String {
     let mut text = Text(String::new());
@@ -54,7 +55,7 @@ pub fn exposition(checks: &[Check], sample: &Sample, spent: Duration, at_s: f64)
     text.metric(
         "checks",
         "gauge",
-        "Checks by what they came to.",
+        "Checks by verdict.",
         counts.iter().map(|((name, verdict), count)| {
             let verdict = verdict.name().replace(' ', "-");
             (
@@ -66,12 +67,12 @@ pub fn exposition(checks: &[Check], sample: &Sample, spent: Duration, at_s: f64)
     for (name, help, counts) in [
         (
             "interrupts_total",
-            "Interrupts of isolated CPUs.",
+            "Interrupts on isolated CPUs.",
             &sample.interrupts,
         ),
         (
             "softirqs_total",
-            "Softirqs of isolated CPUs.",
+            "Softirqs on isolated CPUs.",
             &sample.softirqs,
         ),
     ] {
@@ -81,13 +82,13 @@ pub fn exposition(checks: &[Check], sample: &Sample, spent: Duration, at_s: f64)
     text.metric(
         "verify_cpu_seconds_total",
         "counter",
-        "CPU time that verifying took.",
+        "CPU time used for verification.",
         [(String::new(), spent.as_secs_f64())],
     );
     text.metric(
         "verify_timestamp_seconds",
         "gauge",
-        "When the machine was looked at last, since 1970.",
+        "Time of the last sample, seconds since 1970.",
         [(String::new(), at_s)],
     );
     text.0
@@ -131,7 +132,7 @@ fn threads(text: &mut Text, sample: &Sample) {
     text.metric(
         "forwarding_voluntary_switches_total",
         "counter",
-        "Context switches that forwarding threads wanted.",
+        "Voluntary context switches of forwarding threads.",
         forwarding
             .iter()
             .map(|(labels, count, ..)| (labels.clone(), *count as f64)),
@@ -139,7 +140,7 @@ fn threads(text: &mut Text, sample: &Sample) {
     text.metric(
         "forwarding_involuntary_switches_total",
         "counter",
-        "Context switches that were forced on forwarding threads.",
+        "Involuntary context switches of forwarding threads.",
         forwarding
             .iter()
             .map(|(labels, _, count, _)| (labels.clone(), *count as f64)),
@@ -147,7 +148,7 @@ fn threads(text: &mut Text, sample: &Sample) {
     text.metric(
         "forwarding_migrations_total",
         "counter",
-        "Times that forwarding threads changed their CPU.",
+        "Migrations of forwarding threads to another CPU.",
         forwarding
             .iter()
             .filter_map(|(labels, .., count)| Some((labels.clone(), (*count)? as f64))),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What other programs believe of the machine's CPUs: Open vSwitch, VPP, Nova, systemd, tuned, libvirt, the kubelet. Two
-//! who both place threads undo each other silently.
+//! CPU configuration of other programs: Open vSwitch, VPP, Nova, systemd, tuned, libvirt and kubelet. Two programs that
+//! both place threads silently undo each other's changes.
 
 mod claim;
 mod read;
@@ -18,14 +18,14 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
 fn check(machine: &Machine<'_>, claim: &Claim) -> Check {
     let guests = machine.plan.cpus(Role::Guest);
     let expected = match claim.wanted {
-        Wanted::Forwarding => format!("of the forwarding CPUs {}", machine.forwarding),
-        Wanted::Guests => format!("of the guests' CPUs {guests}"),
-        Wanted::NotIsolated => format!("none of the isolated CPUs {}", machine.isolated),
-        Wanted::AllIsolated => format!("the isolated CPUs {}", machine.isolated),
+        Wanted::Forwarding => format!("only forwarding CPUs {}", machine.forwarding),
+        Wanted::Guests => format!("only guest CPUs {guests}"),
+        Wanted::NotIsolated => format!("no isolated CPUs ({})", machine.isolated),
+        Wanted::AllIsolated => format!("all isolated CPUs {}", machine.isolated),
     };
     let expected = format!("{}: {expected}", claim.what);
     let Some(cpus) = &claim.cpus else {
-        return Check::cannot_tell(claim.name, &claim.file, expected, "no set of CPUs");
+        return Check::cannot_tell(claim.name, &claim.file, expected, "not a valid CPU list");
     };
     let is_fine = match claim.wanted {
         Wanted::Forwarding => cpus.difference(&machine.forwarding).is_empty(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Governors, limits of frequencies, SST-BF's cores of high priority, polling for machine checks.
+//! Governors, frequency limits, high-priority cores (SST-BF), wake-up latency and polling for machine checks.
 
 use super::check::{APPLY, Check, UNREADABLE, some_of};
 use super::machine::Machine;
@@ -40,7 +40,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     checks
 }
 
-/// A file of every CPU of a setting holds a value.
+/// Checks that a file of every CPU of a setting has the planned value.
 fn all_hold(
     machine: &Machine<'_>,
     name: &'static str,
@@ -63,7 +63,7 @@ fn all_hold(
         return Check::cannot_tell(name, files, expected, why);
     }
     let seen = if wrong.is_empty() {
-        "all of them".to_owned()
+        "as planned".to_owned()
     } else {
         some_of(&wrong)
     };
@@ -74,7 +74,8 @@ fn base_khz(machine: &Machine<'_>, cpu: CpuId) -> Option<u64> {
     machine.value(&format!("{CPUS}/cpu{cpu}/cpufreq/base_frequency"))
 }
 
-/// Cores of high priority have a higher base frequency than the others: else the processor's profile is off, or another.
+/// Checks that high-priority cores have a higher base frequency than the others. Otherwise the processor's SST-BF profile is
+/// disabled or a different one.
 fn high_priority(machine: &Machine<'_>, setting: &FrequencySetting) -> Check {
     let name = "high-priority-cores";
     let files = format!("/{CPUS}/cpu*/cpufreq/base_frequency");
@@ -95,15 +96,16 @@ fn high_priority(machine: &Machine<'_>, setting: &FrequencySetting) -> Check {
         .map(|cpu| format!("CPU {cpu}"))
         .collect();
     let seen = if lower.is_empty() {
-        format!("{highest} kHz, as the highest")
+        format!("{highest} kHz, the highest")
     } else {
         format!("less than {highest} kHz: {}", some_of(&lower))
     };
-    let remedy = "turn SST-BF on in the firmware or by intel-speed-select, or plan anew";
+    let remedy = "enable SST-BF in the firmware or with intel-speed-select, or make a new plan";
     Check::new(name, files, expected, seen, lower.is_empty(), remedy)
 }
 
-/// The kernel looks for corrected machine checks on every CPU every five minutes, unless told not to.
+/// Checks that the kernel does not poll isolated CPUs for corrected machine checks. By default, it polls all CPUs every five
+/// minutes.
 fn machine_checks(machine: &Machine<'_>) -> Check {
     let files = format!("/{MACHINE_CHECKS}/machinecheck*/ignore_ce");
     let expected = format!("1 for the isolated CPUs {}", machine.isolated);
@@ -134,23 +136,23 @@ fn machine_checks(machine: &Machine<'_>) -> Check {
     )
 }
 
-/// How long a CPU may take to wake up. One that polls never sleeps.
+/// Checks the limit of the wake-up latency. CPUs that poll never sleep.
 fn wake_up(machine: &Machine<'_>) -> Option<Check> {
     let name = "wake-up";
     machine.forwarding.first()?;
     let files = format!("/{CPUS}/cpu*/power/pm_qos_resume_latency_us");
     if machine.plan.idle == Idle::Poll {
-        let seen = "forwarding CPUs poll, and sleep never";
+        let seen = "forwarding CPUs poll and never sleep";
         return Some(Check::new(name, files, "any", seen, true, ""));
     }
-    let expected = "a limit, as forwarding CPUs sleep";
+    let expected = "a limit, because forwarding CPUs sleep";
     let (mut wrong, mut seen) = (Vec::new(), Vec::new());
     for cpu in machine.forwarding.iter() {
         let file = format!("{CPUS}/cpu{cpu}/power/pm_qos_resume_latency_us");
         let Some(now) = machine.text(&file) else {
             return Some(Check::cannot_tell(name, files, expected, UNREADABLE));
         };
-        // 0 stands for no limit, and n/a for a CPU that may not sleep at all.
+        // 0 means no limit, and n/a means that the CPU may not sleep at all.
         if now == "0" {
             wrong.push(format!("CPU {cpu}"));
         }
@@ -163,6 +165,6 @@ fn wake_up(machine: &Machine<'_>) -> Option<Check> {
         format!("none for {}", some_of(&wrong))
     };
     let remedy =
-        "write the microseconds that a packet may wait into the file of each forwarding CPU";
+        "write the maximum wake-up latency in microseconds to the file of each forwarding CPU";
     Some(Check::new(name, files, expected, told, is_fine, remedy))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What mends what applying leaves alone: each remedy names a thread, CPU set or interrupt and has a command for it.
+//! Remedies for settings that applying a plan does not change. Each names a thread, CPU set or interrupt and has a command.
 
 use std::path::Path;
 
@@ -9,15 +9,16 @@ use crate::CpuList;
 use crate::cpuset::{Cpusets, Version};
 use crate::tasks::{Task, is_data_plane_thread};
 
-/// A sentence, and commands that a shell runs one by one.
+/// A remedy: a text, and shell commands to run one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Remedy {
     pub(super) text: String,
     pub(super) commands: Vec<String>,
 }
 
-/// Threads that may run on isolated CPUs. Applying moves those that may also run elsewhere, and control threads of data
-/// planes; any other thread that is pinned to one CPU, or whose CPU set has isolated CPUs only, stays.
+/// Returns the remedy for threads that may run on isolated CPUs. Applying moves threads that may also run elsewhere, and
+/// control threads of data planes. It does not move any other thread that is pinned to one CPU or whose CPU set has only
+/// isolated CPUs.
 pub(super) fn threads(machine: &Machine<'_>, threads: &[&Task]) -> Remedy {
     let mut remedy = Remedy::default();
     let (mut pinned, mut confined, mut applied) = (Vec::new(), Vec::new(), 0);
@@ -42,13 +43,13 @@ pub(super) fn threads(machine: &Machine<'_>, threads: &[&Task]) -> Remedy {
     }
     if !pinned.is_empty() {
         texts.push(format!(
-            "threads that something pinned to a CPU stay when the plan is applied: move {}, or start them elsewhere",
+            "`apply` does not move threads that are pinned to a CPU: move {}, or start them on other CPUs",
             some_of(&pinned)
         ));
     }
     if !confined.is_empty() {
         texts.push(format!(
-            "CPU sets that something else made stay when the plan is applied: move {}, or take the isolated CPUs out of the set",
+            "`apply` does not change the CPU sets of other programs: move {}, or remove the isolated CPUs from the set",
             some_of(&confined)
         ));
     }
@@ -62,7 +63,7 @@ fn is_of_data_plane(machine: &Machine<'_>, task: &Task) -> bool {
         || others.any(|other| other.pid == task.pid && other.forwards_for.is_some())
 }
 
-/// The set that keeps a process off every housekeeping CPU, below the mount.
+/// Returns the CPU set that keeps a process off all housekeeping CPUs, as a path below the mount point.
 fn confining_set(machine: &Machine<'_>, task: &Task) -> Option<String> {
     let sets = Cpusets::find(machine.root).ok()?;
     let set = machine.text(&format!("proc/{}/cpuset", task.pid))?;
@@ -81,7 +82,7 @@ fn cpus_of(sets: &Cpusets, set: &Path) -> CpuList {
     cpus.and_then(|cpus| cpus.parse().ok()).unwrap_or_default()
 }
 
-/// The host's set if there is one, otherwise the top of all.
+/// Returns the command that moves a task to the host's set, or to the root set if there is none.
 fn leave_set(machine: &Machine<'_>, task: &Task) -> Option<String> {
     let sets = Cpusets::find(machine.root).ok()?;
     let host = sets.mount.join(format!("{}host", crate::apply::SET_PREFIX));
@@ -90,13 +91,13 @@ fn leave_set(machine: &Machine<'_>, task: &Task) -> Option<String> {
     Some(format!("echo {} > {file}", task.pid))
 }
 
-/// Writes a value into a file of a set.
+/// Returns the command that writes a value to a file of a set.
 pub(super) fn set_file(machine: &Machine<'_>, set: &Path, file: &str, value: &str) -> String {
     let value = if value.is_empty() { "''" } else { value };
     format!("echo {value} > {}", machine.shown(&set.join(file)))
 }
 
-/// An interrupt that may come to isolated CPUs.
+/// Returns the command that moves an interrupt to the housekeeping CPUs.
 pub(super) fn interrupt(machine: &Machine<'_>, irq: &str) -> String {
     let cpus = &machine.plan.housekeeping;
     format!("echo {cpus} > /proc/irq/{irq}/smp_affinity_list")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPUs that are online, threads that share a core, CPUs that share a cache.
+//! Online CPUs, threads that share a core, and CPUs that share a cache.
 
 use super::check::{Check, UNREADABLE, some_of};
 use super::machine::Machine;
@@ -36,23 +36,25 @@ fn online(machine: &Machine<'_>) -> Check {
                 expected,
                 format!("CPUs {online}"),
                 down.is_empty(),
-                format!("bring CPUs {down} up (echo 1 > /{CPUS}/cpuN/online), or plan anew"),
+                format!(
+                    "bring CPUs {down} online (echo 1 > /{CPUS}/cpuN/online), or make a new plan"
+                ),
             )
         }
     }
 }
 
-/// No core is split between forwarding and anything else.
+/// Checks that no core is shared between forwarding and another role.
 fn siblings(machine: &Machine<'_>) -> Check {
     let name = "siblings";
     let files = format!("/{CPUS}/smt/active, cpu*/topology/thread_siblings_list");
-    let expected = "threads of forwarding cores forward or are idle";
+    let expected = "all threads of forwarding cores forward or stay idle";
     let smt = machine.value::<u32>(&format!("{CPUS}/smt/active"));
     let (mut split, mut unknown) = (Vec::new(), Vec::new());
     for cpu in machine.forwarding.iter() {
         let file = format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list");
         let Some(siblings) = machine.value::<CpuList>(&file) else {
-            // Without simultaneous threads a CPU is a core.
+            // Without SMT, each CPU is a core.
             if smt != Some(0) {
                 unknown.push(format!("CPU {cpu}"));
             }
@@ -72,19 +74,19 @@ fn siblings(machine: &Machine<'_>) -> Check {
     }
     let is_fine = split.is_empty();
     let seen = if is_fine {
-        "no core is split".to_owned()
+        "no shared core".to_owned()
     } else {
         some_of(&split)
     };
-    let remedy = "give both threads of these cores to forwarding, or leave the other idle";
+    let remedy = "use both threads of these cores for forwarding, or leave the other thread idle";
     Check::new(name, files, expected, seen, is_fine, remedy)
 }
 
-/// Neighbours and guests at the forwarding CPUs' last level cache, unless classes keep them apart.
+/// Checks for neighbours and guests that share the last level cache of forwarding CPUs without separate classes.
 fn caches(machine: &Machine<'_>) -> Check {
     let name = "shared-cache";
     let files = format!("/{CPUS}/cpu*/cache/index*/shared_cpu_list");
-    let expected = "guests and neighbours have ways of their own, or another cache";
+    let expected = "separate cache ways or another cache for guests and neighbours";
     let mut sharing = CpuList::new();
     let mut is_known = false;
     for cpu in machine.forwarding.iter() {
@@ -111,14 +113,14 @@ fn caches(machine: &Machine<'_>) -> Check {
     let others = others.intersection(&sharing);
     if others.is_empty() || machine.plan.classes.len() > 1 {
         let seen = if others.is_empty() {
-            "none shares it".to_owned()
+            "not shared".to_owned()
         } else {
-            format!("CPUs {others} share it, in classes of their own")
+            format!("shared with CPUs {others} in separate classes")
         };
         return Check::new(name, files, expected, seen, true, "");
     }
     let why = format!(
-        "CPUs {others} share it and this machine cannot divide it: a measurement under load tells (quietwire study run)"
+        "shared with CPUs {others}, and this machine does not support cache allocation; measure the effect under load (quietwire study run)"
     );
     Check::cannot_tell(name, files, expected, why)
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the kernel takes received packets on with (kernel documentation: networking/scaling.rst), and how many receive
-//! queues there are.
+//! Receive packet steering (kernel documentation: networking/scaling.rst) and the number of receive queues.
 
 use super::check::{APPLY, Check, UNREADABLE, some_of};
 use super::machine::Machine;
@@ -35,13 +34,13 @@ fn steering(machine: &Machine<'_>) -> Check {
             }
         }
     }
-    let expected = format!("nothing to the isolated CPUs {}", machine.isolated);
-    // A machine without interfaces steers nothing; one whose queues do not say so cannot be judged.
+    let expected = format!("no steering to the isolated CPUs {}", machine.isolated);
+    // A machine without interfaces steers nothing. Without the directory, the state is unknown.
     if seen == 0 && !machine.path(INTERFACES).is_dir() {
         return Check::cannot_tell("receive-steering", files, expected, UNREADABLE);
     }
     let seen = if wrong.is_empty() {
-        format!("{seen} queues, none of them")
+        format!("{seen} queues, none steered to isolated CPUs")
     } else {
         some_of(&wrong)
     };
@@ -55,7 +54,7 @@ fn steering(machine: &Machine<'_>) -> Check {
     )
 }
 
-/// Controllers that the kernel drives have as many queues as are planned; the others are their data plane's.
+/// Checks that network cards with a kernel driver have the planned number of queues. The data plane configures the others.
 fn queue_counts(machine: &Machine<'_>) -> Vec<Check> {
     let mut checks = Vec::new();
     for nic in &machine.plan.nics {

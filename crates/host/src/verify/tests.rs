@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A made machine that is as its plan has it passes everything; each thing that is spoilt fails its check and says where.
+//! A fake machine that conforms to its plan passes all checks. Each changed file fails its check, which names the file.
 
 use std::fs;
 
@@ -9,7 +9,8 @@ use crate::CpuId;
 use crate::partition::parts::{class, group, list};
 use crate::partition::{BootParameter, FrequencySetting, HugePages, NicPlan, QueueCpu, Role};
 
-/// 6 CPUs of 3 cores: the host on the first, forwarding on the second with its sibling idle, and a guest.
+/// Returns a plan for 6 CPUs of 3 cores: host on the first core, forwarding with an idle sibling on the second, guest on the
+/// third.
 fn plan() -> Plan {
     let boot = [
         "isolcpus=managed_irq,domain,1-2,4-5",
@@ -77,7 +78,7 @@ const MACHINE: &[(&str, &str)] = &[
     ("proc/irq/default_smp_affinity", "09"),
     ("proc/irq/24/smp_affinity_list", "0,3"),
     ("proc/irq/24/effective_affinity_list", "3"),
-    // Many CPUs are allowed, and it goes where it may.
+    // Many CPUs are allowed, and the effective CPU is not isolated.
     ("proc/irq/25/smp_affinity_list", "0"),
     (
         "proc/schedstat",
@@ -200,7 +201,7 @@ const MACHINE: &[(&str, &str)] = &[
         "proc/30/task/30/stat",
         "30 (ksoftirqd/1) S 2 0 0 0 -1 2129984 0 0 0 0 0 5 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 -1 1 0 0 0",
     ),
-    // A rescuer of a work queue: it may run anywhere, and nobody can change that.
+    // A work queue's rescuer: it may run on any CPU, and its affinity cannot be changed.
     (
         "proc/50/task/50/status",
         "Name:\tkworker/R-mm\nState:\tS\nCpus_allowed_list:\t0-5\n",
@@ -261,7 +262,7 @@ impl Made {
         fs::write(path, format!("{text}\n")).unwrap();
     }
 
-    /// Writes a file, looks, and puts back what was there.
+    /// Writes a file, runs `look` and restores the file.
     fn spoilt<T>(&self, path: &str, text: &str, look: impl FnOnce() -> T) -> T {
         let former = fs::read_to_string(self.0.path().join(path));
         self.write(path, text);
@@ -493,7 +494,7 @@ fn whatever_is_spoilt_fails_its_check_and_no_other() {
     }
 }
 
-/// What applying never touches is not its to mend: each remedy names it and has a command.
+/// Tests the remedies for objects that applying does not change: each names the object and has a command.
 #[test]
 fn remedies_name_what_applying_leaves_alone() {
     let pinned = "Name:\tcron\nVmSize:\t1 kB\nCpus_allowed_list:\t1";
@@ -537,7 +538,7 @@ fn remedies_name_what_applying_leaves_alone() {
         assert!(remedy.contains(named), "{remedy}");
         assert_eq!(wrong[0].commands, [*command], "{file}");
     }
-    // A set within another is not one that applying changes.
+    // Applying does not change nested sets.
     made.write("sys/fs/cgroup/system.slice/own/cgroup.procs", "20");
     made.write("sys/fs/cgroup/system.slice/own/cpuset.cpus", "");
     let checks = made.spoilt(
@@ -555,7 +556,7 @@ fn remedies_name_what_applying_leaves_alone() {
     );
 }
 
-/// CPU sets of version 1, and forwarding CPUs that sleep.
+/// Tests CPU sets of version 1 and forwarding CPUs that sleep.
 #[test]
 fn balance_of_sets_and_waking_are_judged_where_they_count() {
     let made = Made::new();
@@ -580,7 +581,7 @@ fn balance_of_sets_and_waking_are_judged_where_they_count() {
     assert_eq!(
         failed(&checks),
         [""; 0],
-        "the kernel was started to leave them out"
+        "the kernel command line isolates these CPUs"
     );
     made.write(&format!("{CPUS}/isolated"), "");
     made.write("proc/cmdline", "nohz_full=1-5 nosoftlockup");
@@ -606,7 +607,7 @@ fn balance_of_sets_and_waking_are_judged_where_they_count() {
     }
 }
 
-/// A recording holds no processes and no control groups: what is not there is not called fine.
+/// Tests a recording, which has no processes and no control groups: checks without data do not pass.
 #[test]
 fn what_is_not_in_a_recording_is_not_said_to_be_fine() {
     let root = tempfile::tempdir().unwrap();
@@ -626,7 +627,7 @@ fn what_is_not_in_a_recording_is_not_said_to_be_fine() {
     }
 }
 
-/// An interrupt that was sent elsewhere and has not come since is neither right nor wrong.
+/// Tests an interrupt that was moved and has not occurred since: its check is unknown.
 #[test]
 fn an_interrupt_that_has_yet_to_move_is_told() {
     let made = Made::new();
@@ -678,7 +679,7 @@ fn an_interval_without_disturbance_passes() {
         .filter(|check| check.verdict != Verdict::Pass)
         .map(|check| check.name)
         .collect();
-    // The tracer does not run.
+    // The tracer is not running.
     assert_eq!(unknown, ["noise"], "{checks:?}");
 }
 
@@ -789,7 +790,7 @@ fn the_running_machine_is_looked_at() {
         ..plan()
     };
     let before = Sample::take(root, &plan);
-    // This thread runs, on one of the CPUs.
+    // This thread keeps one of the CPUs busy.
     let mut turns = 0u64;
     while before.at.elapsed() < std::time::Duration::from_millis(300) {
         turns = std::hint::black_box(turns + 1);

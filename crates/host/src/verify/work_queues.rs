@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the kernel's work that is bound to no CPU runs (kernel documentation: core-api/workqueue.rst).
+//! CPUs of the kernel's unbound work queues (kernel documentation: core-api/workqueue.rst).
 
 use super::check::{APPLY, Check};
 use super::machine::Machine;

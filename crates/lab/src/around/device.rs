@@ -59,7 +59,7 @@ pub(super) fn processes_on(cpus: &CpuList) -> Vec<i32> {
 mod tests {
     use std::process::{Child, Command, Stdio};
 
-    use quietwire_host::process::wait_until;
+    use quietwire_base::wait_until;
     use quietwire_host::threads::online_cpus;
 
     use super::*;

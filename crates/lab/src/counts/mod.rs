@@ -9,11 +9,11 @@ mod running;
 mod telemetry;
 mod vpp;
 
-use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use quietwire_base::Deadline;
+use quietwire_base::supervised::run;
 
 pub(crate) use agent::of_agent;
 pub(crate) use kernel::of_links;
@@ -25,45 +25,20 @@ pub(crate) use vpp::of_interfaces;
 
 /// How long the counters of a whole device may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// Interval between checks whether a command has ended.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// Runs a command that tells counters; it is killed at the deadline.
 pub(crate) fn run_until(deadline: Deadline, words: &[&str]) -> Result<String, String> {
     let (program, arguments) = words.split_first().ok_or("no command")?;
     let of_io = |error: std::io::Error| format!("{program}: {error}");
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null());
-    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(of_io)?;
-    // What it prints may be more than a pipe holds.
-    let mut output = child.stdout.take().ok_or("it has no output")?;
-    let reader = std::thread::spawn(move || {
-        let mut said = String::new();
-        output.read_to_string(&mut said).map(|_| said)
-    });
-    let Some(status) = deadline.poll(LOOK, || child.try_wait().transpose()) else {
-        // It is not waited for without end: a killed process that does not go would be the kernel's fault.
-        child.kill().and_then(|()| child.wait()).map_err(of_io)?;
+    let finished = run(Command::new(program).args(arguments), deadline).map_err(of_io)?;
+    let Some(status) = finished.status.filter(|_| !deadline.has_passed()) else {
         return Err(too_late());
     };
-    let status = status.map_err(of_io)?;
-    // A process that it started may still have the pipe.
-    if deadline
-        .poll(LOOK, || reader.is_finished().then_some(()))
-        .is_none()
-    {
-        return Err(too_late());
+    if !status.success() {
+        let why = String::from_utf8_lossy(&finished.stderr);
+        return Err(format!("{program}: {} ({status})", why.trim()));
     }
-    let said = reader.join().map_err(|_| "its output was not read")?;
-    if status.success() {
-        return said.map_err(of_io);
-    }
-    let mut why = String::new();
-    if let Some(errors) = &mut child.stderr {
-        errors.read_to_string(&mut why).map_err(of_io)?;
-    }
-    Err(format!("{program}: {} ({status})", why.trim()))
+    String::from_utf8(finished.stdout).map_err(|error| format!("{program}: {error}"))
 }
 
 /// Why nothing was told.

@@ -72,12 +72,12 @@ impl Process {
 
     /// Asks it to end, and does not wait for that.
     pub(crate) fn ask_to_end(&self) {
-        spawn::ask_to_end(&self.child);
+        quietwire_base::supervised::ask_to_end(&self.child);
     }
 
     /// Asks it to end, and makes it.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
-        match spawn::stop(&mut self.child, STOP_PATIENCE) {
+        match quietwire_base::supervised::end(&mut self.child, STOP_PATIENCE) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let name = &self.name;

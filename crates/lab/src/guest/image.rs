@@ -138,7 +138,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         let error = Image::of_files(&file, &directory.path().join("none")).unwrap_err();
         assert!(error.to_string().contains("initramfs"), "{error}");
-        assert_eq!(error.fault(), crate::Fault::BadInput);
+        assert_eq!(error.fault(), quietwire_base::Fault::BadInput);
         let image = Image::of_files(&file, &file).unwrap();
         assert_eq!(image.directory, directory.path());
         assert_eq!(image.manifest(), None);

@@ -3,12 +3,11 @@
 //! comes up. So one is booted, once per host and boot, and what came of it is remembered.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use quietwire_host::process::wait_until;
+use quietwire_base::{Deadline, LockError, LockFile, wait_until};
 use serde::{Deserialize, Serialize};
 
 use super::image::Image;
@@ -23,6 +22,9 @@ const UP: &str = "quietwire: the guest is up";
 const DEADLINE: Duration = Duration::from_secs(8);
 /// The same for timeout(1), which ends the guest even when this process is killed.
 const DEADLINE_OF_GUEST: &str = "10";
+
+/// How long to wait for another process that finds it out: the first one boots a guest, the others read what it found.
+const PROBES_MAX: Duration = Duration::from_secs(60);
 
 /// Under what a guest runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,8 +85,8 @@ fn found(image: &Image) -> Result<Acceleration, LabError> {
     let path = directory.join("kvm.json");
     // One probe at a time: the others wait for what it finds.
     let lock_path = directory.join("kvm.lock");
-    let lock = open_lock(&lock_path).map_err(io_error(&lock_path, "opening the lock"))?;
-    lock.lock().map_err(io_error(&lock_path, "locking"))?;
+    let _lock =
+        LockFile::acquire(&lock_path, Deadline::after(PROBES_MAX)).map_err(probe_not_over)?;
     let (kernel, boot_id) = host();
     if let Some(found) = remembered(&path, &kernel, &boot_id) {
         return Ok(found);
@@ -101,13 +103,15 @@ fn found(image: &Image) -> Result<Acceleration, LabError> {
     Ok(found)
 }
 
-fn open_lock(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(path)
+fn probe_not_over(error: LockError) -> LabError {
+    match error {
+        LockError::Busy { path, owner } => LabError::Io {
+            path,
+            what: "waiting for another process that tests KVM",
+            cause: std::io::Error::other(format!("{owner} still holds the lock")),
+        },
+        error => error.into(),
+    }
 }
 
 /// Where quietwire keeps what can be found out again.

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use quietwire_base::wait_until;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
-use quietwire_host::process::wait_until;
 use quietwire_host::threads::{ThreadCpus, set_affinity, threads_of};
 use quietwire_host::{CpuId, CpuList};
 use serde::{Deserialize, Serialize};
@@ -393,7 +393,7 @@ impl Guest {
 
     /// Asks it to end, and does not wait for that.
     pub(crate) fn ask_to_end(&self) {
-        spawn::ask_to_end(&self.child);
+        quietwire_base::supervised::ask_to_end(&self.child);
     }
 
     /// Ends it. It holds nothing that would have to be written.
@@ -401,7 +401,7 @@ impl Guest {
     /// # Errors
     /// [`LabError::Guest`] when it cannot be ended.
     pub fn stop(&mut self) -> Result<(), LabError> {
-        spawn::stop(&mut self.child, STOP_PATIENCE)
+        quietwire_base::supervised::end(&mut self.child, STOP_PATIENCE)
             .map(|_| ())
             .map_err(|error| self.failed(format!("could not be stopped: {error}")))
     }

@@ -418,7 +418,7 @@ pub(crate) mod tests {
             let mut spec = good();
             spoil(&mut spec);
             let error = spec.check().unwrap_err();
-            assert_eq!(error.fault(), crate::Fault::BadInput);
+            assert_eq!(error.fault(), quietwire_base::Fault::BadInput);
             assert!(error.to_string().contains(what), "{error}");
         }
     }

@@ -2,13 +2,14 @@
 //! A partition that is applied for as long as something is measured, and taken back after it: also by another process, when
 //! the one that applied it was killed.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::{Deadline, LockError, LockFile};
 use quietwire_host::apply::{self, Outcome, STATE_DIRECTORY, Target};
 use quietwire_host::cpuset::{Cpuset, Cpusets};
 use quietwire_host::files::Disk;
@@ -20,14 +21,14 @@ use super::classes::{NEIGHBOURS, OTHERS};
 use crate::error::{LabError, io_error};
 use crate::state_directory::{judge, make_directory};
 
-/// Held for as long as a partition of a lab's is applied: a machine has one. Holds the process and where its lab noted that,
-/// until it is taken back.
+/// Held for as long as a partition of a lab's is applied: a machine has one.
 const LOCK: &str = "lab.lock";
+/// Names the marker of the case that the partition is applied for, until it is rolled back.
+const NOTE: &str = "lab.partition";
 /// The set of a partition in which the data plane is (version 1).
 const DATA_PLANE: &str = "quietwire-data-plane";
 /// For a partition of another lab's, which is there for as long as one of its cases.
 const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK: Duration = Duration::from_millis(20);
 
 /// The running machine.
 pub(crate) fn running_machine() -> Target<'static> {
@@ -49,7 +50,8 @@ pub struct Applied {
     /// Where neighbours' tasks are listed in their class of service; none where they have none.
     pub neighbours_tasks: Option<PathBuf>,
     marker: PathBuf,
-    lock: File,
+    // Released last.
+    _lock: LockFile,
 }
 
 impl Applied {
@@ -60,23 +62,26 @@ impl Applied {
     /// [`LabError::Isolation`] for what did not come about; all of it is undone then.
     pub(crate) fn apply(target: &Target<'_>, plan: &Plan, marker: &Path) -> Result<Self, LabError> {
         make_directory(&target.state_directory)?;
-        let mut lock = wait_for_lock(&target.state_directory)?;
-        if !held_text(&mut lock, target)?.is_empty() {
-            // Whoever wrote that was killed.
+        let path = target.state_directory.join(LOCK);
+        let lock = LockFile::acquire(&path, Deadline::after(PATIENCE)).map_err(other_partition)?;
+        if noted(target)?.is_some() {
+            // The process that wrote the note was killed.
             take_back(target)?;
-            write_lock(&mut lock, target, &[])?;
+            remove(&note_path(target))?;
         }
         if !apply::status(target)?.changes.is_empty() {
             return Err(LabError::Partitioned);
         }
         fs::write(marker, "").map_err(io_error(marker, "noting the partition"))?;
-        write_lock(&mut lock, target, &words(marker))?;
+        let note = note_path(target);
+        fs::write(&note, marker.as_os_str().as_bytes())
+            .map_err(io_error(&note, "noting the partition"))?;
         let mut applied = Self {
             settings: Vec::new(),
             device_set: None,
             neighbours_tasks: None,
             marker: marker.to_owned(),
-            lock,
+            _lock: lock,
         };
         match applied.make(target, plan) {
             Ok(()) => Ok(applied),
@@ -96,9 +101,7 @@ impl Applied {
     /// [`LabError::Partitioned`].
     pub fn check_free() -> Result<(), LabError> {
         let target = running_machine();
-        let is_labs =
-            fs::read(target.state_directory.join(LOCK)).is_ok_and(|text| !text.is_empty());
-        if is_labs || apply::status(&target)?.changes.is_empty() {
+        if noted(&target)?.is_some() || apply::status(&target)?.changes.is_empty() {
             return Ok(());
         }
         Err(LabError::Partitioned)
@@ -109,12 +112,10 @@ impl Applied {
     /// # Errors
     /// [`LabError::OtherPartition`].
     pub(crate) fn check_no_other() -> Result<(), LabError> {
-        let directory = running_machine().state_directory;
-        match fs::read_to_string(directory.join(LOCK)) {
-            Ok(owner) if !owner.is_empty() && try_lock(&directory)?.is_none() => {
-                Err(LabError::OtherPartition { owner })
-            }
-            _ => Ok(()),
+        let path = running_machine().state_directory.join(LOCK);
+        match LockFile::holder(&path)? {
+            Some(owner) => Err(LabError::OtherPartition { owner }),
+            None => Ok(()),
         }
     }
 
@@ -158,9 +159,9 @@ impl Applied {
     ///
     /// # Errors
     /// [`LabError::Undo`] with what could not be undone; `lab clean` tries again.
-    pub(crate) fn take_back(mut self, target: &Target<'_>) -> Result<(), LabError> {
+    pub(crate) fn take_back(self, target: &Target<'_>) -> Result<(), LabError> {
         judge(take_back(target)?)?;
-        write_lock(&mut self.lock, target, &[])?;
+        remove(&note_path(target))?;
         remove(&self.marker)
     }
 }
@@ -175,9 +176,16 @@ pub(crate) fn take_back_left(
     marker: &Path,
 ) -> Result<Vec<(Change, Undone)>, LabError> {
     let mut undone = Vec::new();
-    if let Some(mut lock) = try_lock(&target.state_directory)?
-        && held_text(&mut lock, target)? == words(marker)
-    {
+    let path = target.state_directory.join(LOCK);
+    let lock = match LockFile::try_acquire(&path) {
+        Ok(lock) => Some(lock),
+        // After a reboot nothing is left of what was applied.
+        Err(LockError::Io { cause, .. }) if cause.kind() == ErrorKind::NotFound => None,
+        // The next lab has undone it, or does so now.
+        Err(LockError::Busy { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    if lock.is_some() && noted(target)?.as_deref() == Some(marker) {
         undone = take_back(target)?;
         if undone
             .iter()
@@ -185,7 +193,7 @@ pub(crate) fn take_back_left(
         {
             return Ok(undone);
         }
-        write_lock(&mut lock, target, &[])?;
+        remove(&note_path(target))?;
     }
     remove(marker)?;
     Ok(undone)
@@ -205,64 +213,23 @@ fn remove(marker: &Path) -> Result<(), LabError> {
     }
 }
 
-/// Names the one case of one lab.
-fn words(marker: &Path) -> Vec<u8> {
-    marker.as_os_str().as_bytes().to_vec()
+fn note_path(target: &Target<'_>) -> PathBuf {
+    target.state_directory.join(NOTE)
 }
 
-/// The lock; none when it is held by another. The kernel gives it back when its process ends, however that ends.
-fn try_lock(state_directory: &Path) -> Result<Option<File>, LabError> {
-    let path = state_directory.join(LOCK);
-    let opened = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path);
-    let file = match opened {
-        // After a reboot nothing is left of what was applied.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(io_error(&path, "opening the lock"))?,
-    };
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(cause)) => Err(io_error(&path, "locking")(cause)),
+/// The marker of the case that a partition is, or was, applied for.
+fn noted(target: &Target<'_>) -> Result<Option<PathBuf>, LabError> {
+    let path = note_path(target);
+    match fs::read(&path) {
+        Ok(marker) => Ok(Some(PathBuf::from(OsStr::from_bytes(&marker)))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error(&path, "reading the note of the partition")(error)),
     }
 }
 
-fn wait_for_lock(state_directory: &Path) -> Result<File, LabError> {
-    let began = Instant::now();
-    loop {
-        if let Some(lock) = try_lock(state_directory)? {
-            return Ok(lock);
-        }
-        if began.elapsed() >= PATIENCE {
-            let owner = fs::read_to_string(state_directory.join(LOCK)).unwrap_or_default();
-            return Err(LabError::OtherPartition { owner });
-        }
-        std::thread::sleep(LOOK);
+fn other_partition(error: LockError) -> LabError {
+    match error {
+        LockError::Busy { owner, .. } => LabError::OtherPartition { owner },
+        error => error.into(),
     }
-}
-
-fn held_text(lock: &mut File, target: &Target<'_>) -> Result<Vec<u8>, LabError> {
-    let mut text = Vec::new();
-    lock.rewind()
-        .and_then(|()| lock.read_to_end(&mut text))
-        .map_err(io_error(
-            &target.state_directory.join(LOCK),
-            "reading the lock",
-        ))?;
-    Ok(text)
-}
-
-fn write_lock(lock: &mut File, target: &Target<'_>, text: &[u8]) -> Result<(), LabError> {
-    lock.set_len(0)
-        .and_then(|()| lock.rewind())
-        .and_then(|()| lock.write_all(text))
-        .map_err(io_error(
-            &target.state_directory.join(LOCK),
-            "writing the lock",
-        ))
 }

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Isolation cases, which are data: `cases.toml`.
+//! The table of isolation cases.
 
 use std::fmt;
-use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
-
-const CASES: &str = include_str!("cases.toml");
 
 /// One thing that isolates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,30 +43,118 @@ impl fmt::Display for IsolationPart {
 }
 
 /// A case of isolation.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IsolationCase {
     /// Its name, as it is chosen by.
-    pub name: String,
+    pub name: &'static str,
     /// What it does.
-    pub about: String,
-    /// Everything that it is made of.
-    pub parts: Vec<IsolationPart>,
+    pub about: &'static str,
+    /// Everything that it is made of. With cache, the classes are those of the published allocation: on 11 ways 0x7ff for the
+    /// operating system, 0x7f0 for forwarding, 0x3 for neighbours, 0xc for other processes.
+    pub parts: &'static [IsolationPart],
     /// Beside those, as many as the machine has, one at least.
-    #[serde(default)]
-    pub where_there: Vec<IsolationPart>,
+    pub where_there: &'static [IsolationPart],
 }
 
-#[derive(Debug, Default, Deserialize)]
-struct Cases {
-    case: Vec<IsolationCase>,
-}
+/// All cases. What does not fit does not compile.
+const CASES: &[IsolationCase] = &[
+    IsolationCase {
+        name: "none",
+        about: "the scheduler places the device's threads, and everything else, wherever it likes",
+        parts: &[],
+        where_there: &[],
+    },
+    IsolationCase {
+        name: "pinned",
+        about: "each thread of the device keeps to the CPUs of its role; nobody else is kept off them",
+        parts: &[IsolationPart::Pinned],
+        where_there: &[],
+    },
+    IsolationCase {
+        name: "isolated",
+        about: "as pinned, and everything else keeps off the forwarding CPUs",
+        parts: &[IsolationPart::Pinned, IsolationPart::Isolated],
+        where_there: &[],
+    },
+    IsolationCase {
+        name: "sibling-idle",
+        about: "as isolated, and the other threads of the forwarding cores run nothing",
+        parts: &[
+            IsolationPart::Pinned,
+            IsolationPart::Isolated,
+            IsolationPart::IdleSiblings,
+        ],
+        where_there: &[],
+    },
+    IsolationCase {
+        name: "rdt-cat",
+        about: "as isolated, and the forwarding CPUs have ways of the last-level cache to themselves",
+        parts: &[
+            IsolationPart::Pinned,
+            IsolationPart::Isolated,
+            IsolationPart::Cache,
+        ],
+        where_there: &[],
+    },
+    IsolationCase {
+        name: "rdt-cat-mba",
+        about: "as isolated, with the published classes: cache ways 0x7ff, 0x7f0, 0x3, 0xc of 11; bandwidth 100, 100, 10, 10 %",
+        parts: &[
+            IsolationPart::Pinned,
+            IsolationPart::Isolated,
+            IsolationPart::Cache,
+            IsolationPart::Bandwidth,
+        ],
+        where_there: &[],
+    },
+    IsolationCase {
+        name: "nominal-frequency",
+        about: "as isolated, and every core is set to the processor's nominal frequency",
+        parts: &[
+            IsolationPart::Pinned,
+            IsolationPart::Isolated,
+            IsolationPart::NominalFrequency,
+        ],
+        where_there: &[],
+    },
+    IsolationCase {
+        name: "sst-bf",
+        about: "as isolated, and the forwarding CPUs are cores of high priority at their base frequency",
+        parts: &[
+            IsolationPart::Pinned,
+            IsolationPart::Isolated,
+            IsolationPart::BaseFrequency,
+        ],
+        where_there: &[],
+    },
+    IsolationCase {
+        name: "sr-iov",
+        about: "as isolated, and each port is a virtual function of its own",
+        parts: &[
+            IsolationPart::Pinned,
+            IsolationPart::Isolated,
+            IsolationPart::VirtualFunctions,
+        ],
+        where_there: &[],
+    },
+    IsolationCase {
+        name: "full",
+        about: "as isolated, with as many of the others as the machine has, one at least",
+        parts: &[IsolationPart::Pinned, IsolationPart::Isolated],
+        where_there: &[
+            IsolationPart::IdleSiblings,
+            IsolationPart::Cache,
+            IsolationPart::Bandwidth,
+            IsolationPart::BaseFrequency,
+            IsolationPart::VirtualFunctions,
+        ],
+    },
+];
 
 /// All cases there are.
+#[must_use]
 pub fn isolation_cases() -> &'static [IsolationCase] {
-    // It is part of the program; a test reads it, and nothing else can be wrong with it.
-    static ALL: LazyLock<Cases> = LazyLock::new(|| toml::from_str(CASES).unwrap_or_default());
-    &ALL.case
+    CASES
 }
 
 impl IsolationCase {
@@ -92,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_cases_are_those_that_are_documented() {
-        let names: Vec<&str> = isolation_cases().iter().map(|case| &*case.name).collect();
+        let names: Vec<&str> = isolation_cases().iter().map(|case| case.name).collect();
         assert_eq!(
             names,
             [

@@ -49,7 +49,7 @@ impl IsolationCase {
         if let Some(why) = self.parts.iter().find_map(lacks) {
             return Err(why);
         }
-        let mut parts = self.parts.clone();
+        let mut parts = self.parts.to_vec();
         let there = self.where_there.iter().filter(|part| lacks(part).is_none());
         parts.extend(there);
         if parts.len() == self.parts.len() && !self.where_there.is_empty() {

@@ -45,7 +45,7 @@ fn available(machine: &Inventory, setup: Option<&Setup>) -> Vec<&'static str> {
     let cases = isolation_cases().iter();
     cases
         .filter(|case| case.unavailable(machine, setup).is_none())
-        .map(|case| &*case.name)
+        .map(|case| case.name)
         .collect()
 }
 
@@ -340,7 +340,7 @@ fn a_partition_of_the_machines_owner_is_left_alone() {
     quietwire_host::apply::apply(&rig.target(), &plan, None).unwrap();
     let owned = rig.fake.groups();
     let error = rig.apply("isolated", &on, &rig.path("marker")).unwrap_err();
-    assert_eq!(error.fault(), crate::Fault::Lacks);
+    assert_eq!(error.fault(), quietwire_base::Fault::Lacks);
     assert!(error.to_string().contains("rollback"), "{error}");
     assert_eq!(rig.fake.groups(), owned);
     assert!(!rig.path("marker").exists());

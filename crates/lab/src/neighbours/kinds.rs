@@ -1,33 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kinds of neighbours, which are data: `kinds.toml`.
-
-use std::sync::LazyLock;
-
-use serde::Deserialize;
-
-const KINDS: &str = include_str!("kinds.toml");
+//! The table of the kinds of neighbours.
 
 /// A kind of neighbours.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighbourKind {
     /// Its name, as it is chosen by.
-    pub name: String,
+    pub name: &'static str,
     /// What it takes from others.
-    pub about: String,
-    stressors: Vec<String>,
+    pub about: &'static str,
+    stressors: &'static [&'static str],
 }
 
-#[derive(Debug, Default, Deserialize)]
-struct Kinds {
-    kind: Vec<NeighbourKind>,
-}
+/// All kinds. `{count}` becomes the number of workers of each stressor (stress-ng(1)).
+const KINDS: &[NeighbourKind] = &[
+    NeighbourKind {
+        name: "cpu",
+        about: "square roots: the execution units of a core and nothing else",
+        stressors: &["--cpu {count} --cpu-method sqrt"],
+    },
+    NeighbourKind {
+        name: "cpu-malloc",
+        about: "square roots, and memory that is taken, written and given back, as published studies of edge platforms have it",
+        stressors: &[
+            "--cpu {count} --cpu-method sqrt",
+            "--malloc {count} --malloc-bytes 256M",
+        ],
+    },
+    NeighbourKind {
+        name: "cache-l1",
+        about: "the first-level data cache of a core",
+        stressors: &["--l1cache {count}"],
+    },
+    NeighbourKind {
+        name: "cache-l2",
+        about: "as much as the second-level cache holds",
+        stressors: &["--cache {count} --cache-level 2"],
+    },
+    NeighbourKind {
+        name: "cache-l3",
+        about: "as much as the last-level cache holds, which cores share",
+        stressors: &["--cache {count} --cache-level 3"],
+    },
+    NeighbourKind {
+        name: "memory-bandwidth",
+        about: "long runs through memory that no cache holds (STREAM)",
+        stressors: &["--stream {count}"],
+    },
+    NeighbourKind {
+        name: "io",
+        about: "buffers written out again and again (sync(2))",
+        stressors: &["--io {count}"],
+    },
+    NeighbourKind {
+        name: "socket",
+        about: "the kernel's sockets over the loopback interface",
+        stressors: &["--sock {count}"],
+    },
+    NeighbourKind {
+        name: "context-switches",
+        about: "two processes that hand a message to and fro",
+        stressors: &["--switch {count}"],
+    },
+    NeighbourKind {
+        name: "timers",
+        about: "interrupts of timers, 10,000 a second for each worker",
+        stressors: &["--timer {count} --timer-freq 10000"],
+    },
+];
 
 /// All kinds there are.
+#[must_use]
 pub fn neighbour_kinds() -> &'static [NeighbourKind] {
-    // It is part of the program; a test reads it, and nothing else can be wrong with it.
-    static ALL: LazyLock<Kinds> = LazyLock::new(|| toml::from_str(KINDS).unwrap_or_default());
-    &ALL.kind
+    KINDS
 }
 
 impl NeighbourKind {
@@ -57,7 +101,7 @@ mod tests {
 
     #[test]
     fn stress_ng_takes_what_every_kind_says() {
-        let names: BTreeSet<&str> = neighbour_kinds().iter().map(|kind| &*kind.name).collect();
+        let names: BTreeSet<&str> = neighbour_kinds().iter().map(|kind| kind.name).collect();
         assert_eq!(names.len(), 10);
         for kind in neighbour_kinds() {
             let stressors = kind.stressors(3);

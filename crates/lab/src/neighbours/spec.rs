@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpuset;
+use quietwire_host::proc;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, io_error};
@@ -100,11 +101,11 @@ impl Surroundings<'_> {
 /// Enlists all threads of a process somewhere; those that ended meanwhile are left out.
 pub(super) fn enlist_threads(pid: u32, list: &Path) -> Result<(), LabError> {
     let directory = PathBuf::from(format!("/proc/{pid}/task"));
-    let entries = fs::read_dir(&directory).map_err(io_error(&directory, "listing it"))?;
-    for entry in entries.flatten() {
-        let thread = entry.file_name();
-        match fs::write(list, thread.as_encoded_bytes()) {
-            Err(error) if entry.path().exists() => {
+    let number = i32::try_from(pid).map_err(std::io::Error::other);
+    let threads = number.and_then(|pid| proc::threads(Path::new("/"), pid));
+    for thread in threads.map_err(io_error(&directory, "listing it"))? {
+        match fs::write(list, thread.tid().to_string()) {
+            Err(error) if thread.path("").exists() => {
                 return Err(io_error(list, "enlisting a thread")(error));
             }
             _ => {}

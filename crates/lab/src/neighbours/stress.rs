@@ -171,7 +171,7 @@ impl Worker {
     }
 
     pub(super) fn stop(&mut self) -> Result<(), LabError> {
-        spawn::stop(&mut self.child, self.patience)
+        quietwire_base::supervised::end(&mut self.child, self.patience)
             .map(|_| ())
             .map_err(|error| self.failed(format!("could not be stopped: {error}")))
     }

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, Fault, find_program};
 use quietwire_packet::MacAddress;
 use quietwire_tester::account::ElementCounts;
 use serde_json::{Map, Value, json};
 
 use super::forwarder::Forwarder;
 use super::forwarder_for;
-use super::installed::{find, not_installed};
+use super::installed::not_installed;
 use super::networks::{router_mac, routing};
 use super::vdev::free_huge_memory_mib;
 use crate::counts::of_agent;
 use crate::element::{Attachment, ElementContext, GuestSide, Plan, Process, run};
-use crate::error::{Fault, LabError};
+use crate::error::LabError;
 use crate::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use crate::guest::{
     Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend, QEMU,
@@ -105,7 +105,7 @@ impl Hypervisor {
 
     /// Why there can be no guests here, as far as is known without an image.
     pub(crate) fn lacking() -> Option<Unavailable> {
-        match find(QEMU) {
+        match find_program(QEMU) {
             Some(_) => None,
             None => Some(not_installed(
                 QEMU,

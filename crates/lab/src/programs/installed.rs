@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use quietwire_base::find_program;
+
 use crate::unavailable::Unavailable;
 
 /// First line that `command` prints with these words, on whichever output.
@@ -17,14 +19,6 @@ pub(super) fn first_line(command: &Path, words: &[&str]) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Finds a program on the search path.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(program))
-        .find(|file| file.is_file())
-}
-
 /// Returns the reason why a program that is not in PATH is unavailable.
 pub(super) fn not_installed(program: &str, how: &str) -> Unavailable {
     Unavailable(format!("{program} is not installed; {how}"))
@@ -33,7 +27,7 @@ pub(super) fn not_installed(program: &str, how: &str) -> Unavailable {
 /// One of DPDK's examples: on the search path, or beside this project's builds, where `scripts/build-l3fwd` puts them.
 pub(super) fn example(name: &str, quietwire: &Path) -> Option<PathBuf> {
     let built = quietwire.parent()?.parent()?.join("peers").join(name);
-    find(name).or_else(|| built.is_file().then_some(built))
+    find_program(name).or_else(|| built.is_file().then_some(built))
 }
 
 /// Version of Debian's DPDK, which all programs on DPDK here share.

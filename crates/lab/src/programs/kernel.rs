@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What switches of the kernel's have in common: their network namespace, who does their work, counters of interfaces.
 
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, find_program};
 use quietwire_tester::account::ElementCounts;
 
-use super::installed::{find, not_installed};
+use super::installed::not_installed;
 use crate::counts::{of_links, run_until};
 use crate::element::{ElementContext, Plan, run};
 use crate::error::LabError;
@@ -12,7 +12,7 @@ use crate::unavailable::Unavailable;
 
 /// Release of the kernel.
 pub(super) fn probe() -> Result<String, Unavailable> {
-    if find("ip").is_none() {
+    if find_program("ip").is_none() {
         return Err(not_installed(
             "ip",
             "`apt-get install iproute2` installs it",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `dpdk-testpmd`, which forwards between ports by pairs.
 
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, find_program};
 use quietwire_tester::account::ElementCounts;
 
 use super::forwarder::Forwarder;
-use super::installed::{dpdk_version, find, not_installed};
+use super::installed::{dpdk_version, not_installed};
 use super::vdev::{MEMORY_MIB, eal_options, is_worker, start, threads};
 use crate::counts::of_program;
 use crate::element::{ElementContext, Plan, Process};
@@ -57,7 +57,7 @@ impl Testpmd {
 
 impl Forwarder for Testpmd {
     fn probe(&self) -> Result<String, Unavailable> {
-        match find(BINARY) {
+        match find_program(BINARY) {
             Some(_) => Ok(dpdk_version()),
             None => Err(not_installed(
                 BINARY,

@@ -5,11 +5,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, find_program};
 use quietwire_tester::account::ElementCounts;
 
 use super::forwarder::Forwarder;
-use super::installed::{find, first_line, not_installed};
+use super::installed::{first_line, not_installed};
 use super::vdev::threads;
 use crate::counts::{of_interfaces, run_until};
 use crate::element::{Attachment, ElementContext, Plan, Process, run};
@@ -27,7 +27,7 @@ pub(super) struct Vpp {
 
 impl Default for Vpp {
     fn default() -> Self {
-        Self::of(find("vpp"), find("vppctl"))
+        Self::of(find_program("vpp"), find_program("vppctl"))
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::path::{Path as FilePath, PathBuf};
 
+use quietwire_base::locate::{At, Fault as FileFault, FileError, of_fault, of_toml};
 use quietwire_host::CpuList;
-use quietwire_tester::locate::{At, Fault as FileFault, FileError, of_fault, of_toml};
 use serde::Deserialize;
 
 use super::build::{CHAINS_MAX, check_addresses, laid, tester};
@@ -67,8 +67,7 @@ pub fn read(path: &FilePath) -> Result<Graph, FileError> {
 
 /// As [`read`], of a file's text.
 pub(super) fn parse(text: &str, path: &FilePath) -> Result<Graph, FileError> {
-    let file: File =
-        toml::from_str(text).map_err(|error| of_toml(text, path, error.message(), error.span()))?;
+    let file: File = toml::from_str(text).map_err(|error| of_toml(text, path, &error))?;
     let directory = path.parent().unwrap_or(FilePath::new(""));
     file.graph(directory)
         .map_err(|fault| of_fault(text, path, fault))

@@ -20,7 +20,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-use quietwire_tester::locate::FileError;
+use quietwire_base::locate::FileError;
 
 pub(crate) use build::is_pci_address;
 pub use build::{CHAINS_MAX, LENGTH_MAX, Parameters};

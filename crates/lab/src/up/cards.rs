@@ -67,8 +67,8 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::error::Fault;
     use crate::topology::{Parameters, Program, named};
+    use quietwire_base::Fault;
 
     const CARDS: [&str; 2] = ["0000:17:00.0", "0000:17:00.1"];
 
@@ -114,7 +114,7 @@ mod tests {
                 "vNet1",
                 &usual,
                 Fault::Lacks,
-                "0000:17:00.0: there is no such device",
+                "0000:17:00.0: does not exist",
             ),
             (
                 held.path(),
@@ -135,7 +135,7 @@ mod tests {
                 "vNet3",
                 &usual,
                 Fault::Lacks,
-                "V: unavailable because its network card 0000:17:00.0: is driven by uio_pci_generic, and a guest",
+                "V: unavailable because its network card 0000:17:00.0: is driven by uio_pci_generic, but passthrough to a guest",
             ),
             (
                 ready.path(),

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quietwire_base::Deadline;
+use quietwire_base::wait_until;
 use quietwire_host::cpuset::Cpuset;
-use quietwire_host::process::wait_until;
 use quietwire_tester::account::{DeviceCounts, DeviceLayout};
 
 use crate::counts::PATIENCE;
@@ -280,7 +280,7 @@ fn build(
     warnings.extend(hypervisor.iter().flat_map(|all| all.warnings(graph)));
     let state = LabState {
         name: options.name.clone(),
-        owner: quietwire_host::process::ProcessId::own(),
+        owner: quietwire_base::ProcessId::own(),
         graph: graph.clone(),
         cpus: cpus.clone(),
         warnings,

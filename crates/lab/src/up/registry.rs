@@ -2,14 +2,13 @@
 //! Labs that have names: a directory each below the state directory, with a lock that the lab's process holds, the journal of
 //! what it changed, and its state.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quietwire_base::{LockFile, LockOwner, ProcessId};
 use quietwire_host::journal::{Change, Journal, Undone};
-use quietwire_host::process::ProcessId;
 
 use super::state::LabState;
 use crate::error::{LabError, io_error};
@@ -33,7 +32,7 @@ pub(super) struct Claim {
     directory: PathBuf,
     journal: Journal,
     tag: String,
-    _lock: File,
+    _lock: LockFile,
 }
 
 impl Claim {
@@ -99,27 +98,15 @@ impl Claim {
     }
 }
 
-/// Takes the lock, and sees that it is still the one that others would find.
-fn hold(directory: &Path, name: &str) -> Result<File, LabError> {
-    let held = lock(directory).map_err(|error| match error {
+/// Takes the lock of a name.
+fn hold(directory: &Path, name: &str) -> Result<LockFile, LabError> {
+    lock(directory).map_err(|error| match error {
         LabError::Busy { owner } => LabError::NameTaken {
             name: name.to_owned(),
             owner,
         },
         other => other,
-    })?;
-    let path = lock_path(directory);
-    let there = fs::metadata(&path).map_err(io_error(&path, "looking at the lock"))?;
-    let ours = held
-        .metadata()
-        .map_err(io_error(&path, "looking at the lock"))?;
-    if there.ino() == ours.ino() {
-        Ok(held)
-    } else {
-        Err(io_error(&path, "taking the lock")(
-            io::ErrorKind::NotFound.into(),
-        ))
-    }
+    })
 }
 
 /// The directory of all names goes with the last.
@@ -170,7 +157,7 @@ pub fn known(state_directory: &Path) -> Result<Vec<Known>, LabError> {
         if check_name(name).is_ok() && path.is_dir() {
             all.push(Known {
                 name: name.to_owned(),
-                owner: owner_of(&path, name)?,
+                owner: LockFile::holder(&lock_path(&path))?.and_then(LockOwner::pid),
                 state: LabState::read(&path)?,
             });
         }
@@ -192,19 +179,6 @@ pub fn check_none_up(state_directory: &Path) -> Result<(), LabError> {
     match up.is_empty() {
         true => Ok(()),
         false => Err(LabError::LabsUp(up.join(", "))),
-    }
-}
-
-/// The process that holds a lab's lock.
-fn owner_of(directory: &Path, name: &str) -> Result<Option<i32>, LabError> {
-    if !lock_path(directory).exists() {
-        return Ok(None);
-    }
-    match hold(directory, name) {
-        Ok(_) => Ok(None),
-        Err(LabError::NameTaken { owner, .. }) => Ok(owner.parse().ok()),
-        Err(LabError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use quietwire_host::process::ProcessId;
+use quietwire_base::ProcessId;
 use serde::{Deserialize, Serialize};
 
 use crate::element::{GuestSide, Plan};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Words of descriptors, and the buffers that a client's descriptors stand for.
+//! Words of descriptors, and the buffers that a client's descriptors refer to.
 
-/// The first word of a descriptor.
+/// Returns the first word of a descriptor.
 #[inline(always)]
 pub(super) fn filled(region: u16, length: u32, has_next: bool) -> u64 {
     u64::from(has_next) | (u64::from(region) << 16) | (u64::from(length) << 32)
 }
 
-/// The buffers of a client's ring: one a slot, always the same.
+/// The buffers of a client's ring: one per slot, at fixed offsets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buffers {
     pub(super) region: u16,
@@ -17,7 +17,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Where the buffer of a slot begins.
+    /// Returns the offset of a slot's buffer.
     #[inline(always)]
     pub(super) fn offset(&self, slot: u16) -> u32 {
         self.start

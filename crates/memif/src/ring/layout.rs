@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a client puts its rings and buffers.
+//! Layout of a client's rings and buffers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use super::descriptor::{Buffers, filled};
 use super::{COOKIE, HEADER, MAX_FRAME, RingError, ring_octets};
 use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingPlace};
 
-/// Rings share no pair of cache lines: processors load them in pairs.
+/// Alignment of rings, so that no two share a pair of cache lines: processors load lines in pairs.
 const RING_ALIGNMENT: u64 = 128;
 
 /// The layout of a client's memory: one region with all rings, and one buffer for each of their slots.
@@ -20,7 +20,7 @@ pub struct Layout {
     s2c_rings: u16,
     sizes: RingSizes,
     buffer_size: u32,
-    /// From one buffer to the next.
+    /// Distance of two consecutive buffers, octets.
     stride: u32,
     region_size: u32,
 }
@@ -53,7 +53,7 @@ impl RingSizes {
         }
     }
 
-    /// Returns the sizes, each at most this one.
+    /// Returns the sizes, limited to this one.
     #[must_use]
     pub fn at_most(self, log2_size: u8) -> Self {
         Self {
@@ -63,14 +63,14 @@ impl RingSizes {
     }
 }
 
-/// From one ring to the next of the same size, octets.
+/// Returns the distance of two consecutive rings of the same size, octets.
 fn ring_stride(log2_size: u8) -> u64 {
     ring_octets(log2_size).next_multiple_of(RING_ALIGNMENT)
 }
 
 impl Layout {
-    /// Returns the layout for this many rings of these sizes, with buffers of `buffer_size` octets (1 to
-    /// 65,535). `None` if a size is out of range or the region would exceed 4 GiB, which offsets do not reach beyond.
+    /// Returns the layout for this many rings of these sizes, with buffers of `buffer_size` octets (1 to 65,535). `None` if
+    /// a size is out of range or the region would exceed 4 GiB, the limit of 32-bit offsets.
     #[must_use]
     pub fn new(c2s_rings: u16, s2c_rings: u16, sizes: RingSizes, buffer_size: u32) -> Option<Self> {
         if sizes.c2s.max(sizes.s2c) > MAX_LOG2_RING_SIZE
@@ -109,7 +109,7 @@ impl Layout {
         self.buffer_size
     }
 
-    /// Returns the place of a ring in region 0; `None` if the layout has no such ring.
+    /// Returns the location of a ring in region 0; `None` if the layout has no such ring.
     #[must_use]
     pub fn place(&self, direction: Direction, index: u16) -> Option<RingPlace> {
         let (rings, before) = match direction {
@@ -133,7 +133,7 @@ impl Layout {
         })
     }
 
-    /// Returns the places of all rings: first those from client to server.
+    /// Returns the locations of all rings, first those from client to server.
     pub fn places(&self) -> impl Iterator<Item = RingPlace> {
         let layout = *self;
         let c2s = (0..self.c2s_rings).map(|index| (Direction::ClientToServer, index));
@@ -167,7 +167,7 @@ impl Layout {
 
     /// Writes rings and descriptors into the region. All buffers of rings from server to client are offered.
     ///
-    /// To be called before the region is shared.
+    /// Must be called before the region is shared.
     ///
     /// # Errors
     /// [`RingError::Place`] if the mapping is shorter than [`Self::region_size`].
@@ -190,7 +190,7 @@ impl Layout {
             first.store(word.to_le(), Ordering::Relaxed);
             second.store(u64::from(buffers.offset(slot)).to_le(), Ordering::Relaxed);
         }
-        // The last buffer has to be there too.
+        // The mapping must contain the last buffer too.
         mapping.span(u64::from(buffers.offset(size - 1)), buffers.size as usize)?;
         let head = match place.direction {
             Direction::ClientToServer => 0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What both ends of a ring have in common: the shared words, the regions, checked descriptors.
+//! Parts common to both ends of a ring: shared words, regions, checked descriptors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -10,16 +10,16 @@ use super::descriptor::{Buffers, filled};
 use super::{COOKIE, HEADER, Layout, RingError};
 use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingPlace};
 
-/// Places of words of 16 bits in a ring.
+/// Indices of 16-bit words in a ring.
 const FLAGS: usize = 2;
 const HEAD: usize = 3;
 const TAIL: usize = 32;
-/// Flag of a ring: its receiver polls, and needs no interrupts.
+/// Ring flag: the receiver polls and requires no interrupts.
 const MASK_INTERRUPTS: u16 = 1;
-/// Flag of a descriptor: the frame goes on in the next one.
+/// Descriptor flag: the frame continues in the next descriptor.
 const NEXT: u64 = 1;
 
-/// Slots that are read, and whose buffers the processor loads, ahead of the frame that is handled. A power of two.
+/// Slots that are read, and whose buffers are prefetched, ahead of the current frame. A power of two.
 const WINDOW: u16 = 16;
 /// Slots that are read at a time.
 const CHUNK: u16 = WINDOW / 2;
@@ -42,21 +42,21 @@ impl Regions {
     }
 }
 
-/// What a slot of a ring said when it was read, once. [`Slot::checked`] alone makes slots with octets.
+/// A slot of a ring, read once. Only [`Slot::checked`] makes slots with octets.
 ///
 /// Two words, which the compiler keeps in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     /// The first word of the descriptor: flags, region, length.
     word: u64,
-    /// The offset, and in the upper half the octets that are within the region: 0 if the descriptor makes no sense.
+    /// The offset, and in the upper half the number of octets within the region: 0 if the descriptor is invalid.
     place: u64,
 }
 
 impl Slot {
     const EMPTY: Self = Self { word: 0, place: 0 };
 
-    /// A slot whose octets are within their region; without octets if they are not, or are more than `longest`.
+    /// Returns a slot whose octets are within their region; without octets if they are not, or exceed `longest`.
     #[inline(always)]
     fn checked(
         regions: &Regions,
@@ -97,7 +97,7 @@ impl Slot {
         self.word & NEXT != 0
     }
 
-    /// The descriptor's first word as it is for a frame, or `None` if it is so already.
+    /// Returns the first word of the descriptor for a frame, or `None` if the descriptor has this value already.
     #[inline(always)]
     pub(super) fn filled(&self, length: u32, has_next: bool) -> Option<u64> {
         let word = filled(self.region(), length, has_next);
@@ -105,7 +105,7 @@ impl Slot {
     }
 }
 
-/// The slots that one end may handle, and those of them that it has read.
+/// The slots that one end may handle, and which of them it has read.
 #[derive(Debug)]
 pub(super) struct Window {
     /// Slots from `next` to `read`, by index modulo WINDOW.
@@ -113,14 +113,14 @@ pub(super) struct Window {
     /// The next slot to handle.
     pub(super) next: u16,
     read: u16,
-    /// The slot before which others have to be read: `end`, or CHUNK before `read`.
+    /// The slot before which further slots must be read: `end`, or CHUNK before `read`.
     mark: u16,
-    /// Behind the last slot that this end may handle, as the peer said last.
+    /// End of the slots that this end may handle, by the last index read from the peer.
     pub(super) end: u16,
 }
 
 impl Window {
-    /// A window without slots.
+    /// Returns a window without slots.
     pub(super) fn new(start: u16) -> Self {
         Self {
             slots: [Slot::EMPTY; WINDOW as usize],
@@ -131,39 +131,39 @@ impl Window {
         }
     }
 
-    /// How many slots there are to handle.
+    /// Returns the number of slots to handle.
     #[inline(always)]
     pub(super) fn left(&self) -> u16 {
         self.end.wrapping_sub(self.next)
     }
 
-    /// Returns true if the ring's [`Ring::look_ahead`] has to come before the next slot.
+    /// Returns true if [`Ring::look_ahead`] must be called before the next slot.
     #[inline(always)]
     pub(super) fn is_at_mark(&self) -> bool {
         self.next == self.mark
     }
 
-    /// The next slot, which has been read.
+    /// Returns the next slot, which has been read.
     #[inline(always)]
     pub(super) fn peek(&self) -> Slot {
         self.slots[usize::from(self.next % WINDOW)]
     }
 
-    /// Goes back to a slot. It and those after it are read anew.
+    /// Returns to a slot. It and those after it are read again.
     pub(super) fn rewind(&mut self, next: u16) {
         self.next = next;
         self.read = next;
         self.mark = next;
     }
 
-    /// Goes on to the slot after the next.
+    /// Advances to the next slot.
     #[inline(always)]
     pub(super) fn step(&mut self) {
         self.next = self.next.wrapping_add(1);
     }
 }
 
-/// A ring as one end has it.
+/// One end of a ring.
 #[derive(Debug)]
 pub(super) struct Ring {
     header: SharedSlice<AtomicU16>,
@@ -171,7 +171,7 @@ pub(super) struct Ring {
     pub(super) regions: Regions,
     /// Descriptors: 1 to 16,384.
     pub(super) size: u16,
-    /// How far the client's index is ahead of the slots that it has had back: the size at the client, 0 at the server.
+    /// Distance by which the client's index is ahead of the slots returned to it: the ring size at the client, 0 at the server.
     pub(super) lead: u16,
     own_index: usize,
     peer_index: usize,
@@ -180,7 +180,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// The ring at a place in a client's memory, as its server has it.
+    /// Returns the server's end of the ring at a location in a client's memory.
     pub(super) fn server(
         regions: &[Arc<Mapping>],
         place: &RingPlace,
@@ -192,7 +192,7 @@ impl Ring {
         Self::new(regions.to_vec(), place, None)
     }
 
-    /// A ring of a layout, as its client has it.
+    /// Returns the client's end of a ring of a layout.
     pub(super) fn client(
         mapping: &Arc<Mapping>,
         layout: &Layout,
@@ -258,18 +258,18 @@ impl Ring {
         }
     }
 
-    /// Reads the peer's index. What the peer wrote before it is visible afterwards.
+    /// Reads the peer's index (acquire): what the peer wrote before it is visible afterwards.
     #[inline(always)]
     pub(super) fn peer(&self) -> u16 {
         self.header(self.peer_index, Ordering::Acquire)
     }
 
-    /// Reads this end's own index: at the start only, because the peer can write to it.
+    /// Reads this end's own index. Only for the start, because the peer can write to it.
     pub(super) fn own(&self) -> u16 {
         self.header(self.own_index, Ordering::Relaxed)
     }
 
-    /// Writes this end's index. What was written before it is visible to a peer that reads it.
+    /// Writes this end's index (release): a peer that reads it sees what was written before.
     #[inline(always)]
     pub(super) fn set_own(&self, index: u16) {
         self.set_header(self.own_index, index, Ordering::Release);
@@ -293,7 +293,7 @@ impl Ring {
     #[inline(always)]
     fn descriptor(&self, index: u16) -> Option<[&AtomicU64; 2]> {
         let at = usize::from(self.slot(index)) * 2;
-        // The second first: with it, the first is there.
+        // The second word first: if it exists, the first exists too.
         let second = self.descriptors.get(at + 1)?;
         Some([self.descriptors.get(at)?, second])
     }
@@ -314,8 +314,8 @@ impl Ring {
 
     /// Reads the slots of a window up to WINDOW ahead of the next, and calls `prefetch` for the octets of each.
     ///
-    /// `longest` is how long a descriptor of a peer may be. With `is_filled`, a client takes the length from the
-    /// descriptor too; else it is that of the slot's buffer.
+    /// `longest` is the maximum length of a peer's descriptor. With `is_filled`, a client also takes the length from the
+    /// descriptor; otherwise the length is that of the slot's buffer.
     #[inline(always)]
     pub(super) fn look_ahead(
         &self,
@@ -325,7 +325,7 @@ impl Ring {
         prefetch: impl Fn(Span<'_>),
     ) {
         let end = window.next.wrapping_add(window.left().min(WINDOW));
-        // Of the next chunk, the descriptors.
+        // Prefetches the descriptors of the next chunk.
         if window.end.wrapping_sub(end) > CHUNK {
             for line in 0..CHUNK / SLOTS_PER_LINE {
                 self.prefetch(end.wrapping_add(line * SLOTS_PER_LINE));
@@ -361,7 +361,7 @@ impl Ring {
         Slot::checked(&self.regions, word, offset, length, longest)
     }
 
-    /// Reads a slot at the client, which knows where the buffer is.
+    /// Reads a slot at the client, which knows the offset of the buffer.
     #[inline(always)]
     fn read_own(&self, index: u16, buffers: &Buffers, is_filled: bool) -> (Slot, Option<Span<'_>>) {
         let word = self.word(index) & !(0xffff << 16) | (u64::from(buffers.region) << 16);
@@ -374,7 +374,7 @@ impl Ring {
         Slot::checked(&self.regions, word, offset, length, buffers.size)
     }
 
-    /// Asks the processor for the descriptor of a slot.
+    /// Asks the processor to load the descriptor of a slot.
     #[inline(always)]
     fn prefetch(&self, index: u16) {
         self.descriptors.prefetch(usize::from(self.slot(index)) * 2);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rings in shared memory.
 //!
-//! A ring begins with two cache lines for its indices and flags, and goes on with its descriptors:
+//! A ring consists of two cache lines with its indices and flags, followed by its descriptors:
 //!
 //! | offset | field |
 //! |---|---|
@@ -11,15 +11,15 @@
 //! | 64 | tail, 16 bits: the server's index |
 //! | 128 | descriptors of 16 octets |
 //!
-//! A descriptor has flags (16 bits; bit 0: the frame goes on in the next descriptor), region (16 bits), length (32 bits),
+//! A descriptor has flags (16 bits; bit 0: the frame continues in the next descriptor), region (16 bits), length (32 bits),
 //! offset in the region (32 bits) and metadata (32 bits).
 //!
-//! Indices count without end (modulo 2¹⁶). In a ring from client to server, the client fills descriptors and moves the head
-//! past them; the server takes them and moves the tail. In a ring from server to client, the client moves the head past
-//! empty buffers; the server fills them and moves the tail.
+//! Indices are free-running counters (modulo 2¹⁶). In a ring from client to server, the client fills descriptors and moves
+//! the head past them; the server consumes them and moves the tail. In a ring from server to client, the client moves the
+//! head past empty buffers; the server fills them and moves the tail.
 //!
 //! The peer may write anything anywhere in the memory at any time. Therefore both ends keep their own indices in private
-//! memory and only ever write the shared ones, read each value of the peer's once, and check it before use.
+//! memory and only write the shared copies, read each value from the peer once, and check it before use.
 
 mod descriptor;
 mod layout;
@@ -31,12 +31,12 @@ pub use layout::{Layout, RingSizes};
 pub use receiver::{Frame, Pieces, Received, Receiver};
 pub use sender::{Put, Sender};
 
-/// The longest frame, in octets. Longer ones are bad.
+/// Maximum length of a frame, octets. Longer frames are bad.
 pub const MAX_FRAME: usize = 65_535;
-/// The most descriptors of one frame. Longer chains are bad.
+/// Maximum number of descriptors per frame. Longer chains are bad.
 pub const MAX_PIECES: usize = 64;
 
-/// The number that a ring begins with.
+/// The cookie at the start of a ring.
 const COOKIE: u32 = 0x03E3_1F20;
 /// Octets before the descriptors.
 const HEADER: u64 = 128;
@@ -48,16 +48,16 @@ pub(crate) const fn ring_octets(log2_size: u8) -> u64 {
     HEADER + (DESCRIPTOR << log2_size)
 }
 
-/// Why there is no ring at a place.
+/// Reason why a location has no valid ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// The region does not exist, or the ring is not within it, or begins at an odd place.
-    #[error("ring: outside its region, or not aligned to 8 octets")]
+    /// The region does not exist, or the ring is not within it or not aligned.
+    #[error("ring: not within its region, or not aligned to 8 octets")]
     Place,
     /// The ring carries frames in the other direction.
     #[error("ring: carries frames in the other direction")]
     Direction,
-    /// The ring does not begin with the protocol's cookie.
+    /// The ring does not begin with the cookie of the protocol.
     #[error("ring: cookie is {0:#x} (expected {COOKIE:#x})")]
     Cookie(u32),
 }

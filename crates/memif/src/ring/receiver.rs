@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of a ring that takes frames.
+//! The receiving end of a ring.
 
 use std::slice;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use super::memory::{Regions, Ring, Slot, Window};
 use super::{Layout, MAX_FRAME, MAX_PIECES, RingError};
 use crate::message::{Direction, RingPlace};
 
-/// Octets of a buffer that are loaded ahead; of longer frames, the processor sees by itself what comes next.
+/// Octets of a buffer that are prefetched; the hardware prefetcher loads the rest of longer frames.
 const PREFETCH: usize = 256;
-/// Slots that are given back together: the peer's processor then loads a line of descriptors or the index less often.
+/// Slots that are returned together: the peer's processor then loads a line of descriptors or the index less often.
 const BATCH: u16 = 32;
-/// Slots that a client gives back in one call, at most.
+/// Maximum number of slots that a client returns in one call.
 const MOST_BACK: u16 = 256;
 
-/// What lies in the next slots.
+/// Contents of the next slots.
 #[derive(Debug)]
 pub enum Received<'a> {
     /// A frame.
     Frame(Frame<'a>),
-    /// Descriptors that make no frame: outside the memory, without octets, too many, too long, or without an end.
+    /// Descriptors that form no valid frame: outside the memory, without octets, too many, too long, or without an end.
     Bad,
 }
 
-/// A frame in shared memory. Its peer can still write to it: copy it, then look at it.
+/// A frame in shared memory. The peer can still write to it: copy it before parsing it.
 #[derive(Debug)]
 pub struct Frame<'a> {
     /// Octets of all pieces: 1 to 65,535.
@@ -62,8 +62,7 @@ impl<'a> Iterator for Pieces<'a> {
 
 impl ExactSizeIterator for Pieces<'_> {}
 
-/// The end of a ring that takes frames: the server's of a ring from client to server, or the client's of one from server to
-/// client.
+/// The receiving end of a ring: the server's of a ring from client to server, or the client's of one from server to client.
 ///
 /// One burst is [`Self::ready`], [`Self::next`] for each frame, [`Self::release`].
 #[derive(Debug)]
@@ -71,9 +70,9 @@ pub struct Receiver {
     ring: Ring,
     /// Slots that the peer has filled.
     window: Window,
-    /// Slots before this one have been given back.
+    /// Slots before this one have been returned.
     released: u16,
-    /// Slots to give back together.
+    /// Slots to return together.
     batch: u16,
     /// Pieces of the last chain but its first.
     pieces: Vec<Slot>,
@@ -100,7 +99,7 @@ impl Receiver {
     }
 
     fn new(ring: Ring) -> Self {
-        // A client has offered everything; a server goes on where the ring's last server stopped.
+        // A client has offered all slots; a server continues where the ring's previous server stopped.
         let start = if ring.buffers.is_some() {
             0
         } else {
@@ -116,14 +115,14 @@ impl Receiver {
         }
     }
 
-    /// Returns how many slots are filled, at most `most`: at least as many as there are frames. Reads the peer's index only
-    /// if it knows of fewer than `most`.
+    /// Returns the number of filled slots, at most `most`: at least the number of frames. Reads the peer's index only if
+    /// fewer than `most` are known.
     #[inline(always)]
     pub fn ready(&mut self, most: usize) -> usize {
         if usize::from(self.window.left()) < most {
             self.refresh();
             if self.window.left() == 0 && self.released != self.window.next {
-                // Nothing else to do, and the peer may wait for these.
+                // Nothing else to do, and the peer may be waiting for these slots.
                 self.give_back();
             }
         }
@@ -146,13 +145,13 @@ impl Receiver {
         self.look_ahead();
     }
 
-    /// The peer's index makes no sense: forgets all slots, and goes on where the peer says that it is.
+    /// Resynchronises after an invalid index of the peer: forgets all slots and continues at the peer's index.
     #[cold]
     #[inline(never)]
     fn resynchronise(&mut self, peer: u16) {
         self.errors += 1;
         self.window = Window::new(peer);
-        // A client takes all slots back, and offers them again step by step.
+        // A client takes back all slots and offers them again step by step.
         self.released = peer.wrapping_sub(self.ring.lead);
         self.ring.set_own(peer);
     }
@@ -170,7 +169,7 @@ impl Receiver {
             .look_ahead(&mut self.window, longest, true, prefetch);
     }
 
-    /// Takes the next slot; `None` if none is known to be filled.
+    /// Takes the next slot; `None` if no filled slot is known.
     #[inline(always)]
     fn take(&mut self) -> Option<Slot> {
         if self.window.is_at_mark() {
@@ -202,7 +201,7 @@ impl Receiver {
         Some(span)
     }
 
-    /// Takes the next frame; `None` if no slot is known to be filled (see [`Self::ready`]).
+    /// Takes the next frame; `None` if no filled slot is known (see [`Self::ready`]).
     #[inline(always)]
     #[allow(clippy::should_implement_trait)] // The frame borrows the receiver.
     pub fn next(&mut self) -> Option<Received<'_>> {
@@ -229,7 +228,7 @@ impl Receiver {
         })
     }
 
-    /// Takes the rest of a frame of several slots: at most as many as are filled. A chain that is bad is taken whole.
+    /// Takes the rest of a frame of several slots, up to the number of filled slots. Takes all slots of a bad chain.
     #[cold]
     #[inline(never)]
     fn chain(&mut self, first: Slot) -> Received<'_> {
@@ -239,7 +238,7 @@ impl Receiver {
         let mut last = first;
         while last.has_next() {
             let Some(slot) = self.take() else {
-                // The chain goes on behind what is filled.
+                // The chain continues beyond the filled slots.
                 is_good = false;
                 break;
             };
@@ -258,7 +257,7 @@ impl Receiver {
         self.frame(first, length, &self.pieces)
     }
 
-    /// Gives the slots of taken frames back to the peer, many at a time.
+    /// Returns the slots of consumed frames to the peer, in batches.
     #[inline(always)]
     pub fn release(&mut self) {
         if self.window.next.wrapping_sub(self.released) >= self.batch {
@@ -275,7 +274,7 @@ impl Receiver {
             let empty = filled(buffers.region, buffers.size, false);
             for offset in 0..count {
                 let index = self.released.wrapping_add(offset);
-                // A line that is not written stays in the peer's cache too.
+                // A line that is not written remains in the peer's cache too.
                 if self.ring.word(index) != empty {
                     self.ring.set_word(index, empty);
                 }
@@ -285,35 +284,35 @@ impl Receiver {
         self.ring.set_own(end.wrapping_add(self.ring.lead));
     }
 
-    /// Client: offers the buffers of all slots that are not filled, once the server has connected: some servers set the
-    /// indices of a ring to 0 when they connect.
+    /// Offers the buffers of all empty slots. Only for a client, once the server has connected: some servers set the indices
+    /// of a ring to 0 when they connect.
     pub fn offer(&mut self) {
         self.ring
             .set_own(self.released.wrapping_add(self.ring.lead));
     }
 
-    /// Tells the peer that this end polls, and needs no interrupts.
+    /// Masks interrupts: this end polls.
     pub fn mask_interrupts(&mut self) {
         self.ring.mask_interrupts(true);
     }
 
-    /// Tells the peer to send an interrupt when it has filled slots. Returns true if slots were filled meanwhile: no
-    /// interrupt may come for these.
+    /// Unmasks interrupts: the peer sends one when it has filled slots. Returns true if slots were filled in the meantime,
+    /// for which no interrupt may arrive.
     #[must_use]
     pub fn unmask_interrupts(&mut self) -> bool {
         self.ring.mask_interrupts(false);
-        // Either the peer sees the flag after it wrote its index (Sender::settle), or this end sees that index.
+        // Either the peer sees the flag after writing its index (Sender::settle), or this end sees that index.
         fence(Ordering::SeqCst);
         self.ready(1) > 0
     }
 
-    /// Returns how often the peer's index made no sense.
+    /// Returns the number of invalid indices received from the peer.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.errors
     }
 
-    /// Returns true if a page of the memory was missing: the connection has to end.
+    /// Returns true if a page of the memory was missing: the connection must be closed.
     #[must_use]
     pub fn has_faulted(&self) -> bool {
         self.ring.regions.have_faulted()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One end of a ring in either role, slow and plain: it trusts its peer, and reads and writes the shared memory at each step.
+//! One end of a ring in either role, slow and simple: it trusts its peer, and accesses the shared memory at each step.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) struct Plain {
     is_client: bool,
     is_sender: bool,
     buffer_size: u32,
-    /// The next slot to fill or to take.
+    /// The next slot to fill or to consume.
     next: u16,
 }
 
@@ -81,14 +81,14 @@ impl Plain {
     fn move_own_index(&self) {
         let (at, index) = match (self.is_client, self.is_sender) {
             (true, true) => (6, self.next),
-            // Each slot that was taken is offered again.
+            // Each consumed slot is offered again.
             (true, false) => (6, self.next.wrapping_add(self.size)),
             (false, _) => (64, self.next),
         };
         self.set(self.start + at, &index.to_le_bytes());
     }
 
-    /// How many slots may be filled or taken.
+    /// Returns the number of slots that may be filled or consumed.
     fn slots(&self) -> u16 {
         match (self.is_client, self.is_sender) {
             (true, true) => self.size - self.next.wrapping_sub(self.tail()),
@@ -128,7 +128,7 @@ impl Plain {
         true
     }
 
-    /// Takes a frame.
+    /// Receives a frame.
     pub(super) fn receive(&mut self) -> Option<Vec<u8>> {
         assert!(!self.is_sender);
         if self.slots() == 0 {

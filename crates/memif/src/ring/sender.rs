@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of a ring that fills it with frames.
+//! The sending end of a ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -10,10 +10,10 @@ use super::memory::{Ring, Slot, Window};
 use super::{Layout, MAX_FRAME, MAX_PIECES, RingError};
 use crate::message::{Direction, RingPlace};
 
-/// Octets of a buffer that are loaded ahead, at most.
+/// Maximum number of octets of a buffer that are prefetched.
 const PREFETCH: usize = 256;
 
-/// What became of a frame.
+/// Result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Put {
@@ -21,12 +21,12 @@ pub enum Put {
     Sent,
     /// The ring has too few free slots.
     Full,
-    /// The frame cannot be sent: no octets, more than 65,535, more than 64 slots, or the peer's slot is no memory.
+    /// The frame cannot be sent: it has no octets, more than 65,535, or requires more than 64 slots, or the peer's slot is
+    /// invalid.
     Bad,
 }
 
-/// The end of a ring that fills it with frames: the client's of a ring from client to server, or the server's of one from
-/// server to client.
+/// The sending end of a ring: the client's of a ring from client to server, or the server's of one from server to client.
 ///
 /// One burst is [`Self::room`], [`Self::put`] for each frame, [`Self::publish`].
 #[derive(Debug)]
@@ -34,13 +34,13 @@ pub struct Sender {
     ring: Ring,
     /// Slots that may be filled.
     window: Window,
-    /// Slots before this one are filled, as the peer was told last.
+    /// Slots before this one are filled and published.
     published: u16,
-    /// Octets of the last frame: the next ones are taken to be as long.
+    /// Length of the last frame, octets: the estimate for the next frames.
     length: usize,
     /// Interrupts were masked after the last publication, but the peer may not have seen that one.
     is_unsettled: bool,
-    /// Slots of a frame that needs several.
+    /// Slots of a frame that requires several.
     pieces: Vec<Slot>,
     errors: u64,
 }
@@ -65,7 +65,7 @@ impl Sender {
     }
 
     fn new(ring: Ring) -> Self {
-        // A client begins with an empty ring; a server goes on where the ring's last server stopped.
+        // A client begins with an empty ring; a server continues where the ring's previous server stopped.
         let start = if ring.buffers.is_some() {
             0
         } else {
@@ -82,7 +82,7 @@ impl Sender {
         }
     }
 
-    /// Returns how many slots are free, at most `most`. Reads the peer's index only if it knows of fewer than `most`.
+    /// Returns the number of free slots, at most `most`. Reads the peer's index only if fewer than `most` are known.
     #[inline(always)]
     pub fn room(&mut self, most: usize) -> usize {
         if usize::from(self.window.left()) < most {
@@ -121,12 +121,12 @@ impl Sender {
             .look_ahead(&mut self.window, u32::MAX, false, prefetch);
     }
 
-    /// The peer's index makes no sense: forgets all slots, and goes on where the peer says that it is.
+    /// Resynchronises after an invalid index of the peer: forgets all slots and continues at the peer's index.
     #[cold]
     #[inline(never)]
     fn resynchronise(&mut self, peer: u16) {
         self.errors += 1;
-        // A client finds all slots free when it looks again.
+        // The next reading of the index shows a client all slots as free.
         self.window = Window::new(peer);
         self.published = peer;
         self.ring.set_own(peer);
@@ -153,7 +153,7 @@ impl Sender {
         };
         copy(room, segments);
         self.length = length;
-        // A line that is not written stays in the peer's cache too.
+        // A line that is not written remains in the peer's cache too.
         if let Some(word) = slot.filled(length as u32, false) {
             self.ring.set_word(self.window.next, word);
         }
@@ -243,7 +243,7 @@ impl Sender {
         }
     }
 
-    /// Gives slots from `start` on back without a frame: the last of them makes no sense.
+    /// Returns the slots from `start` on without a frame: the last of them is invalid.
     fn discard(&mut self, start: u16) {
         self.errors += 1;
         let mut index = start;
@@ -255,10 +255,10 @@ impl Sender {
 
     /// Makes the frames visible to the peer. Returns true if the peer wants an interrupt.
     ///
-    /// A peer that unmasks interrupts just now can be missed: the flag is read without a barrier after the index is
-    /// written, because a barrier waits until all that was written has reached the cache, which costs a burst more than
-    /// all else here. [`Self::settle`] makes up for it: call it when there is nothing to send, or right after this if it
-    /// is not certain that there is another call soon.
+    /// A peer that unmasks interrupts at the same time can be missed: the flag is read without a barrier after the index is
+    /// written, because a barrier waits until all writes have reached the cache, which costs a burst more than everything
+    /// else here. [`Self::settle`] closes this gap: call it when there is nothing to send, or right after this call if
+    /// another call is not certain soon.
     #[inline(always)]
     #[must_use]
     pub fn publish(&mut self) -> bool {
@@ -272,11 +272,11 @@ impl Sender {
         is_wanted
     }
 
-    /// Looks again whether the peer wants an interrupt for what was published last, once. Costs nothing if that is known.
+    /// Checks once more whether the peer wants an interrupt for the last publication. No cost if that is already known.
     ///
-    /// The peer clears the flag, passes a barrier, and reads the index. This end has written the index, passes a barrier,
-    /// and reads the flag. So one of the two sees what the other wrote: either the peer finds the frames before it sleeps,
-    /// or this returns true.
+    /// The peer clears the flag, executes a barrier, and reads the index. This end has written the index, executes a
+    /// barrier, and reads the flag. So at least one of the two sees what the other wrote: either the peer finds the frames
+    /// before it sleeps, or this returns true.
     #[inline(always)]
     #[must_use]
     pub fn settle(&mut self) -> bool {
@@ -288,13 +288,13 @@ impl Sender {
         self.ring.wants_interrupts()
     }
 
-    /// Returns how often the peer's index or a slot of the peer made no sense.
+    /// Returns the number of invalid indices and slots received from the peer.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.errors
     }
 
-    /// Returns true if a page of the memory was missing: the connection has to end.
+    /// Returns true if a page of the memory was missing: the connection must be closed.
     #[must_use]
     pub fn has_faulted(&self) -> bool {
         self.ring.regions.have_faulted()

@@ -9,7 +9,7 @@ use super::reference::Plain;
 use super::*;
 use crate::message::{Direction, RingPlace};
 
-/// Client's memory with one ring each way, and a region without rings.
+/// A client's memory with one ring in each direction, and a region without rings.
 struct Memory {
     layout: Layout,
     regions: [Arc<Mapping>; 2],
@@ -49,7 +49,7 @@ impl Memory {
         Plain::new(&self.regions[0], &self.place(direction), is_client, size)
     }
 
-    /// Writes a descriptor as the client does.
+    /// Writes a descriptor like a client.
     fn describe(&self, direction: Direction, slot: u16, fields: (u16, u16, u32, u32)) {
         let (flags, region, length, offset) = fields;
         let place = self.place(direction);
@@ -103,7 +103,7 @@ fn copied(received: Received<'_>) -> Option<Vec<u8>> {
     Some(octets)
 }
 
-/// An end that sends: ours or the plain one.
+/// A sending end: the tested one or the reference.
 enum From {
     Ours(Box<Sender>),
     Plain(Plain),
@@ -144,7 +144,7 @@ impl To {
                 let count = receiver.ready(most);
                 let mut frames = Vec::new();
                 for number in 0..count {
-                    // Frames in one slot are taken either way.
+                    // Single-slot frames are received with either method.
                     if number % 2 == 0
                         && let Some(span) = receiver.next_contiguous()
                     {
@@ -181,7 +181,7 @@ fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// Sends and receives; frames come out whole and in order, and a ring that is drained has room again.
+/// Sends and receives; frames arrive whole and in order, and a drained ring has room again.
 fn carry(memory: &Memory, from: &mut From, to: &mut To, steps: &[Step], longest: usize) {
     let mut under_way = VecDeque::new();
     let mut number = 0_u8;
@@ -243,7 +243,7 @@ proptest! {
         } else {
             To::Plain(memory.plain(direction, !is_client_sender))
         };
-        // Indices pass 2^16 sooner or later.
+        // Starting at random, so that indices also pass 2^16.
         for _ in 0..start % 500 {
             prop_assert!(from.send(b"x", 1));
             from.publish();
@@ -305,7 +305,7 @@ fn rings_of_every_size_fill_up_and_drain() {
                     assert_eq!(copied(receiver.next().unwrap()), Some(vec![7; 64]));
                 }
                 receiver.release();
-                // Slots that are kept for a batch come back when nothing else is there; a client gives back 256 at a time.
+                // Slots that are kept for a batch are returned when no frames are left; a client returns 256 at a time.
                 for _ in 0..=size / 256 {
                     assert_eq!(receiver.ready(1), 0);
                 }
@@ -363,7 +363,7 @@ fn chains_without_an_end_are_taken_whole() {
     assert!(receiver.next().is_none());
     assert_eq!(receiver.ready(32), 0);
     assert_eq!(memory.get(C2S, TAIL), 32);
-    // A bad descriptor within a chain takes the whole chain along, and nothing more.
+    // A bad descriptor within a chain invalidates the whole chain, and nothing more.
     memory.describe(C2S, 32, (1, 0, 60, 0));
     memory.describe(C2S, 33, (1, 9, 60, 0));
     memory.describe(C2S, 34, (0, 0, 60, 0));
@@ -390,7 +390,7 @@ fn chains_have_64_pieces_and_65535_octets_at_most() {
         assert_eq!(receiver.ready(128), lengths.len());
         let frame = copied(receiver.next().unwrap()).map(|frame| frame.len());
         assert!(receiver.next().is_none());
-        // Gives all slots back.
+        // Returns all slots.
         assert_eq!(receiver.ready(128), 0);
         frame
     };
@@ -424,7 +424,7 @@ fn a_receiver_goes_on_where_a_peers_index_jumps_to() {
         assert!(copied(receiver.next().unwrap()).is_some());
         receiver.release();
     }
-    // Back over frames that were announced.
+    // The index moves back over announced frames.
     memory.set(C2S, HEAD, head.wrapping_add(4));
     assert_eq!(receiver.ready(32), 4);
     memory.set(C2S, HEAD, head.wrapping_add(2));
@@ -445,7 +445,7 @@ fn a_client_offers_its_buffers_anew_where_a_servers_index_jumps_to() {
             assert_eq!(receiver.ready(32), 0);
         }
         assert_eq!(memory.get(S2C, HEAD), 3 * size + 5);
-        // A server that begins there finds all of the ring.
+        // A server that starts there finds the whole ring.
         let mut sender = memory.sender(S2C);
         assert_eq!(sender.room(usize::MAX), usize::from(size));
         assert_eq!(sender.put([&[1_u8; 99][..]].into_iter()), Put::Sent);
@@ -501,7 +501,7 @@ fn slots_of_a_client_that_are_no_memory_cost_a_frame_each() {
     assert_eq!(sender.put([&frame[..]].into_iter()), Put::Sent);
     assert!(sender.publish());
     assert_eq!(memory.get(S2C, TAIL), 7);
-    // The client finds what it has back without frames.
+    // The client gets its slots back without frames.
     let mut receiver = memory.receiver(S2C);
     assert_eq!(receiver.ready(32), 7);
     for _ in nonsense {
@@ -545,9 +545,9 @@ fn frames_of_one_length_leave_descriptors_alone() {
         assert_eq!(copied(receiver.next().unwrap()), Some(frame.to_vec()));
         receiver.release();
     }
-    // A client does not look at regions, which never change; so this shows that it does not write either.
+    // A client does not read regions, which never change; so this shows that it does not write them either.
     memory.describe(C2S, 0, (0, 9, 60, 0));
-    // Another length is seen, and put right.
+    // A wrong length is seen and corrected.
     memory.describe(C2S, 1, (0, 9, 59, 0));
     for _ in 0..2 {
         assert_eq!(sender.put([&frame[..]].into_iter()), Put::Sent);
@@ -575,7 +575,7 @@ fn interrupts_are_asked_for_and_masked() {
         assert_eq!(receiver.ready(32), 2);
         while receiver.next().is_some() {}
         assert!(!put(&mut sender));
-        // The frame of just now was not announced.
+        // The last frame was not announced.
         assert!(receiver.unmask_interrupts());
         assert!(sender.settle());
         assert!(!sender.settle(), "once");
@@ -652,7 +652,7 @@ fn layouts_have_rings_and_buffers_apart() {
     ] {
         assert_eq!(Layout::new(c2s, s2c, RingSizes::both(log2), size), None);
     }
-    // Beyond what offsets of 32 bits reach.
+    // Beyond the limit of 32-bit offsets.
     assert_eq!(Layout::new(64, 64, RingSizes::both(14), 2048), None);
     let short = Arc::new(Mapping::create("memif-test", 4096).unwrap().0);
     assert_eq!(layout.write(&short), Err(RingError::Place));
@@ -663,7 +663,7 @@ fn a_server_cannot_make_a_client_read_beyond_a_buffer() {
     let memory = Memory::new(5, 2048);
     let mut receiver = memory.receiver(S2C);
     let other = memory.layout.buffers(&memory.place(C2S)).unwrap().offset(3);
-    // Elsewhere in the region, by length and by offset: the client takes its own buffers all the same.
+    // Elsewhere in the region, by length and by offset: the client uses its own buffers all the same.
     memory.describe(S2C, 0, (0, 0, 2049, 0));
     memory.describe(S2C, 1, (0, 7, 2048, other));
     let own = memory.layout.buffers(&memory.place(S2C)).unwrap().offset(1);

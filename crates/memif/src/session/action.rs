@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a session asks its caller to do, and why it ends.
+//! Actions that a session requests of its caller, and reasons for its end.
 
 use crate::message::{MAX_LOG2_RING_SIZE, Message, MessageError, Name, Reason, RingPlace};
 use crate::ring::{RingSizes, ring_octets};
 
-/// What a caller does for a session.
+/// An action that a caller carries out for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<F> {
     /// Send a message with these file descriptors.
@@ -18,14 +18,15 @@ pub enum Action<F> {
         /// The file.
         file: F,
     },
-    /// Server: note a ring. It lies within a region that was mapped before.
+    /// Server: record a ring. It lies within a region that was mapped before.
     AddRing {
         /// The ring.
         place: RingPlace,
         /// The eventfd of the ring's interrupts.
         event: F,
     },
-    /// Client: make memory with these rings, and give it to [`Client::offer`](super::Client::offer) before the next message is handled.
+    /// Client: allocate memory with these rings, and pass it to [`Client::offer`](super::Client::offer) before the next
+    /// message is handled.
     Allocate {
         /// Rings from client to server.
         c2s_rings: u16,
@@ -34,7 +35,7 @@ pub enum Action<F> {
         /// The sizes of the rings.
         sizes: RingSizes,
     },
-    /// Everything is settled: start the rings.
+    /// Negotiation is complete: start the rings.
     Connect {
         /// The name of the peer's interface.
         peer_interface: Name,
@@ -43,10 +44,10 @@ pub enum Action<F> {
     Disconnect(Reason),
 }
 
-/// What a session asks of its caller, in order.
+/// The actions that a session requests of its caller, in order.
 pub type Actions<F> = Vec<Action<F>>;
 
-/// What a server grants one client.
+/// Limits that a server grants to one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Regions, at least 1. Default: 8.
@@ -73,7 +74,7 @@ impl Default for Limits {
     }
 }
 
-/// Why a session ends. The text goes to the peer too.
+/// Reason for the end of a session. The text is also sent to the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// The message cannot be handled.
@@ -84,13 +85,13 @@ pub enum SessionError {
     OutOfOrder {
         /// The message.
         message: &'static str,
-        /// What the session waits for.
+        /// The message that the session waits for.
         expected: &'static str,
     },
     /// The session is over.
     #[error("{0}: the session is over")]
     Over(&'static str),
-    /// Peers speak different versions.
+    /// The peers use different versions.
     #[error("version {major}.{minor}: not supported (use version 2.0)")]
     Version {
         /// Upper octet.
@@ -101,57 +102,57 @@ pub enum SessionError {
     /// The interface's mode is not Ethernet.
     #[error("mode {0}: not supported (use mode 0, Ethernet)")]
     Mode(u8),
-    /// The socket has no interface of this number.
+    /// The socket has no interface with this number.
     #[error("interface {0}: no such interface")]
     UnknownInterface(u32),
-    /// The interface has a client already.
+    /// The interface already has a client.
     #[error("interface {0}: already connected")]
     AlreadyConnected(u32),
-    /// The client does not know the secret.
+    /// The client's secret is wrong.
     #[error("interface {0}: wrong secret")]
     WrongSecret(u32),
-    /// Regions and rings are numbered from 0.
+    /// An index is out of order: regions and rings are numbered from 0.
     #[error("{message}: index {found} is out of order (expected {expected})")]
     Index {
         /// The message.
         message: &'static str,
         /// The next index.
         expected: u16,
-        /// The message's.
+        /// The index in the message.
         found: u16,
     },
-    /// The client adds more than its server grants.
+    /// The client adds more than the server grants.
     #[error("{message}: too many {what} (at most {limit})")]
     TooMany {
         /// The message.
         message: &'static str,
         /// Regions or rings.
         what: &'static str,
-        /// What the server grants.
+        /// The server's limit.
         limit: u16,
     },
-    /// The regions are larger than the server grants.
+    /// The regions exceed the server's limit.
     #[error("ADD_REGION: too much memory (at most {0} octets in all regions)")]
     TooMuchMemory(u64),
-    /// The ring is longer than the server grants.
+    /// The ring exceeds the server's limit.
     #[error("ADD_RING: ring size 2^{found} is too large (at most 2^{limit})")]
     RingSize {
-        /// The ring's logarithm.
+        /// Logarithm of the ring's size.
         found: u8,
-        /// The server's.
+        /// Logarithm of the server's limit.
         limit: u8,
     },
     /// The ring is not within a region.
     #[error("ADD_RING: the ring is not within region {0}")]
     RingPlace(u16),
-    /// Private headers change the place of descriptors.
+    /// Private headers are not supported: they change the location of descriptors.
     #[error("ADD_RING: private header of {0} octets is not supported (use 0)")]
     PrivateHeader(u16),
     /// The client connects without a ring.
     #[error("CONNECT: no ring was added")]
     NoRing,
-    /// The client's own memory does not fit what was agreed.
-    #[error("memory of this side: {0}")]
+    /// The client's own memory does not match what was negotiated.
+    #[error("memory of this client: {0}")]
     Offer(&'static str),
     /// The caller could not carry out an action.
     #[error("{0}")]
@@ -159,7 +160,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Returns the message that tells the peer.
+    /// Returns the message that reports the error to the peer.
     #[must_use]
     pub fn message(&self) -> Message {
         Message::Disconnect {
@@ -168,7 +169,7 @@ impl SessionError {
         }
     }
 
-    /// Returns a number for the kind of error. The protocol gives the numbers no meaning, except for 0 (no error).
+    /// Returns the number of this kind of error. The protocol gives the numbers no meaning, except for 0 (no error).
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {

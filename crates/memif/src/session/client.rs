@@ -14,7 +14,7 @@ use crate::ring::RingSizes;
 
 pub use offer::Offer;
 
-/// What a client needs to know of its interface.
+/// A client's configuration of its interface.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// The number of the interface at the server.
@@ -60,13 +60,13 @@ enum State {
     Over,
 }
 
-/// What both sides agreed on.
+/// The negotiated values.
 #[derive(Clone, Copy, Debug)]
 struct Agreed {
     c2s_rings: u16,
     s2c_rings: u16,
     sizes: RingSizes,
-    /// As many regions as the server takes.
+    /// Number of regions that the server accepts.
     regions: usize,
 }
 
@@ -76,12 +76,12 @@ pub struct Client<F> {
     config: ClientConfig,
     state: State,
     agreed: Option<Agreed>,
-    /// ADD_REGION and ADD_RING that are still to be sent: `None` until there is an offer.
+    /// ADD_REGION and ADD_RING messages still to be sent; `None` until there is an offer.
     queue: Option<VecDeque<(Message, F)>>,
 }
 
 impl<F> Client<F> {
-    /// Returns a session on a socket that has been connected.
+    /// Returns a session for a connected socket.
     #[must_use]
     pub fn new(config: ClientConfig) -> Self {
         Self {
@@ -98,13 +98,13 @@ impl<F> Client<F> {
         Vec::new()
     }
 
-    /// Takes a message, and returns what to do.
+    /// Handles a message and returns the actions.
     ///
     /// # Errors
-    /// [`SessionError`] if the message is out of order, if the server speaks other versions, or if no memory was offered in
+    /// [`SessionError`] if the message is out of order, if the server uses another version, or if no memory was offered in
     /// time. The session is over.
     pub fn handle(&mut self, message: Message, files: Vec<F>) -> Result<Actions<F>, SessionError> {
-        // An error leaves this behind.
+        // After an error, this is the state.
         let state = std::mem::replace(&mut self.state, State::Over);
         message.check_descriptors(files.len())?;
         let (next, actions) = match (state, message) {
@@ -148,7 +148,7 @@ impl<F> Client<F> {
             sizes: config
                 .sizes
                 .at_most(hello.max_log2_ring_size.min(MAX_LOG2_RING_SIZE)),
-            // More are never offered.
+            // No client offers more.
             regions: usize::from(hello.max_region.min(255)) + 1,
         };
         self.agreed = Some(agreed);
@@ -169,10 +169,11 @@ impl<F> Client<F> {
         ])
     }
 
-    /// Gives the memory that [`Action::Allocate`] asked for. Rings are in the order of their indices within each direction.
+    /// Provides the memory that [`Action::Allocate`] requested. Rings are in the order of their indices within each
+    /// direction.
     ///
     /// # Errors
-    /// [`SessionError::Offer`] if the memory does not fit what was asked for. The session is over.
+    /// [`SessionError::Offer`] if the memory does not match the request. The session is over.
     pub fn offer(&mut self, offer: Offer<F>) -> Result<(), SessionError> {
         let result = self.check_offer(&offer);
         if result.is_err() {
@@ -197,7 +198,7 @@ impl<F> Client<F> {
     fn check_offer(&self, offer: &Offer<F>) -> Result<(), SessionError> {
         let refused = |why| Err(SessionError::Offer(why));
         let Some(agreed) = self.agreed.filter(|_| self.state == State::Init) else {
-            return refused("not asked for");
+            return refused("not requested");
         };
         if self.queue.is_some() {
             return refused("offered twice");
@@ -212,7 +213,7 @@ impl<F> Client<F> {
                 Direction::ServerToClient => &mut s2c,
             };
             if place.index != *next || place.log2_size > agreed.sizes.of(place.direction) {
-                return refused("a ring that was not asked for");
+                return refused("a ring that was not requested");
             }
             *next = next.saturating_add(1);
             let region = offer.regions.get(usize::from(place.region));
@@ -221,15 +222,15 @@ impl<F> Client<F> {
             }
         }
         if (c2s, s2c) != (agreed.c2s_rings, agreed.s2c_rings) {
-            return refused("more or fewer rings than asked for");
+            return refused("more or fewer rings than requested");
         }
         Ok(())
     }
 
-    /// One message at a time: the next goes out when the one before is acknowledged.
+    /// Returns the next message about memory. Each waits for the acknowledgement of the previous one.
     fn next_memory(&mut self) -> Result<(State, Actions<F>), SessionError> {
         let queue = self.queue.as_mut();
-        let queue = queue.ok_or(SessionError::Offer("none was given in time"))?;
+        let queue = queue.ok_or(SessionError::Offer("none was provided in time"))?;
         if let Some((message, file)) = queue.pop_front() {
             return Ok((State::Memory, vec![Action::Send(message, vec![file])]));
         }

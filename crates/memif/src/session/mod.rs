@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The control channel as state machines: messages in, actions out. No socket, no clock.
 //!
-//! `F` is a file descriptor, as the caller has it. What a session returns has to be carried out in order. After an error
-//! the session is over: send [`SessionError::message`] and close the socket. A caller ends sessions that take too long.
+//! `F` is the caller's type of a file descriptor. A caller must carry out actions in order. After an error the session is
+//! over: send [`SessionError::message`] and close the socket. A caller ends sessions that take too long.
 //!
 //! ```text
 //! client                     server

@@ -7,14 +7,15 @@ use crate::message::{
     Direction, Hello, Init, MODE_ETHERNET, Message, Name, RingPlace, Secret, VERSION,
 };
 
-/// The first exchange on a server's socket, before it is known which of the socket's interfaces the client asks for.
+/// The first exchange on a server's socket, before the client has named one of the socket's interfaces.
 #[derive(Debug)]
 pub struct Greeting {
     hello: Hello,
 }
 
 impl Greeting {
-    /// Returns a greeting from the program `name` that offers `limits`: those of the socket's most generous interface.
+    /// Returns a greeting from the program `name` that offers `limits`: those of the socket's interface with the highest
+    /// ones.
     #[must_use]
     pub fn new(name: Name, limits: &Limits) -> Self {
         Self {
@@ -37,11 +38,11 @@ impl Greeting {
         vec![Action::Send(Message::Hello(self.hello), Vec::new())]
     }
 
-    /// Takes the client's first message, and returns what the client asks for. The interface's [`Server`] goes on from
-    /// there; if no interface has the number, the error is [`SessionError::UnknownInterface`].
+    /// Handles the client's first message and returns the client's request. The interface's [`Server`] continues from there;
+    /// if no interface has the number, the error is [`SessionError::UnknownInterface`].
     ///
     /// # Errors
-    /// [`SessionError`] if the message is not INIT, or asks for a version or a mode that is not supported.
+    /// [`SessionError`] if the message is not INIT, or requests a version or a mode that is not supported.
     pub fn handle<F>(self, message: &Message, files: &[F]) -> Result<Init, SessionError> {
         message.check_descriptors(files.len())?;
         let Message::Init(init) = message else {
@@ -60,16 +61,16 @@ impl Greeting {
     }
 }
 
-/// What a server needs to know of its interface.
+/// A server's configuration of an interface.
 #[derive(Clone, Debug, Default)]
 pub struct ServerConfig {
     /// The interface's number.
     pub id: u32,
     /// The interface's name, shown to the client.
     pub interface: Name,
-    /// The secret that a client has to show. Default: any client is accepted.
+    /// The secret that a client must present. Default: any client is accepted.
     pub secret: Option<Secret>,
-    /// What a client may use.
+    /// Limits of a client.
     pub limits: Limits,
 }
 
@@ -94,7 +95,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns the session of an interface that has no other client.
+    /// Returns a session for an interface without a client.
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         Self {
@@ -107,10 +108,10 @@ impl Server {
         }
     }
 
-    /// Takes what [`Greeting::handle`] returned, and returns the first actions.
+    /// Accepts the result of [`Greeting::handle`] and returns the first actions.
     ///
     /// # Errors
-    /// [`SessionError`] if the client asks for another interface or does not know the secret, or if the session has begun.
+    /// [`SessionError`] if the client requests another interface or its secret is wrong, or if the session has begun.
     pub fn start<F>(&mut self, init: &Init) -> Result<Actions<F>, SessionError> {
         if std::mem::replace(&mut self.state, State::Over) != State::Init {
             return Err(SessionError::Over("INIT"));
@@ -126,16 +127,16 @@ impl Server {
         Ok(vec![ack()])
     }
 
-    /// Takes a message, and returns what to do.
+    /// Handles a message and returns the actions.
     ///
     /// # Errors
-    /// [`SessionError`] if the message is out of order, or asks for more than the interface's limits. The session is over.
+    /// [`SessionError`] if the message is out of order, or requests more than the interface's limits. The session is over.
     pub fn handle<F>(
         &mut self,
         message: Message,
         files: Vec<F>,
     ) -> Result<Actions<F>, SessionError> {
-        // An error leaves this behind.
+        // After an error, this is the state.
         let state = std::mem::replace(&mut self.state, State::Over);
         message.check_descriptors(files.len())?;
         let file = files.into_iter().next();

@@ -41,7 +41,7 @@ fn server_with(limits: Limits) -> Server {
     })
 }
 
-/// A server that waits for memory.
+/// Returns a server that waits for memory.
 fn server() -> Server {
     let mut server = server_with(limits());
     let actions = server.start::<u32>(&init()).unwrap();
@@ -76,7 +76,7 @@ const CONNECT: Message = Message::Connect {
     interface: Name::NONE,
 };
 
-/// Carries messages both ways until neither side has one; returns what else was to do on each side.
+/// Carries messages in both directions until neither side has one; returns all other actions of each side.
 fn talk(
     greeting: Greeting,
     mut server: Server,
@@ -250,7 +250,7 @@ fn a_server_takes_its_own_interface_and_secret_only() {
         assert_eq!(error, SessionError::WrongSecret(7));
         assert!(server.start::<u32>(&init()).is_err(), "a second attempt");
     }
-    // Without a secret of its own, any.
+    // A server without a secret accepts any.
     let config = ServerConfig {
         id: 7,
         ..ServerConfig::default()
@@ -337,7 +337,7 @@ fn a_server_refuses_what_is_out_of_order_or_out_of_bounds() {
         let result = server.handle(last.0, vec![0; last.1]);
         let error = result.expect_err(&format!("{conversation:?}"));
         assert!(!error.to_string().is_empty());
-        // It stays so.
+        // The session remains over.
         let again = server.handle(good, vec![0]);
         assert!(
             matches!(again, Err(SessionError::Over(_))),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Built frames are what was asked for, by etherparse's reading.
+//! Tests that built frames have the requested fields, as etherparse reads them.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ fn smallest_frame_octet_by_octet() {
     assert_eq!(buffer[..42], expected);
     assert_eq!(buffer[42..47], *b"quiet");
     assert_eq!(buffer[47..60], [0; 13]);
-    assert_eq!(buffer[60..], [0xee; 4], "wrote behind the frame");
+    assert_eq!(buffer[60..], [0xee; 4], "wrote past the end of the frame");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Any bytes at all: no panic, no offset outside, and each kind of damage called by its name.
+//! Tests with arbitrary bytes: no panic, no offset outside the frame, and the right name for each kind of damage.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::assert_within;
 use super::frames::specs;
 use crate::{Damage, EtherType, FRAME_MAX, Fragment, Network, Parsed, parse};
 
-/// Octets of the frame that its own headers account for.
+/// Octets of the frame that its own headers cover.
 fn accounted(parsed: &Parsed) -> usize {
     match parsed.network {
         Network::Ipv4(ip) | Network::Ipv6(ip) => usize::from(ip.end),
@@ -33,7 +33,7 @@ proptest! {
         check(&frame);
     }
 
-    /// Random bytes behind a type that is looked into get further than random types do.
+    /// Checks random bytes after a type that is parsed: they reach deeper than random types.
     #[test]
     fn any_bytes_behind_a_known_type(
         mut frame in prop::collection::vec(any::<u8>(), 14..200),
@@ -54,15 +54,15 @@ proptest! {
         for length in 0..frame.len() {
             let cut = parse(&frame[..length]);
             if length < accounted(&whole) {
-                // A frame cut within what its headers account for never passes.
+                // A frame truncated within the part that its headers cover never passes.
                 prop_assert!(cut.is_err(), "cut at {}: {:?}", length, cut);
             } else {
-                prop_assert_eq!(cut, Ok(whole), "only padding was cut at {}", length);
+                prop_assert_eq!(cut, Ok(whole), "only padding was removed at {}", length);
             }
         }
     }
 
-    /// All values of one octet, and two octets at random: lengths and types that lie are among them.
+    /// Checks all values of one octet, and two random octets: wrong lengths and types are among them.
     #[test]
     fn octets_changed(
         spec in specs(),
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// An Ethernet header of this type with `payload` behind.
+/// Returns an Ethernet header of this type and `payload` after it.
 fn frame(ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![2; 12];
     bytes.extend(ethertype.0.to_be_bytes());
@@ -92,7 +92,7 @@ fn frame(ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An IPv4 header, its total length right, with `payload` behind.
+/// Returns an IPv4 header with the right total length, and `payload` after it.
 fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![
         0x45,
@@ -111,7 +111,7 @@ fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// An IPv6 header, its payload length right, with `payload` behind.
+/// Returns an IPv6 header with the right payload length, and `payload` after it.
 fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x60, 0, 0, 0, 0, payload.len() as u8, next, 64];
     packet.resize(40, 0);
@@ -124,7 +124,7 @@ fn changed(mut packet: Vec<u8>, place: usize, value: u8) -> Vec<u8> {
     packet
 }
 
-/// Destination options, the smallest, `count` times, then no next header.
+/// Returns `count` minimal destination options headers, the last with no next header.
 fn options(count: usize) -> Vec<u8> {
     (1..=count)
         .flat_map(|n| [if n == count { 59 } else { 60 }, 0, 1, 4, 0, 0, 0, 0])
@@ -213,7 +213,7 @@ fn every_kind_of_damage_is_told_apart() {
 
 #[test]
 fn bounds_are_exact() {
-    // As many extension headers as are followed, then one more.
+    // The maximum number of extension headers, then one more.
     let most = frame(EtherType::IPV6, &ipv6(60, &options(8)));
     let parsed = parse(&most).unwrap();
     assert_eq!(parsed.ip().unwrap().protocol.0, 59);
@@ -233,7 +233,7 @@ fn bounds_are_exact() {
     assert_eq!(longest.network, Network::Other);
     assert!(longest.ethertype.is_length());
 
-    // A first fragment's UDP length counts what is in the others.
+    // The UDP length of a first fragment includes the other fragments.
     let mut first = ipv4(17, &[0, 1, 0, 2, 0x20, 0, 0, 0]);
     first[6] = 0x20;
     assert!(parse(&frame(EtherType::IPV4, &first)).is_ok());
@@ -242,7 +242,7 @@ fn bounds_are_exact() {
     let parsed = parse(&frame(EtherType::ARP, &[0, 6, 8, 0, 8, 4])).unwrap();
     assert_eq!(parsed.network, Network::Other);
 
-    // ICMP's number means nothing in IPv6, and the other way about.
+    // The protocol number of ICMP has no meaning in IPv6, and vice versa.
     let parsed = parse(&frame(EtherType::IPV6, &ipv6(1, &[8]))).unwrap();
     assert_eq!(parsed.ip().unwrap().transport, crate::Transport::Other);
 }
@@ -281,7 +281,7 @@ fn fragments_are_told_by_their_offset_and_nothing_else() {
 
 #[test]
 fn nothing_is_read_behind_the_header_of_a_later_fragment() {
-    // The kind says destination options; what follows is the middle of a datagram and no such header.
+    // The next header says destination options, but what follows is the middle of a datagram, not such a header.
     let later = [60, 0, 0, 8, 0, 0, 0, 9, 0xff, 0xff];
     let parsed = parse(&frame(EtherType::IPV6, &ipv6(44, &later))).unwrap();
     let ip = parsed.ip().unwrap();
@@ -290,7 +290,7 @@ fn nothing_is_read_behind_the_header_of_a_later_fragment() {
     assert_eq!(ip.transport_offset, 14 + 40 + 8);
     assert_eq!(ip.transport, crate::Transport::Other);
 
-    // Too short for UDP, and not UDP's beginning either.
+    // Too short for UDP, and not the beginning of UDP either.
     let mut packet = ipv4(17, &[0; 2]);
     packet[7] = 1;
     let parsed = parse(&frame(EtherType::IPV4, &packet)).unwrap();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Well-formed frames of all kinds that are parsed, written by etherparse and not by this crate.
+//! Well-formed frames of all parsed kinds, written by etherparse and not by this crate.
 
 use etherparse as ep;
 use proptest::prelude::*;
 
-/// What a frame is made of.
+/// Contents of a frame.
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
     pub(super) destination: [u8; 6],
@@ -12,7 +12,7 @@ pub(super) struct Spec {
     /// Tag types and control information, outermost first.
     pub(super) tags: Vec<(u16, u16)>,
     pub(super) network: NetworkSpec,
-    /// Octets behind the packet.
+    /// Octets after the packet.
     pub(super) padding: usize,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum NetworkSpec {
         options: usize,
         ttl: u8,
         dscp: u8,
-        /// Fragment offset in units of eight octets, and whether more follow.
+        /// Fragment offset in units of eight octets, and the more-fragments flag.
         fragment: (u16, bool),
         transport: TransportSpec,
     },
@@ -39,7 +39,7 @@ pub(super) enum NetworkSpec {
         destination: [u8; 16],
         traffic_class: u8,
         flow_label: u32,
-        /// Kinds of extension headers and their extra length in units of their own.
+        /// Types of extension headers and their additional length in their own units.
         extensions: Vec<(u8, u8)>,
         /// Fields of a fragment header, if there is one among the extensions.
         fragment: (u16, bool),
@@ -68,7 +68,7 @@ pub(super) enum TransportSpec {
     Other(Vec<u8>),
 }
 
-/// GRE stands for all that is not looked into.
+/// GRE, as an example of a protocol that is not parsed.
 pub(super) const OTHER_PROTOCOL: u8 = 47;
 
 impl TransportSpec {
@@ -82,7 +82,7 @@ impl TransportSpec {
         }
     }
 
-    /// The transport's octets. Transport checksums are not parsed and left at zero.
+    /// Returns the octets of the transport. Transport checksums are not parsed and left at zero.
     fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Udp { ports, payload } => {
@@ -116,7 +116,7 @@ impl TransportSpec {
     }
 }
 
-/// The extension headers in front of `last`, and the kind of the first.
+/// Returns the extension headers before `last`, and the type of the first.
 fn extension_bytes(extensions: &[(u8, u8)], fragment: (u16, bool), last: u8) -> (u8, Vec<u8>) {
     let mut bytes = vec![];
     for (place, (kind, extra)) in extensions.iter().enumerate() {
@@ -217,7 +217,7 @@ impl NetworkSpec {
 }
 
 impl Spec {
-    /// The frame, without FCS.
+    /// Returns the frame, without FCS.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut types: Vec<u16> = self.tags.iter().map(|tag| tag.0).collect();
         types.push(self.network.ethertype());
@@ -243,7 +243,7 @@ impl Spec {
 }
 
 fn payloads() -> impl Strategy<Value = Vec<u8>> {
-    // ICMP's longest fixed header that etherparse asks for has 20 octets.
+    // The longest fixed ICMP header that etherparse requires has 20 octets.
     prop::collection::vec(any::<u8>(), 16..80)
 }
 
@@ -278,7 +278,7 @@ fn fragments() -> impl Strategy<Value = (u16, bool)> {
     ]
 }
 
-/// Extension headers in the order of RFC 8200, section 4.1, any of them missing.
+/// Returns extension headers in the order of RFC 8200, section 4.1, each of them optional.
 fn extensions() -> impl Strategy<Value = Vec<(u8, u8)>> {
     let order = vec![0u8, 60, 43, 44, 51, 60];
     (prop::sample::subsequence(order, 0..=6), 0..4u8)
@@ -318,7 +318,7 @@ fn networks() -> impl Strategy<Value = NetworkSpec> {
     ]
 }
 
-/// Well-formed frames.
+/// Returns well-formed frames.
 pub(super) fn specs() -> impl Strategy<Value = Spec> {
     let tag = (prop_oneof![Just(0x8100u16), Just(0x88a8)], any::<u16>());
     (

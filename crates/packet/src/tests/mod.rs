@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whole frames: against another parser, damaged in every way, and built.
+//! Tests with whole frames: compared with another parser, damaged in every way, and built.
 
 mod built;
 mod damaged;
@@ -10,7 +10,7 @@ mod segments;
 
 use crate::{Network, Parsed, Transport};
 
-/// Fails unless every part that `parsed` names lies in a frame of `length` octets.
+/// Fails unless every part in `parsed` lies within a frame of `length` octets.
 fn assert_within(parsed: &Parsed, frame: &[u8]) {
     let network = usize::from(parsed.network_offset);
     assert!(network >= 14 && network <= frame.len());

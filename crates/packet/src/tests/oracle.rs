@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is read from well-formed frames is what was put in, and what etherparse reads.
+//! Tests that parsing a well-formed frame returns what was written, and the same as etherparse.
 
 use etherparse::{LinkExtSlice, LinkSlice, NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::assert_within;
 use super::frames::{NetworkSpec, Spec, TransportSpec, specs};
 use crate::{ArpOperation, Fragment, Ip, MacAddress, Network, Parsed, Transport, parse};
 
-/// Where `part` begins in `frame`; both of the same allocation.
+/// Returns the offset of `part` in `frame`; both are of the same allocation.
 fn place(frame: &[u8], part: &[u8]) -> u16 {
     (part.as_ptr() as usize - frame.as_ptr() as usize) as u16
 }
@@ -67,7 +67,7 @@ fn same_link(parsed: &Parsed, sliced: &SlicedPacket<'_>, spec: &Spec) {
     }
 }
 
-/// Payload as etherparse has it: protocol, place, end, whether it is a part only.
+/// Checks the payload against etherparse: protocol, offset, end, whether it is a fragment.
 fn same_payload(
     ip: &Ip,
     frame: &[u8],
@@ -87,7 +87,7 @@ fn same_payload(
 }
 
 fn same_transport(ip: &Ip, sliced: &SlicedPacket<'_>) {
-    // etherparse leaves all fragments alone; the first one is compared with what was put in only.
+    // etherparse does not parse fragments; the first fragment is compared with the written fields only.
     if ip.fragment != Fragment::Whole {
         assert!(sliced.transport.is_none());
         return;
@@ -184,7 +184,7 @@ fn same_network(parsed: &Parsed, frame: &[u8], sliced: &SlicedPacket<'_>, spec: 
                 Fragment::Whole
             };
             if fragment == Fragment::Later {
-                // etherparse walks on over what is not a header in a later fragment; this crate stops there.
+                // etherparse continues in a later fragment with octets that are not a header; this crate stops there.
                 assert_eq!(ip.transport, Transport::Other);
             } else {
                 same_payload(ip, frame, theirs.payload(), transport, fragment);
@@ -230,7 +230,7 @@ proptest! {
         same_network(&parsed, &frame, &sliced, &spec);
     }
 
-    /// What both call well-formed is read alike, however it came about.
+    /// Checks that damaged frames that both parsers accept are parsed alike.
     #[test]
     fn agrees_with_etherparse_on_damaged_frames_that_both_take(
         spec in specs(),
@@ -257,7 +257,7 @@ proptest! {
                 prop_assert!(false, "{:?} here, {:?} there", parsed.network, theirs);
             }
             (Network::Arp | Network::Other, Some(NetSlice::Ipv4(_) | NetSlice::Ipv6(_))) => {
-                // etherparse looks through a third tag, through the old type of service tags and through MACsec.
+                // etherparse skips a third tag, the old type of service tags and MACsec.
                 prop_assert!(
                     matches!(parsed.ethertype.0, 0x8100 | 0x88a8 | 0x9100 | 0x88e5),
                     "{} hides IP",

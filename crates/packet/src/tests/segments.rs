@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Segments are what the sender's own TCP would have sent: built anew, field by field, by etherparse.
+//! Tests that segments equal those of the sender's own TCP: built independently, field by field, by etherparse.
 
 use etherparse::{
     Ipv4Header as EtherparseIpv4, Ipv6FlowLabel, Ipv6Header as EtherparseIpv6, TcpHeader, ip_number,
@@ -16,7 +16,7 @@ pub(super) struct Spec {
     pub(super) ip_options: usize,
     pub(super) tcp_options: usize,
     pub(super) sequence: u32,
-    /// NS is not among them.
+    /// TCP flags without NS.
     pub(super) flags: u8,
     pub(super) urgent: u16,
     pub(super) data: Vec<u8>,
@@ -35,7 +35,7 @@ impl Spec {
         tcp
     }
 
-    /// A frame of these octets of TCP data, the sums made by etherparse.
+    /// Returns a frame with these octets of TCP data, with etherparse's checksums.
     pub(super) fn frame(&self, mut tcp: TcpHeader, number: u16, data: &[u8]) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         for tag in &self.tags {
@@ -75,7 +75,7 @@ impl Spec {
         self.frame(self.tcp(), 0, &self.data)
     }
 
-    /// By the book: what TCP would have sent if it had cut the data itself.
+    /// Returns the segments that TCP would have sent if it had cut the data itself.
     fn reference(&self, size: usize) -> Vec<Vec<u8>> {
         let count = self.data.chunks(size).count();
         let segment = |(number, data): (usize, &[u8])| {
@@ -96,12 +96,12 @@ impl Spec {
     }
 }
 
-/// Reads a frame of which no more than the headers are at hand.
+/// Parses a frame of which only the headers are available.
 fn read(frame: &[u8]) -> Option<TcpFrame> {
     TcpFrame::read(&frame[..frame.len().min(SEGMENT_HEADERS_MAX)], frame.len())
 }
 
-/// As whoever has the octets in buffers does it.
+/// Segments a frame like a caller that has the octets in buffers.
 pub(super) fn cut(frame: &[u8], size: usize) -> Option<Vec<Vec<u8>>> {
     let headers = read(frame)?;
     let begin = headers.headers_length();
@@ -148,7 +148,7 @@ proptest! {
     fn segments_are_those_that_tcp_would_send(spec in specs(), size in 1..3000usize) {
         let size = size.max(spec.data.len() / 300);
         let frame = spec.whole();
-        // A frame's end may be padded.
+        // A frame may have padding at its end.
         let padded = [&frame[..], &[0xaa; 5]].concat();
         prop_assert_eq!(cut(&padded, size), Some(spec.reference(size)));
     }
@@ -162,7 +162,7 @@ proptest! {
         frame[at..at + 2].copy_from_slice(&headers.partial_checksum().unwrap().to_be_bytes());
         let begin = headers.ethernet_length() + headers.network_length();
         let completed = crate::checksum(&frame[begin..]).to_be_bytes();
-        // Zero has two faces in this sum.
+        // Zero has two representations in this sum.
         prop_assert!(completed[..] == right[..] || (completed == [0, 0] && right == [0xff, 0xff])
             || (completed == [0xff, 0xff] && right == [0, 0]));
     }
@@ -225,12 +225,12 @@ fn what_cannot_be_cut_is_not() {
         ("more fragments", 20, 0x20),
         ("a later fragment", 21, 1),
         ("not TCP", 23, 17),
-        ("a short header of TCP", 46, 0x40),
+        ("a short TCP header", 46, 0x40),
         ("SYN", 47, 0x12),
         ("RST", 47, 0x14),
     ] {
         let read = changed(at, value);
-        // A length of few octets in the second octet is no matter.
+        // A payload length of a few octets is valid, but shorter than the headers that follow.
         assert_eq!(
             read.filter(|read| read.data_length() > 0x200),
             None,
@@ -302,7 +302,7 @@ fn flags_are_of_the_segments_that_they_belong_to() {
     let frame = spec.whole();
     assert!(read(&frame).unwrap().is_ipv4());
     assert!(read(&frame).unwrap().has_cwr());
-    // Urgent data end where the second segment begins: it has none.
+    // Urgent data end where the second segment begins, so it has none.
     assert_eq!(cut(&frame, 100), Some(spec.reference(100)));
     let flags = cut(&frame, 100)
         .unwrap()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Horizontal bars in groups, with the single values as dots and their range as a line.
+//! Grouped horizontal bars: a dot for each single value, a line for their range.
 
 use maud::{Markup, html};
 
@@ -7,38 +7,38 @@ use super::scale::Linear;
 use super::{colour, px, shortened};
 use crate::format;
 
-/// Bars of one measure.
+/// A group of bars for one quantity.
 pub(crate) struct BarGroup {
-    /// What is measured.
+    /// Name of the quantity.
     pub(crate) title: String,
-    /// One for each case.
+    /// One bar for each case.
     pub(crate) bars: Vec<Bar>,
 }
 
 /// One bar.
 pub(crate) struct Bar {
-    /// Its place among the cases.
+    /// Index of the case.
     pub(crate) case: usize,
     /// Name of the case.
     pub(crate) name: String,
-    /// Its length, frames per second.
+    /// Length of the bar, frames per second.
     pub(crate) value: f64,
-    /// The single values.
+    /// Single values.
     pub(crate) values: Vec<f64>,
-    /// What stands at its end.
+    /// Label at the end of the bar.
     pub(crate) label: String,
 }
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 160.0;
-/// Room for the labels at the ends of bars.
+/// Width for the labels at the ends of bars.
 const RIGHT: f64 = 190.0;
 const BAR: f64 = 20.0;
 const STEP: f64 = 28.0;
 const TITLE: f64 = 30.0;
 const AXIS: f64 = 46.0;
 
-/// Bars on a scale of Mpps.
+/// Draws bars on a scale in Mpps.
 pub(crate) fn bars(groups: &[BarGroup], description: &str) -> Markup {
     let values = groups
         .iter()
@@ -94,7 +94,7 @@ fn one(bar: &Bar, scale: &Linear, top: f64) -> Markup {
     }
 }
 
-/// Ticks are round numbers: no more digits than they need.
+/// Formats tick values with no more digits than needed; ticks are round numbers.
 pub(super) fn tick_label(tick: f64) -> String {
     let text = format!("{tick:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

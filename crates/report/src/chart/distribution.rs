@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Losses of many trials by percentile: a line a rate, rising from the luckiest trial to the worst.
+//! Loss by percentile of trials: one line for each rate, from the trial with the least loss to the one with the most.
 
 use maud::{Markup, html};
 
@@ -16,7 +16,7 @@ const RIGHT: f64 = WIDTH - 18.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = HEIGHT - 54.0;
 
-/// The chart with its legend.
+/// Draws the chart and its legend.
 pub(crate) fn distribution(rates: &[LossesAtRate]) -> Markup {
     let largest = rates
         .iter()
@@ -44,7 +44,7 @@ pub(crate) fn distribution(rates: &[LossesAtRate]) -> Markup {
     }
 }
 
-/// A dot a trial: the n-th of N ascending losses is at the percentile n / N.
+/// Draws one dot for each trial: the n-th of N ascending losses is at percentile n / N.
 fn one(index: usize, rate: &LossesAtRate, name: &str, across: &Linear, up: &Linear) -> Markup {
     let count = rate.loss_ratios.len() as f64;
     let points: Vec<(f64, f64, f64, f64)> = rate

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loss against offered load: the whole range on a logarithmic axis, and the small losses on a linear one.
+//! Loss against offered load: the whole range on a logarithmic axis, small losses on a linear one.
 
 use maud::{Markup, html};
 
@@ -9,12 +9,12 @@ use super::{colour, marker, marker_size, path, px};
 use crate::format::{THIN, number};
 use crate::summary::CaseSummary;
 
-/// Which losses are shown.
+/// Range of losses that a chart shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossView {
-    /// From the smallest seen to everything, with a place of its own for none.
+    /// All losses, from the smallest one measured, with a separate position for no loss.
     Whole,
-    /// None to 0.01 %.
+    /// Losses from 0 to 0.01 %.
     Small,
 }
 
@@ -24,9 +24,9 @@ const LEFT: f64 = 92.0;
 const RIGHT: f64 = WIDTH - 18.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = HEIGHT - 54.0;
-/// Height of the place for no loss at all.
+/// Height of the position for no loss.
 const NONE_BAND: f64 = 26.0;
-/// The largest loss of the small view, as a ratio.
+/// Largest loss of the small view, as a ratio.
 const SMALL_MAX: f64 = 1e-4;
 
 enum Vertical {
@@ -42,7 +42,7 @@ impl Vertical {
         }
     }
 
-    /// Where a loss is drawn.
+    /// Returns the position of a loss on the vertical axis.
     fn at(&self, ratio: f64) -> f64 {
         match self {
             Self::Whole(_) if ratio <= 0.0 => BOTTOM - NONE_BAND / 2.0 + 4.0,
@@ -55,7 +55,7 @@ impl Vertical {
         matches!(self, Self::Whole(_)) || ratio <= SMALL_MAX
     }
 
-    /// Ticks with their labels, from the bottom.
+    /// Returns the ticks and their labels, from the bottom.
     fn ticks(&self) -> Vec<(f64, String)> {
         match self {
             Self::Whole(scale) => {
@@ -81,7 +81,7 @@ impl Vertical {
     }
 }
 
-/// One chart. `id` is unique on the page.
+/// Draws one chart. `id` is unique on the page.
 pub(crate) fn loss(cases: &[CaseSummary], view: LossView, id: &str) -> Markup {
     let points = || cases.iter().flat_map(|case| &case.points);
     let highest_load = points().map(|point| point.offered_pps).fold(0.0, f64::max);
@@ -130,7 +130,7 @@ fn axes(across: &Linear, up: &Vertical) -> Markup {
     }
 }
 
-/// Every valid trial, small.
+/// Draws a small mark for every valid trial.
 fn trials(index: usize, case: &CaseSummary, across: &Linear, up: &Vertical) -> Markup {
     let shown = case
         .points
@@ -145,7 +145,7 @@ fn trials(index: usize, case: &CaseSummary, across: &Linear, up: &Vertical) -> M
     }
 }
 
-/// Medians of the sweep, joined.
+/// Draws the medians of the sweep, connected by lines.
 fn sweep(index: usize, case: &CaseSummary, across: &Linear, up: &Vertical, id: &str) -> Markup {
     let medians: Vec<(f64, f64, f64)> = case
         .sweep
@@ -155,7 +155,7 @@ fn sweep(index: usize, case: &CaseSummary, across: &Linear, up: &Vertical, id: &
             Some((across.at(point.offered_pps / 1e6), point.offered_pps, ratio))
         })
         .collect();
-    // Over the top of the small view a line goes on in its direction, and is cut off.
+    // Above the top of the small view a line keeps its direction and is clipped.
     let height = |ratio: f64| match up {
         Vertical::Small(_) if ratio > SMALL_MAX => TOP - (BOTTOM - TOP),
         _ => up.at(ratio),

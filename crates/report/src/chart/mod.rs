@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Charts as SVG: text stays text, colours come from the page's style, so that they follow its light and dark form. Each
-//! case has a colour, a marker and a dash of its own: no chart is told by colour alone.
+//! Charts as SVG. Text stays text, and colours come from the style of the page, so charts follow its light and dark themes. Each
+//! case has its own colour, marker and dash pattern: no chart relies on colour alone.
 
 mod bars;
 mod distribution;
@@ -17,15 +17,15 @@ pub(crate) use loss::{LossView, loss};
 pub(crate) use percentiles::percentiles;
 pub(crate) use range::range;
 
-/// Colours, markers and dashes before they repeat.
+/// Number of different colours, markers and dash patterns. After that they repeat.
 const LOOKS: usize = 6;
 
-/// Class of the case's colour.
+/// Returns the CSS class of the colour of a case.
 pub(crate) fn colour(case: usize) -> String {
     format!("k{}", case % LOOKS)
 }
 
-/// The case's marker around a point.
+/// Draws the marker of a case around a point.
 fn marker(case: usize, x: f64, y: f64, size: f64) -> Markup {
     let class = colour(case);
     let points = |corners: &[(f64, f64)]| {
@@ -47,17 +47,18 @@ fn marker(case: usize, x: f64, y: f64, size: f64) -> Markup {
     }
 }
 
-/// Earlier cases have larger markers and wider lines: where figures are the same, all of them are seen.
+/// Returns the scale of a case's marks. Earlier cases have larger markers and wider lines, so all of them stay visible if figures are
+/// equal.
 fn marker_size(case: usize) -> f64 {
     [6.2, 4.8, 3.6].get(case % LOOKS).copied().unwrap_or(4.0)
 }
 
-/// Pixels, to a tenth.
+/// Formats pixels, to a tenth.
 fn px(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// Which look is which case.
+/// Draws the legend: colour, marker and dash pattern of each case.
 pub(crate) fn legend<'a>(names: impl Iterator<Item = &'a str>) -> Markup {
     html! {
         ul.legend {
@@ -74,7 +75,7 @@ pub(crate) fn legend<'a>(names: impl Iterator<Item = &'a str>) -> Markup {
     }
 }
 
-/// A text cut to a number of characters.
+/// Truncates a text to a number of characters.
 fn shortened(text: &str, length: usize) -> String {
     if text.chars().count() <= length {
         return text.to_owned();
@@ -83,7 +84,7 @@ fn shortened(text: &str, length: usize) -> String {
     format!("{kept}…")
 }
 
-/// A path through points.
+/// Returns an SVG path through points.
 fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
     points
         .enumerate()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Latency by percentile: each step to the right is a tenth of the frames of the last.
+//! Latency by percentile: each step to the right covers a tenth of the frames of the step before.
 
 use maud::{Markup, html};
 
@@ -16,7 +16,7 @@ const RIGHT: f64 = WIDTH - 40.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = HEIGHT - 54.0;
 
-/// Where the percentiles are, with the largest of all as the last column.
+/// Positions of the percentiles; the last column is the maximum.
 struct Columns {
     percentiles: Vec<f64>,
 }
@@ -46,7 +46,7 @@ impl Columns {
     }
 }
 
-/// The chart; nothing without latency trials.
+/// Draws the chart. Returns nothing if there are no latency trials.
 pub(crate) fn percentiles(cases: &[CaseSummary]) -> Markup {
     let trips: Vec<(usize, &str, &RoundTrip)> = cases
         .iter()
@@ -113,7 +113,7 @@ fn one(index: usize, name: &str, trip: &RoundTrip, columns: &Columns, up: &Log) 
     }
 }
 
-/// A power of ten nanoseconds.
+/// Formats a power of ten, nanoseconds.
 pub(super) fn time_tick(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns >= 0.99e9 => (ns / 1e9, "s"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Smallest, mean and largest round trip of each case, on a logarithmic axis.
+//! Minimum, mean and maximum round trip of each case, on a logarithmic axis.
 
 use maud::{Markup, html};
 
@@ -13,10 +13,10 @@ const LEFT: f64 = 160.0;
 const RIGHT: f64 = WIDTH - 40.0;
 const STEP: f64 = 52.0;
 const AXIS: f64 = 50.0;
-/// Labels closer than this to each other are left to the table.
+/// Minimum distance of labels. Labels closer to each other are in the table only.
 const ROOM: f64 = 74.0;
 
-/// The chart; nothing without latency trials.
+/// Draws the chart. Returns nothing if there are no latency trials.
 pub(crate) fn range(cases: &[CaseSummary]) -> Markup {
     let trips: Vec<(usize, &str, &RoundTrip)> = cases
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From values to pixels, and where the ticks are.
+//! Scales: positions of values in pixels, and positions of ticks.
 
 /// A linear scale from zero.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub(super) struct Linear {
 }
 
 impl Linear {
-    /// Zero at `from_px`, the first tick at or over `max` at `to_px`.
+    /// Returns a scale with zero at `from_px` and the first tick at or above `max` at `to_px`.
     pub(super) fn new(max: f64, from_px: f64, to_px: f64) -> Self {
         let max = if max.is_finite() && max > 0.0 {
             max
@@ -20,7 +20,7 @@ impl Linear {
         };
         let step = nice_step(max / 5.0);
         Self {
-            // A hair less, so that a rounding error adds no tick.
+            // Slightly smaller, so that a rounding error adds no tick.
             max: (max / step - 1e-9).ceil().max(1.0) * step,
             from_px,
             to_px,
@@ -28,7 +28,7 @@ impl Linear {
         }
     }
 
-    /// Zero at `from_px`, `max` itself at `to_px`, ticks up to it.
+    /// Returns a scale with zero at `from_px`, `max` at `to_px` and ticks up to `max`.
     pub(super) fn exact(max: f64, from_px: f64, to_px: f64) -> Self {
         let rounded = Self::new(max, from_px, to_px);
         Self {
@@ -47,7 +47,7 @@ impl Linear {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at or over `rough`.
+/// Returns 1, 2 or 5 times a power of ten, at or above `rough`.
 fn nice_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
     let nice = [1.0, 2.0, 5.0, 10.0]
@@ -66,7 +66,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Decades that hold `min` to `max`; `min` is at `from_px`'s side.
+    /// Returns the decades that contain `min` to `max`; `min` is on the side of `from_px`.
     pub(super) fn new(min: f64, max: f64, from_px: f64, to_px: f64) -> Self {
         let low = min.max(1e-12).log10().floor() as i32;
         let high = (max.max(1e-12).log10() - 1e-9).ceil() as i32;
@@ -84,7 +84,7 @@ impl Log {
         self.from_px + part.clamp(0.0, 1.0) * (self.to_px - self.from_px)
     }
 
-    /// Powers of ten.
+    /// Returns the ticks, which are powers of ten.
     pub(super) fn ticks(&self) -> Vec<f64> {
         (self.low..=self.high).map(|n| 10f64.powi(n)).collect()
     }

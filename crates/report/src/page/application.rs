@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What applications saw: TCP and an echo.
+//! Application measurements: TCP throughput and round trips of an echo service.
 
 use maud::{Markup, html};
 
 use crate::format::{self, THIN};
 use crate::summary::{Applications, SizeSummary, Spread};
 
-/// Only where the study asked for it.
+/// Renders the section. Returns nothing if the study measured no applications.
 pub(super) fn applications(size: &SizeSummary) -> Markup {
     if size.cases.iter().all(|case| case.applications.is_none()) {
         return html! {};
     }
     html! {
         section {
-            h2 { "What applications saw" }
-            p.lead { "TCP by iperf3 between the two ends, up and then down, and an echo over UDP, one request at a time. Medians of the rounds, with their range." }
+            h2 { "Application throughput and round trips" }
+            p.lead { "TCP throughput by iperf3 in each direction, and round trips of a UDP echo with one request at a time. Medians over the rounds, with their range." }
             div.scroll {
                 table {
                     thead {
@@ -64,12 +64,12 @@ fn range(rate: &Spread) -> String {
     format!("{} to {}", gbps(rate.min), gbps(rate.max))
 }
 
-/// The number of Gbit/s.
+/// Formats a rate as a number of Gbit/s.
 pub(crate) fn gbps(rate_bps: f64) -> String {
     format::number(rate_bps / 1e9)
 }
 
-/// `9.41 Gbit/s up, 9.40 down, round trip 31 µs`.
+/// Formats one case: `9.41 Gbit/s up, 9.40 down, mean round trip 31 µs`.
 pub(crate) fn sentence(seen: &Applications) -> String {
     format!(
         "TCP {}{THIN}Gbit/s up, {} down, mean round trip {}",

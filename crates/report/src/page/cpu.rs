@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What each CPU did, as a heat map.
+//! CPU usage, as a heat map.
 
 use maud::{Markup, html};
 use quietwire_host::cpu::{CpuId, CpuList};
@@ -12,15 +12,15 @@ pub(super) fn heat_map(results: &StudyResults, size: &SizeSummary) -> Markup {
     let has_any = size.cases.iter().any(|case| !case.cpus.is_empty());
     html! {
         section {
-            h2 { "What each CPU did" }
+            h2 { "CPU usage" }
             @if has_any {
-                p.lead { "Share of each state of " code { "/proc/stat" } " during trials, mean over all valid ones. A device that polls is busy whether frames come or not. Roles are those of the study file; threads that are not pinned run where the scheduler puts them." }
+                p.lead { "Share of time in each state of " code { "/proc/stat" } ", mean over all valid trials. A polling device is busy with and without frames. Roles are those of the study file; the scheduler places threads that are not pinned." }
                 div.heats {
                     @for case in &size.cases { (of_case(&results.file, case)) }
                 }
                 (threads(size))
             } @else {
-                p.none { "The store holds no account of what CPUs did." }
+                p.none { "The store has no CPU data." }
             }
         }
     }
@@ -28,7 +28,7 @@ pub(super) fn heat_map(results: &StudyResults, size: &SizeSummary) -> Markup {
 
 fn of_case(file: &StudyFile, case: &CaseSummary) -> Markup {
     let Some(first) = case.cpus.first() else {
-        return html! { div { h3 { (case.name) } p.none { "no account" } } };
+        return html! { div { h3 { (case.name) } p.none { "no data" } } };
     };
     html! {
         div {
@@ -55,14 +55,14 @@ fn of_case(file: &StudyFile, case: &CaseSummary) -> Markup {
     }
 }
 
-/// A forwarding thread that another displaces, or that moves, loses frames and caches: that is a finding.
+/// Renders the busy threads. A forwarding thread that is preempted or migrates loses frames and cache contents.
 fn threads(size: &SizeSummary) -> Markup {
     if size.cases.iter().all(|case| case.threads.is_empty()) {
         return html! {};
     }
     html! {
         h3 { "Busy threads of switch and tester" }
-        p.lead { "A thread in whose place another is run stops forwarding meanwhile; one that is moved to another CPU loses its caches too." }
+        p.lead { "A preempted thread does not forward while another thread runs on its CPU. A thread that migrates to another CPU also loses its cache contents." }
         div.scroll {
             table {
                 thead {
@@ -71,9 +71,9 @@ fn threads(size: &SizeSummary) -> Markup {
                         th scope="col" { "Thread" }
                         th.num scope="col" { "Seen on CPU" }
                         th.num scope="col" { "Running" }
-                        th.num scope="col" { "Displaced a second, median" }
-                        th.num scope="col" { "at most" }
-                        th.num scope="col" { "Moved, all trials" }
+                        th.num scope="col" { "Preempted per second, median" }
+                        th.num scope="col" { "max" }
+                        th.num scope="col" { "Migrations, all trials" }
                     }
                 }
                 tbody {
@@ -86,7 +86,7 @@ fn threads(size: &SizeSummary) -> Markup {
                                 td.num { (percent(thread.busy_ratio * 100.0)) }
                                 td.num { (number(thread.displaced_per_s.median)) }
                                 td.num { (number(thread.displaced_per_s.max)) }
-                                td.num { (thread.migrations.map_or_else(|| "not told".to_owned(), grouped)) }
+                                td.num { (thread.migrations.map_or_else(|| "unknown".to_owned(), grouped)) }
                             }
                         }
                     }
@@ -96,7 +96,8 @@ fn threads(size: &SizeSummary) -> Markup {
     }
 }
 
-/// Neighbours that had no CPU disturbed nobody, and what was measured beside them says nothing of their kind.
+/// Renders the CPU time of neighbours. Neighbours without CPU time disturb nothing, so figures measured beside them say nothing about
+/// isolation.
 pub(super) fn neighbours(size: &SizeSummary) -> Markup {
     let with: Vec<_> = size
         .cases
@@ -109,8 +110,8 @@ pub(super) fn neighbours(size: &SizeSummary) -> Markup {
     let has_network = with.iter().any(|(_, told)| told.network_pps.is_some());
     html! {
         section {
-            h2 { "How hard the neighbours worked" }
-            p.lead { "Part of the time of all CPUs that they could use which they had, measured in every trial. Near 0 they were starved, or of a kind that mostly waits: what was measured beside them then says little of them." }
+            h2 { "Load by neighbours" }
+            p.lead { "Share of CPU time that the neighbours got on their CPUs, measured in every trial. If it is near 0, they were starved or mostly waited, and the case shows little about isolation." }
             div.scroll {
                 table {
                     thead {
@@ -147,7 +148,7 @@ pub(super) fn neighbours(size: &SizeSummary) -> Markup {
     }
 }
 
-/// A cell's depth is its share; steps, so that the style can give each a text colour that can be read.
+/// Returns the shade of a cell, by its share. Shades are steps, so that the style can give each a readable text colour.
 fn cell(state: &str, share: f64) -> Markup {
     let depth = (share * 10.0).ceil().clamp(0.0, 10.0) as u32;
     let percent = share * 100.0;

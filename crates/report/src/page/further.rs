@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Further methods: a table each, and the losses of a distribution by percentile.
+//! Further methods: one table each, and loss by percentile of trials for loss distributions.
 
 use maud::{Markup, html};
 
 use crate::chart::distribution;
-use crate::further::tables;
 use crate::method_table::FurtherTable;
+use crate::methods::{loss_distribution, tables};
 use crate::summary::{MethodFigures, SizeSummary};
 
 pub(super) fn further(size: &SizeSummary) -> Markup {
@@ -14,7 +14,7 @@ pub(super) fn further(size: &SizeSummary) -> Markup {
             section {
                 h2 { (table.title) }
                 p.lead { (table.lead) }
-                @if table.title == "Loss distribution" { (plots(size)) }
+                @if table.title == loss_distribution::TITLE { (plots(size)) }
                 (rows(&table))
             }
         }
@@ -27,9 +27,7 @@ fn rows(table: &FurtherTable) -> Markup {
             table {
                 thead {
                     tr {
-                        th scope="col" { "Case" }
-                        th scope="col" { "round" }
-                        @for head in table.head { th scope="col" { (head) } }
+                        @for head in table.labels.iter().chain(table.head) { th scope="col" { (head) } }
                     }
                 }
                 tbody {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was found, a row a case: in place of sentences where there are many cases.
+//! Results at a glance: one row for each case. It replaces the sentences if a study has many cases.
 
 use maud::{Markup, html};
 
@@ -21,7 +21,7 @@ pub(super) fn glance(size: &SizeSummary) -> Markup {
                             th.num scope="col" { (goal.name) ", " (format::allows(goal.loss_ratio)) ", Mpps" }
                         }
                         @if has_round_trip { th.num scope="col" { "Mean round trip" } }
-                        @if has_cycles { th.num scope="col" { "Cycles a frame" } }
+                        @if has_cycles { th.num scope="col" { "Cycles per frame" } }
                     }
                 }
                 tbody {

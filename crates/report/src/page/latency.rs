@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The round trip at a low load.
+//! Round trips at a low load.
 
 use maud::{Markup, html};
-use quietwire_tester::{DelayVariation, PERCENTILES};
+use quietwire_tester::{DelayVariation, PERCENTILES, TesterIdle};
 
 use crate::chart::{legend, percentiles as percentile_chart, range};
 use crate::format::{self, grouped};
 use crate::summary::{CaseSummary, RoundTrip, SizeSummary};
 
-pub(super) fn round_trip(size: &SizeSummary) -> Markup {
+pub(super) fn round_trip(size: &SizeSummary, idle: TesterIdle) -> Markup {
     let load = size.cases.iter().find_map(|case| case.round_trip.as_ref());
     html! {
         section {
             h2 { "Round trip" }
             @match load {
-                None => p.none { "No valid latency trial is there." },
+                None => p.none { "No latency trial is valid." },
                 Some(trip) => {
                     p.lead {
-                        "The time from the tester through the device back to the tester, of every frame, at a low load of "
-                        (format::rate(trip.offered_pps)) ". Marks are means, lines reach from the smallest to the largest. "
+                        "The time of every frame from the tester through the device and back to the tester, at a low load of "
+                        (format::rate(trip.offered_pps)) ". Marks are means; lines extend from the minimum to the maximum. "
+                        @if idle == TesterIdle::Sleep {
+                            "The tester sleeps between bursts: all times include the time until it wakes up. "
+                        }
                         (own_part(trip))
                     }
                     figure { (range(&size.cases)) }
@@ -29,17 +32,17 @@ pub(super) fn round_trip(size: &SizeSummary) -> Markup {
     }
 }
 
-/// What is known of the tester's own part.
+/// Renders the share of the tester in all latencies, as far as it is known.
 fn own_part(trip: &RoundTrip) -> Markup {
     html! {
         @match trip.own {
             Some(own) => {
-                "The tester's own part is in all of them: by its calibration " (format::time_ns(own.min_ns as f64)) ", "
-                (format::time_ns(own.mean_ns)) " and " (format::time_ns(own.max_ns as f64)) " of the smallest, the mean and the largest. "
-                "A time marked with < is more than a tenth the tester's own, so that the device's is less."
+                "All times include the latency of the tester itself. Its calibration measured " (format::time_ns(own.min_ns as f64)) ", "
+                (format::time_ns(own.mean_ns)) " and " (format::time_ns(own.max_ns as f64)) " (minimum, mean, maximum). "
+                "A time marked with < is an upper bound: more than a tenth of it may be latency of the tester."
             }
             None => {
-                "The tester's own part is in all of them, and is not known: there is no calibration of it."
+                "All times include the latency of the tester itself, which is unknown because the tester is not calibrated."
             }
         }
     }
@@ -124,8 +127,8 @@ pub(super) fn percentiles(size: &SizeSummary) -> Markup {
         section {
             h2 { "Latency percentiles" }
             p.lead {
-                "The same frames in order. A percentile is shown where at least ten frames lie beyond it: fewer would be luck. "
-                "The largest is one frame."
+                "Percentiles of the same frames. A percentile is shown if at least ten frames lie beyond it. "
+                "The maximum is a single frame."
             }
             (legend(size.cases.iter().map(|case| case.name.as_str())))
             figure { (percentile_chart(&size.cases)) }
@@ -159,7 +162,7 @@ pub(super) fn percentiles(size: &SizeSummary) -> Markup {
     }
 }
 
-/// Delay variation, where trials looked at it.
+/// Renders delay variation, if trials measured it.
 pub(super) fn variation(size: &SizeSummary) -> Markup {
     let trips = || {
         size.cases
@@ -173,9 +176,9 @@ pub(super) fn variation(size: &SizeSummary) -> Markup {
         section {
             h2 { "Delay variation" }
             p.lead {
-                "Of the same trials (RFC 5481). IPDV is a frame's latency less that of the frame sent before it in its flow, "
-                "with its sign, and undefined where either was lost. PDV is a frame's latency less the smallest of its trial. "
-                "From every frame, and from streams of a few frames a second beside them."
+                "Of the same trials (RFC 5481). IPDV is the latency of a frame minus that of the frame sent before it in the same flow, "
+                "with its sign; it is undefined if either frame was lost. PDV is the latency of a frame minus the minimum of its trial. "
+                "Measured on every frame, and on additional streams of a few frames per second."
             }
             div.scroll {
                 table {
@@ -234,7 +237,7 @@ fn variation_rows(case: &str, frames: &str, variation: &DelayVariation) -> Marku
     }
 }
 
-/// A time with its sign.
+/// Formats a time with its sign.
 fn signed_time(ns: i64) -> String {
     let time = format::time_ns(ns.unsigned_abs() as f64);
     match ns.signum() {

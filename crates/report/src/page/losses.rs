@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where frames were lost: the device's own account.
+//! Lost frames by place, from the counters of the device.
 
 use maud::{Markup, html};
 
 use crate::format::{grouped, percent};
 use crate::summary::{LossPlaces, SizeSummary};
 
-/// Places of a case that the page lists; the others are in the JSON document.
+/// Number of places of a case that the page lists. The JSON document has all of them.
 const PLACES_MAX: usize = 8;
 
-/// Only if devices told their counters.
+/// Renders the section. Returns nothing if no device provides counters.
 pub(super) fn losses(size: &SizeSummary) -> Markup {
     let cases = size.cases.iter();
     let told: Vec<(&str, &LossPlaces)> = cases
@@ -20,8 +20,8 @@ pub(super) fn losses(size: &SizeSummary) -> Markup {
     }
     html! {
         section {
-            h2 { "Where frames were lost" }
-            p.lead { "By the device's own counters before and after each valid trial, reconciled with the tester's. The frames of all places are together the frames lost." }
+            h2 { "Lost frames by place" }
+            p.lead { "From the counters of the device before and after each valid trial, compared with those of the tester. The frames of all places add up to the lost frames." }
             div.scroll {
                 table {
                     thead {
@@ -29,7 +29,7 @@ pub(super) fn losses(size: &SizeSummary) -> Markup {
                             th scope="col" { "Case" }
                             th scope="col" { "Place and reason" }
                             th.num scope="col" { "Frames" }
-                            th.num scope="col" { "Of the loss" }
+                            th.num scope="col" { "Share of loss" }
                         }
                     }
                     tbody {
@@ -77,7 +77,7 @@ fn rows(places: &LossPlaces) -> Vec<(String, u64)> {
     }
     if rows.is_empty() {
         let what = match places.trials {
-            0 => "not known",
+            0 => "unknown",
             _ => "no frame was lost",
         };
         rows.push((what.to_owned(), 0));
@@ -85,13 +85,13 @@ fn rows(places: &LossPlaces) -> Vec<(String, u64)> {
     rows
 }
 
-/// What the figures of a case do not say.
+/// Returns the limitations of a case's figures.
 fn notes(case: &str, places: &LossPlaces) -> Markup {
     let account = &places.account;
     let mut notes = Vec::new();
     if let Some(why) = &places.why_without {
         notes.push(format!(
-            "{} of {} trials have no account: {why}.",
+            "{} of {} trials have no loss data: {why}.",
             places.trials_without,
             places.trials + places.trials_without
         ));
@@ -101,7 +101,7 @@ fn notes(case: &str, places: &LossPlaces) -> Markup {
     }
     if account.is_shared_out {
         notes.push(
-            "Counters hold losses of the warm-up as well: the frames of each place are its share."
+            "The counters include losses of the warm-up, so the frames of each place are estimated from its share."
                 .to_owned(),
         );
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page: one HTML file that needs nothing else, no script, no network.
+//! The page: one self-contained HTML file without scripts and network access.
 
 pub(crate) mod application;
 mod cpu;
@@ -21,10 +21,10 @@ use crate::summary::{SizeSummary, Summary};
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page as text.
+/// Returns the page as text.
 ///
 /// # Errors
-/// [`ReportError::Histogram`] for a stored histogram that cannot be read.
+/// [`ReportError::Histogram`] if a stored histogram is damaged.
 pub fn html(results: &StudyResults) -> Result<String, ReportError> {
     let summary = Summary::of(results)?;
     Ok(page(results, &summary).into_string())
@@ -47,7 +47,7 @@ fn page(results: &StudyResults, summary: &Summary) -> Markup {
                         (of_size(results, summary, size))
                     }
                     (record::record(results, summary))
-                    footer { "Made by quietwire from the study's store alone. This file needs no other, and loads none." }
+                    footer { "Made by quietwire from the study's store. This file is self-contained." }
                 }
             }
         }
@@ -68,7 +68,7 @@ fn header(results: &StudyResults, summary: &Summary) -> Markup {
             }
         }
         @if summary.is_simulated {
-            p.warning role="note" { "Simulated: the device is arithmetic, and nothing was measured." }
+            p.warning role="note" { "Simulated: all figures are computed from a model of a device, and nothing was measured." }
         }
         @if summary.is_quick {
             p.warning role="note" { (words::QUICK) }
@@ -95,7 +95,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
             h2.size { "With " (words::frames(size)) }
         }
         section.answer {
-            h2 { "The answer" }
+            h2 { "Result" }
             p { (words::marked(&words::answer(summary, size).join(" "))) }
             @if words::has_many_cases(size) { (glance::glance(size)) }
             (cases(size))
@@ -111,7 +111,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         }
         (application::applications(size))
         @if results.file.latency.is_some() {
-            (latency::round_trip(size))
+            (latency::round_trip(size, results.file.tester.idle))
         }
         @if throughput::is_wanted(results) {
             (throughput::loss(size))
@@ -127,12 +127,12 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
     }
 }
 
-/// Cases that were left out, and why.
+/// Renders the cases that were not run, with reasons.
 fn unavailable(summary: &Summary) -> Markup {
     html! {
         @if !summary.unavailable.is_empty() {
             h3 { "Unavailable on this machine" }
-            p.lead { "These cases were not run, and nothing is compared with them." }
+            p.lead { "These cases were not run." }
             dl.cases {
                 @for case in &summary.unavailable {
                     div {
@@ -145,7 +145,7 @@ fn unavailable(summary: &Summary) -> Markup {
     }
 }
 
-/// What the cases are.
+/// Renders the descriptions of the cases.
 fn cases(size: &SizeSummary) -> Markup {
     html! {
         dl.cases {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was published, beside what was measured: ratios.
+//! Published figures next to the measured ones, as ratios.
 
 use maud::{Markup, html};
 use quietwire_study::StudyResults;
@@ -7,7 +7,7 @@ use quietwire_study::StudyResults;
 use crate::format;
 use crate::summary::{PublishedRow, SizeSummary};
 
-/// Only where the study file has published figures.
+/// Renders the section. Returns nothing if the study file has no published figures.
 pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
     let Some(known) = &results.file.published else {
         return html! {};
@@ -22,8 +22,8 @@ pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
     let columns = goals.len() + if has_tcp { 2 } else { 0 };
     html! {
         section {
-            h2 { "Beside what was published" }
-            p.lead { "Each configuration in percent of another, as it was published and as the cases of this study that answer to it were measured. Ratios are what can be compared; rates belong to their machines." }
+            h2 { "Comparison with published figures" }
+            p.lead { "Each configuration in percent of another one, as published and as measured here in the corresponding cases. Compare ratios only: absolute rates depend on the machine." }
             div.scroll {
                 table {
                     thead {
@@ -48,7 +48,7 @@ pub(super) fn published(results: &StudyResults, size: &SizeSummary) -> Markup {
                 }
             }
             p.note { "Published: " @if let Some(title) = &known.title { cite { (title) } ". " } (known.source) }
-            p.note { "What differs: " (known.differs) }
+            p.note { "Differences: " (known.differs) }
         }
     }
 }
@@ -85,7 +85,7 @@ fn of_row(row: &PublishedRow, goals: usize, has_tcp: bool) -> Markup {
     }
 }
 
-/// `60 %`, `98 to 99 %`, or a dash.
+/// Formats a range: `60 %`, `98 to 99 %`, or a dash.
 pub(crate) fn bounds(ratio: Option<[f64; 2]>) -> String {
     match ratio {
         None => "–".to_owned(),

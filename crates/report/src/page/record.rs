@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The record: how the tester did, every trial, the machine, every command and setting.
+//! The record: figures of the tester, every trial, the machine, every command and setting.
 
 use maud::{Markup, html};
 use quietwire_study::{RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::format::{self, grouped};
 use crate::summary::{CaseSummary, SizeSummary, Summary};
 
-/// Invalid trials of a case with a cause.
+/// Returns the number of invalid trials of a case with this cause.
 fn count_of(case: &CaseSummary, cause: InvalidCause) -> usize {
     let mut causes = case.health.causes.iter();
     causes
@@ -32,8 +32,8 @@ pub(super) fn health(size: &SizeSummary) -> Markup {
         .collect();
     html! {
         section {
-            h2 { "How well the tester did" }
-            p.lead { "What the tester itself lost, missed or slept through. It is never the device's doing: a trial over the limits is invalid, and made again." }
+            h2 { "Losses and delays of the tester" }
+            p.lead { "A trial in which they exceed the limits is invalid and is repeated; it never counts against the device." }
             div.scroll {
                 table {
                     thead {
@@ -41,12 +41,12 @@ pub(super) fn health(size: &SizeSummary) -> Markup {
                             th scope="col" { "Case" }
                             th.num scope="col" { "Trials" }
                             th.num scope="col" { "Invalid" }
-                            th.num scope="col" { "Rate missed by, worst valid trial" }
+                            th.num scope="col" { "Rate error, worst valid trial" }
                             th.num scope="col" { "Longest gap, median" }
-                            th.num scope="col" { "Longest gap of all" }
+                            th.num scope="col" { "Longest gap" }
                             th.num scope="col" { "Gaps over 100" (format::THIN) "µs" }
-                            th.num scope="col" { "Received and dropped" }
-                            th.num scope="col" { "Without real-time priority" }
+                            th.num scope="col" { "Frames dropped by the tester" }
+                            th.num scope="col" { "Trials without real-time priority" }
                         }
                     }
                     tbody {
@@ -98,8 +98,8 @@ pub(super) fn health(size: &SizeSummary) -> Markup {
 pub(super) fn record(results: &StudyResults, summary: &Summary) -> Markup {
     html! {
         section.record {
-            h2 { "The record" }
-            p.lead { "Everything below is in the study's store, where every trial also has its full histogram." }
+            h2 { "Record" }
+            p.lead { "The store of the study contains everything below and the full histograms of every trial." }
             details {
                 summary { "Every trial (" (summary.trials) ")" }
                 div.scroll.tall { (trials(results)) }
@@ -109,7 +109,7 @@ pub(super) fn record(results: &StudyResults, summary: &Summary) -> Markup {
                 @for (index, run) in results.runs.iter().enumerate() { (of_run(index, run)) }
             }
             details {
-                summary { "Every command and setting (" (results.entries.len()) " times that a case was set up)" }
+                summary { "Every command and setting (" (results.entries.len()) " case setups)" }
                 @for entry in &results.entries {
                     h3 { (entry.case_name) ", round " (entry.round + 1) ", " (format::date(entry.entered_unix_ns)) }
                     pre { (pretty(&entry.settings)) }
@@ -125,14 +125,14 @@ pub(super) fn record(results: &StudyResults, summary: &Summary) -> Markup {
     }
 }
 
-/// Lines of a console that the page shows: the last ones tell what went on, and those before them how the guest came up.
+/// Lines of a console that the page shows. The last lines show recent events, and those before them the boot of the guest.
 const CONSOLE_LINES: usize = 60;
 
 fn consoles(results: &StudyResults) -> Markup {
     html! {
         details {
-            summary { "What guests' consoles said (" (results.consoles.len()) ")" }
-            p.note { "The last " (CONSOLE_LINES) " lines of each. " code { "quietwire study report STORE --consoles DIRECTORY" } " writes all of each into a file." }
+            summary { "Console output of guests (" (results.consoles.len()) ")" }
+            p.note { "The last " (CONSOLE_LINES) " lines of each. " code { "quietwire study report STORE --consoles DIRECTORY" } " writes the complete output of each to a file." }
             @for console in &results.consoles {
                 h3 { (console.case_name) ", round " (console.round + 1) ", " (console.element) }
                 pre { (last_lines(&console.said, CONSOLE_LINES)) }
@@ -148,7 +148,7 @@ fn last_lines(text: &str, most: usize) -> String {
 
 fn of_run(index: usize, run: &RunRecord) -> Markup {
     let end = match &run.end {
-        None => "not ended, or killed".to_owned(),
+        None => "running or killed".to_owned(),
         Some((RunEnd::Finished, when)) => format!("finished {}", format::date(*when)),
         Some((RunEnd::Interrupted, when)) => format!("interrupted {}", format::date(*when)),
         Some((RunEnd::Failed(reason), when)) => format!("failed {}: {reason}", format::date(*when)),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates: found, forwarded, lost.
+//! Rates found, forwarded and lost.
 
 use maud::{Markup, html};
-use quietwire_study::{SearchMethod, StudyResults};
+use quietwire_study::StudyResults;
 use quietwire_tester::Directions;
 
 use super::words;
@@ -10,38 +10,31 @@ use crate::chart::{Bar, BarGroup, LossView, bars, legend, loss as loss_chart};
 use crate::format::{self, THIN};
 use crate::summary::{CaseSummary, GoalSummary, SearchOutcome, SizeSummary};
 
-/// Trials that a rate was given where that was more than one.
+/// Returns the number of trials at each rate, if it is more than one.
 fn best_of(results: &StudyResults) -> Option<u32> {
     let search = results.file.search.as_ref()?;
     search.best_of.filter(|tries| *tries > 1)
 }
 
-/// What the rates of goals are.
+/// Renders what the rates of the goals are.
 fn found(results: &StudyResults) -> &'static str {
-    match results.file.search.as_ref().map(|search| search.method) {
-        None => "What was forwarded",
-        Some(SearchMethod::SingleRun) => "The highest rate at which a trial held",
-        Some(SearchMethod::BestOfN) => "The highest rate at which one of up to N trials held",
-        Some(SearchMethod::WorstOfN | SearchMethod::BestAndWorstOfN) => {
-            "The highest rate at which all of N trials held"
-        }
-        Some(SearchMethod::MlrSearch) => "The relevant lower bound of MLRsearch for each goal",
-    }
+    let search = results.file.search.as_ref();
+    search.map_or("Forwarded frames", |search| search.method.rate_described())
 }
 
-/// Whether rates are looked for, or forwarded ones looked at.
+/// Renders rates, both found and forwarded.
 pub(super) fn is_wanted(results: &StudyResults) -> bool {
     results.file.search.is_some() || results.file.sweep.is_some()
 }
 
-/// What a frame cost, of a study that looks at nothing else in that place.
+/// Renders the cost per frame, for a study that measures no rates.
 pub(super) fn cost(size: &SizeSummary) -> Markup {
     html! {
         @if size.cases.iter().any(|case| case.cycles.is_some()) {
             section {
-                h2 { "What a frame cost" }
+                h2 { "Cost per frame" }
                 table {
-                    thead { tr { th scope="col" { "Case" } th.num scope="col" { "Cycles a frame" } } }
+                    thead { tr { th scope="col" { "Case" } th.num scope="col" { "Cycles per frame" } } }
                     tbody {
                         @for case in &size.cases {
                             tr {
@@ -65,9 +58,9 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
             p.lead {
                 (found(results)) ", " (words::frames(size))
                 @if both { ", summed over both directions" }
-                ". Bars are medians of the rounds, dots the single rounds."
+                ". Bars are medians over the rounds; dots are single rounds."
                 @if let Some(tries) = best_of(results) {
-                    " A rate was given up only once " (tries) " trials in a row had lost too much."
+                    " A rate fails after " (tries) " consecutive trials with too much loss."
                 }
                 @match size.max_rate_pps {
                     Some(max) => { " 100" (THIN) "% of the load is " (format::rate(max)) "." }
@@ -81,15 +74,15 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
             @let contradicted = contradictions(size);
             @if contradicted > 0 {
                 p.note {
-                    "In " (contradicted) " of the searches the device also lost too much at a rate at or under the one that held: "
-                    "another order of trials would have found another rate."
+                    "In " (contradicted) " searches the device also lost too much at or below the rate that held: "
+                    "a different order of trials may give a different rate."
                 }
             }
         }
     }
 }
 
-/// What 100 % of the load is, where that is each case's own.
+/// Renders what 100 % of the load is, if it differs between cases.
 fn of_each(size: &SizeSummary) -> Markup {
     let known = size.cases.iter();
     let known = known.filter_map(|case| Some((&case.name, case.max_rate_pps?)));
@@ -158,7 +151,7 @@ fn goal_bar(case: usize, summary: &CaseSummary, goal: &GoalSummary) -> Option<Ba
     })
 }
 
-/// `6.40 · 97 %` to `6.40 Mpps · 97 %`.
+/// Formats a rate with its share: `6.40 · 97 %` becomes `6.40 Mpps · 97 %`.
 fn with_unit(text: &str) -> String {
     match text.split_once(" · ") {
         Some((rate, share)) => format!("{rate}{THIN}Mpps · {share}"),
@@ -179,7 +172,7 @@ fn table(size: &SizeSummary, has_sweep: bool) -> Markup {
                         th.num colspan="3" scope="colgroup" { (goal.name) ", " (format::allows(goal.loss_ratio)) }
                     }
                     @if has_sweep { th.num colspan="3" scope="colgroup" { "Forwarded at the highest load" } }
-                    @if has_cycles { th.num rowspan="2" scope="col" { "Cycles a frame" } }
+                    @if has_cycles { th.num rowspan="2" scope="col" { "Cycles per frame" } }
                 }
                 tr {
                     @for _ in goals.into_iter().flatten() {
@@ -276,8 +269,8 @@ pub(super) fn loss(size: &SizeSummary) -> Markup {
             h2 { "Loss against offered load" }
             @if has_points {
                 p.lead {
-                    "Every valid trial is a dot; the line joins the medians of the rounds at each load of the sweep. Left: all losses. "
-                    "Right: those up to 0.01" (THIN) "%; a line that leaves at the top loses more."
+                    "Dots are valid trials; lines join the medians over the rounds at each load of the sweep. Left: all losses. "
+                    "Right: losses up to 0.01" (THIN) "%; a line that ends at the top continues above."
                 }
                 (legend(size.cases.iter().map(|case| case.name.as_str())))
                 div.pair {
@@ -285,7 +278,7 @@ pub(super) fn loss(size: &SizeSummary) -> Markup {
                     figure { (loss_chart(&size.cases, LossView::Small, &format!("small-{}", size.frame_size))) }
                 }
             } @else {
-                p.none { "No valid trial of a search or sweep is there." }
+                p.none { "No trial of a search or sweep is valid." }
             }
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The answer in words, and figures with what has to be said beside them. All of it is computed; nothing here knows how
-//! a study is expected to end.
+//! The result in sentences, and figures with the caveats that belong to them. All of it is computed; no sentence assumes how
+//! a study ends.
 
 use maud::{Markup, html};
 use quietwire_search::Readings;
@@ -12,23 +12,26 @@ use crate::summary::{
 };
 use crate::tenants;
 
-/// What is to be said of a study that was made short.
-pub(crate) const QUICK: &str = "Quick: one round, short trials and coarse searches, to see that it runs. These are no figures of the device.";
+/// Note on the page of a study that `--quick` shortened.
+pub(crate) const QUICK: &str = "Quick: one round, short trials and coarse searches, only to check that the study runs. Do not use the figures.";
 
-/// A range this wide, largest over smallest, is worth a sentence.
+/// Ranges at least this wide (largest over smallest) are reported in a sentence.
 const WIDE: f64 = 1.2;
 
-/// Neighbours with less than this part of their CPUs' time are worth a sentence.
+/// Neighbours with less than this share of the time of their CPUs are reported in a sentence.
 const STARVED: f64 = 0.05;
 
-/// Begin and end of a name in a sentence, for whoever can set it off (private use, not in any name's letters).
+/// Neighbours with at least this share of the time of their CPUs show the effect of a partition.
+const FAIR: f64 = 0.3;
+
+/// Marks around a name in a sentence, for renderers that can emphasise it (private-use characters, which no name contains).
 const NAME: [char; 2] = ['\u{e000}', '\u{e001}'];
 
 fn name(text: &str) -> String {
     format!("{}{text}{}", NAME[0], NAME[1])
 }
 
-/// A sentence with its names in bold.
+/// Renders a sentence with its names in bold.
 pub(crate) fn marked(sentence: &str) -> Markup {
     html! {
         @for part in sentence.split(NAME[0]) {
@@ -40,12 +43,12 @@ pub(crate) fn marked(sentence: &str) -> Markup {
     }
 }
 
-/// A sentence without the marks.
+/// Returns a sentence without the marks.
 pub(crate) fn plain(sentence: &str) -> String {
     sentence.replace(NAME, "")
 }
 
-/// `frames of 64 octets`, or what a mix is made of.
+/// Returns `frames of 64 octets`, or the composition of a mix.
 pub(crate) fn frames(size: &SizeSummary) -> String {
     let Some(mix) = &size.mix else {
         return format!("frames of {} octets", size.frame_size);
@@ -63,7 +66,7 @@ pub(crate) fn frames(size: &SizeSummary) -> String {
     )
 }
 
-/// The rate of a goal, with its share of the baseline's: `≥ 6.40 · 97 %`.
+/// Formats the rate of a goal and its share of the baseline's rate: `≥ 6.40 · 97 %`.
 pub(crate) fn goal_value(goal: &GoalSummary) -> String {
     let Some(rate) = &goal.rate_pps else {
         return no_rate(goal).to_owned();
@@ -111,7 +114,7 @@ fn share(percent: Option<f64>) -> String {
     })
 }
 
-/// What was forwarded at the highest load.
+/// Formats the forwarding rate at the highest load.
 pub(crate) fn highest_load_value(top: &HighestLoad) -> String {
     format!(
         "{}{}",
@@ -120,7 +123,7 @@ pub(crate) fn highest_load_value(top: &HighestLoad) -> String {
     )
 }
 
-/// The mean round trip.
+/// Formats the mean round trip.
 pub(crate) fn mean_round_trip(trip: &RoundTrip) -> String {
     format!(
         "{}{}",
@@ -129,7 +132,7 @@ pub(crate) fn mean_round_trip(trip: &RoundTrip) -> String {
     )
 }
 
-/// Why a case has no figures, in a word or two.
+/// Returns why a case has no figures, in a word or two.
 pub(crate) fn left_out(case: &UnavailableCase) -> &'static str {
     if case.has_failed {
         "Failed"
@@ -138,12 +141,12 @@ pub(crate) fn left_out(case: &UnavailableCase) -> &'static str {
     }
 }
 
-/// What a frame cost; a dash if that is not known.
+/// Formats the cost per frame; a dash if it is unknown.
 pub(crate) fn cycles(cycles: Option<&CyclesPerFrame>) -> String {
     cycles.map_or_else(|| "–".to_owned(), CyclesPerFrame::text)
 }
 
-/// What figures have to carry, with the cases that it is about.
+/// Returns the caveats of the figures, with the cases that each applies to.
 pub(crate) fn warnings(size: &SizeSummary) -> Vec<String> {
     let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
     for case in &size.cases {
@@ -162,7 +165,7 @@ pub(crate) fn warnings(size: &SizeSummary) -> Vec<String> {
         .collect()
 }
 
-/// `4 %` of something, or `129 times` something.
+/// Formats `4 %` of something, or `129 times` something.
 fn of_baseline(percent: f64) -> String {
     if percent >= 1000.0 {
         format!("{} times", format::number((percent / 100.0).round()))
@@ -171,12 +174,12 @@ fn of_baseline(percent: f64) -> String {
     }
 }
 
-/// Most cases that are told in sentences.
+/// Maximum number of cases that sentences describe.
 const CASES_IN_SENTENCES: usize = 6;
 
-/// The answer, sentence by sentence.
+/// Returns the result, sentence by sentence.
 pub(crate) fn answer(summary: &Summary, size: &SizeSummary) -> Vec<String> {
-    let mut sentences = Vec::new();
+    let mut sentences = like_for_like(size);
     sentences.extend(size.tenants.iter().flat_map(tenants::sentences));
     if !has_many_cases(size) {
         sentences.extend(throughput(size));
@@ -190,12 +193,56 @@ pub(crate) fn answer(summary: &Summary, size: &SizeSummary) -> Vec<String> {
     sentences
 }
 
-/// Whether there are more cases than sentences can set against the first: a table says it then.
+/// Compares the partitioned case with neighbours and the same case without, and reports the share of CPU time of the neighbours.
+fn like_for_like(size: &SizeSummary) -> Vec<String> {
+    let Some(pair) = &size.like_for_like else {
+        return Vec::new();
+    };
+    let named = |name: &str| size.cases.iter().find(|case| case.name == name);
+    let (Some(case), Some(against)) = (named(&pair.case), named(&pair.against)) else {
+        return Vec::new();
+    };
+    let known = pair.percent_of_goals.iter().enumerate();
+    let known = known.filter_map(|(index, percent)| Some((index, (*percent)?)));
+    let compared = known.filter_map(|(index, percent)| {
+        let (goal, base) = (case.goals.get(index)?, against.goals.get(index)?);
+        let (rate, of) = (goal.rate_pps.as_ref()?, base.rate_pps.as_ref()?);
+        Some(format!(
+            "{} forwards {} of {}'s {} ({} of {}{THIN}Mpps{}).",
+            name(&case.name),
+            of_baseline(percent),
+            name(&against.name),
+            goal.name,
+            format::mpps(rate.median),
+            format::mpps(of.median),
+            if goal.is_lower_limit_only && base.is_lower_limit_only {
+                ", both the highest rate offered"
+            } else {
+                ""
+            }
+        ))
+    });
+    let mut sentences: Vec<String> = compared.take(1).collect();
+    if sentences.is_empty() {
+        return sentences;
+    }
+    sentences.extend(case.neighbours.as_ref().map(|seen| {
+        let share = format::percent(seen.share.median * 100.0);
+        if seen.share.median < FAIR {
+            format!("Its neighbours got only {share} of their CPUs, so this machine cannot show the effect of the partition.")
+        } else {
+            format!("Its neighbours got {share} of their CPUs.")
+        }
+    }));
+    sentences
+}
+
+/// Returns true if there are too many cases to compare each with the first in a sentence. A table replaces the sentences then.
 pub(crate) fn has_many_cases(size: &SizeSummary) -> bool {
     size.cases.len() > CASES_IN_SENTENCES
 }
 
-/// The first goal at which the baseline has a rate: others can be set against it.
+/// Returns the first goal at which the baseline has a rate, so that other cases can be compared with it.
 fn telling_goal(size: &SizeSummary) -> Option<usize> {
     let goals = &size.cases.first()?.goals;
     let has_rate = |goal: &GoalSummary| goal.rate_pps.as_ref().is_some_and(|r| r.median > 0.0);
@@ -214,7 +261,7 @@ fn throughput(size: &SizeSummary) -> Vec<String> {
         }
         if goal.rate_pps.is_some() {
             sentences.push(format!(
-                "{}: at no rate tried did {} hold ({}), so there is no figure to set the others against.",
+                "{}: {} ({}) held at no tested rate, so there is no figure to compare the other cases with.",
                 name(&first.name),
                 goal.name,
                 format::allows(goal.loss_ratio)
@@ -225,7 +272,7 @@ fn throughput(size: &SizeSummary) -> Vec<String> {
         return sentences;
     };
     sentences.extend(at_goal(size, index));
-    // Where a case has no rate at all, a goal that allows more may tell by how much it is behind.
+    // If a case has no rate at all, a goal that allows more loss may show how far it is behind.
     let has_none = |goal: &GoalSummary| goal.rate_pps.as_ref().is_some_and(|r| r.median == 0.0);
     let is_silent = size.cases[1..]
         .iter()
@@ -237,7 +284,7 @@ fn throughput(size: &SizeSummary) -> Vec<String> {
     sentences
 }
 
-/// The first case's rate at a goal, and the others against it.
+/// Reports the rate of the first case at a goal, and the other cases relative to it.
 fn at_goal(size: &SizeSummary, index: usize) -> Vec<String> {
     let first = &size.cases[0];
     let base = &first.goals[index];
@@ -255,7 +302,7 @@ fn at_goal(size: &SizeSummary, index: usize) -> Vec<String> {
         format::allows(base.loss_ratio)
     )];
     if base.is_lower_limit_only {
-        sentences.push("That is the highest rate that was offered, so the percentages are of a figure that may be too low.".to_owned());
+        sentences.push("This is the highest rate offered, so the real value may be higher and the percentages lower.".to_owned());
     }
     for case in &size.cases[1..] {
         sentences.extend(
@@ -325,7 +372,7 @@ fn round_trip(size: &SizeSummary) -> Option<String> {
     ))
 }
 
-/// Cases in which rounds differ much from each other.
+/// Returns the cases whose rounds differ much.
 fn spread(size: &SizeSummary) -> Option<String> {
     let index = telling_goal(size)?;
     let wide: Vec<String> = size
@@ -346,7 +393,7 @@ fn spread(size: &SizeSummary) -> Option<String> {
     })
 }
 
-/// `6.1 to 6.5`.
+/// Formats a range: `6.1 to 6.5`.
 pub(crate) fn range_mpps(spread: &Spread) -> String {
     let low = if spread.min == 0.0 {
         "none".to_owned()
@@ -363,26 +410,24 @@ fn not_measured(size: &SizeSummary) -> Option<String> {
         .filter(|case| case.health.trials == case.health.invalid)
         .map(|case| case.name.as_str())
         .collect();
-    (!missing.is_empty()).then(|| format!("There is no valid trial of: {}.", missing.join(", ")))
+    (!missing.is_empty()).then(|| format!("No trial is valid in: {}.", missing.join(", ")))
 }
 
-/// Cases whose neighbours had next to nothing of their CPUs.
-fn starved(size: &SizeSummary) -> Option<String> {
-    let starved: Vec<String> = size
-        .cases
-        .iter()
-        .filter_map(|case| {
-            let share = case.neighbours.as_ref()?.share.median;
-            let percent = format::percent(share * 100.0);
-            (share < STARVED).then(|| format!("{} {percent}", case.name))
+/// Returns the cases whose neighbours got almost no CPU time, except the case that the page begins with.
+fn starved(size: &SizeSummary) -> Vec<String> {
+    let first = size.like_for_like.as_ref().map(|pair| &pair.case);
+    let cases = size.cases.iter().filter(|case| Some(&case.name) != first);
+    let starved = cases.filter_map(|case| {
+        let share = case.neighbours.as_ref()?.share.median;
+        (share < STARVED).then(|| {
+            format!(
+                "{}: the neighbours got only {} of their CPUs, so this case shows little about isolation.",
+                name(&case.name),
+                format::percent(share * 100.0)
+            )
         })
-        .collect();
-    (!starved.is_empty()).then(|| {
-        format!(
-            "Neighbours had little of the CPUs that they could use, and what was measured beside them says little of them: {}.",
-            starved.join(", ")
-        )
-    })
+    });
+    starved.collect()
 }
 
 fn validity(summary: &Summary) -> Option<String> {
@@ -402,13 +447,13 @@ fn validity(summary: &Summary) -> Option<String> {
     }
 }
 
-/// Figures that the invalid trials may have changed by more than the search's width.
+/// Returns the figures that the invalid trials may have changed by more than the width of the search.
 fn readings(size: &SizeSummary) -> Vec<String> {
     let of_case = |case: &CaseSummary| {
         let goals: Vec<String> = case.goals.iter().filter_map(bounded).collect();
         (!goals.is_empty()).then(|| {
             format!(
-                "{}: if the invalid trials counted, all of them as lost or all as held, {}.",
+                "{}: if all invalid trials counted as failed, or all as passed, {}.",
                 name(&case.name),
                 goals.join(", ")
             )
@@ -417,7 +462,8 @@ fn readings(size: &SizeSummary) -> Vec<String> {
     size.cases.iter().filter_map(of_case).collect()
 }
 
-/// `NDR would be 1.1 to 1.3 Mpps`, for the median of the rounds; none if no round's readings differ by more than the width.
+/// Returns `NDR would be 1.1 to 1.3 Mpps`, for the median of the rounds. Returns nothing if no round's readings differ by more than the
+/// width.
 fn bounded(goal: &GoalSummary) -> Option<String> {
     let all: Vec<&Readings> = goal.readings.iter().flatten().collect();
     if !all.iter().any(|readings| readings.differ()) {
@@ -442,19 +488,19 @@ fn bounded(goal: &GoalSummary) -> Option<String> {
     })
 }
 
-/// What is to be said about a study that is not through; none when it is.
+/// Returns the state of a study that is not finished; nothing if it is.
 pub(crate) fn incomplete(state: &State) -> Option<String> {
     match state {
         State::Finished => None,
         State::Interrupted => Some(
-            "This study was interrupted: what follows is what was measured until then."
+            "This study was interrupted. The figures below are from the trials completed before."
                 .to_owned(),
         ),
         State::Failed(reason) => Some(format!(
-            "This study ended early, and what follows is what was measured until then. What failed: {reason}"
+            "This study failed: {reason}. The figures below are from the trials completed before."
         )),
         State::Unfinished => Some(
-            "This study is not through: it goes on, or was killed. What follows is what was measured until then."
+            "This study is unfinished: it is still running, or was killed. The figures below are from the trials completed so far."
                 .to_owned(),
         ),
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What CPUs and threads did during trials, from the monitor's stored account.
+//! Activity of CPUs and threads during trials, from the stored data of the monitor.
 
 use quietwire_monitor::{Activity, CpuActivity};
 use quietwire_study::{DeedRecord, Intensity, TrialRecord};
@@ -7,48 +7,48 @@ use serde::Serialize;
 
 use super::spread::Spread;
 
-/// How one CPU's time was shared among its states.
+/// Time of one CPU by state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CpuShare {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Share of each state, 0 to 1, in the order of `/proc/stat`; over all valid trials.
+    /// Share of each state, 0 to 1, in the order of `/proc/stat`, over all valid trials.
     pub states: Vec<(&'static str, f64)>,
-    /// Trials that told about this CPU.
+    /// Trials with data about this CPU.
     pub trials: usize,
 }
 
-/// What a thread of device or tester went through.
+/// Scheduling of a thread of device or tester.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadShare {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// CPUs that it was seen on at the end of a trial.
+    /// CPUs that it was on at the end of a trial.
     pub cpus: Vec<u32>,
-    /// Part of the time that it ran, 0 to 1, over all valid trials.
+    /// Share of time that it ran, 0 to 1, over all valid trials.
     pub busy_ratio: f64,
-    /// Times a second that another was run in its place, by trial.
+    /// Preemptions per second, by trial.
     pub displaced_per_s: Spread,
-    /// Times that it was moved to another CPU, in all trials together; none where the kernel does not tell.
+    /// Migrations to another CPU, in all trials together; none if the kernel does not report them.
     pub migrations: Option<u64>,
 }
 
-/// How hard the neighbours of a case worked.
+/// Load by the neighbours of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NeighbourShare {
-    /// Trials, and things done for procedures, that tell of it.
+    /// Trials and procedure actions with data about neighbours.
     pub trials: usize,
-    /// Their threads, at most.
+    /// Maximum number of their threads.
     pub threads: usize,
-    /// CPUs that they could use.
+    /// CPUs available to them.
     pub cpus: usize,
-    /// Part of those CPUs' time that they had, 0 to 1, by trial.
+    /// Share of the time of those CPUs that they got, 0 to 1, by trial.
     pub share: Spread,
-    /// Frames per second that neighbours sent through the same device, by trial; none without such.
+    /// Frames per second that neighbours sent through the same device, by trial; none without such neighbours.
     pub network_pps: Option<Spread>,
 }
 
-/// What neighbours did, over all valid trials and over what was done for procedures; none where there were none.
+/// Returns the load by neighbours, over all valid trials and procedure actions; none without neighbours.
 pub(super) fn neighbours<'a>(
     trials: &[&TrialRecord],
     deeds: impl Iterator<Item = &'a DeedRecord>,
@@ -57,9 +57,7 @@ pub(super) fn neighbours<'a>(
     let told = of_trials
         .map(|trial| &trial.activity)
         .chain(deeds.map(|deed| &deed.activity));
-    let seen: Vec<Intensity> = told
-        .filter_map(|activity| serde_json::from_value(activity["neighbours"].clone()).ok())
-        .collect();
+    let seen: Vec<Intensity> = told.filter_map(|activity| activity.neighbours).collect();
     Some(NeighbourShare {
         trials: seen.len(),
         threads: seen.iter().map(|one| one.threads).max()?,
@@ -69,15 +67,15 @@ pub(super) fn neighbours<'a>(
     })
 }
 
-/// A thread that runs less than this is no part of the packet path.
+/// Threads that run less than this share are not part of the packet path.
 const BUSY_RATIO_MIN: f64 = 0.05;
 
-/// Accounts of the valid trials. A store may hold none, when whoever made it did not watch.
-fn accounts(trials: &[&TrialRecord]) -> Vec<Activity> {
+/// Returns the activity of the valid trials. A store has none if no monitor ran.
+fn accounts<'a>(trials: &[&'a TrialRecord]) -> Vec<&'a Activity> {
     trials
         .iter()
         .filter(|trial| trial.result.is_valid())
-        .filter_map(|trial| serde_json::from_value(trial.activity.clone()).ok())
+        .filter_map(|trial| trial.activity.machine.as_ref())
         .collect()
 }
 
@@ -96,7 +94,7 @@ fn states(cpu: &CpuActivity) -> [(&'static str, f64); 10] {
     ]
 }
 
-/// Shares over all valid trials, in the order of the CPUs' numbers.
+/// Returns the shares over all valid trials, in the order of the CPU numbers.
 pub(super) fn cpus(trials: &[&TrialRecord]) -> Vec<CpuShare> {
     let mut sums: Vec<CpuShare> = Vec::new();
     for cpu in accounts(trials).iter().flat_map(|account| &account.cpus) {
@@ -133,8 +131,8 @@ struct ThreadSum {
     migrations: Option<u64>,
 }
 
-/// Threads that ran for a good part of the time, the busiest first. Threads with the same name are one: a device is
-/// started anew in every round.
+/// Returns the threads that ran for a large share of the time, the busiest first. Threads with the same name count as one, because
+/// each round starts the device again.
 pub(super) fn threads(trials: &[&TrialRecord]) -> Vec<ThreadShare> {
     let accounts = accounts(trials);
     let elapsed_s: f64 = accounts.iter().map(|account| account.elapsed_s).sum();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What applications saw, over all rounds.
+//! Application measurements, over all rounds.
 
 use quietwire_study::{ApplicationSeen, StepKind};
 use serde::Serialize;
@@ -7,24 +7,24 @@ use serde::Serialize;
 use super::spread::Spread;
 use super::steps::{Steps, of_kind};
 
-/// TCP throughput and round trips of an echo in one case.
+/// TCP throughput and round trips of an echo service in one case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Applications {
-    /// TCP from the first end to the second, bits of data a second.
+    /// TCP from the first end to the second, bits per second of payload.
     pub tcp_up_bps: Spread,
-    /// TCP from the second end to the first, bits of data a second.
+    /// TCP from the second end to the first, bits per second of payload.
     pub tcp_down_bps: Spread,
     /// Mean round trip of the echo, nanoseconds.
     pub echo_mean_ns: Spread,
-    /// Shortest round trip of all, nanoseconds.
+    /// Minimum round trip of the echo, nanoseconds.
     pub echo_min_ns: u64,
-    /// Longest round trip of all, nanoseconds.
+    /// Maximum round trip of the echo, nanoseconds.
     pub echo_max_ns: u64,
-    /// 99th percentile of each round, nanoseconds; none where too few requests bear it.
+    /// 99th percentile of each round, nanoseconds; none if there are too few requests for it.
     pub echo_p99_ns: Option<Spread>,
 }
 
-/// Over the rounds that came to it.
+/// Summarises the completed rounds.
 pub(super) fn of_steps(steps: &Steps<'_>) -> Option<Applications> {
     let seen: Vec<&ApplicationSeen> = of_kind(steps, &StepKind::Application)
         .filter_map(|step| step.application.as_ref())

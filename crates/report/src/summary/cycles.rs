@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a frame costs the device, in cycles of the time stamp counter.
+//! Cost of a frame in the device, in cycles of the time stamp counter.
 
 use quietwire_study::{ElementActivity, TrialRecord};
 use serde::Serialize;
@@ -7,33 +7,33 @@ use serde::Serialize;
 use super::spread::Spread;
 use crate::format;
 
-/// How cycles were reckoned.
+/// Source of a number of cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reckoned {
-    /// The switch counts the cycles that go into frames.
+    /// The switch counts the cycles of the bursts that contain frames.
     Counted,
-    /// CPU time over the frames forwarded; of a process, which may poll, in trials in which it lost some and so had no time to
-    /// spare.
+    /// CPU time divided by the forwarded frames. For a process, which may poll, only trials in which it lost frames count, because it had
+    /// no idle time in those.
     CpuTime,
-    /// CPU time over the frames forwarded, of a process that may poll and lost none in any of the trials: what a frame cost is not
-    /// more than that.
+    /// CPU time divided by the forwarded frames, of a process that may poll and lost no frames in any of the trials: an upper bound of
+    /// the cost of a frame.
     AtMost,
 }
 
-/// What a frame cost.
+/// Cost of a frame.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CyclesPerFrame {
-    /// The element that it cost.
+    /// Element with this cost.
     pub element: String,
-    /// Cycles for each frame that came in there, of the trials at the highest load.
+    /// Cycles per received frame of the element, in the trials at the highest load.
     pub cycles: Spread,
-    /// How they were reckoned.
+    /// Source of the number.
     pub reckoned: Reckoned,
 }
 
 impl CyclesPerFrame {
-    /// What a frame cost, with how that was reckoned where nobody counted it: `251`, `≈ 251 from CPU time`,
+    /// Formats the cost of a frame, with its source if it is not counted: `251`, `≈ 251 from CPU time`,
     /// `≤ 251 from CPU time`.
     pub(crate) fn text(&self) -> String {
         let number = format::grouped(self.cycles.median.round() as u64);
@@ -45,10 +45,10 @@ impl CyclesPerFrame {
     }
 }
 
-/// Rates this near to the highest count as the highest.
+/// Rates within this ratio of the highest count as the highest.
 const NEAR: f64 = 0.999;
 
-/// Of the valid trials at the highest load offered: there bursts are full, and a device that polls has no time to spare.
+/// Returns the cost in the valid trials at the highest load offered. There, bursts are full and a polling device has no idle time.
 pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
     let valid = || trials.iter().filter(|trial| trial.result.is_valid());
     let highest_pps = valid()
@@ -86,27 +86,26 @@ pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
     })
 }
 
-/// The switch, or what forwards first where there is none.
+/// Returns the switch, or the first forwarding element if there is no switch.
 fn element_of(trial: &TrialRecord) -> Option<ElementActivity> {
-    let told = trial.activity.get("elements")?.clone();
-    let elements: Vec<ElementActivity> = serde_json::from_value(told).ok()?;
-    let switch = elements.iter().position(|element| element.role == "switch");
-    elements.into_iter().nth(switch.unwrap_or(0))
+    let elements = &trial.activity.elements;
+    let switch = elements.iter().find(|element| element.role == "switch");
+    switch.or(elements.first()).cloned()
 }
 
-/// Threads that count frames and no cycles, as Open vSwitch's that forwards without DPDK, tell nothing of these.
+/// Threads that count frames but no cycles, such as those of Open vSwitch without DPDK, give no cost.
 fn counted(element: &ElementActivity) -> Option<f64> {
     let count = element.counted?;
     (count.frames > 0 && count.cycles > 0).then(|| count.cycles as f64 / count.frames as f64)
 }
 
-/// A process that polls is busy all the time that it is looked at, and only one that loses frames has no time to spare. The kernel
-/// works only while there is something to do.
+/// Returns true if the element may have had idle time. A process that polls is busy all the time, so only one that loses frames has no
+/// idle time. The kernel uses CPU time only for work.
 fn has_spare_time(trial: &TrialRecord, element: &ElementActivity) -> bool {
     trial.result.lost_frames == 0 && !element.is_kernels
 }
 
-/// Of a process, over all the time that it is looked at; of the kernel, over the time in which frames came, warm-up included.
+/// Returns the time to divide: for a process, the whole observed time; for the kernel, the time with traffic, warm-up included.
 fn by_cpu_time(trial: &TrialRecord, element: &ElementActivity) -> Option<f64> {
     let result = &trial.result;
     if element.cpu_time_s <= 0.0 {
@@ -115,13 +114,13 @@ fn by_cpu_time(trial: &TrialRecord, element: &ElementActivity) -> Option<f64> {
     let looked_at_s = if element.is_kernels {
         trial.request.warm_up_s + result.elapsed_s
     } else {
-        trial.activity["elapsed_s"].as_f64()?
+        trial.activity.machine.as_ref()?.elapsed_s
     };
     let frames = result.forwarding_rate_pps * looked_at_s;
     (frames > 0.0).then(|| element.cpu_time_s * element.tsc_hz as f64 / frames)
 }
 
-/// Cycles that the switch counted in a second while frames came, for each of so many; none where it counts none.
+/// Returns the cycles that the switch counted per second of traffic, divided by `parts`; none if it counts none.
 pub(super) fn per_second(trials: &[&TrialRecord], parts: f64) -> Option<Spread> {
     let valid = trials.iter().filter(|trial| trial.result.is_valid());
     let told = valid.filter_map(|trial| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the methods beside search, sweep and latency at a low load found, each round by itself.
+//! Results of the methods other than search, sweep and latency at a low load, separately for each round.
 
 use quietwire_search::procedure::{ProcedureEnd, ProcedureFindings};
 use quietwire_search::{
@@ -13,13 +13,13 @@ use super::latency::{RoundTrip, of_trials};
 use super::steps::Steps;
 use crate::error::ReportError;
 
-/// Parts of the trials whose losses are told where there are trials enough, percent.
+/// Percentiles of the trials whose losses are reported if there are enough trials, percent.
 const LOSS_PERCENTILES: [f64; 5] = [50.0, 75.0, 90.0, 95.0, 99.0];
 
-/// What one of these methods found in one round.
+/// Result of one of these methods in one round.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MethodResult {
-    /// Which round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
     /// The figures, tagged with the method's name.
     #[serde(flatten)]
@@ -30,77 +30,77 @@ pub struct MethodResult {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "method")]
 pub enum MethodFigures {
-    /// A search made many times over.
+    /// Repeated searches.
     Repeat(RepeatedRates),
-    /// Losses of many trials at a few rates.
+    /// Loss of many trials at a few rates.
     LossDistribution {
-        /// One a rate, ascending.
+        /// One entry for each rate, ascending.
         rates: Vec<LossesAtRate>,
     },
-    /// What came through of too much.
+    /// Forwarding rate under overload.
     #[serde(rename = "forwarding-rate-at-max-load")]
     ForwardingRate(ForwardingRateFindings),
-    /// Latency at the rates that were found.
+    /// Latency at the rates that the search found.
     LatencyPlan {
-        /// One a load, ascending.
+        /// One entry for each load, ascending.
         loads: Vec<LatencyAtLoad>,
     },
-    /// The load at which a tiny part is lost.
+    /// Load at which a tiny share of the frames is lost.
     Soak(SoakFindings),
-    /// A procedure: bursts, overloads, restarts, addresses.
+    /// Procedure: bursts, overloads, restarts or addresses.
     Procedure {
-        /// What was found; none where it could not be made, since the rate that it starts from was not found or is the
+        /// Findings; none if the procedure did not run, because the rate that it starts from was not found or is the
         /// highest offered.
         findings: Option<ProcedureFindings>,
-        /// Which.
+        /// Name of the procedure.
         step: StepKind,
-        /// Why it ended early; none when it did not.
+        /// Reason of an early end; none if it finished.
         failed: Option<String>,
     },
 }
 
-/// The rates of a search made many times over, for one goal or side.
+/// Rates of repeated searches, for one goal or side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RepeatedRates {
-    /// The goal, and the side where there are two.
+    /// Goal, and side if there are two.
     pub name: String,
-    /// Result of each, frames per second; none where it had none.
+    /// Result of each search, frames per second; none for a search without one.
     pub results_pps: Vec<Option<f64>>,
-    /// Of those that had one.
+    /// Statistics of the searches with a result.
     pub statistics: Option<Statistics>,
-    /// Trials of one search on average, all goals or sides together.
+    /// Mean number of trials of one search, all goals or sides together.
     pub mean_trials: f64,
-    /// Seconds that one search asked for on average, all goals or sides together.
+    /// Mean duration of one search, seconds, all goals or sides together.
     pub mean_duration_s: f64,
 }
 
-/// Losses of the trials at one rate.
+/// Loss of the trials at one rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LossesAtRate {
-    /// The rate, frames per second.
+    /// Rate, frames per second.
     pub rate_pps: f64,
     /// Loss ratios of the valid trials, ascending.
     pub loss_ratios: Vec<f64>,
-    /// Trials left out because the tester failed.
+    /// Trials excluded because the tester failed.
     pub invalid: u32,
-    /// Percent of the trials, and the loss ratio that they did not exceed; only those that the number of trials bears.
+    /// Percent of the trials, and the loss ratio that they did not exceed; only those for which there are enough trials.
     pub percentiles: Vec<(f64, f64)>,
 }
 
 /// Latency at one load of the plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LatencyAtLoad {
-    /// The load, frames per second.
+    /// Load, frames per second.
     pub rate_pps: f64,
-    /// What it stands for: `NDR`, `step under PDR`, `50 % of PDR`.
+    /// Name of the load: `NDR`, `step under PDR`, `50 % of PDR`.
     pub stands_for: Vec<String>,
-    /// Loss in its trial; none when the tester failed.
+    /// Loss ratio of its trial; none if the tester failed.
     pub loss_ratio: Option<f64>,
-    /// The round trips of its valid trial; none when no frame came back.
+    /// Round trips of its valid trial; none if no frame came back.
     pub round_trip: Option<RoundTrip>,
 }
 
-/// All results of one case, by step and round.
+/// Returns all results of one case, by step and round.
 pub(super) fn further(steps: &Steps<'_>) -> Result<Vec<MethodResult>, ReportError> {
     let mut results = Vec::new();
     for step in steps.iter().filter(|step| step.is_finished) {
@@ -117,17 +117,9 @@ pub(super) fn further(steps: &Steps<'_>) -> Result<Vec<MethodResult>, ReportErro
     Ok(results)
 }
 
-/// Of a step that is no search.
+/// Returns the result of a step that is not a search.
 fn procedure(step: &StepRecord) -> Option<MethodResult> {
-    let is_one = matches!(
-        step.kind,
-        StepKind::BackToBack
-            | StepKind::SystemRecovery
-            | StepKind::Reset
-            | StepKind::AddressCaching
-            | StepKind::AddressLearningRate
-    );
-    is_one.then(|| MethodResult {
+    step.kind.is_procedure().then(|| MethodResult {
         round: step.round,
         figures: MethodFigures::Procedure {
             findings: step.procedure.as_ref().map(|found| found.findings.clone()),
@@ -181,7 +173,7 @@ fn repeated(step: &StepRecord, found: &RepeatFindings) -> Vec<MethodFigures> {
         .collect()
 }
 
-/// What the results of each run are called, in their order.
+/// Returns the names of the results of each run, in their order.
 fn names(step: &StepRecord, found: &RepeatFindings) -> Vec<String> {
     let goal = match &step.kind {
         StepKind::Search(goal) => goal.clone(),
@@ -243,7 +235,7 @@ fn told(load: &LatencyLoad) -> String {
     }
 }
 
-/// Why a soak has no full result, in words.
+/// Returns why a soak has no full result.
 pub(crate) fn soak_end(found: &SoakFindings) -> &'static str {
     match found.end {
         SoakEnd::InvalidTrials { .. } => "the tester failed",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The round trip: from the tester through the device back to the tester, at a low load.
+//! Round trips: from the tester through the device back to the tester, at a low load.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,87 +14,87 @@ use super::steps::{Steps, of_kind};
 use crate::error::ReportError;
 use crate::format;
 
-/// Percentiles that are shown where there are frames enough.
+/// Percentiles that are shown if there are enough frames.
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
-/// A percentile with fewer frames beyond it is a few frames' luck.
+/// Minimum number of frames beyond a percentile. With fewer, it depends on chance.
 const FRAMES_BEYOND_MIN: f64 = 10.0;
 
-/// The round trip in one case, over all its valid latency trials.
+/// Round trips in one case, over all its valid latency trials.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoundTrip {
-    /// The load as the tester achieved it, frames per second, mean over the trials.
+    /// Achieved load of the tester, frames per second, mean over the trials.
     pub offered_pps: f64,
     /// Valid trials.
     pub trials: usize,
-    /// Frames measured in them.
+    /// Measured frames of these trials.
     pub frames: u64,
-    /// The smallest of all, nanoseconds.
+    /// Minimum, nanoseconds.
     pub min_ns: u64,
-    /// The mean over all frames, nanoseconds.
+    /// Mean over all frames, nanoseconds.
     pub mean_ns: f64,
-    /// The largest of all, nanoseconds.
+    /// Maximum, nanoseconds.
     pub max_ns: u64,
-    /// The means of the trials, nanoseconds.
+    /// Mean of each trial, nanoseconds.
     pub trial_means_ns: Spread,
-    /// The largest of each trial, nanoseconds.
+    /// Maximum of each trial, nanoseconds.
     pub trial_maxima_ns: Spread,
-    /// Percentiles over all frames, for which at least ten frames lie beyond.
+    /// Percentiles over all frames with at least ten frames beyond them.
     pub percentiles: Vec<PercentileValue>,
-    /// The tester's own part of these latencies, by its calibration: of smallest, mean and largest. None without one.
+    /// Latency of the tester itself, by its calibration. None without a calibration.
     pub own: Option<OwnPart>,
-    /// Delay variation of every frame (RFC 5481); no samples where the trials are of a version that did not look at it.
+    /// Delay variation of every frame (RFC 5481); no samples if a version without this measurement made the trials.
     pub variation: DelayVariation,
-    /// Latency of the low-rate streams, and its variation; no samples where there were none.
+    /// Latency of the low-rate streams, and its variation; no samples without such streams.
     pub low_rate: LatencySummary,
     /// Variation within the low-rate streams.
     pub low_rate_variation: DelayVariation,
-    /// Smallest, mean and largest in percent of the first case's.
+    /// Minimum, mean and maximum in percent of the first case's.
     pub percent_of_baseline: Option<(f64, f64, f64)>,
-    /// Lost over offered frames in these trials, 0 to 1.
+    /// Loss ratio of these trials, 0 to 1.
     pub loss_ratio: f64,
 }
 
-/// One percentile.
+/// A percentile.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PercentileValue {
     /// 99.9 for the 99.9th.
     pub percentile: f64,
     /// Nanoseconds.
     pub latency_ns: u64,
-    /// The tester's own part of it, by its calibration, nanoseconds. None without one.
+    /// Latency of the tester itself at this percentile, by its calibration, nanoseconds. None without a calibration.
     pub own_ns: Option<u64>,
 }
 
-/// The tester's own part of latencies: those of its ports connected with each other, without a device.
+/// Latency of the tester itself, measured with its ports connected to each other, without a device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OwnPart {
-    /// The smallest, nanoseconds.
+    /// Minimum, nanoseconds.
     pub min_ns: u64,
-    /// The mean, nanoseconds.
+    /// Mean, nanoseconds.
     pub mean_ns: f64,
-    /// The largest, nanoseconds.
+    /// Maximum, nanoseconds.
     pub max_ns: u64,
 }
 
 impl PercentileValue {
-    /// The latency in words, marked if it is only an upper bound.
+    /// Formats the latency, marked if it is only an upper bound.
     pub(crate) fn text(&self) -> String {
         format::latency_ns(self.latency_ns as f64, self.own_ns.map(|own| own as f64))
     }
 }
 
 impl RoundTrip {
-    /// The smallest in words, marked if it is only an upper bound.
+    /// Formats the minimum, marked if it is only an upper bound.
     pub(crate) fn min_text(&self) -> String {
         format::latency_ns(self.min_ns as f64, self.own.map(|own| own.min_ns as f64))
     }
 
-    /// The mean likewise.
+    /// Formats the mean, marked if it is only an upper bound.
     pub(crate) fn mean_text(&self) -> String {
         format::latency_ns(self.mean_ns, self.own.map(|own| own.mean_ns))
     }
 
-    /// The largest likewise.
+    /// Formats the maximum, marked if it is only an upper bound.
     pub(crate) fn max_text(&self) -> String {
         format::latency_ns(self.max_ns as f64, self.own.map(|own| own.max_ns as f64))
     }
@@ -110,7 +110,7 @@ impl RoundTrip {
     }
 }
 
-/// None without a frame that came back in a valid trial.
+/// Returns none if no frame came back in a valid trial.
 pub(super) fn round_trip(steps: &Steps<'_>) -> Result<Option<RoundTrip>, ReportError> {
     of_trials(
         of_kind(steps, &StepKind::Latency)
@@ -118,7 +118,7 @@ pub(super) fn round_trip(steps: &Steps<'_>) -> Result<Option<RoundTrip>, ReportE
     )
 }
 
-/// Of these trials, all at the same load.
+/// Summarises these trials, all at the same load.
 pub(super) fn of_trials<'a>(
     trials: impl Iterator<Item = (&'a StepRecord, &'a TrialRecord)>,
 ) -> Result<Option<RoundTrip>, ReportError> {
@@ -145,7 +145,7 @@ pub(super) fn of_trials<'a>(
         return Ok(None);
     };
     let max_ns = latencies().map(|latency| latency.max_ns).max().unwrap_or(0);
-    // All trials are of one tester at one rate, so that they cite the same.
+    // All trials are of one tester at one rate, so they cite the same calibration.
     let own = trials.first().and_then(|(_, trial)| {
         let cited = trial.result.calibration.as_ref()?;
         cited.own.as_ref()
@@ -186,7 +186,7 @@ pub(super) fn of_trials<'a>(
     }))
 }
 
-/// What the results of all trials make together.
+/// Merges the results of all trials.
 fn merged<T>(
     trials: &[(&StepRecord, &TrialRecord)],
     merge: impl FnOnce(&[&TrialResult]) -> Result<T, String>,
@@ -202,7 +202,7 @@ fn merged<T>(
     })
 }
 
-/// Those with frames enough beyond them. The histogram rounds up by a thousandth; nothing is over the largest.
+/// Returns the percentiles with enough frames beyond them. The histogram rounds up by a thousandth; no percentile exceeds the maximum.
 fn percentiles(
     histogram: &Histogram<u64>,
     max_ns: u64,
@@ -211,7 +211,7 @@ fn percentiles(
     let frames = histogram.len() as f64;
     PERCENTILES
         .into_iter()
-        // A hair less than exact, so that 100 000 frames bear the 99.99th.
+        // Slightly less than exact, so that 100 000 frames are enough for the 99.99th percentile.
         .filter(|percentile| frames * (1.0 - percentile / 100.0) >= FRAMES_BEYOND_MIN - 1e-6)
         .map(|percentile| PercentileValue {
             percentile,

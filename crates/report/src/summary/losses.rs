@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where frames were lost, over all valid trials of a case.
+//! Lost frames by place, over all valid trials of a case.
 
 use quietwire_study::TrialRecord;
 use quietwire_tester::account::{Accounted, LossAccount};
 use serde::Serialize;
 
-/// The accounts of a case's valid trials, added up.
+/// Sum of the loss accounts of a case's valid trials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LossPlaces {
-    /// Valid trials with an account.
+    /// Valid trials with a loss account.
     pub trials: usize,
-    /// Valid trials whose device did not tell its counters.
+    /// Valid trials whose device provided no counters.
     pub trials_without: usize,
     /// The reason of the last of those.
     pub why_without: Option<String>,
-    /// The frames of all trials with an account.
+    /// Frames of all trials with a loss account.
     #[serde(flatten)]
     pub account: LossAccount,
 }
 
-/// None if no trial has an account, as in stores of earlier versions.
+/// Returns none if no trial has a loss account, as in stores of earlier versions.
 pub(super) fn of_trials(trials: &[&TrialRecord]) -> Option<LossPlaces> {
     let mut places = LossPlaces {
         trials: 0,

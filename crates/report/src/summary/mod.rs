@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the results come to: every figure that a report shows is computed here.
+//! Summary of the results: computes every figure that a report shows.
 
 mod activity;
+mod alike;
 mod application;
 mod case;
 mod cycles;
@@ -15,7 +16,7 @@ mod tenants;
 mod throughput;
 
 use quietwire_study::{
-    Case, FrameSize, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, TrialRecord,
+    Case, FrameSize, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, Switch, TrialRecord,
 };
 use quietwire_tester::{FrameSizes, InvalidCause};
 use serde::Serialize;
@@ -23,6 +24,7 @@ use serde::Serialize;
 use crate::error::ReportError;
 
 pub use activity::{CpuShare, NeighbourShare, ThreadShare};
+pub use alike::LikeForLike;
 pub use application::Applications;
 pub use case::{CaseSummary, Health};
 pub use cycles::{CyclesPerFrame, Reckoned};
@@ -37,89 +39,91 @@ pub(crate) use steps::{Steps, measured};
 pub use tenants::{TenantsAt, TenantsFound, TenantsSummary};
 pub use throughput::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
 
-/// What a whole study came to.
+/// Summary of a whole study.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Name of the study.
     pub name: String,
     /// Its title.
     pub title: String,
-    /// When it was begun, nanoseconds since the Unix epoch.
+    /// Start of the study, nanoseconds since the Unix epoch.
     pub started_unix_ns: u64,
-    /// Time between the first and the last thing that happened, over all runs, seconds.
+    /// Time between the first and the last event, over all runs, seconds.
     pub running_time_s: f64,
-    /// How far it got.
+    /// State of the study.
     pub state: State,
-    /// True when nothing was measured: the device was arithmetic.
+    /// True for a simulated study, in which nothing was measured.
     pub is_simulated: bool,
-    /// True when everything was made short, to see that it runs.
+    /// True for a study that `--quick` shortened.
     pub is_quick: bool,
-    /// Rounds asked for.
+    /// Configured number of rounds.
     pub rounds: u32,
-    /// Trials in all.
+    /// Number of trials.
     pub trials: usize,
-    /// Of those, trials in which the tester failed.
+    /// Invalid trials, in which the tester failed.
     pub invalid_trials: usize,
-    /// Why, and how often; the most frequent first. A trial counts under the cause of its first reason.
+    /// Causes of invalid trials with their counts, the most frequent first. A trial counts under the cause of its first reason.
     pub invalid_causes: Vec<(InvalidCause, usize)>,
-    /// The case that others are set against.
+    /// Baseline: the case that others are compared with.
     pub baseline: String,
-    /// Cases that this machine cannot have: none of them was run, and nothing is set against them.
+    /// Cases that are unavailable on this machine. They are not run, and nothing is compared with them.
     pub unavailable: Vec<UnavailableCase>,
-    /// One for each frame size.
+    /// One summary for each frame size.
     pub sizes: Vec<SizeSummary>,
 }
 
-/// A case that was left out.
+/// A case that was not run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnavailableCase {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is, in words.
+    /// Description.
     pub description: String,
-    /// Why the machine cannot have it, or what happened.
+    /// Why the machine cannot run it, or what happened.
     pub reason: String,
-    /// Whether the machine lacks nothing for it: its device did not come up, or did not stay up.
+    /// True if the machine has everything for the case, but its device did not start or stopped.
     pub has_failed: bool,
 }
 
-/// How far a study got.
+/// State of a study.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "reason")]
 pub enum State {
-    /// Everything was done.
+    /// Finished.
     Finished,
-    /// It was asked to stop.
+    /// Interrupted by a user.
     Interrupted,
-    /// Something failed.
+    /// Failed.
     Failed(String),
-    /// It goes on, or was killed.
+    /// Running or killed.
     Unfinished,
 }
 
-/// What was seen at one frame size.
+/// Results at one frame size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SizeSummary {
     /// Octets with FCS, or `imix`.
     pub frame_size: String,
-    /// What a mix is made of; none where all frames have one size.
+    /// Composition of the mix; none if all frames have one size.
     pub mix: Option<MixSummary>,
-    /// What 100 % of the load is in all cases, frames per second; none when that was not found, and when cases differ in it.
+    /// 100 % of the load in all cases, frames per second; none if it was not found, or differs between cases.
     pub max_rate_pps: Option<f64>,
-    /// The cases, in the file's order.
+    /// Cases, in the order of the file.
     pub cases: Vec<CaseSummary>,
-    /// How many tenants there may be; none where none were added.
+    /// A partitioned case with neighbours compared with the same case without; none if the study has no such pair.
+    pub like_for_like: Option<LikeForLike>,
+    /// Maximum number of tenants; none if the study adds no tenants.
     pub tenants: Option<TenantsSummary>,
-    /// What others published, and what answers to it here. Ratios.
+    /// Published figures next to measured ones, as ratios.
     pub published: Vec<PublishedRow>,
 }
 
-/// What a mix of frame sizes is made of.
+/// Composition of a mix of frame sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MixSummary {
     /// The order of the sizes, in the notation of RFC 6985.
     pub genome: String,
-    /// The sizes, the smallest first.
+    /// Sizes, ascending.
     pub shares: Vec<SizeShare>,
 }
 
@@ -133,10 +137,10 @@ pub struct SizeShare {
 }
 
 impl Summary {
-    /// Computes everything.
+    /// Computes the summary.
     ///
     /// # Errors
-    /// [`ReportError::Histogram`] for a stored histogram that cannot be read.
+    /// [`ReportError::Histogram`] if a stored histogram is damaged.
     pub fn of(results: &StudyResults) -> Result<Self, ReportError> {
         let file = &results.file;
         let sizes = file.traffic.frame_sizes.iter();
@@ -149,7 +153,7 @@ impl Summary {
             is_simulated: results
                 .runs
                 .iter()
-                .any(|run| run.environment.machine["simulated"] == true),
+                .any(|run| run.environment.is_simulated()),
             is_quick: file.quick,
             rounds: file.rounds,
             trials: results.trials().count(),
@@ -196,7 +200,7 @@ fn state(results: &StudyResults) -> State {
     }
 }
 
-/// Summed over runs, so that the time between an interruption and going on does not count.
+/// Returns the sum over runs, which excludes the time between an interruption and the next run.
 fn running_time_s(results: &StudyResults) -> f64 {
     let of_run = |(index, run): (usize, &quietwire_study::RunRecord)| {
         let last_trial = results
@@ -226,6 +230,7 @@ fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, Repor
         frame_size: size.to_string(),
         mix: mix(size.0),
         max_rate_pps,
+        like_for_like: alike::of_cases(&results.file, &cases),
         tenants: tenants::of_size(results, size),
         published: published::rows(results, &cases),
         cases,
@@ -277,7 +282,7 @@ fn of_case(
     })
 }
 
-/// Percentages of the first case's figures.
+/// Computes percentages of the first case's figures.
 fn set_against_first(cases: &mut [CaseSummary]) {
     let Some(first) = cases.first().cloned() else {
         return;
@@ -285,7 +290,7 @@ fn set_against_first(cases: &mut [CaseSummary]) {
     for case in cases {
         for (goal, base) in case.goals.iter_mut().zip(&first.goals) {
             goal.percent_of_baseline = match (&goal.rate_pps, &base.rate_pps) {
-                // No rate held: that is not 0 % of something, it is no rate.
+                // No rate held. That is no rate, not 0 % of one.
                 (Some(rate), Some(base)) if rate.median > 0.0 => {
                     percent_of(rate.median, base.median)
                 }
@@ -302,12 +307,19 @@ fn set_against_first(cases: &mut [CaseSummary]) {
     }
 }
 
-/// A case in words.
+/// Description of the isolation of a device that quietwire does not start.
+const NOT_OURS: &str =
+    "a device that quietwire does not start: what else runs on its CPUs is unknown";
+
+/// Returns the description of a case.
 pub(crate) fn description(file: &StudyFile, case: &Case) -> String {
+    if file.device.switch == Switch::Other {
+        return NOT_OURS.to_owned();
+    }
     let neighbours = match case.neighbours {
         NeighboursIn::None => "no neighbours",
         NeighboursIn::Everywhere if case.keeps_others_off() && case.isolation().is_some() => {
-            "neighbours on every CPU that is left to them"
+            "neighbours on every CPU available to them"
         }
         NeighboursIn::Everywhere => "neighbours on every CPU",
         NeighboursIn::OffForwardingCpus => "neighbours kept off the forwarding CPUs",
@@ -331,7 +343,7 @@ pub(crate) fn description(file: &StudyFile, case: &Case) -> String {
     let pinning = if case.is_pinned() {
         "switch threads pinned by role"
     } else {
-        "switch threads where the scheduler puts them"
+        "switch threads placed by the scheduler"
     };
     let partition = if case.keeps_others_off() {
         ", everything else kept off the forwarding CPUs"
@@ -341,7 +353,7 @@ pub(crate) fn description(file: &StudyFile, case: &Case) -> String {
     format!("{neighbours}, {pinning}{partition}")
 }
 
-/// A case's device and what is offered to it.
+/// Returns the description of a case's device and its traffic.
 fn device(file: &StudyFile, case: &Case) -> String {
     let mut parts = vec![file.device_of(case).described()];
     let traffic = file.traffic_of(case);
@@ -357,13 +369,12 @@ fn device(file: &StudyFile, case: &Case) -> String {
     parts.join(", ")
 }
 
-/// What the lab says of a case's figures: the same each time that it comes up.
+/// Returns the caveats of the lab for a case's figures. They are the same at each setup.
 fn warnings(results: &StudyResults, case: &Case) -> Vec<String> {
     let mut entries = results.entries.iter().rev();
     let entry = entries.find(|entry| entry.case_name == case.name);
-    let told = entry.and_then(|entry| entry.settings["lab"]["warnings"].as_array());
-    let texts = told.into_iter().flatten().filter_map(|text| text.as_str());
-    texts.map(str::to_owned).collect()
+    let lab = entry.and_then(|entry| entry.facts.lab.as_ref());
+    lab.map(|lab| lab.warnings.clone()).unwrap_or_default()
 }
 
 fn health(trials: &[&TrialRecord]) -> Health {
@@ -387,7 +398,7 @@ fn health(trials: &[&TrialRecord]) -> Health {
     }
 }
 
-/// Invalid trials by cause, the most frequent first.
+/// Returns the invalid trials by cause, the most frequent first.
 fn causes<'a>(trials: impl Iterator<Item = &'a TrialRecord>) -> Vec<(InvalidCause, usize)> {
     let all: Vec<InvalidCause> = trials
         .filter_map(|trial| trial.result.validity.cause())
@@ -416,7 +427,7 @@ fn reasons(trials: &[&TrialRecord]) -> Vec<(String, usize)> {
     counted
 }
 
-/// Every number as `…`, so that sentences that differ in numbers only are one.
+/// Replaces every number by `…`, so that sentences that differ in numbers only are equal.
 fn without_numbers(text: &str) -> String {
     let mut plain = String::new();
     for c in text.chars() {

@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was measured, as ratios beside those that others published.
+//! Measured ratios next to published ones.
 
 use quietwire_study::{PublishedFigure, StudyResults};
 use serde::Serialize;
 
 use super::case::CaseSummary;
 
-/// One published configuration, and what answers to it here.
+/// A published configuration and its counterpart in this study.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PublishedRow {
-    /// The configuration, as it was published.
+    /// Configuration, in the words of the source.
     pub configuration: String,
-    /// The published number in its own terms, and whether it is a loss or a gain; none where the file does not say.
+    /// Published number in its own terms, and whether it is a loss or a gain; none if the file does not say.
     pub quantity: Option<String>,
-    /// Where it stands in the source; none where the file does not say.
+    /// Place in the source; none if the file does not say.
     pub place: Option<String>,
-    /// Its throughput over that of the other configuration, from and to.
+    /// Throughput relative to the other configuration, minimum and maximum.
     pub throughput: Option<[f64; 2]>,
-    /// Its mean round trip over that of the other configuration, from and to.
+    /// Mean round trip relative to the other configuration, minimum and maximum.
     pub round_trip: Option<[f64; 2]>,
-    /// What was measured; none where nothing answers to it.
+    /// Measured ratios; none without a corresponding case.
     pub measured: Option<MeasuredRatios>,
-    /// Why nothing does.
+    /// Why there is no corresponding case.
     pub unanswered: Option<String>,
 }
 
-/// One case over another.
+/// One case relative to another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MeasuredRatios {
     /// The case.
     pub case: String,
-    /// The case that it is set against.
+    /// Case that it is compared with.
     pub against: String,
-    /// Rates of the goals, in their order; none where one of the two has no rate.
+    /// Rates of the goals, in their order; none if one of the two cases has no rate.
     pub goals: Vec<Option<f64>>,
-    /// What was forwarded at the highest load.
+    /// Forwarding rate at the highest load.
     pub highest_load: Option<f64>,
-    /// Mean round trips: of the echo where applications were measured, else of frames at a low load.
+    /// Mean round trips: of the echo if applications were measured, otherwise of frames at a low load.
     pub round_trip: Option<f64>,
-    /// TCP throughput up and down, where applications were measured.
+    /// TCP throughput up and down, if applications were measured.
     pub tcp: Option<[f64; 2]>,
 }
 
@@ -61,7 +61,7 @@ fn row(results: &StudyResults, cases: &[CaseSummary], figure: &PublishedFigure) 
     }
 }
 
-/// The ratios, or why there are none.
+/// Returns the ratios, or why there are none.
 fn answer(
     results: &StudyResults,
     cases: &[CaseSummary],

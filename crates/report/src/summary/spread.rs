@@ -6,19 +6,19 @@ use serde::Serialize;
 /// Values of several rounds or repeats.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The median: the value in the middle, of an even number of values the mean of the two in the middle. Such a mean need not be a value
-    /// that was measured; [`Self::values`] are.
+    /// Median: the middle value, or the mean of the two middle values if the number of values is even. That mean need not be a measured
+    /// value; [`Self::values`] are.
     pub median: f64,
-    /// The smallest.
+    /// Minimum.
     pub min: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
-    /// All, in the order in which they were seen.
+    /// All values, in the order of measurement.
     pub values: Vec<f64>,
 }
 
 impl Spread {
-    /// Of some values; none of none.
+    /// Returns the spread of the values, or none without values.
     pub(crate) fn of(values: Vec<f64>) -> Option<Self> {
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -39,14 +39,14 @@ impl Spread {
     }
 }
 
-/// The two values in the middle, which are one and the same of an odd number of values.
+/// Returns the two middle values, which are the same if the number of values is odd.
 fn middle(sorted: &[f64]) -> Option<[f64; 2]> {
     let lower = sorted.get(sorted.len().checked_sub(1)? / 2)?;
     let upper = sorted.get(sorted.len() / 2)?;
     Some([*lower, *upper])
 }
 
-/// `value` in percent of `base`, where that means something.
+/// Returns `value` in percent of `base`, if that is defined.
 pub(crate) fn percent_of(value: f64, base: f64) -> Option<f64> {
     (base > 0.0).then(|| value / base * 100.0)
 }

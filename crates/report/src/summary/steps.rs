@@ -3,10 +3,10 @@
 
 use quietwire_study::{Case, StepKind, StepRecord, StudyResults};
 
-/// A step with a case and size of which trials are looked at.
+/// A step with its case and frame size.
 pub(crate) type Steps<'a> = Vec<&'a StepRecord>;
 
-/// Cases that are not left out, in the file's order.
+/// Returns the cases that were run, in the order of the file.
 pub(crate) fn measured(results: &StudyResults) -> impl Iterator<Item = &Case> {
     let cases = results.file.cases.iter();
     let is_one = |case: &&Case| case.tenants.is_none() || results.was_tried(case);
@@ -14,7 +14,7 @@ pub(crate) fn measured(results: &StudyResults) -> impl Iterator<Item = &Case> {
     cases.filter(|case| results.unavailable(&case.name).is_none())
 }
 
-/// Steps of one kind.
+/// Returns the steps of one kind.
 pub(crate) fn of_kind<'a>(
     steps: &'a Steps<'_>,
     kind: &'a StepKind,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many tenants there may be until the loss goal breaks, and what each number of them costs.
+//! Maximum number of tenants at the loss goal, and the cost of each number of tenants.
 
 use quietwire_search::Most;
 use quietwire_study::{FrameSize, StepKind, StudyResults, TenantsPlan, TrialRecord};
@@ -9,58 +9,58 @@ use super::cycles::{CyclesPerFrame, of_frames, per_second};
 use super::spread::Spread;
 use super::steps::Steps;
 
-/// What adding tenants came to.
+/// Results of adding tenants.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TenantsSummary {
-    /// What each was offered, frames per second, summed over directions.
+    /// Load offered to each tenant, frames per second, summed over directions.
     pub rate_pps: f64,
-    /// Part that may be lost.
+    /// Allowed loss ratio.
     pub loss_ratio: f64,
-    /// The most that were to be tried.
+    /// Maximum number of tenants to try.
     pub most: u32,
-    /// What was found, by round.
+    /// Findings, by round.
     pub found: Vec<TenantsFound>,
     /// Each number that was tried, by round and number.
     pub rows: Vec<TenantsAt>,
 }
 
-/// How many tenants there may be.
+/// Maximum number of tenants in one round.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TenantsFound {
-    /// Which round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// The most with which the loss goal held; 0 where it held with none.
+    /// Largest number for which the loss goal held; 0 if it held for none.
     pub held: u32,
-    /// The fewest with which it did not; none where it held with all that were tried.
+    /// Smallest number for which it did not hold; none if it held for all numbers tried.
     pub broke: Option<u32>,
-    /// Why nothing is known of so many, where they could not be had or the tester failed: that and not the loss bounds it then.
+    /// Why there is no result for that number, if it was unavailable or the tester failed. The limit is then not due to loss.
     pub bound: Option<String>,
-    /// Whether the search came to its end.
+    /// True if the search finished.
     pub is_through: bool,
 }
 
-/// One number of tenants.
+/// Results for one number of tenants.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TenantsAt {
-    /// Which round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// How many.
+    /// Number of tenants.
     pub tenants: u32,
-    /// Name of its case.
+    /// Name of the case.
     pub case: String,
-    /// What all of them were offered, frames per second.
+    /// Load offered to all tenants, frames per second.
     pub offered_pps: f64,
-    /// Least that was lost in a valid trial, as a part; none where no trial was valid.
+    /// Smallest loss ratio of a valid trial; none without valid trials.
     pub loss_ratio: Option<f64>,
-    /// Whether the loss goal held.
+    /// True if the loss goal held.
     pub holds: bool,
-    /// What a frame cost the switch at that load.
+    /// Cost of a frame in the switch at that load.
     pub cycles: Option<CyclesPerFrame>,
-    /// What a tenant cost the switch at that load, cycles a second: those that it counted, over the number of tenants.
+    /// Cost of a tenant in the switch at that load: counted cycles per second, divided by the number of tenants.
     pub cycles_per_tenant_hz: Option<Spread>,
 }
 
-/// Whether every round's search came to its end; so it did where none was asked for.
+/// Returns true if the search of every round finished, or the study has no such search.
 pub(super) fn is_through(results: &StudyResults) -> bool {
     let Some(plan) = results.file.tenants else {
         return true;
@@ -81,7 +81,7 @@ pub(super) fn of_size(results: &StudyResults, size: FrameSize) -> Option<Tenants
     })
 }
 
-/// The search again, over what is stored.
+/// Repeats the search on the stored results.
 fn found(results: &StudyResults, plan: &TenantsPlan, round: u32) -> TenantsFound {
     let mut search = Most::up_to(plan.most);
     let mut bound = None;
@@ -113,10 +113,10 @@ fn found(results: &StudyResults, plan: &TenantsPlan, round: u32) -> TenantsFound
     }
 }
 
-/// Why nothing is known where no trial was valid.
+/// Why there is no result without a valid trial.
 const TESTER_FAILED: &str = "the tester itself failed in every trial";
 
-/// Whether the trials with so many tenants say nothing, since none was valid.
+/// Returns true if the trials with this number of tenants give no result because none is valid.
 fn is_unknown(results: &StudyResults, case: &str, round: u32) -> bool {
     let steps = results.steps.iter();
     let own = steps.filter(|step| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates found, and loss against load.
+//! Rates found by searches, and loss against load.
 
 mod rates;
 
@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use quietwire_search::{Attempt, Findings, MlrEnd, MlrIrregularity, Readings, SearchEnd};
 use quietwire_study::{Goal, StepKind, StepRecord, TrialRecord};
+use quietwire_tester::TrialResult;
 
 use super::case::CaseSummary;
 use super::spread::Spread;
@@ -14,10 +15,10 @@ use super::steps::{Steps, of_kind};
 
 pub use rates::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
 
-/// Summaries of the goals of one case, in the order of the goals.
+/// Returns the summaries of the goals of one case, in the order of the goals.
 ///
-/// A rate that held for a goal also holds for any goal that allows more loss: if the search for the latter ended below, its
-/// outcome is that of the former, round by round.
+/// A rate that held for a goal also holds for any goal that allows more loss. If the search for the latter ended below, its
+/// outcome is replaced by that of the former, round by round.
 pub(super) fn of_goals<'a>(
     steps: &Steps<'_>,
     goals: impl Iterator<Item = &'a Goal>,
@@ -41,7 +42,7 @@ pub(super) fn of_goals<'a>(
     summaries.collect()
 }
 
-/// How the searches for one goal ended, and what their invalid trials may have changed; one of each for each search.
+/// Outcomes of the searches for one goal, and the readings with their invalid trials counted; one of each for each search.
 #[derive(Clone, Debug, Default)]
 struct Searched {
     outcomes: Vec<SearchOutcome>,
@@ -53,8 +54,13 @@ fn lift_readings(own: &mut [Option<Readings>], stricter: &[Option<Readings>]) {
     for (own, stricter) in own.iter_mut().zip(stricter) {
         if let (Some(own), Some(stricter)) = (own, stricter) {
             let higher = |one: Option<f64>, other| one.into_iter().chain(other).reduce(f64::max);
+            let before = (own.all_lost_pps, own.all_held_pps);
             own.all_lost_pps = higher(own.all_lost_pps, stricter.all_lost_pps);
             own.all_held_pps = higher(own.all_held_pps, stricter.all_held_pps);
+            // A raised reading depends on the invalid trials of the stricter goal.
+            if before != (own.all_lost_pps, own.all_held_pps) {
+                own.invalid_trials = own.invalid_trials.max(stricter.invalid_trials);
+            }
         }
     }
 }
@@ -71,7 +77,7 @@ fn lift(own: &mut [SearchOutcome], stricter: &[SearchOutcome]) {
                     contradictions,
                 } => SearchOutcome::Held {
                     rate_pps,
-                    // The trials that ended the own search below.
+                    // Trials that ended the goal's own search below.
                     contradictions: contradictions + 1,
                 },
                 other => other,
@@ -93,7 +99,7 @@ fn outcomes(steps: &Steps<'_>, index: usize, goal: &Goal) -> Searched {
                         outcome_of_goal(findings, index),
                         of_run(&attempts, &run, findings).get(index).copied(),
                     ),
-                    // Of both sides, the worst, which is the last.
+                    // If there are two sides, the worst one, which is the last.
                     (_, Some(findings)) => (
                         outcome(step, findings),
                         of_run(&attempts, &run, findings).last().copied(),
@@ -108,14 +114,14 @@ fn outcomes(steps: &Steps<'_>, index: usize, goal: &Goal) -> Searched {
     all
 }
 
-/// The readings of one search of a step.
+/// Returns the readings of one search of a step.
 fn of_run(attempts: &[Attempt], run: &Run<'_>, findings: &Findings) -> Vec<Readings> {
     let own = attempts.get(run.trials.clone()).unwrap_or_default();
     findings.readings(own)
 }
 
 impl SearchOutcome {
-    /// Returns the outcome with the rate that the tester achieved, in the trial that held and fell the shortest of it.
+    /// Returns the outcome with the achieved rate of the tester: that of the trial that held with the lowest one.
     fn achieved(mut self, trials: &[TrialRecord], loss_ratio: f64) -> Self {
         if let Self::Held { rate_pps, .. } | Self::AtLeast { rate_pps } = &mut self {
             let held = trials.iter().filter(|trial| {
@@ -149,15 +155,15 @@ fn summary(goal: &Goal, searched: Searched) -> GoalSummary {
     }
 }
 
-/// One search of a step.
+/// A search of a step.
 struct Run<'a> {
-    /// None if the step is not through.
+    /// None if the step is not finished.
     findings: Option<&'a Findings>,
-    /// Its trials among those of the step.
+    /// Range of its trials in the step.
     trials: Range<usize>,
 }
 
-/// The search of a step, or each of them if it was made many times over.
+/// Returns the search of a step, or each of its repeats.
 fn each_run(step: &StepRecord) -> Vec<Run<'_>> {
     let Some(Findings::Repeat(found)) = step.findings.as_ref().filter(|_| step.is_finished) else {
         return vec![Run {
@@ -198,7 +204,7 @@ fn outcome(step: &StepRecord, findings: &Findings) -> SearchOutcome {
     }
 }
 
-/// Of the goal at `index` in a search for all goals. An irregular result is what it is called, or none.
+/// Returns the outcome of the goal at `index` in a search for all goals.
 fn outcome_of_goal(findings: &Findings, index: usize) -> SearchOutcome {
     let Findings::MlrSearch(found) = findings else {
         return SearchOutcome::Unfinished;
@@ -253,20 +259,14 @@ fn of_rate(
     }
 }
 
-/// Loads of the sweep with the valid results at each, in order of the load.
-fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a quietwire_tester::TrialResult>)> {
+/// Returns the loads of the sweep with the results at each, in ascending order.
+fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a TrialResult>)> {
     let mut loads: Vec<(f64, Vec<_>)> = Vec::new();
     for trial in of_kind(steps, &StepKind::Sweep).flat_map(|step| &step.trials) {
         let load = trial.request.offered_rate_pps;
-        let place = match loads.iter().position(|(known, _)| *known == load) {
-            Some(place) => place,
-            None => {
-                loads.push((load, Vec::new()));
-                loads.len() - 1
-            }
-        };
-        if trial.result.is_valid() {
-            loads[place].1.push(&trial.result);
+        match loads.iter_mut().find(|(known, _)| *known == load) {
+            Some((_, results)) => results.push(&trial.result),
+            None => loads.push((load, vec![&trial.result])),
         }
     }
     loads.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -274,16 +274,20 @@ fn loads<'a>(steps: &'a Steps<'_>) -> Vec<(f64, Vec<&'a quietwire_tester::TrialR
 }
 
 pub(super) fn sweep(steps: &Steps<'_>) -> Vec<SweepPoint> {
-    let of_load = |(load_pps, results): (f64, Vec<&quietwire_tester::TrialResult>)| {
-        let spread = |figure: fn(&quietwire_tester::TrialResult) -> f64| {
-            Spread::of(results.iter().map(|result| figure(result)).collect())
-        };
+    let of_load = |(load_pps, all): (f64, Vec<&TrialResult>)| {
+        let valid = || all.iter().filter(|result| result.is_valid());
+        let spread =
+            |figure: fn(&TrialResult) -> f64| Spread::of(valid().map(|it| figure(it)).collect());
         SweepPoint {
             load_pps,
             offered_pps: spread(|result| result.achieved_rate_pps)
                 .map_or(load_pps, |achieved| achieved.median),
             loss_ratio: spread(|result| result.loss_ratio),
             forwarding_pps: spread(|result| result.forwarding_rate_pps),
+            lost_frames: valid().map(|result| result.lost_frames).sum(),
+            offered_frames: valid().map(|result| result.offered_frames).sum(),
+            trials: all.len(),
+            valid_trials: valid().count(),
         }
     };
     loads(steps).into_iter().map(of_load).collect()
@@ -307,7 +311,7 @@ pub(super) fn set_highest_loads(cases: &mut [CaseSummary]) {
     }
 }
 
-/// The highest load with valid trials in a sweep and in all others that have loads at all.
+/// Returns the highest load with valid trials in this sweep and in all other sweeps with loads.
 fn highest_common(own: &[SweepPoint], others: &[&[SweepPoint]]) -> Option<HighestLoad> {
     own.iter().rev().find_map(|point| {
         let mut others = others.iter().filter(|sweep| !sweep.is_empty());
@@ -353,6 +357,10 @@ mod tests {
                     offered_pps: *load_pps,
                     loss_ratio: Spread::of(vec![0.0]),
                     forwarding_pps: Spread::of(vec![*forwarded]),
+                    lost_frames: 0,
+                    offered_frames: 1_000_000,
+                    trials: 1,
+                    valid_trials: 1,
                 })
                 .collect();
             points.extend(invalid.iter().map(|load_pps| SweepPoint {
@@ -360,6 +368,10 @@ mod tests {
                 offered_pps: *load_pps,
                 loss_ratio: None,
                 forwarding_pps: None,
+                lost_frames: 0,
+                offered_frames: 0,
+                trials: 1,
+                valid_trials: 0,
             }));
             points
         };

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, SearchEnd, SingleRunConfig};
 
-/// Which of the two searches are made.
+/// Sides of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sides {
@@ -13,18 +13,18 @@ pub enum Sides {
     Best,
     /// Worst-of-N: the rate rises only after N trials held.
     Worst,
-    /// Both, best first. A trial at a rate counts for both and is never repeated.
+    /// Both, best first. A trial at a rate counts for both sides and is not repeated.
     Both,
 }
 
 /// Parameters of a [`BestWorst`](super::BestWorst).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BestWorstConfig {
-    /// Rates, steps and tolerance of the search. Its `best_of` is 1, since `trials` takes its place.
+    /// Rates, steps and tolerance of the search. Its `best_of` must be 1, because `trials` replaces it.
     pub search: SingleRunConfig,
-    /// N: most valid trials at each rate. Five in practice.
+    /// N: largest number of valid trials at each rate. Usually 5.
     pub trials: u32,
-    /// Which searches are made.
+    /// The sides.
     pub sides: Sides,
 }
 
@@ -44,7 +44,7 @@ impl BestWorstConfig {
         Ok(())
     }
 
-    /// Most trials that a search with these parameters can take, whatever the outcomes. Never over `max_trials`.
+    /// Returns the largest possible number of trials with these parameters. It never exceeds `max_trials`.
     #[must_use]
     pub fn trial_bound(&self) -> u32 {
         let sides = match self.sides {
@@ -59,7 +59,7 @@ impl BestWorstConfig {
     }
 }
 
-/// What all trials at one rate told.
+/// Outcomes of all trials at one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RateTally {
     /// The rate, frames per second.
@@ -70,29 +70,29 @@ pub struct RateTally {
     pub lost: u32,
 }
 
-/// What one side's search found.
+/// Findings of one side's search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SideFindings {
-    /// How it ended.
+    /// Reason for the end.
     pub end: SearchEnd,
-    /// The result: the highest rate that held, which is one trial for the best and all N for the worst.
+    /// The result: the highest rate that held. For the best side, one trial must hold; for the worst side, all N.
     pub highest_held_pps: Option<f64>,
-    /// Rates at or under that which did not hold, when they were judged: the device contradicted itself.
+    /// Number of rates at or below the result that did not hold when they were judged: the device was inconsistent.
     pub lost_at_or_under_highest_held: u32,
-    /// The rate at which the method, as published, stops; none when it ended before.
+    /// Rate at which the published method ends; `None` if it ended before.
     pub published_pps: Option<f64>,
     /// Whether that rate held.
     pub published_held: Option<bool>,
 }
 
-/// What a [`BestWorst`](super::BestWorst) found.
+/// Findings of a [`BestWorst`](super::BestWorst).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BestWorstFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: BestWorstConfig,
-    /// Best-of-N, where asked for.
+    /// Findings of best-of-N, if it was run.
     pub best: Option<SideFindings>,
-    /// Worst-of-N, where asked for.
+    /// Findings of worst-of-N, if it was run.
     pub worst: Option<SideFindings>,
     /// All rates in ascending order.
     pub rates: Vec<RateTally>,

@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 /// Parts of a rate at which latency is measured, percent.
 pub(super) const PERCENTS: [u8; 3] = [10, 50, 90];
 
-/// Of which rate parts are offered.
+/// Rate of which parts are offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartsOf {
     /// The highest rate without loss.
     Ndr,
-    /// The highest rate with no more loss than stated.
+    /// The highest rate with at most the loss of the PDR goal.
     #[default]
     Pdr,
 }
 
-/// What a load stands for.
+/// Meaning of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "load")]
 pub enum LatencyLoad {
     /// The highest rate without loss.
     Ndr,
-    /// The highest rate with no more loss than stated.
+    /// The highest rate with at most the loss of the PDR goal.
     Pdr,
-    /// The last step of the linear phase under NDR.
+    /// The last step of the linear phase below NDR.
     StepUnderNdr,
-    /// The last step of the linear phase under PDR.
+    /// The last step of the linear phase below PDR.
     StepUnderPdr,
     /// A part of NDR.
     PartOfNdr {
@@ -41,28 +41,28 @@ pub enum LatencyLoad {
     },
 }
 
-/// One load of the plan.
+/// Load of a latency plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencyPoint {
     /// The load, frames per second.
     pub rate_pps: f64,
-    /// What it stands for; more than one thing where loads coincide.
+    /// Meanings of the load; several if loads coincide.
     pub stands_for: Vec<LatencyLoad>,
 }
 
-/// What a [`LatencyTrials`](super::LatencyTrials) found: how much was lost at each load. The latencies are the tester's to tell, trial by trial.
+/// Findings of a [`LatencyTrials`](super::LatencyTrials): the loss at each load. The tester reports the latencies, trial by trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencyPlanFindings {
-    /// The loads in ascending order; none where neither rate was found.
+    /// The loads in ascending order; empty if neither rate was found.
     pub points: Vec<LatencyPlanPoint>,
 }
 
-/// One load of a plan, when its trial is through.
+/// Load of a plan after its trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencyPlanPoint {
     /// The load.
     #[serde(flatten)]
     pub point: LatencyPoint,
-    /// Loss in its trial; none when the tester failed there and failed again.
+    /// Loss ratio of its trial; `None` if the tester failed repeatedly.
     pub loss_ratio: Option<f64>,
 }

@@ -9,22 +9,21 @@ use crate::{ConfigError, LossSweepConfig};
 /// Parameters of a [`LossDistribution`](super::LossDistribution).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossDistributionConfig {
-    /// Rates in the order they are tried, frames per second, each once a turn.
+    /// Rates in trial order, frames per second. Each occurs once.
     pub rates_pps: Vec<f64>,
     /// N: trials at each rate.
     pub trials: u32,
     /// Length of every trial, seconds.
     pub trial_duration_s: f64,
-    /// How often one trial is repeated because it was invalid, before it is left out.
+    /// Largest number of repeats of an invalid trial before it is left out.
     pub max_invalid_repeats: u32,
 }
 
 impl LossDistributionConfig {
-    /// So many rates, evenly apart, from the lower to the higher of the two ends, both included: what worst-of-N and
-    /// best-of-N found.
+    /// Returns `count` evenly spaced rates between two ends, both included: the results of worst-of-N and best-of-N.
     ///
     /// # Errors
-    /// [`ConfigError`] for an end that is not finite and above zero, and for no rates at all.
+    /// [`ConfigError`] if an end is not finite and above zero, or if there are no rates.
     pub fn between(
         ends_pps: (f64, f64),
         rates: u32,
@@ -42,7 +41,7 @@ impl LossDistributionConfig {
         let mut rates_pps: Vec<f64> = (0..rates)
             .map(|n| first + (last - first) * f64::from(n) / parts)
             .collect();
-        // Where worst and best are the same, there is one rate.
+        // If both ends are equal, there is one rate.
         rates_pps.dedup();
         let config = Self {
             rates_pps,
@@ -70,7 +69,7 @@ impl LossDistributionConfig {
         .validate()
     }
 
-    /// Most trials that this takes, whatever the outcomes.
+    /// Returns the largest possible number of trials.
     #[must_use]
     pub fn trial_bound(&self) -> u32 {
         u32::try_from(self.rates_pps.len())
@@ -80,24 +79,24 @@ impl LossDistributionConfig {
     }
 }
 
-/// What the trials at one rate told.
+/// Losses at one rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RateLosses {
     /// The rate, frames per second.
     pub rate_pps: f64,
     /// Loss ratios of the valid trials, ascending.
     pub loss_ratios: Vec<f64>,
-    /// Trials that were left out because the tester failed and failed again.
+    /// Trials left out because the tester failed repeatedly.
     pub invalid: u32,
 }
 
 impl RateLosses {
-    /// The loss ratio that this part of the trials, 0 to 1, did not exceed (nearest rank): 1 gives the worst trial.
-    /// None where there are too few trials to tell it from the worst one: 0.9 takes 10, 0.99 takes 100.
+    /// Returns the loss ratio that the given part of the trials, 0 to 1, did not exceed (nearest rank); 1 gives the worst trial. Returns
+    /// `None` if there are too few trials to distinguish it from the worst one: 0.9 requires 10, 0.99 requires 100.
     #[must_use]
     pub fn at(&self, part: f64) -> Option<f64> {
         let count = self.loss_ratios.len() as f64;
-        // A hair less, so that 0.9 of 10 is rank 9 although 0.9 is not exact in binary.
+        // The subtrahend compensates for rounding: 0.9 of 10 is rank 9, although 0.9 is not exact in binary.
         let rank = (part * count - 1e-9).ceil().max(1.0);
         let is_borne = part >= 1.0 || count * (1.0 - part) >= 1.0 - 1e-9;
         (is_borne && (0.0..=1.0).contains(&part))
@@ -106,11 +105,11 @@ impl RateLosses {
     }
 }
 
-/// What a [`LossDistribution`](super::LossDistribution) found.
+/// Findings of a [`LossDistribution`](super::LossDistribution).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossDistributionFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: LossDistributionConfig,
-    /// One a rate, in the order of the parameters.
+    /// Losses by rate, in the order of the parameters.
     pub rates: Vec<RateLosses>,
 }

@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 use crate::ConfigError;
 use crate::error::{ordered, positive};
 
-/// Most rates in one sweep: ten times what steps of 0.1 % of line rate make.
+/// Largest number of rates in one sweep: ten times as many as steps of 0.1 % of the line rate.
 pub(super) const RATES_MAX: u32 = 10_000;
 
 /// Parameters of a [`LossSweep`](super::LossSweep).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossSweepConfig {
-    /// Rates in the order they are tried, frames per second, each once.
+    /// Rates in trial order, frames per second. Each occurs once.
     pub rates_pps: Vec<f64>,
     /// Length of every trial, seconds.
     pub trial_duration_s: f64,
-    /// How often one trial is repeated because it was invalid, before its point is recorded as invalid.
+    /// Largest number of repeats of an invalid trial before its point is recorded as invalid.
     pub max_invalid_repeats: u32,
 }
 
 impl LossSweepConfig {
-    /// Rates from `first_percent` to `last_percent` of `line_rate_pps`, `step_percent` apart. RFC 2544 asks for steps
-    /// of 10 % or finer, and goes downwards; the order does not change what a point means, and upwards shows the
+    /// Returns a sweep with rates from `first_percent` to `last_percent` of `line_rate_pps`, `step_percent` apart. RFC 2544 requires
+    /// steps of 10 % or finer, in descending order. The order does not change the meaning of a point, and an ascending sweep shows the
     /// device in its easy range first.
     ///
     /// # Errors
-    /// [`ConfigError`] for anything not finite and above zero, for a first above the last, and for a step so fine that
-    /// the sweep would have more than 10,000 points.
+    /// [`ConfigError`] if a value is not finite and above zero, if the first exceeds the last, or if the sweep has more than 10,000
+    /// points.
     pub fn of_line_rate(
         line_rate_pps: f64,
         first_percent: f64,
@@ -42,7 +42,7 @@ impl LossSweepConfig {
         positive("step_percent", step_percent)?;
         let percent = |part: f64| line_rate_pps * part / 100.0;
         ordered(percent(first_percent), percent(last_percent))?;
-        // A hair more than exact, so that 1 to 100 in steps of 0.1 does not lose its last point to rounding.
+        // The summand compensates for rounding: 1 to 100 in steps of 0.1 must include the last point.
         let steps = ((last_percent - first_percent) / step_percent + 1e-9).floor();
         if steps >= f64::from(RATES_MAX) {
             return Err(ConfigError::TooManyRates {
@@ -51,7 +51,7 @@ impl LossSweepConfig {
             });
         }
         let config = Self {
-            // Multiplied, not summed: errors of rounding don't pile up.
+            // Multiplication avoids the accumulated rounding errors of a sum.
             rates_pps: (0..=steps as u32)
                 .map(|n| first_percent + f64::from(n) * step_percent)
                 .map(|part| percent(part.min(last_percent)))
@@ -89,7 +89,7 @@ impl LossSweepConfig {
         }
     }
 
-    /// Most trials that the sweep can take, whatever the outcomes.
+    /// Returns the largest possible number of trials.
     #[must_use]
     pub fn trial_bound(&self) -> u32 {
         u32::try_from(self.rates_pps.len())
@@ -98,16 +98,16 @@ impl LossSweepConfig {
     }
 }
 
-/// What a sweep saw at one rate.
+/// Result of a sweep at one rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepPoint {
     /// Offered load, frames per second.
     pub rate_pps: f64,
-    /// What was seen there.
+    /// The result at this rate.
     pub value: SweepValue,
 }
 
-/// What is known at one rate.
+/// Result at one rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum SweepValue {
@@ -116,18 +116,18 @@ pub enum SweepValue {
         /// Lost over offered frames, 0 to 1.
         loss_ratio: f64,
     },
-    /// The trial and all its repeats were invalid; nothing is known at this rate.
+    /// The trial and all its repeats were invalid, so the result is unknown.
     Invalid {
-        /// Reason of each, oldest first.
+        /// Reason of each trial, oldest first.
         reasons: Vec<String>,
     },
 }
 
-/// What a [`LossSweep`](super::LossSweep) found.
+/// Findings of a [`LossSweep`](super::LossSweep).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossSweepFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: LossSweepConfig,
-    /// One point for each rate, in the order they were tried.
+    /// One point per rate, in trial order.
     pub points: Vec<SweepPoint>,
 }

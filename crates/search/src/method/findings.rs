@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a search found.
+//! Findings of a search.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +9,12 @@ use crate::{
     LossSweepFindings, MlrFindings, RepeatConfig, SingleRunFindings, SoakFindings, Statistics,
 };
 
-/// What a search found, with every trial it took. Each method has findings of its own.
+/// Findings of a search, with all its trials. Each method has its own findings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchResult {
     /// The findings, tagged with the method's name.
     pub findings: Findings,
-    /// All trials in the order they were run, invalid ones included.
+    /// All trials in the order in which they were run, including invalid ones.
     pub history: Vec<Attempt>,
 }
 
@@ -23,50 +23,50 @@ pub struct SearchResult {
 #[serde(rename_all = "kebab-case", tag = "method")]
 #[non_exhaustive]
 pub enum Findings {
-    /// Of [`crate::SingleRun`].
+    /// Findings of [`crate::SingleRun`].
     SingleRun(SingleRunFindings),
-    /// Of [`crate::LossSweep`].
+    /// Findings of [`crate::LossSweep`].
     LossSweep(LossSweepFindings),
-    /// Of [`crate::MlrSearch`].
+    /// Findings of [`crate::MlrSearch`].
     #[serde(rename = "mlrsearch")]
     MlrSearch(MlrFindings),
-    /// Of [`crate::BestWorst`].
+    /// Findings of [`crate::BestWorst`].
     #[serde(rename = "best-worst-of-n")]
     BestWorst(Box<BestWorstFindings>),
-    /// Of [`crate::LossDistribution`].
+    /// Findings of [`crate::LossDistribution`].
     LossDistribution(LossDistributionFindings),
-    /// Of [`crate::ForwardingRate`].
+    /// Findings of [`crate::ForwardingRate`].
     #[serde(rename = "forwarding-rate-at-max-load")]
     ForwardingRate(Box<ForwardingRateFindings>),
-    /// Of [`crate::Soak`].
+    /// Findings of [`crate::Soak`].
     Soak(Box<SoakFindings>),
-    /// Of [`crate::LatencyTrials`].
+    /// Findings of [`crate::LatencyTrials`].
     LatencyPlan(LatencyPlanFindings),
-    /// Of [`crate::Repeat`].
+    /// Findings of [`crate::Repeat`].
     Repeat(Box<RepeatFindings>),
 }
 
-/// One of the searches.
+/// Findings of one of the repeated searches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RepeatedRun {
-    /// Results in frames per second, one a goal or side; none where that search had no result. One that is only a limit,
-    /// since no higher rate was allowed, counts as what was seen to hold.
+    /// Results in frames per second, one per goal or side; `None` if the search had no result. A result at the highest rate allowed
+    /// counts as that rate.
     pub results_pps: Vec<Option<f64>>,
-    /// Trials that it took, invalid ones included.
+    /// Number of trials, including invalid ones.
     pub trials: u32,
-    /// Time that its trials asked for, seconds.
+    /// Requested duration of its trials, seconds.
     pub duration_s: f64,
-    /// Everything that it found.
+    /// Complete findings.
     pub findings: Findings,
 }
 
-/// What a [`Repeat`](super::super::Repeat) found.
+/// Findings of a [`Repeat`](super::super::Repeat).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RepeatFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: RepeatConfig,
     /// The searches, in order.
     pub runs: Vec<RepeatedRun>,
-    /// Of the results, one a goal or side, over the searches that had one: `count` says how many. None where none had.
+    /// Statistics of the results, one per goal or side, over the searches with a result (`count`); `None` if no search had one.
     pub statistics: Vec<Option<Statistics>>,
 }

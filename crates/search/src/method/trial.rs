@@ -1,40 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One trial: what a method asks for, and what came of it.
+//! Trial of a search: its request and its outcome.
 
 use serde::{Deserialize, Serialize};
 
-/// One trial that a search wants run.
+/// Request for one trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialRequest {
-    /// Offered load, frames per second. What it sums over (one direction, both) is the caller's to define
-    /// and to keep the same for the whole search.
+    /// Offered load, frames per second. The caller defines over what it is summed (one direction, both), and must keep that unchanged for
+    /// the whole search.
     pub rate_pps: f64,
-    /// How long frames are offered, seconds.
+    /// Duration of the transmission, seconds.
     pub duration_s: f64,
 }
 
-/// What a trial told.
+/// Outcome of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Outcome {
-    /// The tester did what it was asked to do, so the loss is the device's.
+    /// The tester worked correctly, so the loss is the device's.
     Valid {
         /// Lost over offered frames, 0 to 1.
         loss_ratio: f64,
-        /// What the trial counts for where a method sums durations up, seconds; may include the time around the trial
-        /// itself (RFC 9971, "Trial Effective Duration"). None: as long as was asked for.
+        /// Duration for methods that sum durations, seconds. It may include the time around the trial (RFC 9971, "Trial Effective
+        /// Duration"). `None`: the requested duration.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         effective_duration_s: Option<f64>,
     },
-    /// The tester itself failed: the trial says nothing about the device, and is never counted against it.
+    /// The tester itself failed. The trial says nothing about the device and does not count.
     Invalid {
-        /// What went wrong, one sentence.
+        /// The failure, as one sentence.
         reason: String,
+        /// Frames per second that the tester achieved, if it missed the rate. None: it failed in another way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        achieved_rate_pps: Option<f64>,
     },
 }
 
 impl Outcome {
-    /// A valid trial that lost this much of what was offered, 0 to 1, and counts for as long as was asked for.
+    /// Returns the outcome of a valid trial with this loss ratio, 0 to 1, and the requested duration.
     #[must_use]
     pub fn lost(loss_ratio: f64) -> Self {
         Self::Valid {
@@ -42,13 +45,22 @@ impl Outcome {
             effective_duration_s: None,
         }
     }
+
+    /// An invalid trial for another reason than a missed rate.
+    #[must_use]
+    pub fn invalid(reason: impl Into<String>) -> Self {
+        Self::Invalid {
+            reason: reason.into(),
+            achieved_rate_pps: None,
+        }
+    }
 }
 
-/// One trial of a search: what was asked, what was seen.
+/// One trial of a search: request and outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// What was asked.
+    /// The request.
     pub request: TrialRequest,
-    /// What was seen.
+    /// The outcome.
     pub outcome: Outcome,
 }

@@ -6,45 +6,45 @@ use serde::{Deserialize, Serialize};
 use super::goal::{MlrGoal, MlrSearchConfig};
 use super::load::DurationSums;
 
-/// How an [`MlrSearch`](super::MlrSearch) ended.
+/// Reason for the end of an [`MlrSearch`](super::MlrSearch).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum MlrEnd {
-    /// Every goal has its bounds, or the end of the range in place of one.
+    /// Every goal has its bounds, or an end of the range instead of one.
     Finished,
-    /// A trial and all its repeats were invalid: the tester failed, not the device.
+    /// A trial and all its repeats were invalid because the tester failed.
     InvalidTrials {
         /// Rate of those trials.
         rate_pps: f64,
-        /// Reason of each, oldest first.
+        /// Reason of each trial, oldest first.
         reasons: Vec<String>,
     },
-    /// `max_trials` trials were run before.
+    /// The search reached `max_trials`.
     TrialLimit,
 }
 
-/// A relevant bound.
+/// Relevant bound.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MlrBound {
     /// The load, frames per second.
     pub rate_pps: f64,
-    /// What was measured there, as the goal counts it.
+    /// Effective durations measured there, as the goal counts them.
     pub sums: DurationSums,
 }
 
-/// Why a goal's result is irregular.
+/// Reason why a goal's result is irregular.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MlrIrregularity {
-    /// No load was found to hold: the lowest rate allowed is over what the goal takes, or the search ended early.
+    /// No load holds: the lowest rate allowed loses more than the goal permits, or the search ended early.
     NoLowerBound,
-    /// No load was found to lose too much: the highest rate allowed holds, or the search ended early.
+    /// No load loses too much: the highest rate allowed holds, or the search ended early.
     NoUpperBound,
-    /// There are both bounds, farther apart than the goal's width.
+    /// Both bounds exist, but are farther apart than the goal's width.
     NotNarrowed,
 }
 
-/// What was found for one goal. A report shows `lower` with all attributes of the goal.
+/// Result of one goal. A report must show `lower` with all attributes of the goal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MlrGoalResult {
     /// The goal.
@@ -53,19 +53,19 @@ pub struct MlrGoalResult {
     pub lower: Option<MlrBound>,
     /// The relevant upper bound.
     pub upper: Option<MlrBound>,
-    /// The conditional throughput at the relevant lower bound, frames per second; none without one.
+    /// Conditional throughput at the relevant lower bound, frames per second; `None` without a lower bound.
     pub conditional_throughput_pps: Option<f64>,
-    /// None for a regular result; an irregular one has to be marked wherever it is shown.
+    /// `None` for a regular result. An irregular result must be marked wherever it is shown.
     pub irregularity: Option<MlrIrregularity>,
 }
 
-/// What an [`MlrSearch`](super::MlrSearch) found.
+/// Findings of an [`MlrSearch`](super::MlrSearch).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MlrFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: MlrSearchConfig,
-    /// How it ended.
+    /// Reason for the end.
     pub end: MlrEnd,
-    /// One result a goal, in the goals' order.
+    /// One result per goal, in the order of the goals.
     pub goals: Vec<MlrGoalResult>,
 }

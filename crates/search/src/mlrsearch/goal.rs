@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an MLRsearch looks for (RFC 9971, "Search Goal"), and what it may try.
+//! Goals of an MLRsearch (RFC 9971, "Search Goal"), and its limits.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ordered, positive};
 use crate::{ConfigError, LossRatio};
 
-/// Narrowest relative width: beneath it, neighbouring loads would differ by rounding only.
+/// Smallest relative width. Below it, neighbouring loads would differ by rounding only.
 const WIDTH_MIN: f64 = 1e-9;
 
-/// One search goal: when a load counts as a lower bound, and how near to each other the bounds have to come.
+/// Search goal: the conditions for a lower bound, and the width to which the bounds must converge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MlrGoal {
-    /// Trials at least this long are full-length, seconds ("Goal Final Trial Duration").
+    /// Duration from which trials are full-length, seconds ("Goal Final Trial Duration").
     pub final_trial_duration_s: f64,
-    /// So much has to be measured at a load before it is classified, unless the rest could not change the class,
-    /// seconds of effective duration ("Goal Duration Sum").
+    /// Effective duration to measure at a load before it is classified, unless the remaining time cannot change the class, seconds ("Goal
+    /// Duration Sum").
     pub duration_sum_s: f64,
-    /// Loss at or under which a trial is a low-loss one ("Goal Loss Ratio").
+    /// Largest loss ratio of a low-loss trial ("Goal Loss Ratio").
     pub loss_ratio: LossRatio,
     /// Part of the duration sum that may be in high-loss trials at a lower bound, in \[0, 1) ("Goal Exceed Ratio").
     pub exceed_ratio: f64,
-    /// The bounds are near enough when they differ by no more than this part of the upper one ("Goal Width").
+    /// Largest distance of the bounds, as a part of the upper one ("Goal Width").
     pub width: f64,
-    /// Length of the first trial at a load, seconds ("Goal Initial Trial Duration").
+    /// Duration of the first trial at a load, seconds ("Goal Initial Trial Duration").
     pub initial_trial_duration_s: f64,
 }
 
 impl MlrGoal {
-    /// FD.io's goal: trials of 1 s, 21 s in all, half of them may exceed, width 0.5 %.
+    /// Returns FD.io's goal: trials of 1 s, 21 s in total, half of them may exceed, width 0.5 %.
     #[must_use]
     pub fn fdio(loss_ratio: LossRatio) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl MlrGoal {
         }
     }
 
-    /// The throughput of RFC 2544: one trial of 60 s without loss; narrowed down by trials of 1 s.
+    /// Returns the goal of the RFC 2544 throughput: one trial of 60 s without loss, narrowed down by trials of 1 s.
     #[must_use]
     pub fn rfc2544() -> Self {
         Self {
@@ -77,12 +77,12 @@ impl MlrGoal {
         Ok(())
     }
 
-    /// The width as a difference of natural logarithms, in which all steps are made.
+    /// Returns the width as a difference of natural logarithms, the unit of all steps.
     pub(super) fn log_width(&self) -> f64 {
         -(-self.width).ln_1p()
     }
 
-    /// True when the two bounds are near enough. A hair is allowed, since loads a width apart are meant to be.
+    /// Returns true if the two bounds are close enough. A small tolerance covers the rounding of loads that are one width apart.
     pub(super) fn is_narrow(&self, lower_pps: f64, upper_pps: f64) -> bool {
         upper_pps - lower_pps <= self.width * upper_pps * (1.0 + 1e-9)
     }
@@ -91,15 +91,15 @@ impl MlrGoal {
 /// Parameters of a [`crate::MlrSearch`]. Rates are frames per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MlrSearchConfig {
-    /// What to search for, at least one; a trial counts for every goal.
+    /// The goals, at least one. A trial counts for every goal.
     pub goals: Vec<MlrGoal>,
-    /// Rate under which nothing is ever offered.
+    /// Lowest rate offered.
     pub min_rate_pps: f64,
-    /// Rate over which nothing is ever offered: line rate, or what the tester itself can send.
+    /// Highest rate offered: the line rate, or the highest rate of the tester.
     pub max_rate_pps: f64,
-    /// How often one trial is repeated because it was invalid, before the search is given up.
+    /// Largest number of repeats of an invalid trial before the search ends.
     pub max_invalid_repeats: u32,
-    /// Most trials in the whole search, invalid ones included.
+    /// Largest number of trials in the whole search, including invalid ones.
     pub max_trials: u32,
 }
 

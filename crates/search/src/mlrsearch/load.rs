@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the trials at one load say about one goal: class and conditional throughput, as the pseudocode of RFC 9971
-//! ("Load Classification Code", "Conditional Throughput Code") has them.
+//! Class and conditional throughput of one load for one goal, by the pseudocode of RFC 9971 ("Load Classification Code", "Conditional
+//! Throughput Code").
 
 use serde::{Deserialize, Serialize};
 
 use super::MlrGoal;
 use crate::TrialRequest;
 
-/// What a load is for a goal.
+/// Class of a load for a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadClass {
-    /// It holds, and what is still to be measured could not change that.
+    /// The load holds, and the remaining measurements cannot change that.
     LowerBound,
-    /// It does not hold, and what is still to be measured could not change that.
+    /// The load does not hold, and the remaining measurements cannot change that.
     UpperBound,
-    /// More has to be measured.
+    /// More measurements are required.
     Undecided,
 }
 
-/// A valid trial, as far as a goal is concerned.
+/// Valid trial, reduced to what a goal uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
-    /// How long frames were to be offered, seconds: tells full-length trials from short ones.
+    /// Intended duration, seconds. It distinguishes full-length from short trials.
     pub(super) intended_s: f64,
-    /// What it counts for in sums, seconds.
+    /// Effective duration, which sums count, seconds.
     pub(super) effective_s: f64,
     pub(super) loss_ratio: f64,
 }
 
 impl Measured {
-    /// Returns what a trial is to a goal. Without an effective duration, it counts for as long as was asked for.
+    /// Returns the trial as a goal uses it. Without an effective duration, the requested one counts.
     pub(super) fn of(request: &TrialRequest, loss_ratio: f64, effective_s: Option<f64>) -> Self {
         Self {
             intended_s: request.duration_s,
@@ -40,21 +40,21 @@ impl Measured {
     }
 }
 
-/// Effective durations of the trials at one load, seconds, summed up for one goal.
+/// Effective durations of the trials at one load, seconds, summed for one goal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DurationSums {
-    /// Full-length trials with loss at or under the goal's.
+    /// Full-length trials with loss at or below the goal's.
     pub full_low_s: f64,
     /// Full-length trials with more loss.
     pub full_high_s: f64,
-    /// Shorter trials with loss at or under the goal's.
+    /// Shorter trials with loss at or below the goal's.
     pub short_low_s: f64,
     /// Shorter trials with more loss.
     pub short_high_s: f64,
 }
 
 impl DurationSums {
-    /// Takes one more trial.
+    /// Adds a trial.
     pub(super) fn add(&mut self, goal: &MlrGoal, trial: Measured) {
         let is_full = trial.intended_s >= goal.final_trial_duration_s;
         let sum = match (is_full, goal.loss_ratio.allows(trial.loss_ratio)) {
@@ -66,16 +66,16 @@ impl DurationSums {
         *sum += trial.effective_s;
     }
 
-    /// The class of a load with these sums.
+    /// Returns the class of a load with these sums.
     #[must_use]
     pub fn class(&self, goal: &MlrGoal) -> LoadClass {
         let exceed = goal.exceed_ratio;
-        // Short high-loss trials count against the load, unless short low-loss ones make up for them.
+        // Short high-loss trials count against the load, unless short low-loss trials compensate for them.
         let balance_s = self.short_low_s * exceed / (1.0 - exceed);
         let high_s = self.full_high_s + (self.short_high_s - balance_s).max(0.0);
         let whole_s = (self.full_low_s + high_s).max(goal.duration_sum_s);
         let allowed_s = whole_s * exceed;
-        // All that is missing holds; all that is missing loses too much.
+        // Optimistic: all missing trials hold. Pessimistic: all of them lose too much.
         let optimistic = high_s <= allowed_s;
         let pessimistic = whole_s - self.full_low_s <= allowed_s;
         match (optimistic, pessimistic) {
@@ -85,14 +85,14 @@ impl DurationSums {
         }
     }
 
-    /// How far the load is from looking like the opposite of what it does: seconds of one kind of trials, weighted.
+    /// Returns the distance of the load from the opposite apparent class: weighted seconds of one kind of trials.
     pub(super) fn margin_s(&self, goal: &MlrGoal) -> f64 {
         let low_s = self.full_low_s + self.short_low_s;
         let high_s = self.full_high_s + self.short_high_s;
         (high_s * (1.0 - goal.exceed_ratio) - low_s * goal.exceed_ratio).abs()
     }
 
-    /// Whether the load looks like a lower bound by what is there, however little that is.
+    /// Returns true if the load appears to be a lower bound by the trials so far, however few they are.
     pub(super) fn leans_low(&self, goal: &MlrGoal) -> bool {
         match self.class(goal) {
             LoadClass::LowerBound => true,
@@ -106,8 +106,8 @@ impl DurationSums {
     }
 }
 
-/// Conditional throughput at a lower bound, frames per second: what passed in the worst trial that the exceed ratio does
-/// not let aside. Less than the goal's loss was lost in it, when the load is a lower bound.
+/// Returns the conditional throughput at a lower bound, frames per second: the forwarding rate in the worst trial that the exceed ratio
+/// does not exclude. At a lower bound, that trial lost no more than the goal permits.
 pub(super) fn conditional_throughput(goal: &MlrGoal, rate_pps: f64, trials: &[Measured]) -> f64 {
     let mut full: Vec<&Measured> = trials
         .iter()
@@ -116,7 +116,7 @@ pub(super) fn conditional_throughput(goal: &MlrGoal, rate_pps: f64, trials: &[Me
     full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
     let measured_s: f64 = full.iter().map(|trial| trial.effective_s).sum();
     let mut remaining_s = goal.duration_sum_s.max(measured_s) * (1.0 - goal.exceed_ratio);
-    // What is missing counts as lost, and what is over takes one more trial; but not what is so only by rounding.
+    // Missing time counts as lost, and a remainder requires one more trial, unless rounding alone causes it.
     let rounding_s = measured_s * 1e-9;
     let mut loss_ratio = None;
     for trial in full {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! MLRsearch (RFC 9971): several loss ratio goals in one search, short trials summed up to a duration.
+//! MLRsearch (RFC 9971): several loss ratio goals in one search, with short trials summed up to a duration.
 
 mod findings;
 mod goal;
@@ -21,30 +21,30 @@ pub use findings::{MlrBound, MlrEnd, MlrFindings, MlrGoalResult, MlrIrregularity
 pub use goal::{MlrGoal, MlrSearchConfig};
 pub use load::{DurationSums, LoadClass};
 
-/// Multiple loss ratio search (RFC 9971), the controller.
+/// Multiple loss ratio search (RFC 9971): the controller.
 ///
-/// Every trial counts for all goals. For each goal in turn, the ones with the longest trials first, the search works
-/// with what each load *looks like* by the trials that it had so far: while the bounds that these looks make are too
-/// far apart, a load between them gets one short trial; once they are near enough, more trials make them certain, or
-/// turn a look over, and the search goes on from there. A load without trials between the bounds comes from the
-/// forwarding rate in the last trial with too much loss, from a few steps of a width off the bound that was measured
-/// last, or from halving the gap.
+/// Every trial counts for all goals. The goals are served in turn, those with the longest trials first. For each goal, the search uses
+/// the apparent class of each load by its trials so far. While the apparent bounds are too far apart, a load between them gets one short
+/// trial. Once they are close enough, more trials confirm the classes, or change one, and the search continues from there.
+///
+/// A new load between the bounds is chosen by the forwarding rate in the last trial with too much loss, by a few steps of one width from
+/// the bound that was measured last, or by halving the gap.
 #[derive(Clone, Debug)]
 pub struct MlrSearch {
     config: MlrSearchConfig,
     table: Table,
     selectors: Vec<Selector>,
     ledger: Ledger,
-    /// The trial to make next, when the search is not over.
+    /// The next trial; `None` if the search has ended.
     next: Option<TrialRequest>,
     end: Option<MlrEnd>,
 }
 
 impl MlrSearch {
-    /// A search that has not begun.
+    /// Creates a search.
     ///
     /// # Errors
-    /// What [`MlrSearchConfig::validate`] finds.
+    /// The error of [`MlrSearchConfig::validate`].
     pub fn new(config: MlrSearchConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let mut search = Self {
@@ -59,7 +59,7 @@ impl MlrSearch {
         Ok(search)
     }
 
-    /// Sets the next trial: the first one that a goal still wants.
+    /// Sets the next trial: the first one that a goal requires.
     fn choose(&mut self) {
         let (config, table) = (&self.config, &self.table);
         self.next = self
@@ -110,7 +110,7 @@ impl MlrSearch {
     }
 }
 
-/// Returns the relevant lower bound of each goal if every invalid trial had lost this part of its frames, frames per second.
+/// Returns the relevant lower bound of each goal, in frames per second, if every invalid trial had lost this part of its frames.
 pub(crate) fn relevant_lower_pps(
     config: &MlrSearchConfig,
     history: &[Attempt],

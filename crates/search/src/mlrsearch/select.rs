@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which trial a goal wants next. Steps are made in natural logarithms of rates, since widths are relative.
+//! Choice of the next trial for a goal. Steps are natural logarithms of rates, because widths are relative.
 
 use super::load::LoadClass;
 use super::table::{Load, Table};
 use super::{MlrGoal, MlrSearchConfig};
 use crate::TrialRequest;
 
-/// Steps of a width off a bound, until the gap is halved instead: a device of some noise is found again within them.
+/// Number of steps of one width from a bound before the gap is halved. A device with some noise is found again within them.
 const STEPS_MAX: u32 = 5;
-/// Two loads so many widths apart, or more, tell how forwarding changes with the load; nearer ones tell more of noise.
+/// Distance of two loads, in widths, from which they show how forwarding changes with the load. At smaller distances, noise dominates.
 const SLOPE_WIDTHS: f64 = 4.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,30 +17,30 @@ enum Direction {
     Down,
 }
 
-/// What the search remembers for one goal beside the loads.
+/// State of the search for one goal, in addition to the loads.
 #[derive(Clone, Debug)]
 pub(super) struct Selector {
     /// Position of the goal.
     index: usize,
-    /// Where the steps go, and how many were made there in a row.
+    /// Direction of the steps, and the number of steps in that direction in a row.
     steps: Option<(Direction, u32)>,
-    /// The rate of the upper bound whose loss was made use of last.
+    /// Rate of the upper bound whose loss was used last.
     hinted_by_pps: Option<f64>,
 }
 
-/// The bounds as they look, and the loads that may be tried between them.
+/// Apparent bounds, and the loads between them that may be tried.
 #[derive(Clone, Copy, Debug)]
 struct Gap<'a> {
     lower: Option<&'a Load>,
     upper: &'a Load,
-    /// Natural logarithms of the bounds' rates, or of the lowest rate where there is no lower bound.
+    /// Natural logarithms of the bounds' rates. Without a lower bound, the lowest rate takes its place.
     from: f64,
     to: f64,
 }
 
 impl Selector {
-    /// One a goal, in the order in which they are served: long trials count for the goals with shorter ones too, and
-    /// upper bounds of a small loss are lower bounds of a larger one.
+    /// Returns one selector per goal, in the order in which the goals are served. Long trials also count for goals with shorter trials,
+    /// and upper bounds for a small loss are lower bounds for a larger one.
     pub(super) fn in_turn(goals: &[MlrGoal]) -> Vec<Self> {
         let mut order: Vec<(usize, &MlrGoal)> = goals.iter().enumerate().collect();
         order.sort_by(|(_, a), (_, b)| {
@@ -58,7 +58,7 @@ impl Selector {
             .collect()
     }
 
-    /// The next trial; none when the goal is reached, or cannot be.
+    /// Returns the next trial; `None` if the goal is reached or cannot be reached.
     pub(super) fn next(&mut self, config: &MlrSearchConfig, table: &Table) -> Option<TrialRequest> {
         let goal = config.goals.get(self.index)?;
         let bounds = table.leaning(goal, self.index);
@@ -70,17 +70,17 @@ impl Selector {
             };
             if !is_enough {
                 let rate_pps = self.between(config, goal, table, lower, upper);
-                // Between loads that rounding keeps apart, there is nothing left to try.
+                // If rounding permits no load between the bounds, there is nothing left to try.
                 let mut ends = [lower, Some(upper)].into_iter().flatten();
                 if ends.all(|load| load.rate_pps != rate_pps) {
                     return Some(first_at(rate_pps, goal));
                 }
             }
         } else if lower.is_none() {
-            // The highest rate is the first one tried, so without an upper bound it is the lower one.
+            // The highest rate is tried first. Without an upper bound, it is the lower bound.
             return Some(first_at(config.max_rate_pps, goal));
         }
-        // The one that is likelier to turn over, which would move the bounds; the upper one first when both are alike.
+        // The bound whose class is more likely to change, which would move the bounds; the upper one if both are equal.
         let sums = |load: &Load| load.sums[self.index];
         let load = [upper, lower]
             .into_iter()
@@ -93,7 +93,7 @@ impl Selector {
         })
     }
 
-    /// A load between the bounds that leaves as little as possible of the gap.
+    /// Returns a load between the bounds that leaves as little as possible of the gap.
     fn between(
         &mut self,
         config: &MlrSearchConfig,
@@ -112,14 +112,14 @@ impl Selector {
         let hint = self.hint(goal, table, gap);
         let chosen = match (direction, hint) {
             (_, None) => stepped,
-            // Downwards, the longer way: where loss does not go away with the load, hints only crawl.
+            // Downwards, the longer way counts: if the loss does not decrease with the load, hints advance too slowly.
             (Direction::Down, Some(hint)) => stepped.min(hint),
             (Direction::Up, Some(hint)) => hint,
         };
         gap.rate_at(config, chosen)
     }
 
-    /// A step off the bound that was measured last.
+    /// Returns a step from the bound that was measured last.
     fn step(&mut self, goal: &MlrGoal, gap: Gap<'_>) -> (Direction, f64) {
         let direction = match gap.lower {
             Some(lower) if lower.last_trial >= gap.upper.last_trial => Direction::Up,
@@ -135,7 +135,7 @@ impl Selector {
         } else {
             f64::INFINITY
         };
-        // No step goes beyond the middle; where the lower bound is missing, the end of the range may itself be one.
+        // No step exceeds the middle. Without a lower bound, the end of the range may itself be one.
         let middle = f64::midpoint(gap.from, gap.to);
         let stepped = match direction {
             Direction::Up => (gap.from + step).min(middle),
@@ -145,8 +145,8 @@ impl Selector {
         (direction, stepped)
     }
 
-    /// Half a width under the load at which the device would just hold, as the frames that came through at the upper
-    /// bound suggest; once for each bound. None when that is too near the lower bound to be worth a trial.
+    /// Returns the load at which the device would just hold, estimated from the forwarding rate at the upper bound, minus half a width.
+    /// Each bound is used once. Returns `None` if the load is too close to the lower bound for a trial.
     fn hint(&mut self, goal: &MlrGoal, table: &Table, gap: Gap<'_>) -> Option<f64> {
         let upper = gap.upper;
         if self.hinted_by_pps == Some(upper.rate_pps) {
@@ -156,7 +156,7 @@ impl Selector {
         let width = goal.log_width();
         let passed_pps = passed_pps(goal, upper)?;
         let holds = 1.0 - goal.loss_ratio.get();
-        // Overload may cost a device what it forwards: then the line through two loads that lost is followed.
+        // Overload may reduce the forwarding rate. In that case, the line through two loads with too much loss is extrapolated.
         let slope = table
             .above(upper)
             .filter(|above| above.rate_pps.ln() - gap.to >= SLOPE_WIDTHS * width)
@@ -175,7 +175,7 @@ impl Selector {
 }
 
 impl Gap<'_> {
-    /// The rate for a logarithm, within the gap, and exact at the lower end of the range.
+    /// Returns the rate for a logarithm, within the gap, and exact at the lower end of the range.
     fn rate_at(&self, config: &MlrSearchConfig, log_rate: f64) -> f64 {
         if self.lower.is_none() && log_rate <= self.from {
             return config.min_rate_pps;
@@ -185,7 +185,7 @@ impl Gap<'_> {
     }
 }
 
-/// What came through in the last trial at a load with too much loss, frames per second.
+/// Returns the forwarding rate in the last trial at a load with too much loss, frames per second.
 fn passed_pps(goal: &MlrGoal, load: &Load) -> Option<f64> {
     load.trials
         .iter()
@@ -194,7 +194,7 @@ fn passed_pps(goal: &MlrGoal, load: &Load) -> Option<f64> {
         .map(|trial| load.rate_pps * (1.0 - trial.loss_ratio))
 }
 
-/// The first trial at a load.
+/// Returns the first trial at a load.
 fn first_at(rate_pps: f64, goal: &MlrGoal) -> TrialRequest {
     TrialRequest {
         rate_pps,
@@ -210,8 +210,8 @@ mod tests {
 
     const UPPER_PPS: f64 = 10e6;
 
-    /// The hint for a device that loses a fifth of 10 Mpps, without the half width that it stays under: frames per second. `above` is
-    /// a higher load, in frames per second, and the part of it that the device loses.
+    /// Returns the hint for a device that loses a fifth of 10 Mpps, without the subtraction of half a width, frames per second. `above`
+    /// is a higher load in frames per second, and its loss ratio.
     fn hint_pps(loss_ratio: f64, above: Option<(f64, f64)>) -> f64 {
         let goal = MlrGoal {
             width: 0.1,
@@ -246,16 +246,16 @@ mod tests {
     #[test]
     fn one_load_hints_at_what_it_let_through() {
         assert_near(hint_pps(0.0, None), 8e6);
-        // A tenth may be lost: 8 Mpps come through of 8.89.
+        // A tenth may be lost: of 8.89 Mpps, 8 Mpps pass.
         assert_near(hint_pps(0.1, None), 8e6 / 0.9);
     }
 
     #[test]
     fn what_overload_costs_is_followed_down_a_line() {
-        // 6 of 20 Mpps come through, 8 of 10: two fewer for ten more, so that x come through of x = 10 - 0.2 x.
+        // Of 20 Mpps, 6 pass; of 10 Mpps, 8. That is 2 less for 10 more, so x passes at x = 10 - 0.2 x.
         assert_near(hint_pps(0.0, Some((20e6, 0.7))), 10e6 / 1.2);
         assert_near(hint_pps(0.1, Some((20e6, 0.7))), 10e6 / (0.9 + 0.2));
-        // More comes through of more: no line is followed.
+        // The forwarding rate grows with the load, so no line is extrapolated.
         assert_near(hint_pps(0.0, Some((20e6, 0.5))), 8e6);
     }
 

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All loads that were tried, in ascending order, and the bounds among them.
+//! All loads tried, in ascending order, and the bounds among them.
 
 use super::MlrGoal;
 use super::load::{DurationSums, LoadClass, Measured};
 
-/// One load with all its valid trials.
+/// Load with all its valid trials.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     pub(super) rate_pps: f64,
     pub(super) trials: Vec<Measured>,
-    /// One a goal, in the goals' order.
+    /// One sum per goal, in the order of the goals.
     pub(super) sums: Vec<DurationSums>,
-    /// Number of the last trial here, counted over the whole search.
+    /// Number of the last trial at this load, counted over the whole search.
     pub(super) last_trial: usize,
 }
 
-/// The loads.
+/// All loads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     loads: Vec<Load>,
     trials: usize,
 }
 
-/// A pair of bounds; either may be missing.
+/// Pair of bounds, of which either may be missing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds<'a> {
     pub(super) lower: Option<&'a Load>,
@@ -30,7 +30,7 @@ pub(super) struct Bounds<'a> {
 }
 
 impl Table {
-    /// Takes one valid trial.
+    /// Adds a valid trial.
     pub(super) fn add(&mut self, goals: &[MlrGoal], rate_pps: f64, trial: Measured) {
         let at = self.loads.partition_point(|load| load.rate_pps < rate_pps);
         if self
@@ -56,8 +56,7 @@ impl Table {
         }
     }
 
-    /// The relevant bounds of the goal at `index` (RFC 9971): the smallest upper bound, and the largest lower bound
-    /// under it.
+    /// Returns the relevant bounds of the goal at `index` (RFC 9971): the smallest upper bound, and the largest lower bound below it.
     pub(super) fn relevant(&self, goal: &MlrGoal, index: usize) -> Bounds<'_> {
         let class = |load: &Load| load.sums[index].class(goal);
         self.bounds(
@@ -66,13 +65,13 @@ impl Table {
         )
     }
 
-    /// What the relevant bounds would be, were each load what it looks like so far. No other load is between them.
+    /// Returns the relevant bounds by the apparent classes of the loads. No other load is between them.
     pub(super) fn leaning(&self, goal: &MlrGoal, index: usize) -> Bounds<'_> {
         let is_low = |load: &Load| load.sums[index].leans_low(goal);
         self.bounds(|load| !is_low(load), is_low)
     }
 
-    /// The next load above this one.
+    /// Returns the next higher load.
     pub(super) fn above(&self, load: &Load) -> Option<&Load> {
         self.loads
             .iter()

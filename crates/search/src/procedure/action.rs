@@ -1,108 +1,108 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a procedure asks for, and what it learns of it.
+//! Actions of a procedure, and their observations.
 
 use serde::{Deserialize, Serialize};
 
-/// How a device is restarted (RFC 6201, section 4).
+/// Kind of a device restart (RFC 6201, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartKind {
-    /// The machine or card that forwards.
+    /// Restart of the forwarding machine or card.
     Hardware,
-    /// The process that forwards, killed and started again.
+    /// Restart of the forwarding process: killed and started again.
     Software,
-    /// The power is taken away and comes back.
+    /// Power interruption.
     PowerInterruption,
 }
 
-/// One thing to do on the bench. Rates are frames per second, what they sum over is the caller's to define.
+/// Action on the test bench. Rates are frames per second. The caller defines over what they are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum Action {
-    /// Send so many frames with the shortest gap there is, then wait. Answered by [`Observation::Passed`].
+    /// Send `frames` frames with the smallest possible gap, then wait. The result is an [`Observation::Passed`].
     Burst {
-        /// Frames in the burst, summed over whatever rates sum over.
+        /// Number of frames, summed in the same way as rates.
         frames: u64,
-        /// How long to wait and go on receiving, seconds.
+        /// Time to wait and receive afterwards, seconds.
         pause_s: f64,
     },
-    /// Offer too much, then without a gap a load that the device can take, until frames stop being lost. Answered by
+    /// Offer an overload, then without a gap a load below capacity, until no more frames are lost. The result is an
     /// [`Observation::Recovered`].
     StepDown {
-        /// The load that is too much.
+        /// Rate of the overload.
         overload_pps: f64,
-        /// How long that is offered, seconds.
+        /// Duration of the overload, seconds.
         overload_s: f64,
-        /// The load after it.
+        /// Rate of the reduced load.
         reduced_pps: f64,
-        /// How long that is offered, seconds.
+        /// Duration of the reduced load, seconds.
         reduced_s: f64,
     },
-    /// Offer a load and restart the device meanwhile. Answered by [`Observation::CameBack`].
+    /// Offer a load and restart the device. The result is an [`Observation::CameBack`].
     Restart {
-        /// How.
+        /// Kind of the restart.
         kind: RestartKind,
-        /// The load.
+        /// Rate of the load.
         rate_pps: f64,
-        /// How long to wait for frames to come again, seconds.
+        /// Time limit for frames to return, seconds.
         limit_s: f64,
     },
-    /// Make the device forget all addresses: flush its table, or wait until they have aged. Answered by
-    /// [`Observation::Done`].
+    /// Clear the device's address table: flush it, or wait until its entries age out. The result is an [`Observation::Done`].
     Forget,
-    /// Send frames from so many source addresses, one each, into the learning port. Answered by [`Observation::Done`].
+    /// Send one frame from each of `addresses` source addresses into the learning port. The result is an [`Observation::Done`].
     Learn {
-        /// How many addresses, always the same ones.
+        /// Number of addresses. They are the same each time.
         addresses: u32,
         /// Frames per second.
         rate_pps: f64,
     },
-    /// Send a frame to each of these addresses, and look for it at the learning port and at a port that it is not for.
-    /// Answered by [`Observation::Probed`].
+    /// Send a frame to each of `addresses` addresses, and check whether it comes out of the learning port or of another port. The result
+    /// is an [`Observation::Probed`].
     Probe {
-        /// How many addresses, the ones that were learned.
+        /// Number of addresses, as learned before.
         addresses: u32,
         /// Frames per second.
         rate_pps: f64,
     },
 }
 
-/// What was seen of an [`Action`].
+/// Observation of an [`Action`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "seen")]
 pub enum Observation {
-    /// So many frames of a burst did not come through.
+    /// Loss of a burst.
     Passed {
         /// Frames lost.
         lost_frames: u64,
-        /// Rate at which the burst went out, frames per second, where that is known better than beforehand.
+        /// Rate of the burst, frames per second, if the tester measured it.
         #[serde(default)]
         rate_pps: Option<f64>,
     },
-    /// The last frame that was lost was sent so long after the load was reduced.
+    /// Recovery from an overload.
     Recovered {
-        /// Seconds, 0 when none was lost after that; none when frames were lost to the very end.
+        /// Time from the reduction of the load to the transmission of the last lost frame, seconds. 0 if no frame was lost after the
+        /// reduction; `None` if frames were lost until the end.
         after_s: Option<f64>,
     },
-    /// Frames came again after a restart.
+    /// Return of frames after a restart.
     CameBack {
-        /// Frames lost, of a load that is lost at no other time; none when none came again within the limit.
+        /// Frames lost, for a load without any other loss; `None` if frames did not return within the limit.
         lost_frames: Option<u64>,
-        /// Time from the last frame before to the first after, seconds, where the tester has it.
+        /// Time from the last frame before to the first frame after the restart, seconds, if the tester measured it.
         gap_s: Option<f64>,
     },
-    /// It was done.
+    /// The action was performed.
     Done,
-    /// What became of the frames to learned addresses.
+    /// Outcome of the frames to learned addresses.
     Probed {
-        /// Frames that came out of a port that they were not for.
+        /// Frames that came out of a port other than that of their destination.
         flooded_frames: u64,
-        /// Frames that did not come out of the port that they were for.
+        /// Frames that did not come out of the port of their destination.
         lost_frames: u64,
     },
-    /// The tester or the lab failed: says nothing about the device.
+    /// The tester or the lab failed. The action says nothing about the device.
     Invalid {
-        /// What went wrong, one sentence.
+        /// The failure, as one sentence.
         reason: String,
     },
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Address caching capacity (RFC 2889, section 5.7): how many addresses a switch keeps without flooding.
+//! Address caching capacity (RFC 2889, section 5.7): the number of addresses that a switch keeps without flooding.
 
 mod findings;
 
@@ -12,7 +12,7 @@ use crate::{ConfigError, RecordError};
 
 pub use findings::{AddressCachingConfig, AddressCachingFindings};
 
-/// Where one number of addresses stands. An invalid action starts the number over, since the table may have changed.
+/// Stage of the test of one number of addresses. An invalid action restarts the number, because the table may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Forget,
@@ -20,7 +20,7 @@ pub(super) enum Stage {
     Probe,
 }
 
-/// Address caching capacity: forget, learn, probe, for numbers of addresses that close in.
+/// Address caching capacity: clears, learns and probes numbers of addresses chosen by bisection.
 #[derive(Clone, Debug)]
 pub struct AddressCaching {
     config: AddressCachingConfig,
@@ -30,10 +30,10 @@ pub struct AddressCaching {
 }
 
 impl AddressCaching {
-    /// A procedure that has not begun.
+    /// Creates a procedure.
     ///
     /// # Errors
-    /// What [`AddressCachingConfig::validate`] finds.
+    /// The error of [`AddressCachingConfig::validate`].
     pub fn new(config: AddressCachingConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let (max, resolution) = (config.max_addresses, config.resolution_addresses);
@@ -56,7 +56,7 @@ impl AddressCaching {
 }
 
 impl Stage {
-    /// What is asked of the bench.
+    /// Returns the action of the stage.
     pub(super) const fn action(self, addresses: u32, learning_pps: f64, probe_pps: f64) -> Action {
         match self {
             Self::Forget => Action::Forget,
@@ -72,7 +72,7 @@ impl Stage {
     }
 }
 
-/// Goes on from one stage to the next; some when it was the last one: whether all addresses were known.
+/// Advances to the next stage. After the last one, returns whether all addresses were known.
 pub(super) fn advance(stage: &mut Stage, settled: Settled) -> Option<bool> {
     let (next, verdict) = match settled {
         Settled::Seen(Observation::Done) if *stage == Stage::Forget => (Stage::Learn, None),

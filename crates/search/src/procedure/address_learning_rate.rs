@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Address learning rate (RFC 2889, section 5.8): how fast new addresses may come and all be learned.
+//! Address learning rate (RFC 2889, section 5.8): the highest rate of new addresses at which a switch learns all of them.
 
 mod findings;
 
@@ -13,7 +13,7 @@ use crate::{ConfigError, RecordError};
 
 pub use findings::{AddressLearningRateConfig, AddressLearningRateFindings};
 
-/// Address learning rate: forget, learn, probe, at rates that close in.
+/// Address learning rate: clears, learns and probes at rates chosen by bisection.
 #[derive(Clone, Debug)]
 pub struct AddressLearningRate {
     config: AddressLearningRateConfig,
@@ -23,10 +23,10 @@ pub struct AddressLearningRate {
 }
 
 impl AddressLearningRate {
-    /// A procedure that has not begun.
+    /// Creates a procedure.
     ///
     /// # Errors
-    /// What [`AddressLearningRateConfig::validate`] finds.
+    /// The error of [`AddressLearningRateConfig::validate`].
     pub fn new(config: AddressLearningRateConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let (max, resolution) = (config.max_rate_pps, config.resolution_pps);

@@ -12,25 +12,25 @@ use crate::{ConfigError, RecordError, Statistics};
 
 pub use findings::{BackToBackConfig, BackToBackFindings};
 
-/// Back-to-back frames. The search for the longest burst is made `repeats` times, each from the start.
+/// Back-to-back frames. The search for the longest burst is made `repeats` times, independently.
 #[derive(Clone, Debug)]
 pub struct BackToBack {
     config: BackToBackConfig,
     progress: Progress,
     search: Bisection,
-    /// Rate of the longest burst of this search that passed.
+    /// Rate of the longest burst without loss in this search.
     rate_pps: Option<f64>,
     longest: Vec<u64>,
-    /// Rates of those, where they are known.
+    /// Rates of the longest bursts, if the tester measured them.
     rates_pps: Vec<f64>,
     at_limit: u32,
 }
 
 impl BackToBack {
-    /// A procedure that has not begun.
+    /// Creates a procedure.
     ///
     /// # Errors
-    /// What [`BackToBackConfig::validate`] finds.
+    /// The error of [`BackToBackConfig::validate`].
     pub fn new(config: BackToBackConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
@@ -94,7 +94,7 @@ impl Procedure for BackToBack {
         let passed = lost_frames == 0;
         self.search.record(passed);
         if passed {
-            // Each burst that passes is longer than the one before.
+            // Each burst without loss is longer than the one before.
             self.rate_pps = rate_pps;
         }
         if self.search.next().is_none() {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The largest whole number that passes.
+//! Search for the largest integer that passes.
 
-/// The largest number is tried first; when it fails, the gap between what passed and what failed is halved until it is
-/// no wider than the resolution.
+/// Bisection that tries the largest number first. If it fails, the gap between the largest number that passed and the smallest that
+/// failed is halved until it is no wider than the resolution.
 #[derive(Clone, Debug)]
 pub(super) struct Bisection {
-    /// Largest number that passed; 0 when none has.
+    /// Largest number that passed; 0 if none has.
     passed: u64,
     /// Smallest number that failed.
     failed: Option<u64>,
-    /// How often in a row a number has to fail until it counts as failed, and how often the present one did.
+    /// Failures in a row after which a number counts as failed, and the failures of the current number.
     failures_needed: u32,
     failures: u32,
     max: u64,
@@ -28,8 +28,8 @@ impl Bisection {
         }
     }
 
-    /// With numbers that have to fail twice in a row: one frame that the machine held up must not end the search below what
-    /// the device does.
+    /// Returns a search in which a number must fail twice in a row, so that a single frame delayed by the host does not end the search
+    /// below the device's capability.
     pub(super) fn with_second_look(self) -> Self {
         Self {
             failures_needed: 2,
@@ -37,7 +37,7 @@ impl Bisection {
         }
     }
 
-    /// The number to try; none when it is over.
+    /// Returns the next number to try; `None` if the search has ended.
     pub(super) fn next(&self) -> Option<u64> {
         match self.failed {
             None if self.passed < self.max => Some(self.max),
@@ -48,7 +48,7 @@ impl Bisection {
         }
     }
 
-    /// Takes whether the number of [`Bisection::next`] passed.
+    /// Records whether the number of [`Bisection::next`] passed.
     pub(super) fn record(&mut self, passed: bool) {
         self.failures += u32::from(!passed);
         if !passed && self.failures < self.failures_needed {
@@ -62,7 +62,7 @@ impl Bisection {
         }
     }
 
-    /// The largest number that passed, and whether it is the largest that was allowed. None when none passed.
+    /// Returns the largest number that passed, and whether it is the largest allowed; `None` if none passed.
     pub(super) fn found(&self) -> Option<(u64, bool)> {
         (self.passed > 0).then_some((self.passed, self.passed == self.max))
     }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Back-to-back frames beside the device of RFC 9004, section 4 (figure 1), played frame by frame: a buffer of known size before a
-//! function that forwards at a known rate. The corrected buffer time has to tell that buffer.
+//! Back-to-back frames with the device of RFC 9004, section 4 (figure 1), simulated frame by frame: a buffer of known size in front of a
+//! function with a known forwarding rate. The corrected buffer time must equal that buffer.
 
 use super::*;
 
-/// Frames that are lost of a burst with the shortest gaps.
+/// Returns the number of frames lost of a burst with the smallest gaps.
 fn lost(burst_frames: u64, max_rate_pps: f64, forwarding_pps: f64, buffer_frames: u64) -> u64 {
     let (mut waiting, mut lost, mut credit) = (0u64, 0, 0.0);
     for _ in 0..burst_frames {
-        // Until the next frame is there, so much of a frame has been forwarded.
+        // Part of a frame forwarded until the next frame arrives.
         credit += forwarding_pps / max_rate_pps;
         while credit >= 1.0 && waiting > 0 {
             waiting -= 1;
             credit -= 1.0;
         }
-        // Who has nothing to forward gets nothing ahead.
+        // An idle function accumulates no credit.
         credit = credit.min(1.0);
         if waiting < buffer_frames {
             waiting += 1;
@@ -25,7 +25,7 @@ fn lost(burst_frames: u64, max_rate_pps: f64, forwarding_pps: f64, buffer_frames
     lost
 }
 
-/// Bursts of such a device.
+/// Returns the findings for such a device.
 fn found(max_rate_pps: f64, forwarding_pps: f64, buffer_frames: u64) -> BackToBackFindings {
     let mut method = BackToBack::new(BackToBackConfig {
         max_rate_pps,
@@ -49,7 +49,7 @@ fn found(max_rate_pps: f64, forwarding_pps: f64, buffer_frames: u64) -> BackToBa
                     })
                     .unwrap();
             }
-            ProcedureStep::Do(other) => panic!("asked for {other:?}"),
+            ProcedureStep::Do(other) => panic!("unexpected action {other:?}"),
             ProcedureStep::Done(result) => match result.findings {
                 ProcedureFindings::BackToBack(found) => return found,
                 other => panic!("findings of another method: {other:?}"),
@@ -72,7 +72,7 @@ fn the_corrected_buffer_time_tells_the_buffer_that_is_there() {
     ] {
         let found = found(TEN_GIGABIT_PPS, throughput_pps, buffer_frames);
         let told = found.corrected_buffer_s.unwrap() * TEN_GIGABIT_PPS;
-        // A frame in hand and one that is half forwarded.
+        // Tolerance: the frame being forwarded and half of another one.
         assert!(
             (told - buffer_frames as f64).abs() < 2.0,
             "{told} of {buffer_frames} at {throughput_pps}"
@@ -92,6 +92,6 @@ fn both_buffer_times_are_those_of_the_formulas() {
     let near = |ours: Option<f64>, printed: f64| (ours.unwrap() / printed - 1.0).abs() < 1e-12;
     assert!(near(found.implied_buffer_s, implied));
     assert!(near(found.corrected_buffer_s, corrected));
-    // The implied one takes for buffer what was forwarded meanwhile.
+    // The implied buffer time includes the frames forwarded meanwhile.
     assert!(implied > 3.0 * corrected);
 }

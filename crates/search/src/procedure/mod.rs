@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Methods that take more than plain trials: bursts, restarts, addresses to learn. State machines as the searches are,
-//! that ask for an [`Action`] and are told an [`Observation`].
+//! Methods that require more than plain trials: bursts, restarts, address learning. They are state machines like the searches. Each
+//! requests an [`Action`] and receives an [`Observation`].
 
 mod action;
 mod address_caching;

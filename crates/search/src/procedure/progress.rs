@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bookkeeping that all procedures share: the pending action, what was done, failures in a row.
+//! State shared by all procedures: the pending action, the actions so far, and failures in a row.
 
 use super::action::{Action, Observation};
 use super::result::{PerformedAction, ProcedureEnd, ProcedureFindings, ProcedureResult};
@@ -15,13 +15,13 @@ pub(super) struct Progress {
     end: Option<ProcedureEnd>,
 }
 
-/// What an observation means to a procedure.
+/// Meaning of an observation for a procedure.
 pub(super) enum Settled {
-    /// Go on.
+    /// The observation is valid.
     Seen(Observation),
-    /// The action failed, and may be tried again.
+    /// The action failed and may be repeated.
     Again,
-    /// The procedure is over.
+    /// The procedure has ended.
     Over,
 }
 
@@ -36,7 +36,7 @@ impl Progress {
         }
     }
 
-    /// The next step, where `next` is the action that the procedure would do, if any.
+    /// Returns the next step. `next` is the action that the procedure requires, if any.
     pub(super) fn step(
         &mut self,
         next: Option<Action>,
@@ -81,7 +81,7 @@ impl Progress {
     }
 }
 
-/// Whether this can have been seen of that.
+/// Returns true if the observation belongs to the action and its numbers are possible.
 fn fits(action: &Action, observation: &Observation) -> bool {
     let is_time = |time: &Option<f64>| time.is_none_or(|time| time.is_finite() && time >= 0.0);
     match (action, observation) {

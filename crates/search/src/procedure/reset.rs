@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reset (RFC 2544, section 26.6, as updated by RFC 6201): how long a device forwards nothing when it is restarted.
+//! Reset (RFC 2544, section 26.6, as updated by RFC 6201): the time for which a device forwards nothing after a restart.
 
 mod findings;
 
@@ -11,7 +11,7 @@ use crate::{ConfigError, RecordError, Statistics};
 
 pub use findings::{Outage, ResetConfig, ResetFindings};
 
-/// Reset: a load, a restart, and the time without frames, a number of times.
+/// Reset: a load, a restart, and the time without frames, with repetitions.
 #[derive(Clone, Debug)]
 pub struct Reset {
     config: ResetConfig,
@@ -20,10 +20,10 @@ pub struct Reset {
 }
 
 impl Reset {
-    /// A procedure that has not begun.
+    /// Creates a procedure.
     ///
     /// # Errors
-    /// What [`ResetConfig::validate`] finds.
+    /// The error of [`ResetConfig::validate`].
     pub fn new(config: ResetConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {

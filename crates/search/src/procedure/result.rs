@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a procedure found.
+//! Result of a procedure.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +10,13 @@ use super::back_to_back::BackToBackFindings;
 use super::reset::ResetFindings;
 use super::system_recovery::SystemRecoveryFindings;
 
-/// How a procedure ended.
+/// Reason for the end of a procedure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum ProcedureEnd {
-    /// Everything was done.
+    /// All actions were performed.
     Finished,
-    /// An action and all its repeats were invalid: the tester failed, not the device.
+    /// An action and all its repeats were invalid because the tester failed.
     Invalid {
         /// The action.
         action: Action,
@@ -25,23 +25,23 @@ pub enum ProcedureEnd {
     },
 }
 
-/// An action and what was seen of it.
+/// Performed action and its observation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PerformedAction {
-    /// What was asked.
+    /// The action.
     pub action: Action,
-    /// What was seen.
+    /// The observation.
     pub observation: Observation,
 }
 
-/// What a procedure found, with everything that was done.
+/// Result of a procedure, with all its actions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcedureResult {
-    /// How it ended.
+    /// Reason for the end.
     pub end: ProcedureEnd,
     /// The findings, tagged with the method's name.
     pub findings: ProcedureFindings,
-    /// Everything that was done, in order.
+    /// All actions in order.
     pub history: Vec<PerformedAction>,
 }
 
@@ -50,14 +50,14 @@ pub struct ProcedureResult {
 #[serde(rename_all = "kebab-case", tag = "method")]
 #[non_exhaustive]
 pub enum ProcedureFindings {
-    /// Of [`BackToBack`](super::BackToBack).
+    /// Findings of [`BackToBack`](super::BackToBack).
     BackToBack(BackToBackFindings),
-    /// Of [`SystemRecovery`](super::SystemRecovery).
+    /// Findings of [`SystemRecovery`](super::SystemRecovery).
     SystemRecovery(SystemRecoveryFindings),
-    /// Of [`Reset`](super::Reset).
+    /// Findings of [`Reset`](super::Reset).
     Reset(ResetFindings),
-    /// Of [`AddressCaching`](super::AddressCaching).
+    /// Findings of [`AddressCaching`](super::AddressCaching).
     AddressCaching(AddressCachingFindings),
-    /// Of [`AddressLearningRate`](super::AddressLearningRate).
+    /// Findings of [`AddressLearningRate`](super::AddressLearningRate).
     AddressLearningRate(AddressLearningRateFindings),
 }

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Methods that ask for actions until they are done.
+//! Interface of methods that request actions.
 
 use super::action::{Action, Observation};
 use super::result::ProcedureResult;
 use crate::RecordError;
 
-/// What to do next.
+/// Next step of a procedure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProcedureStep {
-    /// Do this, then [`Procedure::record`] what was seen.
+    /// Perform this action, then call [`Procedure::record`] with its observation.
     Do(Action),
-    /// The procedure is over.
+    /// The procedure has ended.
     Done(Box<ProcedureResult>),
 }
 
-/// A method that asks for actions until it is done; the rhythm is that of [`crate::Method`].
+/// Method that requests actions until it ends. The call sequence is that of [`crate::Method`].
 pub trait Procedure {
-    /// The method's name in kebab case: `back-to-back`.
+    /// Returns the method's name in kebab case, such as `back-to-back`.
     fn name(&self) -> &'static str;
 
-    /// What to do now, or the result. May be asked again before the observation is known, and gives the same.
+    /// Returns the next action, or the result. Until the observation is recorded, it returns the same action again.
     fn step(&mut self) -> ProcedureStep;
 
-    /// Takes what was seen of the action that [`Procedure::step`] asked for last.
+    /// Records the observation of the action that [`Procedure::step`] returned last.
     ///
     /// # Errors
-    /// [`RecordError::NothingPending`] when nothing was asked for, [`RecordError::WrongObservation`] for one that does
-    /// not belong to the action or has a number that cannot be. Either leaves the procedure as it was.
+    /// [`RecordError::NothingPending`] if no action is pending; [`RecordError::WrongObservation`] if the observation does not belong to
+    /// the action or has an impossible number. In both cases the procedure is unchanged.
     fn record(&mut self, observation: Observation) -> Result<(), RecordError>;
 }

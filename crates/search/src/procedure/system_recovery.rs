@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! System recovery (RFC 2544, section 26.5): how long a device goes on losing frames after an overload.
+//! System recovery (RFC 2544, section 26.5): the time for which a device loses frames after an overload.
 
 mod findings;
 
@@ -11,10 +11,10 @@ use crate::{ConfigError, RecordError, Statistics};
 
 pub use findings::{SystemRecoveryConfig, SystemRecoveryFindings};
 
-/// The load after it, as a part of the overload.
+/// Load after the overload, as a part of it.
 const REDUCED: f64 = 0.5;
 
-/// System recovery: overload, half of it, and the time to the last lost frame, a number of times.
+/// System recovery: overload, half of it, and the time to the last lost frame, with repetitions.
 #[derive(Clone, Debug)]
 pub struct SystemRecovery {
     config: SystemRecoveryConfig,
@@ -23,10 +23,10 @@ pub struct SystemRecovery {
 }
 
 impl SystemRecovery {
-    /// A procedure that has not begun.
+    /// Creates a procedure.
     ///
     /// # Errors
-    /// What [`SystemRecoveryConfig::validate`] finds.
+    /// The error of [`SystemRecoveryConfig::validate`].
     pub fn new(config: SystemRecoveryConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {

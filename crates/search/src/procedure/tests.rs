@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The procedures on simulated benches.
+//! Procedures on simulated devices.
 
 use crate::RecordError;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ConfigError;
 
-/// Drives a procedure to its end within so many actions.
+/// Runs a procedure to its end, with at most `limit` actions.
 fn drive(
     procedure: &mut dyn Procedure,
     limit: usize,
@@ -53,14 +53,14 @@ fn bursts() -> BackToBackConfig {
     }
 }
 
-/// A device that stores so many frames, and forwards 7,500 of 10,000 a second meanwhile.
+/// Returns a device that buffers `frames` frames and forwards 7,500 of 10,000 frames per second.
 fn stores(frames: u64) -> impl Fn(Action) -> Observation {
     move |action| match action {
         Action::Burst { frames: sent, .. } => Observation::Passed {
             lost_frames: (sent / 4).saturating_sub(frames),
             rate_pps: None,
         },
-        other => panic!("asked for {other:?}"),
+        other => panic!("unexpected action {other:?}"),
     }
 }
 
@@ -72,12 +72,12 @@ fn bursts_tell_the_buffer() {
     let ProcedureFindings::BackToBack(found) = result.findings else {
         panic!("findings of another method")
     };
-    // A quarter of 4,003 is 1,000 in whole frames, which are stored; of 4,004 it is one more.
+    // A quarter of 4,003 is 1,000 whole frames, which fit the buffer. Of 4,004, it is one more.
     assert_eq!(found.longest_frames, [4_003; 3]);
     assert_eq!(found.at_limit, 0);
     let implied = found.implied_buffer_s.unwrap();
     assert!((implied - 0.4003).abs() < 1e-12);
-    // A quarter of the time: the device forwards at three quarters of the rate.
+    // A quarter of the time, because the device forwards at three quarters of the rate.
     assert!((found.corrected_buffer_s.unwrap() - 0.4003 / 4.0).abs() < 1e-12);
 }
 
@@ -87,7 +87,7 @@ fn bursts_count_at_the_rate_that_they_went_out_at() {
         let mut method = BackToBack::new(bursts()).unwrap();
         let device = stores(1_000);
         let bench = move |action| match device(action) {
-            // What is told of bursts that lost frames is of no interest.
+            // The rate of bursts with loss is irrelevant.
             Observation::Passed { lost_frames, .. } => Observation::Passed {
                 lost_frames,
                 rate_pps: Some(if lost_frames > 0 { 1.0 } else { rate }),
@@ -103,9 +103,9 @@ fn bursts_count_at_the_rate_that_they_went_out_at() {
     assert_eq!(fast.burst_rate_pps.unwrap().mean, 20_000.0);
     let implied = fast.implied_buffer_s.unwrap();
     assert!((implied - 4003.0 / 20_000.0).abs() < 1e-12);
-    // 7,500 of 20,000 went on meanwhile.
+    // 7,500 of 20,000 frames were forwarded meanwhile.
     assert!((fast.corrected_buffer_s.unwrap() - implied * 0.625).abs() < 1e-12);
-    // Bursts no faster than the device forwards fill nothing.
+    // Bursts at or below the forwarding rate fill no buffer.
     assert_eq!(found(7_000.0).corrected_buffer_s, None);
 }
 
@@ -204,14 +204,14 @@ fn what_cannot_have_been_seen_is_refused() {
     method.record(probed(65_536)).unwrap();
 }
 
-/// Asks for an action, and sees these observations of it refused.
+/// Gets an action and asserts that these observations of it are refused.
 fn refused(method: &mut dyn Procedure, wrong: impl IntoIterator<Item = Observation>) {
     let asked = method.step();
     for wrong in wrong {
         let refused = method.record(wrong.clone());
         assert!(
             matches!(refused, Err(RecordError::WrongObservation { .. })),
-            "{wrong:?} was taken"
+            "{wrong:?} was accepted"
         );
         assert_eq!(method.step(), asked);
     }
@@ -312,7 +312,7 @@ fn recovery_is_measured_from_the_reduction() {
     let mut seen = [Some(1.0), None, Some(2.0)].into_iter();
     let mut count = 0;
     let result = drive(&mut method, 10, |action| {
-        // 110 % is over what the tester can send.
+        // 110 % exceeds the highest rate of the tester.
         assert_eq!(
             action,
             Action::StepDown {
@@ -374,7 +374,7 @@ fn resets_are_told_by_loss_and_by_time() {
     assert_eq!(found.reset_s.unwrap().mean, 2.0);
 }
 
-/// A switch that keeps so many addresses and learns so many a second; more of either are flooded.
+/// A switch that stores a limited number of addresses and learns a limited number per second. Frames to other addresses are flooded.
 struct Switch {
     keeps: u32,
     learns_pps: f64,
@@ -389,7 +389,7 @@ impl Switch {
                 addresses,
                 rate_pps,
             } => {
-                assert_eq!(self.known, 0, "learning without having forgotten");
+                assert_eq!(self.known, 0, "learning without a flush");
                 let part = (self.learns_pps / rate_pps).min(1.0);
                 self.known = self.keeps.min((f64::from(addresses) * part) as u32);
             }
@@ -399,7 +399,7 @@ impl Switch {
                     lost_frames: 0,
                 };
             }
-            other => panic!("asked for {other:?}"),
+            other => panic!("unexpected action {other:?}"),
         }
         Observation::Done
     }
@@ -428,7 +428,7 @@ proptest! {
         let mut count = 0;
         let result = drive(&mut method, 2 * 3 * 18 + 3, |action| {
             count += 1;
-            // A failure in the middle starts the number over.
+            // A failure during the sequence restarts the number.
             if count == fails_at + 1 { failed("gap") } else { switch.sees(action) }
         });
         let ProcedureFindings::AddressCaching(found) = result.findings else {
@@ -475,7 +475,7 @@ fn one_frame_that_is_held_up_does_not_lessen_the_capacity() {
         let seen = switch.sees(action);
         probes += u32::from(matches!(action, Action::Probe { .. }));
         match seen {
-            // Every other probe of the switch that knew all loses one on the way.
+            // Every other probe loses one frame, although the switch knows all addresses.
             Observation::Probed {
                 flooded_frames: 0, ..
             } if probes % 2 == 1 => Observation::Probed {

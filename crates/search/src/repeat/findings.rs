@@ -3,20 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BestWorstConfig, MlrSearchConfig, SingleRunConfig};
-
-/// The search to repeat.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "method")]
-pub enum Repeated {
-    /// Single runs, whose result is the highest rate that held.
-    SingleRun(SingleRunConfig),
-    /// Best-of-N, worst-of-N or both: one result a side, best first.
-    BestWorstOfN(BestWorstConfig),
-    /// MLRsearches: one result a goal, the relevant lower bound.
-    #[serde(rename = "mlrsearch")]
-    MlrSearch(MlrSearchConfig),
-}
+use crate::Repeated;
 
 /// Parameters of a [`Repeat`](super::Repeat).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -11,31 +11,36 @@ use crate::{ConfigError, LossRatio};
 pub struct SingleRunConfig {
     /// First rate to try.
     pub start_rate_pps: f64,
-    /// Step of the linear phase, and the one that the binary phase halves. A capacity under
-    /// `start_rate_pps - 2 * start_step_pps` is out of the method's reach: a start rate no larger than the step
-    /// puts the whole range down to `min_rate_pps` within it.
+    /// Step of the linear phase, which the binary phase halves. Capacities below `start_rate_pps - 2 * start_step_pps` are out of the
+    /// method's reach. A start rate no larger than the step covers the whole range down to `min_rate_pps`.
     pub start_step_pps: f64,
-    /// The search stops once its step is under this. The rate found is then less than this under the capacity
-    /// of a device that loses above a fixed rate and not below it.
+    /// Step below which the search ends. For a device that loses above a fixed rate and not below it, the result is below the capacity by
+    /// less than this.
     pub resolution_pps: f64,
-    /// Loss at or under which a trial holds: zero for NDR, more for PDR.
+    /// Largest loss ratio of a trial that holds: zero for NDR, more for PDR.
     pub loss_tolerance: LossRatio,
     /// Length of every trial, seconds.
     pub trial_duration_s: f64,
-    /// Rate under which nothing is ever offered.
+    /// Lowest rate offered.
     pub min_rate_pps: f64,
-    /// Rate over which nothing is ever offered: line rate, or what the tester itself can send.
+    /// Highest rate offered: the line rate, or the highest rate of the tester.
     pub max_rate_pps: f64,
-    /// Most valid trials at one visit of a rate: the rate is taken as lost only once so many in a row have lost too much.
-    /// One is the published single run, more its best-of-N.
+    /// Largest number of valid trials per visit of a rate. The rate counts as lost only if this many trials in a row lose too much. One
+    /// is the published single run, more is its best-of-N.
     pub best_of: u32,
-    /// How often one trial is repeated because it was invalid, before the search is given up.
+    /// Largest number of repeats of an invalid trial before the search ends.
     pub max_invalid_repeats: u32,
-    /// Most trials in the whole search, invalid ones included.
+    /// Largest number of trials in the whole search, including invalid ones.
     pub max_trials: u32,
 }
 
 impl SingleRunConfig {
+    /// Lowers the maximum rate, and the first rate with it.
+    pub(crate) fn limit_to(&mut self, max_rate_pps: f64) {
+        self.max_rate_pps = max_rate_pps;
+        self.start_rate_pps = self.start_rate_pps.min(max_rate_pps);
+    }
+
     /// Checks every parameter.
     ///
     /// # Errors
@@ -75,69 +80,69 @@ impl SingleRunConfig {
         Ok(())
     }
 
-    /// Most trials that a search with these parameters can take, whatever the outcomes: for estimates of time
-    /// and for progress bars. Never over `max_trials`.
+    /// Returns the largest possible number of trials with these parameters, for estimates of time and for progress bars. It never exceeds
+    /// `max_trials`.
     #[must_use]
     pub fn trial_bound(&self) -> u32 {
         let linear = ((self.max_rate_pps - self.start_rate_pps) / self.start_step_pps).ceil() + 1.0;
-        // One at the unhalved step, then one for each halving until the step is under the resolution.
+        // One trial at the full step, then one for each halving until the step is below the resolution.
         let binary = (self.start_step_pps / self.resolution_pps).log2().floor() + 2.0;
         let repeats = (f64::from(self.max_invalid_repeats) + 1.0) * f64::from(self.best_of);
-        // A rounding error more in the linear phase is one trial more.
+        // Rounding in the linear phase can add one trial.
         let bound = (linear + 1.0 + binary) * repeats;
         // The cast saturates.
         (bound as u32).min(self.max_trials)
     }
 }
 
-/// How a [`SingleRun`](super::SingleRun) ended.
+/// Reason for the end of a [`SingleRun`](super::SingleRun).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum SearchEnd {
-    /// The step came under the resolution and at least one rate held.
+    /// The step fell below the resolution, and at least one rate held.
     Converged,
     /// The highest rate allowed held: the capacity is at least that.
     HeldAtMaxRate,
-    /// Not even the lowest rate allowed held: no result.
+    /// The lowest rate allowed did not hold: no result.
     NothingHeldAtMinRate,
-    /// The step came under the resolution and no rate tried had held: no result. The capacity is under the
-    /// method's reach; start lower, or with a larger step.
+    /// The step fell below the resolution, and no rate tried held: no result. The capacity is below the method's reach. Start at a lower
+    /// rate, or with a larger step.
     NothingHeldInReach {
-        /// Lowest rate that was tried.
+        /// Lowest rate tried.
         lowest_tried_pps: f64,
     },
-    /// A trial and all its repeats were invalid: the tester failed, not the device.
+    /// A trial and all its repeats were invalid because the tester failed.
     InvalidTrials {
         /// Rate of those trials.
         rate_pps: f64,
-        /// Reason of each, oldest first.
+        /// Reason of each trial, oldest first.
         reasons: Vec<String>,
     },
-    /// `max_trials` trials were run before the step came under the resolution.
+    /// The search reached `max_trials` before the step fell below the resolution.
     TrialLimit,
 }
 
-/// What a [`SingleRun`](super::SingleRun) found.
+/// Findings of a [`SingleRun`](super::SingleRun).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SingleRunFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: SingleRunConfig,
-    /// How it ended.
+    /// Reason for the end.
     pub end: SearchEnd,
-    /// The result: the highest rate at which a valid trial lost no more than the tolerance. None when no trial did.
+    /// The result: the highest rate at which a valid trial lost no more than the tolerance. `None` if there was none.
     pub highest_held_pps: Option<f64>,
-    /// Valid trials at that rate or a lower one that lost *more* than the tolerance: more than zero means that the
-    /// device contradicted itself, and that the result would not have been found by another order of trials.
+    /// Number of valid trials at or below that rate that lost more than the tolerance. If it is above zero, the device was inconsistent,
+    /// and another order of trials would have given another result.
     pub lost_at_or_under_highest_held: u32,
-    /// The rate at which the method, as published, stops and which it calls the result: the last one tried, which may
-    /// itself have lost too much. None when the search ended before the step came under the resolution.
+    /// Rate at which the published method ends and which it reports: the last rate tried, which may itself have lost too much. `None` if
+    /// the search ended before the step fell below the resolution.
     pub published_pps: Option<f64>,
-    /// Whether the trial at `published_pps` held. None where that is none.
+    /// Whether the trial at `published_pps` held; `None` without that rate.
     pub published_held: Option<bool>,
 }
 
 impl SingleRunFindings {
-    /// True when the capacity may be higher than the result, because a higher rate was not allowed.
+    /// Returns true if the capacity may exceed the result, because no higher rate was allowed.
     #[must_use]
     pub fn is_lower_limit_only(&self) -> bool {
         self.end == SearchEnd::HeldAtMaxRate

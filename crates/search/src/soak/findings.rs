@@ -9,19 +9,19 @@ use crate::{ConfigError, LossRatio};
 /// Parameters of a [`Soak`](super::Soak). Rates are frames per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoakConfig {
-    /// The part that may be lost at the critical load, above zero: 1e-7.
+    /// Loss ratio at the critical load, above zero, such as 1e-7.
     pub loss_ratio: LossRatio,
-    /// Rate under which nothing is ever offered.
+    /// Lowest rate offered.
     pub min_rate_pps: f64,
-    /// Rate over which nothing is ever offered.
+    /// Highest rate offered.
     pub max_rate_pps: f64,
     /// Length of the first trial, seconds.
     pub first_trial_duration_s: f64,
-    /// Every valid trial is longer than the one before by so much, seconds.
+    /// Increase of the duration from one valid trial to the next, seconds.
     pub trial_growth_s: f64,
-    /// The soak ends when its valid trials were so long together, seconds.
+    /// Total duration of the valid trials after which the soak ends, seconds.
     pub duration_s: f64,
-    /// How often one trial is repeated because it was invalid, before all is given up.
+    /// Largest number of repeats of an invalid trial before the soak ends.
     pub max_invalid_repeats: u32,
 }
 
@@ -42,48 +42,47 @@ impl SoakConfig {
     }
 }
 
-/// How a [`Soak`](super::Soak) ended.
+/// Reason for the end of a [`Soak`](super::Soak).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum SoakEnd {
-    /// The time was up.
+    /// The duration was reached.
     Finished,
-    /// A trial and all its repeats were invalid: the tester failed, not the device.
+    /// A trial and all its repeats were invalid because the tester failed.
     InvalidTrials {
         /// Rate of those trials.
         rate_pps: f64,
-        /// Reason of each, oldest first.
+        /// Reason of each trial, oldest first.
         reasons: Vec<String>,
     },
 }
 
-/// An estimate, frames per second.
+/// Estimate of the critical load, frames per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CriticalLoad {
-    /// Its mean.
+    /// Mean of the estimate.
     pub mean_pps: f64,
-    /// Its standard deviation.
+    /// Standard deviation of the estimate.
     pub deviation_pps: f64,
 }
 
-/// What a [`Soak`](super::Soak) found. An estimate, not a rate that was seen to hold.
+/// Findings of a [`Soak`](super::Soak). The result is an estimate, not a rate at which the loss was observed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoakFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: SoakConfig,
-    /// How it ended.
+    /// Reason for the end.
     pub end: SoakEnd,
-    /// The critical load: the mean of both shapes; the deviation has how far apart they are in it. None without a valid
-    /// trial.
+    /// Critical load: the mean of both shapes. Its deviation includes the distance between them. `None` without a valid trial.
     pub critical_load: Option<CriticalLoad>,
-    /// By the shape with exponential tails.
+    /// Estimate by the shape with exponential tails.
     pub stretch: Option<CriticalLoad>,
-    /// By the shape with normal tails.
+    /// Estimate by the shape with normal tails.
     pub erf: Option<CriticalLoad>,
-    /// True when the estimate is over the highest rate allowed: there the device was not seen to lose enough.
+    /// True if the estimate exceeds the highest rate offered, at which the device did not lose enough.
     pub is_over_range: bool,
-    /// Valid trials.
+    /// Number of valid trials.
     pub trials: u32,
-    /// How long they were together, seconds.
+    /// Total duration of the valid trials, seconds.
     pub trials_s: f64,
 }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How loss may grow with the load: two shapes, after PLRsearch (draft-vpolak-bmwg-plrsearch, "Fitting Functions").
+//! Growth of the loss with the load: two shapes, after PLRsearch (draft-vpolak-bmwg-plrsearch, "Fitting Functions").
 //!
-//! Loads and losses are parts of the maximum rate. Both shapes have a capacity and a spread, lose nothing at no load, and
-//! lose all that is over the capacity far above it; they differ in how thin their tails are.
+//! Loads and losses are parts of the maximum rate. Both shapes have a capacity and a spread, lose nothing at load zero, and lose
+//! everything above the capacity far above it. They differ in the thickness of their tails.
 
 use serde::{Deserialize, Serialize};
 
-/// A shape.
+/// Shape of the loss function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Shape {
-    /// Chances to lose fall exponentially under the capacity.
+    /// The loss probability decreases exponentially below the capacity.
     Stretch,
-    /// They fall as a normal distribution does.
+    /// The loss probability decreases like a normal distribution.
     Erf,
 }
 
 impl Shape {
-    /// What is lost of a load.
+    /// Returns the loss at a load.
     pub(super) fn lost(self, load: f64, capacity: f64, spread: f64) -> f64 {
         let bend = |x: f64| match self {
             Self::Stretch => softplus(x),
@@ -27,9 +27,9 @@ impl Shape {
         lost.clamp(0.0, load)
     }
 
-    /// The load of which this part is lost.
+    /// Returns the load with this loss ratio.
     pub(super) fn critical_load(self, loss_ratio: f64, capacity: f64, spread: f64) -> f64 {
-        // The part that is lost grows with the load; where even the smallest load loses more, this ends at none.
+        // The loss ratio grows with the load. If even the smallest load loses more, the result is zero.
         let (mut low, mut high) = (0.0, (capacity + spread) / (1.0 - loss_ratio));
         for _ in 0..45 {
             let middle = (low + high) / 2.0;
@@ -43,17 +43,17 @@ impl Shape {
     }
 }
 
-/// ln(1 + e^x), exact in both tails.
+/// Returns ln(1 + e^x), exact in both tails.
 fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// The same bend made of the normal distribution: the integral of (1 + erf) / 2 up to x.
+/// Returns the same bend for the normal distribution: the integral of (1 + erf) / 2 up to x.
 fn normal_plus(x: f64) -> f64 {
     x.max(0.0) + integral_erfc(x.abs()) / 2.0
 }
 
-/// The integral of erfc from x, which is not negative, to infinity (Abramowitz and Stegun, 7.2).
+/// Returns the integral of erfc from x, which is not negative, to infinity (Abramowitz and Stegun, 7.2).
 fn integral_erfc(x: f64) -> f64 {
     let density = 2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp();
     if x >= 1.0 {
@@ -63,21 +63,21 @@ fn integral_erfc(x: f64) -> f64 {
     }
 }
 
-/// The integral of erfc from x, as a multiple of the density of erfc there, for x from 1 on: the recurrence of the repeated
-/// integrals (Abramowitz and Stegun, 7.2.5), downwards and by their ratios. All terms are positive, so nothing cancels in the tail.
+/// Returns the integral of erfc from x, as a multiple of the density of erfc at x, for x from 1 on. It uses the downward recurrence of
+/// the repeated integrals (Abramowitz and Stegun, 7.2.5), by their ratios. All terms are positive, so nothing cancels in the tail.
 fn integral_erfc_by_density(x: f64) -> f64 {
-    // The further out, the sooner the recurrence forgets what it began with.
+    // The larger x is, the sooner the recurrence forgets its initial values.
     let terms = if x >= 3.0 { 20 } else { 100 };
-    // Each repeated integral over the one that is repeated once less.
+    // Ratio of each repeated integral to the one repeated once less.
     let (mut above, mut here) = (0.0, 0.0);
     for n in (1..=terms).rev().map(f64::from) {
         (above, here) = (here, 0.5 / (x + n * here));
     }
-    // Integral over erfc, and erfc over its density.
+    // Product of integral over erfc, and erfc over its density.
     above * here
 }
 
-/// erf by its power series, for x under 1.
+/// Returns erf by its power series, for x below 1.
 fn erf_series(x: f64) -> f64 {
     let mut power = x;
     let mut sum = x;
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// What is lost as the integral of the chance to lose (Simpson): the logistic function, and the normal distribution.
+    /// Returns the loss as the integral of the loss probability (Simpson), for the logistic function and the normal distribution.
     #[test]
     fn the_loss_is_the_chance_to_lose_summed_up_over_the_load() {
         let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
@@ -130,7 +130,7 @@ mod tests {
                 f64::midpoint(1.0, erf_series(x))
             }
         };
-        // The series of erf is good up to 1, so the load ends a spread over the capacity.
+        // The series of erf is accurate up to 1, so the load ends one spread above the capacity.
         for (load, capacity, spread) in [(0.4, 0.3, 0.35), (0.3, 0.5, 0.6), (1.0, 0.7, 0.9)] {
             for (shape, chance) in [
                 (Shape::Stretch, &logistic as &dyn Fn(f64) -> f64),
@@ -151,9 +151,9 @@ mod tests {
     fn no_more_is_lost_than_the_load_and_no_less_than_nothing() {
         for shape in [Shape::Stretch, Shape::Erf] {
             assert_eq!(shape.lost(0.0, 0.5, 0.1), 0.0);
-            // Far under the capacity, the loss is too small for the bend to show.
+            // Far below the capacity, the bend has no visible effect.
             assert!(shape.lost(0.1, 0.9, 0.01) < 1e-30);
-            // Far over it, all that is over it is lost.
+            // Far above it, everything above the capacity is lost.
             assert!((shape.lost(0.9, 0.4, 0.01) - 0.5).abs() < 1e-12);
         }
     }
@@ -181,7 +181,7 @@ mod tests {
             let shape = if erf { Shape::Erf } else { Shape::Stretch };
             let part = |load: f64| shape.lost(load, capacity, spread) / load;
             prop_assert!(part(load) <= part(load * 1.01) + 1e-12);
-            // Far over the capacity all that is over it is lost, but for what the bend at no load takes off.
+            // Far above the capacity, everything above it is lost, except for the correction at load zero.
             let far = capacity + 40.0 * spread;
             prop_assert!(shape.lost(far, capacity, spread) <= far - capacity + 1e-9);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Soak: the load at which a tiny part is lost over a long time, by probabilistic loss ratio search (PLRsearch,
+//! Soak: search for the load with a very small loss ratio over a long time, by probabilistic loss ratio search (PLRsearch,
 //! draft-vpolak-bmwg-plrsearch).
 
 mod findings;
@@ -19,14 +19,14 @@ use crate::{
 
 pub use findings::{CriticalLoad, SoakConfig, SoakEnd, SoakFindings};
 
-/// Where the next loads are, in standard deviations from the mean: on both sides, more often above, where losses tell.
+/// Offsets of the next loads from the mean, in standard deviations. They are on both sides, more often above, where losses are more
+/// informative.
 const OFFSETS: [f64; 4] = [0.0, 1.0, -1.0, 2.0];
 
-/// Soak. The first trial is at the highest rate, the second at what came through; from there on each is near the critical
-/// load as it is known so far, and longer than the one before.
+/// Soak. The first trial is at the highest rate, the second at the forwarding rate of the first. Every later trial is near the current
+/// estimate of the critical load, and longer than the one before.
 ///
-/// Unlike PLRsearch's own programs, which draw samples, this one sums over a grid: the same outcomes always give the same
-/// search.
+/// The programs of PLRsearch draw samples. This implementation sums over a grid, so that the same outcomes always give the same search.
 #[derive(Clone, Debug)]
 pub struct Soak {
     config: SoakConfig,
@@ -39,10 +39,10 @@ pub struct Soak {
 }
 
 impl Soak {
-    /// A soak that has not begun.
+    /// Creates a soak.
     ///
     /// # Errors
-    /// What [`SoakConfig::validate`] finds.
+    /// The error of [`SoakConfig::validate`].
     pub fn new(config: SoakConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         let ratio = config.loss_ratio.get();
@@ -65,7 +65,7 @@ impl Soak {
         }
     }
 
-    /// Both shapes with the same weight.
+    /// Returns the estimate of both shapes with equal weight.
     fn critical_load(&self) -> CriticalLoad {
         let (one, other) = (self.estimate(&self.stretch), self.estimate(&self.erf));
         let variance = (one.deviation_pps.powi(2) + other.deviation_pps.powi(2)) / 2.0

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A slow and obvious model beside the soak's own: the chance to lose is integrated step by step, the posterior is summed up
-//! over one fixed grid of the whole range, and nothing of the soak is used but its trials and what it says of them.
+//! Simple reference model for the soak. The loss probability is integrated step by step, and the posterior is summed over one fixed grid
+//! of the whole range. The model uses only the soak's trials and results.
 
 use super::*;
 use crate::LossRatio;
 
-/// Where integrals begin and end, in spreads, and their step.
+/// Limits of the integrals in spreads, and their step.
 const ENDS: f64 = 60.0;
 const STEP: f64 = 0.002;
-/// The grid: capacity as a part of the maximum rate, and the spread's natural logarithm.
+/// The grid: capacity as a part of the maximum rate, and the natural logarithm of the spread.
 const CAPACITY: (f64, f64, f64) = (1e-4, 2.0, 4e-4);
 const LOG_SPREAD: (f64, f64, f64) = (-13.8, 0.0, 0.15);
 
-/// The integral of the chance that one more frame is lost, from far under the capacity on.
+/// Integral of the probability that one more frame is lost, starting far below the capacity.
 struct Model {
     integral: Vec<f64>,
 }
@@ -21,7 +21,7 @@ impl Model {
     fn of(shape: Shape) -> Self {
         let count = (2.0 * ENDS / STEP) as usize + 1;
         let at = |index: usize| -ENDS + index as f64 * STEP;
-        // Either chance is an integral of a bell itself.
+        // Either probability is the integral of a bell curve.
         let bell = |x: f64| match shape {
             Shape::Stretch => (-x.abs()).exp() / (1.0 + (-x.abs()).exp()).powi(2),
             Shape::Erf => (-x * x).exp() / std::f64::consts::PI.sqrt(),
@@ -45,18 +45,18 @@ impl Model {
         let index = place as usize;
         match (self.integral.get(index), self.integral.get(index + 1)) {
             (Some(low), Some(high)) => low + (high - low) * (place - index as f64),
-            // Beyond the end everything is lost.
+            // Beyond the end, every additional frame is lost.
             _ => self.integral.last().unwrap() + x - ENDS,
         }
     }
 
-    /// What is lost of a load; all are parts of the maximum rate.
+    /// Returns the loss at a load. All values are parts of the maximum rate.
     fn lost(&self, load: f64, capacity: f64, spread: f64) -> f64 {
         let whole = self.up_to((load - capacity) / spread) - self.up_to(-capacity / spread);
         (spread * whole).clamp(0.0, load)
     }
 
-    /// The load of which a part of `ratio` is lost.
+    /// Returns the load with loss ratio `ratio`.
     fn critical_load(&self, ratio: f64, capacity: f64, spread: f64) -> f64 {
         let (mut low, mut high) = (0.0, (capacity + spread) / (1.0 - ratio));
         while high - low > 1e-9 {
@@ -70,7 +70,7 @@ impl Model {
         low
     }
 
-    /// Logarithm of the chance to see these trials: each loses a geometric number around what is expected.
+    /// Returns the logarithm of the probability of these trials. Each loses a geometrically distributed number with the expected mean.
     fn log_chance(&self, trials: &[(f64, f64, f64)], capacity: f64, spread: f64) -> f64 {
         let of_trial = |(load, frames_of_max, lost): &(f64, f64, f64)| {
             let mean = (self.lost(*load, capacity, spread) * frames_of_max).max(1e-300);
@@ -79,7 +79,7 @@ impl Model {
         trials.iter().map(of_trial).sum()
     }
 
-    /// Mean and deviation of the critical load, every cell of the grid as likely as any other before the trials.
+    /// Returns mean and deviation of the critical load. All cells of the grid have the same prior probability.
     fn critical(&self, trials: &[(f64, f64, f64)], ratio: f64) -> (f64, f64) {
         let cells = |(from, to, step): (f64, f64, f64)| {
             let count = ((to - from) / step) as usize;
@@ -99,7 +99,7 @@ impl Model {
             .fold(f64::NEG_INFINITY, f64::max);
         let (mut sum, mut first, mut second) = (0.0, 0.0, 0.0);
         for (weight, capacity, spread) in weighed {
-            // What adds nothing is not worth a search for its load.
+            // Cells with negligible weight need no search for their load.
             if weight < most - 30.0 {
                 continue;
             }
@@ -126,7 +126,7 @@ fn config(duration_s: f64) -> SoakConfig {
     }
 }
 
-/// A number in \[0, 1) for each seed and index (SplitMix64's mixer).
+/// Returns a pseudo-random number in \[0, 1) for a seed and an index (SplitMix64's mixer).
 fn chance(seed: u64, index: u64) -> f64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -134,7 +134,7 @@ fn chance(seed: u64, index: u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A soak of a device that loses as the model says, in clumps.
+/// Runs a soak on a device that loses by the model, in clumps.
 fn soaked(model: &Model, config: &SoakConfig, device: (f64, f64), seed: u64) -> SearchResult {
     let mut soak = Soak::new(config.clone()).unwrap();
     for trial in 0..10_000 {
@@ -162,7 +162,7 @@ fn found(result: &SearchResult) -> &SoakFindings {
     }
 }
 
-/// Load, frames of the maximum rate, frames lost.
+/// Returns load, frames at the maximum rate and frames lost of each trial.
 fn trials(result: &SearchResult, max_rate_pps: f64) -> Vec<(f64, f64, f64)> {
     let of = |attempt: &Attempt| {
         let request = attempt.request;
@@ -224,7 +224,7 @@ fn over_many_devices_what_is_said_of_the_estimate_is_true() {
         let of_shape = off(of_shape.unwrap());
         squares += of_shape * of_shape;
         within += u32::from(of_shape.abs() < 2.0);
-        // Of the two shapes one is wrong, which the deviation of both together has to cover.
+        // One of the two shapes is wrong, and the combined deviation must cover that.
         held += u32::from(off(found.critical_load.unwrap()).abs() < 3.0);
     }
     let count = DEVICES as f64;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the trials say about capacity and spread of one shape: likelihoods on a grid that follows where they are.
+//! Posterior of capacity and spread of one shape, given the trials: likelihoods on a grid that moves with them.
 
 use super::loss::Shape;
 
-/// Cells for the capacity and for the spread.
+/// Number of grid cells for the capacity and for the spread.
 const CAPACITIES: usize = 48;
 const SPREADS: usize = 24;
-/// Ends of the first grid: capacity as a part of the maximum rate, and the spread's natural logarithm.
+/// Bounds of the first grid: capacity as a part of the maximum rate, and the natural logarithm of the spread.
 const CAPACITY: (f64, f64) = (1e-4, 2.0);
 const LOG_SPREAD: (f64, f64) = (-13.8, 0.0);
-/// A grid reaches so many standard deviations to each side, and is made anew when it reaches a third of that or less,
-/// or when a standard deviation is under so many cells.
+/// Extent of a grid to each side in standard deviations. A grid is replaced if it reaches a third of that or less, or if a standard
+/// deviation covers too few cells.
 const REACH: f64 = 7.0;
 const CELLS_MIN: f64 = 1.5;
 
@@ -19,7 +19,7 @@ const CELLS_MIN: f64 = 1.5;
 pub(super) struct Seen {
     /// Load, as a part of the maximum rate.
     pub(super) load: f64,
-    /// Frames that the maximum rate would have been in that time.
+    /// Frames at the maximum rate during the trial.
     pub(super) frames_of_max: f64,
     /// Frames lost.
     pub(super) lost: f64,
@@ -62,13 +62,13 @@ impl Posterior {
         posterior
     }
 
-    /// Takes the last of all trials.
+    /// Adds the last of all trials.
     pub(super) fn add(&mut self, all: &[Seen]) {
         let Some(last) = all.last() else { return };
         for cell in &mut self.cells {
             cell.log_likelihood += log_likelihood(self.shape, cell, last);
         }
-        // Each grid is nearer to where the likelihood is; a few are enough even for a first trial that tells a lot.
+        // Each grid is nearer to the likelihood. A few grids are enough, even after a very informative first trial.
         for _ in 0..8 {
             if !self.follow() {
                 return;
@@ -77,7 +77,7 @@ impl Posterior {
         }
     }
 
-    /// Of the load at which the loss ratio asked for is lost, as a part of the maximum rate.
+    /// Returns the moments of the critical load, as a part of the maximum rate.
     pub(super) fn critical(&self) -> Moments {
         self.moments(|cell| cell.critical)
     }
@@ -106,7 +106,7 @@ impl Posterior {
         }
     }
 
-    /// Moves the ends of the grid when the likelihood has left it or has become narrow; true when it did.
+    /// Moves the bounds of the grid if the likelihood has left it or has become narrow. Returns true if they moved.
     fn follow(&mut self) -> bool {
         let capacity = self.moments(|cell| cell.capacity);
         let log_spread = self.moments(|cell| cell.log_spread);
@@ -118,7 +118,7 @@ impl Posterior {
         has_moved
     }
 
-    /// Makes the cells anew, from all trials.
+    /// Recomputes the cells from all trials.
     fn lay(&mut self, all: &[Seen]) {
         let at = |(low, high): (f64, f64), n: usize, of: usize| {
             low + (high - low) * (n as f64 + 0.5) / of as f64
@@ -146,7 +146,7 @@ impl Posterior {
     }
 }
 
-/// New ends for one side of the grid, where the present ones no longer suit.
+/// Returns new bounds for one axis of the grid if the current ones are unsuitable.
 fn moved(
     (low, high): (f64, f64),
     whole: (f64, f64),
@@ -154,11 +154,11 @@ fn moved(
     seen: Moments,
 ) -> Option<(f64, f64)> {
     let cell = (high - low) / cells as f64;
-    // Never narrower than one cell can tell.
+    // A deviation below a quarter of a cell cannot be resolved.
     let deviation = seen.deviation.max(cell / 4.0);
     let is_narrow = deviation < CELLS_MIN * cell && cell > 1e-7;
     let near = REACH / 3.0 * deviation;
-    // At the ends of the range there is nothing beyond.
+    // The grid cannot move beyond the bounds of the whole range.
     let has_left = (low != whole.0 && seen.mean - low <= near)
         || (high != whole.1 && high - seen.mean <= near);
     (is_narrow || has_left).then(|| {
@@ -170,7 +170,8 @@ fn moved(
     })
 }
 
-/// Losses come in clumps: a geometric distribution, which a clump surprises less than it does Poisson's.
+/// Returns the log-likelihood of a trial. Losses occur in clumps, so their number has a geometric distribution, in which a clump is less
+/// improbable than in Poisson's.
 fn log_likelihood(shape: Shape, cell: &Cell, seen: &Seen) -> f64 {
     let lost = shape.lost(seen.load, cell.capacity, cell.log_spread.exp());
     let expected = (lost * seen.frames_of_max).max(1e-300);
@@ -225,7 +226,7 @@ mod tests {
         }
     }
 
-    /// The geometric distribution: a number k of mean m has the probability m^k / (1 + m)^(k + 1).
+    /// Geometric distribution: a number k with mean m has the probability m^k / (1 + m)^(k + 1).
     #[test]
     fn a_likelihood_is_that_of_the_geometric_distribution() {
         let here = cell(0.5, -2.0, 0.0, 0.0);
@@ -276,7 +277,7 @@ mod tests {
                     assert!((cell.log_likelihood / sum - 1.0).abs() < 1e-9);
                 }
             }
-            // The grid has followed: the capacity is well within its ends, and these are near to each other.
+            // The grid has moved: the capacity is well within its bounds, and they are close together.
             let capacity = posterior.moments(|cell| cell.capacity);
             let (low, high) = posterior.capacity;
             assert!(low < capacity.mean && capacity.mean < high && high - low < 0.5);
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_grid_follows_on_either_side_alone() {
-        // Likelihood in one column of capacities, anywhere in the spreads; and the other way round.
+        // The likelihood is in a single column of capacities with any spread, then the other way round.
         for by_capacity in [true, false] {
             let mut posterior = Posterior::new(Shape::Erf, 1e-7);
             for (n, cell) in posterior.cells.iter_mut().enumerate() {
@@ -309,18 +310,18 @@ mod tests {
         let whole = (0.0, 1000.0);
         let moved =
             |ends, mean, deviation| super::moved(ends, whole, 10, Moments { mean, deviation });
-        // Cells of 10: a deviation of 15 is still of one and a half, and a third of seven deviations is 35.
+        // Cells of 10: a deviation of 15 covers one and a half cells, and a third of seven deviations is 35.
         let ends = (200.0, 300.0);
         assert_eq!(moved(ends, 250.0, 15.0), None);
         assert_eq!(moved(ends, 250.0, 14.0), Some((152.0, 348.0)));
-        // Never narrower than a quarter of a cell allows: seven times 2.5.
+        // The deviation is at least a quarter of a cell: seven times 2.5.
         assert_eq!(moved(ends, 250.0, 0.0), Some((232.5, 267.5)));
-        // A third of the reach to one end, or less.
+        // A third of the reach to one bound, or less.
         assert_eq!(moved(ends, 235.0, 15.0), Some((130.0, 340.0)));
         assert_eq!(moved(ends, 236.0, 15.0), None);
         assert_eq!(moved(ends, 265.0, 15.0), Some((160.0, 370.0)));
         assert_eq!(moved(ends, 264.0, 15.0), None);
-        // Nothing is beyond the ends of the whole range.
+        // The grid does not extend beyond the whole range.
         assert_eq!(moved((0.0, 100.0), 20.0, 15.0), None);
         assert_eq!(moved((900.0, 1000.0), 980.0, 15.0), None);
         assert_eq!(moved((20.0, 120.0), 30.0, 15.0), Some((0.0, 135.0)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Soaks of simulated devices whose critical load is known.
+//! Soaks of simulated devices with a known critical load.
 
 use super::posterior::Moments;
 use super::*;
@@ -17,7 +17,7 @@ fn config() -> SoakConfig {
     }
 }
 
-/// A number in \[0, 1) for each seed and index (SplitMix64's mixer).
+/// Returns a pseudo-random number in \[0, 1) for a seed and an index (SplitMix64's mixer).
 fn chance(seed: u64, index: u64) -> f64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -25,7 +25,7 @@ fn chance(seed: u64, index: u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A device of one of the shapes; losses are as many as expected, in clumps.
+/// Runs a soak on a device of one of the shapes. Losses have the expected number, in clumps.
 fn soaked(
     config: &SoakConfig,
     shape: Shape,
@@ -42,7 +42,7 @@ fn soaked(
                 let load = request.rate_pps / config.max_rate_pps;
                 let frames = config.max_rate_pps * request.duration_s;
                 let expected = shape.lost(load, capacity, spread) * frames;
-                // A geometric number with this mean.
+                // A geometrically distributed number with this mean.
                 let odds = expected / (1.0 + expected);
                 let lost = (chance(seed, trial).max(1e-300).ln() / odds.ln()).floor();
                 let offered = request.rate_pps * request.duration_s;
@@ -86,7 +86,7 @@ fn the_critical_load_is_found_within_what_is_said_of_it() {
             count += 1.0;
         }
     }
-    // The deviations that are told are those that are seen: on average one of them squared is one.
+    // The reported deviations must match the observed ones: on average, the squared normalised deviation is one.
     assert!(surprises / count < 4.0, "{}", surprises / count);
 }
 
@@ -159,14 +159,14 @@ fn invalid_trials_and_bad_parameters_are_told() {
     );
     for _ in 0..2 {
         let Step::Run(request) = soak.step() else {
-            panic!("over too early")
+            panic!("ended too early")
         };
         assert_eq!((request.rate_pps, request.duration_s), (20e6, 5.0));
         let reason = "gap".to_owned();
-        soak.record(Outcome::Invalid { reason }).unwrap();
+        soak.record(Outcome::invalid(reason)).unwrap();
     }
     let Step::Done(result) = soak.step() else {
-        panic!("went on after two invalid trials")
+        panic!("continued after two invalid trials")
     };
     assert_eq!(found(&result).critical_load, None);
     assert!(matches!(found(&result).end, SoakEnd::InvalidTrials { .. }));
@@ -196,12 +196,12 @@ fn trials_go_round_the_mean_of_both_shapes_as_it_is_known_so_far() {
     let mut others = 0;
     for trial in 0..10 {
         let Step::Run(request) = soak.step() else {
-            panic!("over too early")
+            panic!("ended too early")
         };
         near(request.duration_s, 5.0 + 0.1 * f64::from(trial));
         match trial {
             0 => assert_eq!(request.rate_pps, 20e6),
-            // What came through of the first one.
+            // The forwarding rate of the first trial.
             1 => near(request.rate_pps, 11e6),
             _ => {
                 let load = soak.critical_load();
@@ -213,7 +213,7 @@ fn trials_go_round_the_mean_of_both_shapes_as_it_is_known_so_far() {
                 others += 1;
             }
         }
-        // 11 million frames a second pass; closer by, a few are lost.
+        // 11 million frames per second pass. Near that rate, a few are lost.
         let over = (1.0 - 11e6 / request.rate_pps).max(0.0);
         let loss_ratio = over.max(if request.rate_pps > 10.8e6 { 1e-5 } else { 0.0 });
         soak.record(Outcome::lost(loss_ratio)).unwrap();
@@ -227,7 +227,7 @@ fn trials_go_round_the_mean_of_both_shapes_as_it_is_known_so_far() {
     assert_eq!(soak.history().len(), 10);
 }
 
-/// The distribution that is one of two with equal chances has this mean and this mean of squares.
+/// A distribution that is one of two with equal probability has this mean and this mean square.
 #[test]
 fn both_shapes_count_alike_and_their_distance_adds_to_the_deviation() {
     let mut soak = Soak::new(config()).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Single-run searches worked with pencil and paper, and misuse.
+//! Single-run searches computed by hand, and misuse.
 
 use super::{drive, invalid, loss_of, rates, single, small};
 use crate::{
@@ -15,7 +15,7 @@ fn on_device(config: SingleRunConfig, capacity_pps: f64) -> SearchResult {
 #[test]
 fn last_rate_may_have_failed_and_is_not_the_result() {
     let result = on_device(small(), 19.0);
-    // Up by 4 until 22 loses; back to 18; then steps of 2, 1, 0.5.
+    // Up by 4 until 22 loses, back to 18, then steps of 2, 1 and 0.5.
     assert_eq!(
         rates(&result),
         [10.0, 14.0, 18.0, 22.0, 18.0, 20.0, 19.0, 19.5]
@@ -37,7 +37,7 @@ fn best_of_two_forgives_one_loss_at_each_visit_of_a_rate() {
         ..small()
     };
     let mut search = SingleRun::new(config).unwrap();
-    // An unlucky loss at the first trial of all and at the first trial at 18.
+    // Random losses in the very first trial and in the first trial at 18.
     let result = drive(&mut search, 100, |trial, rate| {
         if trial == 0 || trial == 3 {
             Outcome::lost(0.5)
@@ -130,7 +130,7 @@ fn tolerance_lets_a_little_loss_pass() {
         loss_tolerance: LossRatio::new(0.05).unwrap(),
         ..small()
     };
-    // Exactly the tolerance up to 20 pps, a little more above.
+    // Loss of exactly the tolerance up to 20 pps, and slightly more above.
     let mut search = SingleRun::new(config).unwrap();
     let result = drive(&mut search, 100, |_, rate| {
         Outcome::lost(if rate <= 20.0 { 0.05 } else { 0.06 })
@@ -145,7 +145,7 @@ fn tolerance_lets_a_little_loss_pass() {
 #[test]
 fn invalid_trials_are_repeated_and_not_held_against_the_device() {
     let mut search = SingleRun::new(small()).unwrap();
-    // Two invalid trials at the second rate, one at the last: within the two repeats allowed at each.
+    // Two invalid trials at the second rate and one at the last: within the two repeats allowed at each.
     let result = drive(&mut search, 100, |trial, rate| match trial {
         1 | 2 | 9 => invalid("the tester was late"),
         _ => loss_of(19.0, rate),
@@ -176,7 +176,7 @@ fn too_many_invalid_trials_end_the_search_with_their_reasons() {
             reasons: vec!["gap 1".into(), "gap 2".into(), "gap 3".into()],
         }
     );
-    // What was seen before still stands.
+    // Earlier observations still count.
     assert_eq!(found.highest_held_pps, Some(10.0));
     assert_eq!(found.published_pps, None);
 }
@@ -300,14 +300,14 @@ fn the_bound_of_trials_is_that_of_the_worst_case() {
         max_trials: 10_000,
         ..small()
     };
-    // 10 to 98, 100 and one for rounding; the whole step and its halves 2, 1 and 0.5: 29, each with two repeats.
+    // 10 to 98, 100 and one for rounding; the full step and its halves 2, 1 and 0.5. Together 29, each with two repeats.
     assert_eq!(unlimited.trial_bound(), 87);
     let best_of_four = SingleRunConfig {
         best_of: 4,
         ..unlimited.clone()
     };
     assert_eq!(best_of_four.trial_bound(), 4 * 87);
-    // From 50 on, steps of 24 take 74, 98, 100 and one more; and then 24, 12, 6, 3, 1.5.
+    // From 50 on, steps of 24: 74, 98, 100 and one more; then 24, 12, 6, 3, 1.5.
     let coarse = SingleRunConfig {
         start_rate_pps: 50.0,
         start_step_pps: 24.0,
@@ -339,7 +339,7 @@ fn the_edges_of_parameters_are_allowed() {
         ..small()
     };
     assert_eq!(single_rate.validate(), Ok(()));
-    // A step so small that it is lost in rounding; one that is not.
+    // One step so small that rounding absorbs it, and one that is not.
     let step = |start_step_pps| SingleRunConfig {
         start_rate_pps: 1e16,
         max_rate_pps: 1e16,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all methods have in common.
+//! Common properties of all methods.
 
 use super::{drive, loss_of, small};
 use crate::{
@@ -23,7 +23,7 @@ fn mlrsearch() -> MlrSearchConfig {
     }
 }
 
-/// One of each method with its name, and the width to which it finds a rate of 40 frames per second.
+/// Returns one instance of each method with its name, and its resolution at a rate of 40 frames per second.
 fn all() -> Vec<(Box<dyn Method>, &'static str, Option<f64>)> {
     let of_n = BestWorstConfig {
         search: small(),

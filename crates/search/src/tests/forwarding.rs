@@ -26,7 +26,7 @@ fn found(result: &SearchResult) -> &ForwardingRateFindings {
 #[test]
 fn a_device_that_degrades_forwards_most_at_a_lower_load() {
     let mut method = ForwardingRate::new(config(&[80.0, 60.0, 40.0])).unwrap();
-    // Up to 60 come through; each frame over that costs half a frame.
+    // Up to 60 frames pass. Each frame above that costs half a frame.
     let result = drive(&mut method, 10, |_, rate| {
         let passed = rate.min(60.0) - 0.5 * (rate - 60.0).max(0.0);
         Outcome::lost(1.0 - passed / rate)

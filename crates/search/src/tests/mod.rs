@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the methods through their public face, on simulated devices.
+//! Tests of the methods through their public interface, on simulated devices.
 
 mod by_hand;
 mod common;
 mod forwarding;
 mod of_n;
 mod properties;
+mod reachable;
 mod readings;
 mod reference;
 mod sweep;
 
 use crate::{Findings, LossRatio, Method, Outcome, SearchResult, SingleRunConfig, Step};
 
-/// Loss of a device that forwards up to `capacity_pps` and drops the rest.
+/// Returns the loss of a device that forwards up to `capacity_pps` and drops the rest.
 fn loss_of(capacity_pps: f64, rate_pps: f64) -> Outcome {
     Outcome::lost((1.0 - capacity_pps / rate_pps).clamp(0.0, 1.0))
 }
 
 fn invalid(reason: &str) -> Outcome {
-    Outcome::Invalid {
-        reason: reason.to_owned(),
-    }
+    Outcome::invalid(reason)
 }
 
-/// Drives `search` to its end; `device` is told the number of the trial and the rate. A search of more than `limit`
-/// trials fails the test.
+/// Runs `search` to its end. `device` receives the number of the trial and the rate. A search with more than `limit` trials fails the
+/// test.
 fn drive(
     search: &mut dyn Method,
     limit: usize,
@@ -39,7 +38,7 @@ fn drive(
     panic!("{} did not end within {limit} trials", search.name());
 }
 
-/// The small search that the tests worked by hand use.
+/// Returns the small search of the tests computed by hand.
 fn small() -> SingleRunConfig {
     SingleRunConfig {
         start_rate_pps: 10.0,

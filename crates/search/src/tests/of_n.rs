@@ -28,7 +28,7 @@ fn config(trials: u32, sides: Sides) -> BestWorstConfig {
     }
 }
 
-/// Holds up to 17; loses always over 21; between, every second trial at a rate loses, the first one held.
+/// Returns a device that holds up to 17 and loses above 21. Between them, every second trial at a rate loses; the first one holds.
 fn uncertain() -> impl FnMut(usize, f64) -> Outcome {
     let mut seen: BTreeMap<u64, u32> = BTreeMap::new();
     move |_, rate| {
@@ -43,8 +43,8 @@ fn uncertain() -> impl FnMut(usize, f64) -> Outcome {
 fn the_best_and_the_worst_bracket_what_a_device_does() {
     let mut both = BestWorst::new(config(2, Sides::Both)).unwrap();
     let result = drive(&mut both, 100, uncertain());
-    // Best: 10, 14, 18 hold, 22 loses twice; 18 is known, then 20, 21, 21.5 twice: step 0.5 is under 1, and it stops.
-    // Worst: 10 and 14 a second time, 18 loses at its second; 14 is known; 16, 17, 17.5 loses at its second.
+    // Best: 10, 14, 18 hold, 22 loses twice; 18 is known, then 20, 21, 21.5 twice. The step 0.5 is below 1, so the search ends.
+    // Worst: 10 and 14 a second time, 18 loses at its second trial; 14 is known; 16, 17, 17.5 loses at its second trial.
     let tried = [
         10.0, 14.0, 18.0, 22.0, 22.0, 20.0, 21.0, 21.5, 21.5, 10.0, 14.0, 18.0, 16.0, 16.0, 17.0,
         17.0, 17.5, 17.5,
@@ -132,7 +132,7 @@ fn a_side_that_finds_nothing_says_how_far_down_it_looked() {
         (in_reach.highest_held_pps, in_reach.published_pps),
         (None, Some(2.5))
     );
-    // 10, 6 and 4, where the step comes under the resolution and the range ends.
+    // Rates 10, 6 and 4: the step falls below the resolution and the range ends.
     let at_the_end = of(|search| {
         search.resolution_pps = 4.0;
         search.min_rate_pps = 4.0;
@@ -147,7 +147,7 @@ fn a_side_counts_the_rates_that_were_lost_under_its_result() {
     config.search.start_step_pps = 20.0;
     config.search.min_rate_pps = 2.0;
     let mut search = BestWorst::new(config).unwrap();
-    // 10 is lost, but 2 and then 12 hold; all above is lost again.
+    // 10 is lost, but 2 and then 12 hold. Everything above is lost again.
     let result = drive(&mut search, 100, |_, rate| {
         Outcome::lost(if rate == 2.0 || rate == 12.0 {
             0.0
@@ -164,7 +164,7 @@ fn a_side_counts_the_rates_that_were_lost_under_its_result() {
     assert_eq!(best.lost_at_or_under_highest_held, 1);
 }
 
-/// The search once more, as one loop with the device called from inside; each rate is judged once.
+/// Reference implementation: the search as one loop that calls the device. Each rate is judged once.
 fn reference(
     config: &BestWorstConfig,
     best: bool,
@@ -236,7 +236,7 @@ proptest! {
         spread in 0.0..0.5f64,
         salt in any::<u64>(),
     ) {
-        // Whether the n-th trial at a rate holds depends on the rate and on n alone.
+        // Whether the n-th trial at a rate holds depends only on the rate and on n.
         let top = search.max_rate_pps;
         let holds = |rate: f64, n: u32| {
             let mixed = (rate.to_bits() ^ salt).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(n * 7);
@@ -283,7 +283,7 @@ fn losses_are_taken_in_turns_and_told_by_percentile() {
     let config = LossDistributionConfig::between((30.0, 10.0), 3, 10, 1.0, 1).unwrap();
     assert_eq!(config.rates_pps, [10.0, 20.0, 30.0]);
     let mut method = LossDistribution::new(config.clone()).unwrap();
-    // The losses of a rate: 0.0 to 0.9, backwards. The very first trial is invalid and then again.
+    // Loss ratios of a rate: 0.0 to 0.9, in descending order. The very first trial is invalid, and so is its repeat.
     let result = drive(&mut method, 100, |trial, rate| match trial {
         0 | 1 => invalid("gap"),
         n if rate == 10.0 => Outcome::lost(n as f64 / 1000.0),
@@ -303,7 +303,7 @@ fn losses_are_taken_in_turns_and_told_by_percentile() {
     assert!(twenty.loss_ratios.is_sorted());
     let near = |part: f64, loss: f64| (twenty.at(part).unwrap() - loss).abs() < 1e-9;
     assert!(near(0.0, 0.0) && near(0.1, 0.0) && near(0.5, 0.4) && near(0.9, 0.8) && near(1.0, 0.9));
-    // Ten trials can't tell the 95th percentile from the worst one, nine not the 90th.
+    // Ten trials cannot distinguish the 95th percentile from the worst one, nine not the 90th.
     assert_eq!((twenty.at(0.95), twenty.at(0.91)), (None, None));
     assert_eq!(found.rates[0].at(0.9), None);
     assert!(found.rates[0].at(1.0).is_some());
@@ -349,7 +349,7 @@ fn repeated_single_runs_have_a_mean_and_a_deviation() {
         method.record(Outcome::lost(0.0)),
         Err(RecordError::NothingPending)
     );
-    // The device gets slower once the first run is through, and cannot be measured in the third one.
+    // The device slows down after the first run, and cannot be measured in the third.
     let result = drive(&mut method, 100, |trial, rate| match trial {
         n if n < 8 => loss_of(19.0, rate),
         n if n < 8 + 7 => loss_of(15.0, rate),

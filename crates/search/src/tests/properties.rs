@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What must hold for every search, whatever the parameters and the device.
+//! Properties of every search, for all parameters and devices.
 
 use proptest::prelude::*;
 
 use super::{drive, loss_of, rates, reference, single};
 use crate::{LossRatio, Outcome, SearchEnd, SingleRun, SingleRunConfig};
 
-/// Sensible parameters of every kind: steps larger than the range, floors close to the start, ceilings at the start.
+/// Returns a strategy for valid parameters of every kind: steps larger than the range, floors close to the start, ceilings at the start.
 fn configs() -> impl Strategy<Value = SingleRunConfig> {
     (
         (1.0..1e4f64, 0.0..1.0f64, 0.0..1.0f64),
@@ -34,18 +34,18 @@ fn configs() -> impl Strategy<Value = SingleRunConfig> {
         )
 }
 
-/// Any device at all, as the list of what it answers, over and over.
+/// Returns a strategy for arbitrary devices, as a cyclic list of outcomes.
 fn scripts() -> impl Strategy<Value = Vec<Outcome>> {
     let outcome = prop_oneof![
         4 => Just(Outcome::lost(0.0)),
         3 => (0.0..=1.0f64).prop_map(Outcome::lost),
         1 => (0.0..0.1f64).prop_map(Outcome::lost),
-        1 => "[a-c]".prop_map(|reason| Outcome::Invalid { reason }),
+        1 => "[a-c]".prop_map(Outcome::invalid),
     ];
     prop::collection::vec(outcome, 1..60)
 }
 
-/// Position of a capacity in the range, a little beyond both ends of it.
+/// Returns a capacity by its position in the range, which may lie slightly outside.
 fn capacity(config: &SingleRunConfig, position: f64) -> f64 {
     let span = config.max_rate_pps - config.min_rate_pps;
     (config.min_rate_pps + position * span).max(0.5 * config.min_rate_pps)
@@ -72,7 +72,7 @@ proptest! {
         let mut search = SingleRun::new(config.clone()).unwrap();
         let bound = config.trial_bound();
         prop_assert!(bound <= config.max_trials);
-        // `drive` fails beyond the bound.
+        // `drive` fails if the bound is exceeded.
         let result = drive(&mut search, bound as usize, |trial, _| {
             script[trial % script.len()].clone()
         });
@@ -122,7 +122,7 @@ proptest! {
             SearchEnd::Converged => {
                 let held = found.highest_held_pps.unwrap();
                 prop_assert!(held <= capacity);
-                // One part in a billion for the rounding of sums of steps.
+                // One part in a billion covers the rounding of sums of steps.
                 let slack = capacity * 1e-9;
                 prop_assert!(capacity - held < config.resolution_pps + slack, "{} {}", held, capacity);
             }

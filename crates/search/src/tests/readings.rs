@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results with invalid trials read as lost, and as held.
+//! Results with invalid trials counted as lost, and as held.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::{
     Outcome, Readings, SearchResult, Sides, SingleRun, SingleRunConfig,
 };
 
-/// A search that any of the tests can start anew.
+/// Constructor of a search, so that a test can start it several times.
 type Start = fn() -> Box<dyn Method>;
 
 fn wide() -> SingleRunConfig {
@@ -53,7 +53,7 @@ const SEARCHES: [Start; 5] = [
     || mlr(0.5),
 ];
 
-/// The search on a device that forwards up to 37.3 frames per second, with another outcome for one trial.
+/// Runs the search on a device that forwards up to 37.3 frames per second, with another outcome for one trial.
 fn with(start: Start, trial: usize, outcome: &Outcome) -> SearchResult {
     drive(&mut *start(), 10_000, |at, rate_pps| {
         if at == trial {
@@ -101,7 +101,7 @@ fn without_invalid_trials_both_readings_are_the_result() {
     }
 }
 
-/// 10, 14, 18 hold, 22 is invalid, and holds when it is tried again.
+/// 10, 14, 18 hold. 22 is invalid, and holds when it is repeated.
 #[test]
 fn an_invalid_trial_at_a_rate_that_holds_may_have_been_a_loss() {
     let result = with(SEARCHES[0], 3, &invalid("a gap"));
@@ -111,7 +111,7 @@ fn an_invalid_trial_at_a_rate_that_holds_may_have_been_a_loss() {
     assert_eq!(both.all_held_pps, found(&result));
     assert_eq!((both.invalid_trials, both.width_pps), (1, 1.0));
     assert!(both.differ());
-    // With three trials a rate, two others hold there.
+    // With three trials per rate, two others hold at 22.
     let result = with(SEARCHES[1], 3, &invalid("a gap"));
     let both = readings(&result);
     assert_eq!(
@@ -121,7 +121,7 @@ fn an_invalid_trial_at_a_rate_that_holds_may_have_been_a_loss() {
     assert_eq!(both.invalid_trials, 1);
 }
 
-/// 38 loses what 37.3 does not hold, and is invalid at first.
+/// 38 exceeds 37.3 and loses; its first trial is invalid.
 #[test]
 fn an_invalid_trial_at_a_rate_that_loses_may_have_held() {
     let result = with(SEARCHES[0], 7, &invalid("a gap"));

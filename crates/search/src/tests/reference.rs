@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The single-run search a second time, as one loop straight from the text, with the device called from inside.
-//! Slow and obvious; the state machine has to do the same, trial by trial.
+//! Reference implementation of the single-run search: one loop derived from the text, which calls the device. The state machine must do
+//! the same, trial by trial.
 
 use crate::{Outcome, SearchEnd, SingleRunConfig};
 
-/// What the loop saw and concluded.
+/// Observations and result of the loop.
 pub(super) struct Reference {
     pub(super) rates: Vec<f64>,
     pub(super) end: SearchEnd,
@@ -19,7 +19,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Best of N: a rate has lost once N trials in a row have.
+    /// Returns the outcome of best-of-N: a rate is lost once N trials in a row are lost.
     fn best_trial(&mut self, rate: f64) -> Result<bool, SearchEnd> {
         for _ in 0..self.config.best_of {
             if self.trial(rate)? {
@@ -29,7 +29,7 @@ impl Bench<'_> {
         Ok(false)
     }
 
-    /// Ok(held), or how the search ends here. "An invalid trial is repeated, a bounded number of times."
+    /// Returns whether the trial held, or how the search ends. "An invalid trial is repeated, a bounded number of times."
     fn trial(&mut self, rate: f64) -> Result<bool, SearchEnd> {
         let mut reasons = vec![];
         loop {
@@ -42,7 +42,7 @@ impl Bench<'_> {
                 Outcome::Valid { loss_ratio, .. } => {
                     return Ok(loss_ratio <= self.config.loss_tolerance.get());
                 }
-                Outcome::Invalid { reason } => reasons.push(reason),
+                Outcome::Invalid { reason, .. } => reasons.push(reason),
             }
             if reasons.len() == self.config.max_invalid_repeats as usize + 1 {
                 return Err(SearchEnd::InvalidTrials {
@@ -76,13 +76,13 @@ impl Bench<'_> {
         }
     }
 
-    /// Ok(published rate), or how the search ends before there is one.
+    /// Returns the published rate, or how the search ends before there is one.
     fn search(&mut self) -> Result<f64, SearchEnd> {
         let mut rate = self.config.start_rate_pps;
         let mut step = self.config.start_step_pps;
 
-        // Linear phase: run a trial; loss over the tolerance: rate -= step and go to the binary phase;
-        // else rate += step, again.
+        // Linear phase: run a trial. If the loss exceeds the tolerance, rate -= step, and the binary phase begins; otherwise rate +=
+        // step, and repeat.
         loop {
             if self.best_trial(rate)? {
                 if rate == self.config.max_rate_pps {
@@ -96,8 +96,8 @@ impl Bench<'_> {
             }
         }
 
-        // Binary phase: run a trial at the rate; stop when step < resolution, the result is that rate; step /= 2;
-        // loss over the tolerance: rate -= step, else rate += step; again.
+        // Binary phase: run a trial at the rate. If step < resolution, the result is that rate. Then step /= 2; if the loss exceeds the
+        // tolerance, rate -= step, otherwise rate += step; and repeat.
         loop {
             let held = self.best_trial(rate)?;
             if step < self.config.resolution_pps {
@@ -121,8 +121,8 @@ impl Bench<'_> {
     }
 }
 
-/// Runs the loop. The trial limit is checked before a trial here and after one in the state machine, which is the same
-/// but for a search that is over with its last trial.
+/// Runs the loop. The loop checks the trial limit before a trial, the state machine after it. The results are the same, except for a
+/// search that ends with its last trial.
 pub(super) fn run(
     config: &SingleRunConfig,
     device: &mut dyn FnMut(usize, f64) -> Outcome,

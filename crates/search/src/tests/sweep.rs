@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The frame loss rate sweep.
+//! Frame loss rate sweep.
 
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ fn every_rate_once_and_an_invalid_point_does_not_stop_it() {
         sweep.record(invalid("early")),
         Err(RecordError::NothingPending)
     );
-    // Trial 0 valid; 1 and 2 invalid (given up); 3 invalid, 4 valid; 5 valid.
+    // Trial 0 is valid; 1 and 2 are invalid (left out); 3 is invalid, 4 valid; 5 is valid.
     let result = drive(&mut sweep, 10, |trial, rate| match trial {
         1..=3 => invalid(&format!("gap {trial}")),
         _ => loss_of(20.0, rate),
@@ -72,13 +72,13 @@ fn steps_of_line_rate() {
     assert_eq!((all[0], all[49], all[99]), (1e5, 5e6, 1e7));
     let fine = percent(1.0, 100.0, 0.1).unwrap().rates_pps;
     assert_eq!((fine.len(), fine[990]), (991, 1e7));
-    // A step that does not reach the last rate stops short of it.
+    // A step that does not reach the last rate ends below it.
     assert_eq!(
         percent(10.0, 100.0, 40.0).unwrap().rates_pps,
         [1e6, 5e6, 9e6]
     );
     assert_eq!(percent(50.0, 50.0, 1.0).unwrap().rates_pps, [5e6]);
-    // In binary, two tenths are a little less than twice one tenth over one tenth.
+    // In binary, 0.2 is slightly less than twice 0.1 above 0.1.
     assert_eq!(percent(0.1, 0.3, 0.1).unwrap().rates_pps.len(), 3);
     assert_eq!(
         percent(2.0, 1.0, 1.0),
@@ -87,7 +87,7 @@ fn steps_of_line_rate() {
             max_rate_pps: 1e5
         })
     );
-    // 10,000 rates are the most.
+    // The limit is 10,000 rates.
     assert_eq!(percent(0.01, 100.0, 0.01).unwrap().rates_pps.len(), 10_000);
     assert_eq!(
         percent(0.01, 100.01, 0.01),
@@ -122,7 +122,7 @@ fn a_list_has_a_limit_too_and_a_bound_of_trials() {
             })
         );
     }
-    // Each rate once, and once more if it was invalid.
+    // Each rate once, and once more if the trial was invalid.
     assert_eq!(of(7).trial_bound(), 14);
 }
 

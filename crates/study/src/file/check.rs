@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a study file that can be read may still get wrong.
+//! Checks of a study file beyond its syntax.
 
 mod application;
-mod limits;
-mod methods;
-mod procedures;
 mod published;
 mod ring_sizes;
-mod search;
 mod tenants;
 mod topology;
 
@@ -19,17 +15,18 @@ use quietwire_lab::{
 };
 use quietwire_tester::{DESTINATIONS_MAX, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX};
 
+use super::limits::{Checked, REPEATS_MAX, between, duration, fault, name, pause};
 use super::locate::At::{Index, Key};
 use super::locate::{At, Fault};
-use super::study_file::{Case, LatencyProbe, Search, StudyFile, Traffic, Trials};
+use super::study_file::{Case, StudyFile, Traffic};
+use super::trials::Trials;
 use super::{Device, FrameSize, Link, Mode, NeighboursIn, Switch};
-use limits::{Checked, REPEATS_MAX, between, duration, fault, name, pause};
 use ring_sizes::rings;
 
-/// Most workers of a stressor.
+/// Maximum number of workers of a stressor.
 const NEIGHBOURS_MAX: u32 = 1024;
 
-/// The first fault, in the order of the file's sections.
+/// Returns the first fault, in the order of the file's sections.
 pub(super) fn first_fault(file: &StudyFile) -> Option<Fault> {
     whole(file).err()
 }
@@ -42,38 +39,15 @@ fn whole(file: &StudyFile) -> Checked {
     one_tester_cpu(file)?;
     traffic(file)?;
     trials(&file.trials)?;
-    if let Some(search) = &file.search {
-        goals(search)?;
-        search::keys(search)?;
-        search::steps(search)?;
-        search::mlr_goals(file, search)?;
-    }
-    sweep(file)?;
-    if let Some(latency) = &file.latency {
-        latency_probe(latency)?;
+    let methods = file.methods();
+    for method in &methods {
+        method.check(&file.surroundings(None))?;
     }
     application::application(file)?;
-    methods::methods(file)?;
-    procedures::procedures(file)?;
-    let measures = [
-        file.search.is_some(),
-        file.sweep.is_some(),
-        file.latency.is_some(),
-        file.loss_distribution.is_some(),
-        file.forwarding_rate.is_some(),
-        file.soak.is_some(),
-        file.back_to_back.is_some(),
-        file.system_recovery.is_some(),
-        file.reset.is_some(),
-        file.address_caching.is_some(),
-        file.address_learning_rate.is_some(),
-        file.application.is_some(),
-        file.tenants.is_some(),
-    ];
-    if !measures.contains(&true) {
+    if methods.is_empty() {
         return fault(
             &[],
-            "nothing is to be measured; add a section that measures, such as [search], [sweep] or [latency]",
+            "the study measures nothing (add a section such as [search], [sweep] or [latency])",
         );
     }
     cases(file)?;
@@ -88,7 +62,7 @@ fn device(file: &StudyFile) -> Checked {
     if device.link == Some(Link::Other) {
         return fault(
             &[Key("device"), Key("link")],
-            "the lab joins its switches itself; \"other\" goes with switch = \"other\"",
+            "\"other\" requires switch = \"other\" (choose another link)",
         );
     }
     if file.runs_in_topologies() {
@@ -98,7 +72,10 @@ fn device(file: &StudyFile) -> Checked {
         let path = [Key("device"), Key("max-entries")];
         between(entries, 1, MAC_ADDRESSES_MAX, &path)?;
         if device.mode != Mode::Bridge {
-            return fault(&path, "only mode = \"bridge\" has a table of addresses");
+            return fault(
+                &path,
+                "this key requires mode = \"bridge\": other modes have no address table",
+            );
         }
     }
     let roles = [
@@ -110,7 +87,7 @@ fn device(file: &StudyFile) -> Checked {
         if cpus.is_empty() {
             return fault(
                 &[Key("device"), Key(key)],
-                "no CPU is given; write a list like \"1\" or \"3,4,8-11\"",
+                "no CPU is given (write a list such as \"1\" or \"3,4,8-11\")",
             );
         }
     }
@@ -120,7 +97,7 @@ fn device(file: &StudyFile) -> Checked {
     rings(device)
 }
 
-/// A forwarding CPU has no other role; the others may share CPUs, since machines with two CPUs have no choice.
+/// Checks that forwarding CPUs have no other role. Other CPUs may share roles, because machines with two CPUs have no choice.
 fn forwarding_only(device: &Device, cpus: &CpuList, path: &[At]) -> Checked {
     let shared = cpus.intersection(&device.forwarding_cpus);
     if shared.is_empty() {
@@ -129,7 +106,7 @@ fn forwarding_only(device: &Device, cpus: &CpuList, path: &[At]) -> Checked {
     fault(
         path,
         format!(
-            "CPU {shared} has two roles: it is one of the forwarding-cpus, which do nothing else; give this role another CPU"
+            "CPU {shared} is also one of the forwarding-cpus, which must have no other role (give this role another CPU)"
         ),
     )
 }
@@ -140,7 +117,7 @@ fn one_tester_cpu(file: &StudyFile) -> Checked {
         return fault(
             &path,
             format!(
-                "'{}' has to be one CPU, and one that forwards nothing",
+                "'{}' must be a single CPU that is not one of the forwarding-cpus",
                 file.tester.cpu
             ),
         );
@@ -152,20 +129,20 @@ fn traffic(file: &StudyFile) -> Checked {
     let sizes = &file.traffic.frame_sizes;
     let path = [Key("traffic"), Key("frame-sizes")];
     if sizes.is_empty() {
-        return fault(&path, "no frame size is given; write [64]");
+        return fault(&path, "no frame size is given (write [64], for example)");
     }
     for (index, size) in sizes.iter().enumerate() {
         if sizes[..index].contains(size) {
             return fault(
                 &[path[0], path[1], Index(index)],
-                format!("{size} is given twice; leave one out"),
+                format!("{size} is given twice (remove one)"),
             );
         }
     }
     if file.traffic.flows == 0 {
         return fault(
             &[Key("traffic"), Key("flows")],
-            "0 flows have to be 1 to 65535",
+            "the number of flows is 0 (write 1 to 65535)",
         );
     }
     between(
@@ -183,7 +160,7 @@ fn traffic(file: &StudyFile) -> Checked {
     frames(&file.traffic)
 }
 
-/// What a study says itself, `[traffic.frames]` may not say as well.
+/// Checks that `[traffic.frames]` does not repeat settings of the study.
 fn frames(traffic: &Traffic) -> Checked {
     let Some(frames) = &traffic.frames else {
         return Ok(());
@@ -197,22 +174,22 @@ fn frames(traffic: &Traffic) -> Checked {
         (
             "sizes",
             frames.sizes.is_some(),
-            "say frame-sizes in [traffic]",
+            "use frame-sizes in [traffic] instead",
         ),
         (
             "directions",
             frames.directions.is_some(),
-            "say directions in [traffic]",
+            "use directions in [traffic] instead",
         ),
         (
             "burst",
             frames.says_rate(),
-            "a study sets the rate: leave gap-us out",
+            "the study sets the rate (remove gap-us)",
         ),
         (
             "replay",
             frames.replay.is_some(),
-            "a study cannot tell a capture's frames from those of other trials",
+            "frames of a capture file are not supported in a study, because it cannot assign them to trials",
         ),
     ];
     for (key, is_said, told) in elsewhere {
@@ -223,7 +200,7 @@ fn frames(traffic: &Traffic) -> Checked {
     if traffic.flows != 1 || traffic.mac_addresses != 1 || traffic.ip_destinations != 1 {
         return fault(
             &[Key("traffic"), Key("frames")],
-            "flows, mac-addresses and ip-destinations do not go with it; say flows and addresses here",
+            "flows, mac-addresses and ip-destinations cannot be combined with it (set flows and addresses here)",
         );
     }
     let needed = frames.frame_size_min();
@@ -231,7 +208,7 @@ fn frames(traffic: &Traffic) -> Checked {
     if let Some(index) = traffic.frame_sizes.iter().position(smallest) {
         return fault(
             &[Key("traffic"), Key("frame-sizes"), Index(index)],
-            format!("the headers and the tester's signature take {needed} octets with FCS"),
+            format!("the headers and the tester's signature require {needed} octets with FCS"),
         );
     }
     Ok(())
@@ -249,95 +226,11 @@ fn trials(trials: &Trials) -> Checked {
     )
 }
 
-fn goals(search: &Search) -> Checked {
-    if search.goals.is_empty() {
-        return fault(
-            &[Key("search")],
-            "there is no goal; add a [[search.goal]] with a name and a loss-ratio",
-        );
-    }
-    let mut names = HashSet::new();
-    for (index, goal) in search.goals.iter().enumerate() {
-        let at = |key| [Key("search"), Key("goal"), Index(index), Key(key)];
-        name(&goal.name, &at("name"))?;
-        if !names.insert(&goal.name) {
-            return fault(
-                &at("name"),
-                format!(
-                    "two goals are called '{}'; call one something else",
-                    goal.name
-                ),
-            );
-        }
-        if !(0.0..1.0).contains(&goal.loss_ratio) {
-            return fault(
-                &at("loss-ratio"),
-                format!(
-                    "{} is not in [0, 1); 0 means no loss at all, 0.0001 means 0.01 %",
-                    goal.loss_ratio
-                ),
-            );
-        }
-    }
-    Ok(())
-}
-
-fn sweep(file: &StudyFile) -> Checked {
-    let Some(sweep) = &file.sweep else {
-        return Ok(());
-    };
-    let loads = &sweep.loads_percent;
-    let path = [Key("sweep"), Key("loads-percent")];
-    if loads.is_empty() {
-        return fault(
-            &path,
-            "no load is given; write [10, 50, 100], or leave [sweep] out",
-        );
-    }
-    for (index, load) in loads.iter().enumerate() {
-        if loads[..index].contains(load) {
-            return fault(
-                &[path[0], path[1], Index(index)],
-                format!(
-                    "{} is given twice; a sweep tries each load once",
-                    load.get()
-                ),
-            );
-        }
-    }
-    Ok(())
-}
-
-fn latency_probe(latency: &LatencyProbe) -> Checked {
-    match (latency.rate_percent, latency.rate_pps) {
-        (None, None) | (Some(_), Some(_)) => {
-            return fault(
-                &[Key("latency")],
-                "give exactly one of rate-percent and rate-pps",
-            );
-        }
-        (None, Some(rate)) if !(rate > 0.0 && rate <= OFFERED_RATE_PPS_MAX) => {
-            return fault(
-                &[Key("latency"), Key("rate-pps")],
-                format!("{rate:e} has to be above 0 and at most {OFFERED_RATE_PPS_MAX:e}"),
-            );
-        }
-        _ => {}
-    }
-    duration(latency.duration_s, &[Key("latency"), Key("duration-s")])?;
-    between(
-        latency.repeats,
-        1,
-        REPEATS_MAX,
-        &[Key("latency"), Key("repeats")],
-    )
-}
-
 fn cases(file: &StudyFile) -> Checked {
     if file.cases.is_empty() {
         return fault(
             &[Key("case")],
-            "there is no case; add a [[case]] with name, neighbours and isolation",
+            "no case is given (add a [[case]] with name, neighbours and isolation)",
         );
     }
     let mut names = HashSet::new();
@@ -347,10 +240,7 @@ fn cases(file: &StudyFile) -> Checked {
         if !names.insert(&case.name) {
             return fault(
                 &at("name"),
-                format!(
-                    "two cases are called '{}'; call one something else",
-                    case.name
-                ),
+                format!("two cases have the name '{}' (rename one)", case.name),
             );
         }
         isolation(file, case, at)?;
@@ -359,14 +249,14 @@ fn cases(file: &StudyFile) -> Checked {
     stressors(file)
 }
 
-/// How a case is isolated is said once: by the name of an isolation case, or as earlier versions had it.
+/// Checks that the isolation of a case is given once: by the name of an isolation case, or by the keys of earlier versions.
 fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]) -> Checked {
     let names = || {
-        let all: Vec<&str> = isolation_cases().iter().map(|known| &*known.name).collect();
+        let all: Vec<&str> = isolation_cases().iter().map(|known| known.name).collect();
         all.join(", ")
     };
     let Some(name) = &case.isolation else {
-        // Elements of topologies keep to their CPUs, and a device that is not the lab's is nobody's to isolate.
+        // Elements of topologies always keep to their CPUs, and a device outside the lab cannot be isolated.
         let is_said = case.pinning.is_some()
             || file.runs_in_topologies()
             || file.device.switch == Switch::Other;
@@ -375,7 +265,7 @@ fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]
             false => fault(
                 &at("name"),
                 format!(
-                    "this case does not say how it is isolated; add isolation = \"none\", or another of {}",
+                    "this case has no isolation (add isolation = \"none\", or another of {})",
                     names()
                 ),
             ),
@@ -384,7 +274,7 @@ fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]
     if IsolationCase::named(name).is_none() {
         return fault(
             &at("isolation"),
-            format!("there is no isolation case '{name}'; there are {}", names()),
+            format!("unknown isolation case '{name}' (available: {})", names()),
         );
     }
     let as_well = [
@@ -394,7 +284,7 @@ fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]
     if let Some((key, _)) = as_well.iter().find(|(_, is_said)| *is_said) {
         return fault(
             &at(key),
-            format!("isolation = \"{name}\" says that already; leave {key} out"),
+            format!("isolation = \"{name}\" already includes it (remove {key})"),
         );
     }
     if case.neighbours == NeighboursIn::Siblings
@@ -405,14 +295,14 @@ fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]
         return fault(
             &at("neighbours"),
             format!(
-                "isolation = \"{name}\" keeps the forwarding cores' other threads idle; place the neighbours elsewhere"
+                "isolation = \"{name}\" keeps the sibling threads of the forwarding cores idle (place the neighbours elsewhere)"
             ),
         );
     }
     Ok(())
 }
 
-/// What a case says of the traffic itself.
+/// Checks the traffic keys of a case.
 fn case_traffic(file: &StudyFile, case: &Case, index: usize) -> Checked {
     let numbers = [
         ("flows", case.flows.map(u32::from), u32::from(u16::MAX)),
@@ -426,7 +316,7 @@ fn case_traffic(file: &StudyFile, case: &Case, index: usize) -> Checked {
         if file.traffic.frames.is_some() {
             return fault(
                 &path,
-                "it does not go with [traffic.frames], which says flows and addresses",
+                "it cannot be combined with [traffic.frames], which sets flows and addresses",
             );
         }
     }
@@ -439,7 +329,7 @@ fn stressors(file: &StudyFile) -> Checked {
         if !text.starts_with("--") || text.contains(['\0', '\n']) {
             return fault(
                 &[Key("neighbours"), Key("stressors"), Index(index)],
-                format!("'{text}' is no stress-ng option; write one like \"--cpu 4\""),
+                format!("'{text}' is not a stress-ng option (write one such as \"--cpu 4\")"),
             );
         }
     }
@@ -450,7 +340,7 @@ fn stressors(file: &StudyFile) -> Checked {
         let at = |key| [Key("case"), Index(index), Key(key)];
         let Some(kinds) = &case.kinds else { continue };
         if case.neighbours == NeighboursIn::None {
-            return fault(&at("kinds"), "this case has no neighbours; leave kinds out");
+            return fault(&at("kinds"), "this case has no neighbours (remove kinds)");
         }
         for (number, name) in kinds.iter().enumerate() {
             let [case, index, key] = at("kinds");
@@ -465,7 +355,7 @@ fn stressors(file: &StudyFile) -> Checked {
     {
         return fault(
             &[Key("neighbours"), Key("network-pps")],
-            format!("{rate:e} has to be above 0 and at most {OFFERED_RATE_PPS_MAX:e}"),
+            format!("{rate:e} must be above 0 and at most {OFFERED_RATE_PPS_MAX:e}"),
         );
     }
     let has_none =
@@ -473,7 +363,7 @@ fn stressors(file: &StudyFile) -> Checked {
     match file.cases.iter().position(has_none) {
         Some(index) => fault(
             &[Key("case"), Index(index), Key("neighbours")],
-            "this case has neighbours, and none are described; add [neighbours] with kinds = [\"cpu\"], stressors = [\"--cpu 4\"] or network-pps",
+            "this case has neighbours, but the file describes none (add [neighbours] with kinds = [\"cpu\"], stressors = [\"--cpu 4\"] or network-pps)",
         ),
         _ => Ok(()),
     }
@@ -483,9 +373,9 @@ fn kind(name: &str, path: &[At]) -> Checked {
     if NeighbourKind::named(name).is_some() {
         return Ok(());
     }
-    let all: Vec<&str> = neighbour_kinds().iter().map(|kind| &*kind.name).collect();
+    let all: Vec<&str> = neighbour_kinds().iter().map(|kind| kind.name).collect();
     fault(
         path,
-        format!("there is no kind '{name}'; there are {}", all.join(", ")),
+        format!("unknown kind '{name}' (available: {})", all.join(", ")),
     )
 }

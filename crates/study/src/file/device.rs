@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[device]`: what is measured; and what of it is otherwise in a case.
+//! The device under test (`[device]`), and the changes to it in a case.
 
 mod settings;
 
@@ -14,12 +14,12 @@ use super::{Link, Mode, Switch};
 
 pub use settings::Device;
 
-/// Name of the topology in which quietwire's switch stands alone.
+/// Name of the topology of the standalone quietwire switch.
 const ALONE: &str = "vNet1";
 
 impl Device {
-    /// Whether it is quietwire's switch alone, joined to the tester by memif: the topology of which `[device]` decides every
-    /// setting.
+    /// Returns true for the standalone quietwire switch, connected to the tester by memif: the topology of which `[device]` decides
+    /// every setting.
     #[must_use]
     pub fn is_switch_alone(&self) -> bool {
         self.switch == Switch::Program(Program::Quietwire)
@@ -37,20 +37,20 @@ impl Device {
             && self.cpus.is_empty()
     }
 
-    /// What frames carry.
+    /// Returns the encapsulation of the frames.
     #[must_use]
     pub fn encapsulation(&self) -> Encapsulation {
         self.encapsulation.unwrap_or_default()
     }
 
-    /// Its elements and links.
+    /// Returns its elements and links.
     ///
     /// # Errors
-    /// Parts that do not go together, or a device that is not the lab's.
+    /// An invalid combination, or a device outside the lab.
     pub fn graph(&self) -> Result<Graph, TopologyError> {
         let Switch::Program(switch) = self.switch else {
             return Err(TopologyError::Wrong(
-                "the lab starts no device whose switch is \"other\"".to_owned(),
+                "the lab does not start a device with switch = \"other\"".to_owned(),
             ));
         };
         let usual = Parameters::default();
@@ -75,7 +75,7 @@ impl Device {
 }
 
 impl Device {
-    /// In words: what forwards, where, over what, and before how many network functions.
+    /// Returns a description: the switch, its place, the links, and the network functions.
     #[must_use]
     pub fn described(&self) -> String {
         let mut text = format!("{} in {}", self.switch, self.topology.0.name);
@@ -104,7 +104,7 @@ impl Device {
 }
 
 impl Case {
-    /// Whether the device is not, or not quite, what `[device]` says.
+    /// Returns true if the case changes `[device]`.
     #[must_use]
     pub fn has_own_device(&self) -> bool {
         self.switch.is_some()
@@ -124,7 +124,7 @@ impl Case {
 }
 
 impl StudyFile {
-    /// The device of a case.
+    /// Returns the device of a case.
     #[must_use]
     pub fn device_of(&self, case: &Case) -> Device {
         let device = self.device.clone();
@@ -147,7 +147,7 @@ impl StudyFile {
         }
     }
 
-    /// The traffic of a case.
+    /// Returns the traffic of a case.
     #[must_use]
     pub fn traffic_of(&self, case: &Case) -> Traffic {
         let traffic = self.traffic.clone();
@@ -159,7 +159,7 @@ impl StudyFile {
         }
     }
 
-    /// The neighbours of a case, where it has any.
+    /// Returns the neighbours of a case, if it has any.
     #[must_use]
     pub fn neighbours_of(&self, case: &Case) -> Neighbours {
         match &case.kinds {
@@ -172,15 +172,15 @@ impl StudyFile {
         }
     }
 
-    /// Whether its devices have the lab's settings for topologies, and not those that `[device]` has for quietwire's switch alone.
-    /// One other device is enough: what is compared is started in one way.
+    /// Returns true if the devices have the lab's settings for topologies instead of those of `[device]` for the standalone quietwire
+    /// switch. One other device is enough, so that all compared devices start the same way.
     #[must_use]
     pub fn runs_in_topologies(&self) -> bool {
         let is_topology = |case: &Case| !self.device_of(case).is_switch_alone();
         self.device.switch != Switch::Other && self.cases.iter().any(is_topology)
     }
 
-    /// What 100 % of the load is belongs to a device and its traffic. The first case that has those of this one; none where
+    /// Returns the case whose 100 % of the load applies to this case: the first with the same device and traffic. None if
     /// all cases have the same.
     #[must_use]
     pub fn scale_of(&self, case: &Case) -> Option<&Case> {

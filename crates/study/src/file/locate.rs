@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where in a study file a fault is.
+//! Positions of faults in a study file.
 
-pub use quietwire_tester::locate::FileError;
-pub(super) use quietwire_tester::locate::{At, Fault, of_fault, of_toml};
+pub use quietwire_base::locate::FileError;
+pub(crate) use quietwire_base::locate::{At, Fault, of_fault, of_toml};

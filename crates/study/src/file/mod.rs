@@ -1,77 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The study file: what it may say. Keys are in kebab case and carry their unit; a key that is not known is an error.
+//! The study file. Keys are in kebab case and contain their unit; an unknown key is an error.
 
-mod application;
 mod check;
 mod device;
-mod locate;
-mod methods;
-mod procedures;
+pub(crate) mod limits;
+pub(crate) mod locate;
 mod published;
 mod study_file;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod trials;
 mod values;
 
 use std::path::Path;
 
-use quietwire_search::{ConfigError, LossRatio, MlrGoal};
+use crate::methods::{Method, Surroundings};
 
-pub use application::ApplicationPlan;
 pub use device::Device;
 pub use locate::FileError;
-pub use methods::{ForwardingRatePlan, LatencyPlanSection, LossDistributionPlan, SoakPlan};
-pub(crate) use procedures::Throughput;
-pub use procedures::{
-    AddressCachingPlan, AddressLearningRatePlan, BackToBackPlan, ResetPlan, SystemRecoveryPlan,
-};
 pub use published::{Published, PublishedFigure, Ratio};
 pub use quietwire_base::Idle;
-pub use study_file::{
-    Case, Goal, LatencyProbe, Neighbours, Search, StudyFile, Sweep, TesterSettings, Traffic, Trials,
-};
-pub use tenants::TenantsPlan;
+pub use study_file::{Case, Neighbours, StudyFile, TesterSettings, Traffic};
+pub use trials::Trials;
 pub use values::{
     FrameSize, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Switch, Topology,
 };
 
-/// FD.io's: so many full trials' lengths are measured at a load.
-const DURATION_SUM_TRIALS: f64 = 21.0;
-
-impl Goal {
-    /// The goal as MLRsearch takes it, with what is left out filled in: FD.io's values, and trials as long as others.
-    pub(crate) fn mlr(&self, trials: &Trials) -> Result<MlrGoal, ConfigError> {
-        let final_trial_duration_s = self.final_trial_duration_s.unwrap_or(trials.duration_s);
-        Ok(MlrGoal {
-            final_trial_duration_s,
-            duration_sum_s: self
-                .duration_sum_s
-                .unwrap_or(DURATION_SUM_TRIALS * final_trial_duration_s),
-            loss_ratio: LossRatio::new(self.loss_ratio)?,
-            exceed_ratio: self.exceed_ratio.unwrap_or(0.5),
-            width: self.width_percent.map_or(0.005, |width| width.of(1.0)),
-            initial_trial_duration_s: self
-                .initial_trial_duration_s
-                .unwrap_or(final_trial_duration_s),
-        })
-    }
-}
-
 impl StudyFile {
-    /// True when addresses are to be learned and looked for, which takes a third port (RFC 2889, section 5.7).
+    /// Returns true if addresses are learned and looked up, which requires a third port (RFC 2889, section 5.7).
     #[must_use]
     pub fn looks_for_addresses(&self) -> bool {
-        self.address_caching.is_some() || self.address_learning_rate.is_some()
+        let mut methods = self.methods().into_iter();
+        methods.any(Method::looks_for_addresses)
     }
 
-    /// How long a device that nobody here can empty keeps addresses, seconds: the longest that is said.
+    /// Returns the longest configured ageing time, seconds, for a device whose address table quietwire cannot flush.
     #[must_use]
     pub fn ageing_s(&self) -> Option<f64> {
-        let caching = self.address_caching.as_ref().and_then(|plan| plan.ageing_s);
-        let learning = self.address_learning_rate.as_ref();
-        let learning = learning.and_then(|plan| plan.ageing_s);
-        caching.into_iter().chain(learning).reduce(f64::max)
+        let methods = self.methods().into_iter();
+        methods.filter_map(Method::ageing_s).reduce(f64::max)
+    }
+
+    /// Returns the part of the study that a method uses, in a case with this number of tenants.
+    pub(crate) fn surroundings(&self, tenants: Option<u32>) -> Surroundings<'_> {
+        Surroundings {
+            trials: &self.trials,
+            search: self.search.as_ref(),
+            has_address_table: self.device.switch == Switch::Other
+                || self.device.mode == Mode::Bridge,
+            has_own_frames: self.traffic.frames.is_some(),
+            tenants,
+        }
     }
 
     /// Reads and checks a study file.
@@ -86,13 +66,13 @@ impl StudyFile {
         Ok((Self::parse(&text, path)?, text))
     }
 
-    /// Reads and checks the text of a study file. `path` is only told in errors.
+    /// Parses and checks the text of a study file. `path` is used in errors only.
     ///
     /// # Errors
     /// [`FileError`], with file, line and key.
     pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
-        let mut file: Self = toml::from_str(text)
-            .map_err(|error| locate::of_toml(text, path, error.message(), error.span()))?;
+        let mut file: Self =
+            toml::from_str(text).map_err(|error| locate::of_toml(text, path, &error))?;
         file.add_tenants();
         match check::first_fault(&file) {
             None => Ok(file),

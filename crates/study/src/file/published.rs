@@ -1,66 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[published]`: what others published, to stand beside what a study measures. Ratios of one configuration to another are
-//! what can be compared; rates belong to the machines that they were measured on.
+//! `[published]`: published figures, for comparison with measured ones. Only ratios of one configuration to another are
+//! comparable; rates depend on the machine.
 
 use serde::{Deserialize, Serialize};
 
-/// `[published]`.
+/// Published figures (`[published]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Published {
-    /// What was published: its title, or its authors and subject where no title is known. Required.
+    /// Title of the source, or its authors and subject if the title is unknown. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Where it was published, on what it was measured and how.
+    /// Where it was published, the machine of the measurement, and the method.
     pub source: String,
-    /// What is otherwise here, so that nobody takes one for the other.
+    /// Differences between the published setup and this study.
     pub differs: String,
-    /// The figures.
+    /// Figures.
     #[serde(rename = "figure")]
     pub figures: Vec<PublishedFigure>,
 }
 
-/// `[[published.figure]]`: one configuration against another. At least one of the ratios is given.
+/// A published figure (`[[published.figure]]`): one configuration relative to another. At least one of the ratios is given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PublishedFigure {
-    /// The configuration, as it was published.
+    /// Configuration, in the words of the source.
     pub configuration: String,
-    /// The published number in its own terms, and whether it is a loss, a gain or what is left: `a loss of 81 %`. Required.
+    /// Published number in its own terms, and whether it is a loss, a gain or what is left: `a loss of 81 %`. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantity: Option<String>,
-    /// Where it stands in the source: page, section, table or chart, or that this is unknown. Required.
+    /// Place in the source: page, section, table or chart, or that it is unknown. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// Throughput over that of the other configuration: 0.6 for 60 %.
+    /// Throughput relative to the other configuration: 0.6 for 60 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Ratio>,
-    /// Mean round trip over that of the other configuration.
+    /// Mean round trip relative to the other configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip: Option<Ratio>,
-    /// The case of this study that answers to it.
+    /// Case of this study that corresponds to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub case: Option<String>,
-    /// The case that answers to the other configuration; the first where nothing is said.
+    /// Case that corresponds to the other configuration. Default: the first case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
-    /// Why no case answers to it, where none does.
+    /// Why no case corresponds to it, if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<String>,
 }
 
-/// A ratio, or what it ranges over.
+/// A ratio or a range of ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Ratio {
-    /// One.
+    /// A single ratio.
     One(f64),
-    /// From the first to the second.
+    /// A range, from the first to the second.
     Range([f64; 2]),
 }
 
 impl Ratio {
-    /// The smallest and the largest.
+    /// Returns the smallest and the largest ratio.
     #[must_use]
     pub fn bounds(self) -> [f64; 2] {
         match self {
@@ -69,7 +69,7 @@ impl Ratio {
         }
     }
 
-    /// Whether it is a ratio of rates or times.
+    /// Returns true if this is a valid ratio of rates or times.
     pub(super) fn is_sound(self) -> bool {
         let [low, high] = self.bounds();
         low > 0.0 && low <= high && high.is_finite()

@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `[tenants]`: chains added to a topology until the loss goal breaks. Each number of them that may be tried is a case.
-
-mod settings;
+//! `[tenants]`: adds chains to a topology until the loss goal breaks. Each number of tenants is a case.
 
 use quietwire_lab::topology::CHAINS_MAX;
 use quietwire_search::Most;
 
 use super::study_file::{Case, StudyFile};
 
-pub use settings::TenantsPlan;
-
-impl TenantsPlan {
-    /// What all of so many are offered, frames per second.
-    #[must_use]
-    pub fn offered_pps(&self, tenants: u32) -> f64 {
-        self.rate_pps * f64::from(tenants)
-    }
-}
-
-/// Name of the case of so many tenants.
+/// Returns the name of the case with this number of tenants.
 fn case_name(tenants: u32) -> String {
     format!("tenants-{tenants}")
 }
@@ -35,18 +23,18 @@ impl StudyFile {
         }));
     }
 
-    /// The case of so many tenants, with its position.
+    /// Returns the case with this number of tenants, and its position.
     pub(crate) fn tenants_case(&self, tenants: u32) -> Option<(usize, &Case)> {
         let mut cases = self.cases.iter().enumerate();
         cases.find(|(_, case)| case.tenants == Some(tenants))
     }
 
-    /// The cases that are in the file as they are.
+    /// Returns the cases that are written in the file.
     pub fn plain_cases(&self) -> impl Iterator<Item = &Case> {
         self.cases.iter().filter(|case| case.tenants.is_none())
     }
 
-    /// Numbers of tenants that are tried at most.
+    /// Returns the maximum number of tenant counts that are tried.
     pub(crate) fn tenants_tried(&self) -> usize {
         self.tenants
             .map_or(0, |plan| Most::bound(plan.most) as usize)

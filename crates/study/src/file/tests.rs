@@ -2,14 +2,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::Estimate;
+use crate::methods::{Estimate, Sweep};
 use crate::tests::SMALL;
 
 fn parse(text: &str) -> Result<StudyFile, FileError> {
     StudyFile::parse(text, Path::new("a/study.toml"))
 }
 
-/// The error for the small study with one text replaced; and the line that differs first.
+/// Returns the error for the small study with one text replaced, and the first line that differs.
 fn error(old: &str, new: &str) -> (String, usize) {
     assert_eq!(
         SMALL.matches(old).count(),
@@ -35,14 +35,17 @@ fn refused(old: &str, new: &str, key: &str, says: &str) {
 }
 
 #[test]
-fn the_ready_made_study_is_read_and_takes_at_most_eight_minutes() {
+fn the_ready_made_study_is_read_and_takes_at_most_nine_minutes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
     let (file, text) = StudyFile::read(&root.join("noisy-neighbours.toml")).unwrap();
     assert_eq!(parse(&text).unwrap(), file);
     let names: Vec<_> = file.cases.iter().map(|case| case.name.as_str()).collect();
-    assert_eq!(names, ["quiet", "noisy", "noisy-pinned"]);
+    assert_eq!(
+        names,
+        ["quiet", "noisy", "quiet-partitioned", "noisy-partitioned"]
+    );
     let estimate = Estimate::of(&file);
-    assert!(estimate.duration_s <= 480.0, "{estimate:?}");
+    assert!(estimate.duration_s <= 540.0, "{estimate:?}");
 }
 
 #[test]
@@ -94,7 +97,7 @@ fn a_value_of_the_wrong_kind_is_told_with_line_and_key() {
         "device.link",
         "memif",
     );
-    // A rate at which no schedule makes sense.
+    // A rate too high for a schedule.
     refused(
         "rate-percent = 1\n",
         "rate-pps = 1e300\n",
@@ -109,7 +112,7 @@ fn a_value_of_the_wrong_kind_is_told_with_line_and_key() {
     );
 }
 
-/// The small study, whose second case is isolated so.
+/// Returns the small study with these isolation keys in its second case.
 fn isolated(keys: &str) -> String {
     let plain = "name = \"noisy\"\nneighbours = \"everywhere\"\npinning = \"none\"\n";
     assert_eq!(SMALL.matches(plain).count(), 1);
@@ -123,22 +126,22 @@ fn how_a_case_is_isolated_is_said_once() {
         (
             format!("{noisy}\nisolation = \"nonne\""),
             "isolation",
-            "there are none, pinned, isolated",
+            "available: none, pinned, isolated",
         ),
         (
             format!("{noisy}\nisolation = \"none\"\npinning = \"none\""),
             "pinning",
-            "says that already",
+            "already includes it",
         ),
         (
             format!("{noisy}\nisolation = \"isolated\"\npartition = true"),
             "partition",
-            "says that already",
+            "already includes it",
         ),
         (
             "neighbours = \"siblings\"\nisolation = \"sibling-idle\"".to_owned(),
             "neighbours",
-            "keeps the forwarding cores' other threads idle",
+            "keeps the sibling threads of the forwarding cores idle",
         ),
         (noisy.to_owned(), "name", "isolation = \"none\""),
     ] {
@@ -165,7 +168,7 @@ fn every_isolation_case_is_read_and_files_of_earlier_versions_mean_what_they_did
         assert_eq!(case.is_pinned(), known.name != "none");
         assert_eq!(
             case.keeps_others_off(),
-            !["none", "pinned"].contains(&known.name.as_str())
+            !["none", "pinned"].contains(&known.name)
         );
     }
     for (keys, pinned, apart) in [
@@ -208,19 +211,19 @@ fn roles_share_no_forwarding_cpu() {
         "cpu = \"0\"\n[device]",
         "cpu = \"1\"\n[device]",
         "tester.cpu",
-        "two roles",
+        "also one of the forwarding-cpus",
     );
     refused(
         "service-cpus = \"0\"",
         "service-cpus = \"0-1\"",
         "device.service-cpus",
-        "CPU 1 has two roles",
+        "CPU 1 is also one of the forwarding-cpus",
     );
     refused(
         "control-cpus = \"0\"",
         "control-cpus = \"0x2\"",
         "device.control-cpus",
-        "two roles",
+        "also one of the forwarding-cpus",
     );
     refused(
         "forwarding-cpus = \"1\"",
@@ -232,7 +235,7 @@ fn roles_share_no_forwarding_cpu() {
         "cpu = \"0\"\n[device]",
         "cpu = \"0,2\"\n[device]",
         "tester.cpu",
-        "one CPU",
+        "a single CPU",
     );
 }
 
@@ -242,7 +245,7 @@ fn values_out_of_range_are_told() {
         "title = \"A small study\"\nrounds = 2",
         "title = \"A small study\"\nrounds = 0",
         "rounds",
-        "has to be 1",
+        "must be 1",
     );
 }
 
@@ -286,7 +289,7 @@ fn goals_loads_and_cases_are_told_apart() {
         "name = \"noisy\"",
         "name = \"no isy\"",
         "case[1].name",
-        "no name",
+        "not a valid name",
     );
     refused(
         "[10, 50, 100]",
@@ -331,7 +334,7 @@ fn goals_loads_and_cases_are_told_apart() {
         "1",
     );
     let (message, _) = error("rate-percent = 1\n", "rate-percent = 1\nrate-pps = 5\n");
-    assert!(message.contains(": latency: give exactly one"), "{message}");
+    assert!(message.contains(": latency: set exactly one"), "{message}");
 }
 
 #[test]
@@ -346,29 +349,29 @@ fn a_method_takes_its_own_keys_only_and_needs_some() {
         "resolution-percent = 5",
         "resolution-percent = 5\ntrials-per-rate = 3",
         "search.trials-per-rate",
-        "single-run has no such key",
+        "single-run does not support this key",
     );
     refused(
         "resolution-percent = 5",
         "resolution-percent = 5\nmin-rate-percent = 3",
         "search.min-rate-percent",
-        "single-run has no such key",
+        "single-run does not support this key",
     );
     refused(
         "name = \"PDR\",",
         "name = \"PDR\", exceed-ratio = 0.5,",
         "search.goal[1].exceed-ratio",
-        "single-run has no such key",
+        "single-run does not support this key",
     );
     let (message, _) = error("resolution-percent = 5\n", "");
     assert!(
-        message.contains(": search: resolution-percent is missing; single-run needs it"),
+        message.contains(": search: resolution-percent is missing (single-run requires it)"),
         "{message}"
     );
     let of_n = "method = \"best-of-n\"\nstart-step-percent = 20\nbest-of = 2";
     let (message, _) = error("start-step-percent = 20", of_n);
     assert!(
-        message.contains("search.best-of: best-of-n has no such key"),
+        message.contains("search.best-of: best-of-n does not support this key"),
         "{message}"
     );
     let of_n = "method = \"worst-of-n\"\nstart-step-percent = 20\ntrials-per-rate = 101";
@@ -376,7 +379,7 @@ fn a_method_takes_its_own_keys_only_and_needs_some() {
     assert!(message.contains("search.trials-per-rate: 101"), "{message}");
 }
 
-/// The small study with an MLRsearch whose second goal has this in it too.
+/// Returns the small study with an MLRsearch whose second goal has these additional keys.
 fn with_mlr(more: &str) -> String {
     let steps = "start-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5";
     assert!(SMALL.contains(steps));
@@ -440,7 +443,10 @@ fn goals_of_an_mlrsearch_that_make_no_sense_are_told() {
     }
     let steps = with_mlr("").replace("method = ", "start-rate-percent = 20\nmethod = ");
     let message = parse(&steps).unwrap_err().to_string();
-    assert!(message.contains("mlrsearch has no such key"), "{message}");
+    assert!(
+        message.contains("mlrsearch does not support this key"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -460,8 +466,8 @@ fn what_further_methods_get_wrong_is_told_with_line_and_key() {
         ("", "", "exactly one of"),
         ("loads-percent = []", ".loads-percent", "no load"),
         ("loads-percent = [5, 5]", ".loads-percent[1]", "given twice"),
-        ("loads-percent = [5]\nrates = 3", ".rates", "leave it out"),
-        ("between = \"XDR\"", ".between", "no goal 'XDR'"),
+        ("loads-percent = [5]\nrates = 3", ".rates", "remove it"),
+        ("between = \"XDR\"", ".between", "unknown goal 'XDR'"),
         ("between = \"NDR\"", ".between", "best-and-worst-of-n"),
         ("between = \"NDR\"\nrates = 0", ".rates", "1 to 1000"),
         (
@@ -483,12 +489,12 @@ fn what_further_methods_get_wrong_is_told_with_line_and_key() {
         (
             "duration-s = 5\nloss-ratio = 0",
             ".loss-ratio",
-            "above 0 and under 1",
+            "above 0 and below 1",
         ),
         (
             "duration-s = 5\nloss-ratio = 1.0",
             ".loss-ratio",
-            "above 0 and under 1",
+            "above 0 and below 1",
         ),
         (
             "duration-s = 5\ntrial-growth-s = 0",
@@ -512,7 +518,7 @@ fn what_further_methods_get_wrong_is_told_with_line_and_key() {
         (
             "lower-loads-percent = [50, 100]",
             ".lower-loads-percent[1]",
-            "under 100",
+            "below 100",
         ),
         (
             "lower-loads-percent = [50, 50]",
@@ -525,8 +531,8 @@ fn what_further_methods_get_wrong_is_told_with_line_and_key() {
         told(&format!("[forwarding-rate]\n{more}"), &key, says);
     }
     for (more, key, says) in [
-        ("ndr = \"XDR\"", ".ndr", "no goal"),
-        ("pdr = \"XDR\"", ".pdr", "no goal"),
+        ("ndr = \"XDR\"", ".ndr", "unknown goal"),
+        ("pdr = \"XDR\"", ".pdr", "unknown goal"),
         ("duration-s = 0", ".duration-s", "above 0"),
         ("start-rate = 5", ".start-rate", "unknown field"),
     ] {
@@ -563,14 +569,14 @@ fn nothing_to_measure_and_no_case_are_told() {
     let message = parse(&cut("[search]", "[neighbours]"))
         .unwrap_err()
         .to_string();
-    assert!(message.contains("nothing is to be measured"), "{message}");
+    assert!(message.contains("measures nothing"), "{message}");
     let at = SMALL.find("[[case]]").unwrap();
     for text in [
         SMALL[..at].to_owned(),
         format!("case = []\n{}", &SMALL[..at]),
     ] {
         let message = parse(&text).unwrap_err().to_string();
-        assert!(message.contains("there is no case"), "{message}");
+        assert!(message.contains("no case is given"), "{message}");
     }
 }
 
@@ -636,17 +642,17 @@ fn frames_may_be_described_and_faults_in_it_are_named() {
         (
             "[traffic.frames.udp]\n[traffic.frames.tcp]\n",
             "traffic.frames.tcp",
-            "UDP or TCP",
+            "UDP and TCP",
         ),
         (
             "[traffic]\nflows = 5\n[traffic.frames]\nseed = 1\n",
             "traffic.frames",
-            "do not go with it",
+            "cannot be combined with it",
         ),
         (
             "[traffic.frames.ipv6]\n",
             "traffic.frame-sizes[0]",
-            "take 84 octets",
+            "require 84 octets",
         ),
         (
             "[traffic.frames]\nburst = { frames = 4, gap-us = 5.0 }\n",
@@ -668,7 +674,7 @@ fn frames_may_be_described_and_faults_in_it_are_named() {
     }
 }
 
-/// The small study with a device that is a topology; `device` are keys of it, `cases` all of its cases.
+/// Parses the small study with a topology as its device; `device` are its keys, `cases` all cases.
 fn of_topologies(device: &str, cases: &str) -> Result<StudyFile, FileError> {
     let (head, _) = SMALL.split_once("[[case]]").unwrap();
     let alone = [
@@ -706,7 +712,7 @@ fn cases_have_devices_of_their_own() {
     let sizes = "[[case]]\nname = \"one\"\n[[case]]\nname = \"many\"\nmac-addresses = 2000\nlink = \"vhost-user\"\n";
     let file = of_topologies(VNET1, sizes).unwrap();
     assert_eq!(file.traffic_of(&file.cases[1]).mac_addresses, 2000);
-    // quietwire's switch alone is what it was, whatever is offered to it.
+    // The standalone quietwire switch has the same description with any traffic.
     assert!(!parse(SMALL).unwrap().runs_in_topologies());
     assert_eq!(scale(&parse(SMALL).unwrap(), 1), None);
 }
@@ -724,8 +730,10 @@ fn a_device_may_be_any_topology_with_guests_and_chains() {
     let graph = device.graph().unwrap();
     assert_eq!((graph.guest_count(), graph.chains.len()), (6, 2));
     let trial = crate::run::frames(&file, &file.cases[0], FrameSize::default());
-    assert!(trial.traffic.unwrap().vxlan.is_some());
-    // Written and read again it is the same.
+    let text = "[traffic.vxlan]\nvni = 42\n[traffic.inner.ipv4]\n";
+    let described = quietwire_tester::traffic::Traffic::parse(text, Path::new("overlay")).unwrap();
+    assert_eq!(trial.traffic.as_deref(), Some(&described));
+    // Writing and reading it again does not change it.
     let text = toml::to_string(&file).unwrap();
     assert_eq!(parse(&text).unwrap(), file);
 }
@@ -740,12 +748,12 @@ fn topologies_that_make_no_sense_are_told() {
     wrong(
         &VNET1.replace("quietwire", "hub"),
         one,
-        &["device.switch", "no switch 'hub'", "ovs-dpdk"],
+        &["device.switch", "unknown switch 'hub'", "ovs-dpdk"],
     );
     wrong(
         &VNET1.replace("vNet1", "vNet9"),
         one,
-        &["device.topology", "no topology 'vNet9'", "vNet4-1VNF"],
+        &["device.topology", "unknown topology 'vNet9'", "vNet4-1VNF"],
     );
     wrong(&format!("{VNET1}\nchains = 2"), one, &["device", "chains"]);
     wrong(
@@ -767,7 +775,7 @@ fn topologies_that_make_no_sense_are_told() {
         wrong(
             VNET1,
             &format!("{TWO}{key}\n"),
-            &["case[1]", "quietwire's switch alone"],
+            &["case[1]", "standalone quietwire switch"],
         );
     }
     wrong(
@@ -788,7 +796,7 @@ fn topologies_that_make_no_sense_are_told() {
     wrong(
         VNET1,
         &format!("{TWO}neighbours = \"everywhere\"\nkinds = [\"loud\"]\n"),
-        &["case[1].kinds[0]", "no kind 'loud'"],
+        &["case[1].kinds[0]", "unknown kind 'loud'"],
     );
     let application = "[application]\ntcp-s = 1\necho-s = 1\n";
     wrong(VNET1, &format!("{application}{TWO}"), &["case[0]", "veth"]);
@@ -813,17 +821,21 @@ fn published_figures_have_ratios_cases_and_say_where_they_stand() {
     let with = |figure: &str| of(title, &format!("{quantity}\n{place}\n{figure}"));
     let whole = format!("{quantity}\n{place}\ncase = \"noisy\"\nthroughput = 0.6");
     for (title, figure, says) in [
-        ("", whole.clone(), "published: it has no title"),
-        ("title = \" \"", whole.clone(), "published: it has no title"),
+        ("", whole.clone(), "published: title is missing"),
+        (
+            "title = \" \"",
+            whole.clone(),
+            "published: title is missing",
+        ),
         (
             title,
             whole.replace(quantity, ""),
-            "published.figure[0]: it has no quantity",
+            "published.figure[0]: quantity is missing",
         ),
         (
             title,
             whole.replace(place, ""),
-            "published.figure[0]: it has no place",
+            "published.figure[0]: place is missing",
         ),
     ] {
         let error = of(title, &figure).unwrap_err().to_string();
@@ -834,17 +846,17 @@ fn published_figures_have_ratios_cases_and_say_where_they_stand() {
     assert_eq!(figure.round_trip.unwrap().bounds(), [1.5, 1.6]);
     for (figure, says) in [
         ("case = \"noisy\"", "no ratio"),
-        ("throughput = 0.6", "no case answers"),
+        ("throughput = 0.6", "the figure has no case"),
         ("case = \"noisy\"\nthroughput = 0", "above 0"),
         ("case = \"noisy\"\nthroughput = [2, 1]", "above 0"),
         (
             "case = \"noisy\"\notherwise = \"x\"\nthroughput = 1",
-            "leave this out",
+            "remove this key",
         ),
-        ("case = \"none\"\nthroughput = 1", "no case 'none'"),
+        ("case = \"none\"\nthroughput = 1", "unknown case 'none'"),
         (
             "case = \"noisy\"\nagainst = \"none\"\nthroughput = 1",
-            "no case 'none'",
+            "unknown case 'none'",
         ),
     ] {
         let error = with(figure).unwrap_err().to_string();
@@ -853,4 +865,18 @@ fn published_figures_have_ratios_cases_and_say_where_they_stand() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn the_tester_polls_unless_it_is_to_sleep_between_bursts() {
+    use quietwire_tester::TesterIdle;
+    assert_eq!(parse(SMALL).unwrap().tester.idle, TesterIdle::Poll);
+    let with = |idle: &str| SMALL.replace("[tester]\n", &format!("[tester]\nidle = \"{idle}\"\n"));
+    let sleeping = parse(&with("sleep")).unwrap();
+    assert_eq!(sleeping.tester.idle, TesterIdle::Sleep);
+    // The shortened study is written and read again.
+    let quick = parse(&sleeping.quick().unwrap()).unwrap();
+    assert_eq!(quick.tester.idle, TesterIdle::Sleep);
+    let error = parse(&with("nap")).unwrap_err().to_string();
+    assert!(error.contains("nap") && error.contains("sleep"), "{error}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values that keys of a study file may have.
+//! Values of keys of a study file.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use quietwire_tester::{FrameSizes, OFFERED_RATE_PPS_MAX};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What forwards.
+/// Switch: the forwarding program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// A program that the lab starts.
+    /// Program that the lab starts.
     Program(Program),
-    /// One that the lab does not start: somebody else's, or a simulated one.
+    /// Device that the lab does not start: an external or a simulated one.
     Other,
 }
 
@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for Switch {
             None => {
                 let names: Vec<&str> = Program::ALL.iter().map(|program| program.name()).collect();
                 Err(de::Error::custom(format!(
-                    "there is no switch '{name}'; there are {}, and {OTHER} for one that the lab does not start",
+                    "unknown switch '{name}' (available: {}, and {OTHER} for a device that the lab does not start)",
                     names.join(", ")
                 )))
             }
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for Switch {
     }
 }
 
-/// How device and tester are connected: one of the topologies of the vNet-SLA material, by its name.
+/// Topology between device and tester, by its name in the vNet-SLA material.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology(pub &'static Named);
 
@@ -75,31 +75,31 @@ impl<'de> Deserialize<'de> for Topology {
         named(&name).map(Self).ok_or_else(|| {
             let names: Vec<&str> = CATALOG.iter().map(|topology| topology.name).collect();
             de::Error::custom(format!(
-                "there is no topology '{name}'; there are {}",
+                "unknown topology '{name}' (available: {})",
                 names.join(", ")
             ))
         })
     }
 }
 
-/// What the links between tester and device are.
+/// Kind of the links between tester and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Link {
     /// Shared memory between two processes.
     Memif,
-    /// A virtio network card and its other side.
+    /// Virtio network card and its backend.
     VhostUser,
-    /// Two interfaces of the kernel's that are each other's peer.
+    /// Pair of kernel interfaces (veth).
     Veth,
-    /// An interface of the kernel's, and the process that is its other side.
+    /// Kernel interface with a process as its other side (TAP).
     Tap,
-    /// Whatever joins a device that the lab does not start.
+    /// Any link to a device that the lab does not start.
     Other,
 }
 
 impl Link {
-    /// As the lab has it; none for a device that is not the lab's.
+    /// Returns the lab's kind of link; none for a device outside the lab.
     pub(crate) fn kind(self) -> Option<LinkKind> {
         match self {
             Self::Memif => Some(LinkKind::Memif),
@@ -111,92 +111,79 @@ impl Link {
     }
 }
 
-/// How the device forwards.
+/// Forwarding mode of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// What comes in on one port goes out on the other.
+    /// Forwards every frame received on one port to the other.
     #[default]
     CrossConnect,
-    /// A learning bridge.
+    /// Learning bridge.
     Bridge,
 }
 
-/// Whether there are neighbours, and where they may run. Those that name a place are of the forwarding CPUs' neighbourhood;
-/// on a machine that has no such CPUs the case is unavailable.
+/// Placement of neighbours. Some placements are relative to the forwarding CPUs; on a machine without such CPUs the case is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NeighboursIn {
     /// No neighbours.
     #[default]
     None,
-    /// On every CPU.
+    /// All CPUs.
     Everywhere,
-    /// On every CPU but those that forward.
+    /// All CPUs but the forwarding ones.
     OffForwardingCpus,
-    /// On those that forward only, as when all others are kept free for something else.
+    /// Forwarding CPUs only, as if all others are reserved.
     ForwardingCpus,
-    /// On the other threads of the forwarding cores.
+    /// Sibling threads of the forwarding cores.
     Siblings,
-    /// On other cores that share a last-level cache with a forwarding one.
+    /// Other cores that share a last-level cache with a forwarding core.
     SameLlc,
-    /// On NUMA nodes without a forwarding CPU.
+    /// NUMA nodes without a forwarding CPU.
     OtherNode,
 }
 
-/// Whether the device's threads are pinned.
+/// Pinning of the device's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pinning {
-    /// The scheduler decides.
+    /// None: the scheduler places the threads.
     None,
-    /// Every thread to the CPUs of its role.
+    /// Each thread is pinned to the CPUs of its role.
     Roles,
 }
 
-/// How a search goes about it; `docs/methods.md` compares them.
+/// Search method; `docs/methods.md` compares them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchMethod {
-    /// Linear steps up, then halved ones: one search for each goal.
+    /// Linear steps up, then a binary search: one search for each goal.
     #[default]
     SingleRun,
-    /// The same with up to N trials at each rate, of which one has to hold.
+    /// As `single-run`, with up to N trials at each rate, of which one must hold.
     BestOfN,
-    /// The same with up to N trials at each rate, all of which have to hold.
+    /// As `single-run`, with up to N trials at each rate, all of which must hold.
     WorstOfN,
-    /// Both, with the trials that they share made once.
+    /// Both best-of-N and worst-of-N; shared trials run once.
     BestAndWorstOfN,
-    /// RFC 9971: all goals in one search.
+    /// MLRsearch (RFC 9971): all goals in one search.
     #[serde(rename = "mlrsearch")]
     MlrSearch,
 }
 
-impl fmt::Display for SearchMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::SingleRun => "single-run",
-            Self::BestOfN => "best-of-n",
-            Self::WorstOfN => "worst-of-n",
-            Self::BestAndWorstOfN => "best-and-worst-of-n",
-            Self::MlrSearch => "mlrsearch",
-        })
-    }
-}
-
-/// Percent of the maximum rate, above 0 and at most 100.
+/// Percentage of the maximum rate, above 0 and at most 100.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct Percent(pub(crate) f64);
 
 impl Percent {
-    /// The number: 50 for 50 %.
+    /// Returns the number: 50 for 50 %.
     #[must_use]
     pub fn get(self) -> f64 {
         self.0
     }
 
-    /// That part of a rate.
+    /// Returns this percentage of a rate.
     #[must_use]
     pub fn of(self, max_rate_pps: f64) -> f64 {
         max_rate_pps * self.0 / 100.0
@@ -210,13 +197,13 @@ impl<'de> Deserialize<'de> for Percent {
             Ok(Self(percent))
         } else {
             Err(de::Error::custom(format!(
-                "{percent} is not a percentage of the maximum rate; write a number above 0 and at most 100"
+                "{percent} is not a percentage of the maximum rate (write a number above 0 and at most 100)"
             )))
         }
     }
 }
 
-/// A frame size, octets with FCS, 64 to 9000; or `imix`.
+/// Frame size, octets with FCS, 64 to 9000; or `imix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameSize(pub FrameSizes);
 
@@ -279,13 +266,13 @@ impl Visitor<'_> for FrameSizeVisitor {
     }
 }
 
-/// What 100 % of the load is.
+/// 100 % of the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum MaxRate {
-    /// What the tester itself can send and receive, found before the first trial.
+    /// Maximum rate of the tester itself, measured before the first trial.
     #[default]
     Auto,
-    /// This many frames per second, summed over directions.
+    /// Fixed rate, frames per second, summed over directions.
     Pps(f64),
 }
 

@@ -15,7 +15,7 @@ use quietwire_tester::echo::{self, EchoOptions, EchoServer, EchoTransport};
 
 use super::LabBenchError;
 use crate::bench::{ApplicationSeen, TcpSeen};
-use crate::file::ApplicationPlan;
+use crate::methods::ApplicationPlan;
 
 /// TCP port of iperf3 and UDP port of the echo service; the namespaces are the device's own.
 const IPERF_PORT: u16 = 5201;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What can go wrong on the bench.
 
+use quietwire_base::Fault;
 use quietwire_host::threads::ReadError;
 use quietwire_host::{CpuId, CpuList};
+use quietwire_lab::LabError;
 use quietwire_lab::topology::TopologyError;
-use quietwire_lab::{Fault, LabError};
 use quietwire_monitor::MonitorError;
 use quietwire_tester::TesterError;
 
@@ -88,15 +89,10 @@ impl LabBenchError {
     /// Whose fault it is.
     #[must_use]
     pub fn fault(&self) -> Fault {
-        let of_dpdk = |fault| match fault {
-            quietwire_dpdk::Fault::BadInput => Fault::BadInput,
-            quietwire_dpdk::Fault::Lacks => Fault::Lacks,
-            quietwire_dpdk::Fault::Failed => Fault::Failed,
-        };
         match self {
             Self::Lab(error) => error.fault(),
-            Self::Dpdk(error) => of_dpdk(error.fault()),
-            Self::Tester(error) => of_dpdk(error.fault()),
+            Self::Dpdk(error) => error.fault(),
+            Self::Tester(error) => error.fault(),
             Self::Offline { .. } | Self::NotOurs | Self::Topology(_) => Fault::BadInput,
             Self::Unavailable(_) => Fault::Lacks,
             Self::Monitor(_)

@@ -7,11 +7,11 @@ use std::path::Path;
 use quietwire_lab::up::UpLab;
 use quietwire_lab::{AtWork, CycleCount, Lab};
 use quietwire_monitor::{Activity, Snapshot};
-use serde_json::Value;
 
 use super::LabBenchError;
 use super::elements;
 use super::topology;
+use crate::activity::TrialActivity;
 use crate::executor::Device;
 
 /// The machine and the device at an instant.
@@ -53,17 +53,18 @@ pub(super) fn told(
     device: &UpLab,
     (before, after): (&Look, &Look),
     at_work: Option<AtWork>,
-) -> Result<Value, LabBenchError> {
+) -> Result<TrialActivity, LabBenchError> {
     let activity = Activity::between(&before.machine, &after.machine);
     let cycles = (&before.cycles, &after.cycles);
     let hz = quietwire_dpdk::cycles::hz();
     let elements = topology::elements(device.state());
     let elements = elements::activity_of(&elements, cycles, &activity, hz);
-    let mut told = serde_json::to_value(&activity).unwrap_or(Value::Null);
-    told["elements"] = serde_json::to_value(elements).unwrap_or(Value::Null);
-    if let Some(at_work) = at_work {
-        let intensity = lab.intensity_since(&at_work)?;
-        told["neighbours"] = serde_json::to_value(intensity).unwrap_or(Value::Null);
-    }
-    Ok(told)
+    let neighbours = at_work
+        .map(|at_work| lab.intensity_since(&at_work))
+        .transpose()?;
+    Ok(TrialActivity {
+        machine: Some(activity),
+        elements,
+        neighbours,
+    })
 }

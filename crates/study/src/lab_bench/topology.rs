@@ -5,13 +5,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use quietwire_base::Fault;
 use quietwire_dpdk::pci::{self, Problem};
 use quietwire_host::inventory::Inventory;
 use quietwire_host::roles::Roles;
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::topology::{Graph, SwitchSettings, TopologyError};
 use quietwire_lab::up::{ElementState, GuestOptions, LabState, UpOptions, lacking};
-use quietwire_lab::{Fault, IsolationPart, LabOptions, Place, Setup, Stop};
+use quietwire_lab::{IsolationPart, LabOptions, Place, Setup, Stop};
 use quietwire_tester::{Preparation, Tester, Trial};
 use serde_json::{Value, json};
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which cases are gone through in a round: those of the file, but for those that the machine cannot have; then so many tenants
-//! as the search for the most of them asks for.
+//! Order of the cases in a round: those of the file, except unavailable ones; then the cases of tenants that the search for their
+//! maximum number asks for.
 
 use quietwire_search::Most;
 
 use super::{RunError, Runner, StudyEnd};
 use crate::bench::{CaseLeftOut, CaseSpec, Interrupted};
-use crate::file::{Case, TenantsPlan};
-use crate::plan::StepKind;
+use crate::file::Case;
+use crate::methods::{StepKind, TenantsPlan};
 use crate::results::holds;
 
 fn spec_of(case: &Case, position: usize, round: u32) -> CaseSpec {
@@ -19,7 +19,7 @@ fn spec_of(case: &Case, position: usize, round: u32) -> CaseSpec {
 }
 
 impl RunError {
-    /// Why the case is to be left out, where that is all there is to it.
+    /// Returns why the case is left out, if the error means only that.
     fn left_out(&self) -> Option<&CaseLeftOut> {
         match self {
             Self::Bench { source, .. } => source.downcast_ref(),
@@ -27,7 +27,7 @@ impl RunError {
         }
     }
 
-    /// Whether nothing failed but that the study is to end.
+    /// Returns true if the error is an interruption of the study.
     fn is_interruption(&self) -> bool {
         matches!(self, Self::Bench { source, .. } if source.is::<Interrupted>())
     }
@@ -54,7 +54,7 @@ impl Runner<'_> {
         Ok(StudyEnd::Finished)
     }
 
-    /// Adds tenants until the loss goal breaks or no more can be had, and looks between.
+    /// Doubles the number of tenants until the loss goal breaks or no more are available, then searches in between.
     fn tenants(&mut self, plan: &TenantsPlan, round: u32) -> Result<StudyEnd, RunError> {
         let mut search = Most::up_to(plan.most);
         while let Some(count) = search.next() {
@@ -72,7 +72,7 @@ impl Runner<'_> {
         Ok(StudyEnd::Finished)
     }
 
-    /// Whether the loss goal held at every frame size.
+    /// Returns true if the loss goal held at every frame size.
     fn held(&mut self, plan: &TenantsPlan, round: u32, case: &str) -> Result<bool, RunError> {
         for size in &self.file.traffic.frame_sizes {
             let step = self.store.step_id(round, case, *size, &StepKind::Tenants)?;
@@ -83,7 +83,7 @@ impl Runner<'_> {
         Ok(true)
     }
 
-    /// Finds the cases that the machine cannot have, and stores why. Where it cannot have one tenant, it has no more of them.
+    /// Finds the cases that are unavailable on this machine and stores the reasons. If one tenant is unavailable, so are more tenants.
     fn leave_out(&mut self) -> Result<(), RunError> {
         for (position, case) in self.file.cases.iter().enumerate() {
             if case.tenants.is_some_and(|count| count > 1) {
@@ -104,7 +104,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// A case from its beginning to its end; or the note that it could not be had, as is found out only now.
+    /// Runs a case, or records that it turned out to be unavailable.
     fn one(&mut self, spec: &CaseSpec) -> Result<StudyEnd, RunError> {
         let end = match self.case(spec) {
             Ok(end) => end,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is large in a trial, as the store keeps it: smaller, and nothing lost.
+//! Lossless compression of the large parts of a trial.
 //!
-//! Neighbouring buckets of a histogram hold nearly as much, give or take chance. So each count is stored less the one
-//! before it, and the octets of all these differences plane by plane: the lowest of each, then the next, of which most are
-//! zero. zstd makes of that little more than what chance alone takes. Deflated counts, which HdrHistogram's own encoding
-//! is, take half as much again, and one third more as text in base64.
+//! Neighbouring buckets of a histogram have similar counts, apart from noise. Each count is therefore stored as the difference from the
+//! previous one, and the octets of all differences are stored plane by plane: first the lowest octets, then the next ones, most of which
+//! are zero. zstd compresses that to little more than the entropy of the noise. HdrHistogram's own encoding (deflated counts) is larger
+//! by half, and by another third as base64 text.
 
 use std::io::Read as _;
 
@@ -14,19 +14,19 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use quietwire_tester::{DelayVariation, TrialResult};
 
-/// Of zstd: its usual one. The highest makes histograms smaller by two parts in a hundred.
+/// zstd level: its default. The highest level makes histograms only 2 % smaller.
 const LEVEL: i32 = 3;
-/// Encoded histograms up to this are few buckets, and gain little; octets.
+/// Size up to which encoded histograms have few buckets and are not converted, octets.
 const SHORT: usize = 1024;
-/// What is stored of one trial is no longer than this when it is unpacked; a damaged file could say anything.
+/// Maximum unpacked size of one trial. It limits the memory that a damaged file can request.
 const UNPACKED_MAX: usize = 64 << 20;
 
-/// How a histogram is stored: not at all, since there is none; as text, since it is short or not ours; as counts.
+/// Encodings of a histogram: absent; text, if it is short or from another program; counts.
 const NONE: u8 = 0;
 const AS_TEXT: u8 = 1;
 const AS_COUNTS: u8 = 2;
 
-/// The encoded histograms of a result, always in this order.
+/// Returns the encoded histograms of a result, always in this order.
 fn encoded(result: &mut TrialResult) -> [&mut String; 9] {
     fn of(variation: &mut DelayVariation) -> [&mut String; 3] {
         [
@@ -43,10 +43,10 @@ fn encoded(result: &mut TrialResult) -> [&mut String; 9] {
     [every, a, b, c, low_rate, d, e, f, gaps]
 }
 
-/// Takes the histograms out of a result, and gives what [`put_back`] puts into it again.
+/// Removes the histograms from a result. Returns the data from which [`put_back`] restores them.
 ///
 /// # Errors
-/// One sentence.
+/// A sentence.
 pub(super) fn take_out(result: &mut TrialResult) -> Result<Vec<u8>, String> {
     let mut packed = Vec::new();
     for text in encoded(result) {
@@ -72,10 +72,10 @@ pub(super) fn take_out(result: &mut TrialResult) -> Result<Vec<u8>, String> {
     Ok(packed)
 }
 
-/// Puts the histograms into the result that they were taken out of.
+/// Restores the removed histograms of a result.
 ///
 /// # Errors
-/// One sentence, when they are damaged.
+/// A sentence, if they are damaged.
 pub(super) fn put_back(mut packed: &[u8], result: &mut TrialResult) -> Result<(), String> {
     let from = &mut packed;
     for text in encoded(result) {
@@ -89,30 +89,30 @@ pub(super) fn put_back(mut packed: &[u8], result: &mut TrialResult) -> Result<()
         *text = match way {
             AS_TEXT => String::from_utf8(histogram.to_vec()).map_err(|error| error.to_string())?,
             AS_COUNTS => text_of(&decompressed(histogram)?)?,
-            other => return Err(format!("a histogram is stored in an unknown way, {other}")),
+            other => return Err(format!("unknown encoding of a histogram: {other}")),
         };
     }
     if from.is_empty() {
         Ok(())
     } else {
-        Err("more is stored than the histograms of a trial".to_owned())
+        Err("unexpected data after the histograms of a trial".to_owned())
     }
 }
 
-/// Text, smaller.
+/// Compresses a text.
 ///
 /// # Errors
-/// One sentence.
+/// A sentence.
 pub(super) fn compressed(plain: &[u8]) -> Result<Vec<u8>, String> {
-    zstd::bulk::compress(plain, LEVEL).map_err(|error| format!("zstd says: {error}"))
+    zstd::bulk::compress(plain, LEVEL).map_err(|error| format!("zstd: {error}"))
 }
 
-/// What was given to [`compressed`].
+/// Decompresses a text of [`compressed`].
 ///
 /// # Errors
-/// One sentence, when it is damaged.
+/// A sentence, if it is damaged.
 pub(super) fn decompressed(packed: &[u8]) -> Result<Vec<u8>, String> {
-    let damaged = |error: std::io::Error| format!("zstd says: {error}");
+    let damaged = |error: std::io::Error| format!("zstd: {error}");
     let mut plain = Vec::new();
     zstd::Decoder::new(packed)
         .map_err(damaged)?
@@ -120,12 +120,12 @@ pub(super) fn decompressed(packed: &[u8]) -> Result<Vec<u8>, String> {
         .read_to_end(&mut plain)
         .map_err(damaged)?;
     if plain.len() > UNPACKED_MAX {
-        return Err(format!("it takes more than {UNPACKED_MAX} octets"));
+        return Err(format!("larger than {UNPACKED_MAX} octets"));
     }
     Ok(plain)
 }
 
-const CUT: &str = "what is stored of the histograms ends too soon";
+const CUT: &str = "the stored histograms are truncated";
 
 fn octets<const N: usize>(from: &mut &[u8]) -> Result<[u8; N], String> {
     let (octets, rest) = from.split_first_chunk().ok_or(CUT)?;
@@ -143,7 +143,7 @@ fn read(text: &str) -> Option<Histogram<u64>> {
     Deserializer::new().deserialize(&mut octets.as_slice()).ok()
 }
 
-/// The counts of an encoded histogram; none when it is no histogram, or one that [`text_of`] would write otherwise.
+/// Returns the counts of an encoded histogram; none if it is not a histogram, or one that [`text_of`] would encode differently.
 fn counts_of(text: &str) -> Option<Vec<u8>> {
     let histogram = read(text)?;
     let (first, last) = (histogram.min(), histogram.max());
@@ -158,7 +158,7 @@ fn counts_of(text: &str) -> Option<Vec<u8>> {
             let count = histogram.count_at(value);
             let difference = count.wrapping_sub(before).cast_signed();
             before = count;
-            // Small ones below and above zero become small ones.
+            // Zigzag encoding: small positive and negative numbers become small numbers.
             ((difference << 1) ^ (difference >> 63)).cast_unsigned()
         })
         .collect();
@@ -175,7 +175,7 @@ fn counts_of(text: &str) -> Option<Vec<u8>> {
     (text_of(&packed).ok()? == text).then_some(packed)
 }
 
-/// The encoded histogram that [`counts_of`] was given.
+/// Returns the encoded histogram from which [`counts_of`] returned the counts.
 fn text_of(mut packed: &[u8]) -> Result<String, String> {
     let from = &mut packed;
     let [digits, planes] = octets(from)?;
@@ -186,7 +186,7 @@ fn text_of(mut packed: &[u8]) -> Result<String, String> {
     let mut histogram =
         Histogram::<u64>::new_with_bounds(low, high, digits).map_err(|error| error.to_string())?;
     if planes > 8 || number > histogram.distinct_values() {
-        return Err("a histogram is stored with more than it can hold".to_owned());
+        return Err("a stored histogram has too many counts".to_owned());
     }
     let mut differences = vec![0u64; number];
     for plane in 0..planes {

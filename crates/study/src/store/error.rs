@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong with a store, in words that help.
+//! Errors of the store.
 
 use std::path::{Path, PathBuf};
 
+use quietwire_base::LockOwner;
 use rusqlite::ErrorCode;
 
-/// What is wrong with a store. A failed write leaves what was stored before as it was.
+/// Error of a store. After a failed write the earlier content is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A new store was asked for, and the file is there.
+    /// A new store is requested, but the file exists.
     #[error(
-        "{} is there already and holds results; go on with it with --resume, start over with --fresh (which keeps it under another name), or give another path with --store",
+        "{} already exists and contains results (continue it with --resume, start over with --fresh, which renames it, or use another path with --store)",
         .0.display()
     )]
     Exists(PathBuf),
     /// The path is that of a directory.
-    #[error("{} is a directory, and a store is a file; give the path of a file in it", .0.display())]
+    #[error("{} is a directory, but a store is a file (give the path of a file)", .0.display())]
     Directory(PathBuf),
-    /// There is no such file.
-    #[error("there is no store {}; give the path of one that a study wrote", .0.display())]
+    /// The file does not exist.
+    #[error("store {} does not exist (give the path of a store that a study wrote)", .0.display())]
     Missing(PathBuf),
-    /// The file is no store.
-    #[error("{} is not a store of quietwire ({reason}); it was left as it is, give another path", path.display())]
+    /// The file is not a store.
+    #[error("{} is not a quietwire result store ({reason}); file left unchanged, use another path", path.display())]
     NotAStore {
         /// The file.
         path: PathBuf,
-        /// What it is, or is not.
+        /// What the file is, or is not.
         reason: String,
     },
-    /// A later program wrote it.
+    /// A newer version wrote it.
     #[error(
-        "{} was written by a later quietwire: it has schema {found}, and this one knows {known}; use the later one",
+        "{} was written by a newer quietwire: it has schema {found}, and this version supports up to {known} (use the newer version)",
         path.display()
     )]
     Newer {
@@ -41,9 +42,9 @@ pub enum StoreError {
         /// Schema of this program.
         known: i64,
     },
-    /// An earlier program wrote it, one that is too old.
+    /// A version that is too old wrote it.
     #[error(
-        "{} was written by an earlier quietwire: it has schema {found}, and this one reads {oldest} and later; use the earlier one",
+        "{} was written by an older quietwire: it has schema {found}, and this version supports {oldest} and later (use the older version)",
         path.display()
     )]
     Older {
@@ -51,72 +52,80 @@ pub enum StoreError {
         path: PathBuf,
         /// Schema of the file.
         found: i64,
-        /// Earliest schema that this program reads.
+        /// Oldest supported schema.
         oldest: i64,
     },
     /// Another process writes to it.
-    #[error("{} is being written by another run; wait for that one to end, or give another path", .0.display())]
+    #[error("{} is in use by another run (wait until it ends, or use another path)", .0.display())]
     InUse(PathBuf),
+    /// Another run has it open.
+    #[error("{} is being written by another run, of {owner}; wait for that one to end, or give another path", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// Its process.
+        owner: LockOwner,
+    },
     /// A resumed study is not the one that was begun.
     #[error(
-        "{} holds results of another study file (SHA-256 {}…, and this one's is {}…); resume with the file that it was begun with, or start over with --fresh",
+        "{} contains results of another study file (SHA-256 {}…, not {}…); resume with the original file, or start over with --fresh",
         path.display(), short(stored), short(given)
     )]
     OtherStudy {
         /// The store.
         path: PathBuf,
-        /// Hash of the file it was begun with.
+        /// Hash of the original file.
         stored: String,
-        /// Hash of the file given.
+        /// Hash of the given file.
         given: String,
     },
-    /// No room.
+    /// No space left.
     #[error(
-        "there is no room for {}: the disk is full, or a limit on the file's size was reached; make room, then go on with --resume (what was stored before is safe)",
+        "no space left for {}: the disk is full, or a file size limit was reached (free space, then continue with --resume; earlier results are safe)",
         .0.display()
     )]
     Full(PathBuf),
-    /// Writing is not allowed.
-    #[error("{} cannot be written: it, or its file system, is read-only; give another path with --store", .0.display())]
+    /// Writing is not permitted.
+    #[error("cannot write {}: the file or its file system is read-only (use another path with --store)", .0.display())]
     ReadOnly(PathBuf),
-    /// The file cannot be opened or made.
-    #[error("{} cannot be opened: {reason}; is the directory there, and may you write to it?", path.display())]
+    /// The file cannot be opened or created.
+    #[error("cannot open {}: {reason} (check that the directory exists and is writable)", path.display())]
     CannotOpen {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         reason: String,
     },
-    /// Reading or writing failed below SQLite.
-    #[error("reading or writing {} failed: {reason}; look at the disk and the kernel's log, what was stored before stays", path.display())]
+    /// I/O error below SQLite.
+    #[error("I/O error on {}: {reason} (check the disk and the kernel log; earlier results are safe)", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// Error of SQLite.
         reason: String,
     },
-    /// What is stored makes no sense.
+    /// The content is invalid.
     #[error("{} is damaged: {reason}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Problem.
         reason: String,
     },
-    /// Something was to be stored that could not be read back.
-    #[error("{what} cannot be stored: {reason}")]
+    /// The stored value would not be readable.
+    #[error("cannot store {what}: {reason}")]
     CannotStore {
-        /// What it was.
+        /// Name of the value.
         what: &'static str,
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// Anything else that SQLite says.
+    /// Another error of SQLite.
     #[error("{}: {error}", path.display())]
     Other {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// Error of SQLite.
         error: rusqlite::Error,
     },
 }
@@ -125,7 +134,7 @@ fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }
 
-/// SQLite's error in our words.
+/// Converts an error of SQLite.
 pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> StoreError {
     let path = path.to_owned();
     let reason = error.to_string();
@@ -141,7 +150,7 @@ pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// The system's error when the file itself is opened.
+/// Converts an error of the system on opening the file.
 pub(super) fn of_system(path: &Path, error: &std::io::Error) -> StoreError {
     let path = path.to_owned();
     match error.kind() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores of earlier programs, brought to the schema of this one.
+//! Migration of stores of earlier versions to the current schema.
 
 use quietwire_tester::TrialResult;
 use rusqlite::Transaction;
@@ -9,7 +9,7 @@ use super::write::{packed_text, split_result};
 use super::{Store, StoreError};
 use crate::schema;
 
-/// What stands between a program's error and SQLite's.
+/// Error of SQLite or of the conversion.
 enum Failure {
     Sqlite(rusqlite::Error),
     Store(StoreError),
@@ -29,12 +29,12 @@ impl From<StoreError> for Failure {
 }
 
 impl Store {
-    /// From schema 2, which had the histograms in the text of a result, and the machine's activity as text; and from
-    /// schema 3, in which a maximum rate held for all cases and there were no applications; and from schema 4, which kept no
-    /// consoles. All of it or nothing; a store that could not be rewritten is as it was.
+    /// Migrates from schema 2, in which histograms are part of the result text and the machine's activity is text; from
+    /// schema 3, in which a maximum rate applies to all cases and there are no applications; and from schema 4, which has no
+    /// consoles. The migration is atomic: if it fails, the store is unchanged.
     ///
     /// # Errors
-    /// [`StoreError`]: no room, or it is damaged.
+    /// [`StoreError`]: no space, or the store is damaged.
     pub(super) fn migrate(&mut self, found: i64) -> Result<(), StoreError> {
         let path = &self.path;
         let mut run = || {
@@ -87,9 +87,8 @@ fn trials_from_2(transaction: &Transaction<'_>) -> Result<(), Failure> {
     )?;
     while let Some(row) = rows.next()? {
         let (id, result, activity): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let result: TrialResult = serde_json::from_str(&result).map_err(|error| {
-            Failure::Damaged(format!("a trial's result is not understood: {error}"))
-        })?;
+        let result: TrialResult = serde_json::from_str(&result)
+            .map_err(|error| Failure::Damaged(format!("invalid result of a trial: {error}")))?;
         let (result, histograms) = split_result(&result)?;
         let activity = packed_text("the machine's activity", &activity)?;
         insert.execute((id, result, histograms, activity))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The store: one SQLite file with everything that was asked and seen. Each finished trial is one transaction on the
-//! disk, so that whatever ends a run, every trial that had ended is there.
+//! The store: one SQLite file with all requests and results. Each finished trial is one durable transaction, so it survives
+//! any end of the run.
 
 mod compact;
 mod error;
@@ -15,6 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use quietwire_base::{LockError, LockFile};
 use rusqlite::{Connection, OpenFlags};
 use sha2::{Digest, Sha256};
 
@@ -24,35 +25,35 @@ use error::{of_sqlite, of_system};
 use crate::file::StudyFile;
 use crate::schema;
 
-/// How long to wait for someone who looks at the store meanwhile.
+/// Maximum wait for another process that reads the store.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// How a store for a run is opened.
+/// Mode of opening a store for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// A new one; it is an error when the file is there.
+    /// New store; an error if the file exists.
     New,
-    /// One that an earlier run of the same study file left. When there is none, a new one.
+    /// Store that an earlier run of the same study file left; a new one if there is none.
     Resume,
 }
 
 /// An open store.
 #[derive(Debug)]
 pub struct Store {
-    // Closed before the lock is given up: fields are dropped in this order.
+    // The connection closes before the lock is released: fields are dropped in this order.
     connection: Connection,
     path: PathBuf,
-    /// Of the file: what is only looked at is left as an earlier program wrote it.
+    /// Schema of the file. A store opened for reading keeps the schema of an earlier version.
     schema: i64,
     run_id: Option<i64>,
-    _lock: Option<File>,
+    _lock: Option<LockFile>,
 }
 
 impl Store {
     /// Opens a store for a run of `file`, whose text is `text`.
     ///
     /// # Errors
-    /// [`StoreError`]: the file is there (or, to be resumed, of another study), is no store, cannot be written.
+    /// [`StoreError`]: the file exists (or, to be resumed, is of another study), is not a store, or is not writable.
     pub fn open(
         path: &Path,
         file: &StudyFile,
@@ -62,7 +63,7 @@ impl Store {
         refuse_directory(path)?;
         match mode {
             OpenMode::New => Self::create(path, file, text),
-            // An empty file is what a run leaves that was killed before its first write.
+            // A run that is killed before its first write leaves an empty file.
             OpenMode::Resume if std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0) => {
                 Self::resume(path, file, text)
             }
@@ -75,7 +76,7 @@ impl Store {
     }
 
     fn create(path: &Path, file: &StudyFile, text: &str) -> Result<Self, StoreError> {
-        // Results may tell about the machine what is nobody else's business.
+        // Results may contain confidential information about the machine.
         let made = OpenOptions::new()
             .read(true)
             .write(true)
@@ -86,7 +87,7 @@ impl Store {
         Self::fill(path, locked(made, path)?, file, text)
     }
 
-    fn fill(path: &Path, lock: File, file: &StudyFile, text: &str) -> Result<Self, StoreError> {
+    fn fill(path: &Path, lock: LockFile, file: &StudyFile, text: &str) -> Result<Self, StoreError> {
         let mut store = Self::connect(path, lock)?;
         store.write(|transaction| {
             transaction.execute_batch(schema::CREATE)?;
@@ -105,7 +106,7 @@ impl Store {
 
     fn resume(path: &Path, _file: &StudyFile, text: &str) -> Result<Self, StoreError> {
         let lock = lock(path)?;
-        // Looked at before anything is changed: a file that is no store of ours stays as it is.
+        // Checked before any change: a file that is not a store stays unchanged.
         let found = schema_of(&open_to_read(path)?, path)?;
         let mut store = Self::connect(path, lock)?;
         let stored: String = store.ask(|connection| {
@@ -125,10 +126,10 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a store to look at it; nothing is changed.
+    /// Opens a store for reading.
     ///
     /// # Errors
-    /// [`StoreError`]: there is none, it is no store, it cannot be read.
+    /// [`StoreError`]: it does not exist, is not a store, or is not readable.
     pub fn open_to_read(path: &Path) -> Result<Self, StoreError> {
         if !path.exists() {
             return Err(StoreError::Missing(path.to_owned()));
@@ -144,20 +145,20 @@ impl Store {
         })
     }
 
-    /// The file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    fn connect(path: &Path, lock: File) -> Result<Self, StoreError> {
+    fn connect(path: &Path, lock: LockFile) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection =
             Connection::open_with_flags(path, flags).map_err(|error| of_sqlite(path, error))?;
         let prepare = || {
             connection.busy_timeout(BUSY)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
-            // A trial counts as stored once it would survive the loss of power.
+            // A trial counts as stored only if it survives a power failure.
             connection.pragma_update(None, "synchronous", "FULL")?;
             connection.pragma_update(None, "foreign_keys", true)
         };
@@ -171,7 +172,7 @@ impl Store {
         })
     }
 
-    /// Everything that `change` does, or nothing.
+    /// Runs `change` in a transaction.
     fn write<T>(
         &mut self,
         change: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
@@ -194,7 +195,7 @@ impl Store {
     }
 }
 
-/// SQLite and the system say of a directory that it is there, or that reading it failed.
+/// Returns an error for a directory. SQLite and the system report a directory with different, unclear errors.
 fn refuse_directory(path: &Path) -> Result<(), StoreError> {
     if path.is_dir() {
         return Err(StoreError::Directory(path.to_owned()));
@@ -202,21 +203,17 @@ fn refuse_directory(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File, StoreError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .open(path)
-        .map_err(|error| of_system(path, &error))?;
+fn lock(path: &Path) -> Result<LockFile, StoreError> {
+    let file = File::open(path).map_err(|error| of_system(path, &error))?;
     locked(file, path)
 }
 
-/// One run at a time. The lock is the kernel's and goes with the process, however that ends.
-fn locked(file: File, path: &Path) -> Result<File, StoreError> {
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::InUse(path.to_owned())),
-        Err(std::fs::TryLockError::Error(error)) => Err(of_system(path, &error)),
-    }
+/// One run at a time.
+fn locked(file: File, path: &Path) -> Result<LockFile, StoreError> {
+    LockFile::try_acquire_data(file, path).map_err(|error| match error {
+        LockError::Busy { path, owner } => StoreError::Locked { path, owner },
+        LockError::Io { cause, .. } => of_system(path, &cause),
+    })
 }
 
 fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
@@ -230,7 +227,7 @@ fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
         Ok(connection)
     };
     open(path).or_else(|error: rusqlite::Error| {
-        // Where no file can be made beside it, SQLite reads a store only when told that nobody writes to it.
+        // If no file can be created next to the store, SQLite reads it only with the `immutable` option.
         let wal = PathBuf::from(format!("{}-wal", path.display()));
         let is_write_trouble = matches!(
             error.sqlite_error_code(),
@@ -244,7 +241,7 @@ fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
     })
 }
 
-/// Characters that mean something in a URI, escaped (SQLite's "URI filenames", section 3.1).
+/// Escapes the special characters of a URI (SQLite's "URI filenames", section 3.1).
 fn uri_path(path: &Path) -> String {
     path.to_string_lossy()
         .replace('%', "%25")
@@ -252,7 +249,7 @@ fn uri_path(path: &Path) -> String {
         .replace('#', "%23")
 }
 
-/// The schema of a store that this program can read.
+/// Returns the schema of a store that this version can read.
 fn schema_of(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let pragma = |name: &str| -> Result<i64, StoreError> {
         connection
@@ -262,7 +259,7 @@ fn schema_of(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     if pragma("application_id")? != schema::APPLICATION_ID {
         return Err(StoreError::NotAStore {
             path: path.to_owned(),
-            reason: "it is an SQLite file of something else, or empty".to_owned(),
+            reason: "an empty SQLite file or one of another program".to_owned(),
         });
     }
     match pragma("user_version")? {
@@ -287,7 +284,7 @@ fn sha256(text: &str) -> String {
         .collect()
 }
 
-/// Now, nanoseconds since the Unix epoch; what SQLite's integers hold lasts until the year 2262.
+/// Returns the current time, nanoseconds since the Unix epoch. SQLite's integers suffice until the year 2262.
 fn unix_ns() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

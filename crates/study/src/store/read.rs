@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a report and a resumed run read.
+//! Reading a store, for reports and resumed runs.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use quietwire_tester::TrialResult;
 use rusqlite::Row;
@@ -9,29 +10,30 @@ use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use serde::de::DeserializeOwned;
 
 use super::write::{APPLICATION, CONSOLE};
-use super::{Store, StoreError, compact};
+use super::{Store, StoreError, compact, sha256};
+use crate::activity::TrialActivity;
 use crate::bench::{ApplicationSeen, Environment};
 use crate::file::{FrameSize, StudyFile};
 use crate::results::{
-    CaseEntry, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
+    CaseEntry, CaseFacts, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
     StudyResults, TrialRecord,
 };
 
-/// A trial or a deed as it is stored, its documents not yet understood.
+/// A stored trial or action, with unparsed documents.
 struct Event {
     sequence: u32,
     run: usize,
     stored_unix_ns: u64,
     asked: String,
     seen: String,
-    /// What belongs to `seen`; nothing for deeds, and before schema 3, where it was part of it.
+    /// Histograms that belong to `seen`; none for actions, and before schema 3, in which they are part of it.
     histograms: Option<Vec<u8>>,
     activity: Activity,
 }
 
-/// What is stored of the machine's activity.
+/// Stored activity of the machine.
 enum Activity {
-    /// Before schema 3.
+    /// Text, before schema 3.
     Text(String),
     Packed(Vec<u8>),
 }
@@ -45,7 +47,7 @@ impl FromSql for Activity {
     }
 }
 
-/// The large columns of a trial and of a deed, by the schema of the file.
+/// Returns the large columns of a trial and of an action, by the schema of the file.
 fn large_columns(schema: i64) -> (&'static str, &'static str) {
     match schema {
         ..3 => ("NULL, activity_json", "NULL, activity_json"),
@@ -54,10 +56,33 @@ fn large_columns(schema: i64) -> (&'static str, &'static str) {
 }
 
 impl Store {
-    /// Everything that the store holds.
+    /// Checks whether a study can be resumed with a store. A missing or empty store is acceptable: the run creates it. Changes
+    /// nothing.
     ///
     /// # Errors
-    /// [`StoreError`]: it cannot be read, or what it says makes no sense.
+    /// [`StoreError`]: it is not a store, is not readable, or contains results of another study file.
+    pub fn check_resumable(path: &Path, text: &str) -> Result<(), StoreError> {
+        if !std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0) {
+            return Ok(());
+        }
+        let stored: String = Self::open_to_read(path)?.ask(|connection| {
+            connection.query_row("SELECT file_sha256 FROM study", (), |row| row.get(0))
+        })?;
+        let given = sha256(text);
+        if stored == given {
+            return Ok(());
+        }
+        Err(StoreError::OtherStudy {
+            path: path.to_owned(),
+            stored,
+            given,
+        })
+    }
+
+    /// Returns the whole content of the store.
+    ///
+    /// # Errors
+    /// [`StoreError`]: it is not readable, or its content is invalid.
     pub fn results(&self) -> Result<StudyResults, StoreError> {
         let (file_text, file_sha256, started): (String, String, i64) = self.ask(|connection| {
             connection.query_row(
@@ -67,7 +92,7 @@ impl Store {
             )
         })?;
         let file = StudyFile::parse(&file_text, self.path())
-            .map_err(|error| self.damaged(format!("its study file is not understood: {error}")))?;
+            .map_err(|error| self.damaged(format!("invalid study file: {error}")))?;
         let (runs, run_index) = self.runs()?;
         Ok(StudyResults {
             file,
@@ -82,13 +107,13 @@ impl Store {
         })
     }
 
-    /// The trials of one step, in order.
+    /// Returns the trials of one step, in order.
     pub(crate) fn trials_of(&self, step_id: i64) -> Result<Vec<TrialRecord>, StoreError> {
         let (_, run_index) = self.runs()?;
         self.trials(step_id, &run_index)
     }
 
-    /// What applications saw in one step, once it was through.
+    /// Returns the results of the application measurements of one step, if it finished.
     pub(crate) fn application_of(
         &self,
         step_id: i64,
@@ -110,7 +135,7 @@ impl Store {
             .transpose()
     }
 
-    /// There were no applications until schema 3.
+    /// Returns the column of the application measurements, which is new in schema 4.
     fn application_column(&self) -> &'static str {
         if self.schema < 4 {
             "NULL"
@@ -119,7 +144,7 @@ impl Store {
         }
     }
 
-    /// What was done for one step, in order.
+    /// Returns the actions of one step, in order.
     pub(crate) fn deeds_of(&self, step_id: i64) -> Result<Vec<DeedRecord>, StoreError> {
         let (_, run_index) = self.runs()?;
         self.deeds(step_id, &run_index)
@@ -145,8 +170,8 @@ impl Store {
                     sequence: event.sequence,
                     run: event.run,
                     stored_unix_ns: event.stored_unix_ns,
-                    action: self.parsed("what a procedure asked for", &event.asked)?,
-                    observation: self.parsed("what was seen of it", &event.seen)?,
+                    action: self.parsed("an action of a procedure", &event.asked)?,
+                    observation: self.parsed("an observation of a procedure", &event.seen)?,
                     activity: self.activity(event.activity)?,
                 })
             })
@@ -181,7 +206,7 @@ impl Store {
             .collect()
     }
 
-    /// What happened in one step, by a question for the columns of an [`Event`].
+    /// Returns the events of one step, by a query for the columns of an [`Event`].
     fn events(
         &self,
         question: &str,
@@ -205,14 +230,13 @@ impl Store {
     fn result(&self, text: &str, histograms: Option<&[u8]>) -> Result<TrialResult, StoreError> {
         let mut result = self.parsed("a trial's result", text)?;
         if let Some(histograms) = histograms {
-            compact::put_back(histograms, &mut result).map_err(|error| {
-                self.damaged(format!("a trial's histograms are not understood: {error}"))
-            })?;
+            compact::put_back(histograms, &mut result)
+                .map_err(|error| self.damaged(format!("invalid histograms of a trial: {error}")))?;
         }
         Ok(result)
     }
 
-    fn activity(&self, stored: Activity) -> Result<serde_json::Value, StoreError> {
+    fn activity(&self, stored: Activity) -> Result<TrialActivity, StoreError> {
         let what = "the machine's activity";
         let text = match stored {
             Activity::Text(text) => text,
@@ -224,10 +248,10 @@ impl Store {
     fn unpacked(&self, what: &str, packed: &[u8]) -> Result<String, StoreError> {
         compact::decompressed(packed)
             .and_then(|plain| String::from_utf8(plain).map_err(|error| error.to_string()))
-            .map_err(|error| self.damaged(format!("{what} is not understood: {error}")))
+            .map_err(|error| self.damaged(format!("invalid data for {what}: {error}")))
     }
 
-    /// None were kept until schema 4.
+    /// Returns the consoles, which are new in schema 5.
     fn consoles(&self) -> Result<Vec<ConsoleRecord>, StoreError> {
         if self.schema < 5 {
             return Ok(Vec::new());
@@ -299,10 +323,10 @@ impl Store {
                         kind: self.parsed("a step's kind", &kind)?,
                         is_finished,
                         findings: findings
-                            .map(|text| self.parsed("what a search found", &text))
+                            .map(|text| self.parsed("the findings of a search", &text))
                             .transpose()?,
                         procedure: procedure
-                            .map(|text| self.parsed("what a procedure found", &text))
+                            .map(|text| self.parsed("the findings of a procedure", &text))
                             .transpose()?,
                         application: self.application(seen)?,
                         deeds: self.deeds(id, run_index)?,
@@ -313,7 +337,7 @@ impl Store {
             .collect()
     }
 
-    /// Runs in order, and where each row's is in that list.
+    /// Returns the runs in order, and the index of each row in that list.
     fn runs(&self) -> Result<(Vec<RunRecord>, HashMap<i64, usize>), StoreError> {
         let rows = self.rows(
             "SELECT id, started_unix_ns, ended_unix_ns, how_ended, message, machine_json, versions_json \
@@ -339,7 +363,7 @@ impl Store {
                 Some("finished") => Some(RunEnd::Finished),
                 Some("interrupted") => Some(RunEnd::Interrupted),
                 Some("failed") => Some(RunEnd::Failed(message.unwrap_or_default())),
-                Some(other) => return Err(self.damaged(format!("a run ended as '{other}'"))),
+                Some(other) => return Err(self.damaged(format!("unknown end of a run: '{other}'"))),
             };
             index.insert(id, runs.len());
             runs.push(RunRecord {
@@ -369,18 +393,23 @@ impl Store {
         )?;
         rows.into_iter()
             .map(|(round, case_name, entered, settings)| {
+                let what = "the settings of a case";
+                let settings: serde_json::Value = self.parsed(what, &settings)?;
+                let facts = CaseFacts::of(&settings)
+                    .map_err(|error| self.damaged(format!("invalid data for {what}: {error}")))?;
                 Ok(CaseEntry {
                     round,
                     case_name,
                     entered_unix_ns: ns(entered),
-                    settings: self.parsed("the settings of a case", &settings)?,
+                    settings,
+                    facts,
                 })
             })
             .collect()
     }
 
     fn max_rates(&self) -> Result<Vec<MaxRateRecord>, StoreError> {
-        // Until schema 3 a rate held for all cases.
+        // Before schema 4 a rate applies to all cases.
         let case_name = if self.schema < 4 { "''" } else { "case_name" };
         let rows = self.rows(
             &format!("SELECT {case_name}, frame_size, max_rate_pps FROM max_rate ORDER BY rowid"),
@@ -424,12 +453,12 @@ impl Store {
             Err(_) => serde_json::Value::from(text),
         };
         serde_json::from_value(value)
-            .map_err(|error| self.damaged(format!("a frame size is wrong: {error}")))
+            .map_err(|error| self.damaged(format!("invalid frame size: {error}")))
     }
 
     fn parsed<T: DeserializeOwned>(&self, what: &str, text: &str) -> Result<T, StoreError> {
         serde_json::from_str(text)
-            .map_err(|error| self.damaged(format!("{what} is not understood: {error}")))
+            .map_err(|error| self.damaged(format!("invalid data for {what}: {error}")))
     }
 
     fn damaged(&self, reason: String) -> StoreError {
@@ -440,7 +469,7 @@ impl Store {
     }
 }
 
-/// Nanoseconds as they were given; never negative in what we write.
+/// Returns the nanoseconds as stored. quietwire writes no negative ones.
 fn ns(stored: i64) -> u64 {
     u64::try_from(stored).unwrap_or_default()
 }

@@ -92,7 +92,7 @@ fn only_one_run_writes_and_others_may_read() {
     let (_directory, path) = scratch();
     let first = open(&path, OpenMode::New).unwrap();
     let second = open(&path, OpenMode::Resume).unwrap_err();
-    assert!(matches!(second, StoreError::InUse(_)), "{second}");
+    assert!(matches!(second, StoreError::Locked { .. }), "{second}");
     Store::open_to_read(&path).unwrap().results().unwrap();
     drop(first);
     open(&path, OpenMode::Resume).unwrap();
@@ -157,7 +157,9 @@ fn a_store_that_is_not_there_and_a_directory_that_is_not_there_are_told() {
     let error = open(&directory.path().join("no/such.sqlite"), OpenMode::New).unwrap_err();
     assert!(matches!(error, StoreError::CannotOpen { .. }), "{error}");
     assert!(
-        error.to_string().contains("is the directory there"),
+        error
+            .to_string()
+            .contains("check that the directory exists"),
         "{error}"
     );
 }
@@ -170,7 +172,7 @@ fn a_full_disk_is_told_and_what_was_stored_stays() {
         .connection
         .pragma_query_value(None, "page_count", |row| row.get(0))
         .unwrap();
-    // SQLite gives the same error as for a full disk when a file may not grow any more.
+    // SQLite reports a file size limit with the same error as a full disk.
     store
         .connection
         .pragma_update(None, "max_page_count", pages + 12)
@@ -184,7 +186,7 @@ fn a_full_disk_is_told_and_what_was_stored_stays() {
         error => full(error),
     };
     assert!(is_full, "{error}");
-    assert!(error.to_string().contains("make room"), "{error}");
+    assert!(error.to_string().contains("free space"), "{error}");
     assert_eq!(bench.entered_and_left.0, bench.entered_and_left.1);
     let kept = store.results().unwrap().trials().count();
     assert!(kept > 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run writes.
+//! Writing a store.
 
 use quietwire_search::procedure::{Action, Observation, ProcedureResult};
 use quietwire_tester::{Trial, TrialResult};
@@ -9,18 +9,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json as json_value};
 
 use super::{Store, StoreError, compact, unix_ns};
+use crate::activity::TrialActivity;
 use crate::bench::{CaseLeftOut, Environment, Measured};
 use crate::file::FrameSize;
-use crate::plan::{Found, StepKind};
+use crate::methods::{Found, StepKind};
 use crate::results::{FAILED, RunEnd, UNAVAILABLE};
 
-/// What it is called where it cannot be stored, or read.
-pub(super) const APPLICATION: &str = "what applications saw";
+/// Name in errors.
+pub(super) const APPLICATION: &str = "the application measurements";
 
-/// What it is called where it cannot be stored, or read.
-pub(super) const CONSOLE: &str = "what a guest's console said";
+/// Name in errors.
+pub(super) const CONSOLE: &str = "a guest's console output";
 
-/// The text to store for a value, known to give the same value when it is read.
+/// Returns the text to store for a value. It is parsed again to check that it gives the same value.
 fn json<T: Serialize + DeserializeOwned + PartialEq>(
     what: &'static str,
     value: &T,
@@ -29,24 +30,26 @@ fn json<T: Serialize + DeserializeOwned + PartialEq>(
     let text = serde_json::to_string(value).map_err(|error| cannot(error.to_string()))?;
     match serde_json::from_str::<T>(&text) {
         Ok(read) if read == *value => Ok(text),
-        Ok(_) => Err(cannot("it would be read back as something else".to_owned())),
-        Err(error) => Err(cannot(format!("it could not be read back: {error}"))),
+        Ok(_) => Err(cannot(
+            "it would be read back as a different value".to_owned(),
+        )),
+        Err(error) => Err(cannot(format!("it cannot be read back: {error}"))),
     }
 }
 
-/// What is stored of the machine's activity.
-fn packed_activity(activity: &Value) -> Result<Vec<u8>, StoreError> {
+/// Returns the stored form of the machine's activity.
+fn packed_activity(activity: &TrialActivity) -> Result<Vec<u8>, StoreError> {
     let what = "the machine's activity";
     packed_text(what, &json(what, activity)?)
 }
 
-/// Text, compressed.
+/// Returns a text, compressed.
 pub(super) fn packed_text(what: &'static str, text: &str) -> Result<Vec<u8>, StoreError> {
     compact::compressed(text.as_bytes()).map_err(|reason| StoreError::CannotStore { what, reason })
 }
 
-/// What is stored of a result: the text without the histograms, and the histograms. Both together are known to give the
-/// same result when they are read.
+/// Returns the stored form of a result: the text without the histograms, and the histograms. Both are checked to restore the
+/// same result.
 pub(super) fn split_result(result: &TrialResult) -> Result<(String, Vec<u8>), StoreError> {
     let what = "a trial's result";
     let cannot = |reason: String| StoreError::CannotStore { what, reason };
@@ -58,13 +61,13 @@ pub(super) fn split_result(result: &TrialResult) -> Result<(String, Vec<u8>), St
         Ok((text, histograms))
     } else {
         Err(cannot(
-            "its histograms would be read back as others".to_owned(),
+            "its histograms would be read back as different ones".to_owned(),
         ))
     }
 }
 
 impl Store {
-    /// Notes that a run begins; trials stored from here on are its.
+    /// Records the start of a run. Trials stored from here on belong to it.
     pub(crate) fn begin_run(&mut self, environment: &Environment) -> Result<(), StoreError> {
         let machine = json("the machine's inventory", &environment.machine)?;
         let versions = json("the list of versions", &environment.versions)?;
@@ -79,7 +82,7 @@ impl Store {
         Ok(())
     }
 
-    /// Notes how the run ended.
+    /// Records the end of the run.
     pub(crate) fn end_run(&mut self, end: &RunEnd) -> Result<(), StoreError> {
         let (how, message) = match end {
             RunEnd::Finished => ("finished", None),
@@ -113,7 +116,7 @@ impl Store {
         Ok(())
     }
 
-    /// Notes that a case could not be had in this run: in place of the settings stands why.
+    /// Records that a case was left out in this run. The reason replaces the settings.
     pub(crate) fn add_left_out(
         &mut self,
         round: u32,
@@ -125,7 +128,7 @@ impl Store {
         self.add_entry(round, case_name, &settings)
     }
 
-    /// Keeps what the console of a guest said.
+    /// Stores the console output of a guest.
     pub(crate) fn add_console(
         &mut self,
         round: u32,
@@ -144,7 +147,7 @@ impl Store {
         Ok(())
     }
 
-    /// What 100 % of the load is, by the case that it was found in.
+    /// Returns 100 % of the load, by the case that it was measured in.
     pub(crate) fn max_rate(
         &self,
         case_name: Option<&str>,
@@ -182,7 +185,7 @@ impl Store {
         Ok(())
     }
 
-    /// The row of a step, made when there is none.
+    /// Returns the row ID of a step, which is created if necessary.
     pub(crate) fn step_id(
         &mut self,
         round: u32,
@@ -208,15 +211,23 @@ impl Store {
     pub(crate) fn finish_step(&mut self, step_id: i64, found: &Found) -> Result<(), StoreError> {
         let (findings, procedure, application) = match found {
             Found::Nothing => (None, None, None),
-            Found::Search(findings) => (Some(json("what a search found", findings)?), None, None),
+            Found::Search(findings) => (
+                Some(json("the findings of a search", findings)?),
+                None,
+                None,
+            ),
             Found::Application(seen) => (None, None, Some(json(APPLICATION, &**seen)?)),
             Found::Procedure(result) => {
-                // What was done is stored already, one by one.
+                // The actions are already stored one by one.
                 let result = ProcedureResult {
                     history: Vec::new(),
                     ..(**result).clone()
                 };
-                (None, Some(json("what a procedure found", &result)?), None)
+                (
+                    None,
+                    Some(json("the findings of a procedure", &result)?),
+                    None,
+                )
             }
         };
         self.write(|transaction| {
@@ -228,17 +239,17 @@ impl Store {
         Ok(())
     }
 
-    /// Stores one thing that was done for a procedure; when this comes back, it is on the disk.
+    /// Stores one action of a procedure. On return it is durable.
     pub(crate) fn add_deed(
         &mut self,
         step_id: i64,
         sequence: u32,
         action: &Action,
         observation: &Observation,
-        activity: &Value,
+        activity: &TrialActivity,
     ) -> Result<(), StoreError> {
-        let action = json("what a procedure asked for", action)?;
-        let observation = json("what was seen of it", observation)?;
+        let action = json("an action of a procedure", action)?;
+        let observation = json("an observation of a procedure", observation)?;
         let activity = packed_activity(activity)?;
         let run_id = self.run_id;
         self.write(|transaction| {
@@ -259,7 +270,7 @@ impl Store {
         Ok(())
     }
 
-    /// Stores one trial; when this comes back, the trial is on the disk.
+    /// Stores one trial. On return it is durable.
     pub(crate) fn add_trial(
         &mut self,
         step_id: i64,

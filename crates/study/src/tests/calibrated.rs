@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Studies on a tester that is calibrated: they keep to what it was clean at, and say so where they do not.
+//! Studies with a calibrated tester: they keep to its clean rate and report it if they do not.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use quietwire_tester::{
 use super::SMALL;
 use crate::*;
 
-/// A simulated device before a tester that is clean up to so many frames per second.
+/// A simulated device and a tester with this clean rate, frames per second.
 struct Calibrated {
     device: SimulatedDevice,
     clean_rate_pps: f64,
@@ -49,7 +49,7 @@ impl TrafficGenerator for Calibrated {
     }
 }
 
-/// What was said of the calibration, and how many trials were through by then.
+/// Reports about the calibration, and the number of finished trials at that time.
 #[derive(Default)]
 struct Heard {
     exceeds: Vec<(FrameSize, f64, f64, u32)>,
@@ -72,7 +72,7 @@ impl Progress for Heard {
     }
 }
 
-/// The small study without neighbours, with this maximum rate and this clean one.
+/// Runs the small study without neighbours, with this maximum rate and this clean rate.
 fn run(max_rate: &str, clean_rate_pps: f64) -> (StudyResults, Heard) {
     let text = SMALL
         .replace("neighbours = \"everywhere\"", "neighbours = \"none\"")
@@ -104,7 +104,7 @@ fn what_the_tester_can_do_is_what_it_was_found_clean_at() {
         let cited = trial.result.calibration.as_ref().unwrap();
         assert!(!cited.is_exceeded, "{:?}", trial.request);
     }
-    // A tester that was found clean at more than it does now, or at nothing, is taken at its present word.
+    // If the clean rate of the tester exceeds its current rate, or is 0, the current rate counts.
     for clean_rate_pps in [20e6, 0.0] {
         let (results, _) = run("\"auto\"", clean_rate_pps);
         let line_rate_pps = SimOptions::default().line_rate_pps;
@@ -128,10 +128,10 @@ fn a_study_that_may_offer_more_says_so_before_it_does() {
             (&known.frame_size, 8e6, 5e6)
         );
         if *size == sizes[0].frame_size {
-            assert_eq!(*trials, 0, "it was said after a trial");
+            assert_eq!(*trials, 0, "reported after a trial");
         }
     }
-    // Each trial says it for itself, and the others do not.
+    // Each trial has its own mark.
     let exceeded = |over: bool| {
         let trials = results.trials();
         trials

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Studies with the further methods: what they find, and that they can be cut up anywhere.
+//! Studies with the further methods: their findings, and that they can be interrupted anywhere.
 
 use quietwire_search::{Findings, LatencyLoad};
 
@@ -9,7 +9,7 @@ use crate::{Estimate, StepKind, StepRecord, StudyFile, StudyResults};
 const OF_N: &str = "method = \"best-and-worst-of-n\"\ntrials-per-rate = 2\nstart-rate-percent = 20\n\
                     start-step-percent = 20\nresolution-percent = 5\n";
 
-/// The small study in one round, with these sections and keys of its search in addition.
+/// Returns the small study in one round, with these additional sections and keys of its search.
 fn text(search: &str, sections: &str) -> String {
     let small = SMALL.replace("rounds = 2", "rounds = 1").replace(
         "start-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5\n",
@@ -22,11 +22,11 @@ const STEPS: &str = "start-rate-percent = 20\nstart-step-percent = 20\nresolutio
 
 fn of_kind<'a>(results: &'a StudyResults, kind: &StepKind) -> Vec<&'a StepRecord> {
     let steps: Vec<_> = results.steps.iter().filter(|it| it.kind == *kind).collect();
-    assert_eq!(steps.len(), 2, "one a case");
+    assert_eq!(steps.len(), 2, "one for each case");
     steps
 }
 
-/// Runs it whole and in pieces, which has to be the same, and within the estimate when no trial was invalid.
+/// Runs it at once and in pieces. Both must have the same results, within the estimate if no trial is invalid.
 fn run(text: &str) -> StudyResults {
     let whole = in_pieces(text, u32::MAX);
     assert_eq!(essence(&in_pieces(text, 29)), essence(&whole));
@@ -45,7 +45,7 @@ fn a_search_can_be_repeated() {
         ("method = \"mlrsearch\"\n", "duration-sum-s = 4\n", 2),
     ] {
         let text = text(&format!("{keys}repeats = 3\nconfidence-percent = 90\n"), "");
-        // The goals of the small study are written in one line.
+        // The goals of the small study are on one line.
         let text = match method {
             "" => text,
             _ => text.replace(
@@ -65,7 +65,7 @@ fn a_search_can_be_repeated() {
             assert_eq!((found.runs.len(), found.statistics.len()), (3, results));
             let trials: u32 = found.runs.iter().map(|run| run.trials).sum();
             assert_eq!(trials as usize, step.trials.len());
-            // Beside neighbours the capacity is under the lowest rate that steps try.
+            // With neighbours the capacity is below the lowest rate of the step searches.
             if step.case_name == "quiet" {
                 assert_eq!(found.statistics[0].map(|it| it.confidence), Some(0.9));
             }
@@ -103,7 +103,7 @@ fn losses_are_looked_at_at_given_loads_and_between_worst_and_best() {
             side.as_ref().and_then(|side| side.highest_held_pps)
         };
         let Some(Findings::LossDistribution(found)) = &step.findings else {
-            // Nothing held, so there is nothing between.
+            // No rate held, so there is no range between.
             assert_eq!((end(&ends.worst), end(&ends.best)), (None, None));
             continue;
         };

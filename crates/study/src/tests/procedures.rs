@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Studies with procedures, on a simulated device whose answers are known.
+//! Studies with procedures, on a simulated device with known results.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -53,7 +53,7 @@ pinning = "none"
 
 const DEVICE: &str = "capacity=5M,line-rate=10M,buffer=2000,recovery=20ms,restart=300ms,addresses=700,learning-rate=20000";
 
-/// Stops after so many deeds that were really done.
+/// Stops after this number of actions that were really run.
 struct StopAfter<'a>(u32, &'a AtomicBool);
 
 impl Progress for StopAfter<'_> {
@@ -67,7 +67,7 @@ impl Progress for StopAfter<'_> {
     }
 }
 
-/// The study with this device, a new one after every so many deeds: as after a restart of everything.
+/// Runs the study with this device, replaced by a new one after every `deeds` actions, as after a restart of everything.
 fn run(text: &str, device: &str, deeds: u32) -> StudyResults {
     let file = StudyFile::parse(text, Path::new("p.toml")).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn check(results: &StudyResults) {
 fn procedures_find_what_the_simulated_device_is_and_can_be_resumed_at_every_deed() {
     let whole = run(STUDY, DEVICE, u32::MAX);
     check(&whole);
-    // A device that is new knows no addresses: they have to be learned again before they are looked for.
+    // A new device knows no addresses: it has to learn them again before they are looked up.
     check(&run(STUDY, DEVICE, 1));
 }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// The simulated device forwards 6.4 Mpps, give or take 3 %.
+/// The simulated device forwards 6.4 Mpps ± 3 %.
 const TENANTS: &str = concat!(
     include_str!("tenants.toml"),
     r#"
@@ -40,7 +40,7 @@ impl Progress for StopAfter<'_> {
     }
 }
 
-/// Numbers that were tried, in order.
+/// Returns the numbers of tenants that were tried, in order.
 fn tried(results: &StudyResults) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for entry in &results.entries {
@@ -78,7 +78,7 @@ fn tenants_are_added_by_doubling_and_then_halfway_between() {
         (Some(true), Some(false))
     );
     assert_eq!((held("tenants-5"), held("alone")), (None, None));
-    // Once it is good, no other trial is made; where it is not, all are.
+    // After a good trial there is no other; if none is good, all run.
     let trials = |name: &str| {
         let of_case = results.trials().filter(|(step, _)| step.case_name == name);
         of_case
@@ -88,7 +88,7 @@ fn tenants_are_added_by_doubling_and_then_halfway_between() {
     assert_eq!(trials("tenants-4"), [4e6]);
     assert_eq!(trials("tenants-8"), [8e6; 3]);
 
-    // Cut up after every trial it is the same search.
+    // Interrupted after every trial, the search is the same.
     let pieces = run(TENANTS, &mut bench(), 1);
     let essence = |results: &StudyResults| super::essence(results);
     assert_eq!(essence(&pieces), essence(&results));
@@ -103,7 +103,7 @@ fn what_cannot_be_had_bounds_the_search() {
     let all = ["tenants-1", "tenants-2", "tenants-4", "tenants-3"];
     assert_eq!(tried(&results), all);
 
-    // Where one cannot be had, no more are tried.
+    // If one tenant is unavailable, no more are tried.
     let mut bench = self::bench();
     bench.unavailable = Some(("tenants-1".to_owned(), "no such switch".to_owned()));
     let results = run(TENANTS, &mut bench, usize::MAX);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cases that a machine cannot have are not run, stored with the reason, and left out of what counts.
+//! Cases that are unavailable on a machine: not run, stored with the reason, and excluded from the results.
 
 use super::*;
 
-/// Who is told.
+/// Records the reported unavailable cases.
 #[derive(Default)]
 struct Told(Vec<(String, String)>);
 
@@ -33,7 +33,7 @@ fn a_case_that_cannot_be_had_is_stored_with_the_reason_and_not_run() {
     assert_eq!(bench.entered_and_left, (2, 2));
     drop(store);
 
-    // Gone on with where it can be had, it is made, and nothing says that it was missing.
+    // Resumed on a machine that can run it, the case runs, and its reason is gone.
     bench.unavailable = None;
     let mut store = open(&path, OpenMode::Resume);
     run_study(&small(), &mut store, &mut bench, &mut Silent, &stop).unwrap();
@@ -66,7 +66,7 @@ fn a_case_that_does_not_come_up_is_stored_as_failed_and_the_others_go_on() {
         assert_eq!(results.unavailable("quiet"), Some(&*why.to_string()));
         assert_eq!(results.has_failed("quiet"), has_failed);
         assert!(!results.has_failed("noisy"));
-        // Not even its steps were begun; it was tried once, and not again in the second round.
+        // Its steps did not start. It was tried once, and not again in the second round.
         assert!(results.trials().all(|(step, _)| step.case_name == "noisy"));
         assert_eq!(bench.entered_and_left, (2, 2));
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The configuration file: TOML, its keys those of the command line.
+//! The configuration file: TOML, with the same keys as the command line.
 
 use std::path::{Path, PathBuf};
 
 use quietwire_base::Idle;
+use quietwire_base::locate::line_of;
 use quietwire_host::{CpuList, CpuSequence};
 use serde::Deserialize;
 use toml::Spanned;
@@ -11,7 +12,7 @@ use toml::Spanned;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
-use super::place::{Place, Placed, line_of, wrong};
+use super::place::{Place, Placed, wrong};
 use super::rebalance::Rules;
 use super::rules::{Action, RuleSetting};
 use super::settings::{
@@ -78,7 +79,7 @@ struct Bridge {
     flooding: Option<FloodingSetting>,
 }
 
-/// Each with where it was written.
+/// Attaches its location in the file to each element.
 fn placed<T>(
     list: Vec<Spanned<T>>,
     key: &'static str,
@@ -104,7 +105,7 @@ impl Settings {
         Self::parse(path, &text)
     }
 
-    /// Reads the text of a TOML file; `path` is for messages.
+    /// Parses the text of a TOML file. `path` appears in messages.
     ///
     /// # Errors
     /// [`SwitchError::Config`] with file, line and key.

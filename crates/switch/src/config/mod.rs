@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a switch is asked to do: [`Settings`] as they were written, in a file or on the command line, and the
-//! [`Plan`] that is made of them once everything in it makes sense.
+//! Switch configuration: [`Settings`] as written in a file or on the command line, and the [`Plan`] that is built from valid settings.
 
 pub mod bridging;
 mod change;
+mod edit;
 mod file;
 pub mod kernel_filter;
 pub mod layer3;
-pub mod packets;
 mod place;
 mod plan;
+mod ports;
 pub mod rebalance;
 pub mod rules;
 mod settings;
@@ -17,10 +17,12 @@ mod settings;
 mod tests;
 mod write;
 
-pub use change::{AddPort, Change};
+pub use change::Change;
 pub use place::{Place, Placed};
 pub use plan::{BridgePlan, Group, Plan, PortPlan};
+pub use ports::AddPort;
 pub use quietwire_base::Idle;
+pub use quietwire_tables::filter::{EtherType, PacketMatch, Ports, Protocol};
 pub use settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
     Settings,

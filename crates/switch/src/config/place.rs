@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where something of the configuration was written, for messages.
+//! Source locations of configuration settings, for messages.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::locate::{key_of, line_of};
+
 use crate::error::SwitchError;
 
-/// Where something was written.
+/// Source location of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A request on the control socket.
     Request,
-    /// An option of the command line, with its dashes.
+    /// A command-line option, with its dashes.
     Option(&'static str),
     /// A line of a file.
     File {
-        /// The file.
+        /// Its path.
         path: PathBuf,
         /// Its line, from 1.
         line: usize,
@@ -45,36 +47,23 @@ impl Place {
     }
 }
 
-/// What is asked for, and where that was written.
+/// A setting and its source location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed<T> {
-    /// What is asked for.
+    /// The setting.
     pub value: T,
-    /// Where.
+    /// Its source location.
     pub place: Place,
 }
 
-/// The line of a text, from 1, that an octet is in.
-pub(super) fn line_of(text: &str, offset: usize) -> usize {
-    1 + text
-        .bytes()
-        .take(offset)
-        .filter(|octet| *octet == b'\n')
-        .count()
-}
-
-/// An error of the TOML reader: its own text has several lines and no file name.
+/// Converts an error of the TOML reader, whose own text has several lines and no file name.
 pub(super) fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> SwitchError {
     let mut place = path.display().to_string();
     if let Some(span) = error.span() {
-        let line = line_of(text, span.start);
-        place += &format!(", line {line}");
-        let key = text
-            .lines()
-            .nth(line - 1)
-            .and_then(|line| line.split_once('='))
-            .map(|(key, _)| key.trim());
-        if let Some(key) = key.filter(|key| !key.is_empty()) {
+        place += &format!(", line {}", line_of(text, span.start));
+        let way = key_of(text, &span);
+        let key = way.rsplit('.').next().filter(|key| !key.is_empty());
+        if let Some(key) = key {
             place += &format!(", key '{key}'");
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From settings to a plan: defaults filled in, names resolved, contradictions refused.
+//! Settings to plan: fills in defaults, resolves names, refuses contradictions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -31,38 +31,35 @@ const MAX_ENTRIES_LIMIT: u32 = 1 << 24;
 /// IEEE 802.1Q, table 8-7: recommended default, and range.
 const AGEING_S: u32 = 300;
 const AGEING_RANGE_S: std::ops::RangeInclusive<u32> = 1..=1_000_000;
-/// Until ports have receive interrupts.
-const IDLE_INTERRUPT: &str =
-    "idle = \"interrupt\" is not supported by this build of the switch: use \"sleep\"";
-/// Numbers of ports have 16 bits in the address table; DPDK's own limit (RTE_MAX_ETHPORTS) is lower by far.
+/// Maximum number of ports. Port numbers have 16 bits in the address table; DPDK's own limit (RTE_MAX_ETHPORTS) is far lower.
 const PORTS_MAX: usize = 1024;
 
-/// A port to be opened.
+/// A planned port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortPlan {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its device URI.
     pub uri: PortUri,
     /// Receive queues.
     pub rx_queues: u16,
-    /// Transmit queues, where that was said.
+    /// Transmit queues, if configured.
     pub tx_queues: Option<u16>,
-    /// CPUs that its receive queues are mapped to, in turn; empty where the switch chooses.
+    /// CPUs that its receive queues are mapped to, round robin. Empty: the switch chooses.
     pub rx_cpus: CpuSequence,
-    /// How it behaves in its bridge.
+    /// Its bridging settings.
     pub bridging: BridgingSetting,
 }
 
 impl PortPlan {
-    /// True when both are one device opened in the same way.
+    /// Returns true if both describe the same device opened with the same options.
     #[must_use]
     pub fn is_same_device(&self, other: &Self) -> bool {
         (&self.name, &self.uri, self.rx_queues, self.tx_queues)
             == (&other.name, &other.uri, other.rx_queues, other.tx_queues)
     }
 
-    /// The CPU that a receive queue is mapped to.
+    /// Returns the CPU that a receive queue is mapped to.
     #[must_use]
     pub fn cpu_of(&self, queue: usize) -> Option<u32> {
         let count = self.rx_cpus.iter().len();
@@ -72,7 +69,8 @@ impl PortPlan {
             .map(|cpu| cpu.0)
     }
 
-    /// Transmit queues to open for so many forwarding threads. A peer that shares its memory has to serve as many.
+    /// Returns the number of transmit queues to open for this number of forwarding threads. A peer that shares its memory must provide the
+    /// same number.
     #[must_use]
     pub fn tx_queues(&self, threads: usize) -> u16 {
         self.tx_queues.unwrap_or_else(|| match self.uri {
@@ -80,7 +78,7 @@ impl PortPlan {
                 u16::try_from(threads).unwrap_or(u16::MAX).max(1)
             }
             PortUri::Pcap { .. } => 1,
-            // These have their queues in pairs, or the peer was told to serve as many.
+            // These devices have their queues in pairs, or the peer provides a fixed number.
             _ => u16::try_from(threads)
                 .unwrap_or(u16::MAX)
                 .clamp(1, self.uri.queues()),
@@ -88,31 +86,32 @@ impl PortPlan {
     }
 }
 
-/// Most queues of a port either way (ETH_MEMIF_MAX_NUM_Q_PAIRS of DPDK is 255).
+/// Maximum number of queues per direction (ETH_MEMIF_MAX_NUM_Q_PAIRS of DPDK is 255).
 const QUEUES_MAX: u16 = 64;
 
-/// A bridge to be made.
+/// A planned bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgePlan {
     /// Its name.
     pub name: String,
-    /// Its ports: places in [`Plan::ports`].
+    /// Its ports: indexes into [`Plan::ports`].
     pub ports: Vec<usize>,
-    /// Addresses that it can learn.
+    /// Maximum number of addresses.
     pub max_entries: u32,
-    /// Seconds after which it forgets one.
+    /// Ageing time, seconds.
     pub ageing_s: u32,
-    /// What it floods.
+    /// Kinds of frames it floods.
     pub flooding: FloodingSetting,
     /// Its static entries.
     pub statics: Vec<StaticSetting>,
 }
 
 impl BridgePlan {
-    /// As the bridge takes it, with the router's interfaces to it; `number_of` gives the number of a port by its place in [`Plan::ports`].
+    /// Converts to the bridge's settings, including the router interfaces on the bridge. `number_of` returns the number of a port by its
+    /// index in [`Plan::ports`].
     ///
     /// # Errors
-    /// What makes no sense, in words; ports are named by their numbers there.
+    /// A message that describes invalid settings and names ports by number.
     pub(crate) fn settings(
         &self,
         ports: &[PortPlan],
@@ -142,8 +141,8 @@ impl BridgePlan {
     }
 }
 
-/// A port of which nothing was said about VLANs, in a bridge that has some: all of them with tags, and frames without a
-/// tag are of VLAN 1 (IEEE 802.1Q, table 9-2).
+/// Makes a port without VLAN settings a member of all VLANs of a VLAN-aware bridge: tagged, with untagged frames in VLAN 1 (IEEE 802.1Q,
+/// table 9-2).
 fn join_all_vlans(port: &mut BridgePort) {
     if port.vlans == PortVlans::Transparent {
         port.vlans = PortVlans::Trunk(Box::new(Trunk {
@@ -155,17 +154,17 @@ fn join_all_vlans(port: &mut BridgePort) {
     }
 }
 
-/// Ports that frames go between.
+/// A group of ports that forward to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Two ports joined: places in [`Plan::ports`].
+    /// A cross-connect of two ports: indexes into [`Plan::ports`].
     CrossConnect([usize; 2]),
     /// A learning bridge.
     Bridge(BridgePlan),
 }
 
 impl Group {
-    /// Its ports: places in [`Plan::ports`].
+    /// Returns its ports: indexes into [`Plan::ports`].
     #[must_use]
     pub fn ports(&self) -> &[usize] {
         match self {
@@ -175,14 +174,14 @@ impl Group {
     }
 }
 
-/// What a switch is going to do. A port is in one group, or in none and its frames are dropped.
+/// The validated configuration of a switch. A port is in at most one group; frames of a port without group are dropped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Ports, in the order in which they were given.
+    /// Ports, in configuration order.
     pub ports: Vec<PortPlan>,
-    /// Where their frames go.
+    /// Bridges and cross-connects.
     pub groups: Vec<Group>,
-    /// CPUs that poll ports, one thread each.
+    /// Forwarding CPUs, one thread each.
     pub forwarding_cpus: CpuList,
     /// CPUs of the service thread.
     pub service_cpus: CpuList,
@@ -194,42 +193,37 @@ pub struct Plan {
     pub tx_ring_size: u16,
     /// Largest frame, octets with FCS.
     pub frame_size_max: u16,
-    /// What to do when there is nothing to do.
+    /// Idle strategy of forwarding threads.
     pub idle: Idle,
-    /// Whether threads are pinned.
+    /// Pinning of threads.
     pub pinning: Pinning,
-    /// Whether to use huge pages.
+    /// Use of huge pages.
     pub huge_pages: HugePages,
     /// Memory for packets, MiB.
     pub memory_mib: u32,
     /// The control socket.
     pub control_socket: PathBuf,
-    /// Where metrics are asked for.
+    /// Address of the metrics server.
     pub metrics: Option<std::net::SocketAddr>,
     /// Layer 3.
     pub layer3: Layer3Plan,
-    /// Which frames ports let in.
+    /// Filter rules of ports.
     pub rules: rules::Rules,
-    /// When to move receive queues between forwarding threads.
+    /// Automatic rebalancing of receive queues.
     pub rebalance: Option<Rules>,
 }
 
 impl Settings {
-    /// Makes the plan, given the CPUs that are online.
+    /// Builds the plan. `online` is the list of online CPUs.
     ///
     /// # Errors
-    /// [`SwitchError::Config`] for what makes no sense, [`SwitchError::Lacks`] when the machine has too few CPUs.
+    /// [`SwitchError::Config`] for invalid settings, [`SwitchError::Lacks`] if the machine has too few CPUs.
     pub fn plan(self, online: &CpuList) -> Result<Plan, SwitchError> {
         let pinning = self.pinning.unwrap_or_default();
         let idle = self.idle.unwrap_or_default();
-        if idle == Idle::Interrupt {
-            return Err(SwitchError::Config {
-                place: "idle".to_owned(),
-                what: IDLE_INTERRUPT.to_owned(),
-            });
-        }
         let cpus = Cpus::choose(&self, online, pinning)?;
         let ports = plan_ports(self.ports.as_deref().unwrap_or_default(), &cpus.forwarding)?;
+        check_idle(idle, self.ports.as_deref().unwrap_or_default(), &ports)?;
         let mut members = Members::new(&ports);
         let mut groups = Vec::new();
         for pair in self.cross_connects.iter().flatten() {
@@ -243,7 +237,7 @@ impl Settings {
         for bridge in self.bridges.iter().flatten() {
             if let Some(other) = names.insert(&bridge.name, &bridge.place) {
                 return Err(bridge.place.wrong(format!(
-                    "there is a bridge '{}' already ({other}); give each its own name",
+                    "duplicate bridge '{}' (also defined at {other}; use unique names)",
                     bridge.name
                 )));
             }
@@ -287,7 +281,7 @@ impl Settings {
 }
 
 impl Plan {
-    /// The same switch without ports and threads.
+    /// Returns the same plan without ports and threads.
     #[must_use]
     pub(crate) fn without_work(&self) -> Self {
         Self {
@@ -300,7 +294,7 @@ impl Plan {
         }
     }
 
-    /// Refuses to change what is settled when the switch starts.
+    /// Refuses changes of settings that are fixed at start-up.
     pub(crate) fn check_changeable(&self, next: &Self) -> Result<(), SwitchError> {
         let same = [
             ("service-cpus", self.service_cpus == next.service_cpus),
@@ -319,13 +313,12 @@ impl Plan {
             None => Ok(()),
             Some((key, _)) => Err(SwitchError::Config {
                 place: (*key).to_owned(),
-                what: "this is settled when the switch starts; start it anew to change it"
-                    .to_owned(),
+                what: "this setting cannot change at run time (restart the switch)".to_owned(),
             }),
         }
     }
 
-    /// Names of ports whose frames go nowhere.
+    /// Returns the names of ports that are in no group.
     pub fn idle_ports(&self) -> impl Iterator<Item = &str> {
         let is_idle = |index: usize| {
             let on = layer3::Attachment::Port(index);
@@ -355,7 +348,7 @@ impl Cpus {
         online: &CpuList,
         pinning: Pinning,
     ) -> Result<Self, SwitchError> {
-        // CPUs that are spoken for are no default for another role.
+        // CPUs assigned explicitly to one role are no default for another role.
         let spoken_for = [&settings.service_cpus, &settings.control_cpus]
             .into_iter()
             .flatten()
@@ -403,15 +396,18 @@ impl Cpus {
             if !absent.is_empty() {
                 return wrong(
                     role,
-                    format!("CPU {absent} is not online; this machine has {online} online"),
+                    format!("CPU {absent} is not online (online CPUs: {online})"),
                 );
             }
             if cpus.is_empty() && given.is_some() {
-                return wrong(role, format!("no CPU is given; choose from {online}"));
+                return wrong(
+                    role,
+                    format!("the CPU list is empty (online CPUs: {online})"),
+                );
             }
             if cpus.is_empty() {
                 return Err(SwitchError::Lacks(format!(
-                    "no CPU is left for {role} threads beside the forwarding CPUs {}, and this machine has {online} online; give fewer --forwarding-cpus, or give up pinning with --pinning none",
+                    "no CPU is left for {role} threads: the forwarding CPUs are {}, the online CPUs {online} (use fewer --forwarding-cpus, or --pinning none)",
                     self.forwarding
                 )));
             }
@@ -423,7 +419,7 @@ impl Cpus {
                     return wrong(
                         role,
                         format!(
-                            "CPU {both} is a forwarding CPU too, and a forwarding CPU does nothing else; choose from {}",
+                            "CPU {both} is a forwarding CPU, which is reserved for forwarding (choose from {})",
                             online.difference(&self.forwarding)
                         ),
                     );
@@ -431,6 +427,19 @@ impl Cpus {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks that all ports support receive interrupts if the idle strategy requires them.
+fn check_idle(idle: Idle, settings: &[PortSetting], ports: &[PortPlan]) -> Result<(), SwitchError> {
+    let mut both = settings.iter().zip(ports);
+    let without = both.find(|(_, port)| !port.uri.may_have_interrupts());
+    match without.filter(|_| idle == Idle::Interrupt) {
+        Some((setting, port)) => Err(setting.place.wrong(format!(
+            "port '{}': {} has no receive interrupts, which idle = \"interrupt\" requires (use idle = \"sleep\")",
+            port.name, port.uri
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -444,31 +453,29 @@ fn plan_ports(
             name, uri, place, ..
         } = setting;
         if name.is_empty() {
-            return Err(place.wrong(format!("the port {uri} has no name; write NAME=URI")));
+            return Err(place.wrong(format!("port {uri} has no name (use NAME=URI)")));
         }
         let uri: PortUri = uri
             .parse()
             .map_err(|error| place.wrong(format!("port '{name}': {error}")))?;
         for other in &ports {
             if other.name == *name {
-                return Err(place.wrong(format!(
-                    "there are two ports '{name}'; give each its own name"
-                )));
+                return Err(place.wrong(format!("duplicate port '{name}' (use unique names)")));
             }
             if other.uri == uri && uri != PortUri::Null {
                 return Err(place.wrong(format!(
-                    "the ports '{}' and '{name}' are both {uri}; give each its own place",
+                    "ports '{}' and '{name}' use the same URI {uri} (use unique URIs)",
                     other.name
                 )));
             }
         }
         if ports.len() == PORTS_MAX {
-            return Err(place.wrong(format!("there are more than {PORTS_MAX} ports")));
+            return Err(place.wrong(format!("too many ports (maximum: {PORTS_MAX})")));
         }
         for (what, queues) in [("rx", setting.rx_queues), ("tx", setting.tx_queues)] {
             if queues.is_some_and(|queues| !(1..=QUEUES_MAX).contains(&queues)) {
                 return Err(place.wrong(format!(
-                    "port '{name}': {what}-queues has to be 1 to {QUEUES_MAX}"
+                    "port '{name}': {what}-queues is out of range (allowed: 1 to {QUEUES_MAX})"
                 )));
             }
         }
@@ -477,13 +484,13 @@ fn plan_ports(
             && uri.queues() != queues
         {
             return Err(place.wrong(format!(
-                "port '{name}': rx-queues is {queues}, and the port is {uri}; say it in one place"
+                "port '{name}': rx-queues is {queues}, but the URI is {uri} (set the number of queues in one place)"
             )));
         }
         let rx_cpus = setting.rx_cpus.clone().unwrap_or_default();
         if setting.rx_cpus.is_some() && !rx_cpus.to_list().difference(forwarding_cpus).is_empty() {
             return Err(place.wrong(format!(
-                "port '{name}': rx-cpus {rx_cpus} are not all among the forwarding CPUs, {forwarding_cpus}"
+                "port '{name}': rx-cpus {rx_cpus} must be forwarding CPUs ({forwarding_cpus})"
             )));
         }
         ports.push(PortPlan {
@@ -498,7 +505,7 @@ fn plan_ports(
     Ok(ports)
 }
 
-/// Which port is in which group already.
+/// Group of each port that is already assigned.
 struct Members<'plan> {
     places: BTreeMap<&'plan str, usize>,
     taken_by: Vec<Option<String>>,
@@ -520,17 +527,17 @@ impl<'plan> Members<'plan> {
         let Some(index) = self.places.get(name).copied() else {
             let known: Vec<&str> = self.places.keys().copied().collect();
             let known = if known.is_empty() {
-                "no port is defined".to_owned()
+                "no ports are defined".to_owned()
             } else {
-                format!("ports are: {}", known.join(", "))
+                format!("defined ports: {}", known.join(", "))
             };
             return Err(place.wrong(format!(
-                "there is no port '{name}'; {known}. Define it with --port {name}=URI or [[port]]"
+                "no such port: '{name}' ({known}; define it with --port {name}=URI or [[port]])"
             )));
         };
         if let Some(other) = &self.taken_by[index] {
             return Err(place.wrong(format!(
-                "port '{name}' is in {other} already, and a port can be in one place only"
+                "port '{name}' already belongs to {other} (a port can be in one place only)"
             )));
         }
         self.taken_by[index] = Some(group.to_owned());
@@ -538,7 +545,7 @@ impl<'plan> Members<'plan> {
     }
 }
 
-/// Checks what bridges and their ports are told to do.
+/// Validates bridges and the bridging settings of their ports.
 fn check_bridges(
     groups: &[Group],
     ports: &[PortPlan],
@@ -554,7 +561,7 @@ fn check_bridges(
                 interfaces_on(&plan.name, layer3),
             )
             .and_then(|settings| match settings.ports.is_empty() {
-                // It waits for ports to be added.
+                // An empty bridge waits for ports to be added.
                 true => Ok(()),
                 false => settings.validate().map_err(|error| error.to_string()),
             });
@@ -573,7 +580,7 @@ fn check_bridges(
     Ok(())
 }
 
-/// Interfaces of a bridge with any numbers and addresses: to find out whether they go together with its ports.
+/// Returns the interfaces of a bridge with placeholder numbers and addresses, to validate them together with its ports.
 fn interfaces_on(bridge: &str, layer3: &Layer3Plan) -> Vec<bridge::Interface> {
     let all = (0u16..).zip(&layer3.interfaces);
     let on_it = |one: &layer3::InterfacePlan| match &one.on {
@@ -589,9 +596,9 @@ fn interfaces_on(bridge: &str, layer3: &Layer3Plan) -> Vec<bridge::Interface> {
         .collect()
 }
 
-/// Names ports by their names where a message has their places in the plan.
+/// Replaces port indexes by port names in a message.
 fn with_names(mut what: String, plan: &BridgePlan, ports: &[PortPlan]) -> String {
-    // The highest first: port 1 is not the beginning of port 12.
+    // The highest index first: 'port 1' is a prefix of 'port 12'.
     let mut members = plan.ports.clone();
     members.sort_unstable();
     for index in members.into_iter().rev() {
@@ -602,7 +609,7 @@ fn with_names(mut what: String, plan: &BridgePlan, ports: &[PortPlan]) -> String
     what
 }
 
-/// Gives static entries to their bridges.
+/// Assigns static entries to their bridges.
 fn plan_statics(
     statics: &[layer3::Placed<StaticSetting>],
     groups: &mut [Group],
@@ -614,7 +621,7 @@ fn plan_statics(
             _ => None,
         });
         let Some(bridge) = bridge else {
-            return Err(place.wrong(format!("there is no bridge '{}'", value.bridge)));
+            return Err(place.wrong(format!("no such bridge: '{}'", value.bridge)));
         };
         let is_member = |index: &usize| {
             ports
@@ -629,7 +636,7 @@ fn plan_statics(
         }
         if value.mac.is_multicast() {
             return Err(place.wrong(format!(
-                "{} is the address of a group, and a static entry is about one station",
+                "{} is a group address (a static entry requires a unicast address)",
                 value.mac
             )));
         }
@@ -638,7 +645,7 @@ fn plan_statics(
     Ok(())
 }
 
-/// Plans layer 3. A port with an interface of its own is in no bridge and no cross-connect.
+/// Plans layer 3. A port with an interface of its own is in no bridge and in no cross-connect.
 fn plan_layer3(
     settings: &Settings,
     ports: &[PortPlan],
@@ -674,7 +681,7 @@ fn plan_cross_connect(
 ) -> Result<Group, SwitchError> {
     let [a, b] = setting.ports.as_slice() else {
         return Err(setting.place.wrong(format!(
-            "a cross-connect joins two ports, and {} were given",
+            "a cross-connect requires two ports ({} given)",
             setting.ports.len()
         )));
     };
@@ -690,18 +697,18 @@ fn plan_bridge(
 ) -> Result<Group, SwitchError> {
     let BridgeSetting { name, place, .. } = setting;
     if name.is_empty() {
-        return Err(place.wrong("the bridge has no name; write NAME=A,B,…"));
+        return Err(place.wrong("the bridge has no name (use NAME=A,B,…)"));
     }
     let max_entries = setting.max_entries.unwrap_or(max_entries);
     if !(1..=MAX_ENTRIES_LIMIT).contains(&max_entries) {
         return Err(place.wrong(format!(
-            "bridge '{name}': max-entries is {max_entries}, and has to be 1 to {MAX_ENTRIES_LIMIT}"
+            "bridge '{name}': max-entries is {max_entries} (allowed: 1 to {MAX_ENTRIES_LIMIT})"
         )));
     }
     let ageing_s = setting.ageing_s.unwrap_or(ageing_s);
     if !AGEING_RANGE_S.contains(&ageing_s) {
         return Err(place.wrong(format!(
-            "bridge '{name}': ageing-s is {ageing_s}, and has to be 1 to 1000000 seconds"
+            "bridge '{name}': ageing-s is {ageing_s} (allowed: 1 to 1000000 s)"
         )));
     }
     let group = format!("the bridge '{name}'");

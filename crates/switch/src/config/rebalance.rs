@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When receive queues are moved between forwarding threads by their loads.
+//! Automatic rebalancing of receive queues between forwarding threads, by load.
 
 use serde::{Deserialize, Serialize};
 
-/// When to move.
+/// Conditions for moving receive queues.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Rules {
-    /// Below this load of the busiest thread nothing is moved, share of a CPU.
+    /// Minimum load of the busiest thread, share of a CPU. Below it no queue moves.
     pub threshold: f64,
-    /// By how much a move has to lower the higher load of the two threads, share of a CPU.
+    /// Minimum reduction of the higher load of the two threads by a move, share of a CPU.
     pub improvement: f64,
-    /// Moves at once at most.
+    /// Maximum number of moves at once.
     pub moves_max: usize,
 }
 

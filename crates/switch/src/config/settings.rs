@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a switch is asked to do, as it was written: ports, bridges, cross-connects, threads and memory.
+//! Unvalidated configuration of a switch: ports, bridges, cross-connects, threads and memory.
 
 use std::path::PathBuf;
 
@@ -14,17 +14,17 @@ use super::place::{Place, Placed};
 use super::rebalance::Rules;
 use super::rules::{Action, RuleSetting};
 
-/// Where the control socket is unless told otherwise.
+/// Default path of the control socket.
 pub const CONTROL_SOCKET_DEFAULT: &str = "/run/quietwire/switch.sock";
 
 /// Whether threads stay on the CPUs of their roles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pinning {
-    /// Each thread on the CPUs of its role.
+    /// Pin each thread to the CPUs of its role.
     #[default]
     Roles,
-    /// All threads on all CPUs that the process may use, where the scheduler puts them.
+    /// Leave placement to the scheduler, on all CPUs that the process may use.
     None,
 }
 
@@ -32,61 +32,61 @@ pub enum Pinning {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HugePages {
-    /// Where enough are free.
+    /// Use huge pages if enough are free.
     #[default]
     Auto,
-    /// Never.
+    /// Never use huge pages.
     Never,
-    /// Always; too few are an error.
+    /// Require huge pages; too few are an error.
     Require,
 }
 
-/// A port as it was asked for.
+/// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSetting {
-    /// Name for people, and for the other settings.
+    /// Its name, also used by other settings.
     pub name: String,
-    /// Where it is and what drives it ([`quietwire_dpdk::PortUri`]).
+    /// Its device URI ([`quietwire_dpdk::PortUri`]).
     pub uri: String,
-    /// Receive queues; 1 when not said.
+    /// Receive queues. Default: 1.
     pub rx_queues: Option<u16>,
-    /// Transmit queues; when not said 1 where memory is shared with a peer, else one for each forwarding thread.
+    /// Transmit queues. Default: 1 if the port shares memory with a peer, otherwise one per forwarding thread.
     pub tx_queues: Option<u16>,
-    /// CPUs that its receive queues are mapped to, in this order and in turn; the switch chooses when not said.
+    /// CPUs that its receive queues are mapped to, in this order, round robin. Default: the switch chooses.
     pub rx_cpus: Option<CpuSequence>,
-    /// How it behaves in its bridge.
+    /// Its bridging settings.
     pub bridging: BridgingSetting,
-    /// Where that was written.
+    /// Source location of the setting.
     pub place: Place,
 }
 
-/// Two ports joined.
+/// A cross-connect of two ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrossConnectSetting {
-    /// Their names.
+    /// Names of both ports.
     pub ports: Vec<String>,
-    /// Where that was written.
+    /// Source location of the setting.
     pub place: Place,
 }
 
 /// Ports in one learning bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeSetting {
-    /// Name for people.
+    /// Its name.
     pub name: String,
     /// Names of its ports.
     pub ports: Vec<String>,
-    /// Addresses that it can learn; [`Settings::max_entries`] when not given.
+    /// Maximum number of addresses. Default: [`Settings::max_entries`].
     pub max_entries: Option<u32>,
-    /// Seconds after which an address is forgotten; [`Settings::ageing_s`] when not given.
+    /// Ageing time, seconds. Default: [`Settings::ageing_s`].
     pub ageing_s: Option<u32>,
-    /// What it floods.
+    /// Kinds of frames it floods.
     pub flooding: Option<FloodingSetting>,
-    /// Where that was written.
+    /// Source location of the setting.
     pub place: Place,
 }
 
-/// Everything that can be asked for. What is `None` was not said.
+/// All settings of a switch. `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// Ports.
@@ -95,33 +95,33 @@ pub struct Settings {
     pub cross_connects: Option<Vec<CrossConnectSetting>>,
     /// Bridges.
     pub bridges: Option<Vec<BridgeSetting>>,
-    /// CPUs that poll ports, one thread each. The highest CPU that is online when not said.
+    /// Forwarding CPUs, one thread each. Default: the highest online CPU.
     pub forwarding_cpus: Option<CpuList>,
-    /// CPUs for what may wait: the clock, ageing. All but the forwarding ones when not said.
+    /// CPUs for the service thread (timers, ageing). Default: all non-forwarding CPUs.
     pub service_cpus: Option<CpuList>,
-    /// CPUs for the control socket and the threads that DPDK makes. All but the forwarding ones when not said.
+    /// CPUs for the control socket and for DPDK's threads. Default: all non-forwarding CPUs.
     pub control_cpus: Option<CpuList>,
-    /// Descriptors of a receive queue; 1024 when not said.
+    /// Descriptors of a receive queue. Default: 1024.
     pub rx_ring_size: Option<u16>,
-    /// Descriptors of a transmit queue; 1024 when not said.
+    /// Descriptors of a transmit queue. Default: 1024.
     pub tx_ring_size: Option<u16>,
-    /// Largest frame, octets with FCS; 1518 when not said.
+    /// Largest frame, octets with FCS. Default: 1518.
     pub frame_size_max: Option<u16>,
-    /// What to do when there is nothing to do.
+    /// Idle strategy of forwarding threads.
     pub idle: Option<Idle>,
-    /// Whether threads are pinned.
+    /// Pinning of threads.
     pub pinning: Option<Pinning>,
-    /// Whether to use huge pages.
+    /// Use of huge pages.
     pub huge_pages: Option<HugePages>,
-    /// Memory for packets, MiB; 256 when not said.
+    /// Memory for packets, MiB. Default: 256.
     pub memory_mib: Option<u32>,
-    /// The control socket; [`CONTROL_SOCKET_DEFAULT`] when not said.
+    /// The control socket. Default: [`CONTROL_SOCKET_DEFAULT`].
     pub control_socket: Option<PathBuf>,
-    /// Where metrics are asked for over HTTP; nowhere when not said.
+    /// Address of the HTTP server for metrics. Default: disabled.
     pub metrics: Option<std::net::SocketAddr>,
-    /// Addresses that each bridge can learn; 65536 when not said.
+    /// Maximum number of addresses of each bridge. Default: 65536.
     pub max_entries: Option<u32>,
-    /// Seconds after which a bridge forgets an address; 300 when not said (IEEE 802.1Q, table 8-7).
+    /// Ageing time of each bridge, seconds. Default: 300 (IEEE 802.1Q, table 8-7).
     pub ageing_s: Option<u32>,
     /// Static entries of bridges.
     pub statics: Option<Vec<Placed<StaticSetting>>>,
@@ -129,23 +129,22 @@ pub struct Settings {
     pub vrfs: Option<Vec<Placed<VrfSetting>>>,
     /// Interfaces of the router.
     pub interfaces: Option<Vec<Placed<InterfaceSetting>>>,
-    /// What the kernel gets beside what is for the router itself.
+    /// Kernel filters.
     pub kernel_filters: Option<Vec<Placed<KernelFilterSetting>>>,
     /// Static routes.
     pub routes: Option<Vec<Placed<RouteSetting>>>,
     /// Static neighbours.
     pub neighbours: Option<Vec<Placed<NeighbourSetting>>>,
-    /// Which frames ports let in.
+    /// Filter rules of ports.
     pub rules: Option<Vec<Placed<RuleSetting>>>,
-    /// What becomes of frames that no rule matches; they are let in when not said.
+    /// Default action for frames that match no rule. Default: accept.
     pub rule_default: Option<Action>,
-    /// When to move receive queues between forwarding threads by their loads; never by itself when not said.
+    /// Automatic rebalancing of receive queues between forwarding threads, by load. Default: disabled.
     pub rebalance: Option<Rules>,
 }
 
 impl Settings {
-    /// These settings, and those of `other` that these do not say. A list that is said here replaces the
-    /// other's as a whole.
+    /// Returns these settings, completed by `other`. A list in these settings replaces the list in `other` as a whole.
     #[must_use]
     pub fn over(self, other: Self) -> Self {
         Self {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 use quietwire_host::CpuList;
 
 use super::bridging::{BridgingSetting, FloodingSetting};
@@ -57,7 +57,7 @@ fn message(result: Result<impl fmt::Debug, SwitchError>, fault: Fault) -> String
     error.to_string()
 }
 
-/// Settings as from the command line: a list of ports, then pairs.
+/// Returns settings as from the command line: a list of ports, then pairs.
 fn flags(ports: &[(&str, &str)], pairs: &[&[&str]]) -> Settings {
     let port = |(name, uri): &(&str, &str)| PortSetting {
         name: (*name).to_owned(),
@@ -82,20 +82,40 @@ fn flags(ports: &[(&str, &str)], pairs: &[&[&str]]) -> Settings {
 const TWO: [(&str, &str); 2] = [("a", "null:"), ("b", "null:")];
 
 #[test]
-fn every_idle_is_read_and_interrupt_is_refused_with_what_to_use() {
+fn every_idle_is_read_and_a_port_without_interrupts_is_named() {
     for idle in Idle::ALL {
         let text = format!("idle = \"{}\"\n", idle.name());
         let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
         assert_eq!(settings.idle, Some(idle));
         let planned = settings.plan(&"0-3".parse().unwrap());
-        match (idle, planned) {
-            (Idle::Interrupt, Err(error)) => {
-                let error = error.to_string();
-                let wanted = "idle = \"interrupt\" is not supported by this build of the switch: use \"sleep\"";
-                assert!(error.contains(wanted), "{error}");
-            }
-            (Idle::Interrupt, Ok(_)) => panic!("interrupt is planned"),
-            (_, planned) => assert_eq!(planned.unwrap().idle, idle),
+        assert_eq!(planned.unwrap().idle, idle);
+    }
+    let plan = |uri: &str, idle: Idle| {
+        let text = format!(
+            "idle = \"{}\"\n[[port]]\nname = \"a\"\nuri = \"memif:/a.sock?role=server\"\n[[port]]\nname = \"b\"\nuri = \"{uri}\"\n",
+            idle.name()
+        );
+        let settings = Settings::parse(Path::new("switch.toml"), &text).unwrap();
+        settings.plan(&"0-3".parse().unwrap())
+    };
+    for uri in [
+        "vhost:/b.sock?role=server",
+        "memif:/b.sock?role=server",
+        "af-packet:b",
+        "pci:0000:17:00.0",
+    ] {
+        assert_eq!(plan(uri, Idle::Interrupt).unwrap().idle, Idle::Interrupt);
+    }
+    for uri in ["null:", "virtio-user:/b.sock?role=client"] {
+        assert_eq!(plan(uri, Idle::Sleep).unwrap().idle, Idle::Sleep);
+        let error = plan(uri, Idle::Interrupt).unwrap_err().to_string();
+        for part in [
+            "switch.toml, line 5",
+            "port 'b'",
+            "no receive interrupts",
+            "use idle = \"sleep\"",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
         }
     }
 }
@@ -186,22 +206,12 @@ fn wrong_cpus_are_named() {
             "4",
             "0",
             "0",
-            "forwarding-cpus: CPU 4 is not online; this machine has 0-3",
+            "forwarding-cpus: CPU 4 is not online (online CPUs: 0-3",
         ),
         ("3", "9", "0", "service-cpus: CPU 9 is not online"),
-        (
-            "3",
-            "0",
-            "2-3",
-            "control-cpus: CPU 3 is a forwarding CPU too",
-        ),
-        (
-            "2-3",
-            "2",
-            "0",
-            "service-cpus: CPU 2 is a forwarding CPU too",
-        ),
-        ("", "0", "0", "forwarding-cpus: no CPU is given"),
+        ("3", "0", "2-3", "control-cpus: CPU 3 is a forwarding CPU"),
+        ("2-3", "2", "0", "service-cpus: CPU 2 is a forwarding CPU"),
+        ("", "0", "0", "forwarding-cpus: the CPU list is empty"),
     ] {
         let settings = Settings {
             forwarding_cpus: Some(forwarding.parse().unwrap()),
@@ -222,26 +232,30 @@ fn what_makes_no_sense_is_named_with_its_option() {
         (
             &TWO,
             &[&["a", "x"]],
-            "--cross-connect: there is no port 'x'; ports are: a, b",
+            "--cross-connect: no such port: 'x' (defined ports: a, b",
         ),
         (
             &[],
             &[&["a", "x"]],
-            "there is no port 'a'; no port is defined",
+            "no such port: 'a' (no ports are defined",
         ),
         (
             &TWO,
             &[&["a", "a"]],
-            "port 'a' is in the cross-connect a,a already",
+            "port 'a' already belongs to the cross-connect a,a",
         ),
         (
             &TWO,
             &[&["a", "b"], &["b", "a"]],
-            "port 'b' is in the cross-connect a,b already",
+            "port 'b' already belongs to the cross-connect a,b",
         ),
-        (&TWO, &[&["a"]], "joins two ports, and 1 were given"),
-        (&[TWO[0], TWO[0]], &[&["a", "b"]], "there are two ports 'a'"),
-        (&twins, &[&["a", "b"]], "are both vhost:/v.sock?role=server"),
+        (&TWO, &[&["a"]], "requires two ports (1 given)"),
+        (&[TWO[0], TWO[0]], &[&["a", "b"]], "duplicate port 'a'"),
+        (
+            &twins,
+            &[&["a", "b"]],
+            "use the same URI vhost:/v.sock?role=server",
+        ),
         (
             &[("a", "memif:/x"), TWO[1]],
             &[&["a", "b"]],
@@ -285,12 +299,12 @@ fn wrong_files_are_named_with_line_and_key() {
         (
             "[\"c\", \"d\"]",
             "[\"c\", \"z\"]",
-            ["line 27, key 'bridge'", "no port 'z'"],
+            ["line 27, key 'bridge'", "no such port: 'z'"],
         ),
         (
             "[\"c\", \"d\"]",
             "[\"c\", \"a\"]",
-            ["line 27, key 'bridge'", "in the cross-connect a,b"],
+            ["line 27, key 'bridge'", "belongs to the cross-connect a,b"],
         ),
         (
             "ageing-s = 20",
@@ -337,10 +351,7 @@ fn queues_are_mapped_in_turn() {
     );
     let error = message(parse(&text).unwrap().plan(&online()), Fault::BadInput);
     assert!(error.contains("line 8, key 'port'"), "{error}");
-    assert!(
-        error.contains("not all among the forwarding CPUs, 3"),
-        "{error}"
-    );
+    assert!(error.contains("must be forwarding CPUs (3)"), "{error}");
     let text = text.replace("forwarding-cpus = \"3\"", "forwarding-cpus = \"2-3\"");
     let plan = parse(&text).unwrap().plan(&online()).unwrap();
     let cpus: Vec<_> = (0..3).map(|queue| plan.ports[0].cpu_of(queue)).collect();
@@ -352,7 +363,10 @@ fn queues_are_mapped_in_turn() {
             .plan(&online()),
         Fault::BadInput,
     );
-    assert!(error.contains("rx-queues has to be 1 to 64"), "{error}");
+    assert!(
+        error.contains("rx-queues is out of range (allowed: 1 to 64)"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -392,7 +406,7 @@ fn what_is_written_asks_for_the_same() {
         "uri = \"null:\"\nbridging = { access = 5 }\n",
         1,
     );
-    // Nothing is said of port d's VLANs: it is in all of them.
+    // Port d has no VLAN settings: it is in all VLANs.
     let plan = parse(&mixed).unwrap().plan(&online()).unwrap();
     let Group::Bridge(bridge) = &plan.groups[1] else {
         panic!();
@@ -423,7 +437,11 @@ fn changes_edit_what_was_asked_for() {
     assert_eq!(names(&plan), ["a", "b", "c", "d", "e"]);
     assert_eq!(plan.groups[1].ports(), [2, 3, 4]);
     let plan = after(r#"{"del-port":{"name":"a"}}"#).unwrap();
-    assert_eq!(plan.groups.len(), 1, "the cross-connect went with it");
+    assert_eq!(
+        plan.groups.len(),
+        1,
+        "removing the port did not remove its cross-connect"
+    );
     assert_eq!(plan.idle_ports().collect::<Vec<_>>(), ["b"]);
     let plan = after(r#"{"set-bridge":{"name":"lan","del_ports":["c"],"ageing_s":7}}"#).unwrap();
     let Group::Bridge(lan) = &plan.groups[1] else {
@@ -433,36 +451,36 @@ fn changes_edit_what_was_asked_for() {
     let plan = after(r#"{"set-threads":{"forwarding_cpus":"2-3"}}"#).unwrap();
     assert_eq!(plan.forwarding_cpus.to_string(), "2-3");
     for (change, part) in [
-        (r#"{"del-port":{"name":"x"}}"#, "there is no port 'x'"),
-        (r#"{"del-bridge":{"name":"x"}}"#, "there is no bridge 'x'"),
+        (r#"{"del-port":{"name":"x"}}"#, "no such port: 'x'"),
+        (r#"{"del-bridge":{"name":"x"}}"#, "no such bridge: 'x'"),
         (
             r#"{"del-cross-connect":{"port":"c"}}"#,
-            "port 'c' is in none",
+            "port 'c' is in no cross-connect",
         ),
         (
             r#"{"set-bridge":{"name":"lan","del_ports":["a"]}}"#,
-            "port 'a' is not in it",
+            "port 'a' is not a member",
         ),
         (
             r#"{"set-bridge":{"name":"lan","add_ports":["a"]}}"#,
-            "the request: port 'a' is in the cross-connect a,b already",
+            "the request: port 'a' already belongs to the cross-connect a,b",
         ),
         (
             r#"{"add-port":{"name":"a","uri":"null:"}}"#,
-            "there are two ports 'a'",
+            "duplicate port 'a'",
         ),
         (
             r#"{"add-interface":{"name":"c0","port":"c"}}"#,
-            "the request: port 'c' is in the bridge 'lan' already",
+            "the request: port 'c' already belongs to the bridge 'lan'",
         ),
-        (r#"{"del-vrf":{"name":"blue"}}"#, "there is no VRF 'blue'"),
+        (r#"{"del-vrf":{"name":"blue"}}"#, "no such VRF: 'blue'"),
         (
             r#"{"set-interface":{"name":"c0","port":"c"}}"#,
-            "there is no interface 'c0'",
+            "no such interface: 'c0'",
         ),
         (
             r#"{"set-threads":{"forwarding_cpus":"0"}}"#,
-            "service-cpus: CPU 0 is a forwarding CPU too",
+            "service-cpus: CPU 0 is a forwarding CPU",
         ),
     ] {
         let error = message(after(change), Fault::BadInput);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs, written as a file that asks for the same.
+//! The running configuration, serialised as a configuration file.
 
 use quietwire_base::Idle;
 use quietwire_host::{CpuList, CpuSequence};
@@ -90,10 +90,10 @@ struct Bridge<'plan> {
 }
 
 impl Plan {
-    /// A file that, read, becomes this plan: what is a default is written too.
+    /// Serialises the plan as a configuration file, including defaults.
     ///
     /// # Errors
-    /// What the TOML library said; none is known to happen.
+    /// The TOML library's error. No case is known.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         let names = |ports: &[usize]| -> Vec<&str> {
             ports
@@ -158,7 +158,7 @@ impl Plan {
         })
     }
 
-    /// VRFs as they would be asked for; the main one only when there is something to say of it.
+    /// Returns the VRFs as settings. The main VRF is included only if it has settings of its own.
     fn written_vrfs(&self) -> Vec<VrfSetting> {
         let named = self.layer3.vrfs.iter().zip(&self.layer3.kernel_tables);
         let settings = named.map(|(name, kernel_table)| VrfSetting {
@@ -170,7 +170,7 @@ impl Plan {
             .collect()
     }
 
-    /// An interface as it would be asked for.
+    /// Returns an interface as settings.
     fn written(&self, interface: &InterfacePlan) -> InterfaceSetting {
         let (port, bridge) = match &interface.on {
             Attachment::Port(index) => (self.ports.get(*index).map(|port| port.name.clone()), None),

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The asking side.
+//! Client side of the control socket.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 use serde_json::Value;
 
 use super::{Answer, Request};
 use crate::error::SwitchError;
 
-/// How long the switch may be silent.
+/// Timeout for a reply.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks a running switch; returns what is after `ok`.
+/// Sends a request to a running switch and returns the value of `ok`.
 ///
 /// # Errors
-/// [`SwitchError::ControlSocket`] when no switch listens there or it stays silent, [`SwitchError::Answer`].
+/// [`SwitchError::ControlSocket`] if no switch listens on the socket or the switch does not reply in time, [`SwitchError::Answer`].
 pub fn ask(path: &Path, request: &Request) -> Result<Value, SwitchError> {
     let failed = |what: String, fault| SwitchError::ControlSocket {
         path: path.to_owned(),
@@ -28,11 +28,11 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, SwitchError> {
     let stream = UnixStream::connect(path).map_err(|cause| {
         let (what, fault) = match cause.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => (
-                "no switch listens there; start one with `quietwire switch run`, or say which with --control-socket".to_owned(),
+                "no switch is listening (start one with `quietwire switch run`, or use --control-socket)".to_owned(),
                 Fault::BadInput,
             ),
             ErrorKind::PermissionDenied => (
-                "only its owner may ask; run as root".to_owned(),
+                "permission denied (run as root)".to_owned(),
                 Fault::Lacks,
             ),
             _ => (cause.to_string(), Fault::Failed),
@@ -52,7 +52,7 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, SwitchError> {
     let line = exchange().map_err(|cause| {
         let what = match cause.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
-                "the switch did not answer within {} s; is it still running, and not stopped?",
+                "no reply within {} s (check that the switch is running and not stopped)",
                 PATIENCE.as_secs()
             ),
             _ => cause.to_string(),
@@ -65,9 +65,6 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, SwitchError> {
             path: path.to_owned(),
             what,
         }),
-        Err(cause) => Err(failed(
-            format!("what came back is no answer: {cause}"),
-            Fault::Failed,
-        )),
+        Err(cause) => Err(failed(format!("invalid reply: {cause}"), Fault::Failed)),
     }
 }

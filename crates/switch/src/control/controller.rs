@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the control thread does with requests, and by itself now and then.
+//! Request handling and periodic tasks of the control thread.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use crate::layer3::Layer3;
 use crate::service::Chores;
 use crate::threads;
 
-/// How long the control thread waits for clients before it looks around.
+/// Maximum wait for clients before the periodic tasks run.
 const WAIT_MS: u16 = 100;
-/// How often the CPUs of all threads are verified.
+/// Interval between checks of the CPU affinity of all threads.
 const VERIFY: Duration = Duration::from_secs(5);
-/// How often loads of receive queues are looked at.
+/// Interval between load samples of receive queues.
 const LOADS: Duration = Duration::from_secs(2);
 
-/// The engine, what was asked of it, and what is due when.
+/// The engine, its configuration, and the due times of periodic tasks.
 #[derive(Debug)]
 pub(crate) struct Controller {
     settings: Settings,
@@ -35,7 +35,7 @@ pub(crate) struct Controller {
 impl Controller {
     pub(crate) fn new(settings: Settings, engine: Engine, chores: Chores) -> Self {
         let plan = &engine.plan;
-        // What was left to the switch at the start is settled now.
+        // Settings that the switch chose at start-up are fixed from here on.
         let settings = Settings {
             forwarding_cpus: Some(plan.forwarding_cpus.clone()),
             service_cpus: Some(plan.service_cpus.clone()),
@@ -55,7 +55,7 @@ impl Controller {
         WAIT_MS
     }
 
-    /// Does what is due. False when a forwarding thread has ended by itself.
+    /// Runs the periodic tasks that are due. Returns false if a forwarding thread has ended unexpectedly.
     pub(crate) fn look_around(&mut self) -> bool {
         if self.verified.elapsed() >= VERIFY {
             self.verified = Instant::now();
@@ -77,7 +77,7 @@ impl Controller {
         match self.engine.forwarders.iter().find(|one| one.has_ended()) {
             Some(ended) if !self.engine.shared.is_ending() => {
                 tracing::error!(
-                    "thread {} has ended by itself",
+                    "thread {} has ended unexpectedly",
                     threads::forwarding_name(ended.cpu)
                 );
                 false
@@ -131,7 +131,7 @@ impl Controller {
         }
     }
 
-    /// Once more when it failed: with the room that forwarding threads have done with.
+    /// Runs an operation, and runs it again after a failure once memory that forwarding threads no longer use is reclaimed.
     fn with_room<T>(
         &mut self,
         first: Result<T, SwitchError>,
@@ -146,10 +146,10 @@ impl Controller {
         }
     }
 
-    /// Sets the routes and neighbours of the configuration, once its interfaces are there.
+    /// Sets the routes and neighbours of the configuration. Their interfaces must exist.
     ///
     /// # Errors
-    /// What is wrong with one of them, and where it is said.
+    /// The first invalid route or neighbour and its source location.
     pub(crate) fn load(&mut self) -> Result<(), SwitchError> {
         let mut layer3 = self.engine.layer3.lock();
         for route in self.settings.routes.take().into_iter().flatten() {
@@ -165,7 +165,7 @@ impl Controller {
         Ok(())
     }
 
-    /// All counters, as Prometheus takes them.
+    /// Returns all counters in Prometheus' text format.
     pub(crate) fn metrics(&mut self) -> String {
         let stats = self.engine.stats_report();
         let ports = self.engine.port_reports();
@@ -177,7 +177,7 @@ impl Controller {
         match subject {
             Subject::Ports => to_answer(&engine.port_reports()),
             Subject::Fdb => to_answer(&engine.fdb_reports()),
-            Subject::Threads => result(threads::list()),
+            Subject::Threads => result(engine.thread_reports()),
             Subject::Stats => to_answer(&engine.stats_report()),
             Subject::Queues => to_answer(&engine.queue_reports()),
             Subject::Cycles => to_answer(&engine.cycles_report()),
@@ -193,7 +193,7 @@ impl Controller {
         }
     }
 
-    /// Carries out a change, whole or not at all.
+    /// Applies a change completely or not at all.
     fn change(&mut self, change: Change) -> Result<(), SwitchError> {
         let settings = self.settings.clone().after(change)?;
         let plan = settings.clone().plan(&online_cpus(Path::new("/"))?)?;
@@ -214,6 +214,6 @@ fn result<T: Serialize, E: ToString>(result: Result<T, E>) -> Answer {
 fn to_answer(report: &impl Serialize) -> Answer {
     match serde_json::to_value(report) {
         Ok(value) => Answer::Ok(value),
-        Err(error) => Answer::Error(format!("the answer could not be written: {error}")),
+        Err(error) => Answer::Error(format!("cannot serialise the reply: {error}")),
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control socket: one JSON text a line, each way.
+//! The control socket: one JSON text per line, in both directions.
 //!
-//! A request is `{"show":"ports"}` or another [`Request`], of at most [`REQUEST_MAX`] octets; the answer is `{"ok":…}` or `{"error":"…"}`. A connection may ask any number of times.
+//! A request is `{"show":"ports"}` or another [`Request`], of at most [`REQUEST_MAX`] octets. The reply is `{"ok":…}` or `{"error":"…"}`. A
+//! connection can carry any number of requests.
 
 mod client;
 mod controller;
@@ -27,10 +28,10 @@ pub(crate) use controller::Controller;
 pub(crate) use server::Server;
 pub(crate) use socket::ControlSocket;
 
-/// Longest request, octets.
+/// Maximum length of a request, octets.
 pub const REQUEST_MAX: usize = 64 * 1024;
 
-/// What can be shown.
+/// What `show` can display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
@@ -62,51 +63,51 @@ pub enum Subject {
     KernelFilters,
     /// A [`crate::report::RulesReport`].
     Rules,
-    /// A text: the configuration as a file.
+    /// The running configuration as a file, in one string.
     Config,
 }
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Shows something.
     Show(Subject),
-    /// Changes the configuration, whole or not at all.
+    /// Changes the configuration completely or not at all.
     Change(Change),
-    /// Moves receive queues between threads by their loads. The answer is a list of [`crate::report::MoveReport`].
+    /// Rebalances receive queues between threads by load. The reply is a list of [`crate::report::MoveReport`].
     Rebalance {
-        /// Only say what would be moved.
+        /// Reports the moves without making them.
         #[serde(default)]
         dry_run: bool,
-        /// When to move; those of the configuration, or defaults, when not given.
+        /// Conditions for moving. Default: those of the configuration, or the built-in defaults.
         rules: Option<Rules>,
     },
     /// Forgets learned addresses of a bridge.
     FlushFdb {
         /// Name of the bridge.
         bridge: String,
-        /// Those on this port only.
+        /// Only addresses on this port.
         port: Option<String>,
-        /// Those of this VLAN only.
+        /// Only addresses in this VLAN.
         vlan: Option<VlanId>,
     },
-    /// Adds static routes, all or none; one to the same prefix is replaced.
+    /// Adds static routes, all or none. A route to the same prefix is replaced.
     AddRoutes(Vec<RouteSetting>),
     /// Removes static routes, all or none.
     DelRoutes {
-        /// Name of the VRF; `main` when not said.
+        /// Name of the VRF. Default: `main`.
         vrf: Option<String>,
         /// Their prefixes.
         prefixes: Vec<IpNet>,
     },
-    /// Shows routes. The answer is a [`crate::report::RoutesReport`].
+    /// Shows routes. The reply is a [`crate::report::RoutesReport`].
     ShowRoutes {
-        /// Name of the VRF; `main` when not said.
+        /// Name of the VRF. Default: `main`.
         vrf: Option<String>,
-        /// Those within this prefix only.
+        /// Only routes within this prefix.
         prefix: Option<IpNet>,
-        /// So many at most.
+        /// Maximum number of routes.
         limit: usize,
     },
     /// Sets a neighbour.
@@ -118,9 +119,9 @@ pub enum Request {
         /// Its IP address.
         address: IpAddr,
     },
-    /// Watches frames.
+    /// Captures or traces frames.
     Watch(WatchRequest),
-    /// Has another thread serve a receive queue. The answer is a [`crate::report::MoveReport`].
+    /// Assigns a receive queue to another thread. The reply is a [`crate::report::MoveReport`].
     MoveQueue {
         /// Name of the port.
         port: String,
@@ -131,12 +132,12 @@ pub enum Request {
     },
 }
 
-/// What the switch answers.
+/// A reply of the switch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// What was asked for.
+    /// The result.
     Ok(Value),
-    /// One sentence.
+    /// An error message.
     Error(String),
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The serving side: all clients in one thread, none of which can hold up the others.
+//! Server side of the control socket. One thread serves all clients, and no client can block the others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -10,11 +10,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Answer, ControlSocket, REQUEST_MAX, Request};
 
-/// Clients at once; more wait to be accepted.
+/// Maximum number of clients at once. Further clients wait to be accepted.
 const CLIENTS_MAX: usize = 64;
-/// Requests of one client answered before the others get their turn.
+/// Maximum number of requests of one client per turn.
 const REQUESTS_A_TURN: usize = 4;
-/// A client that neither asks nor reads for so long is cut off.
+/// Idle timeout of a client that neither sends requests nor reads replies.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -22,10 +22,10 @@ struct Client {
     stream: UnixStream,
     request: Vec<u8>,
     answer: Vec<u8>,
-    /// Octets of the answer that are sent.
+    /// Octets of the reply already sent.
     sent: usize,
     deadline: Instant,
-    /// What is left of the answer is sent, and no more is read.
+    /// The remaining reply is sent, and no further request is read.
     closing: bool,
 }
 
@@ -44,8 +44,7 @@ impl Server {
         }
     }
 
-    /// Waits at most `wait_ms` for something to do, here or for `others`, and does what is to be done here. `handle`
-    /// answers requests.
+    /// Waits at most `wait_ms` for events on the control socket or on `others`, and serves the control socket. `handle` answers requests.
     pub(crate) fn turn<'fd>(
         &mut self,
         wait_ms: u16,
@@ -73,14 +72,14 @@ impl Server {
         if self.clients.len() < CLIENTS_MAX {
             fds.push(PollFd::new(self.socket.listener.as_fd(), PollFlags::POLLIN));
         }
-        // What was read and not answered yet wakes nobody.
+        // A request that is buffered and not answered yet causes no further event.
         let waiting = self.clients.iter().any(Client::has_request);
         let wait_ms = if waiting { 0 } else { wait_ms };
         match poll(&mut fds, PollTimeout::from(wait_ms)) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => {
-                tracing::warn!("waiting on the control socket: {error}");
-                // Not in a busy loop, whatever the reason is.
+                tracing::warn!("cannot wait for events on the control socket: {error}");
+                // The pause prevents a busy loop.
                 std::thread::sleep(Duration::from_millis(u64::from(wait_ms)));
             }
         }
@@ -91,11 +90,11 @@ impl Server {
             match self.socket.listener.accept() {
                 Ok((stream, _)) => match Client::new(stream) {
                     Ok(client) => self.clients.push(client),
-                    Err(error) => tracing::warn!("a client of the control socket: {error}"),
+                    Err(error) => tracing::warn!("control socket: cannot accept a client: {error}"),
                 },
                 Err(error) => {
                     if error.kind() != ErrorKind::WouldBlock {
-                        tracing::warn!("accepting on the control socket: {error}");
+                        tracing::warn!("control socket: cannot accept clients: {error}");
                     }
                     return;
                 }
@@ -129,7 +128,7 @@ impl Client {
         }
     }
 
-    /// Reads, answers, writes, as far as it goes without waiting. False when the client is done with.
+    /// Reads, answers and writes without blocking. Returns false if the connection is to be closed.
     fn turn(&mut self, now: Instant, handle: &mut dyn FnMut(Request) -> Answer) -> bool {
         for _ in 0..REQUESTS_A_TURN {
             match self.write(now) {
@@ -157,13 +156,13 @@ impl Client {
         self.sent = 0;
         self.answer.clear();
         if let Err(error) = serde_json::to_writer(&mut self.answer, answer) {
-            tracing::error!("an answer could not be written: {error}");
+            tracing::error!("cannot serialise a reply: {error}");
             self.closing = true;
         }
         self.answer.push(b'\n');
     }
 
-    /// True when all of the answer is sent.
+    /// Writes the reply without blocking. Returns true once it is sent completely.
     fn write(&mut self, now: Instant) -> Result<bool, ()> {
         while let Some(rest) = self.answer.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest) {
@@ -177,13 +176,13 @@ impl Client {
                 Err(_) => return Err(()),
             }
         }
-        // A large answer's memory is not kept for the next, small one.
+        // The memory of a large reply is released.
         self.answer = Vec::new();
         self.sent = 0;
         Ok(true)
     }
 
-    /// The next line, when all of it is there. An error ends the connection, after an answer if there is one.
+    /// Returns the next complete line. An error closes the connection after a reply, if there is one.
     fn read_line(&mut self, now: Instant) -> Result<Option<Vec<u8>>, Option<Answer>> {
         loop {
             if let Some(end) = self.request.iter().position(|octet| *octet == b'\n') {
@@ -195,7 +194,7 @@ impl Client {
             }
             if self.request.len() >= REQUEST_MAX {
                 return Err(Some(Answer::Error(format!(
-                    "the request is longer than {REQUEST_MAX} octets"
+                    "request is longer than {REQUEST_MAX} octets"
                 ))));
             }
             let mut chunk = [0; 4096];
@@ -215,7 +214,7 @@ fn answer(line: &[u8], handle: &mut dyn FnMut(Request) -> Answer) -> Answer {
     match serde_json::from_slice::<Request>(line) {
         Ok(request) => handle(request),
         Err(error) => Answer::Error(format!(
-            "this is no request: {error}; ask like {{\"show\":\"ports\"}}"
+            "invalid request: {error} (example of a request: {{\"show\":\"ports\"}})"
         )),
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The socket as a file: made for its owner only, a dead process's removed, gone when the switch ends.
+//! The socket file of the control socket: accessible by its owner only. A stale file of a dead process is replaced; the file is removed on
+//! exit.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,12 +8,12 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 
 use crate::config::CONTROL_SOCKET_DEFAULT;
 use crate::error::SwitchError;
 
-/// The listening control socket. Its file goes when this is dropped.
+/// The listening control socket. Removes its file on drop.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     pub(super) listener: UnixListener,
@@ -29,17 +30,20 @@ fn wrong(path: &Path, what: impl Into<String>, fault: Fault) -> SwitchError {
 }
 
 impl ControlSocket {
-    /// Listens on `path`, with mode 0600. The directory of [`CONTROL_SOCKET_DEFAULT`] is made when it is not there, with
-    /// mode 0700; any other has to exist.
+    /// Listens on `path`, with mode 0600. The directory of [`CONTROL_SOCKET_DEFAULT`] is created with mode 0700 if it does not exist. Any
+    /// other directory must exist.
     ///
     /// # Errors
-    /// [`SwitchError::ControlSocket`] when another switch listens there, when something else stands in the way, or
-    /// when the system refuses.
+    /// [`SwitchError::ControlSocket`] if another switch listens on the path, if the path is not a socket, or if the system refuses.
     pub(crate) fn listen(path: &Path) -> Result<Self, SwitchError> {
         let made_directory = make_directory(path)?;
         let listening = clear(path).and_then(|()| {
             let listener = UnixListener::bind(path).map_err(|cause| {
-                wrong(path, format!("could not be made: {cause}"), Fault::Failed)
+                wrong(
+                    path,
+                    format!("cannot create the socket: {cause}"),
+                    Fault::Failed,
+                )
             })?;
             Ok(listener)
         });
@@ -57,13 +61,18 @@ impl ControlSocket {
         };
         let prepared = fs::set_permissions(path, fs::Permissions::from_mode(0o600))
             .and_then(|()| socket.listener.set_nonblocking(true));
-        prepared
-            .map_err(|cause| wrong(path, format!("could not be set up: {cause}"), Fault::Failed))?;
+        prepared.map_err(|cause| {
+            wrong(
+                path,
+                format!("cannot configure the socket: {cause}"),
+                Fault::Failed,
+            )
+        })?;
         Ok(socket)
     }
 }
 
-/// Makes the directory of the default socket; returns it when it was not there.
+/// Creates the directory of the default socket. Returns its path if it did not exist before.
 fn make_directory(path: &Path) -> Result<Option<PathBuf>, SwitchError> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     if directory.is_dir() {
@@ -73,7 +82,7 @@ fn make_directory(path: &Path) -> Result<Option<PathBuf>, SwitchError> {
         return Err(wrong(
             path,
             format!(
-                "the directory {} does not exist; make it first",
+                "directory {} does not exist (create it first)",
                 directory.display()
             ),
             Fault::BadInput,
@@ -84,13 +93,13 @@ fn make_directory(path: &Path) -> Result<Option<PathBuf>, SwitchError> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
         Err(cause) => Err(wrong(
             path,
-            format!("the directory could not be made: {cause}"),
+            format!("cannot create its directory: {cause}"),
             Fault::Failed,
         )),
     }
 }
 
-/// Removes a socket on which nobody listens any more.
+/// Removes a stale socket that no process listens on.
 fn clear(path: &Path) -> Result<(), SwitchError> {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return Ok(());
@@ -98,29 +107,26 @@ fn clear(path: &Path) -> Result<(), SwitchError> {
     if !metadata.file_type().is_socket() {
         return Err(wrong(
             path,
-            "it exists and is not a socket, and is left alone; choose another path with --control-socket",
+            "file exists and is not a socket (use another path with --control-socket)",
             Fault::BadInput,
         ));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            tracing::info!(
-                "the control socket {} of a switch that has died is removed",
-                path.display()
-            );
+            tracing::info!("removed the stale control socket {}", path.display());
             fs::remove_file(path).map_err(|cause| {
                 wrong(
                     path,
-                    format!("could not be removed: {cause}"),
+                    format!("cannot remove the stale socket: {cause}"),
                     Fault::Failed,
                 )
             })
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        // Whatever else it says (EAGAIN with a full backlog, EACCES): somebody is there.
+        // Any other error (EAGAIN with a full backlog, EACCES) means that a process listens.
         _ => Err(wrong(
             path,
-            "another switch listens there; stop it, or choose another path with --control-socket",
+            "another switch is listening (stop it, or use another path with --control-socket)",
             Fault::BadInput,
         )),
     }
@@ -130,15 +136,15 @@ fn remove_directory(directory: Option<&Path>) {
     if let Some(directory) = directory
         && let Err(error) = fs::remove_dir(directory)
     {
-        // Others may have put their sockets there meanwhile.
-        tracing::debug!("{} stays: {error}", directory.display());
+        // Other processes may have created sockets in the directory.
+        tracing::debug!("directory {} is not removed: {error}", directory.display());
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!("{} could not be removed: {error}", self.path.display());
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
         }
         remove_directory(self.made_directory.as_deref());
     }

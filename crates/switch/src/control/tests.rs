@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 use std::time::Duration;
 
-use quietwire_dpdk::Fault;
+use quietwire_base::Fault;
 use serde_json::json;
 
 use super::*;
 use crate::error::SwitchError;
 
-/// Large enough that no socket buffer holds it.
+/// Larger than any socket buffer.
 const LARGE: usize = 4 << 20;
 
 fn show(request: Request) -> Answer {
@@ -42,7 +42,7 @@ fn with_server(clients: impl FnOnce(&Path)) {
                 server.turn(5, std::iter::empty(), &mut show);
             }
         });
-        // Also when a client's assertion fails.
+        // Stops the server even if an assertion of a client fails.
         struct End<'a>(&'a AtomicBool);
         impl Drop for End<'_> {
             fn drop(&mut self) {
@@ -53,7 +53,7 @@ fn with_server(clients: impl FnOnce(&Path)) {
         clients(&path);
     });
     drop(server);
-    assert!(!path.exists(), "the socket is left behind");
+    assert!(!path.exists(), "the socket file still exists");
 }
 
 fn connect(path: &Path) -> UnixStream {
@@ -103,10 +103,7 @@ fn one_connection_may_ask_often_and_in_pieces() {
         assert_eq!(lines.next().unwrap().unwrap(), r#"{"ok":{"uptime_s":1}}"#);
         for _ in 0..2 {
             let line = lines.next().unwrap().unwrap();
-            assert!(
-                line.starts_with(r#"{"error":"this is no request"#),
-                "{line}"
-            );
+            assert!(line.starts_with(r#"{"error":"invalid request"#), "{line}");
         }
         for _ in 0..20 {
             stream.write_all(b"{\"show\":\"ports\"}\n").unwrap();
@@ -120,24 +117,24 @@ fn one_connection_may_ask_often_and_in_pieces() {
 #[test]
 fn a_client_that_misbehaves_hurts_only_itself() {
     with_server(|path| {
-        // One never reads its large answer, one says nothing, one says too much.
+        // One client never reads its large reply, one sends nothing, and one sends too much.
         let mut deaf = connect(path);
         deaf.write_all(b"{\"show\":\"fdb\"}\n").unwrap();
         let _mute = connect(path);
         let mut loud = connect(path);
-        // The switch stops reading and closes: the rest cannot be written.
+        // The switch stops reading and closes the connection, so the remaining data cannot be written.
         let _ = loud.write_all(&vec![b'x'; 4 * REQUEST_MAX]);
         assert_eq!(
             ask(path, &Request::Show(Subject::Ports)).unwrap(),
             json!(["a"])
         );
         let mut answer = String::new();
-        // Data that nobody read turns the close into a reset, which may overtake the answer.
+        // Unread data turns the close into a reset, which may overtake the reply.
         match loud.read_to_string(&mut answer) {
             Ok(_) => assert!(answer.contains("longer than 65536 octets"), "{answer}"),
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
         }
-        // More clients than are served at once.
+        // More clients than the server accepts at once.
         let crowd: Vec<UnixStream> = (0..100).map(|_| connect(path)).collect();
         drop(crowd);
         assert_eq!(
@@ -157,16 +154,16 @@ fn the_socket_is_taken_only_from_the_dead() {
         error.to_string()
     };
     let living = UnixListener::bind(&path).unwrap();
-    assert!(refusal(&path).contains("another switch listens"));
+    assert!(refusal(&path).contains("another switch is listening"));
     drop(living);
     assert!(path.exists());
     drop(ControlSocket::listen(&path).unwrap());
     assert!(!path.exists());
     fs::write(&path, "precious").unwrap();
-    assert!(refusal(&path).contains("not a socket"));
+    assert!(refusal(&path).contains("file exists and is not a socket"));
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     let nowhere = directory.path().join("no/switch.sock");
-    assert!(refusal(&nowhere).contains("make it first"));
+    assert!(refusal(&nowhere).contains("create it first"));
     let error = ask(&nowhere, &Request::Show(Subject::Ports)).unwrap_err();
     assert!(matches!(
         error,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the plan that runs to another: what can fail is made first, and then everything is put in place while frames go
-//! on.
+//! Transition from the running plan to another: everything that can fail is allocated first and then put in place while frames are
+//! forwarded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quietwire_dpdk::ring::{self, FrameReceiver};
-use quietwire_dpdk::{Burst, Mempool, Port, PortOptions, RxQueue};
+use quietwire_dpdk::{Bell, Burst, Mempool, Port, PortOptions, RxQueue};
 use quietwire_packet::FCS_LENGTH;
 
 use super::Engine;
@@ -14,23 +14,23 @@ use super::assign::{self, Queue, QueueId, Thread};
 use super::driver_drops::DriverDrops;
 use super::slot::{QueueSlot, Slot};
 use super::threads::Forwarder;
-use crate::config::{Plan, PortPlan};
+use crate::config::{Idle, Plan, PortPlan};
 use crate::counters::{PORTS_MAX, ThreadCounters};
 use crate::error::SwitchError;
 use crate::forward::{Cutter, CuttingQueue, Input, Order, Output, Relay, Reply, Stage, Way};
 use crate::report::PortCounts;
 
-/// Buffers that a thread's cache may hold (one and a half times its size), and some for bursts on their way.
+/// Buffers per thread: its cache (one and a half times its size), and bursts in flight.
 const BUFFERS_A_THREAD: u32 = 1024;
 const BUFFERS_SPARE: u32 = 1024;
-/// Copies of flooded frames that are on their way at once.
+/// Maximum number of copies of flooded frames in flight.
 const BUFFERS_COPIES: u32 = 4095;
-/// Segments that are on their way at once, most of them in transmit queues.
+/// Maximum number of segments in flight, most of them in transmit queues.
 const BUFFERS_SEGMENTS: u32 = 8191;
-/// Frames that wait in a ring between two threads.
+/// Size of a ring between two threads, frames.
 const RING_FRAMES: usize = 1024;
 
-/// What was made for a plan and is not in use yet.
+/// Resources allocated for a plan and not in use yet.
 struct Made {
     ports: Vec<(Slot, Vec<RxQueue>)>,
     threads: Vec<(Forwarder, FrameReceiver)>,
@@ -38,11 +38,11 @@ struct Made {
 }
 
 impl Engine {
-    /// Carries out a plan. When a port or a thread cannot be made, the plan that runs goes on and nothing has changed.
+    /// Applies a plan. If a port or a thread cannot be created, the running plan stays in force and nothing changes.
     ///
     /// # Errors
-    /// What could not be made; what cannot be changed while the switch runs; [`SwitchError::Thread`] when a thread does
-    /// not answer, after which the switch is at fault and best ended.
+    /// The resource that cannot be created; a setting that cannot change at run time; [`SwitchError::Thread`] if a thread does not reply.
+    /// In the last case the switch is faulty and should be stopped.
     pub(crate) fn apply(&mut self, next: Plan) -> Result<(), SwitchError> {
         self.plan.check_changeable(&next)?;
         let made = self.make(&next)?;
@@ -61,14 +61,14 @@ impl Engine {
             if self.number(&port.name).is_some() {
                 return Err(SwitchError::Config {
                     place: format!("port '{}'", port.name),
-                    what: "it is there already, and its place and queues cannot be changed while it is; delete it first".to_owned(),
+                    what: "the port exists; its URI and queues cannot change at run time (delete the port first)".to_owned(),
                 });
             }
         }
         if self.ports().count() + new.len() > PORTS_MAX {
             return Err(SwitchError::Config {
                 place: "ports".to_owned(),
-                what: format!("there can be {PORTS_MAX} ports at once, which is DPDK's limit"),
+                what: format!("too many ports (maximum: {PORTS_MAX}, DPDK's limit)"),
             });
         }
         let ports = if new.is_empty() {
@@ -103,7 +103,7 @@ impl Engine {
         })
     }
 
-    /// The pool of copies.
+    /// Returns the pool for copies of frames.
     fn copies(&mut self, plan: &Plan) -> Result<Mempool, SwitchError> {
         if let Some(pool) = &self.copies {
             return Ok(pool.clone());
@@ -115,7 +115,7 @@ impl Engine {
         Ok(pool)
     }
 
-    /// What frames with TCP data are cut with, if there are to be such.
+    /// Returns the resources for segmenting TCP data, if the plan requires it.
     fn cutter(&mut self, plan: &Plan) -> Result<Option<Cutter>, SwitchError> {
         let is_needed = plan.ports.iter().any(|port| port.uri.has_segmentation());
         if self.cutter.is_some() || !is_needed {
@@ -127,8 +127,8 @@ impl Engine {
         Ok(Some(Cutter::new(pool, length_max)))
     }
 
-    /// From the first port on that may yield frames to be cut, every thread knows how, for good. It is told before it has
-    /// the ways that this plan adds.
+    /// Enables segmentation on every thread, permanently, once the first port can yield frames to be segmented. Threads are enabled before
+    /// they get the outputs of this plan.
     fn cut_from_now_on(&mut self, cutter: Option<Cutter>) -> Result<(), SwitchError> {
         self.cutter = cutter;
         let Some(cutter) = self.cutter.clone() else {
@@ -141,7 +141,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Opens ports, which share a pool of buffers.
+    /// Opens ports, which share a buffer pool.
     fn open(
         &mut self,
         plan: &Plan,
@@ -209,7 +209,7 @@ impl Engine {
         self.count_rules();
         let leaving = self.take_plans();
         let places = self.assignment(&leaving);
-        // Ways first, then what uses them, then what sends into them.
+        // Outputs first, then the stages that use them, then the queues that feed the stages.
         self.make_ways(&places)?;
         self.show_router()?;
         self.set_stages()?;
@@ -227,7 +227,7 @@ impl Engine {
         self.end_threads()
     }
 
-    /// Notes what the plan says of each port that is there; numbers of those that it does not name.
+    /// Stores the plan of each open port. Returns the numbers of ports that the plan does not contain.
     fn take_plans(&mut self) -> Vec<u16> {
         let mut leaving = Vec::new();
         for (number, slot) in self.slots.iter_mut().enumerate() {
@@ -245,10 +245,10 @@ impl Engine {
         leaving
     }
 
-    /// Gives a new port a number.
+    /// Assigns a number to a new port.
     fn take_in(&mut self, mut slot: Slot, rx: Vec<RxQueue>) -> Vec<(QueueId, RxQueue)> {
         let Some(number) = self.slots.iter().position(Option::is_none) else {
-            // Counted before.
+            // Counts of an earlier port with this number.
             return Vec::new();
         };
         let port = number as u16;
@@ -270,7 +270,7 @@ impl Engine {
         queues
     }
 
-    /// Which thread is to serve which queue.
+    /// Returns the thread that each queue is assigned to.
     fn assignment(&self, leaving: &[u16]) -> BTreeMap<QueueId, u32> {
         let mut queues = Vec::new();
         for (number, slot) in self.ports() {
@@ -298,14 +298,14 @@ impl Engine {
         assign::assign(&queues, &threads)
     }
 
-    /// Makes the ways that threads need for the queues they are going to serve. Threads that send to a port most
-    /// naturally, since they serve a queue of its group, get its transmit queues first.
+    /// Creates the outputs that threads require for their queues. Transmit queues go first to threads that serve a queue of the port's
+    /// group, because these send to the port most often.
     fn make_ways(&mut self, places: &BTreeMap<QueueId, u32>) -> Result<(), SwitchError> {
         let mut needed: BTreeSet<(u16, u32)> = BTreeSet::new();
         for ((from, _), cpu) in places {
             needed.extend(self.reach(*from).into_iter().map(|to| (to, *cpu)));
         }
-        // The one that sends for the service thread.
+        // The thread that sends for the service thread.
         if let Some(cpu) = self.plan.forwarding_cpus.iter().next() {
             needed.extend(self.routed_ports().into_iter().map(|to| (to, cpu.0)));
         }
@@ -315,7 +315,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sees to it that a thread can send to a port.
+    /// Creates the output of a thread to a port, unless it exists.
     fn make_way(&mut self, port: u16, cpu: u32) -> Result<(), SwitchError> {
         let (eal, cutter) = (self.eal.clone(), self.cutter.clone());
         let Some(slot) = self.slot_mut(port) else {
@@ -339,7 +339,8 @@ impl Engine {
                 )));
             };
             slot.guests.push(cpu);
-            let (sender, frames) = ring::channel(&self.eal, RING_FRAMES);
+            let bell = self.bell(home);
+            let (sender, frames) = ring::channel_with_bell(&self.eal, RING_FRAMES, bell);
             self.tell(home, Order::Relay(Box::new(Relay { frames, port })))?;
             Way::Ring(sender)
         };
@@ -351,18 +352,24 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a thread an order.
+    /// Returns the wake-up event of a thread, if it may sleep.
+    pub(super) fn bell(&self, cpu: u32) -> Option<Arc<Bell>> {
+        let mut forwarders = self.forwarders.iter();
+        forwarders.find(|one| one.cpu == cpu)?.bell()
+    }
+
+    /// Sends an order to a thread.
     pub(crate) fn tell(&mut self, cpu: u32, order: Order) -> Result<Reply, SwitchError> {
         match self.forwarders.iter_mut().find(|one| one.cpu == cpu) {
             Some(forwarder) => forwarder.ask(order),
             None => Err(SwitchError::Thread {
                 name: crate::threads::forwarding_name(cpu),
-                what: "it is not there; this is a fault of the switch".to_owned(),
+                what: "the thread does not exist (this is a bug in the switch)".to_owned(),
             }),
         }
     }
 
-    /// Tells all threads what to do with the frames of each port.
+    /// Sends the stage of each port to all threads.
     fn set_stages(&mut self) -> Result<(), SwitchError> {
         let numbers: Vec<u16> = self.ports().map(|(number, _)| number).collect();
         for port in numbers {
@@ -371,7 +378,7 @@ impl Engine {
                 continue;
             };
             let cpus: BTreeSet<u32> = slot.queues.iter().filter_map(|queue| queue.cpu).collect();
-            // The former one is dropped here, after no thread has it any more.
+            // The previous stage is dropped here, once no thread uses it.
             let former = std::mem::replace(&mut slot.stage, Arc::clone(&stage));
             for cpu in cpus {
                 let stage = Arc::clone(&stage);
@@ -403,8 +410,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Has another thread serve a queue. Frames wait in the queue meanwhile: none is lost, and none overtakes another,
-    /// since the former thread has sent all it received before it lets go.
+    /// Moves a queue to another thread. Frames wait in the queue meanwhile. None is lost or reordered, because the previous thread sends
+    /// everything it received before it releases the queue.
     pub(super) fn move_queue(&mut self, id: QueueId, to: u32) -> Result<bool, SwitchError> {
         let from = self
             .slot(id.0)
@@ -419,7 +426,7 @@ impl Engine {
         let Reply::Input(Some(input)) = self.tell(from, Order::Release { port, queue })? else {
             return Ok(false);
         };
-        // What the former thread put into rings comes before what the next one receives.
+        // Frames that the previous thread put into rings precede frames that the next thread receives.
         let others: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
         for cpu in others.into_iter().filter(|cpu| *cpu != from) {
             self.tell(cpu, Order::DrainRelays)?;
@@ -433,7 +440,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Takes a port out. Nobody sends to it any more when this is called.
+    /// Removes a port. No thread sends to it any more at this point.
     fn remove(&mut self, port: u16) -> Result<(), SwitchError> {
         let Some(slot) = self.slot(port) else {
             return Ok(());
@@ -459,12 +466,12 @@ impl Engine {
         for bridge in &self.bridges {
             bridge.forget_port(port);
         }
-        // With its last queue the device goes.
+        // Dropping its last queue closes the device.
         self.slots[usize::from(port)] = None;
         Ok(())
     }
 
-    /// Ends the threads that the plan does not name. Their receive queues have gone elsewhere.
+    /// Ends the threads that are not in the plan. Their receive queues are already assigned to other threads.
     fn end_threads(&mut self) -> Result<(), SwitchError> {
         let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
         for cpu in cpus {
@@ -488,7 +495,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Has the threads other than one that ends give back rings that nobody writes to any more.
+    /// Makes all remaining threads return the rings whose writer is ending.
     fn end_abandoned_relays(&mut self, ending: u32) -> Result<(), SwitchError> {
         let cpus = self.forwarders.iter().map(|one| one.cpu);
         let others: Vec<u32> = cpus.filter(|cpu| *cpu != ending).collect();
@@ -498,8 +505,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a thread's way to a port. Where others send through it, one of them gets the transmit queue and reads the
-    /// rings from then on: frames in them are late and not lost.
+    /// Removes a thread's output to a port. If other threads send through it, one of them gets the transmit queue and reads the rings from
+    /// then on. Frames in the rings are delayed, not lost.
     fn take_ways(&mut self, port: u16, cpu: u32) -> Result<(), SwitchError> {
         let Some(slot) = self.slot_mut(port) else {
             return Ok(());
@@ -521,7 +528,7 @@ impl Engine {
             _ => None,
         };
         let Some(heir) = heir else {
-            // Nobody sends to the port for the time being.
+            // No thread sends to the port at this point.
             if let (Some(slot), Some(output)) = (self.slot_mut(port), output) {
                 slot.spare_tx.extend(output.way.into_queue());
             }
@@ -550,14 +557,15 @@ impl Engine {
         match self.tell(heir, order)? {
             Reply::Inherited { left, .. } if !left.is_empty() => Err(SwitchError::Thread {
                 name: crate::threads::forwarding_name(heir),
-                what: "it sends for too many others; use more transmit queues".to_owned(),
+                what: "the thread sends for too many other threads (use more transmit queues)"
+                    .to_owned(),
             }),
             _ => Ok(()),
         }
     }
 }
 
-/// How a port is to be opened.
+/// Returns the options for opening a port.
 fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
     PortOptions {
         name: port.name.clone(),
@@ -566,5 +574,6 @@ fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
         rx_ring_size: plan.rx_ring_size,
         tx_ring_size: plan.tx_ring_size,
         frame_size_max: plan.frame_size_max,
+        rx_interrupts: plan.idle == Idle::Interrupt,
     }
 }

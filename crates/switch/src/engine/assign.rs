@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which forwarding thread serves which receive queue: a pure function of what there is.
+//! Assignment of receive queues to forwarding threads, as a pure function.
 //!
-//! A queue that is mapped to a CPU by hand goes there. Any other stays where it is while its thread is there; a new one
-//! goes to the thread with the fewest queues, of those on the memory node of the queue's port where there are such.
+//! A queue mapped to a CPU by configuration goes to that CPU. Any other queue stays with its thread as long as the thread exists. A new
+//! queue goes to the thread with the fewest queues, preferring threads on the memory node of the queue's port.
 
 use std::collections::BTreeMap;
 
 /// A receive queue: port and queue number.
 pub(crate) type QueueId = (u16, u16);
 
-/// What is to be served.
+/// A queue to assign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Queue {
     pub(crate) id: QueueId,
-    /// The CPU that it is mapped to by hand.
+    /// The CPU that it is mapped to by configuration.
     pub(crate) mapped_to: Option<u32>,
-    /// Memory node of the port, where that is known.
+    /// Memory node of the port, if known.
     pub(crate) node: Option<u32>,
     /// The CPU of the thread that serves it now.
     pub(crate) served_by: Option<u32>,
@@ -25,11 +25,12 @@ pub(crate) struct Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Thread {
     pub(crate) cpu: u32,
-    /// Memory node of the CPU, where that is known.
+    /// Memory node of the CPU, if known.
     pub(crate) node: Option<u32>,
 }
 
-/// The CPU for each queue. Queues mapped to CPUs without a thread are served like others. Nothing without threads.
+/// Returns the CPU for each queue. Queues mapped to CPUs without a thread are assigned like unmapped ones. The result is empty if there are
+/// no threads.
 pub(crate) fn assign(queues: &[Queue], threads: &[Thread]) -> BTreeMap<QueueId, u32> {
     let mut counts: BTreeMap<u32, usize> = threads.iter().map(|thread| (thread.cpu, 0)).collect();
     let mut found = BTreeMap::new();
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!(found[&(0, 0)], 3);
         assert_eq!(found[&(1, 0)], 2);
         assert_eq!(found[&(2, 0)], 3);
-        // CPU 9 has no thread: to where there is least.
+        // CPU 9 has no thread: the queue goes to the thread with the fewest queues.
         assert_eq!(found[&(3, 0)], 2);
     }
 
@@ -120,7 +121,7 @@ mod tests {
             .collect();
         let found = assign(&queues, &threads(&[(0, 0), (8, 1), (9, 1)]));
         assert_eq!(found.values().copied().collect::<Vec<_>>(), [8, 9, 8, 9]);
-        // No thread there: any.
+        // No thread on that node: any thread.
         let found = assign(&queues, &threads(&[(0, 0)]));
         assert!(found.values().all(|cpu| *cpu == 0));
         assert!(assign(&queues, &[]).is_empty());

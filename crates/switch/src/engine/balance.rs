@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which receive queues to move so that the busiest forwarding thread has less to do: a pure function of what was
-//! measured, so that it can be tried without moving anything.
+//! Selection of receive queues to move so that the load of the busiest forwarding thread decreases. A pure function of measured loads, so
+//! that it supports dry runs.
 //!
-//! Load is the share of a CPU that a queue's frames cost. One queue after another goes from the busiest thread to the
-//! least busy one, as long as that lowers the highest load by more than the hysteresis: a queue that swings about
-//! is not carried back and forth.
+//! Load is the share of a CPU that a queue's frames cost. Queues move one after another from the busiest thread to the least busy one, as
+//! long as a move lowers the highest load by more than the hysteresis. The hysteresis prevents a queue with a varying load from moving back
+//! and forth.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::assign::QueueId;
 use crate::config::rebalance::Rules;
 
-/// What a queue costs.
+/// Load of a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) id: QueueId,
@@ -21,11 +21,11 @@ pub(crate) struct Load {
     pub(crate) cpu: u32,
     /// Share of a CPU, 0 to 1.
     pub(crate) share: f64,
-    /// Mapped by hand, and so not to be moved.
+    /// Mapped by configuration, so it never moves.
     pub(crate) is_mapped: bool,
 }
 
-/// What queues had cost when loads were last looked at.
+/// Cost of each queue at the last sample.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
     pub(super) seen: BTreeMap<QueueId, u64>,
@@ -33,7 +33,7 @@ pub(crate) struct Loads {
     pub(super) at: Option<Instant>,
 }
 
-/// A queue that should go elsewhere.
+/// A proposed move of a queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Move {
     pub(crate) id: QueueId,
@@ -42,7 +42,7 @@ pub(crate) struct Move {
     pub(crate) why: Why,
 }
 
-/// The reason of a move: loads before and after, shares of a CPU.
+/// Reason of a move: loads before and after, shares of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Why {
     pub(crate) queue: f64,
@@ -55,7 +55,7 @@ impl fmt::Display for Why {
         let percent = |share: f64| 100.0 * share;
         write!(
             f,
-            "its load is {:.0} %, and the loads {:.0} % and {:.0} % become {:.0} % and {:.0} %",
+            "queue load {:.0} %, thread loads change from {:.0} % and {:.0} % to {:.0} % and {:.0} %",
             percent(self.queue),
             percent(self.from_before),
             percent(self.to_before),
@@ -65,7 +65,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// Moves worth making, in order. Every thread that could take a queue is in `cpus`.
+/// Returns the moves worth making, in order. `cpus` are all CPUs that can take a queue.
 pub(crate) fn balance(loads: &[Load], cpus: &[u32], rules: &Rules) -> Vec<Move> {
     let mut loads = loads.to_vec();
     let mut moves = Vec::new();
@@ -90,7 +90,7 @@ fn best_move(loads: &[Load], cpus: &[u32], rules: &Rules) -> Option<Move> {
     if from_before < rules.threshold || from == to {
         return None;
     }
-    // What the higher of the two loads is after the move.
+    // The higher of the two loads after the move.
     let after = |load: &Load| (from_before - load.share).max(to_before + load.share);
     let best = loads
         .iter()
@@ -108,7 +108,7 @@ fn best_move(loads: &[Load], cpus: &[u32], rules: &Rules) -> Option<Move> {
     })
 }
 
-/// The first thread whose load is beyond all others'.
+/// Returns the first thread whose load exceeds all others in the given order.
 fn extreme(totals: &BTreeMap<u32, f64>, beyond: fn(&f64, &f64) -> bool) -> Option<(u32, f64)> {
     let mut found: Option<(u32, f64)> = None;
     for (cpu, total) in totals {
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!((moves[0].id, moves[0].from, moves[0].to), ((1, 0), 1, 3));
         assert_eq!(
             moves[0].why.to_string(),
-            "its load is 40 %, and the loads 90 % and 10 % become 50 % and 50 %"
+            "queue load 40 %, thread loads change from 90 % and 10 % to 50 % and 50 %"
         );
     }
 
@@ -156,7 +156,7 @@ mod tests {
         let rules = Rules::default();
         let idle = [load(0, 1, 0.3), load(1, 1, 0.3)];
         assert!(balance(&idle, &[1, 2], &rules).is_empty());
-        // One elephant: moving it would only move the load.
+        // One heavy queue: moving it only moves the load.
         assert!(balance(&[load(0, 1, 0.95)], &[1, 2], &rules).is_empty());
         let even = [load(0, 1, 0.45), load(1, 1, 0.5), load(2, 2, 0.9)];
         assert!(balance(&even, &[1, 2], &rules).is_empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules of the configuration with the frames that each has matched.
+//! Rules of the configuration with their frame counters.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicU64;
 use crate::config::kernel_filter::KernelFilterSetting;
 use crate::config::rules::{Action, RuleSetting};
 
-/// A rule, and the frames that it has matched.
+/// A kernel filter and its number of matched frames.
 pub(super) type CountedFilter = (KernelFilterSetting, Arc<AtomicU64>);
 
-/// Rules, with the frames that each has decided on.
+/// Filter rules and the number of frames each has decided on.
 #[derive(Debug, Default)]
 pub(super) struct CountedRules {
     pub(super) rules: Vec<(RuleSetting, Arc<AtomicU64>)>,

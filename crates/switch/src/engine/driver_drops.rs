@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What drivers lost, as counters that only grow.
+//! Driver drop counters that never decrease.
 
 use quietwire_dpdk::PortHandle;
 
-/// A counter of a driver's, which may begin at 0 again when its peer is replaced, made one that only grows.
+/// Non-decreasing view of a driver counter, which may restart at 0 when its peer is replaced.
 #[derive(Clone, Copy, Debug, Default)]
 struct Growing {
     total: u64,
@@ -18,7 +18,7 @@ impl Growing {
     }
 }
 
-/// What a driver lost.
+/// Frames lost by a driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DriverDrops {
     no_buffers: Growing,
@@ -35,12 +35,12 @@ impl DriverDrops {
         self.rx_errors.update(seen.rx_errors);
     }
 
-    /// Frames lost for want of buffers.
+    /// Frames lost because no buffer was available.
     pub(crate) const fn no_buffers(&self) -> u64 {
         self.no_buffers.total
     }
 
-    /// Frames lost since the receive ring was full.
+    /// Frames lost because the receive ring was full.
     pub(crate) const fn rx_missed(&self) -> u64 {
         self.rx_missed.total
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules about what the kernel gets, as forwarding threads take them and as they are shown.
+//! Kernel filters in the form of forwarding threads, and their reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::report::KernelFilterReport;
 use quietwire_tables::route::{FilterRule, KernelFilter};
 
 impl Engine {
-    /// Gives each rule of the plan its count: one that is as it was keeps it.
+    /// Assigns a counter to each kernel filter of the plan. An unchanged filter keeps its counter.
     pub(super) fn count_filters(&mut self) {
         let former = std::mem::take(&mut self.kernel_filters);
         let counted = |rule: &KernelFilterSetting| {
@@ -25,7 +25,7 @@ impl Engine {
         self.kernel_filters = rules.map(counted).collect();
     }
 
-    /// What forwarding threads are to know of the rules; none when there are none.
+    /// Returns the kernel filters for forwarding threads; `None` without filters.
     pub(super) fn kernel_filter(
         &self,
         layer3: &Layer3,
@@ -40,7 +40,6 @@ impl Engine {
                 .map(|(number, _)| *number)
         };
         let rule = |(setting, count): &CountedFilter| {
-            let asked = setting.words().asked();
             let rule = FilterRule {
                 interface: match &setting.interface {
                     Some(name) => Some(number(name)?),
@@ -50,12 +49,7 @@ impl Engine {
                     Some(name) => Some(layer3.vrf(name)?),
                     None => None,
                 },
-                ethertype: asked.ethertype,
-                protocol: asked.protocol,
-                source: asked.source,
-                destination: asked.destination,
-                source_ports: asked.source_ports,
-                destination_ports: asked.destination_ports,
+                packet: setting.packet,
             };
             Some((rule, Arc::clone(count)))
         };
@@ -65,18 +59,13 @@ impl Engine {
         Some(Arc::new(KernelFilter::new(rules, taps)))
     }
 
-    /// Rules, as they are shown.
+    /// Returns the reports of kernel filters.
     pub(crate) fn kernel_filter_reports(&self) -> Vec<KernelFilterReport> {
         let report = |(rule, count): &CountedFilter| KernelFilterReport {
             name: rule.name.clone(),
             interface: rule.interface.clone(),
             vrf: rule.vrf.clone(),
-            ethertype: rule.ethertype,
-            protocol: rule.protocol,
-            source: rule.source,
-            destination: rule.destination,
-            source_port: rule.source_port,
-            destination_port: rule.destination_port,
+            packet: rule.packet,
             frames: count.load(Ordering::Relaxed),
         };
         self.kernel_filters.iter().map(report).collect()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The running switch as its control thread holds it: ports by number, forwarding threads by CPU, tables; and how a
-//! changed plan is carried out, whole or not at all, while frames go on.
+//! The running switch, owned by the control thread: ports by number, forwarding threads by CPU, tables. A changed plan is applied
+//! completely or not at all, while frames are forwarded.
 
 mod apply;
 mod assign;
@@ -40,7 +40,7 @@ use quietwire_tables::route::{Interfaces, Router};
 pub(crate) use slot::Slot;
 pub(crate) use threads::Forwarder;
 
-/// Everything that the control thread holds.
+/// State of the control thread.
 // Fields are dropped in this order: threads before the ports whose queues they hold.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -49,7 +49,7 @@ pub(crate) struct Engine {
     pub(crate) slots: Vec<Option<Slot>>,
     pub(crate) bridges: Vec<BridgeView>,
     pub(crate) plan: Plan,
-    /// By CPU, what threads counted that have ended. A thread that is made there again goes on with it.
+    /// Counters of threads that have ended, by CPU. A new thread on the same CPU continues with them.
     pub(crate) ended: BTreeMap<u32, Arc<ThreadCounters>>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) started: Instant,
@@ -65,18 +65,18 @@ pub(crate) struct Engine {
     loads: Loads,
     pub(crate) watches: Watches,
     pools: u32,
-    /// Where copies of flooded frames come from, that go out with different tags; made with the first thread.
+    /// Pool for copies of flooded frames with different tags. Created with the first thread.
     copies: Option<Mempool>,
-    /// What frames with TCP data are cut with; made with the first port that may yield such.
+    /// Resources for segmenting TCP data. Created with the first port that can yield such frames.
     cutter: Option<Cutter>,
     eal: Eal,
 }
 
 impl Engine {
-    /// Opens the ports of a plan, starts its threads and forwards.
+    /// Opens the ports of a plan, starts its threads and starts forwarding.
     ///
     /// # Errors
-    /// What is wrong with a port or the machine; everything is given back then.
+    /// A port or machine error. All resources are released in that case.
     pub(crate) fn start(eal: &Eal, plan: &Plan, shared: &Arc<Shared>) -> Result<Self, SwitchError> {
         let started = Instant::now();
         let layer3 = SharedLayer3::new(Exchange::new(eal), started)?;
@@ -107,13 +107,13 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Counters of all threads that there are and were.
+    /// Returns the counters of all current and ended threads.
     pub(crate) fn counters(&self) -> impl Iterator<Item = &ThreadCounters> {
         let running = self.forwarders.iter().map(|one| &*one.counters);
         running.chain(self.ended.values().map(|one| &**one))
     }
 
-    /// The number of a port.
+    /// Returns the number of a port.
     pub(crate) fn number(&self, name: &str) -> Option<u16> {
         let index = self
             .slots
@@ -130,12 +130,12 @@ impl Engine {
         self.slots.get_mut(usize::from(number))?.as_mut()
     }
 
-    /// Names of interfaces by number.
+    /// Returns the names of interfaces by number.
     pub(crate) fn interface_names(&self) -> &[Option<String>] {
         &self.interfaces
     }
 
-    /// Ports that there are, with their numbers.
+    /// Returns the open ports with their numbers.
     pub(crate) fn ports(&self) -> impl Iterator<Item = (u16, &Slot)> {
         self.slots
             .iter()
@@ -143,13 +143,13 @@ impl Engine {
             .filter_map(|(number, slot)| Some((number as u16, slot.as_ref()?)))
     }
 
-    /// Numbers of the ports of a group.
+    /// Returns the numbers of the ports of a group.
     pub(crate) fn members(&self, group: &Group) -> Vec<u16> {
         let number = |index: &usize| self.number(&self.plan.ports.get(*index)?.name);
         group.ports().iter().filter_map(number).collect()
     }
 
-    /// Ports that a frame of this one may leave by.
+    /// Returns the ports that a frame of this port can leave by.
     pub(crate) fn reach(&self, number: u16) -> BTreeSet<u16> {
         let routed = self.routed_ports();
         if routed.contains(&number) {
@@ -164,7 +164,7 @@ impl Engine {
         ports
     }
 
-    /// The group that a port is in.
+    /// Returns the group that a port is in.
     pub(crate) fn group_of(&self, name: &str) -> Option<&Group> {
         let index = self.plan.ports.iter().position(|port| port.name == name)?;
         self.plan
@@ -173,10 +173,10 @@ impl Engine {
             .find(|group| group.ports().contains(&index))
     }
 
-    /// Bridges of a plan: those that are there already keep their addresses.
+    /// Returns the bridges of a plan. Existing bridges keep their addresses.
     ///
     /// # Errors
-    /// [`SwitchError::Config`] when a bridge is told what makes no sense.
+    /// [`SwitchError::Config`] for invalid bridge settings.
     fn bridges_of(&self, plan: &Plan) -> Result<Vec<BridgeView>, SwitchError> {
         let mut views = Vec::new();
         for group in &plan.groups {
@@ -189,7 +189,7 @@ impl Engine {
                     && view.fdb.entries_max() == bridge.max_entries
                     && view.ageing_s == bridge.ageing_s
             });
-            // With other tables too it goes on counting.
+            // Counters continue even if the tables are replaced.
             let former = self.bridges.iter().find(|view| view.name == bridge.name);
             views.push(match kept {
                 Some(view) => BridgeView {
@@ -227,7 +227,7 @@ impl Engine {
             })
     }
 
-    /// Sets each bridge's static entries, and forgets what was learned on ports that have left it or behave otherwise.
+    /// Sets each bridge's static entries, and forgets addresses learned on ports that left the bridge or whose settings changed.
     fn settle_bridges(
         &mut self,
         before: &[(String, Vec<(u16, BridgingSetting)>)],
@@ -256,10 +256,10 @@ impl Engine {
         outcome
     }
 
-    /// Forgets learned addresses of a bridge; returns how many those were.
+    /// Forgets learned addresses of a bridge. Returns their number.
     ///
     /// # Errors
-    /// [`SwitchError::Config`] when there is no such bridge or port.
+    /// [`SwitchError::Config`] if the bridge or the port does not exist.
     pub(crate) fn flush_fdb(
         &self,
         bridge: &str,
@@ -268,7 +268,7 @@ impl Engine {
     ) -> Result<u32, SwitchError> {
         let absent = |what: &str, name: &str| SwitchError::Config {
             place: "fdb".to_owned(),
-            what: format!("there is no {what} '{name}'"),
+            what: format!("no such {what}: '{name}'"),
         };
         let view = self
             .bridges
@@ -282,7 +282,7 @@ impl Engine {
         Ok(view.fdb.flush(Selection { port, vlan }))
     }
 
-    /// Ports of a bridge, and how they behave there.
+    /// Returns the ports of a bridge and their bridging settings.
     fn bridge_ports(&self, name: &str) -> Vec<(u16, BridgingSetting)> {
         let Some(plan) = self.bridge_plan(name) else {
             return Vec::new();
@@ -317,7 +317,7 @@ impl Engine {
             .collect()
     }
 
-    /// What is to be done with the frames of a port.
+    /// Returns the stage for frames of a port.
     fn stage_of(&self, number: u16) -> Stage {
         let then = self.stage_behind_rules(number);
         match self.port_rules(number) {
@@ -360,7 +360,7 @@ impl Engine {
     }
 }
 
-/// What forwarding threads know of the router while it has no interfaces.
+/// Returns the router state of forwarding threads while the router has no interfaces.
 fn without_interfaces(layer3: &SharedLayer3) -> Domain {
     let layer3 = layer3.lock();
     Domain {
@@ -374,7 +374,7 @@ fn without_interfaces(layer3: &SharedLayer3) -> Domain {
     }
 }
 
-/// A port's limits for one of so many receive queues.
+/// Returns the share of a port's storm limits for one of `queues` receive queues.
 fn share(limits: StormLimits, queues: usize) -> StormLimits {
     let queues = u32::try_from(queues).unwrap_or(u32::MAX).max(1);
     let part = |limit: Option<u32>| limit.map(|limit| (limit / queues).max(1));

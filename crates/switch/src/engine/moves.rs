@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Moving receive queues between threads by what they cost, and the log of that.
+//! Load-based moves of receive queues between threads, and their log.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,11 +13,11 @@ use crate::config::rebalance::Rules;
 use crate::error::SwitchError;
 use crate::report::{MoveReport, QueueReport};
 
-/// Moves that are remembered.
+/// Maximum number of moves in the log.
 const REMEMBERED: usize = 256;
 
 impl Engine {
-    /// Takes the time from the look before to now as the time that loads are about. Called every few seconds.
+    /// Samples loads. A load covers the time since the previous sample. Called every few seconds.
     pub(crate) fn look_at_loads(&mut self) {
         let now = Instant::now();
         let ticks = self
@@ -44,10 +44,10 @@ impl Engine {
         };
     }
 
-    /// Moves queues so that the busiest thread has less to do, or says what would be moved.
+    /// Moves queues to lower the load of the busiest thread, or only reports the moves.
     ///
     /// # Errors
-    /// [`SwitchError::Thread`] when a thread does not answer.
+    /// [`SwitchError::Thread`] if a thread does not reply.
     pub(crate) fn rebalance(
         &mut self,
         rules: &Rules,
@@ -66,10 +66,10 @@ impl Engine {
         Ok(reports)
     }
 
-    /// Moves one queue because somebody said so.
+    /// Moves one queue on request.
     ///
     /// # Errors
-    /// [`SwitchError::Config`] when there is no such queue or thread.
+    /// [`SwitchError::Config`] if the queue or the thread does not exist.
     pub(crate) fn move_by_hand(
         &mut self,
         port: &str,
@@ -82,14 +82,14 @@ impl Engine {
         };
         let number = self
             .number(port)
-            .ok_or_else(|| wrong(format!("there is no port '{port}'")))?;
+            .ok_or_else(|| wrong(format!("no such port: '{port}'")))?;
         let from = self
             .slot(number)
             .and_then(|slot| slot.queues.get(usize::from(queue))?.cpu)
             .ok_or_else(|| wrong(format!("port '{port}' has no receive queue {queue}")))?;
         if !self.forwarders.iter().any(|one| one.cpu == cpu) {
             return Err(wrong(format!(
-                "no forwarding thread is on CPU {cpu}; forwarding CPUs are {}",
+                "no forwarding thread on CPU {cpu} (forwarding CPUs: {})",
                 self.plan.forwarding_cpus
             )));
         }
@@ -100,7 +100,7 @@ impl Engine {
         Ok(report)
     }
 
-    /// Every receive queue.
+    /// Returns the reports of all receive queues.
     pub(crate) fn queue_reports(&self) -> Vec<QueueReport> {
         let mut reports = Vec::new();
         for (_, slot) in self.ports() {
@@ -155,7 +155,7 @@ impl Engine {
 
     fn remember(&mut self, report: MoveReport) {
         tracing::info!(
-            "queue {} of port '{}' goes from CPU {} to CPU {}: {}",
+            "moved queue {} of port '{}' from CPU {} to CPU {}: {}",
             report.queue,
             report.port,
             report.from,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The router as the engine holds it: numbers of interfaces, what forwarding threads are told, and when they are done with
-//! what they knew before.
+//! Router state of the engine: numbers of interfaces, the tables published to forwarding threads, and the release of former tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,11 +21,11 @@ use quietwire_tables::route::{
     Interface, InterfacePlace, Interfaces, PortInterfaces, Router, Urpf,
 };
 
-/// Frames of the service thread that wait for a forwarding thread.
+/// Maximum number of frames from the service thread that wait for a forwarding thread.
 const INJECTED_FRAMES: usize = 1024;
 
 impl Engine {
-    /// Gives interfaces of a plan their numbers: those that are there keep theirs.
+    /// Assigns numbers to the interfaces of a plan. Existing interfaces keep theirs.
     pub(super) fn number_interfaces(&mut self, plan: &Plan) {
         let names: BTreeSet<&str> = names_of(plan).collect();
         for slot in &mut self.interfaces {
@@ -51,14 +50,14 @@ impl Engine {
         u16::try_from(at).ok()
     }
 
-    /// Interfaces of a plan with their numbers.
+    /// Returns the interfaces of a plan with their numbers.
     fn numbered<'plan>(&self, plan: &'plan Plan) -> Vec<(u16, &'plan InterfacePlan)> {
         let all = plan.layer3.interfaces.iter();
         all.filter_map(|one| Some((self.interface_number(&one.name)?, one)))
             .collect()
     }
 
-    /// Interfaces of a bridge, as the bridge takes them.
+    /// Returns the router interfaces on a bridge, in the bridge's form.
     pub(super) fn interfaces_on(&self, bridge: &str, plan: &Plan) -> Vec<bridge::Interface> {
         let is_there = |one: &InterfacePlan| one.on == Attachment::Bridge(bridge.to_owned());
         self.numbered(plan)
@@ -72,7 +71,7 @@ impl Engine {
             .collect()
     }
 
-    /// Interfaces as the service thread knows them.
+    /// Returns the interfaces in the service thread's form.
     fn known(&self) -> BTreeMap<u16, Known> {
         let layer3 = self.layer3.lock();
         let known = |one: &InterfacePlan, number| {
@@ -108,7 +107,7 @@ impl Engine {
         }
     }
 
-    /// What forwarding threads are to know.
+    /// Returns the router state for forwarding threads.
     fn domain_of(&self, known: &BTreeMap<u16, Known>) -> Domain {
         let interface = |number: u16, one: &InterfacePlan| {
             let place = self.place_of(&one.on)?;
@@ -163,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// Makes the router's tables follow the plan. Before [`Self::show_router`].
+    /// Updates the router's tables to the plan. Runs before [`Self::show_router`].
     pub(super) fn settle_router(&mut self) -> Result<(), SwitchError> {
         let known = self.known();
         let mut layer3 = self.layer3.lock();
@@ -180,13 +179,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells forwarding threads of the router, and has one of them send for the service thread.
+    /// Publishes the router state to forwarding threads, and selects the thread that sends for the service thread.
     pub(super) fn show_router(&mut self) -> Result<(), SwitchError> {
         let has_interfaces = !self.plan.layer3.interfaces.is_empty();
         let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
         for cpu in cpus {
             let domain = has_interfaces.then(|| Arc::clone(&self.domain));
-            // The former one is dropped here.
+            // The previous state is dropped here.
             drop(self.tell(cpu, Order::Domain(domain))?);
         }
         let wanted = self.plan.forwarding_cpus.iter().next().map(|cpu| cpu.0);
@@ -199,7 +198,8 @@ impl Engine {
             drop(self.tell(cpu, Order::Inject(None))?);
         }
         if let Some(cpu) = wanted {
-            let (sender, frames) = ring::channel(&self.eal, INJECTED_FRAMES);
+            let bell = self.bell(cpu);
+            let (sender, frames) = ring::channel_with_bell(&self.eal, INJECTED_FRAMES, bell);
             drop(self.tell(cpu, Order::Inject(Some(Box::new(frames))))?);
             self.layer3.lock().exchange().set_injected(Some(sender));
             self.injects = Some(cpu);
@@ -207,10 +207,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts memory of the router's tables to use again that forwarding threads have done with.
+    /// Reclaims memory of the router's tables that forwarding threads no longer read.
     ///
     /// # Errors
-    /// [`SwitchError::Thread`] when one does not answer.
+    /// [`SwitchError::Thread`] if a thread does not reply.
     pub(crate) fn reclaim(&mut self) -> Result<(), SwitchError> {
         if !self.layer3.lock().has_interfaces() {
             return Ok(());
@@ -224,7 +224,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The stage of a port with interfaces.
+    /// Returns the stage of a port with interfaces.
     pub(super) fn route_stage(&self, number: u16) -> Option<Stage> {
         let on = |one: &InterfacePlan| self.place_of(&one.on) == Some(InterfacePlace::Port(number));
         let of_port: Vec<_> = self
@@ -241,7 +241,7 @@ impl Engine {
         })
     }
 
-    /// Ports that frames may be routed out of.
+    /// Returns the ports that routed frames can leave by.
     pub(super) fn routed_ports(&self) -> BTreeSet<u16> {
         let mut ports = BTreeSet::new();
         for interface in &self.plan.layer3.interfaces {
@@ -262,7 +262,7 @@ impl Engine {
         ports
     }
 
-    /// VRFs, as they are shown.
+    /// Returns the reports of VRFs.
     pub(crate) fn vrf_reports(&self) -> Vec<VrfReport> {
         let layer3 = self.layer3.lock();
         layer3
@@ -287,7 +287,7 @@ impl Engine {
             .collect()
     }
 
-    /// Interfaces, as they are shown.
+    /// Returns the reports of interfaces.
     pub(crate) fn interface_reports(&self) -> Vec<InterfaceReport> {
         let report = |one: &InterfacePlan| {
             let (port, bridge) = match &one.on {
@@ -318,7 +318,7 @@ impl Engine {
         self.plan.layer3.interfaces.iter().map(report).collect()
     }
 
-    /// The configuration, routes and neighbours with it.
+    /// Returns the configuration file, including routes and neighbours.
     pub(crate) fn config_text(&self) -> Result<String, toml::ser::Error> {
         let (routes, neighbours) = self.layer3.lock().settings();
         let text = self.plan.to_toml()?;
@@ -330,8 +330,8 @@ fn names_of(plan: &Plan) -> impl Iterator<Item = &str> {
     plan.layer3.interfaces.iter().map(|one| one.name.as_str())
 }
 
-/// The MAC address of an interface: the one that was asked for, or one made of the machine, the switch and its name, locally
-/// administered, so that it is the same after a restart and another on every machine.
+/// Returns the MAC address of an interface: the configured one, or a locally administered one derived from the machine, the switch and the
+/// interface name. The derived address is stable across restarts and differs between machines.
 fn mac_of(interface: &InterfacePlan, plan: &Plan) -> MacAddress {
     if let Some(mac) = interface.mac {
         return mac;

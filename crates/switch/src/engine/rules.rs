@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules about which frames ports let in, as forwarding threads take them and as they are shown.
+//! Filter rules in the form of forwarding threads, and their reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::report::{RuleReport, RulesReport};
 use quietwire_tables::filter::{PortRule, PortRules};
 
 impl Engine {
-    /// Gives each rule of the plan its count: one that is as it was keeps it, wherever it stands.
+    /// Assigns a counter to each rule of the plan. An unchanged rule keeps its counter, even if its position changes.
     pub(super) fn count_rules(&mut self) {
         let former = std::mem::take(&mut self.rules);
         let counted = |rule: &RuleSetting| {
@@ -33,7 +33,7 @@ impl Engine {
         };
     }
 
-    /// The rules of a port; none where everything is let in.
+    /// Returns the rules of a port; `None` if the port accepts every frame.
     pub(super) fn port_rules(&self, number: u16) -> Option<PortRules> {
         let CountedRules {
             rules,
@@ -55,7 +55,7 @@ impl Engine {
             .map(|(number, (rule, frames))| PortRule {
                 number,
                 vlan: rule.vlan.map(VlanId::get),
-                asked: rule.words().asked(),
+                packet: rule.packet,
                 action: rule.action,
                 frames: Arc::clone(frames),
             })
@@ -64,13 +64,13 @@ impl Engine {
         is_looked_at.then(|| PortRules::new(of_port, *default, Arc::clone(default_frames)))
     }
 
-    /// Names of rules, by their numbers.
+    /// Returns the names of rules, by their numbers.
     pub(crate) fn rule_names(&self) -> Vec<String> {
         let rules = self.rules.rules.iter();
         rules.map(|(rule, _)| rule.name.clone()).collect()
     }
 
-    /// Rules, as they are shown.
+    /// Returns the report of filter rules.
     pub(crate) fn rules_report(&self) -> RulesReport {
         let report = |(rule, frames): &(RuleSetting, Arc<AtomicU64>)| RuleReport {
             name: rule.name.clone(),
@@ -78,12 +78,7 @@ impl Engine {
             port: rule.port.clone(),
             bridge: rule.bridge.clone(),
             vlan: rule.vlan,
-            ethertype: rule.ethertype,
-            protocol: rule.protocol,
-            source: rule.source,
-            destination: rule.destination,
-            source_port: rule.source_port,
-            destination_port: rule.destination_port,
+            packet: rule.packet,
             frames: frames.load(Ordering::Relaxed),
         };
         RulesReport {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A port of the running switch: its device, its queues and who has them.
+//! A port of the running switch: its device, its queues and the threads that use them.
 
 use std::sync::Arc;
 
@@ -27,17 +27,17 @@ pub(crate) struct Slot {
     pub(crate) plan: PortPlan,
     pub(crate) handle: PortHandle,
     pub(crate) queues: Vec<QueueSlot>,
-    /// Transmit queues, whoever has them.
+    /// Number of transmit queues in all.
     pub(crate) tx_queues: u16,
-    /// CPUs of the threads that have a transmit queue.
+    /// CPUs of the threads that own a transmit queue.
     pub(crate) homes: Vec<u32>,
-    /// CPUs of the threads that send over a ring to one of these.
+    /// CPUs of the threads that send through a ring to one of these.
     pub(crate) guests: Vec<u32>,
-    /// Transmit queues that no thread has.
+    /// Transmit queues not assigned to a thread.
     pub(crate) spare_tx: Vec<TxQueue>,
-    /// What forwarding threads do with its frames. Held here too, so that none of them frees it.
+    /// Stage of the port's frames. The control thread holds a reference, so that no forwarding thread frees it.
     pub(crate) stage: Arc<Stage>,
-    /// What a former port of this number had counted when this one was opened.
+    /// Counts of earlier ports with this number at the time this port was opened.
     pub(crate) base: PortCounts,
     pub(crate) driver: DriverDrops,
     pub(crate) _pool: Mempool,

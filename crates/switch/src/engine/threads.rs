@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Forwarding threads: made, told what to do, ended.
+//! Forwarding threads: start, orders, end.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use quietwire_dpdk::ring::FrameSender;
-use quietwire_dpdk::{Eal, Mempool};
+use quietwire_dpdk::{Bell, Eal, Mempool};
 use quietwire_dpdk::{Registered, thread};
 
-use crate::config::{Pinning, Plan};
+use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
-use crate::forward::{self, Line, Order, Reply, Routing, Shared, Worker};
+use crate::forward::{self, Doze, Line, Order, Reply, Routing, Shared, Worker};
 use crate::threads::{forwarding_name, spawn};
 
-/// A forwarding thread as the control thread holds it.
+/// Control-thread handle of a forwarding thread.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     pub(crate) cpu: u32,
     pub(crate) counters: Arc<ThreadCounters>,
+    /// Wake-up event of the thread, if it may sleep.
+    bell: Option<Arc<Bell>>,
     line: Line,
     handle: Option<JoinHandle<()>>,
 }
 
 impl Forwarder {
-    /// Makes a thread on a CPU, with nothing to do yet. It goes on with the counters that it is given.
+    /// Starts an idle thread on a CPU. It continues with the given counters.
     pub(crate) fn start(
         eal: &Eal,
         plan: &Plan,
@@ -34,12 +36,18 @@ impl Forwarder {
         (counters, shared): (Arc<ThreadCounters>, &Arc<Shared>),
     ) -> Result<Self, SwitchError> {
         let name = forwarding_name(cpu);
-        let (line, mailbox) = forward::line(&name);
+        let doze = (plan.idle == Idle::Interrupt).then(Doze::new);
+        let doze = doze.transpose().map_err(|cause| SwitchError::Thread {
+            name: name.clone(),
+            what: format!("cannot wait for receive interrupts: {cause}"),
+        })?;
+        let bell = doze.as_ref().map(|doze| Arc::clone(doze.bell()));
+        let (line, mailbox) = forward::line(&name, bell.clone());
         let mut worker = Worker::new(
             eal,
             copies.clone(),
             Routing::new(eal, service),
-            plan.idle,
+            (plan.idle, doze),
             Arc::clone(&counters),
             mailbox,
         );
@@ -58,34 +66,45 @@ impl Forwarder {
         Ok(Self {
             cpu,
             counters,
+            bell,
             line,
             handle: Some(handle),
         })
     }
 
-    /// Gives an order and waits for the reply.
+    /// Sends an order and waits for the reply.
     pub(crate) fn ask(&mut self, order: Order) -> Result<Reply, SwitchError> {
         match self.line.ask(order)? {
             Reply::NoRoom(order) => Err(SwitchError::Thread {
                 name: forwarding_name(self.cpu),
-                what: format!("it has no room for {order:?}; use more forwarding CPUs"),
+                what: format!("no room for {order:?} (use more forwarding CPUs)"),
             }),
             reply => Ok(reply),
         }
     }
 
-    /// True when the thread ended by itself.
+    /// Returns the wake-up event of the thread, if it may sleep.
+    pub(crate) fn bell(&self) -> Option<Arc<Bell>> {
+        self.bell.clone()
+    }
+
+    /// Returns whether the thread is waiting for frames; `None` if it always polls.
+    pub(crate) fn is_asleep(&self) -> Option<bool> {
+        self.bell.as_ref().map(|bell| bell.is_asleep())
+    }
+
+    /// Returns true if the thread has ended unexpectedly.
     pub(crate) fn has_ended(&self) -> bool {
         self.handle.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the thread and waits for that.
+    /// Stops the thread and waits for its end.
     pub(crate) fn end(mut self) -> Result<(), SwitchError> {
         self.ask(Order::End)?;
         match self.handle.take().map(JoinHandle::join) {
             Some(Err(_)) => Err(SwitchError::Thread {
                 name: forwarding_name(self.cpu),
-                what: "it ended with a fault of the switch".to_owned(),
+                what: "the thread panicked (this is a bug in the switch)".to_owned(),
             }),
             _ => Ok(()),
         }
@@ -93,18 +112,18 @@ impl Forwarder {
 }
 
 impl Drop for Forwarder {
-    /// Waits for a thread that the stop flag ends, or asks it to end.
+    /// Waits for the end of the thread, after the stop flag or an order to end.
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
             if !handle.is_finished()
                 && let Err(error) = self.line.ask(Order::End)
             {
-                // With the stop flag set it may end without an answer.
+                // If the stop flag is set, the thread may end without a reply.
                 tracing::debug!("{error}");
             }
             handle.thread().unpark();
             if handle.join().is_err() {
-                tracing::error!("thread {} ended with a fault", forwarding_name(self.cpu));
+                tracing::error!("thread {} panicked", forwarding_name(self.cpu));
             }
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carrying out what a bridge decided: to one port, to many, with or without a tag.
+//! Execution of bridge decisions: output to one port or to many, with or without a tag.
 
 use std::sync::Arc;
 
@@ -15,34 +15,35 @@ use quietwire_tables::bridge::{
     BridgeTables, Clock, Copy, Decision, Decisions, Ingress, Storm, StormLimits, TagAction, Tally,
     decide, decide_with,
 };
+use quietwire_tables::drops::{PortDrop, PortDrops};
 use quietwire_tables::fdb::Fdb;
 
-/// What forwarding threads know of a port's bridge.
+/// Bridge state of a port, as read by forwarding threads.
 #[derive(Debug)]
 pub(crate) struct BridgeStage {
-    /// Addresses of the bridge.
+    /// Filtering database of the bridge.
     pub(crate) fdb: Arc<Fdb>,
-    /// What it is like.
+    /// Tables of the bridge's settings.
     pub(crate) tables: Arc<BridgeTables>,
-    /// Numbers of its ports other than this one.
+    /// Numbers of the other ports of the bridge.
     pub(crate) others: Vec<usize>,
-    /// The port's limits, shared out to its receive queues.
+    /// Storm limits of the port, divided among its receive queues.
     pub(crate) storm: StormLimits,
 }
 
 impl BridgeStage {
-    /// The limits with nothing used up yet.
+    /// Returns the storm state with full buckets.
     pub(super) fn storm(&self) -> Storm {
         Storm::new(&self.storm, cycles::hz(), cycles::now())
     }
 }
 
-/// What one queue's frames are bridged with.
+/// Resources for bridging the frames of one queue.
 pub(super) struct Bridging<'burst, 'worker> {
     pub(super) stage: &'burst BridgeStage,
     pub(super) storm: &'burst mut Storm,
     pub(super) decisions: &'burst mut Decisions,
-    /// For frames to the router, and copies.
+    /// Resources for frames to the router, and for copies.
     pub(super) means: &'burst mut Means<'worker>,
 }
 
@@ -72,7 +73,7 @@ impl Path<'_> {
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(frames);
             counters.rx_octets.add(octets);
-            count_plain(counters, &tally);
+            count(counters, &tally);
         }
         match (decisions.sole(), others.as_slice()) {
             (Some(Decision::Forward(output)), _) => {
@@ -84,7 +85,7 @@ impl Path<'_> {
         }
     }
 
-    /// In a bridge with VLANs, limits or groups.
+    /// Bridges a burst in a bridge with VLANs, limits or groups.
     #[inline(never)]
     fn bridge_with(&mut self, input: usize, bridging: Bridging<'_, '_>) {
         let (octets, _) = measure(self.received);
@@ -112,8 +113,7 @@ impl Path<'_> {
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(frames);
             counters.rx_octets.add(octets);
-            count_plain(counters, &tally);
-            count_further(counters, &tally);
+            count(counters, &tally);
         }
         match bridging.decisions.sole() {
             Some(Decision::Forward(output)) => self.send_all(input, usize::from(output), octets),
@@ -129,7 +129,7 @@ impl Path<'_> {
                 let decisions = decisions.as_slice();
                 let lost = self.distribute_with(from, &stage.tables, decisions, local, means.pool);
                 if let Some(counters) = self.counters.get(input) {
-                    counters.no_output.add(lost);
+                    counters.dropped(PortDrop::NoOutput).add(lost);
                 }
                 self.notes.lap_of(Step::Rewrite, decisions.len());
                 for output in &stage.others {
@@ -140,7 +140,7 @@ impl Path<'_> {
         }
     }
 
-    /// Sends each frame where it was decided, and then all outputs' bursts.
+    /// Puts each frame to the output of its decision, and then sends the bursts of all outputs.
     fn distribute(&mut self, input: usize, others: &[usize], decisions: &[Decision]) {
         let mut lost = 0;
         for (frame, decision) in self.received.drain().zip(decisions) {
@@ -148,7 +148,7 @@ impl Path<'_> {
                 Decision::Forward(output) => &[usize::from(*output)],
                 Decision::Flood => others,
                 Decision::Drop(_) => continue,
-                // What `decide_with` says of bridges that are not plain, and `decide` never does.
+                // Only `decide_with` returns these decisions; `decide` never does.
                 Decision::ForwardTag(..) | Decision::FloodSet(_) | Decision::Local(..) => {
                     lost += 1;
                     continue;
@@ -159,7 +159,7 @@ impl Path<'_> {
             };
             for port in ports {
                 match self.outputs.get_mut(*port) {
-                    // There is room: each output gets at most the burst that came in.
+                    // An output has room for the whole burst.
                     Some(Some(place)) => drop(place.waiting.push(frame.share())),
                     _ => lost += 1,
                 }
@@ -170,7 +170,7 @@ impl Path<'_> {
             }
         }
         if let Some(counters) = self.counters.get(input) {
-            counters.no_output.add(lost);
+            counters.dropped(PortDrop::NoOutput).add(lost);
         }
         self.notes.lap_of(Step::Rewrite, decisions.len());
         for output in others {
@@ -178,7 +178,7 @@ impl Path<'_> {
         }
     }
 
-    /// The same with tags, and to the router: what is for it waits in `local`. Returns how many are lost.
+    /// Distributes with tags and to the router. Frames for the router wait in `local`. Returns the number of lost frames.
     pub(super) fn distribute_with(
         &mut self,
         from: Ingress,
@@ -206,7 +206,7 @@ impl Path<'_> {
                     };
                 }
                 Decision::Drop(_) => {}
-                // A plain bridge's.
+                // Decision of a plain bridge.
                 Decision::Flood => lost += 1,
             }
         }
@@ -218,7 +218,7 @@ impl Path<'_> {
 struct Outputs<'worker>(&'worker mut [Option<Box<Output>>], &'worker mut Notes);
 
 impl Outputs<'_> {
-    /// Puts a frame to those that wait for a port; returns 1 when that is not possible and it is lost.
+    /// Adds a frame to the burst of a port. Returns 1 if the frame is lost, otherwise 0.
     #[inline(always)]
     fn put(&mut self, port: u16, frame: Mbuf<'_>) -> u64 {
         match self.0.get_mut(usize::from(port)) {
@@ -236,7 +236,7 @@ impl Outputs<'_> {
         }
     }
 
-    /// A copy of a frame, watched like it.
+    /// Copies a frame and its trace state.
     fn copy<'eal>(&mut self, frame: &Mbuf<'eal>, pool: &Mempool) -> Option<Mbuf<'eal>> {
         let copy = frame.copy(pool)?;
         if self.1.is_watched() {
@@ -245,8 +245,8 @@ impl Outputs<'_> {
         Some(copy)
     }
 
-    /// Puts copies of a frame: handles on the same octets where these stay as they are, octets of their own else. The last
-    /// of them is the frame itself.
+    /// Adds copies of a frame: references to the same octets if these stay unchanged, otherwise octets of their own. The last copy is the
+    /// frame itself.
     fn put_copies(
         &mut self,
         frame: Mbuf<'_>,
@@ -261,7 +261,7 @@ impl Outputs<'_> {
             let (port, action) = match copy {
                 Copy::Port(port, action) => (port, action),
                 Copy::Interface(interface, action) => {
-                    // Octets of its own: the router changes them.
+                    // The router changes the octets, so the copy has its own.
                     let copy = self.copy(&frame, pool);
                     let ready = copy.and_then(|mut copy| act(&mut copy, action).then_some(copy));
                     lost += ready.map_or(1, |copy| keep_for_router(local, copy, interface));
@@ -286,7 +286,7 @@ impl Outputs<'_> {
     }
 }
 
-/// Does to a frame's tag what was decided; false when it could not be done.
+/// Applies a tag action to a frame. Returns false if the action fails.
 #[inline(always)]
 fn act(frame: &mut Mbuf<'_>, action: TagAction) -> bool {
     match action {
@@ -298,27 +298,21 @@ fn act(frame: &mut Mbuf<'_>, action: TagAction) -> bool {
 }
 
 #[inline(always)]
-fn count_plain(counters: &PortCounters, tally: &Tally) {
-    counters.short.add(tally.short);
-    counters.filtered.add(tally.filtered);
-    counters.reserved.add(tally.reserved);
+fn count(counters: &PortCounters, tally: &Tally) {
     counters.flooded.add(tally.flooded);
     counters.learned.add(tally.learned);
     counters.moved.add(tally.moved);
     counters.flapped.add(tally.flapped);
     counters.not_learned.add(tally.not_learned);
     counters.static_elsewhere.add(tally.static_elsewhere);
+    if tally.dropped > 0 {
+        count_drops(counters, &tally.drops);
+    }
 }
 
-fn count_further(counters: &PortCounters, tally: &Tally) {
-    let [unknown, broadcast, multicast] = tally.storm;
-    counters.frame_type.add(tally.frame_type);
-    counters.not_member.add(tally.not_member + tally.no_input);
-    counters.no_member.add(tally.no_member);
-    counters.split_horizon.add(tally.split_horizon);
-    counters.not_flooded.add(tally.not_flooded);
-    counters.storm_unknown_unicast.add(unknown);
-    counters.storm_broadcast.add(broadcast);
-    counters.storm_multicast.add(multicast);
-    counters.over_limit.add(tally.over_limit);
+#[inline(never)]
+fn count_drops(counters: &PortCounters, drops: &PortDrops) {
+    for (reason, count) in drops.iter() {
+        counters.dropped(reason).add(count);
+    }
 }

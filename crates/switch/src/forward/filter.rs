@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carrying out what the rules of a port decided, before anything else is done with a burst.
+//! Execution of filter verdicts, before any other stage processes a burst.
 
 use quietwire_dpdk::{BURST_MAX, Burst};
 
@@ -7,10 +7,11 @@ use super::lengths::measure;
 use super::path::Path;
 use crate::config::rules::Action;
 use crate::counters::Step;
+use quietwire_tables::drops::PortDrop;
 use quietwire_tables::filter::{PortRules, Verdict, Verdicts};
 
 impl Path<'_> {
-    /// Drops the frames of a burst that the rules do not let in; false when nothing is left. `kept` is empty before and after.
+    /// Drops the frames of a burst that the rules refuse. Returns false if no frame is left. `kept` is empty before and after.
     #[inline(never)]
     pub(super) fn filter(&mut self, input: usize, rules: &PortRules, kept: &mut Burst) -> bool {
         let frames = self.received.len();
@@ -26,15 +27,15 @@ impl Path<'_> {
             } else {
                 for (frame, verdict) in self.received.drain().zip(verdicts) {
                     if verdict.lets_through() {
-                        // There is room for a burst.
+                        // `kept` has room for a burst.
                         drop(kept.push(frame));
                     }
                 }
                 std::mem::swap(self.received, kept);
             }
-            // Frames that go on are counted by what comes next.
+            // The next stage counts accepted frames.
             if let Some(counters) = self.counters.get(input) {
-                counters.denied.add(dropped as u64);
+                counters.dropped(PortDrop::Denied).add(dropped as u64);
                 counters.rx_frames.add(dropped as u64);
                 counters.rx_octets.add(octets - measure(self.received).0);
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A receive queue as the forwarding thread has it that serves it.
+//! A receive queue of a forwarding thread.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::stage::Stage;
 use crate::counters::QueueCounters;
 use quietwire_tables::bridge::Storm;
 
-/// A receive queue and what is done with its frames.
+/// A receive queue and the stage of its frames.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) rx: RxQueue,
@@ -18,13 +18,13 @@ pub(crate) struct Input {
     /// Number of the queue among the port's receive queues.
     pub(crate) queue: u16,
     pub(crate) stage: Arc<Stage>,
-    /// What is left of the port's limits.
+    /// Storm state of the port.
     pub(super) storm: Storm,
     pub(crate) counters: Arc<QueueCounters>,
 }
 
 impl Input {
-    /// A queue that is to be served from now on.
+    /// Creates the input of a queue.
     pub(crate) fn new(
         rx: RxQueue,
         (port, queue): (u16, u16),

@@ -4,7 +4,7 @@
 use quietwire_dpdk::Burst;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
-/// Octets of a burst, and how many of its frames are shorter than an Ethernet header.
+/// Returns the octets of a burst and the number of frames shorter than an Ethernet header.
 #[inline(always)]
 pub(super) fn measure(burst: &Burst) -> (u64, u64) {
     let (mut octets, mut short) = (0, 0);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the control thread and a forwarding thread talk: orders one way, a reply to each order the other way, both over
-//! bounded rings between one writer and one reader. A forwarding thread allocates and frees nothing for it: whatever an
-//! order replaces travels back with the reply and is dropped by the control thread.
+//! Messages between the control thread and a forwarding thread: orders one way, one reply per order the other way, over bounded rings with
+//! one writer and one reader. The forwarding thread neither allocates nor frees memory: what an order replaces returns with the reply, and
+//! the control thread drops it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quietwire_dpdk::Bell;
 use quietwire_dpdk::ring::FrameReceiver;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -17,53 +18,53 @@ use super::stage::Stage;
 use crate::error::SwitchError;
 use crate::observe::{CaptureTap, Tracer};
 
-/// Orders on their way at once.
+/// Maximum number of orders in flight.
 const ORDERS: usize = 256;
-/// How long a forwarding thread may take to answer: it looks once a turn, and may have been kept from its CPU.
+/// Timeout of a reply. A forwarding thread checks for orders once a turn, and may have been preempted.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// What a forwarding thread is told.
+/// An order to a forwarding thread.
 #[derive(Debug)]
 #[allow(clippy::vec_box)]
 pub(crate) enum Order {
-    /// Serve this receive queue from now on.
+    /// Serve this receive queue.
     Adopt(Box<Input>),
-    /// Give the receive queue back, everything received from it sent.
+    /// Send everything received from the receive queue, and return the queue.
     Release {
         /// Number of the port.
         port: u16,
         /// Number of its receive queue.
         queue: u16,
     },
-    /// Do this with the frames of a port from now on.
+    /// Process the frames of a port with this stage.
     Stage {
         /// Number of the port.
         port: u16,
-        /// What to do.
+        /// The stage.
         stage: Arc<Stage>,
     },
-    /// Send to a port this way from now on, or not any more.
+    /// Set or remove the output to a port.
     Output {
         /// Number of the port.
         port: u16,
-        /// The way.
+        /// The output.
         output: Option<Box<Output>>,
     },
-    /// Send for another thread, which has no transmit queue of its own at a port.
+    /// Send for another thread, which has no transmit queue at a port.
     Relay(Box<Relay>),
-    /// Send no more to this port for others; frames still in the rings are sent first.
+    /// Stop sending to this port for others. Frames still in the rings are sent first.
     EndRelays {
         /// Number of the port.
         port: u16,
     },
-    /// Send the last frames of rings whose writer is gone, and give the rings back.
+    /// Send the last frames of rings whose writer has ended, and return the rings.
     EndAbandonedRelays,
-    /// Send what is in the rings of other threads, all of it that is there now: before a queue is served by another
-    /// thread, so that no frame overtakes one that its former thread put into a ring.
+    /// Send all frames that are in the rings of other threads now. Precedes the move of a queue, so that no frame overtakes one that the
+    /// previous thread put into a ring.
     DrainRelays,
-    /// Take the place of the thread that sent to a port for others: at once, so that no frame of this thread overtakes
-    /// one that it put into a ring before.
+    /// Replace the thread that sent to a port for others. The change is atomic, so that no frame of this thread overtakes one that it put
+    /// into a ring before.
     Inherit {
         /// Number of the port.
         port: u16,
@@ -72,63 +73,63 @@ pub(crate) enum Order {
         /// The rings.
         relays: Vec<Box<Relay>>,
     },
-    /// Know the router and its bridges like this from now on.
+    /// Use this router state.
     Domain(Option<Arc<Domain>>),
-    /// Send what is in this ring of the service thread's from now on, or send for it no more.
+    /// Read frames of the service thread from this ring, or stop reading.
     Inject(Option<Box<FrameReceiver>>),
-    /// Copy frames for a capture from now on, or no more.
+    /// Start or stop copying frames for a capture.
     Capture(Option<Box<CaptureTap>>),
-    /// Follow frames for a trace from now on, or no more.
+    /// Start or stop tracing frames.
     Trace(Option<Box<Tracer>>),
-    /// Expect frames with TCP data of any length from now on: see [`super::Cutter`].
+    /// Expect frames with TCP data of any length: see [`super::Cutter`].
     Cut(Cutter),
-    /// Do nothing: the reply says that everything begun before is done.
+    /// No operation. The reply confirms that all earlier work is complete.
     Nothing,
-    /// End: the thread gives everything back by ending.
+    /// End. The thread returns its resources by ending.
     End,
 }
 
-/// What a forwarding thread answers, one reply to each order.
+/// Reply to an order, one per order.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Done, and nothing comes back.
+    /// Done; no resource returns.
     Done,
-    /// The receive queue; `None` when the thread did not have it.
+    /// The receive queue; `None` if the thread did not serve it.
     Input(Option<Box<Input>>),
-    /// The way that was replaced.
+    /// The previous output.
     Output(Option<Box<Output>>),
-    /// Rings that are not read any more.
+    /// Rings that the thread no longer reads.
     #[allow(clippy::vec_box)]
     Relays(Vec<Box<Relay>>),
-    /// The way that was replaced, and the rings that there was no room for.
+    /// The previous output, and the rings that did not fit.
     #[allow(clippy::vec_box)]
     Inherited {
         /// To be dropped.
         _output: Option<Box<Output>>,
-        /// Rings that are not read any more.
+        /// Rings that the thread no longer reads.
         left: Vec<Box<Relay>>,
     },
-    /// What was known of the router.
+    /// The previous router state.
     Domain {
         /// To be dropped.
         _former: Option<Arc<Domain>>,
     },
-    /// The service thread's ring that was read.
+    /// The previous ring of the service thread.
     Injected {
         /// To be dropped.
         _former: Option<Box<FrameReceiver>>,
     },
-    /// The capture that there was.
+    /// The previous capture.
     Capture {
         /// To be dropped.
         _former: Option<Box<CaptureTap>>,
     },
-    /// The trace that there was.
+    /// The previous tracer.
     Trace {
         /// To be dropped.
         _former: Option<Box<Tracer>>,
     },
-    /// The order could not be carried out for want of room, and comes back.
+    /// The order failed for lack of room and is returned.
     NoRoom(Order),
 }
 
@@ -136,6 +137,8 @@ pub(crate) enum Reply {
 #[derive(Debug)]
 pub(crate) struct Line {
     name: String,
+    /// Wake-up event of a thread that may sleep.
+    bell: Option<Arc<Bell>>,
     orders: Producer<Order>,
     replies: Consumer<Reply>,
 }
@@ -147,12 +150,13 @@ pub(crate) struct Mailbox {
     pub(super) replies: Producer<Reply>,
 }
 
-/// Both ends of a line to the thread of this name.
-pub(crate) fn line(name: &str) -> (Line, Mailbox) {
+/// Creates both ends of a line to the thread with this name.
+pub(crate) fn line(name: &str, bell: Option<Arc<Bell>>) -> (Line, Mailbox) {
     let (order_writer, order_reader) = RingBuffer::new(ORDERS);
     let (reply_writer, reply_reader) = RingBuffer::new(ORDERS);
     let line = Line {
         name: name.to_owned(),
+        bell,
         orders: order_writer,
         replies: reply_reader,
     };
@@ -164,25 +168,28 @@ pub(crate) fn line(name: &str) -> (Line, Mailbox) {
 }
 
 impl Line {
-    /// Gives an order and waits for the reply.
+    /// Sends an order and waits for the reply.
     ///
     /// # Errors
-    /// [`SwitchError::Thread`] if the thread does not answer in time, or has ended.
+    /// [`SwitchError::Thread`] if the thread does not reply in time, or has ended.
     pub(crate) fn ask(&mut self, order: Order) -> Result<Reply, SwitchError> {
         self.orders
             .push(order)
-            .map_err(|_| self.silent("its orders pile up"))?;
+            .map_err(|_| self.silent("its order queue is full"))?;
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.replies.pop() {
                 Ok(reply) => return Ok(reply),
-                // It may have answered just before.
+                // The reply may have arrived just before the thread ended.
                 Err(_) if self.replies.is_abandoned() => {
                     let last = self.replies.pop();
                     return last.map_err(|_| self.ended());
                 }
                 Err(_) if Instant::now() >= deadline => {
-                    return Err(self.silent("it does not answer"));
+                    return Err(self.silent("no reply"));
                 }
                 Err(_) => std::thread::sleep(PAUSE),
             }
@@ -192,14 +199,14 @@ impl Line {
     fn ended(&self) -> SwitchError {
         SwitchError::Thread {
             name: self.name.clone(),
-            what: "it has ended".to_owned(),
+            what: "the thread has ended".to_owned(),
         }
     }
 
     fn silent(&self, what: &str) -> SwitchError {
         SwitchError::Thread {
             name: self.name.clone(),
-            what: format!("{what}; this is a fault of the switch, or its CPU is taken away"),
+            what: format!("{what} (bug in the switch, or its CPU is not available)"),
         }
     }
 }
@@ -210,23 +217,26 @@ mod tests {
 
     #[test]
     fn a_thread_that_has_ended_is_not_waited_for() {
-        let (mut line, mailbox) = line("qw-fwd-1");
+        let (mut line, mailbox) = line("qw-fwd-1", None);
         let began = Instant::now();
         let thread = std::thread::spawn(move || {
             let mailbox = mailbox;
-            // It ends without a look at its orders, as one that the stop flag ends.
+            // The thread ends without reading its orders, as after the stop flag.
             while mailbox.orders.is_empty() && began.elapsed() < PATIENCE {
                 std::thread::yield_now();
             }
         });
         let error = line.ask(Order::End).unwrap_err();
         thread.join().unwrap();
-        assert!(error.to_string().contains("it has ended"), "{error}");
+        assert!(
+            error.to_string().contains("the thread has ended"),
+            "{error}"
+        );
     }
 
     #[test]
     fn the_last_answer_of_a_thread_arrives() {
-        let (mut line, mut mailbox) = line("qw-fwd-1");
+        let (mut line, mut mailbox) = line("qw-fwd-1", None);
         mailbox.replies.push(Reply::Done).unwrap();
         drop(mailbox);
         let reply = line.ask(Order::End);

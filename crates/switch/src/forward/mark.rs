@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The marks of frames between forwarding threads and the service thread.
+//! Marks of frames between forwarding threads and the service thread.
 
 use quietwire_tables::route::Punt;
 
-/// What a frame is marked with on its way to the service thread and back.
+/// Metadata of a frame on its way to or from the service thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// To the service thread: why, and the interface it came in by.
+    /// To the service thread: the reason and the ingress interface.
     Punt(Punt, u16),
-    /// From the service thread: the frame goes out of this interface as it is.
+    /// From the service thread: send the frame unchanged out of this interface.
     Send(u16),
-    /// From the service thread: the frame is routed as if it came in by this interface.
+    /// From the service thread: route the frame as if received on this interface.
     Route(u16),
 }
 

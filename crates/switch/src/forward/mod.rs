@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loop of a forwarding thread: receive a burst, decide, send, count; run to completion.
 //!
-//! On this path there is no lock, no allocation, no system call (other than `sched_yield` or a short sleep when
-//! that was asked for) and no loop without a bound. Frames that an output does not take at once are dropped and counted:
-//! waiting for one output would delay all others.
+//! This path has no lock, no allocation, no unbounded loop and no system call, except `sched_yield`, a short sleep or epoll(7) without
+//! frames if the idle strategy requires it. Frames that an output does not accept at once are dropped and counted, because waiting for one
+//! output would delay all others.
 
 mod bridge;
+mod doze;
 mod filter;
 mod input;
 mod lengths;
@@ -21,7 +22,6 @@ mod worker;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use quietwire_dpdk::BURST_MAX;
 
@@ -30,6 +30,7 @@ use crate::counters::Step;
 
 pub(crate) use bridge::BridgeStage;
 use bridge::Bridging;
+pub(crate) use doze::Doze;
 pub(crate) use input::Input;
 pub(crate) use mail::{Line, Order, Reply, line};
 pub(crate) use mark::Mark;
@@ -41,52 +42,48 @@ pub(crate) use segment::{Cutter, CuttingQueue};
 pub(crate) use stage::{FilteredStage, Stage};
 pub(crate) use worker::Worker;
 
-/// What forwarding threads read of the others.
+/// State shared by all forwarding threads.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// Set once, to end all threads.
+    /// Stop flag of all threads.
     pub(crate) stop: Arc<AtomicBool>,
-    /// The coarse clock: seconds since the switch started.
+    /// Coarse clock: seconds since the switch started.
     pub(crate) now_s: AtomicU32,
 }
 
 impl Shared {
-    /// True once the switch is told to end.
+    /// Returns true once the stop flag is set.
     pub(crate) fn is_ending(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// Looks in vain at all queues before the CPU is yielded.
+/// Empty polls of all queues before yielding the CPU.
 const TURNS_BEFORE_YIELD: u32 = 32;
-/// How long the CPU is left to others then, where threads sleep.
-const NAP: Duration = Duration::from_micros(50);
 
-/// Forwards until it is told to stop.
+/// Forwards until the stop flag is set.
 pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
-    // A thread that was here before may have counted.
+    // An earlier thread on this CPU may have counted.
     let mut polls = worker.counters.polls.get();
     let mut empty_polls = worker.counters.empty_polls.get();
     let mut yields = worker.counters.yields.get();
     let mut idle_turns = 0;
     while !worker.ended && !shared.stop.load(Ordering::Relaxed) {
-        let empty = turn(worker, shared);
+        let (empty, has_relayed) = turn(worker, shared);
         worker.obey();
         let inputs = worker.inputs.len() as u64;
         polls += inputs;
         empty_polls += empty;
         worker.counters.polls.set(polls);
         worker.counters.empty_polls.set(empty_polls);
-        if empty < inputs {
+        if empty < inputs || has_relayed {
+            if idle_turns >= TURNS_BEFORE_YIELD {
+                worker.wake_up();
+            }
             idle_turns = 0;
         } else if worker.idle != Idle::Poll {
-            idle_turns += 1;
-            if idle_turns >= TURNS_BEFORE_YIELD {
-                if worker.idle == Idle::Sleep {
-                    std::thread::sleep(NAP);
-                } else {
-                    std::thread::yield_now();
-                }
+            idle_turns = idle_turns.saturating_add(1);
+            if idle_turns >= TURNS_BEFORE_YIELD && worker.rest(idle_turns) {
                 worker.notes.lap(Step::Idle);
                 yields += 1;
                 worker.counters.yields.set(yields);
@@ -95,9 +92,9 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
     }
 }
 
-/// Serves each receive queue once; returns how many had nothing.
+/// Serves each receive queue once. Returns the number of empty queues, and whether frames were sent for other threads.
 #[inline(always)]
-fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
+fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
     let mut empty = 0;
     for input in &mut worker.inputs {
         let frames = input.rx.receive(&mut worker.received, BURST_MAX);
@@ -145,10 +142,10 @@ fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
                 path.bridge(port, bridging);
             }
             Some(Stage::Route(stage)) => path.route_port(port, stage, &mut means),
-            // What rules let in has no rules once more.
+            // The inner stage of accepted frames is never filtered.
             Some(Stage::Drop | Stage::Filtered(_)) => path.drop_all(port),
         }
-        // Whatever a stage has left would be sent a second time.
+        // Frames left by a stage would be sent twice.
         worker.received.free();
         if worker.notes.is_watched() {
             worker.notes.finish();
@@ -164,10 +161,10 @@ fn turn(worker: &mut Worker, shared: &Shared) -> u64 {
     } else if empty == worker.inputs.len() as u64 {
         worker.notes.lap(Step::Idle);
     }
-    empty
+    (empty, relayed)
 }
 
-/// Sends for the service thread and for other forwarding threads; false when they had nothing.
+/// Sends for the service thread and for other forwarding threads. Returns false if there was nothing to send.
 #[inline(always)]
 fn relay(worker: &mut Worker, shared: &Shared) -> bool {
     let mut relayed = false;

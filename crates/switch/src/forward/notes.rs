@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a forwarding thread notes of its own work: where its time goes, step by step, and what watchers want to see.
+//! Instrumentation of a forwarding thread: cycles per step, captures and traces.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use quietwire_tables::bridge::{self, Ingress};
 use quietwire_tables::filter::Verdicts;
 use quietwire_tables::route;
 
-/// A thread's clock, the counters that its readings go to, and who watches.
+/// Clock of a thread, its counters, and its watchers.
 #[derive(Debug)]
 pub(crate) struct Notes {
     counters: Arc<ThreadCounters>,
-    /// When the step before ended, and this one began.
+    /// End of the previous step and start of the current one.
     last: u64,
-    /// Somebody watches.
+    /// A capture or a trace is active.
     watched: bool,
     capture: Option<Box<CaptureTap>>,
     trace: Option<Box<Tracer>>,
@@ -34,7 +34,7 @@ impl Notes {
         }
     }
 
-    /// The step that goes on now ends, and was this one: every tick is some step's, and none is of two.
+    /// Ends the current step and attributes its cycles to `step`. Every tick belongs to exactly one step.
     #[inline(always)]
     pub(super) fn lap(&mut self, step: Step) {
         if cfg!(feature = "without-cycles") {
@@ -46,20 +46,20 @@ impl Notes {
         self.counters.steps.of(step).cycles.add(spent);
     }
 
-    /// The same for a step that worked on so many frames.
+    /// Ends a step that processed this number of frames.
     #[inline(always)]
     pub(super) fn lap_of(&mut self, step: Step, frames: usize) {
         self.count(step, frames);
         self.lap(step);
     }
 
-    /// When the last step ended.
+    /// Returns the end of the last step.
     #[inline(always)]
     pub(super) const fn last(&self) -> u64 {
         self.last
     }
 
-    /// A step has worked on so many frames, and is not over.
+    /// Counts frames of a step that is not over yet.
     #[inline(always)]
     pub(super) fn count(&self, step: Step, frames: usize) {
         if cfg!(feature = "without-cycles") {
@@ -71,9 +71,9 @@ impl Notes {
     }
 }
 
-/// What watchers are told. Nothing of this is called while nobody watches.
+/// Events for watchers. Not called while no watcher is active.
 impl Notes {
-    /// True while somebody watches.
+    /// Returns true while a capture or a trace is active.
     #[inline(always)]
     pub(super) const fn is_watched(&self) -> bool {
         self.watched
@@ -129,7 +129,7 @@ impl Notes {
         }
     }
 
-    /// A frame goes on in another buffer too.
+    /// A frame is copied to another buffer.
     #[inline]
     pub(super) fn copied(&mut self, from: usize, to: usize) {
         if let Some(trace) = &mut self.trace {
@@ -137,7 +137,7 @@ impl Notes {
         }
     }
 
-    /// A burst is handed to a driver or, by a ring, to another thread; [`Self::sent`] follows.
+    /// A burst is offered to a driver or, through a ring, to another thread. [`Self::sent`] follows.
     #[cold]
     #[inline(never)]
     pub(super) fn offered(&mut self, port: u16, is_ring: bool, burst: &Burst) {
@@ -149,7 +149,7 @@ impl Notes {
         }
     }
 
-    /// So many frames of it were taken, from the first.
+    /// The first `count` frames of the offered burst were accepted.
     #[cold]
     #[inline(never)]
     pub(super) fn sent(&mut self, port: u16, count: usize) {
@@ -161,7 +161,7 @@ impl Notes {
         }
     }
 
-    /// Frames that another thread wants sent.
+    /// A burst of another thread is to be sent.
     #[cold]
     #[inline(never)]
     pub(super) fn adopt(&mut self, burst: &Burst) {
@@ -170,7 +170,7 @@ impl Notes {
         }
     }
 
-    /// A burst is done with.
+    /// A burst is complete.
     #[cold]
     #[inline(never)]
     pub(super) fn finish(&mut self) {

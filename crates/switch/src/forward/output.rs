@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ways to ports: transmit queues, and rings to the threads that have them.
+//! Outputs to ports: transmit queues, and rings to threads that own one.
 
 use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{Burst, TxQueue};
 
 use super::segment::CuttingQueue;
 
-/// How frames get to a port.
+/// Path of frames to a port.
 #[derive(Debug)]
 pub(crate) enum Way {
-    /// Over a transmit queue that this thread has to itself.
+    /// A transmit queue owned by this thread.
     Queue(TxQueue),
-    /// Over a ring to the thread that has one.
+    /// A ring to the thread that owns a transmit queue.
     Ring(FrameSender),
-    /// Over such a queue, frames with TCP data of any length among the others: those are cut where they have to be.
+    /// A transmit queue for frames with TCP data of any length. Frames that the peer does not accept whole are segmented.
     Cutting(Box<CuttingQueue>),
 }
 
 impl Way {
-    /// The transmit queue, if it is a way over one.
+    /// Returns the transmit queue, if there is one.
     pub(crate) fn into_queue(self) -> Option<TxQueue> {
         match self {
             Self::Queue(tx) => Some(tx),
@@ -28,17 +28,17 @@ impl Way {
     }
 }
 
-/// A way to a port and the frames that wait for the end of the burst.
+/// An output to a port, and the frames that wait for the end of the burst.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) way: Way,
     pub(crate) waiting: Burst,
 }
 
-/// A ring of frames that another thread wants sent.
+/// A ring of frames to send for another thread.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) frames: FrameReceiver,
-    /// Number of the port that they go to.
+    /// Number of the destination port.
     pub(crate) port: u16,
 }

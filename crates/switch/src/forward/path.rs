@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One burst on its way through: what the stages decided is carried out here.
+//! Execution of the stages' decisions on one burst.
 
 use quietwire_dpdk::Burst;
 use quietwire_dpdk::ring::FrameSender;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
+use quietwire_tables::drops::PortDrop;
 
 use super::lengths::measure;
 use super::notes::Notes;
 use super::output::{Output, Way};
 use crate::counters::{PortCounters, Step};
 
-/// One burst on its way through.
+/// Context of one burst.
 pub(super) struct Path<'worker> {
     pub(super) received: &'worker mut Burst,
     pub(super) outputs: &'worker mut [Option<Box<Output>>],
@@ -26,7 +27,7 @@ impl Path<'_> {
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(frames);
             counters.rx_octets.add(octets);
-            counters.short.add(short);
+            counters.dropped(PortDrop::Short).add(short);
         }
         if short == 0 {
             self.send_all(input, output, octets);
@@ -35,7 +36,7 @@ impl Path<'_> {
         }
     }
 
-    /// Sends the burst as it is.
+    /// Sends the whole burst unchanged.
     #[inline(always)]
     pub(super) fn send_all(&mut self, input: usize, output: usize, octets: u64) {
         match (self.outputs.get_mut(output), self.counters.get(output)) {
@@ -53,7 +54,7 @@ impl Path<'_> {
         if let Some(Some(place)) = self.outputs.get_mut(output) {
             for frame in self.received.drain() {
                 if frame.length() >= ETHERNET_HEADER_LENGTH as u32 {
-                    // There is room: a burst came in, and less goes out.
+                    // The output has room: it never gets more than the received burst.
                     drop(place.waiting.push(frame));
                 }
             }
@@ -61,7 +62,7 @@ impl Path<'_> {
         self.flush(output);
     }
 
-    /// Sends what waits for an output.
+    /// Sends the waiting frames of an output.
     #[inline(always)]
     pub(super) fn flush(&mut self, output: usize) {
         if let (Some(Some(place)), Some(counters)) =
@@ -74,7 +75,7 @@ impl Path<'_> {
         }
     }
 
-    /// Drops the burst: nothing is to be done with frames of this port.
+    /// Drops the burst of a port without a stage.
     #[cold]
     pub(super) fn drop_all(&mut self, input: usize) {
         let (octets, _) = measure(self.received);
@@ -88,14 +89,15 @@ impl Path<'_> {
     #[cold]
     fn no_output(&mut self, input: usize) {
         if let Some(counters) = self.counters.get(input) {
-            counters.no_output.add(self.received.len() as u64);
+            let frames = self.received.len() as u64;
+            counters.dropped(PortDrop::NoOutput).add(frames);
         }
         self.received.free();
     }
 }
 
-/// Sends a burst of so many octets and drops what is not taken. What goes over a ring is counted by the thread that has
-/// the queue.
+/// Sends a burst of this number of octets and drops frames that the output does not accept. Frames sent through a ring are counted by the
+/// thread that owns the queue.
 #[inline(always)]
 fn transmit(
     way: &mut Way,
@@ -128,7 +130,7 @@ fn transmit_watched(
     notes.sent(port, sent);
 }
 
-/// Returns how many frames were taken.
+/// Sends a burst. Returns the number of accepted frames.
 #[inline(always)]
 fn send(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) -> usize {
     let sent = match way {
@@ -139,7 +141,7 @@ fn send(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) 
     let mut sent_octets = octets - burst.take_refused();
     if !burst.is_empty() {
         sent_octets -= measure(burst).0;
-        counters.tx_full.add(burst.len() as u64);
+        counters.dropped(PortDrop::TxFull).add(burst.len() as u64);
         burst.free();
     }
     counters.tx_frames.add(sent as u64);
@@ -150,12 +152,12 @@ fn send(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) 
 #[inline(never)]
 fn hand_over(ring: &mut FrameSender, burst: &mut Burst, counters: &PortCounters) -> usize {
     let sent = ring.send(burst);
-    counters.tx_full.add(burst.len() as u64);
+    counters.dropped(PortDrop::TxFull).add(burst.len() as u64);
     burst.free();
     sent
 }
 
-/// Sends what another thread wanted sent.
+/// Sends frames for another thread.
 pub(super) fn send_relayed(
     burst: &mut Burst,
     outputs: &mut [Option<Box<Output>>],

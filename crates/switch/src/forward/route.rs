@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carrying out what the router decided: out of ports, into bridges, to the service thread.
+//! Execution of router decisions: output to ports, to bridges and to the service thread.
 
 use std::sync::Arc;
 
@@ -15,21 +15,22 @@ use super::path::Path;
 use super::segment::Cutter;
 use crate::counters::{RouterCounters, Step};
 use quietwire_tables::bridge::{self, BridgeTables, Ingress, Storm};
+use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::fdb::Fdb;
 use quietwire_tables::route::{
-    Adjacency, Decision, DropReason, Interface, InterfacePlace, PortInterfaces, Router, decide,
-    fragments, rewrite,
+    Adjacency, Decision, Interface, InterfacePlace, PortInterfaces, Router, decide, fragments,
+    rewrite,
 };
 
-/// What all forwarding threads know of the router and the bridges that it has interfaces to.
+/// Router state of all forwarding threads, and the bridges that router interfaces are on.
 #[derive(Debug)]
 pub(crate) struct Domain {
     pub(crate) router: Router,
-    /// By number.
+    /// Bridges by number.
     pub(crate) bridges: Vec<Option<Inside>>,
 }
 
-/// A bridge, seen from an interface of the router's.
+/// A bridge, seen from a router interface.
 #[derive(Debug)]
 pub(crate) struct Inside {
     pub(crate) fdb: Arc<Fdb>,
@@ -38,33 +39,33 @@ pub(crate) struct Inside {
     pub(crate) ports: Vec<usize>,
 }
 
-/// What forwarding threads know of a port with interfaces of the router's.
+/// Router state of a port with interfaces.
 #[derive(Debug)]
 pub(crate) struct RouteStage {
     pub(crate) interfaces: PortInterfaces,
     pub(crate) domain: Arc<Domain>,
 }
 
-/// Bursts that frames wait in between passes, and the way to the service thread.
+/// Bursts between the passes of routing, and the ring to the service thread.
 #[derive(Debug)]
 pub(crate) struct Routing {
-    /// For the router.
+    /// Frames for the router.
     pub(super) local: Burst,
-    /// For bridges, from the router.
+    /// Frames from the router for bridges.
     inside: Burst,
     rest: Burst,
     punts: Burst,
     decisions: Box<quietwire_tables::route::Decisions>,
     bridge_decisions: Box<bridge::Decisions>,
     service: FrameSender,
-    /// Frames that the service thread wants sent; one forwarding thread has it.
+    /// Frames from the service thread. One forwarding thread has this ring.
     pub(super) injected: Option<Box<FrameReceiver>>,
     pub(super) domain: Option<Arc<Domain>>,
-    /// For frames with TCP data of any length, where there are such.
+    /// Segmentation of frames with TCP data, if enabled.
     cutting: Option<Box<Cutting>>,
 }
 
-/// What frames are cut with before they are routed.
+/// Resources to segment frames before routing.
 #[derive(Debug)]
 struct Cutting {
     cutter: Cutter,
@@ -97,28 +98,28 @@ impl Routing {
     }
 }
 
-/// What routing needs beside the frames.
+/// Resources for routing.
 pub(super) struct Means<'worker> {
     pub(super) routing: &'worker mut Routing,
     pub(super) counters: &'worker RouterCounters,
-    /// Where copies and pieces of frames come from.
+    /// Pool for copies and fragments of frames.
     pub(super) pool: &'worker Mempool,
     pub(super) now_s: u32,
 }
 
-/// Ports that frames wait for, as a set of bits: there are fewer than 64.
+/// Set of ports that frames wait for, as a bit mask. There are fewer than 64 ports.
 #[derive(Clone, Copy, Default)]
 struct Touched(u64);
 
 impl Path<'_> {
-    /// Routes what was received on a port.
+    /// Routes the frames received on a port.
     #[inline(never)]
     pub(super) fn route_port(&mut self, input: usize, stage: &RouteStage, means: &mut Means<'_>) {
         let (octets, short) = measure(self.received);
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(self.received.len() as u64);
             counters.rx_octets.add(octets);
-            counters.short.add(short);
+            counters.dropped(PortDrop::Short).add(short);
         }
         let untagged = stage.interfaces.untagged();
         if let Some(interface) = untagged
@@ -126,7 +127,7 @@ impl Path<'_> {
             && short == 0
             && means.routing.cutting.is_none()
         {
-            // All belong to one interface; what has a tag all the same is of no protocol that it knows.
+            // All frames belong to one interface. A remaining tag has an EtherType that the router does not support.
             std::mem::swap(self.received, &mut means.routing.local);
             return self.route_burst(&stage.domain, &[interface; BURST_MAX], means);
         }
@@ -139,18 +140,18 @@ impl Path<'_> {
             match found {
                 Some(interface) if frame.length() >= ETHERNET_HEADER_LENGTH as u32 => {
                     frame.set_mark(u32::from(interface));
-                    // There is room for a burst.
+                    // `local` has room for a burst.
                     drop(means.routing.local.push(frame));
                 }
                 Some(_) => {}
                 None => homeless += 1,
             }
         }
-        means.counters.dropped(DropReason::NoInterface, homeless);
+        means.counters.dropped(RouterDrop::NoInterface, homeless);
         self.route_local(&stage.domain, means);
     }
 
-    /// Routes the frames that wait for the router, each marked with its interface.
+    /// Routes the waiting frames, each marked with its interface.
     #[inline(always)]
     pub(super) fn route_local(&mut self, domain: &Domain, means: &mut Means<'_>) {
         if means.routing.local.is_empty() {
@@ -165,8 +166,8 @@ impl Path<'_> {
         }
     }
 
-    /// Routes the frames that wait for the router; those with much TCP data in segments, so that each is one packet to
-    /// the router: what is too large for a link is said of it, and to a sender that understands.
+    /// Routes the waiting frames and segments those with large TCP data first. Each segment is one packet to the router, so that an ICMP
+    /// error about the MTU reaches a sender that understands it.
     #[inline(never)]
     fn route_segments(&mut self, cutting: &mut Cutting, domain: &Domain, means: &mut Means<'_>) {
         let Cutting { cutter, whole } = cutting;
@@ -186,12 +187,12 @@ impl Path<'_> {
         self.route_marked(domain, means);
     }
 
-    /// Puts a frame to those that are routed next, which happens when there is no more room.
+    /// Adds a frame to the next routing pass, and runs the pass if it is full.
     fn route_next(&mut self, frame: Mbuf<'_>, domain: &Domain, means: &mut Means<'_>) {
         if means.routing.local.room() == 0 {
             self.route_marked(domain, means);
         }
-        // There is room.
+        // The pass has just emptied the burst.
         drop(means.routing.local.push(frame));
     }
 
@@ -204,7 +205,7 @@ impl Path<'_> {
         self.route_burst(domain, &interfaces, means);
     }
 
-    /// Routes the frames that wait for the router, with the interface of each.
+    /// Routes the waiting frames with the interface of each.
     #[inline(always)]
     fn route_burst(
         &mut self,
@@ -259,9 +260,7 @@ impl Path<'_> {
         self.finish(domain, touched, means);
     }
 
-    /// Sends what the service thread wants sent.
-    ///
-    /// False when there was nothing.
+    /// Sends frames of the service thread. Returns false if there were none.
     #[inline(never)]
     pub(super) fn send_injected(&mut self, means: &mut Means<'_>) -> bool {
         let Some(domain) = means.routing.domain.clone() else {
@@ -318,7 +317,7 @@ impl Path<'_> {
 }
 
 impl Path<'_> {
-    /// Sends a packet in pieces.
+    /// Sends a packet in fragments.
     #[inline(never)]
     fn cut(
         &mut self,
@@ -331,7 +330,7 @@ impl Path<'_> {
     ) -> Option<()> {
         let (ethernet, packet) = frame.octets().split_first_chunk()?;
         let mut pieces = 0;
-        // As many as a packet has pieces of eight octets at most.
+        // Maximum number of fragments: those of eight octets each.
         for fragment in fragments(packet, out.mtu) {
             let length = u16::try_from(fragment.frame_length()).ok()?;
             let mut piece = frame.sibling(pool, length)?;
@@ -357,7 +356,7 @@ impl Path<'_> {
         }
     }
 
-    /// Bridges what goes into bridges, interface by interface.
+    /// Bridges the frames of each bridge interface.
     #[inline(never)]
     fn bridge_inside(&mut self, domain: &Domain, means: &mut Means<'_>) {
         for _ in 0..BURST_MAX {
@@ -366,7 +365,7 @@ impl Path<'_> {
             };
             let Routing { inside, rest, .. } = &mut *means.routing;
             for frame in inside.drain() {
-                // There is room in both for all that there is.
+                // Both bursts have room for all frames.
                 drop(if frame.mark() == interface {
                     self.received.push(frame)
                 } else {
@@ -423,14 +422,14 @@ impl Path<'_> {
             means.pool,
         );
         means.counters.not_sent.add(lost);
-        // Nothing goes from a bridge's interface to itself.
+        // A frame never returns to the bridge interface that sent it.
         local.free();
         for port in &inside.ports {
             self.flush(*port);
         }
     }
 
-    /// What a bridge had for the router.
+    /// Routes the frames that a bridge delivered to the router.
     #[inline(always)]
     pub(super) fn route_from_bridge(&mut self, means: &mut Means<'_>) {
         if means.routing.local.is_empty() {
@@ -444,7 +443,7 @@ impl Path<'_> {
     }
 }
 
-/// The VLAN of a frame with a tag (IEEE 802.1Q, table 9-1: of customers or of providers).
+/// Returns the VLAN of a tagged frame (IEEE 802.1Q, table 9-1: customer or service tag).
 #[inline(always)]
 fn tag_of(frame: &Mbuf<'_>) -> Option<u16> {
     let octets = frame
@@ -457,7 +456,7 @@ fn tag_of(frame: &Mbuf<'_>) -> Option<u16> {
     }
 }
 
-/// A frame with new addresses and one less to live; a copy of it when somebody else has it too.
+/// Rewrites addresses and TTL of a frame. Copies the frame first if its buffer is shared.
 #[inline(always)]
 fn readdressed<'eal>(
     mut frame: Mbuf<'eal>,
@@ -474,7 +473,7 @@ fn readdressed<'eal>(
     rewrite(frame.octets_mut()?, out.mac, to).then_some(frame)
 }
 
-/// Puts a frame to those that wait for an interface; none when it is lost.
+/// Adds a frame to the burst of an interface. Returns `None` if the frame is lost.
 #[inline(always)]
 fn leave(
     outputs: &mut [Option<Box<Output>>],
@@ -504,7 +503,7 @@ fn leave(
     }
 }
 
-/// What a bridge has for the router waits here.
+/// Adds a frame from a bridge to the router's burst.
 pub(super) fn keep_for_router(local: &mut Burst, mut frame: Mbuf<'_>, interface: u16) -> u64 {
     frame.set_mark(u32::from(interface));
     u64::from(local.push(frame).is_err())

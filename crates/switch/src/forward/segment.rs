@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames with TCP data of up to 64 KiB: handed on as they are where the peer takes them, cut into segments else.
+//! Frames with TCP data of up to 64 KiB: forwarded whole to peers that accept them, otherwise segmented.
 //!
-//! Only in switches that have a port with `tso=on`: in others no thread comes here.
+//! Only switches with a `tso=on` port run this code.
 
 use quietwire_dpdk::{Burst, Eal, HeaderLengths, Mbuf, Mempool, TxQueue};
 use quietwire_packet::{SEGMENT_HEADERS_MAX, TcpFrame, VLAN_TAG_LENGTH};
 
 use super::lengths::measure;
 use crate::counters::PortCounters;
+use quietwire_tables::drops::PortDrop;
 
-/// Segments of one frame at most. A guest that wants its data in smaller pieces would have the switch work for it without
-/// measure: 64 KiB in segments of 256 octets are as many.
+/// Maximum number of segments of one frame. The limit bounds the work that a guest can cause with a small segment size. It corresponds to
+/// 64 KiB in segments of 256 octets.
 const SEGMENTS_MAX: usize = 256;
 
-/// What cutting needs.
+/// Resources for segmentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Cutter {
-    /// Where segments come from.
+    /// Pool for segments.
     pool: Mempool,
-    /// Longest frame that goes out, octets without FCS and without tags.
+    /// Maximum length of a frame on transmit, octets without FCS and tags.
     length_max: usize,
 }
 
@@ -27,13 +28,13 @@ impl Cutter {
         Self { pool, length_max }
     }
 
-    /// Whether a frame is to be cut where nobody else does it.
+    /// Returns true if a frame requires segmentation, by this switch or by the device.
     pub(super) fn concerns(&self, frame: &Mbuf<'_>) -> bool {
         frame.length() as usize > self.length_max && frame.segment_size().is_some()
     }
 
-    /// Calls `sink` with each segment of a frame, in order. False when the frame is none that can be cut, when there are too
-    /// many segments, or no buffers for them: the rest is lost then.
+    /// Calls `sink` with each segment of a frame, in order. Returns false if the frame cannot be segmented, if there are too many segments,
+    /// or if no buffer is available; the remaining data is lost in that case.
     pub(super) fn cut<'frame>(
         &self,
         frame: &'frame Mbuf<'_>,
@@ -73,7 +74,7 @@ impl Cutter {
         true
     }
 
-    /// A frame that goes out whole, with the request to cut it where that is needed; an error has it unchanged.
+    /// Returns the frame to send whole, with a segmentation request if necessary. The error returns the frame unchanged.
     fn handed_on<'burst>(
         &self,
         tx: &TxQueue,
@@ -82,7 +83,7 @@ impl Cutter {
         let Some(headers) = headers(&frame) else {
             return Err(frame);
         };
-        // That the sender has slowed down, the driver cannot tell a guest: the first segment alone says it.
+        // The driver cannot pass CWR to a guest, and only the first segment carries it.
         if headers.has_cwr() || !tx.takes_uncut(headers.is_ipv4()) {
             return Err(frame);
         }
@@ -97,7 +98,7 @@ impl Cutter {
         frame.request_segments(lengths, headers.is_ipv4(), sum)
     }
 
-    /// As the sender asked, and no longer than a frame may be.
+    /// Returns the TCP data per segment: as the sender requested, limited by the maximum frame length.
     fn data_in_each(&self, headers: &TcpFrame, frame: &Mbuf<'_>) -> Option<usize> {
         let tags = headers.ethernet_length().saturating_sub(14) / VLAN_TAG_LENGTH;
         let room = (self.length_max + tags * VLAN_TAG_LENGTH).checked_sub(headers.headers_length());
@@ -112,7 +113,7 @@ fn headers(frame: &Mbuf<'_>) -> Option<TcpFrame> {
     TcpFrame::read(front, frame.length() as usize)
 }
 
-/// A transmit queue to a port that gets what its peer takes.
+/// A transmit queue to a port that gets frames in the form its peer accepts.
 #[derive(Debug)]
 pub(crate) struct CuttingQueue {
     tx: TxQueue,
@@ -133,8 +134,8 @@ impl CuttingQueue {
         self.tx
     }
 
-    /// Sends a burst, and drops what is not taken. Returns how many of its frames were sent, whole or in segments; of a burst
-    /// with some to be cut, those that the queue had no room for are among them.
+    /// Sends a burst and drops frames that the queue does not accept. Returns the number of frames sent, whole or in segments. If the burst
+    /// has frames to segment, the number includes frames that the queue had no room for.
     #[inline(never)]
     pub(super) fn transmit(&mut self, burst: &mut Burst, counters: &PortCounters) -> usize {
         let Self { tx, cutter, ready } = self;
@@ -158,7 +159,7 @@ impl CuttingQueue {
             if cutter.cut(&frame, |segment| put(tx, ready, segment, counters)) {
                 counters.segmented.add(1);
             } else {
-                counters.not_segmented.add(1);
+                counters.dropped(PortDrop::NotSegmented).add(1);
                 sent -= 1;
             }
         }
@@ -167,12 +168,12 @@ impl CuttingQueue {
     }
 }
 
-/// Puts a frame to those that are ready, which are sent when there is no more room.
+/// Adds a frame to the ready burst, and sends the burst if it is full.
 fn put(tx: &mut TxQueue, ready: &mut Burst, frame: Mbuf<'_>, counters: &PortCounters) {
     if ready.room() == 0 {
         send(tx, ready, counters);
     }
-    // There is room.
+    // The burst has just been emptied.
     drop(ready.push(frame));
 }
 
@@ -183,7 +184,7 @@ fn send(tx: &mut TxQueue, burst: &mut Burst, counters: &PortCounters) -> usize {
     counters.tx_frames.add(sent as u64);
     if !burst.is_empty() {
         octets -= measure(burst).0;
-        counters.tx_full.add(burst.len() as u64);
+        counters.dropped(PortDrop::TxFull).add(burst.len() as u64);
         burst.free();
     }
     counters.tx_octets.add(octets);

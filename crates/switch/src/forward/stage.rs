@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is done with the frames of a port. Made by the control thread, never changed: another takes its place.
+//! Processing of a port's frames. The control thread builds a stage and never changes it; it publishes a new one instead.
 
 use super::bridge::BridgeStage;
 use super::route::RouteStage;
 use quietwire_tables::bridge::Storm;
 use quietwire_tables::filter::PortRules;
 
-/// What is done with the frames of a receive queue.
+/// Processing of a receive queue's frames.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// Nothing: they are dropped and counted.
+    /// Drop and count all frames.
     Drop,
-    /// All go out of one port.
+    /// Forward all frames to one port.
     CrossConnect {
-        /// Its number.
+        /// Number of the port.
         output: usize,
     },
-    /// They are bridged.
+    /// Bridge the frames.
     Bridge(BridgeStage),
-    /// They are routed.
+    /// Route the frames.
     Route(RouteStage),
-    /// One of the others, with those frames that the port's rules let in.
+    /// Apply filter rules, then one of the other stages.
     Filtered(Box<FilteredStage>),
 }
 
-/// A port's rules, and what is done with the frames that they let in.
+/// Filter rules of a port, and the stage of accepted frames.
 #[derive(Debug)]
 pub(crate) struct FilteredStage {
     pub(crate) rules: PortRules,
@@ -32,7 +32,7 @@ pub(crate) struct FilteredStage {
 }
 
 impl Stage {
-    /// The limits of a queue's port with nothing used up yet.
+    /// Returns the storm state of the port with full buckets.
     pub(super) fn storm(&self) -> Storm {
         match self {
             Self::Bridge(stage) => stage.storm(),

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a forwarding thread has, and how orders change it between two turns.
-// Inputs and relays are boxed: orders bring and take them, and moving a box allocates nothing.
+//! State of a forwarding thread, and its changes by orders between two turns.
+// Inputs and relays are boxed because orders carry them: moving a box allocates nothing.
 #![allow(clippy::vec_box)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool};
 
+use super::doze::Doze;
 use super::input::Input;
 use super::mail::{Mailbox, Order, Reply};
 use super::notes::Notes;
@@ -19,26 +21,32 @@ use crate::config::Idle;
 use crate::counters::{PORTS_MAX, Step, ThreadCounters};
 use quietwire_tables::bridge::Decisions;
 
-/// Receive queues that one thread can serve.
+/// Maximum number of receive queues of a thread.
 const INPUTS_MAX: usize = 1024;
-/// Rings of other threads that one thread can read.
+/// Duration of a sleep between polls.
+const NAP: Duration = Duration::from_micros(50);
+/// Empty polls of all queues before a thread waits for interrupts: about 50 us, in which a busy peer sends more.
+const TURNS_BEFORE_SLEEP: u32 = 512;
+/// Maximum number of relay rings of a thread.
 const RELAYS_MAX: usize = 256;
 
-/// Everything that one forwarding thread has.
+/// State of a forwarding thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(super) inputs: Vec<Box<Input>>,
     pub(super) relays: Vec<Box<Relay>>,
-    /// By number of the port; only those that this thread sends to.
+    /// Outputs by number of the port; only ports that this thread sends to.
     pub(super) outputs: Vec<Option<Box<Output>>>,
     pub(super) received: Burst,
-    /// Frames that rules let in, while others are dropped; empty between two steps.
+    /// Accepted frames while the filter drops others. Empty between two steps.
     pub(super) kept: Burst,
     pub(super) decisions: Decisions,
-    /// Where copies of frames come from.
+    /// Pool for copies of frames.
     pub(super) copies: Mempool,
     pub(super) routing: Routing,
     pub(super) idle: Idle,
+    /// Sleep state, if threads sleep until a receive interrupt.
+    doze: Option<Doze>,
     pub(super) counters: Arc<ThreadCounters>,
     pub(super) notes: Notes,
     pub(super) mailbox: Mailbox,
@@ -51,7 +59,7 @@ impl Worker {
         eal: &Eal,
         copies: Mempool,
         routing: Routing,
-        idle: Idle,
+        (idle, doze): (Idle, Option<Doze>),
         counters: Arc<ThreadCounters>,
         mailbox: Mailbox,
     ) -> Self {
@@ -65,6 +73,7 @@ impl Worker {
             copies,
             routing,
             idle,
+            doze,
             notes: Notes::new(Arc::clone(&counters)),
             counters,
             mailbox,
@@ -73,7 +82,52 @@ impl Worker {
         }
     }
 
-    /// Carries out one order if there is one. Called between two turns: nothing waits in any output then.
+    /// Yields the CPU or sleeps after this number of turns without frames. Returns false if the limit is not reached yet.
+    #[inline(never)]
+    pub(super) fn rest(&mut self, idle_turns: u32) -> bool {
+        match self.idle {
+            Idle::Poll | Idle::Yield => std::thread::yield_now(),
+            Idle::Sleep => std::thread::sleep(NAP),
+            Idle::Interrupt if self.hears_all() => {
+                return idle_turns >= TURNS_BEFORE_SLEEP && self.sleep();
+            }
+            Idle::Interrupt => std::thread::sleep(NAP),
+        }
+        true
+    }
+
+    /// Returns whether every relay ring wakes this thread. Rings inherited from an ended thread ring the bell of that thread.
+    fn hears_all(&self) -> bool {
+        let Some(doze) = &self.doze else { return false };
+        let mut relays = self.relays.iter();
+        relays.all(|relay| relay.frames.rings(doze.bell()))
+    }
+
+    /// Arms the queues, or sleeps if they are armed already: the turn in between was empty.
+    fn sleep(&mut self) -> bool {
+        let Some(doze) = &mut self.doze else {
+            return false;
+        };
+        if !doze.is_armed() {
+            doze.arm(&mut self.inputs);
+            return false;
+        }
+        doze.sleep();
+        doze.disarm(&mut self.inputs);
+        true
+    }
+
+    /// Disarms the queues if the thread was about to sleep.
+    #[cold]
+    pub(super) fn wake_up(&mut self) {
+        if let Some(doze) = &mut self.doze
+            && doze.is_armed()
+        {
+            doze.disarm(&mut self.inputs);
+        }
+    }
+
+    /// Executes one order, if there is one. Runs between two turns, when no frame waits in any output.
     #[inline(always)]
     pub(super) fn obey(&mut self) {
         if !self.mailbox.orders.is_empty() {
@@ -86,8 +140,10 @@ impl Worker {
         let Ok(order) = self.mailbox.orders.pop() else {
             return;
         };
+        // A queue that moves to another thread must not be armed.
+        self.wake_up();
         let reply = self.carry_out(order);
-        // There is room: each order has one reply, and the ring holds as many as there can be orders.
+        // The ring has room: each order has one reply, and the ring holds as many replies as there can be orders.
         drop(self.mailbox.replies.push(reply));
         self.notes.lap(Step::Control);
     }
@@ -98,6 +154,9 @@ impl Worker {
                 Reply::NoRoom(Order::Adopt(input))
             }
             Order::Adopt(input) => {
+                if let Some(doze) = &self.doze {
+                    doze.adopt(&input.rx);
+                }
                 self.inputs.push(input);
                 Reply::Done
             }
@@ -132,7 +191,7 @@ impl Worker {
                 let room = RELAYS_MAX - self.relays.len();
                 self.relays.extend(relays.drain(..room.min(relays.len())));
                 self.drain_relays(|relay| relay.port == port);
-                // The emptied list goes back too: it is not freed here.
+                // The emptied list returns too and is not freed here.
                 Reply::Inherited {
                     _output: output,
                     left: relays,
@@ -167,10 +226,14 @@ impl Worker {
             .inputs
             .iter()
             .position(|input| input.port == port && input.queue == queue)?;
-        Some(self.inputs.remove(index))
+        let input = self.inputs.remove(index);
+        if let Some(doze) = &self.doze {
+            doze.release(&input.rx);
+        }
+        Some(input)
     }
 
-    /// The control thread holds former stages and this one too, so that none is freed here.
+    /// The control thread holds references to the former and to the new stage, so neither is freed here.
     fn set_stage(&mut self, port: u16, stage: &Arc<Stage>) {
         for input in self.inputs.iter_mut().filter(|input| input.port == port) {
             input.stage = Arc::clone(stage);
@@ -183,7 +246,7 @@ impl Worker {
         std::mem::replace(place, output)
     }
 
-    /// An order of a person's, not of the packet path: this allocates.
+    /// Enables segmentation. It allocates, which is acceptable for an operator's request outside the packet path.
     fn cut_from_now_on(&mut self, cutter: &Cutter) {
         for place in &mut self.outputs {
             if let Some(output) = place.take() {
@@ -203,7 +266,7 @@ impl Worker {
 
     fn end_relays(&mut self, port: u16) -> Vec<Box<Relay>> {
         self.drain_relays(|relay| relay.port == port);
-        // An order of a person's, not of the packet path: this allocates.
+        // It allocates, which is acceptable for an operator's request outside the packet path.
         self.relays
             .extract_if(.., |relay| relay.port == port)
             .collect()
@@ -211,7 +274,7 @@ impl Worker {
 
     fn end_abandoned_relays(&mut self) -> Vec<Box<Relay>> {
         self.drain_relays(|relay| relay.frames.is_abandoned());
-        // An order of a person's, not of the packet path: this allocates.
+        // It allocates, which is acceptable for an operator's request outside the packet path.
         self.relays
             .extract_if(.., |relay| {
                 relay.frames.is_abandoned() && relay.frames.is_empty()
@@ -219,7 +282,7 @@ impl Worker {
             .collect()
     }
 
-    /// Sends what is in rings now; what is put in meanwhile may stay.
+    /// Sends the frames that are in the rings now. Frames added meanwhile may stay.
     fn drain_relays(&mut self, which: impl Fn(&Relay) -> bool) {
         for relay in self.relays.iter_mut().filter(|relay| which(relay)) {
             let mut left = relay.frames.len();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's routes as they are and as they change (rtnetlink(7)).
+//! Kernel routes and their changes (rtnetlink(7)).
 //!
-//! The whole table is asked for first, and again whenever the kernel says that it could not tell all changes (ENOBUFS):
-//! what is not in the answer then is gone. Changes that come in between are taken as they come, as they are newer.
+//! The follower dumps the whole table first, and again whenever the kernel reports lost notifications (ENOBUFS). Routes missing from the
+//! dump are gone. Notifications during a dump are newer than the dump and are applied as they arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,41 +15,41 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::netlink::{Heard, Line};
 
-/// Groups of changes (linux/rtnetlink.h): RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR,
-/// RTNLGRP_IPV6_ROUTE. IPv4 routes that go with a link or an address are not told of one by one.
+/// Notification groups (linux/rtnetlink.h): RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE.
+/// The kernel does not report each IPv4 route that is removed with a link or an address.
 const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
-/// Where a route of the kernel's leads.
+/// Target of a kernel route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelTarget {
-    /// Gateway, number of the kernel's interface, weight.
+    /// Next hops: gateway, interface index of the kernel, weight.
     Via(Vec<(Option<IpAddr>, u32, u8)>),
     Blackhole,
     Unreachable,
     Prohibit,
 }
 
-/// Something has changed: what a prefix leads to now, or that it is gone.
+/// A change: the new target of a prefix, or its removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) table: u32,
     pub(crate) prefix: IpNet,
-    /// With its metric.
+    /// The route and its metric.
     pub(crate) route: Option<(u32, KernelTarget)>,
 }
 
-/// A route to a prefix, told apart by its metric.
+/// Identity of a route: table, prefix and metric.
 type Key = (u32, IpNet, u32);
 
-/// Follows some tables.
+/// Follower of kernel routing tables.
 pub(crate) struct Follower {
     line: Line,
     tables: BTreeSet<u32>,
     known: BTreeMap<Key, KernelTarget>,
-    /// What the answer that is under way has named; the families that are still to be asked for.
+    /// Routes named by the dump in progress, and the families still to be requested.
     named: BTreeSet<Key>,
     asking: Vec<AddressFamily>,
     answering: Option<AddressFamily>,
-    /// The answer under way is to an old question.
+    /// The dump in progress is outdated.
     is_stale: bool,
 }
 
@@ -65,10 +65,10 @@ impl std::fmt::Debug for Follower {
 }
 
 impl Follower {
-    /// Follows the routes of tables by their numbers (254 is the main one).
+    /// Follows the routes of these tables (254 is the main table).
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(crate) fn new(tables: BTreeSet<u32>) -> std::io::Result<Self> {
         let mut follower = Self {
             line: Line::new(&GROUPS)?,
@@ -83,7 +83,7 @@ impl Follower {
         Ok(follower)
     }
 
-    /// Tells everything once more, and asks for all of it again: taps are other ones now.
+    /// Reports all routes again and requests a new dump, after taps have changed.
     pub(crate) fn begin_anew(&mut self, tell: &mut dyn FnMut(Event)) {
         let mut told = None;
         for key in self.known.keys() {
@@ -101,7 +101,7 @@ impl Follower {
         self.is_stale = self.answering.is_some();
     }
 
-    /// Asks for the next family, unless an answer is under way.
+    /// Requests the dump of the next family, unless a dump is in progress.
     fn ask(&mut self) -> std::io::Result<()> {
         if self.answering.is_some() {
             return Ok(());
@@ -116,10 +116,10 @@ impl Follower {
         Ok(())
     }
 
-    /// Reads what there is, up to a bound, and tells what has changed.
+    /// Reads pending messages, up to a limit, and reports the changes.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(crate) fn turn(&mut self, tell: &mut dyn FnMut(Event)) -> std::io::Result<()> {
         self.ask()?;
         for heard in self.line.hear()? {
@@ -127,13 +127,15 @@ impl Follower {
                 Heard::Message(message) => self.take(message, tell),
                 Heard::Done => self.answered(tell)?,
                 Heard::Refused(code) => {
-                    tracing::debug!("asking for the kernel's routes: error {code}");
-                    // A question that was not answered is asked anew.
+                    tracing::debug!("dump of the kernel's routes failed: error {code}");
+                    // A failed dump is requested again.
                     self.answering = None;
                     self.ask_for_all();
                 }
                 Heard::Missed => {
-                    tracing::debug!("changes of the kernel's routes were missed; asking anew");
+                    tracing::debug!(
+                        "notifications of kernel routes were lost, requesting a new dump"
+                    );
                     self.ask_for_all();
                     self.ask()?;
                 }
@@ -167,9 +169,9 @@ impl Follower {
         }
     }
 
-    /// All routes of a family were named.
+    /// Completes the dump of a family.
     fn answered(&mut self, tell: &mut dyn FnMut(Event)) -> std::io::Result<()> {
-        // One that was begun before all was asked for anew may lack what `named` lacks.
+        // A dump that started before the latest request may lack routes that `named` lacks.
         let Some(family) = self.answering.take().filter(|_| !self.is_stale) else {
             self.is_stale = false;
             return self.ask();
@@ -188,7 +190,7 @@ impl Follower {
         self.ask()
     }
 
-    /// Tells the route with the lowest metric that there is now.
+    /// Reports the route with the lowest metric.
     fn tell_best(&self, (table, prefix, _): Key, tell: &mut dyn FnMut(Event)) {
         let all = (table, prefix, 0)..=(table, prefix, u32::MAX);
         let best = self.known.range(all).next();
@@ -199,7 +201,7 @@ impl Follower {
         });
     }
 
-    /// A route that is of interest: in a table that is followed, made by somebody, and leading somewhere.
+    /// Returns a relevant route: in a followed table, configured by a user or a daemon, and with a target.
     fn understand(&self, message: &RouteMessage) -> Option<(Key, KernelTarget)> {
         let RouteHeader {
             table,
@@ -232,7 +234,7 @@ impl Follower {
                                     RouteAttribute::Gateway(address) => ip(address),
                                     _ => None,
                                 });
-                            // The kernel writes one less than the weight.
+                            // The kernel's value is the weight minus one.
                             (gateway, one.interface_index, one.hops.saturating_add(1))
                         })
                         .collect();
@@ -240,7 +242,7 @@ impl Follower {
                 _ => {}
             }
         }
-        // What the kernel makes of its own addresses, the router has by itself.
+        // The router creates routes to its own addresses itself.
         let is_own = protocol == RouteProtocol::Kernel || flags.contains(RouteFlags::Cloned);
         if !self.tables.contains(&table) || is_own {
             return None;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel beside the router: a tap for packets to the router itself, so that the kernel's own programs (routing daemons,
-//! SSH, ping) have the router's addresses; and the kernel's routes and neighbours, followed by netlink, so that what such a
-//! daemon learns forwards.
+//! Kernel path of the router. A tap carries packets to the router itself, so that the kernel's programs (routing daemons, SSH, ping) use
+//! the router's addresses. The router follows the kernel's routes and neighbours by netlink, so that it forwards by what a routing daemon
+//! learns.
 
 mod follow;
 mod neighbours;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's neighbours as they are and as they change (rtnetlink(7), RTM_NEWNEIGH; linux/neighbour.h).
+//! Kernel neighbours and their changes (rtnetlink(7), RTM_NEWNEIGH; linux/neighbour.h).
 //!
-//! Of interest are those that the kernel is sure of: set there (permanent), or heard of not long ago (reachable). The rest it
-//! only asks for, or has its doubts about, and asking is something that the router does better by itself.
+//! Only neighbours in the states permanent and reachable are relevant. The kernel is still resolving or doubting all others, and the router
+//! resolves those better itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,37 +18,37 @@ use super::netlink::{Heard, Line};
 /// RTNLGRP_NEIGH (linux/rtnetlink.h).
 const GROUPS: [u32; 1] = [3];
 
-/// The number of the kernel's interface, and an address on its link.
+/// Interface index of the kernel, and an address on its link.
 type Key = (u32, IpAddr);
 
-/// What the kernel is sure of.
+/// A neighbour that the kernel has confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KernelNeighbour {
     pub(crate) mac: MacAddress,
-    /// Set there; it is never asked.
+    /// Configured in the kernel, and never probed.
     pub(crate) is_permanent: bool,
 }
 
-/// Something has changed.
+/// A change of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeighbourEvent {
-    /// The number of the kernel's interface.
+    /// Interface index of the kernel.
     pub(crate) index: u32,
     pub(crate) address: IpAddr,
-    /// None when the kernel is not sure any more, or has forgotten it.
+    /// `None` if the kernel no longer confirms the neighbour, or has removed it.
     pub(crate) neighbour: Option<KernelNeighbour>,
 }
 
-/// Follows the neighbours on some of the kernel's interfaces.
+/// Follower of the neighbours on kernel interfaces.
 pub(crate) struct NeighbourFollower {
     line: Line,
     indexes: BTreeSet<u32>,
     known: BTreeMap<Key, KernelNeighbour>,
-    /// What the answer that is under way has named.
+    /// Neighbours named by the dump in progress.
     named: BTreeSet<Key>,
     is_to_ask: bool,
     is_answering: bool,
-    /// The answer under way is to an old question.
+    /// The dump in progress is outdated.
     is_stale: bool,
 }
 
@@ -60,10 +60,10 @@ impl std::fmt::Debug for NeighbourFollower {
 }
 
 impl NeighbourFollower {
-    /// Follows the neighbours on interfaces by their numbers.
+    /// Follows the neighbours on these interface indexes.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(crate) fn new(indexes: BTreeSet<u32>) -> std::io::Result<Self> {
         Ok(Self {
             line: Line::new(&GROUPS)?,
@@ -76,7 +76,7 @@ impl NeighbourFollower {
         })
     }
 
-    /// All that the kernel is sure of, as far as it has been heard of.
+    /// Returns all confirmed neighbours known so far.
     pub(crate) fn all(&self) -> impl Iterator<Item = NeighbourEvent> + '_ {
         self.known
             .iter()
@@ -95,7 +95,7 @@ impl NeighbourFollower {
 
     fn ask(&mut self) -> std::io::Result<()> {
         if self.is_to_ask && !self.is_answering {
-            // Of no family: all of them.
+            // AF_UNSPEC: all families.
             let question = NeighbourMessage::default();
             self.line.ask(RouteNetlinkMessage::GetNeighbour(question))?;
             (self.is_to_ask, self.is_answering) = (false, true);
@@ -103,10 +103,10 @@ impl NeighbourFollower {
         Ok(())
     }
 
-    /// Reads what there is, up to a bound, and tells what has changed.
+    /// Reads pending messages, up to a limit, and reports the changes.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(crate) fn turn(&mut self, tell: &mut dyn FnMut(NeighbourEvent)) -> std::io::Result<()> {
         self.ask()?;
         for heard in self.line.hear()? {
@@ -124,12 +124,14 @@ impl NeighbourFollower {
                 Heard::Message(_) => {}
                 Heard::Done => self.answered(tell),
                 Heard::Refused(code) => {
-                    tracing::debug!("asking for the kernel's neighbours: error {code}");
+                    tracing::debug!("dump of the kernel's neighbours failed: error {code}");
                     self.is_answering = false;
                     self.ask_for_all();
                 }
                 Heard::Missed => {
-                    tracing::debug!("changes of the kernel's neighbours were missed; asking anew");
+                    tracing::debug!(
+                        "notifications of kernel neighbours were lost, requesting a new dump"
+                    );
                     self.ask_for_all();
                 }
             }
@@ -162,10 +164,10 @@ impl NeighbourFollower {
         }
     }
 
-    /// All neighbours were named; what was not is gone.
+    /// Completes the dump; neighbours that it did not name are gone.
     fn answered(&mut self, tell: &mut dyn FnMut(NeighbourEvent)) {
         self.is_answering = false;
-        // One that was begun before all was asked for anew may lack what `named` lacks.
+        // A dump that started before the latest request may lack neighbours that `named` lacks.
         if std::mem::take(&mut self.is_stale) {
             return;
         }
@@ -176,7 +178,7 @@ impl NeighbourFollower {
         }
     }
 
-    /// A neighbour on a link that is followed, and what the kernel is sure of.
+    /// Returns a neighbour on a followed link, and its confirmed state.
     fn understand(&self, message: &NeighbourMessage) -> Option<(Key, Option<KernelNeighbour>)> {
         let index = message.header.ifindex;
         if !self.indexes.contains(&index) {

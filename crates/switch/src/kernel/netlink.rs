@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A line to the kernel's routing tables (rtnetlink(7)): questions for whole tables, and changes as they come.
+//! rtnetlink(7) socket to the kernel's tables: dumps and notifications.
 
 use std::io::ErrorKind;
 
@@ -10,40 +10,40 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// Room for changes that wait to be read, octets.
+/// Size of the socket's receive buffer, octets.
 const ROOM: usize = 4 << 20;
-/// Datagrams read in one turn: the service thread has more to do.
+/// Maximum number of datagrams per turn, because the service thread has other work.
 const DATAGRAMS_A_TURN: usize = 64;
 
-/// What the kernel said.
+/// A message of the kernel.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// A part of an answer, or a change.
+    /// A part of a dump, or a notification.
     Message(RouteNetlinkMessage),
-    /// The answer has ended.
+    /// End of the dump.
     Done,
-    /// The question was refused, with this code.
+    /// Error code of a refused request.
     Refused(i32),
-    /// Changes were lost for want of room (ENOBUFS).
+    /// Notifications were lost for lack of buffer space (ENOBUFS).
     Missed,
 }
 
-/// A socket of its own.
+/// A netlink socket.
 #[derive(Debug)]
 pub(super) struct Line(Socket);
 
 impl Line {
-    /// A line that tells of changes of these groups (RTNLGRP_ of linux/rtnetlink.h).
+    /// Opens a socket that receives notifications of these groups (RTNLGRP_ of linux/rtnetlink.h).
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(super) fn new(groups: &[u32]) -> std::io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
-        // As much as one may have.
+        // The kernel limits the size.
         if let Err(error) = socket.set_rx_buf_sz(ROOM) {
-            tracing::debug!("a larger buffer for the kernel's tables: {error}");
+            tracing::debug!("cannot enlarge the netlink receive buffer: {error}");
         }
         for group in groups {
             socket.add_membership(*group)?;
@@ -51,10 +51,10 @@ impl Line {
         Ok(Self(socket))
     }
 
-    /// Asks for all of a table.
+    /// Requests a dump of a table.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(super) fn ask(&self, question: RouteNetlinkMessage) -> std::io::Result<()> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_DUMP;
@@ -66,10 +66,10 @@ impl Line {
         Ok(())
     }
 
-    /// Reads what there is, up to a bound.
+    /// Reads pending messages, up to a limit.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(super) fn hear(&self) -> std::io::Result<Vec<Heard>> {
         let mut heard = Vec::new();
         for _ in 0..DATAGRAMS_A_TURN {
@@ -93,8 +93,8 @@ fn read(octets: &[u8], heard: &mut Vec<Heard>) {
         let message = match NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) {
             Ok(message) => message,
             Err(error) => {
-                // Of a kind that the library does not know: the next datagram may be better.
-                tracing::debug!("a message of the kernel's was not understood: {error}");
+                // The library does not support this message. The next datagram may be valid.
+                tracing::debug!("ignored a netlink message: {error}");
                 return;
             }
         };

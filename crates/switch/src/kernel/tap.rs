@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A tap: an interface of the kernel's whose frames are read and written here (Linux, Documentation/networking/tuntap.rst).
+//! Tap: a kernel interface whose frames this process reads and writes (Linux, Documentation/networking/tuntap.rst).
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -10,21 +10,21 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 use quietwire_tables::neighbour::Facts;
 
-/// Longest name of an interface (IFNAMSIZ without the end).
+/// Maximum length of an interface name (IFNAMSIZ without the terminator).
 const NAME_MAX: usize = 15;
-/// Frames read in one turn.
+/// Maximum number of frames read per turn.
 const FRAMES_A_TURN: usize = 64;
 const FRAME_MAX: usize = 9216 + 18;
 
-/// A tap that could not be made.
+/// A tap error.
 #[derive(Debug, thiserror::Error)]
-#[error("the kernel interface '{name}' {what}")]
+#[error("kernel interface '{name}': {what}")]
 pub(crate) struct TapError {
     name: String,
     what: String,
 }
 
-/// A tap. It goes when this is dropped.
+/// A tap. Removed on drop.
 pub(crate) struct Tap {
     device: SyncDevice,
     name: String,
@@ -38,10 +38,10 @@ impl std::fmt::Debug for Tap {
 }
 
 impl Tap {
-    /// Makes a tap, up and without addresses.
+    /// Creates a tap that is up and has no addresses.
     ///
     /// # Errors
-    /// [`TapError`] when there is an interface of that name, or the kernel refuses.
+    /// [`TapError`] if an interface of that name exists, or if the kernel refuses.
     pub(crate) fn new(name: &str) -> Result<Self, TapError> {
         let wrong = |what: String| TapError {
             name: name.to_owned(),
@@ -49,13 +49,13 @@ impl Tap {
         };
         if name.is_empty() || name.len() > NAME_MAX || name.contains(['/', ' ', ':']) {
             return Err(wrong(format!(
-                "has no name that the kernel takes: 1 to {NAME_MAX} characters without '/', ':' and blanks"
+                "invalid interface name (use 1 to {NAME_MAX} characters without '/', ':' and blanks)"
             )));
         }
-        // Somebody else's is not taken over.
+        // An existing interface may belong to another program.
         if PathBuf::from("/sys/class/net").join(name).exists() {
             return Err(wrong(
-                "is there already; choose another name, or remove it".to_owned(),
+                "the interface exists (use another name, or remove it)".to_owned(),
             ));
         }
         let made = || {
@@ -68,7 +68,7 @@ impl Tap {
             Ok::<_, std::io::Error>((device, index))
         };
         let (device, index) =
-            made().map_err(|error| wrong(format!("could not be made: {error}")))?;
+            made().map_err(|error| wrong(format!("cannot create the tap: {error}")))?;
         Ok(Self {
             device,
             name: name.to_owned(),
@@ -80,19 +80,19 @@ impl Tap {
         &self.name
     }
 
-    /// The kernel's number of it.
+    /// Returns its interface index in the kernel.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    /// Gives it the addresses of an interface of the router's.
+    /// Sets the addresses of a router interface.
     ///
     /// # Errors
-    /// [`TapError`] when the kernel refuses.
+    /// [`TapError`] if the kernel refuses.
     pub(crate) fn dress(&self, facts: &Facts, mtu: u16) -> Result<(), TapError> {
         let wrong = |what: &str, error: std::io::Error| TapError {
             name: self.name.clone(),
-            what: format!("could not be given {what}: {error}"),
+            what: format!("cannot set {what}: {error}"),
         };
         let [_, _, mac @ ..] = facts.mac.to_u64().to_be_bytes();
         self.device
@@ -109,7 +109,7 @@ impl Tap {
             if !wanted.contains(&address) && !is_link_local {
                 self.device
                     .remove_address(address)
-                    .map_err(|error| wrong("other addresses", error))?;
+                    .map_err(|error| wrong("its IP addresses", error))?;
             }
         }
         let had = self.device.addresses().unwrap_or_default();
@@ -127,7 +127,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Frames that the kernel sent, as many as are there now, up to a bound.
+    /// Receives the frames sent by the kernel that are pending, up to a limit.
     pub(crate) fn receive(&self, mut take: impl FnMut(&[u8])) {
         let mut frame = [0; FRAME_MAX];
         for _ in 0..FRAMES_A_TURN {
@@ -135,15 +135,15 @@ impl Tap {
                 Ok(length) => take(frame.get(..length).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // Down: the kernel's owner did that.
-                    tracing::debug!("reading {}: {error}", self.name);
+                    // The tap was set down in the kernel.
+                    tracing::debug!("cannot read from {}: {error}", self.name);
                     return;
                 }
             }
         }
     }
 
-    /// Gives the kernel a frame; false when it does not take it: the tap is down, or its queue is full.
+    /// Passes a frame to the kernel. Returns false if the kernel refuses it: the tap is down, or its queue is full.
     pub(crate) fn send(&self, frame: &[u8]) -> bool {
         self.device.send(frame).is_ok()
     }

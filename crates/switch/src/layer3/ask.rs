@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What operators ask for while the switch runs: routes and neighbours, and what is shown of them.
+//! Run-time requests: routes and neighbours, and their reports.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ fn wrong(place: &str, what: impl ToString) -> SwitchError {
     }
 }
 
-/// A gateway has to be on the link of its interface, or somebody has to say that it is.
+/// Checks that a gateway is on the link of its interface, or configured as on-link.
 fn check_gateway(
     facts: &Facts,
     interface: &str,
@@ -28,7 +28,7 @@ fn check_gateway(
 ) -> Result<(), String> {
     match gateway {
         Some(gateway) if !onlink && !facts.is_on_link(gateway) => Err(format!(
-            "{gateway} is not on the link of interface '{interface}'; add 'onlink' when it is there nevertheless"
+            "{gateway} is not on the link of interface '{interface}' (add onlink if it is reachable on that link nevertheless)"
         )),
         _ => Ok(()),
     }
@@ -38,7 +38,7 @@ impl Layer3 {
     /// Adds static routes, all or none.
     ///
     /// # Errors
-    /// What is wrong with one of them.
+    /// The first invalid route.
     pub(crate) fn add_routes(&mut self, settings: &[RouteSetting]) -> Result<(), SwitchError> {
         let mut done = Vec::new();
         for setting in settings {
@@ -57,7 +57,7 @@ impl Layer3 {
     fn undo(&mut self, done: Vec<(u16, IpNet, Option<Route>)>) {
         for (vrf, prefix, before) in done.into_iter().rev() {
             match before {
-                // There was room for it before.
+                // The former routes had room.
                 Some(route) => drop(self.rib.add(vrf, prefix, route)),
                 None => drop(self.rib.remove(vrf, prefix, Source::Static)),
             }
@@ -75,7 +75,7 @@ impl Layer3 {
         let name = setting.vrf.as_deref().unwrap_or(VRF_MAIN);
         let vrf = self
             .vrf(name)
-            .ok_or_else(|| wrong(&place, format!("there is no VRF '{name}'")))?;
+            .ok_or_else(|| wrong(&place, format!("no such VRF: '{name}'")))?;
         let route = Route {
             source: Source::Static,
             metric: 0,
@@ -93,7 +93,9 @@ impl Layer3 {
         let kind = setting.kind.unwrap_or_default();
         let target = match kind {
             RouteKind::Unicast if setting.via.is_empty() => {
-                return Err("say by way of what: an address, an interface, or both".to_owned());
+                return Err(
+                    "the route has no next hop (set an address, an interface, or both)".to_owned(),
+                );
             }
             RouteKind::Unicast => {
                 let ways = setting.via.iter().map(|via| self.via(vrf, via));
@@ -106,7 +108,7 @@ impl Layer3 {
         if setting.via.is_empty() {
             Ok(target)
         } else {
-            Err("it leads nowhere, so it has no ways".to_owned())
+            Err("a route of this type has no next hops (remove them)".to_owned())
         }
     }
 
@@ -115,12 +117,14 @@ impl Layer3 {
             (Some(name), gateway) => {
                 let (number, known) = self
                     .interface(name)
-                    .ok_or_else(|| format!("there is no interface '{name}'"))?;
+                    .ok_or_else(|| format!("no such interface: '{name}'"))?;
                 check_gateway(&known.facts, name, gateway, setting.onlink)?;
                 number
             }
             (None, Some(address)) => self.interface_towards(vrf, address)?,
-            (None, None) => return Err("a way has an address, an interface, or both".to_owned()),
+            (None, None) => {
+                return Err("a next hop requires an address, an interface, or both".to_owned());
+            }
         };
         Ok(Via {
             gateway: setting.address,
@@ -129,13 +133,13 @@ impl Layer3 {
         })
     }
 
-    /// The interface on whose link an address is.
+    /// Returns the interface whose link contains an address.
     fn interface_towards(&self, vrf: u16, address: IpAddr) -> Result<u16, String> {
         if let IpAddr::V6(address) = address
             && address.is_unicast_link_local()
         {
             return Err(format!(
-                "{address} may be on any link; say the interface too"
+                "link-local address {address} requires an interface"
             ));
         }
         let of_vrf = self.interfaces.iter().filter(|(_, known)| known.vrf == vrf);
@@ -156,7 +160,7 @@ impl Layer3 {
     /// Removes static routes, all or none.
     ///
     /// # Errors
-    /// A prefix that has none.
+    /// The first prefix without a static route.
     pub(crate) fn del_routes(
         &mut self,
         vrf: Option<&str>,
@@ -165,10 +169,10 @@ impl Layer3 {
         let name = vrf.unwrap_or(VRF_MAIN);
         let vrf = self
             .vrf(name)
-            .ok_or_else(|| wrong("route", format!("there is no VRF '{name}'")))?;
+            .ok_or_else(|| wrong("route", format!("no such VRF: '{name}'")))?;
         for prefix in prefixes {
             if self.rib.route(vrf, *prefix, Source::Static).is_none() {
-                let what = format!("VRF '{name}' has no such static route");
+                let what = format!("no such static route in VRF '{name}'");
                 return Err(wrong(&format!("route {prefix}"), what));
             }
         }
@@ -178,24 +182,24 @@ impl Layer3 {
         Ok(())
     }
 
-    /// Sets a neighbour.
+    /// Sets a static neighbour.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// An invalid neighbour.
     pub(crate) fn add_neighbour(&mut self, setting: &NeighbourSetting) -> Result<(), SwitchError> {
         let place = format!("neighbour {}", setting.address);
         let (number, known) = self.interface(&setting.interface).ok_or_else(|| {
             wrong(
                 &place,
-                format!("there is no interface '{}'", setting.interface),
+                format!("no such interface: '{}'", setting.interface),
             )
         })?;
         if setting.mac.is_multicast() || setting.mac.to_u64() == 0 {
-            let what = format!("{} is not the address of one station", setting.mac);
+            let what = format!("{} is not a unicast MAC address", setting.mac);
             return Err(wrong(&place, what));
         }
         if known.facts.is_own(setting.address) {
-            return Err(wrong(&place, "it is the interface's own address"));
+            return Err(wrong(&place, "it is the address of the interface itself"));
         }
         if !known.facts.is_on_link(setting.address) {
             let what = format!("it is not on the link of interface '{}'", setting.interface);
@@ -211,14 +215,17 @@ impl Layer3 {
         if has_room {
             Ok(())
         } else {
-            Err(wrong(&place, "there is no room for another that was set"))
+            Err(wrong(
+                &place,
+                "the table of neighbours is full of static entries",
+            ))
         }
     }
 
-    /// Forgets a neighbour, set or found.
+    /// Removes a neighbour, static or dynamic.
     ///
     /// # Errors
-    /// One that is not there.
+    /// A neighbour that does not exist.
     pub(crate) fn del_neighbour(
         &mut self,
         interface: &str,
@@ -227,22 +234,25 @@ impl Layer3 {
         let place = format!("neighbour {address}");
         let (number, _) = self
             .interface(interface)
-            .ok_or_else(|| wrong(&place, format!("there is no interface '{interface}'")))?;
+            .ok_or_else(|| wrong(&place, format!("no such interface: '{interface}'")))?;
         let was_there = self.neighbours.remove(number, address, &mut self.actions);
-        // What the kernel has been told of holds there, whatever is forgotten here.
+        // A neighbour configured in the kernel stays in force, even if it is removed here.
         self.recall_kernel_neighbours();
         self.settle();
         if was_there {
             Ok(())
         } else {
-            Err(wrong(&place, format!("interface '{interface}' knows none")))
+            Err(wrong(
+                &place,
+                format!("no such neighbour on interface '{interface}'"),
+            ))
         }
     }
 
-    /// Routes of a VRF: those that a filter lets pass, up to `limit` of them.
+    /// Returns the routes of a VRF that match a filter, at most `limit`.
     ///
     /// # Errors
-    /// A VRF that is not there.
+    /// A VRF that does not exist.
     pub(crate) fn routes(
         &self,
         vrf: Option<&str>,
@@ -252,7 +262,7 @@ impl Layer3 {
         let name = vrf.unwrap_or(VRF_MAIN);
         let number = self
             .vrf(name)
-            .ok_or_else(|| wrong("route", format!("there is no VRF '{name}'")))?;
+            .ok_or_else(|| wrong("route", format!("no such VRF: '{name}'")))?;
         let within = |shown: &Shown| prefix.is_none_or(|prefix| prefix.contains(&shown.prefix));
         let mut routes: Vec<Shown> = self.rib.routes(number).filter(within).collect();
         routes.sort_unstable_by_key(|shown| (shown.prefix, shown.route.source));
@@ -294,7 +304,7 @@ impl Layer3 {
         }
     }
 
-    /// All neighbours.
+    /// Returns the reports of all neighbours.
     pub(crate) fn neighbour_reports(&self) -> Vec<NeighbourReport> {
         let all = self.neighbours.list(self.now());
         all.map(|shown| NeighbourReport {
@@ -308,7 +318,7 @@ impl Layer3 {
         .collect()
     }
 
-    /// Static routes and neighbours, as they were asked for.
+    /// Returns the static routes and neighbours as settings.
     pub(crate) fn settings(&self) -> (Vec<RouteSetting>, Vec<NeighbourSetting>) {
         let mut routes = Vec::new();
         for (vrf, name) in self.vrfs() {
@@ -344,7 +354,7 @@ impl Layer3 {
             address: via.gateway,
             interface: Some(self.interface_name(via.interface).to_owned()),
             weight: (via.weight != 1).then_some(via.weight),
-            // However it came to be so: it may be asked for again.
+            // A gateway outside the prefixes of the link requires onlink when the settings are read again.
             onlink: via.gateway.is_some_and(|gateway| {
                 let known = self.interfaces.get(&via.interface);
                 known.is_some_and(|known| !known.facts.is_on_link(gateway))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames between the forwarding threads and the service thread.
+//! Frame exchange between the forwarding threads and the service thread.
 
 use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mbuf, Mempool};
@@ -12,7 +12,7 @@ use crate::observe::Tracer;
 pub(crate) struct Exchange {
     eal: Eal,
     pool: Option<Mempool>,
-    /// One of each forwarding thread, by CPU.
+    /// One ring per forwarding thread, by CPU.
     punts: Vec<(u32, FrameReceiver)>,
     injected: Option<FrameSender>,
     burst: Burst,
@@ -35,7 +35,7 @@ impl Exchange {
         self.pool = Some(pool);
     }
 
-    /// Reads what the thread of this CPU hands over.
+    /// Adds the ring of the thread on this CPU.
     pub(crate) fn add_thread(&mut self, cpu: u32, frames: FrameReceiver) {
         self.punts.push((cpu, frames));
     }
@@ -44,13 +44,12 @@ impl Exchange {
         self.punts.retain(|(one, _)| *one != cpu);
     }
 
-    /// Sends by this ring from now on.
+    /// Sets the ring for frames to forwarding threads.
     pub(crate) fn set_injected(&mut self, frames: Option<FrameSender>) {
         self.injected = frames;
     }
 
-    /// What was handed over: one burst of each thread at most.
-    /// Each with its mark and, where somebody follows it, its number there.
+    /// Receives at most one burst per thread. Each frame has its mark and, if it is traced, its number in the trace.
     pub(super) fn receive(&mut self, tracer: Option<&Tracer>) -> Vec<(Mark, Vec<u8>, Option<u32>)> {
         let mut received = Vec::new();
         for (_, frames) in &mut self.punts {
@@ -67,13 +66,13 @@ impl Exchange {
         received
     }
 
-    /// Puts a frame to those that are sent with [`Self::send`]; false when it cannot be sent.
+    /// Queues a frame for [`Self::send`]. Returns false if no ring or buffer is available.
     pub(super) fn push(&mut self, mark: Mark, octets: &[u8]) -> bool {
         let Some(pool) = &self.pool else {
             return false;
         };
         if self.waiting.room() == 0 {
-            // What there is no room for is lost, and counted by whoever looks at what `send` says.
+            // Frames that do not fit are lost; the caller of `send` counts them.
             return false;
         }
         let Some(mut frame) = Mbuf::new(&self.eal, pool, octets) else {
@@ -83,7 +82,7 @@ impl Exchange {
         self.waiting.push(frame).is_ok()
     }
 
-    /// Sends what waits; returns how many frames were lost for want of room.
+    /// Sends the queued frames. Returns the number of frames lost because the ring was full.
     pub(super) fn send(&mut self) -> u64 {
         if let Some(injected) = &mut self.injected {
             injected.send(&mut self.waiting);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gateways that are not found are asked for again and again, without any packet for them: routes by way of one that was
-//! away for a while work as soon as it is back.
+//! Periodic resolution of unresolved gateways, independent of packets. Routes through a gateway that was away work as soon as it returns.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// From one round of questions to the next. Each question is repeated as for any neighbour.
+/// Interval between rounds. Each request is retransmitted as for any neighbour.
 const ROUND: Duration = Duration::from_secs(5);
-/// From one gateway to the next, so that packets' neighbours are asked for as well.
+/// Interval between gateways, so that neighbours of packets are resolved as well.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What is left of a round.
+/// Remaining gateways of a round.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     rest: Vec<(u16, IpAddr)>,
@@ -19,7 +18,7 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    /// The next gateway to ask for, if it is time. `all` tells which are missing, once a round.
+    /// Returns the next gateway to resolve, if it is due. `all` lists the unresolved gateways, once a round.
     pub(super) fn next(
         &mut self,
         now: Duration,
@@ -56,7 +55,7 @@ mod tests {
         assert_eq!(missing.next(ms(2), all), None);
         assert_eq!(missing.next(ms(4_999), all), None);
         assert_eq!(missing.next(ms(5_000), all), Some(gateway(2)));
-        // Of one that has been found meanwhile nothing is heard in the next round.
+        // A gateway resolved meanwhile is not in the next round.
         assert_eq!(missing.next(ms(5_001), all), Some(gateway(1)));
         assert_eq!(missing.next(ms(10_000), Vec::new), None);
         assert_eq!(missing.next(ms(15_000), all), Some(gateway(2)));

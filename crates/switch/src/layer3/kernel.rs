@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's part: taps of interfaces, and routes that are followed.
+//! Kernel integration: taps of interfaces, and imported routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use quietwire_tables::route::NextHopError;
 use quietwire_tables::route::rib::{RibError, Route, Source, Target, Via};
 
 impl Layer3 {
-    /// Makes the taps that are not there yet, so that nothing else has to be undone when one cannot be made.
+    /// Creates missing taps in advance, so that nothing must be rolled back if one cannot be created.
     ///
     /// # Errors
-    /// [`SwitchError::Lacks`] for a tap that cannot be made.
+    /// [`SwitchError::Lacks`] for a tap that cannot be created.
     pub(crate) fn prepare_taps(&mut self, names: &BTreeSet<&str>) -> Result<(), SwitchError> {
         self.spare_taps.clear();
         let there: BTreeSet<String> = self
@@ -35,7 +35,7 @@ impl Layer3 {
         Ok(())
     }
 
-    /// Has each interface's tap look like the interface; taps of others go.
+    /// Configures the tap of each interface, and removes other taps.
     pub(super) fn settle_taps(&mut self) -> Result<(), SwitchError> {
         let former = self.tap_indexes();
         let mut all: BTreeMap<String, Tap> = std::mem::take(&mut self.taps)
@@ -51,7 +51,7 @@ impl Layer3 {
                 self.taps.insert(*number, tap);
             }
         }
-        // Routes by new taps may have been told of before the taps were known.
+        // Routes through new taps may have been reported before the taps were known.
         let mut events = Vec::new();
         if let Some(follower) = &mut self.follower {
             follower.begin_anew(&mut |event| events.push(event));
@@ -62,10 +62,10 @@ impl Layer3 {
         outcome.and(self.settle_neighbours(&former))
     }
 
-    /// From now on these tables of the kernel's are followed, each by a VRF.
+    /// Sets the kernel tables to follow, each imported into a VRF.
     ///
     /// # Errors
-    /// [`SwitchError::Lacks`] when the kernel refuses.
+    /// [`SwitchError::Lacks`] if the kernel refuses.
     pub(crate) fn follow(&mut self, tables: BTreeMap<u32, u16>) -> Result<(), SwitchError> {
         if self.kernel_tables == tables {
             return Ok(());
@@ -85,14 +85,14 @@ impl Layer3 {
         if !self.kernel_tables.is_empty() {
             let wanted = self.kernel_tables.keys().copied().collect();
             let follower = Follower::new(wanted).map_err(|error| {
-                SwitchError::Lacks(format!("the kernel's routes cannot be followed: {error}"))
+                SwitchError::Lacks(format!("cannot follow the kernel's routes: {error}"))
             })?;
             self.follower = Some(follower);
         }
         Ok(())
     }
 
-    /// Frames that the kernel sent go out of their interfaces.
+    /// Sends frames from the kernel out of their interfaces.
     pub(super) fn take_from_kernel(&mut self) -> bool {
         let mut frames = Vec::new();
         for (number, tap) in &self.taps {
@@ -105,7 +105,7 @@ impl Layer3 {
         busy
     }
 
-    /// Gives the kernel a frame of an interface; false when it has no tap there.
+    /// Passes a frame of an interface to the kernel. Returns false if the interface has no tap.
     pub(super) fn give_to_kernel(&mut self, interface: u16, frame: &[u8]) -> bool {
         let Some(tap) = self.taps.get(&interface) else {
             return false;
@@ -118,14 +118,14 @@ impl Layer3 {
         true
     }
 
-    /// Takes over what has changed among the kernel's routes.
+    /// Imports changes of kernel routes.
     pub(super) fn follow_kernel(&mut self) {
         let Some(mut follower) = self.follower.take() else {
             return;
         };
         let mut events = Vec::new();
         if let Err(error) = follower.turn(&mut |event| events.push(event)) {
-            tracing::warn!("the kernel's routes: {error}");
+            tracing::warn!("cannot read the kernel's routes: {error}");
         }
         self.follower = Some(follower);
         for event in events {
@@ -140,7 +140,7 @@ impl Layer3 {
     }
 
     fn take_event(&mut self, event: Event) {
-        // What is newer counts.
+        // The newer event replaces the older one.
         let was_late = self.late.remove(&(event.table, event.prefix)).is_some();
         let again = event.clone();
         let Some(vrf) = self.kernel_tables.get(&event.table).copied() else {
@@ -166,9 +166,12 @@ impl Layer3 {
         };
         if let Err(error) = self.rib.add(vrf, event.prefix, route) {
             if !was_late {
-                tracing::warn!("the kernel's route to {}: {error}", event.prefix);
+                tracing::warn!(
+                    "cannot import the kernel's route to {}: {error}",
+                    event.prefix
+                );
             }
-            // Better none than the one before, which the kernel has no more.
+            // The former route no longer exists in the kernel, so it is removed.
             self.rib.remove(vrf, event.prefix, Source::Kernel);
             if matches!(
                 error,
@@ -179,7 +182,7 @@ impl Layer3 {
         }
     }
 
-    /// Ways of the kernel's that are by taps; none when no way is.
+    /// Returns the next hops of a kernel route that use taps; `None` if there are none.
     fn ways(&self, ways: Vec<(Option<IpAddr>, u32, u8)>) -> Option<Vec<Via>> {
         let ways: Vec<Via> = ways
             .into_iter()
@@ -195,13 +198,13 @@ impl Layer3 {
         (!ways.is_empty()).then_some(ways)
     }
 
-    /// Interfaces with the numbers of the kernel's taps there.
+    /// Returns the interfaces and the kernel's indexes of their taps.
     fn tap_indexes(&self) -> BTreeMap<u16, u32> {
         let taps = self.taps.iter();
         taps.map(|(number, tap)| (*number, tap.index())).collect()
     }
 
-    /// Has the neighbours of the taps that there are now followed.
+    /// Follows the neighbours of the current taps.
     fn settle_neighbours(&mut self, former: &BTreeMap<u16, u32>) -> Result<(), SwitchError> {
         let taps = self.tap_indexes();
         if taps != *former {
@@ -218,9 +221,7 @@ impl Layer3 {
         if self.neighbour_follower.is_none() && !taps.is_empty() {
             let indexes = taps.into_values().collect();
             let follower = NeighbourFollower::new(indexes).map_err(|error| {
-                SwitchError::Lacks(format!(
-                    "the kernel's neighbours cannot be followed: {error}"
-                ))
+                SwitchError::Lacks(format!("cannot follow the kernel's neighbours: {error}"))
             })?;
             self.neighbour_follower = Some(follower);
         }
@@ -229,7 +230,7 @@ impl Layer3 {
         Ok(())
     }
 
-    /// Takes over once more what the kernel has said of neighbours that were set there.
+    /// Imports the neighbours configured in the kernel again.
     pub(super) fn recall_kernel_neighbours(&mut self) {
         let Some(follower) = &self.neighbour_follower else {
             return;
@@ -241,14 +242,14 @@ impl Layer3 {
         }
     }
 
-    /// Takes over what has changed among the kernel's neighbours.
+    /// Imports changes of kernel neighbours.
     pub(super) fn follow_neighbours(&mut self) {
         let Some(mut follower) = self.neighbour_follower.take() else {
             return;
         };
         let mut events = Vec::new();
         if let Err(error) = follower.turn(&mut |event| events.push(event)) {
-            tracing::warn!("the kernel's neighbours: {error}");
+            tracing::warn!("cannot read the kernel's neighbours: {error}");
         }
         self.neighbour_follower = Some(follower);
         for event in events {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The router beside the forwarding threads: routes, neighbours, and what forwarding threads hand over. The service thread
-//! and the control thread share it behind a lock that forwarding threads never touch.
+//! Control side of the router: routes, neighbours, and punted packets. The service thread and the control thread share it behind a lock
+//! that forwarding threads never take.
 
 mod ask;
 mod exchange;
@@ -28,7 +28,7 @@ use quietwire_tables::route::rib::{Link, Rib, Sizes};
 
 pub(crate) use exchange::Exchange;
 
-/// Errors about others' packets, a second.
+/// Rate limit of ICMP errors, per second.
 const ERRORS_PER_SECOND: u32 = 1000;
 
 /// An interface.
@@ -38,39 +38,39 @@ pub(crate) struct Known {
     pub(crate) facts: Facts,
     pub(crate) vrf: u16,
     pub(crate) mtu: u16,
-    /// Name of the kernel's tap.
+    /// Name of the kernel tap.
     pub(crate) kernel: Option<String>,
 }
 
-/// A frame that waits for a neighbour.
+/// A frame that waits for address resolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// It came in by this interface, and is to be routed once more.
+    /// A frame received on this interface, to be routed again.
     Frame(u16, Vec<u8>),
-    /// A packet of the router's own.
+    /// A packet of the router itself.
     Packet(Vec<u8>),
 }
 
-/// What the service thread did.
+/// Counters of the service thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Packets that were handed over.
+    /// Punted packets received.
     pub(crate) received: u64,
     /// Echo requests answered.
     pub(crate) echoed: u64,
     /// Errors sent.
     pub(crate) errors: u64,
-    /// Packets for the router itself that nobody here takes.
+    /// Packets to the router itself without a receiver.
     pub(crate) unclaimed: u64,
-    /// Frames given to the kernel.
+    /// Frames passed to the kernel.
     pub(crate) to_kernel: u64,
-    /// Frames that the kernel did not take.
+    /// Frames that the kernel refused.
     pub(crate) kernel_refused: u64,
-    /// Frames that could not be sent: no buffer, or too many at once.
+    /// Frames not sent: no buffer, or a full ring.
     pub(crate) not_sent: u64,
 }
 
-/// Everything about layer 3 that is not the forwarding threads'.
+/// Layer 3 state of the control and service threads.
 #[derive(Debug)]
 pub(crate) struct Layer3 {
     pub(crate) rib: Rib,
@@ -81,26 +81,26 @@ pub(crate) struct Layer3 {
     exchange: Exchange,
     actions: Vec<Action<Waiting>>,
     missing: gateways::Missing,
-    /// By number of the interface.
+    /// Taps by number of the interface.
     taps: BTreeMap<u16, Tap>,
-    /// Made and not in use yet.
+    /// Taps that are created and not in use yet.
     spare_taps: Vec<Tap>,
     follower: Option<Follower>,
-    /// There while there are taps.
+    /// Present while there are taps.
     neighbour_follower: Option<NeighbourFollower>,
-    /// The kernel's routes that there was no room for: in the next epoch there may be.
+    /// Kernel routes that did not fit. They are tried again in the next epoch.
     late: BTreeMap<(u32, IpNet), Event>,
     has_reclaimed: bool,
-    /// VRFs that follow a table of the kernel's.
+    /// VRFs that import a kernel table.
     kernel_tables: BTreeMap<u32, u16>,
     pub(crate) counts: Counts,
     started: Instant,
     epoch: Epoch,
-    /// Somebody follows frames.
+    /// Active trace.
     tracer: Option<Tracer>,
 }
 
-/// The same, shared.
+/// Shared handle of [`Layer3`].
 #[derive(Clone, Debug)]
 pub(crate) struct SharedLayer3(Arc<Mutex<Layer3>>);
 
@@ -140,17 +140,17 @@ fn no_memory(error: impl ToString) -> SwitchError {
     SwitchError::Lacks(error.to_string())
 }
 
-/// A number that differs from run to run.
+/// Returns a seed that differs from run to run.
 fn seed() -> u64 {
     use std::hash::BuildHasher;
     std::hash::RandomState::new().hash_one(0)
 }
 
 impl Layer3 {
-    /// Numbers for these VRFs: those that are there keep theirs. Tables are made for new ones.
+    /// Assigns numbers to these VRFs. Existing VRFs keep theirs; new VRFs get tables.
     ///
     /// # Errors
-    /// [`SwitchError::Lacks`] without memory.
+    /// [`SwitchError::Lacks`] if there is not enough memory.
     pub(crate) fn add_vrfs(&mut self, names: &[String]) -> Result<(), SwitchError> {
         for name in names {
             if self.vrf(name).is_some() {
@@ -167,7 +167,7 @@ impl Layer3 {
         Ok(())
     }
 
-    /// Forgets all VRFs but these.
+    /// Removes all VRFs except these.
     pub(crate) fn keep_vrfs(&mut self, names: &[String]) {
         for number in 0..self.vrfs.len() {
             if self.vrfs[number]
@@ -180,7 +180,7 @@ impl Layer3 {
         }
     }
 
-    /// The number of a VRF.
+    /// Returns the number of a VRF.
     pub(crate) fn vrf(&self, name: &str) -> Option<u16> {
         let number = self
             .vrfs
@@ -202,7 +202,7 @@ impl Layer3 {
         numbered.filter_map(|(number, name)| Some((number, name.as_deref()?)))
     }
 
-    /// Tables of VRFs by number; those of the main one where there is none.
+    /// Returns the tables of VRFs by number. Unused numbers have the tables of the main VRF.
     pub(crate) fn tables(&self) -> Vec<Vrf> {
         let tables = self.rib.vrfs();
         let main = tables.first().cloned().flatten();
@@ -210,10 +210,10 @@ impl Layer3 {
         tables.into_iter().filter_map(or_main).collect()
     }
 
-    /// From now on these interfaces and no others.
+    /// Replaces the set of interfaces.
     ///
     /// # Errors
-    /// What there is no room for.
+    /// The resource that is exhausted.
     pub(crate) fn set_interfaces(
         &mut self,
         interfaces: BTreeMap<u16, Known>,
@@ -239,14 +239,14 @@ impl Layer3 {
         let settled = self.rib.set_links(links).map_err(no_memory);
         let now = self.now();
         for (number, address, mac) in kept {
-            // What was set stays set where it still makes sense.
+            // Static neighbours that are still valid stay.
             let facts = self.interfaces.get(&number).map(|known| &known.facts);
             if facts.is_some_and(|facts| facts.is_on_link(address) && !facts.is_own(address)) {
                 let has_room = self
                     .neighbours
                     .set(now, number, address, mac, &mut self.actions);
                 if !has_room {
-                    tracing::warn!("there is no room any more for the neighbour {address}");
+                    tracing::warn!("no room for static neighbour {address}");
                 }
             }
         }
@@ -255,7 +255,7 @@ impl Layer3 {
         self.settle_taps()
     }
 
-    /// Neighbours of an interface that an operator set.
+    /// Returns the static neighbours of an interface.
     fn static_on(&self, interface: u16) -> Vec<(u16, IpAddr, MacAddress)> {
         let all = self.neighbours.list(self.now());
         let of_it = all.filter(|one| one.interface == interface && one.origin == Origin::Static);
@@ -280,8 +280,8 @@ impl Layer3 {
         !self.interfaces.is_empty()
     }
 
-    /// Begins an epoch: what is taken out from now on is told apart from what was before. Returns its number, for
-    /// [`Self::end_epoch`] once all forwarding threads have ended what they were at.
+    /// Begins an epoch: memory released from now on is separated from memory released before. Returns the number of the epoch, for
+    /// [`Self::end_epoch`] once all forwarding threads have finished their current work.
     pub(crate) fn begin_epoch(&mut self) -> Epoch {
         self.epoch += 1;
         self.rib.set_epoch(self.epoch);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One turn of the service thread: packets that forwarding threads handed over, and timers of neighbours.
+//! One turn of the service thread: punted packets, and neighbour timers.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use quietwire_tables::route::{NextHop, Punt};
 
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
-/// Places in frames without tags: the second octet of an ARP operation, the type of an ICMPv6 message.
+/// Offsets in untagged frames: the second octet of the ARP operation, the type of an ICMPv6 message.
 const ARP_OPERATION: usize = ETHERNET_HEADER_LENGTH + 7;
 const ARP_REPLY: u8 = 2;
 const ND_TYPE: usize = ETHERNET_HEADER_LENGTH + 40;
@@ -22,7 +22,7 @@ const ND_SOLICITATION: u8 = 135;
 const NO_NEXT_HEADER: u8 = 59;
 
 impl Layer3 {
-    /// Does what there is to do; true when there was something.
+    /// Does all pending work. Returns true if there was any.
     pub(crate) fn turn(&mut self) -> bool {
         let received = self.exchange.receive(self.tracer.as_ref());
         let now = self.now();
@@ -52,7 +52,7 @@ impl Layer3 {
         busy
     }
 
-    /// Carries out what was asked for from outside, at once.
+    /// Executes requested actions at once.
     pub(super) fn settle(&mut self) {
         self.act(self.now());
         self.counts.not_sent += self.exchange.send();
@@ -81,7 +81,7 @@ impl Layer3 {
         }
     }
 
-    /// A frame that a forwarding thread handed over.
+    /// Handles a punted frame.
     fn take(&mut self, now: Duration, punt: Punt, interface: u16, frame: &[u8]) {
         let Some(known) = self.interfaces.get(&interface) else {
             return;
@@ -91,7 +91,7 @@ impl Layer3 {
             Punt::Arp => {
                 self.neighbours
                     .received_arp(now, &known.facts, frame, &mut self.actions);
-                // Questions are answered here, so that nobody is answered twice.
+                // The router answers requests itself, so the kernel must not answer them again.
                 if frame.get(ARP_OPERATION) == Some(&ARP_REPLY) {
                     self.give_to_kernel(interface, frame);
                 }
@@ -107,7 +107,7 @@ impl Layer3 {
                 self.report(now, interface, packet, icmp::Error::TooBig(mtu));
             }
             Punt::KernelFilter => {
-                // The tap may have gone while the packet was on its way.
+                // The tap may have been removed while the packet was in flight.
                 if !self.give_to_kernel(interface, frame) {
                     self.counts.unclaimed += 1;
                 }
@@ -115,7 +115,7 @@ impl Layer3 {
         }
     }
 
-    /// A packet to the router itself, or to a group.
+    /// Handles a packet to the router itself, or to a group.
     fn take_own(&mut self, now: Duration, interface: u16, frame: &[u8]) {
         let Some(known) = self.interfaces.get(&interface) else {
             return;
@@ -148,9 +148,9 @@ impl Layer3 {
             return;
         }
         match protocol_of(packet) {
-            // Whoever knocks at a port learns that nobody is there.
+            // The sender to a closed port gets an error.
             Some(17) => self.report(now, interface, packet, icmp::Error::PortUnreachable),
-            // ICMP tells the router something, or asks damaged; TCP gives up by itself.
+            // An ICMP message is information for the router or a damaged request. TCP connections time out without an error.
             Some(1 | 6 | 58) | None => {}
             Some(_) => self.report(now, interface, packet, icmp::Error::ProtocolUnreachable),
         }
@@ -177,17 +177,17 @@ impl Layer3 {
         };
         let neighbours = self.rib.neighbours_for(known.vrf, to);
         if neighbours.is_empty() {
-            // Found meanwhile, or gone: the forwarding thread sees.
+            // The neighbour was resolved or removed meanwhile: the forwarding thread decides again.
             self.again(interface, frame);
         }
         for (at, (out, address)) in neighbours.into_iter().enumerate() {
-            // Of several, whichever is found first.
+            // Of several next hops, the one that is resolved first.
             let waiting = (at == 0).then(|| Waiting::Frame(interface, frame.to_vec()));
             self.resolve(now, out, address, waiting);
         }
     }
 
-    /// Hands a frame back to be routed once more.
+    /// Returns a frame to a forwarding thread for routing.
     fn again(&mut self, interface: u16, frame: &[u8]) {
         self.push(Mark::Route(interface), frame);
     }
@@ -201,14 +201,14 @@ impl Layer3 {
         }
     }
 
-    /// The MTU of the interface that a packet would leave by.
+    /// Returns the MTU of the interface that a packet would leave by.
     fn mtu_towards(&self, vrf: u16, packet: &[u8]) -> Option<u16> {
         let (_, to) = addresses_of(packet)?;
         let out = self.rib.next_hop(vrf, to).interface()?;
         Some(self.interfaces.get(&out)?.mtu)
     }
 
-    /// Tells the sender of a packet what became of it, within the limits.
+    /// Sends an ICMP error about a packet, within the rate limits.
     fn report(&mut self, now: Duration, interface: u16, packet: &[u8], error: icmp::Error) {
         let Some(known) = self.interfaces.get(&interface) else {
             return;
@@ -227,8 +227,8 @@ impl Layer3 {
         }
     }
 
-    /// Sends a packet of the router's own. `interface` is where what it answers came from: neighbours with link-local
-    /// addresses are there.
+    /// Sends a packet of the router itself. `interface` is the ingress interface of the packet it replies to. Link-local destinations are
+    /// on that interface.
     fn send_packet(&mut self, now: Duration, interface: u16, packet: Vec<u8>) {
         let Some((_, to)) = addresses_of(&packet) else {
             return;
@@ -273,9 +273,9 @@ impl Layer3 {
         self.push(Mark::Send(interface), &frame);
     }
 
-    /// Carries out what the table of neighbours asked for.
+    /// Executes the actions of the neighbour table.
     fn act(&mut self, now: Duration) {
-        // What is done may ask for more, a step nearer to its end each time.
+        // An action can cause further actions, each one closer to completion.
         for _ in 0..4 {
             for action in std::mem::take(&mut self.actions) {
                 self.carry_out(now, action);
@@ -315,7 +315,7 @@ impl Layer3 {
     }
 }
 
-/// Source and destination of a packet.
+/// Returns source and destination of a packet.
 fn addresses_of(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     match packet.first()? >> 4 {
         4 => {
@@ -342,21 +342,21 @@ fn addresses_of(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// What a packet carries, behind extension headers too.
+/// Returns the payload protocol of a packet, behind extension headers too.
 fn protocol_of(packet: &[u8]) -> Option<u8> {
     match packet.first()? >> 4 {
         4 => packet.get(9).copied(),
         6 => {
             let (header, payload) = Ipv6Header::split(packet).ok()?;
             let walked = walk_ipv6_extensions(header.next_header(), payload).ok()?;
-            // Nothing follows there, which nobody has to take (RFC 8200, section 4.7).
+            // No next header: receivers ignore what follows (RFC 8200, section 4.7).
             (walked.protocol.0 != NO_NEXT_HEADER).then_some(walked.protocol.0)
         }
         _ => None,
     }
 }
 
-/// True for a frame to a group of stations: no error is sent about what it carries (RFC 1812, section 4.3.2.7).
+/// Returns true for a frame to a group address. Packets in such frames cause no error (RFC 1812, section 4.3.2.7).
 fn is_to_many(frame: &[u8]) -> bool {
     frame.first().is_some_and(|octet| octet & 1 == 1)
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What somebody who follows frames is told of the service thread's work.
+//! Trace events of the service thread.
 
 use super::{Counts, Layer3};
 use crate::observe::{Served, Tracer};
 use quietwire_tables::route::Punt;
 
 impl Layer3 {
-    /// Frames are followed from now on, or no more.
+    /// Starts or stops tracing.
     pub(crate) fn set_tracer(&mut self, tracer: Option<Tracer>) {
         self.tracer = tracer;
     }
 
-    /// A frame was seen to; `before` is what had been counted then.
+    /// Records the result of a punted frame. `before` are the counters before it was handled.
     pub(super) fn tell_of(&mut self, packet: u32, punt: Punt, before: &Counts) {
         let served = served(punt, before, &self.counts);
         if let Some(tracer) = &mut self.tracer {
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(served(Punt::ForUs, &none, &unclaimed), Served::Error);
         assert_eq!(served(Punt::Arp, &none, &none), Served::Neighbours);
         assert_eq!(served(Punt::Neighbour, &none, &none), Served::Waits);
-        // An error was due, and the limit kept it back.
+        // An error was due, but the rate limit suppressed it.
         assert_eq!(served(Punt::NoRoute, &echoed, &echoed), Served::Nothing);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters for Prometheus, in its text format (version 0.0.4), over HTTP at an address that was asked for.
+//! Prometheus metrics in the text format (version 0.0.4), over HTTP at a configured address.
 
 mod server;
 mod text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A little of HTTP/1.1 (RFC 9112): `GET /metrics` and nothing else, one answer a connection. Served by the control thread
-//! between two looks at its socket; no client can hold it up.
+//! Minimal HTTP/1.1 server (RFC 9112): `GET /metrics` only, one response per connection. The control thread serves it between two polls of
+//! the control socket; no client can block it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,12 +12,12 @@ use nix::poll::{PollFd, PollFlags};
 use super::text::CONTENT_TYPE;
 use crate::error::SwitchError;
 
-/// Clients at once; more wait to be accepted.
+/// Maximum number of clients at once. Further clients wait to be accepted.
 const CLIENTS_MAX: usize = 16;
-/// Longest request, octets.
+/// Maximum length of a request, octets.
 const REQUEST_MAX: usize = 8192;
 const HEADERS_MAX: usize = 64;
-/// A client that takes longer is cut off.
+/// Timeout of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Client {
     deadline: Instant,
 }
 
-/// The address where metrics are asked for, and who asks.
+/// Listener of the metrics server, and its clients.
 #[derive(Debug)]
 pub struct MetricsServer {
     listener: TcpListener,
@@ -37,10 +37,10 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Listens.
+    /// Listens on `address`.
     ///
     /// # Errors
-    /// [`SwitchError::Config`] when the address cannot be had.
+    /// [`SwitchError::Config`] if the address is not available.
     pub fn listen(address: SocketAddr) -> Result<Self, SwitchError> {
         let listener = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
@@ -49,21 +49,21 @@ impl MetricsServer {
         Ok(Self {
             listener: listener.map_err(|error| SwitchError::Config {
                 place: "metrics".to_owned(),
-                what: format!("{address} cannot be listened at: {error}"),
+                what: format!("cannot listen on {address}: {error}"),
             })?,
             clients: Vec::new(),
         })
     }
 
-    /// Where it listens; a port that was asked for as 0 has its number here.
+    /// Returns the address it listens on. Port 0 is replaced by the actual port.
     ///
     /// # Errors
-    /// What the system said.
+    /// The operating system's error.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// What to wait for.
+    /// Returns the events to wait for.
     pub fn interests(&self) -> impl Iterator<Item = PollFd<'_>> {
         let clients = self.clients.iter().map(|client| {
             let interest = if client.answer.is_empty() {
@@ -78,13 +78,13 @@ impl MetricsServer {
         clients.chain(listener)
     }
 
-    /// Does what can be done without waiting. `text` makes the answer.
+    /// Serves clients without blocking. `text` renders the metrics.
     pub fn turn(&mut self, text: &mut dyn FnMut() -> String) {
         while self.clients.len() < CLIENTS_MAX {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     if let Err(error) = stream.set_nonblocking(true) {
-                        tracing::warn!("a client of the metrics: {error}");
+                        tracing::warn!("metrics server: cannot accept a client: {error}");
                         continue;
                     }
                     self.clients.push(Client {
@@ -97,7 +97,7 @@ impl MetricsServer {
                 }
                 Err(error) => {
                     if error.kind() != ErrorKind::WouldBlock {
-                        tracing::warn!("accepting at the address of the metrics: {error}");
+                        tracing::warn!("metrics server: cannot accept clients: {error}");
                     }
                     break;
                 }
@@ -110,7 +110,7 @@ impl MetricsServer {
 }
 
 impl Client {
-    /// False when the client is done with.
+    /// Serves one client. Returns false if the connection is to be closed.
     fn turn(&mut self, text: &mut dyn FnMut() -> String) -> bool {
         if self.answer.is_empty() {
             match self.read() {
@@ -131,13 +131,13 @@ impl Client {
         false
     }
 
-    /// The status of the answer, once the request is whole.
+    /// Returns the status of the response, once the request is complete.
     fn read(&mut self) -> Result<Option<Status>, ()> {
         let mut chunk = [0; 2048];
-        // As much as a request may have.
+        // Maximum length of a request.
         for _ in 0..=REQUEST_MAX / chunk.len() {
             match self.stream.read(&mut chunk) {
-                // It says no more; what it has said may be whole.
+                // The client has closed its sending side; the request may be complete.
                 Ok(0) => return status(&self.request).map(Some).ok_or(()),
                 Ok(count) => self.request.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -158,7 +158,7 @@ enum Status {
     TooLarge,
 }
 
-/// The status that a request gets; none while there has to be more of it.
+/// Returns the status for a request; `None` if the request is incomplete.
 fn status(request: &[u8]) -> Option<Status> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -183,12 +183,15 @@ fn status(request: &[u8]) -> Option<Status> {
 fn answer(status: Status, text: &mut dyn FnMut() -> String) -> Vec<u8> {
     let (line, body) = match status {
         Status::Ok => ("200 OK", text()),
-        Status::BadRequest => ("400 Bad Request", "this is no HTTP\n".to_owned()),
+        Status::BadRequest => ("400 Bad Request", "invalid HTTP request\n".to_owned()),
         Status::NotFound => ("404 Not Found", "metrics are at /metrics\n".to_owned()),
-        Status::MethodNotAllowed => ("405 Method Not Allowed", "only GET\n".to_owned()),
+        Status::MethodNotAllowed => (
+            "405 Method Not Allowed",
+            "only GET is supported\n".to_owned(),
+        ),
         Status::TooLarge => (
             "431 Request Header Fields Too Large",
-            format!("more than {REQUEST_MAX} octets\n"),
+            format!("request is longer than {REQUEST_MAX} octets\n"),
         ),
     };
     let kind = if status == Status::Ok {
@@ -216,7 +219,7 @@ mod tests {
     fn a_crowd_of_the_slow_and_the_silent_holds_up_nobody_for_ever() {
         let mut server = MetricsServer::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = server.listener.local_addr().unwrap();
-        // More than are served at once; each says a part of a request and waits.
+        // More clients than the server serves at once, each with an incomplete request.
         let crowd: Vec<TcpStream> = (0..2 * CLIENTS_MAX)
             .map(|_| {
                 let mut stream = TcpStream::connect(address).unwrap();
@@ -290,7 +293,7 @@ mod tests {
             }
         }
         assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"));
-        // One that closes its writing half at once gets its answer all the same.
+        // A client that closes its sending side at once gets a response too.
         let mut closing = TcpStream::connect(address).unwrap();
         closing.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         closing.shutdown(std::net::Shutdown::Write).unwrap();
@@ -304,7 +307,7 @@ mod tests {
                 got.extend_from_slice(&chunk[..count]);
             }
         }
-        // The one that says nothing is cut off in time.
+        // The server closes an idle connection in time.
         assert_eq!(server.clients.len(), 1);
         server.clients[0].deadline = Instant::now();
         server.turn(&mut text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reports as Prometheus' text format. Names follow its practices: base units, `_total` for what only grows.
+//! Reports in Prometheus' text format. Names follow its conventions: base units, `_total` for counters.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use crate::report::{
     BridgeCounts, PortReport, QueueReport, RouterCounts, StatsReport, StepCounts, ThreadCounts,
 };
 
-/// The type that the text is sent with.
+/// Content type of the text.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 struct Text(String);
 
-/// A metric: what it is, and its value for each set of labels.
+/// Adds a metric with its help text and a value per label set.
 impl Text {
     fn metric<'a>(
         &mut self,
@@ -21,7 +21,7 @@ impl Text {
         help: &str,
         samples: impl IntoIterator<Item = (Vec<(&'a str, String)>, f64)>,
     ) {
-        // Writing into a text does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.0, "# HELP quietwire_switch_{name} {help}");
         let _ = writeln!(self.0, "# TYPE quietwire_switch_{name} {kind}");
         for (labels, value) in samples {
@@ -49,7 +49,7 @@ impl Text {
     }
 }
 
-/// A label's value: backslash, quote and end of line as the format has them.
+/// Escapes a label value: backslash, quote and line feed.
 fn escaped(value: &str) -> String {
     value
         .replace('\\', "\\\\")
@@ -57,7 +57,7 @@ fn escaped(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
-/// Everything that there is to count.
+/// Renders all metrics.
 pub(crate) fn exposition(
     stats: &StatsReport,
     ports: &[PortReport],
@@ -115,7 +115,7 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
         ),
         (
             "port_transmit_uncut_frames_total",
-            "Frames sent with TCP data for the peer to cut.",
+            "Frames sent with unsegmented TCP data.",
             |port| port.counts.uncut,
         ),
         (
@@ -128,12 +128,9 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
     }
     let drops = ports.iter().flat_map(|port| {
         let name = port.counts.name.clone();
-        // The report's own names of the reasons.
-        let reasons = serde_json::to_value(port.counts.drops).unwrap_or_default();
-        let reasons = reasons.as_object().cloned().unwrap_or_default();
-        reasons.into_iter().map(move |(reason, count)| {
-            let labels = vec![("port", name.clone()), ("reason", reason)];
-            (labels, count.as_u64().unwrap_or_default())
+        port.counts.drops.iter().map(move |(reason, count)| {
+            let labels = vec![("port", name.clone()), ("reason", reason.name().to_owned())];
+            (labels, count)
         })
     });
     let drops: Vec<_> = drops.collect();
@@ -149,22 +146,22 @@ fn of_threads(text: &mut Text, threads: &[ThreadCounts]) {
     for (name, help, of) in [
         (
             "thread_polls_total",
-            "Looks at receive queues.",
+            "Polls of receive queues.",
             (|thread| thread.polls) as fn(&ThreadCounts) -> u64,
         ),
         (
             "thread_empty_polls_total",
-            "Looks that found nothing.",
+            "Polls that returned no frame.",
             |thread| thread.empty_polls,
         ),
         (
             "thread_bursts_total",
-            "Looks that found frames.",
+            "Polls that returned frames.",
             |thread| thread.bursts,
         ),
         (
             "thread_yields_total",
-            "Times that the CPU was yielded.",
+            "Number of times the thread yielded the CPU or slept.",
             |thread| thread.yields,
         ),
         (
@@ -185,17 +182,19 @@ fn of_steps(text: &mut Text, threads: &[ThreadCounts]) {
     for (name, help, of) in [
         (
             "thread_step_cycles_total",
-            "Cycles of the time stamp counter, by what they were spent on.",
+            "Cycles of the time stamp counter, by step.",
             (|step| step.cycles) as fn(&StepCounts) -> u64,
         ),
         (
             "thread_step_bursts_total",
-            "Bursts that a step worked on.",
+            "Bursts processed, by step.",
             |step| step.bursts,
         ),
-        ("thread_step_frames_total", "Frames in them.", |step| {
-            step.frames
-        }),
+        (
+            "thread_step_frames_total",
+            "Frames processed, by step.",
+            |step| step.frames,
+        ),
     ] {
         let samples = threads.iter().flat_map(|thread| {
             let cpu = thread.cpu.to_string();
@@ -209,7 +208,7 @@ fn of_steps(text: &mut Text, threads: &[ThreadCounts]) {
 }
 
 fn of_queues(text: &mut Text, queues: &[QueueReport]) {
-    // Without the CPU, which changes: a series is to go on when its queue moves.
+    // The labels omit the CPU, so that a series continues when its queue moves.
     let labels = |queue: &QueueReport| {
         vec![
             ("port", queue.port.clone()),
@@ -233,7 +232,7 @@ fn of_queues(text: &mut Text, queues: &[QueueReport]) {
     for (name, help, of) in [
         (
             "queue_bursts_total",
-            "Looks at a receive queue that found frames.",
+            "Polls of a receive queue that returned frames.",
             (|queue| queue.bursts) as fn(&QueueReport) -> u64,
         ),
         (
@@ -243,7 +242,7 @@ fn of_queues(text: &mut Text, queues: &[QueueReport]) {
         ),
         (
             "queue_cycles_total",
-            "Cycles of the time stamp counter spent on them.",
+            "Cycles of the time stamp counter spent on frames of a queue.",
             |queue| queue.cycles,
         ),
     ] {
@@ -261,11 +260,14 @@ fn of_queues(text: &mut Text, queues: &[QueueReport]) {
     );
 }
 
-/// Frames a burst, as a histogram.
+/// Adds the histogram of frames per burst.
 fn burst_sizes(text: &mut Text, queues: &[QueueReport]) {
     let name = "quietwire_switch_queue_burst_frames";
-    // Writing into a text does not fail.
-    let _ = writeln!(text.0, "# HELP {name} Frames that a look at a queue found.");
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text.0,
+        "# HELP {name} Frames per non-empty poll of a queue."
+    );
     let _ = writeln!(text.0, "# TYPE {name} histogram");
     for queue in queues {
         let labels = format!(
@@ -302,7 +304,7 @@ fn of_bridges(text: &mut Text, bridges: &[BridgeCounts]) {
         ),
         (
             "bridge_addresses_max",
-            "Addresses that there is room for.",
+            "Maximum number of addresses.",
             |bridge| u64::from(bridge.max_entries),
         ),
     ] {
@@ -314,7 +316,7 @@ fn of_bridges(text: &mut Text, bridges: &[BridgeCounts]) {
     for (name, help, of) in [
         (
             "bridge_flooded_frames_total",
-            "Frames sent to all ports.",
+            "Frames flooded.",
             (|bridge| bridge.flooded) as fn(&BridgeCounts) -> u64,
         ),
         ("bridge_learned_total", "Addresses learned.", |bridge| {
@@ -322,12 +324,12 @@ fn of_bridges(text: &mut Text, bridges: &[BridgeCounts]) {
         }),
         (
             "bridge_moved_total",
-            "Addresses seen on another port than before.",
+            "Addresses that moved to another port.",
             |bridge| bridge.moved,
         ),
         (
             "bridge_flapped_total",
-            "Moves of addresses that move too often.",
+            "Moves of flapping addresses.",
             |bridge| bridge.flapped,
         ),
         (
@@ -337,10 +339,10 @@ fn of_bridges(text: &mut Text, bridges: &[BridgeCounts]) {
         ),
         (
             "bridge_static_elsewhere_total",
-            "Those of them of addresses that are static on another port.",
+            "Addresses not learned because of a static entry on another port.",
             |bridge| bridge.static_elsewhere,
         ),
-        ("bridge_aged_total", "Addresses forgotten.", |bridge| {
+        ("bridge_aged_total", "Addresses aged out.", |bridge| {
             bridge.aged
         }),
     ] {
@@ -352,22 +354,22 @@ fn of_router(text: &mut Text, router: &RouterCounts) {
     for (name, help, count) in [
         (
             "router_forwarded_packets_total",
-            "Packets that went on.",
+            "Packets forwarded.",
             router.forwarded,
         ),
         (
             "router_fragmented_packets_total",
-            "Packets that went on in pieces.",
+            "Packets forwarded in fragments.",
             router.fragmented,
         ),
         (
             "router_unsent_packets_total",
-            "Packets that could not be sent.",
+            "Packets that could not be sent, for lack of buffers or queue space.",
             router.not_sent,
         ),
         (
             "router_service_drops_total",
-            "Packets without room at the service thread.",
+            "Packets lost because the ring to the service thread was full.",
             router.service_full,
         ),
         (
@@ -375,15 +377,19 @@ fn of_router(text: &mut Text, router: &RouterCounts) {
             "Echo requests answered.",
             router.echoed,
         ),
-        ("router_icmp_errors_total", "Errors sent.", router.errors),
+        (
+            "router_icmp_errors_total",
+            "ICMP errors sent.",
+            router.errors,
+        ),
         (
             "router_unclaimed_packets_total",
-            "Packets for the router that nobody takes.",
+            "Packets to the router itself without a receiver.",
             router.unclaimed,
         ),
         (
             "router_neighbour_requests_total",
-            "Questions for neighbours sent.",
+            "Neighbour requests sent (ARP requests and neighbour solicitations).",
             router.neighbours_asked,
         ),
     ] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copying frames out of a forwarding thread: into a ring of octets, which the control thread empties.
+//! Capture of frames from a forwarding thread, through a ring of octets that the control thread empties.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,41 +11,41 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::filter::Sieve;
 
-/// Octets of one thread's ring.
+/// Size of one thread's ring, octets.
 const RING: usize = 4 << 20;
 
-/// What stands before the octets of a frame in the ring.
+/// Header of a captured frame in the ring.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Head {
     ticks: u64,
-    /// Octets that the frame has.
+    /// Length of the frame, octets.
     length: u32,
-    /// Octets of it that follow.
+    /// Octets captured.
     kept: u32,
     port: u16,
     kind: u16,
-    /// Place of the frame in its burst; of [`SENT`], how many of the burst were sent.
+    /// Position of the frame in its burst; for [`SENT`], the number of frames of the burst that were sent.
     place: u32,
 }
 
 const HEAD: usize = size_of::<Head>();
-/// Came in.
+/// Received frame.
 const RECEIVED: u16 = 0;
-/// Is handed to the driver now, which may not take it.
+/// Frame offered to the driver, which may refuse it.
 const OFFERED: u16 = 1;
-/// So many frames of the burst were taken.
+/// The first frames of the burst were accepted; the place field has their number.
 const SENT: u16 = 2;
 
-/// Which way the frames of a capture go.
+/// Directions of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Directions {
-    /// Those that come in.
+    /// Received frames.
     In,
-    /// Those that go out.
+    /// Sent frames.
     Out,
-    /// All.
+    /// Both.
     #[default]
     Both,
 }
@@ -58,7 +58,7 @@ pub(crate) struct CaptureTap {
     snap_length: usize,
     ring: Producer<u8>,
     missed: Arc<AtomicU64>,
-    /// Frames were offered, and it is not said yet how many were sent.
+    /// Frames are offered, and the number of accepted frames is not known yet.
     offered: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct CaptureReader {
     offered: Vec<(u32, Frame)>,
 }
 
-/// A frame that was captured.
+/// A captured frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) ticks: u64,
@@ -80,7 +80,7 @@ pub(super) struct Frame {
     pub(super) octets: Vec<u8>,
 }
 
-/// Both sides for one thread.
+/// Creates both sides for one thread.
 pub(super) fn capture(
     sieve: &Arc<Sieve>,
     directions: Directions,
@@ -105,21 +105,21 @@ pub(super) fn capture(
 }
 
 impl CaptureTap {
-    /// A burst came in by a port.
+    /// A burst was received on a port.
     pub(crate) fn received(&mut self, port: u16, burst: &Burst) {
         if self.directions != Directions::Out {
             self.copy(RECEIVED, port, burst.frames().zip(burst.lengths()));
         }
     }
 
-    /// A burst is handed to the driver of a port; [`Self::sent`] follows.
+    /// A burst is offered to the driver of a port; [`Self::sent`] follows.
     pub(crate) fn offered(&mut self, port: u16, burst: &Burst) {
         if self.directions != Directions::In {
             self.offered = self.copy(OFFERED, port, burst.frames().zip(burst.lengths()));
         }
     }
 
-    /// So many of the frames were taken, from the first.
+    /// The first `count` frames of the offered burst were accepted.
     pub(crate) fn sent(&mut self, port: u16, count: usize) {
         if std::mem::take(&mut self.offered) {
             let head = Head {
@@ -128,12 +128,12 @@ impl CaptureTap {
                 place: count as u32,
                 ..Head::default()
             };
-            // There is room: `copy` left it.
+            // `copy` reserved the space.
             let _ = self.ring.push_entire_slice(head.as_bytes());
         }
     }
 
-    /// Copies what is watched; true when there was something.
+    /// Copies matching frames. Returns true if there was one.
     fn copy<'a>(
         &mut self,
         kind: u16,
@@ -155,7 +155,7 @@ impl CaptureTap {
                 kind,
                 place: place as u32,
             };
-            // With room for the word on how many were sent.
+            // Space for the record of sent frames is reserved.
             if self.ring.slots() < 2 * HEAD + kept.len() {
                 self.missed.fetch_add(1, Ordering::Relaxed);
                 continue;
@@ -169,10 +169,10 @@ impl CaptureTap {
 }
 
 impl CaptureReader {
-    /// The next frame. A frame that went out is there once it is known that it did.
+    /// Moves the next frame to `ready`. A transmitted frame is moved once it is known to be sent.
     pub(super) fn next(&mut self, ready: &mut Vec<Frame>) -> bool {
         let mut head = Head::default();
-        // Head and octets are pushed one after the other: the head is looked at first, and left until all is there.
+        // Header and octets are pushed one after the other. The header is only peeked until the octets are complete.
         let Ok(chunk) = self.ring.read_chunk(HEAD) else {
             return false;
         };
@@ -189,7 +189,7 @@ impl CaptureReader {
             chunk.commit_all();
         }
         let mut octets = vec![0; kept];
-        // They are there: see above.
+        // The octets are complete, as checked above.
         let _ = self.ring.pop_entire_slice(&mut octets);
         let frame = Frame {
             ticks: head.ticks,
@@ -212,7 +212,7 @@ impl CaptureReader {
         true
     }
 
-    /// Frames that there was no room for.
+    /// Returns the number of frames lost because the ring was full.
     pub(super) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
@@ -242,7 +242,7 @@ mod tests {
         assert!(tap.copy(RECEIVED, 1, burst()));
         assert_eq!(read(&mut reader).len(), 3);
         tap.offered = tap.copy(OFFERED, 2, burst());
-        // Not known yet.
+        // The number of sent frames is not known yet.
         assert_eq!(read(&mut reader), []);
         tap.sent(2, 2);
         let sent = read(&mut reader);
@@ -269,7 +269,7 @@ mod tests {
         );
         assert_eq!(frames.len() as u64 + reader.missed(), rounds);
         assert!(reader.missed() > 0);
-        // There is room again.
+        // The ring has room again.
         assert!(tap.copy(RECEIVED, 0, [(&long[..], 1500)].into_iter()));
         assert_eq!(read(&mut reader).len(), 1);
     }

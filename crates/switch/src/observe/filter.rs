@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which frames are watched.
+//! Filter of captures and traces.
 
 use std::net::IpAddr;
 
@@ -7,37 +7,36 @@ use ipnet::IpNet;
 use quietwire_packet::{EtherType, IpProtocol, MacAddress, Parsed, Transport, VlanId, parse};
 use serde::{Deserialize, Serialize};
 
-/// What frames are to be like; of what is not said, anything goes. Damaged frames only match what is said of the port and
-/// of MAC addresses.
+/// Filter of watched frames. Fields that are not set match everything. Damaged frames match only the port and the MAC addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Filter {
-    /// Name of the port that they come in by; of captures, or go out by.
+    /// Name of the ingress port; for captures, the ingress or egress port.
     pub port: Option<String>,
-    /// One of both MAC addresses.
+    /// Source or destination MAC address.
     pub mac: Option<MacAddress>,
     /// VLAN of the outermost tag.
     pub vlan: Option<VlanId>,
-    /// Type behind the tags.
+    /// EtherType behind the tags.
     pub ethertype: Option<u16>,
-    /// Prefix of one of both IP addresses.
+    /// Prefix of the source or destination IP address.
     pub address: Option<IpNet>,
     /// Prefix of the source address.
     pub source: Option<IpNet>,
     /// Prefix of the destination address.
     pub destination: Option<IpNet>,
-    /// What IP carries, by its number.
+    /// IP protocol number.
     pub protocol: Option<u8>,
-    /// One of both ports of UDP or TCP.
+    /// UDP or TCP port, source or destination.
     pub l4_port: Option<u16>,
 }
 
-/// A [`Filter`] with the port's number.
+/// A [`Filter`] with a resolved port number.
 #[derive(Clone, Debug)]
 pub(crate) struct Sieve {
     filter: Filter,
     port: Option<u16>,
-    /// Something is said of what is behind the MAC addresses.
+    /// A field behind the MAC addresses is set.
     looks_inside: bool,
 }
 
@@ -55,7 +54,7 @@ impl Sieve {
         }
     }
 
-    /// True for a frame that is watched, which came in or goes out by this port.
+    /// Returns true for a matching frame received on or sent out of this port.
     pub(crate) fn lets_through(&self, port: u16, frame: &[u8]) -> bool {
         if self.port.is_some_and(|wanted| wanted != port) {
             return false;
@@ -70,7 +69,7 @@ impl Sieve {
     }
 }
 
-/// Destination and source.
+/// Returns destination and source.
 fn addresses_of(frame: &[u8]) -> Option<[MacAddress; 2]> {
     let number = |at: usize| {
         let octets = frame.get(at..at + 6)?;
@@ -123,7 +122,7 @@ impl Filter {
     }
 }
 
-/// Source and destination of an IP packet, or of what ARP asks for.
+/// Returns source and destination of an IP packet, or sender and target of an ARP packet.
 pub(super) fn ip_addresses(parsed: &Parsed, frame: &[u8]) -> Option<[IpAddr; 2]> {
     if let Some(header) = parsed.ipv4(frame) {
         return Some([header.source().into(), header.destination().into()]);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Watching frames of a running switch: captures, which copy frames as they come and go, and traces, which follow some of
-//! them through every step.
+//! Observation of frames in a running switch: captures, which copy received and sent frames, and traces, which follow some frames through
+//! every step.
 //!
-//! Forwarding threads have a `CaptureTap` or a `Tracer` only while somebody watches; otherwise this costs them one
-//! branch a burst. They allocate nothing and wait for nobody: what a watcher does not take in time is counted as missed.
-//! `watch` is the control thread's side; it ends by itself when nobody has asked for its results for a while.
+//! Forwarding threads have a `CaptureTap` or a `Tracer` only while a watcher is active; otherwise the cost is one branch per burst. They
+//! allocate nothing and never wait. Events that a watcher does not read in time are counted as missed. `watch` is the control thread's
+//! side. It ends a watch whose results are not read for a while.
 
 mod capture;
 mod filter;

@@ -1,124 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What watchers ask on the control socket, and what they are answered.
+//! Requests of watchers on the control socket, and the replies.
 
 use serde::{Deserialize, Serialize};
 
 use super::capture::Directions;
 use super::filter::Filter;
 
-/// What a watcher asks. A capture or a trace that is not read for 10 seconds ends.
+/// A request of a watcher. A capture or a trace that is not read for 10 s ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum WatchRequest {
-    /// Begins to copy frames; there is one capture at a time. The answer is a [`CaptureStarted`].
+    /// Starts the capture; only one can run at a time. The reply is a [`CaptureStarted`].
     StartCapture {
-        /// Which frames.
+        /// Frames to capture.
         #[serde(default)]
         filter: Filter,
-        /// Which way.
+        /// Directions to capture.
         #[serde(default)]
         directions: Directions,
-        /// Octets of each to keep at most.
+        /// Maximum number of octets per frame.
         snap_length: u32,
     },
-    /// Takes what was captured. The answer is a [`Captured`].
+    /// Reads captured frames. The reply is a [`Captured`].
     ReadCapture {
-        /// Which capture.
+        /// Number of the capture.
         id: u64,
     },
-    /// Ends it.
+    /// Stops a capture.
     StopCapture {
-        /// Which capture.
+        /// Number of the capture.
         id: u64,
     },
-    /// Begins to follow frames; there is one trace at a time. The answer is a [`TraceStarted`].
+    /// Starts the trace; only one can run at a time. The reply is a [`TraceStarted`].
     StartTrace {
-        /// Which frames.
+        /// Frames to trace.
         #[serde(default)]
         filter: Filter,
-        /// How many, 1 to 10000.
+        /// Number of frames, 1 to 10000.
         count: u32,
     },
-    /// Takes what has happened to them. The answer is a [`Traced`].
+    /// Reads trace events. The reply is a [`Traced`].
     ReadTrace {
-        /// Which trace.
+        /// Number of the trace.
         id: u64,
     },
-    /// Ends it.
+    /// Stops a trace.
     StopTrace {
-        /// Which trace.
+        /// Number of the trace.
         id: u64,
     },
 }
 
-/// A capture has begun.
+/// Reply to the start of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureStarted {
-    /// Its number.
+    /// Number of the capture.
     pub id: u64,
-    /// Octets of a frame that are kept at most.
+    /// Maximum number of octets per frame.
     pub snap_length: u32,
     /// Names of ports.
     pub ports: Vec<String>,
 }
 
-/// A frame that was captured.
+/// A captured frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapturedFrame {
-    /// When: nanoseconds since 1970 (UTC).
+    /// Timestamp, nanoseconds since 1970 (UTC).
     pub time_ns: u64,
     /// Name of the port.
     pub port: String,
-    /// It went out; otherwise it came in.
+    /// True for a sent frame, false for a received frame.
     pub is_outward: bool,
-    /// Octets that it had, without FCS.
+    /// Length of the frame without FCS, octets.
     pub length: u32,
-    /// Those that were kept, as base64 (RFC 4648, section 4).
+    /// Captured octets, as base64 (RFC 4648, section 4).
     pub octets: String,
 }
 
-/// Frames that were captured since the last time, in the order of their times within each thread.
+/// Frames captured since the last read, ordered by time within each thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
     /// The frames.
     pub frames: Vec<CapturedFrame>,
-    /// Frames that were to be captured since the start and could not, as they came faster than they were read.
+    /// Frames missed since the start, because they arrived faster than they were read.
     pub missed: u64,
-    /// There is more to be read.
+    /// More frames are available.
     pub more: bool,
 }
 
-/// A trace has begun.
+/// Reply to the start of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceStarted {
-    /// Its number.
+    /// Number of the trace.
     pub id: u64,
 }
 
-/// Something that happened to a frame that is followed.
+/// An event of a traced frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEvent {
-    /// Which frame, from 1.
+    /// Number of the frame, from 1.
     pub packet: u32,
-    /// When: nanoseconds since 1970 (UTC).
+    /// Timestamp, nanoseconds since 1970 (UTC).
     pub time_ns: u64,
     /// Name of the thread.
     pub thread: String,
-    /// Where it is: `receive`, `bridge`, `route`, `send`, `relay`, `service` or `drop`.
+    /// The step: `receive`, `filter`, `bridge`, `route`, `send`, `relay`, `service` or `drop`.
     pub step: String,
-    /// What was done there.
+    /// The result of the step.
     pub what: String,
-    /// What the frame is then, where that was looked at.
+    /// Description of the frame at this step, if it was examined.
     pub frame: Option<String>,
 }
 
-/// What happened to frames since the last time.
+/// Trace events since the last read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traced {
     /// Events, in the order of their times.
     pub events: Vec<TraceEvent>,
-    /// Frames that were chosen since the start.
+    /// Number of frames selected since the start.
     pub chosen: u32,
-    /// Events that there was no room for.
+    /// Number of events lost because the buffer was full.
     pub missed: u64,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The captures and traces that run, as the control thread holds them.
+//! Active captures and traces, owned by the control thread.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use super::capture::{CaptureReader, Directions};
 use super::filter::Sieve;
 use super::trace::{Common, TraceReader};
 
-/// What the control thread knows of a watch of either kind.
+/// Common state of a capture or a trace.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) id: u64,
@@ -51,11 +51,11 @@ pub(super) struct Capture {
 pub(super) struct Trace {
     pub(super) lease: Lease,
     pub(super) common: Common,
-    /// By name of the thread.
+    /// Readers with names of their threads.
     pub(super) readers: Vec<(String, TraceReader)>,
 }
 
-/// The watches that there are.
+/// Active watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     pub(super) last_id: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Following frames through a forwarding thread: by the buffer that each is in, from the time it is received until it is
-//! sent, dropped or in other hands.
+//! Trace of frames through a forwarding thread. A frame is identified by its buffer, from its reception until it is sent, dropped or handed
+//! to another thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,83 +13,83 @@ use quietwire_tables::bridge::{self, Ingress};
 use quietwire_tables::filter::{Verdict, Verdicts};
 use quietwire_tables::route;
 
-/// Events of one thread that wait to be taken.
+/// Maximum number of unread events of one thread.
 const EVENTS: usize = 4096;
-/// Buffers that one thread follows at a time: a burst, and copies.
+/// Maximum number of buffers that one thread traces at a time: a burst, and copies.
 const FOLLOWED: usize = 4 * BURST_MAX;
-/// Octets of a frame that an event has.
+/// Octets of a frame in an event.
 const SHOWN: usize = 96;
-/// Frames that are between two threads.
+/// Maximum number of traced frames between two threads.
 const HANDED: usize = 256;
 
-/// What happened to a frame.
+/// Event of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// It came in.
+    /// Received.
     Received {
         /// Number of the port.
         port: u16,
         /// Number of its receive queue.
         queue: u16,
     },
-    /// The rules of the port decided.
+    /// Verdict of the port's filter rules.
     Filtered(Verdict),
-    /// A bridge decided.
+    /// Bridge decision.
     Bridged(Ingress, bridge::Decision),
-    /// The router decided; it came in by this interface.
+    /// Router decision, and the ingress interface.
     Routed(u16, route::Decision),
-    /// It, or a copy, was taken by a port's driver.
+    /// The frame, or a copy, was accepted by a port's driver.
     Sent(u16),
     /// The port's transmit queue had no room.
     NoRoom(u16),
-    /// It went to the thread that has a transmit queue of this port.
+    /// Handed to the thread that owns a transmit queue of this port.
     HandedOver(u16),
-    /// The service thread did something with it.
+    /// Result of the service thread.
     Served(Served),
-    /// It went nowhere: no buffer for a copy, or no way to its port.
+    /// Lost: no buffer for a copy, or no output to its port.
     Lost,
 }
 
-/// What the service thread did with a frame.
+/// Result of the service thread for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Served {
-    /// It answered an echo request.
+    /// Answered an echo request.
     Echoed,
-    /// It told the sender what is wrong.
+    /// Sent an ICMP error.
     Error,
-    /// It gave it to the kernel.
+    /// Passed to the kernel.
     ToKernel,
-    /// It keeps it until a neighbour is found.
+    /// Held until the neighbour is resolved.
     Waits,
-    /// It took it for the table of neighbours.
+    /// Consumed by the neighbour table.
     Neighbours,
-    /// Nobody here takes it.
+    /// No receiver.
     Unclaimed,
-    /// Nothing that is counted.
+    /// No counted result.
     Nothing,
 }
 
-/// One thing that happened to one frame.
+/// One event of one frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub(super) ticks: u64,
-    /// Which of the frames that are followed, from 0.
+    /// Index of the traced frame, from 0.
     pub(super) packet: u32,
     pub(super) what: What,
-    /// Octets of the frame then; 0 where that is not looked at.
+    /// Length of the frame; 0 if it was not examined.
     pub(super) length: u32,
     shown: usize,
     octets: [u8; SHOWN],
 }
 
 impl Event {
-    /// The frame's first octets, where they were looked at.
+    /// Returns the first octets of the frame, if they were examined.
     pub(super) fn octets(&self) -> &[u8] {
         self.octets.get(..self.shown).unwrap_or(&[])
     }
 }
 
-/// Frames in the hands of another thread, by their buffers.
+/// Traced frames held by another thread, by buffer.
 #[derive(Debug)]
 pub(crate) struct Handed([(AtomicUsize, AtomicU32); HANDED]);
 
@@ -98,7 +98,7 @@ impl Handed {
         Self(std::array::from_fn(|_| Default::default()))
     }
 
-    /// Notes a frame before it goes; without room it is not followed any further.
+    /// Records a frame before it is handed over. If there is no room, its trace ends.
     fn put(&self, buffer: usize, packet: u32) {
         for (place, number) in &self.0 {
             if place
@@ -112,7 +112,7 @@ impl Handed {
         }
     }
 
-    /// Which frame that is followed this buffer holds. It is forgotten here.
+    /// Returns the traced frame in this buffer and removes it.
     pub(crate) fn take(&self, buffer: usize) -> Option<u32> {
         for (place, number) in &self.0 {
             if place.load(Ordering::Acquire) == buffer {
@@ -129,7 +129,7 @@ impl Handed {
 struct Followed {
     buffer: usize,
     packet: u32,
-    /// What became of it was told.
+    /// The final result of the frame is recorded.
     settled: bool,
 }
 
@@ -137,16 +137,16 @@ struct Followed {
 #[derive(Debug)]
 pub(crate) struct Tracer {
     sieve: Arc<Sieve>,
-    /// Frames that were chosen, by all threads.
+    /// Number of frames selected by all threads.
     chosen: Arc<AtomicU32>,
-    /// Frames to be followed.
+    /// Number of frames to trace.
     wanted: u32,
     handed: Arc<Handed>,
     events: Producer<Event>,
     missed: Arc<AtomicU64>,
     /// Never longer than [`FOLLOWED`], so that nothing is allocated.
     followed: Vec<Followed>,
-    /// Frames that a driver is being handed, with their places in the burst.
+    /// Traced frames offered to a driver, with their positions in the burst.
     offered: Vec<(usize, Event)>,
 }
 
@@ -158,13 +158,13 @@ pub(super) struct TraceReader {
 }
 
 impl TraceReader {
-    /// Events that there was no room for.
+    /// Returns the number of events lost because the buffer was full.
     pub(super) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 }
 
-/// What all threads of a trace share.
+/// State shared by all threads of a trace.
 #[derive(Clone, Debug)]
 pub(super) struct Common {
     pub(super) sieve: Arc<Sieve>,
@@ -173,7 +173,7 @@ pub(super) struct Common {
     pub(super) handed: Arc<Handed>,
 }
 
-/// Both sides for one thread.
+/// Creates both sides for one thread.
 pub(super) fn trace(common: &Common) -> (Tracer, TraceReader) {
     let (writer, reader) = RingBuffer::new(EVENTS);
     let missed = Arc::new(AtomicU64::new(0));
@@ -232,14 +232,14 @@ impl Tracer {
         }
     }
 
-    /// What became of a frame is told: nothing has to be said of it when its burst is done with.
+    /// Marks a frame as settled: no further event is due at the end of its burst.
     fn settle(&mut self, packet: u32) {
         for one in self.followed.iter_mut().filter(|one| one.packet == packet) {
             one.settled = true;
         }
     }
 
-    /// A burst came in: some of its frames are chosen.
+    /// A burst was received: some of its frames are selected.
     pub(crate) fn received(&mut self, port: u16, queue: u16, burst: &Burst) {
         if self.chosen.load(Ordering::Relaxed) >= self.wanted {
             return;
@@ -250,7 +250,7 @@ impl Tracer {
             }
             let packet = self.chosen.fetch_add(1, Ordering::Relaxed);
             if packet >= self.wanted {
-                // Another thread was faster.
+                // Another thread selected the last frame.
                 self.chosen.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
@@ -264,7 +264,7 @@ impl Tracer {
         }
     }
 
-    /// The rules of a port have decided on a burst.
+    /// The port's filter rules have judged a burst.
     pub(crate) fn filtered(&mut self, burst: &Burst, verdicts: &Verdicts) {
         for (buffer, verdict) in burst.buffers().zip(verdicts) {
             if let Some(packet) = self.packet_in(buffer)
@@ -307,14 +307,14 @@ impl Tracer {
         }
     }
 
-    /// A frame goes on in another buffer too.
+    /// A frame is copied to another buffer.
     pub(crate) fn copied(&mut self, from: usize, to: usize) {
         if let Some(packet) = self.packet_in(from) {
             self.follow(to, packet);
         }
     }
 
-    /// A burst is handed to a driver, or to another thread; [`Self::sent`] follows.
+    /// A burst is offered to a driver or to another thread; [`Self::sent`] follows.
     pub(crate) fn offered(&mut self, port: u16, is_ring: bool, burst: &Burst) {
         self.offered.clear();
         let frames = burst.frames().zip(burst.lengths()).zip(burst.buffers());
@@ -335,7 +335,7 @@ impl Tracer {
         }
     }
 
-    /// So many of the frames were taken, from the first.
+    /// The first `count` frames of the offered burst were accepted.
     pub(crate) fn sent(&mut self, port: u16, count: usize) {
         for at in 0..self.offered.len() {
             let Some((place, mut event)) = self.offered.get(at).copied() else {
@@ -350,7 +350,7 @@ impl Tracer {
         self.offered.clear();
     }
 
-    /// Frames of another thread that this one sends: those that are followed go on being so.
+    /// Continues the trace of frames that this thread sends for another thread.
     pub(crate) fn adopt(&mut self, burst: &Burst) {
         for buffer in burst.buffers() {
             if let Some(packet) = self.handed.take(buffer) {
@@ -359,17 +359,17 @@ impl Tracer {
         }
     }
 
-    /// Frames that the service thread got; which of them are followed.
+    /// Returns the traced frame in a buffer that the service thread received.
     pub(crate) fn taken(&self, buffer: usize) -> Option<u32> {
         self.handed.take(buffer)
     }
 
-    /// The service thread did this with a frame.
+    /// Records a result of the service thread.
     pub(crate) fn served(&mut self, packet: u32, what: Served) {
         self.tell(event(packet, What::Served(what), 0, &[]));
     }
 
-    /// The burst is done with: its buffers hold other frames soon.
+    /// The burst is complete: its buffers are reused soon.
     pub(crate) fn finish(&mut self) {
         for at in 0..self.followed.len() {
             if let Some(one) = self.followed.get(at).copied()
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(handed.take(0x1000), Some(3));
         assert_eq!(handed.take(0x1000), None);
         assert_eq!(handed.take(0x2000), Some(4));
-        // More than there is room for: not followed, and nothing else.
+        // Frames that do not fit are not traced any further.
         for buffer in 2..HANDED + 10 {
             handed.put(buffer, 1);
         }
@@ -417,7 +417,7 @@ mod tests {
         let (mut tracer, mut reader) = trace(&common);
         tracer.follow(0x10, 0);
         tracer.follow(0x20, 1);
-        // A copy of the first is lost for want of room, and that is told.
+        // A copy of the first frame is lost for lack of room, and the trace reports it.
         tracer.copied(0x10, 0x30);
         tracer
             .offered

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Captures and traces begun, read and ended, as requests on the control socket say.
+//! Requests on the control socket to start, read and stop captures and traces.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,15 +21,15 @@ use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::forward::Order;
 
-/// A watch that nobody has read for so long is ended.
+/// Idle timeout of a watch that is not read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Octets of frames in one answer, before they are written as text.
+/// Maximum octets of frames in one reply, before encoding.
 const ANSWER_OCTETS: usize = 1 << 20;
-/// Events in one answer.
+/// Maximum number of events in one reply.
 const ANSWER_EVENTS: usize = 4096;
-/// Frames that are followed at most.
+/// Maximum number of traced frames.
 const TRACED_MAX: u32 = 10_000;
-/// Octets of a frame that are kept at most.
+/// Maximum number of captured octets per frame.
 const SNAP_LENGTH_MAX: u32 = 16 * 1024;
 
 fn wrong(what: impl Into<String>) -> SwitchError {
@@ -40,14 +40,12 @@ fn wrong(what: impl Into<String>) -> SwitchError {
 }
 
 fn busy(kind: &str) -> SwitchError {
-    wrong(format!(
-        "somebody has a {kind} running already; there is one at a time"
-    ))
+    wrong(format!("another {kind} is running (stop it first)"))
 }
 
 fn ended(kind: &str) -> SwitchError {
     wrong(format!(
-        "there is no such {kind}; one that is not read for {} s is ended",
+        "no such {kind} (a {kind} ends if it is not read for {} s)",
         PATIENCE.as_secs()
     ))
 }
@@ -57,10 +55,10 @@ fn to_value(answer: &impl Serialize) -> Result<Value, SwitchError> {
 }
 
 impl Engine {
-    /// Does what a watcher asks.
+    /// Handles a watcher's request.
     ///
     /// # Errors
-    /// What is wrong with the request; [`SwitchError::Thread`] when a thread does not answer.
+    /// An invalid request; [`SwitchError::Thread`] if a thread does not reply.
     pub(crate) fn watch(&mut self, request: WatchRequest) -> Result<Value, SwitchError> {
         match request {
             WatchRequest::StartCapture {
@@ -92,10 +90,10 @@ impl Engine {
         }
     }
 
-    /// Ends watches that nobody reads.
+    /// Ends watches that are not read.
     ///
     /// # Errors
-    /// [`SwitchError::Thread`] when a thread does not answer.
+    /// [`SwitchError::Thread`] if a thread does not reply.
     pub(crate) fn end_idle_watches(&mut self) -> Result<(), SwitchError> {
         let is_idle = |lease: &Lease| lease.read.elapsed() > PATIENCE;
         if self
@@ -104,7 +102,7 @@ impl Engine {
             .as_ref()
             .is_some_and(|one| is_idle(&one.lease))
         {
-            tracing::info!("nobody reads the capture any more: it ends");
+            tracing::info!("stopped the capture because it is not read");
             self.end_capture()?;
         }
         if self
@@ -113,16 +111,16 @@ impl Engine {
             .as_ref()
             .is_some_and(|one| is_idle(&one.lease))
         {
-            tracing::info!("nobody reads the trace any more: it ends");
+            tracing::info!("stopped the trace because it is not read");
             self.end_trace()?;
         }
         Ok(())
     }
 
-    /// A new thread takes part in the watches that there are.
+    /// Adds a new thread to the active watches.
     ///
     /// # Errors
-    /// [`SwitchError::Thread`] when it does not answer.
+    /// [`SwitchError::Thread`] if it does not reply.
     pub(crate) fn watch_on(&mut self, cpu: u32) -> Result<(), SwitchError> {
         if let Some(capture) = &mut self.watches.capture {
             let (tap, reader) =
@@ -143,7 +141,7 @@ impl Engine {
         let port = match &filter.port {
             Some(name) => {
                 let number = self.number(name);
-                Some(number.ok_or_else(|| wrong(format!("there is no port '{name}'")))?)
+                Some(number.ok_or_else(|| wrong(format!("no such port: '{name}'")))?)
             }
             None => None,
         };
@@ -167,7 +165,7 @@ impl Engine {
     ) -> Result<CaptureStarted, SwitchError> {
         if !(1..=SNAP_LENGTH_MAX).contains(&snap_length) {
             return Err(wrong(format!(
-                "of each frame 1 to {SNAP_LENGTH_MAX} octets can be kept, not {snap_length}"
+                "snap length is {snap_length} (allowed: 1 to {SNAP_LENGTH_MAX} octets)"
             )));
         }
         let sieve = self.sieve(filter)?;
@@ -248,7 +246,7 @@ impl Engine {
     fn start_trace(&mut self, filter: Filter, count: u32) -> Result<TraceStarted, SwitchError> {
         if !(1..=TRACED_MAX).contains(&count) {
             return Err(wrong(format!(
-                "1 to {TRACED_MAX} frames can be followed, not {count}"
+                "count is {count} (allowed: 1 to {TRACED_MAX} frames)"
             )));
         }
         let sieve = self.sieve(filter)?;
@@ -263,7 +261,7 @@ impl Engine {
             wanted: count,
             handed: Arc::new(Handed::new()),
         };
-        // The service thread first: what is handed to it is expected.
+        // The service thread first, so that it expects traced frames.
         let (tracer, reader) = trace(&common);
         let mut readers = vec![(crate::threads::SERVICE.to_owned(), reader)];
         self.layer3.lock().set_tracer(Some(tracer));
@@ -285,7 +283,7 @@ impl Engine {
             return Err(ended("trace"));
         };
         trace.lease.read = Instant::now();
-        // Before the events: a frame that is counted has its first event already.
+        // Read before the events: a counted frame has its first event already.
         let chosen = trace
             .common
             .chosen

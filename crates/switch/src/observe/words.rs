@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens to frames, in words, with the names of ports, bridges and interfaces.
+//! Texts of trace events, with the names of ports, bridges and interfaces.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ use quietwire_tables::route;
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(super) ports: Vec<Option<String>>,
-    /// The bridge of each port.
+    /// Bridge of each port.
     pub(super) bridges: Vec<Option<String>>,
     pub(super) interfaces: Vec<Option<String>>,
     pub(super) rules: Vec<String>,
@@ -56,7 +56,7 @@ impl Engine {
 }
 
 impl Names {
-    /// The step, and what was done there.
+    /// Returns the step and its result.
     pub(super) fn tell(&self, what: What) -> (&'static str, String) {
         let port = |number| name(&self.ports, number);
         match what {
@@ -65,41 +65,41 @@ impl Names {
                 queue,
             } => (
                 "receive",
-                format!("by port {}, queue {queue}", port(number)),
+                format!("on port {}, queue {queue}", port(number)),
             ),
             What::Filtered(verdict) => ("filter", self.filtered(verdict)),
             What::Bridged(from, decision) => ("bridge", self.bridged(from, decision)),
             What::Routed(from, decision) => ("route", self.routed(from, decision)),
-            What::Sent(number) => ("send", format!("out of port {}", port(number))),
+            What::Sent(number) => ("send", format!("to port {}", port(number))),
             What::NoRoom(number) => (
                 "drop",
-                format!("the transmit queue of port {} had no room", port(number)),
+                format!("transmit queue of port {} full", port(number)),
             ),
             What::HandedOver(number) => (
                 "relay",
                 format!(
-                    "to the thread that has a transmit queue of port {}",
+                    "to the thread with a transmit queue of port {}",
                     port(number)
                 ),
             ),
             What::Served(served) => ("service", service(served).to_owned()),
             What::Lost => (
                 "drop",
-                "it could not be sent: no buffer for a copy, or no way to its port".to_owned(),
+                "not sent: no buffer for a copy, or no output to the port".to_owned(),
             ),
         }
     }
 
     fn filtered(&self, verdict: Verdict) -> String {
         let done = |action| match action {
-            Action::Accept => "let in",
+            Action::Accept => "accepted",
             Action::Drop => "dropped",
         };
         match verdict {
             Verdict::Rule(number, action) => {
                 let name = self.rules.get(usize::from(number));
                 let name = name.map_or_else(|| format!("number {number}"), String::clone);
-                format!("{} by the rule {name}", done(action))
+                format!("{} by rule {name}", done(action))
             }
             Verdict::Default(action) => format!("{}: no rule matches", done(action)),
             Verdict::Short => "shorter than its header".to_owned(),
@@ -130,7 +130,7 @@ impl Names {
                 name(&self.interfaces, number),
                 tag(action)
             ),
-            bridge::Decision::Drop(reason) => format!("dropped: {}", why(reason)),
+            bridge::Decision::Drop(reason) => format!("dropped: {}", reason.text()),
         };
         let space = if bridge.is_empty() { "" } else { " " };
         format!("{bridge}{space}{from}: {what}")
@@ -148,7 +148,7 @@ impl Names {
             }
             route::Decision::Fragment(to) => {
                 let out = interface(to.interface());
-                format!("in pieces, out of interface {out} to {}", to.mac())
+                format!("in fragments, out of interface {out} to {}", to.mac())
             }
             route::Decision::Punt(punt) => format!("to the service thread: {}", punt.name()),
             route::Decision::Drop(reason) => format!("dropped: {}", reason.name()),
@@ -160,53 +160,35 @@ impl Names {
 fn tag(action: TagAction) -> String {
     match action {
         TagAction::None => String::new(),
-        TagAction::Pop => ", its tag taken off".to_owned(),
-        TagAction::Push(tag) => format!(", with a tag of VLAN {}", tag.tci & 0xfff),
-        TagAction::Replace(tag) => format!(", its tag changed to VLAN {}", tag.tci & 0xfff),
+        TagAction::Pop => ", tag removed".to_owned(),
+        TagAction::Push(tag) => format!(", tagged with VLAN {}", tag.tci & 0xfff),
+        TagAction::Replace(tag) => format!(", tag changed to VLAN {}", tag.tci & 0xfff),
     }
-}
-
-fn why(reason: bridge::Reason) -> String {
-    use bridge::Reason;
-    match reason {
-        Reason::Short => "shorter than its header",
-        Reason::Filtered => "its destination is where it came from",
-        Reason::Reserved => "to an address that bridges do not forward",
-        Reason::FrameType => "with a tag where none is admitted, or the other way round",
-        Reason::NotMember => "of a VLAN that the port is not in",
-        Reason::NoMember => "for a port that is not in its VLAN",
-        Reason::SplitHorizon => "for a port of the same split-horizon group",
-        Reason::NotFlooded => "of a kind that is flooded nowhere",
-        Reason::Storm(kind) => return format!("over the port's limit of {kind:?}").to_lowercase(),
-        Reason::OverLimit => "its source is over the port's learning limit",
-        Reason::NoInput => "the port is not in the bridge",
-    }
-    .to_owned()
 }
 
 fn service(served: Served) -> &'static str {
     match served {
-        Served::Echoed => "answered the echo request",
-        Served::Error => "told the sender by ICMP",
-        Served::ToKernel => "gave it to the kernel",
-        Served::Waits => "keeps it until its neighbour is found; it is not followed any further",
-        Served::Neighbours => "took it for the table of neighbours",
-        Served::Unclaimed => "nobody here takes it",
-        Served::Nothing => "did nothing that is seen",
+        Served::Echoed => "echo request answered",
+        Served::Error => "ICMP error sent",
+        Served::ToKernel => "passed to the kernel",
+        Served::Waits => "waits for its neighbour (trace of this frame ends)",
+        Served::Neighbours => "neighbour table updated",
+        Served::Unclaimed => "no receiver",
+        Served::Nothing => "no visible result",
     }
 }
 
-/// A frame in one line.
+/// Describes a frame in one line.
 pub(super) fn describe(octets: &[u8], length: u32) -> String {
     let mut text = format!("{length} octets");
-    // Behind what was looked at there is more, which is not looked at here either.
+    // The parser examines only the first octets; the frame has more.
     let mut whole = octets.to_vec();
     whole.resize(octets.len().max(length as usize), 0);
     let octets = &whole[..];
     let parsed = match parse(octets) {
         Ok(parsed) => parsed,
         Err(damage) => {
-            // Writing into a text does not fail, here and below.
+            // Writing to a string cannot fail, here and below.
             let _ = write!(text, ", {damage}");
             return text;
         }
@@ -272,7 +254,7 @@ mod tests {
             describe(&frame, 50),
             "50 octets, 02:00:00:00:00:01 > 02:00:00:00:00:02, 10.0.0.1 > 10.0.1.1, hops 9, UDP 1000 > 53"
         );
-        // Nothing that comes in may harm the one who looks.
+        // No octets can cause a panic.
         for end in 0..frame.len() {
             assert!(!describe(&frame[..end], 1).is_empty());
         }
@@ -303,12 +285,12 @@ mod tests {
         );
         assert_eq!(
             told(What::Filtered(Verdict::Rule(0, Action::Accept))),
-            "filter: let in by the rule web"
+            "filter: accepted by rule web"
         );
         assert_eq!(
             told(What::Filtered(Verdict::Default(Action::Drop))),
             "filter: dropped: no rule matches"
         );
-        assert_eq!(told(What::Sent(7)), "send: out of port number 7");
+        assert_eq!(told(What::Sent(7)), "send: to port number 7");
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both MAC addresses of a frame, as the bridge reads them, and their hashes.
+//! Both MAC addresses of a frame, and their hashes.
 
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use crate::fdb::{Fdb, Hash, Key};
 
-/// Both addresses of a frame, as numbers; [`Addresses::NONE`] for a frame that is too short for them.
+/// Both addresses of a frame, as numbers; [`Addresses::NONE`] for a frame too short for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Addresses {
     pub(super) destination: u64,
@@ -26,7 +26,7 @@ impl Addresses {
     #[inline(always)]
     pub(super) fn of_header(header: &[u8; ETHERNET_HEADER_LENGTH]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *header;
-        // The same as MacAddress::to_u64, each in one load of eight octets.
+        // Equivalent to MacAddress::to_u64, with one load of eight octets each.
         Self {
             destination: u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 16,
             source: u64::from_be_bytes([e, f, g, h, i, j, k, l]) & ADDRESS_MASK,
@@ -38,7 +38,7 @@ impl Addresses {
         self.destination & RESERVED_MASK == RESERVED
     }
 
-    /// True when the source is one station, as it should be.
+    /// Returns true if the source is a unicast address, as it must be.
     #[inline(always)]
     pub(super) fn has_station(self) -> bool {
         self.source & GROUP == 0 && self.source != 0
@@ -54,14 +54,14 @@ const ADDRESS_MASK: u64 = 0xffff_ffff_ffff;
 /// ff:ff:ff:ff:ff:ff.
 pub(super) const BROADCAST: u64 = ADDRESS_MASK;
 
-/// First bit on the wire of an address given as a number: set for groups.
+/// First bit on the wire of an address given as a number: set for group addresses.
 const GROUP: u64 = 1 << 40;
 
-/// 01:80:C2:00:00:00, and what of an address has to agree with it (IEEE 802.1Q, table 8-1).
+/// 01:80:C2:00:00:00, and the mask of reserved addresses (IEEE 802.1Q, table 8-1).
 const RESERVED: u64 = 0x0180_c200_0000;
 const RESERVED_MASK: u64 = 0xffff_ffff_fff0;
 
-/// The places of both addresses in the table of addresses.
+/// Hashes of both addresses in the address table.
 #[derive(Clone, Copy)]
 pub(super) struct Hashes {
     pub(super) destination: Hash,

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The learning bridge: which port a frame goes to (IEEE 802.1Q, sections 8.6 and 8.7).
+//! The learning bridge: selects the output port of a frame (IEEE 802.1Q, sections 8.6 and 8.7).
 //!
-//! [`decide`] takes a burst of frames as bytes and gives one decision each. It knows no packet buffers and no
-//! ports beyond their numbers, so that it can be tested with any bytes and without DPDK being started.
-//! [`decide_with`] does the same for bridges with VLANs, limits, split-horizon groups or interfaces of their own:
-//! [`Settings`] say what a bridge is to be like, [`BridgeTables`] are made of them for forwarding threads to read.
+//! [`decide`] takes a burst of frames as bytes and returns one decision each. It uses no packet buffers, and knows ports by number only, so
+//! that tests can call it with any bytes and without DPDK. [`decide_with`] does the same for bridges with VLANs, limits, split-horizon
+//! groups or interfaces of their own. [`Settings`] describe such a bridge; [`BridgeTables`] are built from them for forwarding threads.
 //!
-//! The order of things, and where it is written (IEEE 802.1Q): the port's kind of frames (6.9), the frame's VLAN
-//! (6.9.1), ingress filtering (8.6.2), reserved addresses (8.6.3, table 8-1), learning (8.7), the bridge's own address
-//! (8.13), forwarding by the filtering database (8.6.3, 8.8), egress filtering (8.6.4), tags on the way out (6.9.2).
-//! Frames that are dropped up to and with the reserved addresses teach nothing.
+//! Order of processing and its source (IEEE 802.1Q): the port's acceptable frame types (6.9), the frame's VLAN (6.9.1), ingress filtering
+//! (8.6.2), reserved addresses (8.6.3, table 8-1), learning (8.7), the bridge's own address (8.13), forwarding by the filtering database
+//! (8.6.3, 8.8), egress filtering (8.6.4), egress tagging (6.9.2). Frames dropped by a step up to the reserved addresses are not learned
+//! from.
 //!
-//! An address that has a static entry is not learned anywhere else (8.8.1, 8.8.3); a frame with such a source
-//! address on another port is forwarded all the same, as 8.6 does not filter by source, and counted.
+//! An address with a static entry is not learned on any other port (8.8.1, 8.8.3). A frame with such a source address on another port is
+//! counted and still forwarded, because 8.6 does not filter by source.
 
 mod addresses;
 mod decision;
 mod plain;
+#[cfg(any(test, feature = "reference"))]
 mod reference;
 mod settings;
 mod storm;
@@ -28,12 +28,14 @@ mod vlans;
 use quietwire_base::BURST_MAX;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
+use crate::drops::PortDrop;
 use crate::fdb::{Fdb, Hash, Learned, Now};
 use addresses::{Addresses, BROADCAST, Hashes};
 use tables::{INSIDE, Input};
 
-pub use decision::{Decision, Decisions, Flood, Reason, Tally};
+pub use decision::{Decision, Decisions, Flood, Tally};
 pub use plain::decide;
+#[cfg(any(test, feature = "reference"))]
 pub use reference::{Exit, Fate, ReferenceBridge, carry_out};
 pub use settings::{
     BridgePort, Flooding, Interface, OverLimit, PortVlans, Settings, SettingsError, StormLimits,
@@ -43,12 +45,12 @@ pub use storm::{Kind, Storm};
 pub use tables::{BridgeTables, Copy, Ingress};
 pub use vlans::{Egress, Membership, TagAction, TagType, VlanSet, VlanSetError};
 
-/// The time, as it is known without asking anybody.
+/// The current time, obtained without a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// Seconds of the coarse clock, for ageing.
     pub now_s: u32,
-    /// Ticks of the clock that [`Storm::new`] was told of, for limits.
+    /// Ticks of the clock passed to [`Storm::new`], for storm limits.
     pub ticks: u64,
 }
 
@@ -56,12 +58,12 @@ pub struct Clock {
 #[derive(Clone, Copy)]
 struct Classified {
     addresses: Addresses,
-    membership: Result<Membership, Reason>,
+    membership: Result<Membership, PortDrop>,
     hashes: Hashes,
 }
 
-/// Decides on a burst (at most [`BURST_MAX`] frames; what is beyond is not looked at) that came in at `from`, and learns
-/// its source addresses. `storm` is what is left of that port's limits. `decisions` is overwritten.
+/// Decides on a burst received from `from` and learns its source addresses. Frames beyond [`BURST_MAX`] are ignored. `storm` is the
+/// remaining storm budget of the port. `decisions` is overwritten.
 ///
 /// In a plain bridge ([`BridgeTables::is_plain`]) this is [`decide`].
 #[inline]
@@ -81,7 +83,7 @@ pub fn decide_with<'frame>(
     let mut tally = Tally::default();
     let Some(input) = tables.input(from) else {
         for _ in frames.take(BURST_MAX) {
-            let decision = Decision::Drop(Reason::NoInput);
+            let decision = Decision::Drop(PortDrop::NoInput);
             tally.count(decision);
             decisions.push(decision);
         }
@@ -89,7 +91,7 @@ pub fn decide_with<'frame>(
     };
     let none = Classified {
         addresses: Addresses::NONE,
-        membership: Err(Reason::Short),
+        membership: Err(PortDrop::Short),
         hashes: Hashes::new(fdb, 0, Addresses::NONE),
     };
     let mut classified = [none; BURST_MAX];
@@ -151,14 +153,14 @@ impl Stage<'_> {
     }
 
     #[inline(always)]
-    fn try_decide(&mut self, frame: &Classified) -> Result<Decision, Reason> {
+    fn try_decide(&mut self, frame: &Classified) -> Result<Decision, PortDrop> {
         let membership = frame.membership?;
         let addresses = frame.addresses;
         if addresses.is_reserved() {
-            return Err(Reason::Reserved);
+            return Err(PortDrop::ReservedAddress);
         }
         let vlan = self.tables.vlan(membership.vlan());
-        // A frame of our own that comes back teaches nothing.
+        // A looped frame of our own is not learned from.
         if self.input.learns && addresses.has_station() && addresses.source != vlan.address {
             self.learn(frame.hashes.source)?;
         }
@@ -175,7 +177,7 @@ impl Stage<'_> {
             return Ok(Decision::Local(vlan.interface, action));
         }
         match self.fdb.look_up(frame.hashes.destination, self.now) {
-            Some(port) if port == self.input.port => Err(Reason::Filtered),
+            Some(port) if port == self.input.port => Err(PortDrop::Filtered),
             Some(port) => {
                 let egress = self.tables.egress(self.input, membership.vlan(), port)?;
                 Ok(match membership.action(egress) {
@@ -188,7 +190,7 @@ impl Stage<'_> {
     }
 
     #[inline(always)]
-    fn learn(&mut self, source: Hash) -> Result<(), Reason> {
+    fn learn(&mut self, source: Hash) -> Result<(), PortDrop> {
         let Input {
             port,
             learning_limit,
@@ -202,22 +204,22 @@ impl Stage<'_> {
     }
 
     #[cold]
-    fn learned(&mut self, learned: Learned) -> Result<(), Reason> {
+    fn learned(&mut self, learned: Learned) -> Result<(), PortDrop> {
         self.tally.count_learned(learned);
         if learned == Learned::OverLimit && self.input.over_limit == OverLimit::Drop {
-            return Err(Reason::OverLimit);
+            return Err(PortDrop::OverLimit);
         }
         Ok(())
     }
 
     #[inline(always)]
-    fn flood(&mut self, kind: Kind, membership: Membership) -> Result<Decision, Reason> {
+    fn flood(&mut self, kind: Kind, membership: Membership) -> Result<Decision, PortDrop> {
         let set = self.tables.vlan(membership.vlan()).flood(kind);
         if self.tables.is_silent(set) {
-            return Err(Reason::NotFlooded);
+            return Err(PortDrop::NotFlooded);
         }
         if !self.storm.lets_pass(kind) {
-            return Err(Reason::Storm(kind));
+            return Err(kind.storm());
         }
         Ok(Decision::FloodSet(Flood { set, membership }))
     }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bridge without anything to configure: the fast path of most bridges.
+//! Fast path of bridges without VLANs, limits, groups and interfaces.
 
 use quietwire_base::BURST_MAX;
 
 use super::addresses::{Addresses, Hashes};
-use super::decision::{Decision, Decisions, Reason, Tally};
+use super::decision::{Decision, Decisions, Tally};
+use crate::drops::PortDrop;
 use crate::fdb::{Fdb, Now};
 
-/// Decides on a burst (at most [`BURST_MAX`] frames; what is beyond is not looked at) that came in on port
-/// `input` at second `now_s`, and learns its source addresses. `decisions` is overwritten. For bridges without VLANs,
-/// limits, groups and interfaces. All addresses in `fdb` have to be on ports of the bridge: whoever takes a port out of it
-/// flushes that port's addresses ([`Fdb::flush`]) and static entries.
+/// Decides on a burst received on port `input` at second `now_s` and learns its source addresses. Frames beyond [`BURST_MAX`] are ignored.
+/// `decisions` is overwritten. For bridges without VLANs, limits, groups and interfaces. All addresses in `fdb` must be on ports of the
+/// bridge: the caller flushes a port's addresses ([`Fdb::flush`]) and static entries when it removes the port.
 ///
-/// Two passes: the first hashes all addresses and asks for their buckets, the second finds them in the cache.
+/// Two passes: the first hashes all addresses and prefetches their buckets, the second finds them in the cache.
 #[inline]
 pub fn decide<'frame>(
     fdb: &Fdb,
@@ -29,7 +29,7 @@ pub fn decide<'frame>(
     let mut last = (Addresses::NONE, none);
     for ((frame, addresses), hashes) in frames.zip(&mut addresses).zip(&mut hashes) {
         *addresses = Addresses::read(frame);
-        // Frames of one conversation come in runs.
+        // Frames of one flow arrive in runs.
         if *addresses != last.0 {
             last = (*addresses, Hashes::new(fdb, 0, *addresses).prefetch(fdb));
         }
@@ -39,9 +39,9 @@ pub fn decide<'frame>(
 
     decisions.clear();
     let mut tally = Tally::default();
-    let mut last = (Addresses::NONE, Decision::Drop(Reason::Short));
+    let mut last = (Addresses::NONE, Decision::Drop(PortDrop::Short));
     for (addresses, hashes) in addresses.iter().zip(&hashes).take(count) {
-        // What the frame before has taught, this one need not teach again, and it goes the same way.
+        // A frame with the same addresses as the previous one needs no learning and has the same decision.
         if *addresses == last.0 && !decisions.as_slice().is_empty() {
             decisions.push_again(last.1);
         } else {
@@ -66,11 +66,11 @@ fn decide_one(
     tally: &mut Tally,
 ) -> Decision {
     if addresses == Addresses::NONE {
-        return Decision::Drop(Reason::Short);
+        return Decision::Drop(PortDrop::Short);
     }
-    // Frames that bridges keep to themselves teach nothing either.
+    // Frames to reserved addresses are not learned from either.
     if addresses.is_reserved() {
-        return Decision::Drop(Reason::Reserved);
+        return Decision::Drop(PortDrop::ReservedAddress);
     }
     if addresses.has_station() {
         tally.count_learned(fdb.learn(hashes.source, input, now, u32::MAX));
@@ -79,7 +79,7 @@ fn decide_one(
         return Decision::Flood;
     }
     match fdb.look_up(hashes.destination, now) {
-        Some(port) if port == input => Decision::Drop(Reason::Filtered),
+        Some(port) if port == input => Decision::Drop(PortDrop::Filtered),
         Some(port) => Decision::Forward(port),
         None => Decision::Flood,
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same bridge, slow and obvious: what [`super::decide_with`] is compared with.
+//! Reference bridge, slow and obvious, that [`super::decide_with`] is compared with.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,28 +7,29 @@ use quietwire_packet::{EtherType, EthernetHeader, MacAddress, VlanId};
 
 use super::{
     BridgePort, BridgeTables, Clock, Copy, Decision, Flooding, Ingress, Interface, Kind, OverLimit,
-    PortVlans, Reason, Settings, TagAction, TagType, Tally,
+    PortVlans, Settings, TagAction, TagType, Tally,
 };
+use crate::drops::PortDrop;
 
-/// Where a frame leaves the bridge.
+/// Exit of a frame from the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
-    /// By the port with this number.
+    /// The port with this number.
     Port(u16),
-    /// To the bridge's own interface with this number.
+    /// The bridge's own interface with this number.
     Interface(u16),
 }
 
-/// What becomes of a frame.
+/// Result for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is dropped.
-    Dropped(Reason),
-    /// It leaves, perhaps more than once, perhaps nowhere, with these octets.
+    /// Dropped.
+    Dropped(PortDrop),
+    /// Leaves with these octets, through any number of exits.
     Leaves(BTreeMap<Exit, Vec<u8>>),
 }
 
-/// Octets of both addresses, behind which a tag stands.
+/// Length of both addresses; a tag follows them.
 const ADDRESSES: usize = 12;
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,7 @@ struct Known {
 /// A frame without the tag of its VLAN.
 struct Inner {
     vlan: Option<VlanId>,
-    /// Priority and drop eligible bits of the tag that it came with.
+    /// Priority and drop eligible bits of its tag on arrival.
     priority: u16,
     octets: Vec<u8>,
 }
@@ -53,7 +54,7 @@ struct Tokens {
     last_ticks: u64,
 }
 
-/// A bridge by the book, frame by frame.
+/// A bridge that follows the standard frame by frame.
 #[derive(Debug)]
 pub struct ReferenceBridge {
     settings: Settings,
@@ -62,13 +63,13 @@ pub struct ReferenceBridge {
     ticks_per_s: u64,
     known: HashMap<(Option<VlanId>, MacAddress), Known>,
     tokens: HashMap<(u16, usize), Tokens>,
-    /// What happened, but for [`Tally::flapped`].
+    /// Counters, except [`Tally::flapped`].
     pub tally: Tally,
 }
 
 impl ReferenceBridge {
-    /// A bridge that knows nobody, with room for `entries_max` addresses, each forgotten `ageing_s` seconds after it was
-    /// last seen; its limits are filled by a clock of `ticks_per_s` that began at 0.
+    /// Creates a bridge for `entries_max` addresses with an ageing time of `ageing_s` seconds. A clock of `ticks_per_s` that began at 0
+    /// fills its limits.
     #[must_use]
     pub fn new(settings: Settings, entries_max: u32, ageing_s: u32, ticks_per_s: u64) -> Self {
         Self {
@@ -87,7 +88,7 @@ impl ReferenceBridge {
         self.known.remove(&(vlan, address));
     }
 
-    /// Sets a static entry; false when there is no room.
+    /// Sets a static entry. Returns false if there is no room.
     pub fn set_static(&mut self, vlan: Option<VlanId>, address: MacAddress, port: u16) -> bool {
         let room = self.known.contains_key(&(vlan, address)) || self.known.len() < self.entries_max;
         if room {
@@ -101,7 +102,7 @@ impl ReferenceBridge {
         room
     }
 
-    /// Forgets what was learned on a port, or anywhere.
+    /// Forgets addresses learned on a port, or on any port.
     pub fn flush(&mut self, port: Option<u16>, vlan: Option<VlanId>) {
         self.known.retain(|(in_vlan, _), known| {
             let taken =
@@ -110,14 +111,14 @@ impl ReferenceBridge {
         });
     }
 
-    /// Forgets what has aged; has to be called whenever time has passed.
+    /// Forgets aged addresses. Must be called whenever time has passed.
     pub fn sweep(&mut self, now_s: u32) {
         let ageing_s = self.ageing_s;
         self.known
             .retain(|_, known| known.is_static || now_s - known.seen_s <= ageing_s);
     }
 
-    /// Number of addresses known.
+    /// Returns the number of addresses known.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.known.len()
@@ -139,14 +140,14 @@ impl ReferenceBridge {
         from: Ingress,
         clock: Clock,
         frame: &[u8],
-    ) -> Result<BTreeMap<Exit, Vec<u8>>, Reason> {
+    ) -> Result<BTreeMap<Exit, Vec<u8>>, PortDrop> {
         let input = self.input(from)?;
-        let (header, _) = EthernetHeader::split(frame).map_err(|_| Reason::Short)?;
+        let (header, _) = EthernetHeader::split(frame).map_err(|_| PortDrop::Short)?;
         let (destination, source) = (header.destination(), header.source());
         let inner = self.classify(from, input.as_ref(), frame)?;
         // IEEE 802.1Q, table 8-1.
         if matches!(destination.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f]) {
-            return Err(Reason::Reserved);
+            return Err(PortDrop::ReservedAddress);
         }
         let interface = self.interface_in(inner.vlan);
         let own = interface.map(|interface| interface.address);
@@ -175,14 +176,14 @@ impl ReferenceBridge {
         }
         match self.known.get(&(inner.vlan, destination)).copied() {
             Some(known) if input.as_ref().is_some_and(|port| port.number == known.port) => {
-                Err(Reason::Filtered)
+                Err(PortDrop::Filtered)
             }
             Some(known) => {
-                let output = self.port(known.port).ok_or(Reason::NoMember)?;
+                let output = self.port(known.port).ok_or(PortDrop::NoMember)?;
                 if input.is_some_and(|input| same_group(&input, output)) {
-                    return Err(Reason::SplitHorizon);
+                    return Err(PortDrop::SplitHorizon);
                 }
-                let octets = leaving(output, &inner).ok_or(Reason::NoMember)?;
+                let octets = leaving(output, &inner).ok_or(PortDrop::NoMember)?;
                 Ok([(Exit::Port(output.number), octets)].into())
             }
             None => self.flood(Kind::UnknownUnicast, from, input.as_ref(), clock, &inner),
@@ -196,13 +197,13 @@ impl ReferenceBridge {
             .find(|port| port.number == number)
     }
 
-    /// The port that a frame came in by; none when it came from an interface.
-    fn input(&self, from: Ingress) -> Result<Option<BridgePort>, Reason> {
+    /// Returns the ingress port; `None` if the frame is from an interface.
+    fn input(&self, from: Ingress) -> Result<Option<BridgePort>, PortDrop> {
         match from {
             Ingress::Port(number) => self.port(number).cloned().map(Some),
             Ingress::Interface(number) => self.interface(number).map(|_| None),
         }
-        .ok_or(Reason::NoInput)
+        .ok_or(PortDrop::NoInput)
     }
 
     fn interface(&self, number: u16) -> Option<&Interface> {
@@ -215,13 +216,13 @@ impl ReferenceBridge {
         interfaces.find(|interface| interface.vlan == vlan).copied()
     }
 
-    /// IEEE 802.1Q, sections 6.9, 6.9.1 and 8.6.2.
+    /// Determines the VLAN (IEEE 802.1Q, sections 6.9, 6.9.1 and 8.6.2).
     fn classify(
         &self,
         from: Ingress,
         input: Option<&BridgePort>,
         frame: &[u8],
-    ) -> Result<Inner, Reason> {
+    ) -> Result<Inner, PortDrop> {
         let whole = |vlan| Inner {
             vlan,
             priority: 0,
@@ -229,7 +230,7 @@ impl ReferenceBridge {
         };
         let Some(input) = input else {
             let Ingress::Interface(number) = from else {
-                return Err(Reason::NoInput);
+                return Err(PortDrop::NoInput);
             };
             return Ok(whole(self.interface(number).and_then(|own| own.vlan)));
         };
@@ -244,21 +245,21 @@ impl ReferenceBridge {
             PortVlans::Trunk(trunk) => trunk.native,
             _ => None,
         };
-        let native = || native.ok_or(Reason::FrameType);
+        let native = || native.ok_or(PortDrop::FrameType);
         if frame[ADDRESSES..ADDRESSES + 2] != tag.ethertype().0.to_be_bytes() {
             return Ok(whole(Some(native()?)));
         }
         if frame.len() < ADDRESSES + 6 {
-            return Err(Reason::Short);
+            return Err(PortDrop::Short);
         }
         let tci = u16::from_be_bytes([frame[ADDRESSES + 2], frame[ADDRESSES + 3]]);
         let vlan = match tci & 0xfff {
             0 => native()?,
-            _ if matches!(input.vlans, PortVlans::Access(_)) => return Err(Reason::FrameType),
-            number => VlanId::new(number).map_err(|_| Reason::NotMember)?,
+            _ if matches!(input.vlans, PortVlans::Access(_)) => return Err(PortDrop::FrameType),
+            number => VlanId::new(number).map_err(|_| PortDrop::NotMember)?,
         };
         if !is_member(input, vlan) {
-            return Err(Reason::NotMember);
+            return Err(PortDrop::NotMember);
         }
         Ok(Inner {
             vlan: Some(vlan),
@@ -267,14 +268,14 @@ impl ReferenceBridge {
         })
     }
 
-    /// IEEE 802.1Q, section 8.7.
+    /// Learns the source address (IEEE 802.1Q, section 8.7).
     fn learn(
         &mut self,
         port: &BridgePort,
         vlan: Option<VlanId>,
         source: MacAddress,
         now_s: u32,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), PortDrop> {
         let learned = |known: &&Known| !known.is_static && known.port == port.number;
         let on_port = self.known.values().filter(learned).count();
         let over = port
@@ -297,7 +298,7 @@ impl ReferenceBridge {
                 self.tally.not_learned += 1;
                 return match port.over_limit {
                     OverLimit::Forward => Ok(()),
-                    OverLimit::Drop => Err(Reason::OverLimit),
+                    OverLimit::Drop => Err(PortDrop::OverLimit),
                 };
             }
             None => self.tally.learned += 1,
@@ -319,7 +320,7 @@ impl ReferenceBridge {
         input: Option<&BridgePort>,
         clock: Clock,
         inner: &Inner,
-    ) -> Result<BTreeMap<Exit, Vec<u8>>, Reason> {
+    ) -> Result<BTreeMap<Exit, Vec<u8>>, PortDrop> {
         let mut everywhere = BTreeMap::new();
         for port in &self.settings.ports {
             if floods(self.settings.flooding, kind)
@@ -335,12 +336,12 @@ impl ReferenceBridge {
             everywhere.insert(Exit::Interface(interface.number), inner.octets.clone());
         }
         if everywhere.is_empty() {
-            return Err(Reason::NotFlooded);
+            return Err(PortDrop::NotFlooded);
         }
         if let Some(port) = input
             && !self.lets_pass(port, kind, clock.ticks)
         {
-            return Err(Reason::Storm(kind));
+            return Err(kind.storm());
         }
         self.tally.flooded += 1;
         everywhere.retain(|exit, _| match (exit, from) {
@@ -407,7 +408,7 @@ fn is_member(port: &BridgePort, vlan: VlanId) -> bool {
     }
 }
 
-/// The frame as it leaves a port, if the port is in its VLAN (IEEE 802.1Q, sections 8.6.4 and 6.9.2).
+/// Returns the frame as it leaves a port, if the port is in its VLAN (IEEE 802.1Q, sections 8.6.4 and 6.9.2).
 fn leaving(port: &BridgePort, inner: &Inner) -> Option<Vec<u8>> {
     let Some(vlan) = inner.vlan else {
         return Some(inner.octets.clone());
@@ -432,7 +433,7 @@ fn with_tag(octets: &[u8], tpid: EtherType, tci: u16) -> Vec<u8> {
     [addresses, &tag, rest].concat()
 }
 
-/// Does with a frame what was decided: for tests, and an example of how it is meant.
+/// Executes a decision: for tests, and as an example.
 #[must_use]
 pub fn carry_out(decision: Decision, tables: &BridgeTables, from: Ingress, frame: &[u8]) -> Fate {
     let leaves = match decision {
@@ -456,7 +457,7 @@ pub fn carry_out(decision: Decision, tables: &BridgeTables, from: Ingress, frame
     Fate::Leaves(leaves)
 }
 
-/// A frame after something was done to its tag.
+/// Returns a frame after a tag action.
 fn act(action: TagAction, frame: &[u8]) -> Vec<u8> {
     let without = || [&frame[..ADDRESSES], &frame[ADDRESSES + 4..]].concat();
     match action {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a bridge is told to do, and what of that makes no sense.
+//! Bridge settings and their validation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use quietwire_packet::{MacAddress, VlanId};
 use super::vlans::{TagType, VlanSet};
 use crate::fdb::PORTS_MAX;
 
-/// What a bridge is to be like.
+/// Settings of a bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Its ports.
     pub ports: Vec<BridgePort>,
-    /// Its own interfaces, by which it is a station of its networks itself.
+    /// Its own interfaces, through which the bridge is a station in its networks.
     pub interfaces: Vec<Interface>,
-    /// What it floods: what is off here goes out of no port, whatever is said of ports.
+    /// Kinds of frames it floods. A kind disabled here is flooded to no port, regardless of port settings.
     pub flooding: Flooding,
 }
 
@@ -24,24 +24,24 @@ pub struct Settings {
 pub struct BridgePort {
     /// Its number in the switch, below [`PORTS_MAX`].
     pub number: u16,
-    /// Its VLANs. Either all ports of a bridge are [`PortVlans::Transparent`] or none.
+    /// Its VLANs. All ports of a bridge must be [`PortVlans::Transparent`], or none.
     pub vlans: PortVlans,
-    /// What is flooded out of it.
+    /// Kinds of frames flooded to it.
     pub flooding: Flooding,
     /// Whether source addresses are learned (IEEE 802.1Q, section 8.4: the Learning state of a port).
     pub learning: bool,
-    /// Most addresses learned at a time; no limit when none is given.
+    /// Maximum number of learned addresses. `None`: no limit.
     pub learning_limit: Option<u32>,
-    /// What becomes of frames whose source address is over the limit.
+    /// Action for frames whose source address exceeds the limit.
     pub over_limit: OverLimit,
     /// Split-horizon group: ports of one group do not forward to each other (as in RFC 4762, section 4.4).
     pub split_horizon: Option<u16>,
-    /// Most frames that it may bring to be flooded.
+    /// Storm limits for frames received on it.
     pub storm: StormLimits,
 }
 
 impl BridgePort {
-    /// A port that knows no VLANs, learns and floods everything, without limits.
+    /// Returns a port without VLANs and limits that learns and floods everything.
     #[must_use]
     pub fn new(number: u16) -> Self {
         Self {
@@ -57,38 +57,37 @@ impl BridgePort {
     }
 }
 
-/// A port's VLANs.
+/// VLAN mode of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PortVlans {
-    /// Tags are payload: the bridge knows no VLANs.
+    /// Tags are payload: the bridge is not VLAN-aware.
     #[default]
     Transparent,
-    /// In one VLAN, whose frames come and go without a tag. Admits untagged and priority-tagged frames only (IEEE 802.1Q,
-    /// section 6.9).
+    /// Access port: one VLAN, whose frames are untagged. Admits untagged and priority-tagged frames only (IEEE 802.1Q, section 6.9).
     Access(VlanId),
-    /// In several VLANs.
+    /// Trunk port: several VLANs.
     Trunk(Box<Trunk>),
-    /// A customer's port of a provider: all that comes in is in one VLAN, and the customer's tags are payload (IEEE
-    /// 802.1Q, section 15.3: port-based service interface).
+    /// Tunnel port (QinQ): all received frames are in one VLAN, and customer tags are payload (IEEE 802.1Q, section 15.3: port-based
+    /// service interface).
     Tunnel(Tunnel),
 }
 
-/// A port in several VLANs, whose frames have tags.
+/// A trunk: a port in several VLANs with tagged frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trunk {
     /// Its VLANs.
     pub allowed: VlanSet,
-    /// The VLAN of untagged and priority-tagged frames; one of the port's VLANs, whether `allowed` says so or
-    /// not, and its frames leave untagged. Without one, only tagged frames are admitted (IEEE 802.1Q, section 6.9).
+    /// VLAN of untagged and priority-tagged frames. The port is a member even if `allowed` does not contain it, and frames of this VLAN
+    /// leave untagged. `None`: only tagged frames are admitted (IEEE 802.1Q, section 6.9).
     pub native: Option<VlanId>,
-    /// Further VLANs whose frames leave untagged (the untagged set of IEEE 802.1Q, section 8.8.2).
+    /// Additional VLANs whose frames leave untagged (the untagged set of IEEE 802.1Q, section 8.8.2).
     pub untagged: VlanSet,
-    /// Type of its tags; other tags are payload.
+    /// EtherType of its tags; other tags are payload.
     pub tag: TagType,
 }
 
 impl Trunk {
-    /// A trunk of customers' tags only.
+    /// Returns a trunk with customer tags.
     #[must_use]
     pub fn new(allowed: VlanSet) -> Self {
         Self {
@@ -100,28 +99,28 @@ impl Trunk {
     }
 }
 
-/// A customer's port of a provider.
+/// A tunnel port: the port of a provider to a customer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// The customer's VLAN.
     pub vlan: VlanId,
-    /// Type of the tags that its frames have outside: that of all trunks of this VLAN.
+    /// EtherType of the outer tags: the same on all trunks of this VLAN.
     pub tag: TagType,
 }
 
-/// What is flooded, by kind.
+/// Flooding by kind of frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flooding {
-    /// Frames to a station that is not known.
+    /// Unicast frames to unknown destinations.
     pub unknown_unicast: bool,
-    /// Frames to all stations.
+    /// Broadcast frames.
     pub broadcast: bool,
-    /// Frames to a group of stations.
+    /// Multicast frames.
     pub multicast: bool,
 }
 
 impl Default for Flooding {
-    /// Everything.
+    /// Every kind is flooded.
     fn default() -> Self {
         Self {
             unknown_unicast: true,
@@ -131,24 +130,24 @@ impl Default for Flooding {
     }
 }
 
-/// Frames to be flooded that a port may bring in, in frames per second of each kind; no limit when none is given.
+/// Storm limits of a port, in frames per second of each kind. `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormLimits {
-    /// Frames to a station that is not known.
+    /// Unicast frames to unknown destinations.
     pub unknown_unicast_pps: Option<u32>,
-    /// Frames to all stations.
+    /// Broadcast frames.
     pub broadcast_pps: Option<u32>,
-    /// Frames to a group of stations.
+    /// Multicast frames.
     pub multicast_pps: Option<u32>,
 }
 
-/// What becomes of frames whose source address is over the port's limit.
+/// Action for frames whose source address exceeds the learning limit of the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverLimit {
-    /// They are forwarded, and their source is not learned.
+    /// Forward the frame without learning its source address.
     #[default]
     Forward,
-    /// They are dropped.
+    /// Drop the frame.
     Drop,
 }
 
@@ -157,43 +156,43 @@ pub enum OverLimit {
 pub struct Interface {
     /// Its number among the interfaces of the router.
     pub number: u16,
-    /// The VLAN that it is in; none in a bridge that knows none.
+    /// Its VLAN. `None` in a bridge without VLANs.
     pub vlan: Option<VlanId>,
-    /// Its address.
+    /// Its MAC address.
     pub address: MacAddress,
 }
 
-/// What makes no sense.
+/// Invalid bridge settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// No port.
-    #[error("the bridge has no ports; give it some")]
+    /// The bridge has no port.
+    #[error("the bridge has no ports (add at least one)")]
     NoPorts,
-    /// A number that no port can have.
-    #[error("port {0}: ports have numbers below {PORTS_MAX}")]
+    /// Port number out of range.
+    #[error("port {0}: number out of range (must be below {PORTS_MAX})")]
     PortNumber(u16),
-    /// Twice the same.
-    #[error("port {0} is in the bridge twice; leave one out")]
+    /// Duplicate port.
+    #[error("port {0} is in the bridge twice (remove one)")]
     PortTwice(u16),
-    /// VLANs here and none there.
+    /// Mix of ports with and without VLANs.
     #[error(
-        "port {aware} has VLANs and port {transparent} has none; in one bridge, give VLANs to all ports or to no port"
+        "port {aware} has VLANs and port {transparent} has none (set VLANs for all ports of the bridge, or for none)"
     )]
     Mixed {
-        /// One that has VLANs.
+        /// Number of a port with VLANs.
         aware: u16,
-        /// One that has none.
+        /// Number of a port without VLANs.
         transparent: u16,
     },
-    /// A trunk without VLANs.
-    #[error("port {0} is a trunk of no VLAN; say which VLANs are allowed, or which is native")]
+    /// Trunk without VLANs.
+    #[error("port {0} is a trunk without VLANs (set its VLANs or its native VLAN)")]
     EmptyTrunk(u16),
-    /// Frames would be tagged in two ways.
+    /// Different tag types in one VLAN.
     #[error(
-        "VLAN {vlan}: the tags of trunk port {trunk} are of type {trunk_tag}, and those of tunnel port {tunnel} of {tunnel_tag}; give both the same"
+        "VLAN {vlan}: the tag type is {trunk_tag} on trunk port {trunk} and {tunnel_tag} on tunnel port {tunnel} (use the same tag type)"
     )]
     TagTypes {
-        /// Where they meet.
+        /// The VLAN of both ports.
         vlan: VlanId,
         /// Number of the trunk.
         trunk: u16,
@@ -204,29 +203,29 @@ pub enum SettingsError {
         /// Type of its tags.
         tunnel_tag: quietwire_packet::EtherType,
     },
-    /// A limit that lets nothing pass.
-    #[error("port {port}: {what} is 0, which lets nothing pass; {instead}")]
+    /// A limit of 0.
+    #[error("port {port}: {what} is 0, which drops every frame; {instead}")]
     Zero {
         /// Number of the port.
         port: u16,
-        /// Which limit.
+        /// Name of the limit.
         what: &'static str,
-        /// What to say instead.
+        /// The cure.
         instead: &'static str,
     },
-    /// An interface in a VLAN of a bridge without, or the other way round.
+    /// Interface with a VLAN in a bridge without VLANs, or without one in a bridge with VLANs.
     #[error("interface {number}: {what}")]
     InterfaceVlan {
         /// Its number.
         number: u16,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
-    /// Two interfaces of one number, or in one VLAN.
-    #[error("interfaces {0} and {1} are both in the same VLAN, or the same; leave one out")]
+    /// Two interfaces with the same number or VLAN.
+    #[error("interfaces {0} and {1} have the same number or VLAN (remove one)")]
     InterfaceTwice(u16, u16),
-    /// No station's address.
-    #[error("interface {number}: {address} is not the address of one station; give another")]
+    /// MAC address of an interface that is not a unicast address.
+    #[error("interface {number}: {address} is not a unicast MAC address")]
     InterfaceAddress {
         /// Its number.
         number: u16,
@@ -236,7 +235,7 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// True when the bridge knows VLANs.
+    /// Returns true if the bridge is VLAN-aware.
     #[must_use]
     pub fn is_vlan_aware(&self) -> bool {
         self.ports
@@ -244,10 +243,10 @@ impl Settings {
             .any(|port| port.vlans != PortVlans::Transparent)
     }
 
-    /// Checks that all of it makes sense.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// [`SettingsError`] for the first thing that does not.
+    /// [`SettingsError`] for the first problem.
     pub fn validate(&self) -> Result<(), SettingsError> {
         if self.ports.is_empty() {
             return Err(SettingsError::NoPorts);
@@ -320,9 +319,9 @@ impl Settings {
                 address,
             } = *interface;
             let what = match (aware, vlan) {
-                (true, None) => Some("the bridge has VLANs, so say which one the interface is in"),
+                (true, None) => Some("the bridge has VLANs (set the VLAN of the interface)"),
                 (false, Some(_)) => {
-                    Some("the bridge has no VLANs, so the interface can be in none")
+                    Some("the bridge has no VLANs (remove the VLAN of the interface)")
                 }
                 _ => None,
             };
@@ -348,23 +347,23 @@ impl BridgePort {
         let limits = [
             (
                 self.learning_limit,
-                "the limit of learned addresses",
-                "switch learning off instead",
+                "the learning limit",
+                "disable learning instead",
             ),
             (
                 self.storm.unknown_unicast_pps,
-                "the limit of unknown unicast frames",
-                "give at least 1 per second",
+                "the storm limit of unknown unicast frames",
+                "use at least 1 per second",
             ),
             (
                 self.storm.broadcast_pps,
-                "the limit of broadcast frames",
-                "give at least 1 per second",
+                "the storm limit of broadcast frames",
+                "use at least 1 per second",
             ),
             (
                 self.storm.multicast_pps,
-                "the limit of multicast frames",
-                "give at least 1 per second",
+                "the storm limit of multicast frames",
+                "use at least 1 per second",
             ),
         ];
         match limits.into_iter().find(|(limit, ..)| *limit == Some(0)) {

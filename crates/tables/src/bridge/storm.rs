@@ -1,27 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits of frames to be flooded: a token bucket for each kind, filled by a clock that is given from outside.
+//! Storm control: a token bucket for each kind of flooded frame, filled by a clock that the caller provides.
 
 use super::settings::StormLimits;
+use crate::drops::PortDrop;
 
-/// Why a frame is flooded.
+/// Kind of a flooded frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Its destination is not known.
+    /// Unicast to an unknown destination.
     UnknownUnicast,
-    /// It is for all stations.
+    /// Broadcast.
     Broadcast,
-    /// It is for a group of stations.
+    /// Multicast.
     Multicast,
 }
 
 impl Kind {
     pub(super) const ALL: [Self; 3] = [Self::UnknownUnicast, Self::Broadcast, Self::Multicast];
+
+    /// Returns the drop reason of frames over the limit of this kind.
+    pub(super) const fn storm(self) -> PortDrop {
+        match self {
+            Self::UnknownUnicast => PortDrop::StormUnknownUnicast,
+            Self::Broadcast => PortDrop::StormBroadcast,
+            Self::Multicast => PortDrop::StormMulticast,
+        }
+    }
 }
 
-/// Depth of a bucket as a part of a second: what may come at once after a pause.
+/// Depth of a bucket as a fraction of a second: the largest burst after a pause.
 const DEPTH_PARTS: u64 = 10;
 
-/// A token bucket. Tokens are counted in ticks of the clock times frames per second: a frame costs a second's ticks.
+/// A token bucket. Tokens are counted in ticks of the clock times frames per second; a frame costs the ticks of one second.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate_pps: u64,
@@ -61,7 +71,7 @@ impl Bucket {
     }
 }
 
-/// The limits of one port, and how much of them is left: kept by the one thread that reads the port.
+/// Storm limits of one port and their remaining budget, owned by the one thread that reads the port.
 #[derive(Clone, Debug, Default)]
 pub struct Storm {
     buckets: [Option<Bucket>; 3],
@@ -69,7 +79,7 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// Full buckets. The clock makes `ticks_per_s` ticks a second (at least 1) and now stands at `ticks`.
+    /// Creates full buckets. The clock has `ticks_per_s` ticks per second (at least 1) and now stands at `ticks`.
     #[must_use]
     pub fn new(limits: &StormLimits, ticks_per_s: u64, ticks: u64) -> Self {
         let limits = [
@@ -85,7 +95,7 @@ impl Storm {
         }
     }
 
-    /// Lets time pass; a clock that goes back stands still.
+    /// Advances the time. A clock that goes back counts as standing still.
     #[inline(always)]
     pub(super) fn fill(&mut self, ticks: u64) {
         let passed = ticks.saturating_sub(self.last_ticks);
@@ -98,7 +108,7 @@ impl Storm {
         }
     }
 
-    /// True when one more frame of this kind may pass.
+    /// Returns true if one more frame of this kind may pass, and takes its tokens.
     #[inline(always)]
     pub(super) fn lets_pass(&mut self, kind: Kind) -> bool {
         let [unknown, broadcast, multicast] = &mut self.buckets;
@@ -117,8 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// In no stretch of time more pass than the depth and the rate allow, and in all time together no fewer than that
-        /// when there are always more.
+        /// In any interval at most the depth plus the rate pass. Under permanent overload, no fewer than that pass in all.
         #[test]
         fn the_rate_is_kept(
             rate_pps in 1..100_000u32, ticks_per_s in 1..4_000_000_000u64,

@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What forwarding threads read of a bridge's settings: made by the control thread for each generation of the
-//! configuration, and never changed.
+//! Bridge tables that forwarding threads read. The control thread builds them for each generation of the configuration and never changes
+//! them.
 
 use std::collections::BTreeMap;
 
 use quietwire_packet::MacAddress;
 
-use super::decision::{Flood, Reason};
+use super::decision::Flood;
 use super::settings::{
     BridgePort, Flooding, OverLimit, PortVlans, Settings, SettingsError, StormLimits,
 };
 use super::storm::Kind;
 use super::vlans::{Arrival, Egress, Membership, TagAction, VlanSet};
+use crate::drops::PortDrop;
 
-/// Numbers of VLANs, and 0 for frames of a bridge that knows none.
+/// Number of VLAN rows. Row 0 is for frames of a bridge without VLANs.
 const VLANS: usize = 4096;
-/// No Ethernet type: a port that takes nothing for a tag.
+/// No EtherType: the port recognises no tags.
 const NO_TAG: u16 = 0;
-/// Number of the port of frames that come from the bridge's own interfaces; no port has it.
+/// Port number of frames from the bridge's own interfaces; no port has it.
 const NO_PORT: u16 = u16::MAX;
 
-/// How the bridge's own interfaces take their frames.
+/// Egress tagging of the bridge's own interfaces.
 pub(super) const INSIDE: Egress = Egress::Untagged;
 
-/// Where frames come into a bridge.
+/// Source of a frame that enters a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ingress {
     /// By the port with this number.
     Port(u16),
-    /// From the bridge's own interface with this number, that is from the router: without a tag of the interface's VLAN.
+    /// The bridge's own interface with this number, that is the router. The frame has no tag of the interface's VLAN.
     Interface(u16),
 }
 
-/// How frames that come in are taken.
+/// Ingress settings of a port.
 #[derive(Clone, Debug)]
 pub(super) struct Input {
     pub(super) port: u16,
-    /// VLAN of frames that do not say theirs; 0 when there is none for them.
+    /// VLAN of frames without a VLAN tag; 0 if such frames are not admitted.
     pvid: u16,
-    /// Ethernet type of what the port takes for a tag.
+    /// EtherType of the tags that the port recognises.
     tag: u16,
     admits_tagged: bool,
     members: VlanSet,
@@ -50,7 +51,7 @@ pub(super) struct Input {
     pub(super) is_interface: bool,
 }
 
-/// How frames go out.
+/// Egress settings of a port.
 #[derive(Clone, Debug)]
 struct Output {
     members: VlanSet,
@@ -67,12 +68,12 @@ struct Port {
     storm: StormLimits,
 }
 
-/// A VLAN, or the whole of a bridge that knows none.
+/// A VLAN, or the whole of a bridge without VLANs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vlan {
-    /// Numbers of its sets of outputs, by [`Kind`].
+    /// Numbers of its flood sets, by [`Kind`].
     floods: [u32; 3],
-    /// Address of the bridge's interface; no address when there is none.
+    /// Address of the bridge's interface; no address if there is none.
     pub(super) address: u64,
     pub(super) interface: u16,
 }
@@ -94,7 +95,7 @@ impl Vlan {
     }
 }
 
-/// An output that floods go out of.
+/// An output of a flood set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FloodPort {
     port: u16,
@@ -102,26 +103,26 @@ struct FloodPort {
     egress: Egress,
 }
 
-/// Outputs of floods of one kind in one VLAN, the input included.
+/// Outputs of floods of one kind in one VLAN, including the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct FloodSet {
     ports: Vec<FloodPort>,
     interface: Option<u16>,
 }
 
-/// Where one copy of a flooded frame goes.
+/// Destination of one copy of a flooded frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copy {
-    /// Out of a port, after this was done to its tag.
+    /// A port, after this tag action.
     Port(u16, TagAction),
-    /// To the bridge's own interface with this number, after this was done to its tag.
+    /// The bridge's own interface with this number, after this tag action.
     Interface(u16, TagAction),
 }
 
-/// What forwarding threads read of a bridge's settings.
+/// Bridge settings in the form of forwarding threads.
 #[derive(Debug)]
 pub struct BridgeTables {
-    /// By number.
+    /// Ports by number.
     ports: Vec<Option<Box<Port>>>,
     interfaces: BTreeMap<u16, Input>,
     vlans: Box<[Vlan]>,
@@ -130,10 +131,10 @@ pub struct BridgeTables {
 }
 
 impl BridgeTables {
-    /// Makes the tables.
+    /// Builds the tables.
     ///
     /// # Errors
-    /// [`SettingsError`] when the settings make no sense.
+    /// [`SettingsError`] for invalid settings.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         settings.validate()?;
         let last = settings.ports.iter().map(|port| port.number).max();
@@ -158,7 +159,7 @@ impl BridgeTables {
         })
     }
 
-    /// The tables of a bridge that has no ports yet, and so gets no frames.
+    /// Returns the tables of a bridge without ports, which receives no frames.
     #[must_use]
     pub fn without_ports() -> Self {
         Self {
@@ -170,26 +171,25 @@ impl BridgeTables {
         }
     }
 
-    /// True when the bridge does nothing but learn, forward and flood to all others: then [`super::decide`] is all
-    /// that is needed.
+    /// Returns true if the bridge only learns, forwards and floods to all other ports. [`super::decide`] is sufficient in that case.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// The storm limits of a port.
+    /// Returns the storm limits of a port.
     #[must_use]
     pub fn storm_limits(&self, port: u16) -> StormLimits {
         self.port(port).map(|port| port.storm).unwrap_or_default()
     }
 
-    /// Numbers of the bridge's ports, lowest first.
+    /// Returns the numbers of the bridge's ports, lowest first.
     pub fn port_numbers(&self) -> impl Iterator<Item = u16> + '_ {
         self.ports.iter().flatten().map(|port| port.input.port)
     }
 
-    /// Where the copies of a flooded frame go: to all members of its VLAN that such frames are flooded to, but not
-    /// back, and not to another port of the same split-horizon group.
+    /// Returns the destinations of a flooded frame's copies: all members of its VLAN that such frames are flooded to, except the input and
+    /// other ports of the same split-horizon group.
     #[inline]
     pub fn copies(&self, flood: Flood, from: Ingress) -> impl Iterator<Item = Copy> + '_ {
         let input = self.input(from);
@@ -225,20 +225,20 @@ impl BridgeTables {
         self.vlans.get(usize::from(number)).unwrap_or(&Vlan::NONE)
     }
 
-    /// How a frame of a VLAN leaves a port.
+    /// Returns the egress tagging of a VLAN's frames at a port.
     ///
     /// # Errors
-    /// [`Reason::NoMember`] when the port is in the VLAN no longer (IEEE 802.1Q, section 8.6.4), [`Reason::SplitHorizon`].
+    /// [`PortDrop::NoMember`] if the port is no longer in the VLAN (IEEE 802.1Q, section 8.6.4), [`PortDrop::SplitHorizon`].
     #[inline(always)]
-    pub(super) fn egress(&self, input: &Input, vlan: u16, port: u16) -> Result<Egress, Reason> {
-        let output = &self.port(port).ok_or(Reason::NoMember)?.output;
+    pub(super) fn egress(&self, input: &Input, vlan: u16, port: u16) -> Result<Egress, PortDrop> {
+        let output = &self.port(port).ok_or(PortDrop::NoMember)?.output;
         if input.group != 0 && output.group == input.group {
-            return Err(Reason::SplitHorizon);
+            return Err(PortDrop::SplitHorizon);
         }
-        output.egress(vlan).ok_or(Reason::NoMember)
+        output.egress(vlan).ok_or(PortDrop::NoMember)
     }
 
-    /// True when floods of this set go nowhere.
+    /// Returns true if the flood set is empty.
     #[inline(always)]
     pub(super) fn is_silent(&self, set: u32) -> bool {
         self.floods
@@ -264,10 +264,10 @@ impl Input {
         }
     }
 
-    /// The frame's VLAN (IEEE 802.1Q, section 6.9.1), when the port admits it (section 6.9) and is in the VLAN (section
+    /// Returns the frame's VLAN (IEEE 802.1Q, section 6.9.1), if the port admits the frame (section 6.9) and is in the VLAN (section
     /// 8.6.2). `header` is the first 14 octets of the frame.
     #[inline(always)]
-    pub(super) fn classify(&self, header: &[u8; 14], frame: &[u8]) -> Result<Membership, Reason> {
+    pub(super) fn classify(&self, header: &[u8; 14], frame: &[u8]) -> Result<Membership, PortDrop> {
         if !self.aware {
             return Ok(Membership::NONE);
         }
@@ -278,24 +278,24 @@ impl Input {
         }
         let Some(&[_, _, _, _, _, _, _, _, _, _, _, _, _, _, c, d, _, _]) = frame.first_chunk()
         else {
-            return Err(Reason::Short);
+            return Err(PortDrop::Short);
         };
         let tci = u16::from_be_bytes([c, d]);
         match tci & 0xfff {
             0 => self.in_own_vlan(Arrival::PriorityTagged, tci),
-            _ if !self.admits_tagged => Err(Reason::FrameType),
+            _ if !self.admits_tagged => Err(PortDrop::FrameType),
             vlan if self.members.contains(vlan) => Ok(Membership {
                 arrival: Arrival::Tagged(quietwire_packet::EtherType(ethertype)),
                 tci,
             }),
-            _ => Err(Reason::NotMember),
+            _ => Err(PortDrop::NotMember),
         }
     }
 
     #[inline(always)]
-    fn in_own_vlan(&self, arrival: Arrival, tci: u16) -> Result<Membership, Reason> {
+    fn in_own_vlan(&self, arrival: Arrival, tci: u16) -> Result<Membership, PortDrop> {
         if self.pvid == 0 {
-            return Err(Reason::FrameType);
+            return Err(PortDrop::FrameType);
         }
         Ok(Membership {
             arrival,
@@ -352,7 +352,7 @@ impl Port {
                 admits_tagged = true;
             }
         }
-        // 0 is no group, so groups are counted from 1.
+        // 0 means no group, so groups are counted from 1.
         let group = port.split_horizon.map_or(0, |group| u32::from(group) + 1);
         Self {
             input: Input {
@@ -393,7 +393,7 @@ fn is_plain(settings: &Settings) -> bool {
         && settings.ports.iter().all(plain)
 }
 
-/// The VLANs, and the sets of outputs that they refer to, each once.
+/// Returns the VLANs and the deduplicated flood sets that they refer to.
 fn floods(settings: &Settings) -> (Box<[Vlan]>, Vec<FloodSet>) {
     let ports: Vec<(&BridgePort, Port)> = settings
         .ports
@@ -432,7 +432,7 @@ fn floods(settings: &Settings) -> (Box<[Vlan]>, Vec<FloodSet>) {
             let next = numbers.len() as u32;
             *flood = *numbers.entry(set).or_insert(next);
         }
-        // A bridge without VLANs has the first row only.
+        // A bridge without VLANs uses the first row only.
         if number == 0 && !settings.is_vlan_aware() {
             break;
         }

@@ -7,6 +7,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use quietwire_packet::{EtherType, MacAddress, VlanId};
 
 use super::*;
+use crate::drops::PortDrops;
 use crate::fdb::{Key, Selection};
 
 const AGEING_S: u32 = 10;
@@ -28,7 +29,7 @@ fn tagged(destination: [u8; 6], source: [u8; 6], tpid: EtherType, tci: u16) -> V
     frame
 }
 
-/// One of few addresses, so that they meet.
+/// One of few addresses, so that frames share addresses.
 fn address() -> impl Strategy<Value = [u8; 6]> {
     prop_oneof![
         12 => (0..8u8).prop_map(|n| [2, 0, 0, 0, 0, n]),
@@ -65,7 +66,7 @@ fn tci() -> impl Strategy<Value = u16> {
         .prop_map(|(number, bits)| number | bits << 12)
 }
 
-/// A frame with up to three tags, perhaps cut short.
+/// Returns a frame with up to three tags, perhaps cut short.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let tpid = prop::sample::select(&[0x8100, 0x8100, 0x88a8, 0x9100]);
     let length = prop_oneof![10 => Just(80), 1 => 0..24usize];
@@ -168,7 +169,7 @@ fn some_port(number: u16, aware: bool) -> impl Strategy<Value = BridgePort> {
         )
 }
 
-/// Numbers of the ports; the last is of no port.
+/// Port numbers; the last is not a port of the bridge.
 const PORTS: [u16; 5] = [0, 1, 2, 7, 5];
 
 fn interfaces(aware: bool) -> impl Strategy<Value = Vec<Interface>> {
@@ -204,9 +205,8 @@ fn settings() -> impl Strategy<Value = Settings> {
             flooding,
         })
     });
-    prop_oneof![1 => plain, 6 => any].prop_filter("settings that make sense", |settings| {
-        settings.validate().is_ok()
-    })
+    prop_oneof![1 => plain, 6 => any]
+        .prop_filter("valid settings", |settings| settings.validate().is_ok())
 }
 
 fn ingress() -> impl Strategy<Value = Ingress> {
@@ -240,14 +240,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A bridge and what it is compared with.
+/// A bridge and its reference.
 struct Pair {
     tables: BridgeTables,
     fdb: Fdb,
     storms: Vec<(u16, Storm)>,
     reference: ReferenceBridge,
     clock: Clock,
-    /// Those of the last burst.
+    /// Decisions for the last burst.
     decisions: Vec<Decision>,
 }
 
@@ -297,7 +297,7 @@ impl Pair {
         let mut expected = self.reference.tally;
         expected.flapped = tally.flapped;
         if self.tables.is_plain() {
-            // Counted once for a run of frames that are alike.
+            // Counted once for a run of identical frames.
             expected.not_learned = tally.not_learned;
             expected.static_elsewhere = tally.static_elsewhere;
         }
@@ -319,7 +319,7 @@ impl Pair {
                 self.fdb.remove(key(vlan, address));
                 self.reference.remove(vlan, MacAddress(address));
             }
-            // A plain bridge does not look whether a port is its own.
+            // A plain bridge does not check whether a port is its own.
             Step::SetStatic(_, _, port) if self.tables.is_plain() && port == PORTS[4] => {}
             Step::SetStatic(vlan, address, port) => {
                 let there = self.fdb.set_static(key(vlan, address), port).is_ok();
@@ -366,11 +366,11 @@ proptest! {
         );
         prop_assert_eq!(decisions.as_slice().len(), frames.len().min(BURST_MAX));
         let short = frames.iter().take(BURST_MAX).filter(|frame| frame.len() < 14).count();
-        prop_assert!(tally.short >= short as u64);
+        prop_assert!(tally.drops[PortDrop::Short] >= short as u64);
     }
 }
 
-/// The comparison above is worth something only if its frames meet every rule.
+/// The comparison above is meaningful only if its frames exercise every rule.
 #[test]
 fn the_comparison_meets_every_rule() {
     let seen = std::cell::RefCell::new(BTreeMap::new());
@@ -423,15 +423,15 @@ fn the_comparison_meets_every_rule() {
         "flood to interface pop",
         "Short",
         "Filtered",
-        "Reserved",
+        "ReservedAddress",
         "FrameType",
         "NotMember",
         "NoMember",
         "SplitHorizon",
         "NotFlooded",
-        "Storm(UnknownUnicast)",
-        "Storm(Broadcast)",
-        "Storm(Multicast)",
+        "StormUnknownUnicast",
+        "StormBroadcast",
+        "StormMulticast",
         "OverLimit",
         "NoInput",
     ];
@@ -487,7 +487,7 @@ fn what_happened_is_counted() {
         [
             Decision::Flood,
             Decision::Flood,
-            Decision::Drop(Reason::Filtered),
+            Decision::Drop(PortDrop::Filtered),
             Decision::Flood
         ]
     );
@@ -495,7 +495,8 @@ fn what_happened_is_counted() {
         tally,
         Tally {
             flooded: 3,
-            filtered: 1,
+            dropped: 1,
+            drops: PortDrops::of(|reason| u64::from(reason == PortDrop::Filtered)),
             learned: 2,
             not_learned: 1,
             ..Tally::default()
@@ -521,10 +522,10 @@ fn one_decision_for_all_is_seen() {
     assert_eq!(sole(&[frame(B, A), frame(B, A)]), Some(Decision::Flood));
     assert_eq!(sole(&[frame(B, A), frame(A, B)]), None);
     assert_eq!(sole(&[frame(B, A), frame(B, A), vec![]]), None);
-    assert_eq!(sole(&[vec![]]), Some(Decision::Drop(Reason::Short)));
+    assert_eq!(sole(&[vec![]]), Some(Decision::Drop(PortDrop::Short)));
 }
 
-/// A customer's tagged frame through a provider: in by a tunnel, over a trunk, and out again as it came.
+/// A customer's tagged frame through a provider: in through a tunnel, over a trunk, and out again unchanged.
 #[test]
 fn a_customers_tags_go_through_a_tunnel_untouched() {
     let tunnel = |number| BridgePort {
@@ -607,7 +608,7 @@ fn what_makes_no_sense_is_named() {
         vlans: PortVlans::Trunk(Box::new(Trunk::new(VlanSet::NONE))),
         ..port(3)
     };
-    assert!(error(with(vec![trunk])).contains("trunk of no VLAN"));
+    assert!(error(with(vec![trunk])).contains("trunk without VLANs"));
     let trunk = BridgePort {
         vlans: PortVlans::Trunk(Box::new(Trunk::new(VlanSet::all()))),
         ..port(3)
@@ -620,14 +621,13 @@ fn what_makes_no_sense_is_named() {
         ..port(4)
     };
     assert!(
-        error(with(vec![trunk, tunnel]))
-            .contains("VLAN 9: the tags of trunk port 3 are of type 0x8100")
+        error(with(vec![trunk, tunnel])).contains("VLAN 9: the tag type is 0x8100 on trunk port 3")
     );
     let limited = BridgePort {
         learning_limit: Some(0),
         ..port(1)
     };
-    assert!(error(with(vec![limited])).contains("port 1: the limit of learned addresses is 0"));
+    assert!(error(with(vec![limited])).contains("port 1: the learning limit is 0"));
     let interface = |number, of: Option<u16>, address| Interface {
         number,
         vlan: of.map(vlan),
@@ -643,12 +643,12 @@ fn what_makes_no_sense_is_named() {
         (
             vec![access(1, 5)],
             vec![interface(1, None, A)],
-            "say which one",
+            "set the VLAN of the interface",
         ),
         (
             vec![port(1)],
             vec![interface(1, None, [1; 6])],
-            "not the address of one station",
+            "not a unicast MAC address",
         ),
         (
             vec![port(1)],

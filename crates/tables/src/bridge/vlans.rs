@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sets of VLANs, types of tags, and what has to be done to a frame's tag on the way out.
+//! Sets of VLANs, tag types, and tag actions on egress.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,10 +13,10 @@ const VLAN_ID_MAX: u16 = 4094;
 pub struct VlanSet([u64; 64]);
 
 impl VlanSet {
-    /// No VLAN.
+    /// The empty set.
     pub const NONE: Self = Self([0; 64]);
 
-    /// All VLANs, 1 to 4094.
+    /// Returns all VLANs, 1 to 4094.
     #[must_use]
     pub fn all() -> Self {
         (1..=VLAN_ID_MAX)
@@ -32,7 +32,7 @@ impl VlanSet {
         }
     }
 
-    /// True when the VLAN with this number is in the set; never for 0, 4095 and above.
+    /// Returns true if the VLAN with this number is in the set; never for 0, 4095 and above.
     #[inline(always)]
     #[must_use]
     pub fn contains(&self, number: u16) -> bool {
@@ -41,14 +41,14 @@ impl VlanSet {
             .is_some_and(|word| word >> (number % 64) & 1 != 0)
     }
 
-    /// The VLANs, lowest first.
+    /// Returns the VLANs, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
         (1..=VLAN_ID_MAX)
             .filter(|number| self.contains(*number))
             .filter_map(|number| VlanId::new(number).ok())
     }
 
-    /// True when no VLAN is in the set.
+    /// Returns true if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
@@ -78,7 +78,7 @@ impl fmt::Debug for VlanSet {
 }
 
 impl fmt::Display for VlanSet {
-    /// Numbers and ranges as in `1,5,10-20`.
+    /// Formats numbers and ranges as in `1,5,10-20`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         let mut numbers = self.iter().map(VlanId::get).peekable();
@@ -97,17 +97,17 @@ impl fmt::Display for VlanSet {
     }
 }
 
-/// A text that is no set of VLANs.
+/// Text that is not a set of VLANs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not a set of VLANs; write numbers from 1 to 4094 and ranges of them, like 1,5,10-20, or 'all'"
+    "'{0}' is not a set of VLANs; use numbers and ranges from 1 to 4094, like 1,5,10-20, or 'all'"
 )]
 pub struct VlanSetError(pub String);
 
 impl FromStr for VlanSet {
     type Err = VlanSetError;
 
-    /// Reads `1,5,10-20` or `all`.
+    /// Parses `1,5,10-20` or `all`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "all" {
             return Ok(Self::all());
@@ -132,18 +132,18 @@ impl FromStr for VlanSet {
     }
 }
 
-/// Type of the tags that a port takes for such (IEEE 802.1Q, section 9.5, table 9-1).
+/// EtherType of the tags that a port recognises (IEEE 802.1Q, section 9.5, table 9-1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TagType {
-    /// 0x8100: tags of customers.
+    /// 0x8100: customer tags.
     #[default]
     Customer,
-    /// 0x88a8: tags of providers.
+    /// 0x88a8: service tags.
     Service,
 }
 
 impl TagType {
-    /// The type as it stands in the frame.
+    /// Returns the EtherType.
     #[inline(always)]
     #[must_use]
     pub const fn ethertype(self) -> EtherType {
@@ -154,48 +154,48 @@ impl TagType {
     }
 }
 
-/// How frames of a VLAN leave a port.
+/// Egress tagging of a VLAN at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Egress {
-    /// As they are: the bridge knows no VLANs.
+    /// Unchanged: the bridge is not VLAN-aware.
     AsIs,
-    /// Without a tag of this VLAN.
+    /// Untagged.
     Untagged,
-    /// With a tag of this type.
+    /// Tagged with this type.
     Tagged(TagType),
 }
 
-/// What is to be done to a frame's outermost tag.
+/// Action on a frame's outermost tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagAction {
     /// Nothing.
     None,
-    /// It is taken out.
+    /// Remove the tag.
     Pop,
-    /// This one is put in, before any other.
+    /// Insert this tag before all others.
     Push(VlanTag),
-    /// It is overwritten by this one.
+    /// Overwrite the tag with this one.
     Replace(VlanTag),
 }
 
-/// How a frame came in.
+/// Tagging of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// To a bridge that knows no VLANs.
+    /// In a bridge without VLANs.
     AsIs,
-    /// Without a tag that the port takes for one.
+    /// Without a tag that the port recognises.
     Untagged,
-    /// With a tag of its VLAN, of this type.
+    /// With a VLAN tag of this type.
     Tagged(EtherType),
-    /// With a tag that says a priority and no VLAN.
+    /// With a priority tag (VLAN 0).
     PriorityTagged,
 }
 
-/// A frame's place among VLANs: which one it is in, and how it came in. Says what to do to its tag at each output.
+/// VLAN of a frame and its tagging on arrival, from which the tag action at each output follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership {
     pub(super) arrival: Arrival,
-    /// Priority and number of the VLAN, as in a tag.
+    /// Priority and VLAN number, as in a tag.
     pub(super) tci: u16,
 }
 
@@ -205,15 +205,14 @@ impl Membership {
         tci: 0,
     };
 
-    /// Number of the VLAN; 0 in a bridge that knows none.
+    /// Returns the number of the VLAN; 0 in a bridge without VLANs.
     #[inline(always)]
     #[must_use]
     pub const fn vlan(self) -> u16 {
         self.tci & 0xfff
     }
 
-    /// What to do so that the frame leaves as it should: a tag keeps its priority, and what had none gets priority 0
-    /// (IEEE 802.1Q, section 6.9.2).
+    /// Returns the tag action for an output. A tag keeps its priority; an untagged frame gets priority 0 (IEEE 802.1Q, section 6.9.2).
     #[inline(always)]
     #[must_use]
     pub fn action(self, egress: Egress) -> TagAction {

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hash of the address table: a permutation of the keys under a random seed.
+//! Hash of the address table: a permutation of the keys under a random seed.
 //!
-//! Being a permutation it loses nothing: the number of the bucket is a part of the key, and the entry holds only
-//! the rest of it (Knuth, The Art of Computer Programming, volume 3, section 6.4, exercise 13: quotienting).
+//! A permutation loses no information: the bucket number is part of the key, and the entry stores only the rest of the key (Knuth, The Art
+//! of Computer Programming, volume 3, section 6.4, exercise 13: quotienting).
 //!
-//! Whoever sends frames chooses their addresses. Without the seed nobody can tell which addresses share a
-//! bucket; it is drawn from the system's randomness for each table.
+//! Senders choose their addresses. Without the seed they cannot predict which addresses share a bucket. The seed of each table comes from
+//! the operating system's randomness.
 
 use std::hash::{BuildHasher, RandomState};
 
 use super::word::{Identity, KEY_BITS, Key, REST_BITS};
 
 const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
-/// A shift by at least half the bits: such a step undoes itself. Two of them between three multiplications leave nothing
-/// to be seen of runs of addresses or of one address in many VLANs; one was seen not to be enough.
+/// A shift by at least half the bits: such a step is its own inverse. Two of them between three multiplications leave no pattern of address
+/// runs or of one address in many VLANs. One was observed to be insufficient.
 const FOLD: u32 = 32;
 
-/// Fewest buckets, as a power of two: with fewer, the rest of a key would not fit into an entry.
+/// Minimum number of buckets, as a power of two: with fewer, the rest of a key does not fit into an entry.
 pub(super) const BUCKET_BITS_MIN: u32 = KEY_BITS - REST_BITS;
 
-/// The secret of one table, and how many buckets it has.
+/// Secret of one table, and its number of buckets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Permutation {
     add: u64,
@@ -34,18 +34,18 @@ pub(super) struct Permutation {
 pub struct Hash(u64);
 
 impl Hash {
-    /// The hash as a number, for tables of other sizes.
+    /// Returns the hash as a number, for tables of other sizes.
     pub(super) const fn folded(self) -> u64 {
         self.0
     }
 }
 
 impl Permutation {
-    /// A new secret for a table of two to the power of `bucket_bits` buckets.
+    /// Creates a secret for a table of two to the power of `bucket_bits` buckets.
     pub(super) fn random(bucket_bits: u32) -> Self {
-        // The standard library's only public source of the system's randomness.
+        // The standard library has no other public source of the operating system's randomness.
         let draw = |n: u64| RandomState::new().hash_one(n);
-        // Odd, so that no bit of the key is multiplied away.
+        // Odd, so that the multiplication loses no bit of the key.
         let multiply = [draw(1) | 1, draw(2) | 1, draw(3) | 1];
         Self {
             add: draw(0) & KEY_MASK,
@@ -70,13 +70,13 @@ impl Permutation {
         Hash(number.wrapping_mul(self.multiply[2]) & KEY_MASK)
     }
 
-    /// The bucket looked at first: the highest bits, which depend on all bits of the key.
+    /// Returns the first bucket: the highest bits, which depend on all bits of the key.
     #[inline(always)]
     pub(super) const fn first_bucket(self, hash: Hash) -> usize {
         (hash.0 >> self.rest_bits()) as usize
     }
 
-    /// The key's identity in its first bucket.
+    /// Returns the key's identity in its first bucket.
     #[inline(always)]
     pub(super) const fn identity(self, hash: Hash) -> Identity {
         Identity::first(hash.0 & ((1 << self.rest_bits()) - 1))
@@ -87,14 +87,14 @@ impl Permutation {
         KEY_BITS - self.bucket_bits
     }
 
-    /// The other bucket of the key of which `bucket` is one; never the same one.
+    /// Returns the other bucket of the key, given one of them; always a different one.
     #[inline(always)]
     pub(super) const fn other_bucket(self, bucket: usize, identity: Identity) -> usize {
         let step = identity.rest().wrapping_mul(self.step) >> (u64::BITS - self.bucket_bits);
         bucket ^ (step as usize | 1)
     }
 
-    /// The key of an entry in a bucket.
+    /// Returns the key of an entry in a bucket.
     pub(super) const fn key(self, bucket: usize, identity: Identity) -> Key {
         let first = if identity.is_in_second_bucket() {
             self.other_bucket(bucket, identity)
@@ -111,8 +111,8 @@ impl Permutation {
     }
 }
 
-/// What an odd number has to be multiplied with to give 1, modulo two to the power of 64: Newton's iteration, which
-/// doubles the number of right bits each time, from the 3 that the number itself has.
+/// Returns the multiplicative inverse of an odd number modulo two to the power of 64: Newton's iteration, which doubles the number of
+/// correct bits each time, from the 3 that the number itself has.
 const fn inverse(odd: u64) -> u64 {
     let mut inverse = odd;
     let mut right_bits = 3;
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn runs_of_addresses_fill_buckets_evenly() {
-        // A Poisson distribution with mean 1: a bucket in 65536 holds 10 or more with odds under 1 in 100.
+        // Poisson distribution with mean 1: the probability that any of 65536 buckets holds 10 or more is below 1 in 100.
         const BUCKETS: usize = 1 << 16;
         for (step, shift) in [(1u64, 0), (1, 24), (1, 32), (0x100, 0), (1, 44)] {
             let permutation = Permutation::random(16);
@@ -173,7 +173,7 @@ mod tests {
             for counts in [first, second] {
                 assert!(counts.iter().all(|count| *count < 16), "{step} << {shift}");
                 let empty = counts.iter().filter(|count| **count == 0).count();
-                // At most 1/e of them, give or take ten standard deviations: runs may be spread better than chance does.
+                // At most 1/e of them, within ten standard deviations: runs may be distributed better than random keys.
                 assert!(
                     empty < 25_300,
                     "{empty} of {BUCKETS} empty, {step} << {shift}"

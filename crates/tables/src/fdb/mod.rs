@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The filtering database: which port an address was last seen on (IEEE 802.1Q, section 8.8).
+//! The filtering database: maps an address to the port it was last seen on (IEEE 802.1Q, section 8.8).
 //!
-//! A hash table of fixed size, read and written by any number of threads at once without a lock: forwarding
-//! threads look up and learn, the service thread takes out what has aged, the control thread what an operator
-//! says. Nothing is allocated after [`Fdb::new`], and every operation of forwarding threads takes a bounded
-//! number of steps.
+//! A hash table of fixed size. Any number of threads read and write it without a lock: forwarding threads look up and learn, the service
+//! thread removes aged entries, the control thread executes operators' requests. [`Fdb::new`] makes all allocations, and every operation of
+//! forwarding threads takes a bounded number of steps.
 //!
-//! Buckets are cache lines of eight entries; an entry is one word (`word`), which is read and exchanged as a whole,
-//! so that nobody ever sees half of one. That much fits into a word because the hash is a permutation of the
-//! keys (`hash`): what the number of the bucket says of a key is not stored again. Each key has two buckets,
-//! and is put in the second only when the first is full. When both are full an entry of theirs is moved to its own
-//! other bucket where there is room.
+//! Buckets are cache lines of eight entries. An entry is one word (`word`), read and exchanged as a whole, so that readers never see a
+//! partial entry. An entry fits into a word because the hash is a permutation of the keys (`hash`): the part of the key that the bucket
+//! number determines is not stored. Each key has two buckets, and uses the second only if the first is full. If both are full, one of their
+//! entries is moved to its own other bucket if that has room.
 //!
-//! Memory: at most three quarters of the slots are used, and the number of buckets is a power of two: 10.7 to 21.3 octets
-//! for each of the addresses that there is room for (65,536 addresses: 1 MiB, the least; 1,000,000: 16 MiB;
-//! 4,194,304: 64 MiB), and 24 KiB for counts. A look-up of what is known is one cache line in nearly all cases.
+//! Memory: at most three quarters of the slots are used, and the number of buckets is a power of two: 10.7 to 21.3 octets per address of
+//! capacity (65,536 addresses: 1 MiB, the minimum; 1,000,000: 16 MiB; 4,194,304: 64 MiB), and 24 KiB for counters. A look-up of a known
+//! address reads one cache line in nearly all cases.
 //!
-//! When addresses were seen is noted in units of a thirtieth of the ageing time (at least a second): what is seen all the
-//! time is written once a unit and otherwise only read, so that it stays in the caches of all forwarding CPUs. An address
-//! is forgotten between the ageing time and a thirtieth more after it was last seen. The clock of 62 units goes round:
-//! the whole table has to be swept at least every 27 units.
+//! Timestamps have units of a thirtieth of the ageing time (at least a second). An address in permanent use is written once per unit and
+//! otherwise only read, so that its line stays in the caches of all forwarding CPUs. An address ages out between the ageing time and a
+//! thirtieth more after it was last seen. The clock of 62 units wraps around: the whole table must be swept at least every 27 units.
 //!
-//! What may be seen for an instant, and is harmless: an entry twice (the same answer), an entry not at all (the frame is
-//! flooded).
+//! Two anomalies are possible for an instant and harmless: a duplicate entry (same result), and a missing entry (the frame is flooded).
 
 mod hash;
 mod moves;
@@ -52,46 +48,46 @@ struct Bucket {
     slots: [AtomicU64; SLOTS],
 }
 
-/// What became of an address that was seen.
+/// Result of learning an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// It was known on this port.
+    /// Already known on this port.
     Known,
-    /// It is known from now on.
+    /// New.
     New,
-    /// It was known on another port.
+    /// Moved from another port.
     Moved,
-    /// It was known on another port, and has moved more often than it may ([`FlapLimit`]).
+    /// Moved from another port beyond the flap limit ([`FlapLimit`]).
     Flapped,
-    /// There was no room for it.
+    /// Not learned: table full.
     Full,
-    /// Its port has as many as it may have; it stays where it was, if anywhere.
+    /// Not learned: the port is at its limit. An existing entry stays unchanged.
     OverLimit,
-    /// It has a static entry on another port, which stays as it is.
+    /// Not learned: static entry on another port, which stays unchanged.
     Static,
 }
 
-/// One entry, for people.
+/// An entry in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The address.
     pub address: MacAddress,
     /// Its VLAN; none in a bridge that knows none.
     pub vlan: Option<VlanId>,
-    /// Number of the port it was last seen on, or was set to.
+    /// Number of the port it was last seen on, or of its static entry.
     pub port: u16,
-    /// Seconds since it was seen, in whole units; 0 for a static entry.
+    /// Seconds since it was last seen, in whole units; 0 for a static entry.
     pub age_s: u32,
-    /// True for an entry that was set and not learned.
+    /// True for a static entry.
     pub is_static: bool,
 }
 
-/// Which entries [`Fdb::flush`] is about: those of the port and of the VLAN that are given.
+/// Entries that [`Fdb::flush`] removes: those that match all given fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Those on this port only.
+    /// Only entries on this port.
     pub port: Option<u16>,
-    /// Those of this VLAN only.
+    /// Only entries in this VLAN.
     pub vlan: Option<VlanId>,
 }
 
@@ -102,24 +98,24 @@ impl Selection {
     }
 }
 
-/// Why a static entry could not be set.
+/// Error of setting a static entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StaticError {
-    /// There is no room.
+    /// The table is full.
     #[error(
-        "there is no room for {address}: the table holds {entries_max} addresses; raise max-entries, or flush what was learned"
+        "no room for {address}: the table is full with {entries_max} addresses (raise max-entries, or flush learned addresses)"
     )]
     Full {
-        /// The address that was to be set.
+        /// The address of the entry.
         address: MacAddress,
-        /// Addresses that there is room for.
+        /// Maximum number of addresses.
         entries_max: u32,
     },
-    /// A group of stations is on no one port.
-    #[error("{0} is the address of a group, and a static entry is about one station")]
+    /// A group address.
+    #[error("{0} is a group address (a static entry requires a unicast address)")]
     Group(MacAddress),
-    /// There cannot be such a port.
-    #[error("there is no port {0}: ports have numbers below {PORTS_MAX}")]
+    /// Port number out of range.
+    #[error("port {0}: number out of range (must be below {PORTS_MAX})")]
     Port(u16),
 }
 
@@ -134,7 +130,7 @@ pub struct Fdb {
     moves: Moves,
 }
 
-/// How many entries there are.
+/// Numbers of entries.
 #[derive(Debug)]
 struct Counts {
     all: AtomicU32,
@@ -177,14 +173,13 @@ impl Census for Counts {
 }
 
 impl Fdb {
-    /// An empty table with room for `entries_max` addresses (at least 1), each forgotten `ageing_s` seconds after it
-    /// was last seen.
+    /// Creates an empty table for `entries_max` addresses (at least 1) with an ageing time of `ageing_s` seconds.
     #[must_use]
     pub fn new(entries_max: u32, ageing_s: u32) -> Self {
         Self::with_flap_limit(entries_max, ageing_s, FlapLimit::default())
     }
 
-    /// The same, with a limit for how often an address may move.
+    /// Creates a table like [`Fdb::new`], with a flap limit.
     #[must_use]
     pub fn with_flap_limit(entries_max: u32, ageing_s: u32, flap_limit: FlapLimit) -> Self {
         let slots = (u64::from(entries_max) * 4).div_ceil(3);
@@ -200,45 +195,45 @@ impl Fdb {
         }
     }
 
-    /// Number of addresses known, static ones included.
+    /// Returns the number of known addresses, including static ones.
     #[must_use]
     pub fn entries(&self) -> u32 {
         self.counts.all.load(Ordering::Relaxed)
     }
 
-    /// Number of addresses that were learned on a port.
+    /// Returns the number of addresses learned on a port.
     #[must_use]
     pub fn learned_on(&self, port: u16) -> u32 {
         self.counts.of_port(port)
     }
 
-    /// Number of addresses that there is room for.
+    /// Returns the maximum number of addresses.
     #[must_use]
     pub fn entries_max(&self) -> u32 {
         self.entries_max
     }
 
-    /// Number of buckets: what [`Fdb::sweep`] walks over.
+    /// Returns the number of buckets, for [`Fdb::sweep`].
     #[must_use]
     pub fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// The hash of a key in this table, to be given to the other functions.
+    /// Returns the hash of a key in this table, for the other functions.
     #[inline(always)]
     #[must_use]
     pub fn hash(&self, key: Key) -> Hash {
         self.permutation.hash(key)
     }
 
-    /// A moment on this table's clock, from seconds of the coarse clock: made once for a burst.
+    /// Converts seconds of the coarse clock to this table's clock, once per burst.
     #[inline]
     #[must_use]
     pub fn now(&self, now_s: u32) -> Now {
         self.ageing.now(now_s)
     }
 
-    /// Asks the processor to load what a look-up will read first.
+    /// Prefetches the memory that a look-up reads first.
     #[inline(always)]
     pub fn prefetch(&self, hash: Hash) {
         if let Some(bucket) = self.buckets.get(self.permutation.first_bucket(hash)) {
@@ -246,7 +241,7 @@ impl Fdb {
         }
     }
 
-    /// The port that an address was last seen on, unless that is longer ago than the ageing time.
+    /// Returns the port that an address was last seen on, unless the entry has aged.
     #[inline(always)]
     #[must_use]
     pub fn look_up(&self, hash: Hash, now: Now) -> Option<u16> {
@@ -254,8 +249,8 @@ impl Fdb {
         (!self.ageing.is_over(word.stamp(), now)).then_some(word.port())
     }
 
-    /// Takes note that an address was seen on a port (number below [`PORTS_MAX`]) that may have `limit` addresses learned.
-    /// Writes nothing when that was known and noted within the same unit of time.
+    /// Learns an address on a port (number below [`PORTS_MAX`]) with a limit of `limit` learned addresses. Writes nothing if the same was
+    /// noted within the current unit of time.
     #[inline(always)]
     pub fn learn(&self, hash: Hash, port: u16, now: Now, limit: u32) -> Learned {
         match self.find(hash) {
@@ -267,8 +262,8 @@ impl Fdb {
         }
     }
 
-    /// Sets a static entry, which neither ages nor moves, in the place of what was learned of the address or of an earlier
-    /// static entry. For one thread at a time; forwarding threads may go on meanwhile.
+    /// Sets a static entry, which neither ages nor moves. It replaces a learned or earlier static entry of the address. Only one thread may
+    /// call it at a time; forwarding threads can run concurrently.
     ///
     /// # Errors
     /// [`StaticError`].
@@ -283,7 +278,7 @@ impl Fdb {
         let hash = self.hash(key);
         let places = self.places(hash);
         let make = |identity| Word::new(identity, port, Stamp::STATIC);
-        // Fails only when another thread has seen the address or forgotten it in between.
+        // Fails only if another thread learned or removed the address concurrently.
         for _ in 0..STATIC_ATTEMPTS {
             let done = match places.entries().next() {
                 Some((slot, word)) => change(slot, word, make(word.identity()), &self.counts),
@@ -300,7 +295,7 @@ impl Fdb {
         })
     }
 
-    /// Forgets an address, whether it was learned or set. True when it was known.
+    /// Removes an address, learned or static. Returns true if it was known.
     pub fn remove(&self, key: Key) -> bool {
         let mut removed = false;
         for (slot, word) in self.places(self.hash(key)).entries() {
@@ -309,16 +304,15 @@ impl Fdb {
         removed
     }
 
-    /// Forgets what was learned of a port, of a VLAN, or all of it; static entries stay. Returns how many entries that
-    /// were. What forwarding threads see again meanwhile may stay.
+    /// Removes matching learned entries; static entries stay. Returns their number. Entries that forwarding threads refresh concurrently
+    /// may stay.
     pub fn flush(&self, selection: Selection) -> u32 {
         self.vacate_where(0, usize::MAX, |key, word| {
             !word.is_static() && selection.takes(key, word.port())
         })
     }
 
-    /// Forgets what has aged in `count` buckets from `first` on (fewer at the end of the table). Returns how
-    /// many entries that were.
+    /// Removes aged entries in `count` buckets from `first` (fewer at the end of the table). Returns their number.
     pub fn sweep(&self, first: usize, count: usize, now_s: u32) -> u32 {
         let now = self.now(now_s);
         self.vacate_where(first, count, |_, word| {
@@ -326,7 +320,7 @@ impl Fdb {
         })
     }
 
-    /// The entries, in no order. Those that change meanwhile may be missing or there twice.
+    /// Returns the entries, unordered. Entries that change concurrently may be missing or duplicated.
     pub fn snapshot(&self, now_s: u32) -> impl Iterator<Item = Entry> + '_ {
         let now = self.now(now_s);
         self.slots(0, usize::MAX).filter_map(move |(bucket, slot)| {
@@ -345,7 +339,7 @@ impl Fdb {
         })
     }
 
-    /// Addresses that have moved more often than they may, of those that are watched: 1024 at a time.
+    /// Returns the flapping addresses, of at most 1024 watched addresses.
     pub fn flapping(&self, now_s: u32) -> impl Iterator<Item = Flapping> + '_ {
         self.moves.flapping(now_s)
     }
@@ -355,7 +349,7 @@ impl Fdb {
         buckets.flat_map(|(index, bucket)| bucket.slots.iter().map(move |slot| (index, slot)))
     }
 
-    /// Empties the slots that `goes` says of; an entry that changes meanwhile stays.
+    /// Empties the slots that match `goes`; an entry that changes concurrently stays.
     fn vacate_where(&self, first: usize, count: usize, goes: impl Fn(Key, Word) -> bool) -> u32 {
         let mut vacated = 0;
         for (bucket, slot) in self.slots(first, count) {
@@ -415,10 +409,10 @@ impl Fdb {
         if moves && self.counts.of_port(port) >= limit {
             return Learned::OverLimit;
         }
-        // An entry that has aged and was not swept yet is as good as gone: coming back elsewhere is no move.
+        // An aged entry that is not swept yet counts as removed: its return on another port is not a move.
         let aged = self.ageing.is_over(old.stamp(), now);
         let new = Word::new(old.identity(), port, now.stamp());
-        // Lost to another thread: its word is as fresh as this one.
+        // Another thread won the race: its word is equally fresh.
         if !change(slot, old, new, &self.counts) {
             return Learned::Known;
         }
@@ -432,8 +426,8 @@ impl Fdb {
 
     #[inline(never)]
     fn insert(&self, hash: Hash, port: u16, now: Now, limit: u32) -> Learned {
-        // A full table is only read, whatever it is flooded with. Threads that get here at the same time may
-        // each take the last place: there is room for that.
+        // A full table is only read, even under a flood of new addresses. Threads that pass this check concurrently may each take the last
+        // place: there is room for that.
         if self.entries() >= self.entries_max || port >= PORTS_MAX {
             return Learned::Full;
         }
@@ -448,7 +442,7 @@ impl Fdb {
         }
     }
 
-    /// Puts in an entry, moving another one away if it must.
+    /// Inserts an entry, and moves another one if necessary.
     fn put(&self, hash: Hash, make: impl Fn(Identity) -> Word) -> bool {
         let places = self.places(hash);
         places.fill(&self.counts, &make)
@@ -457,10 +451,10 @@ impl Fdb {
                 .any(|(slot, identity)| self.put_instead(slot, hash, make(identity)))
     }
 
-    /// Puts `new`, of the key with this hash, into a slot whose tenant has room in its own other bucket.
+    /// Puts `new`, of the key with this hash, into a slot whose entry can move to its own other bucket.
     fn put_instead(&self, slot: &AtomicU64, hash: Hash, new: Word) -> bool {
         let tenant = slot.word();
-        // Static entries stay where they are, so that they are never missing.
+        // Static entries never move, so that they are never missing.
         if tenant == Word::EMPTY || tenant.is_static() {
             return false;
         }
@@ -483,10 +477,10 @@ impl Fdb {
     }
 }
 
-/// Times that setting a static entry is tried.
+/// Maximum number of attempts to set a static entry.
 const STATIC_ATTEMPTS: usize = 64;
 
-/// Looks at four slots before it looks at the result: where among them an entry is cannot be predicted.
+/// Compares four slots before it branches on the result: the position of an entry among them is unpredictable.
 #[inline(always)]
 fn find_in(bucket: &Bucket, identity: Identity) -> Option<(&AtomicU64, Word)> {
     let (front, back) = bucket.slots.split_at(SLOTS / 2);
@@ -510,7 +504,7 @@ fn find_among(slots: &[AtomicU64], identity: Identity) -> Option<(&AtomicU64, Wo
     None
 }
 
-/// All buckets in one piece of memory.
+/// Allocates all buckets in one block of memory.
 fn allocate(buckets: usize) -> Box<[Bucket]> {
     (0..buckets).map(|_| Bucket::default()).collect()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Addresses that move from port to port: more often than a station does when it is really moved, it is a loop in the
-//! network, or somebody who takes another's address.
+//! Flap detection. An address that moves between ports more often than a relocated station indicates a loop in the network, or a station
+//! that uses another's address.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,12 +9,12 @@ use quietwire_packet::{MacAddress, VlanId};
 use super::hash::Hash;
 use super::word::Key;
 
-/// How often an address may move.
+/// Maximum frequency of moves of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlapLimit {
-    /// Moves within the window that are nothing to speak of.
+    /// Number of moves within the window that are tolerated.
     pub moves: u32,
-    /// Length of the window, which begins with the first move, in seconds.
+    /// Length of the window, which begins with the first move, seconds.
     pub window_s: u32,
 }
 
@@ -28,7 +28,7 @@ impl Default for FlapLimit {
     }
 }
 
-/// An address that moved more often than it may.
+/// A flapping address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flapping {
     /// The address.
@@ -41,20 +41,19 @@ pub struct Flapping {
     pub since_s: u32,
 }
 
-/// Addresses watched at a time. A loop shows in those that are watched as well as in all.
+/// Number of addresses watched at a time. A loop is visible in a sample of addresses as well as in all.
 const WATCHED: usize = 1024;
-/// Set in the key word of a record that is in use, so that no key looks like none.
+/// Set in the key word of a record in use, so that every key differs from an empty record.
 const USED: u64 = 1 << 63;
 
 #[derive(Debug, Default)]
 struct Record {
     key: AtomicU64,
-    /// Second in which the window began, and moves since then. Two threads that see the same address move at the
-    /// same time may count one move.
+    /// Start of the window, seconds, and moves since then. Two threads that see the same address move at the same time may count one move.
     state: AtomicU64,
 }
 
-/// Moves of late. A record belongs to one address until its window is over.
+/// Recent moves. A record belongs to one address until its window ends.
 #[derive(Debug)]
 pub(super) struct Moves {
     records: Box<[Record]>,
@@ -69,7 +68,7 @@ impl Moves {
         }
     }
 
-    /// Takes note of a move; true when it is one too many.
+    /// Counts a move. Returns true if it exceeds the limit.
     pub(super) fn note(&self, key: Key, hash: Hash, now_s: u32) -> bool {
         let Some(record) = self.records.get(hash.folded() as usize % WATCHED) else {
             return false;

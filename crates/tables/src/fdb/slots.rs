@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How threads share the slots of a key's two buckets: each slot is one word, and every change is an exchange
-//! that fails when the word is not what it was thought to be. Generic over the word, so that a model checker can
-//! run the same code ([`super::loom_tests`]).
+//! Concurrent access to the slots of a key's two buckets: each slot is one word, and every change is a compare-and-exchange. Generic over
+//! the word, so that a model checker can run the same code ([`super::loom_tests`]).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::word::{Identity, Word};
 
-/// A word that threads share.
+/// A word shared between threads.
 pub(super) trait Cell {
-    /// What it holds. Nothing else is read on the strength of it, so nothing has to be ordered by it.
+    /// Loads the word. No other data depends on it, so no memory ordering is required.
     fn word(&self) -> Word;
 
-    /// Replaces `from` by `to`, unless it holds something else.
+    /// Replaces `from` by `to`, if the slot still holds `from`.
     fn replace(&self, from: Word, to: Word) -> bool;
 
-    /// Of two threads that each replace a word, come here and then read the other's, one sees what the other wrote.
+    /// If two threads each replace a word, call this and then read the other's word, at least one of them sees the other's write.
     fn settle();
 }
 
@@ -37,21 +36,21 @@ impl Cell for AtomicU64 {
     }
 }
 
-/// Who is told of each entry that comes or goes, exactly once each, so that it can count them. An entry is announced
-/// before it is there: counts never fall below what is there.
+/// Callback for each added or removed entry, called exactly once each, to maintain counts. An entry is announced before it is visible, so
+/// counts are never below the actual number.
 pub(super) trait Census {
     fn comes(&self, word: Word);
     fn goes(&self, word: Word);
 }
 
-/// The two buckets of a key, and what identifies its entry in each.
+/// The two buckets of a key, and the identity of its entry in each.
 pub(super) struct Places<'table, C> {
     buckets: [&'table [C]; 2],
     identities: [Identity; 2],
 }
 
 impl<'table, C: Cell> Places<'table, C> {
-    /// `identity` is that of the first bucket.
+    /// Creates the places of a key. `identity` is that of the first bucket.
     pub(super) fn new(first: &'table [C], second: &'table [C], identity: Identity) -> Self {
         Self {
             buckets: [first, second],
@@ -59,7 +58,7 @@ impl<'table, C: Cell> Places<'table, C> {
         }
     }
 
-    /// All slots, each with the identity that the key's entry would have there.
+    /// Returns all slots, each with the identity that the key's entry would have there.
     pub(super) fn slots(&self) -> impl Iterator<Item = (&'table C, Identity)> {
         let [first, second] = self.buckets;
         let identities = self.identities;
@@ -67,7 +66,7 @@ impl<'table, C: Cell> Places<'table, C> {
         slots(first, identities[0]).chain(slots(second, identities[1]))
     }
 
-    /// The key's entries: one, or for an instant more.
+    /// Returns the key's entries: one, or for an instant more.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&'table C, Word)> {
         self.slots().filter_map(|(slot, identity)| {
             let word = slot.word();
@@ -75,7 +74,7 @@ impl<'table, C: Cell> Places<'table, C> {
         })
     }
 
-    /// Puts an entry into an empty slot. `make` makes the word for an identity.
+    /// Puts an entry into an empty slot. `make` builds the word for an identity.
     pub(super) fn fill(&self, census: &impl Census, make: impl Fn(Identity) -> Word) -> bool {
         self.slots().any(|(slot, identity)| {
             if slot.word() != Word::EMPTY {
@@ -91,8 +90,8 @@ impl<'table, C: Cell> Places<'table, C> {
         })
     }
 
-    /// Leaves one of several entries of the key, which threads made that learned it at the same time: a static one if
-    /// there is one, or else the first. The first is nobody's to remove but for a static one, and so one is left.
+    /// Removes duplicates of the key's entry, which threads created by learning it concurrently. A static entry is kept if there is one,
+    /// otherwise the first entry. Only a static entry may replace the first entry, so one entry always remains.
     pub(super) fn remove_twins(&self, census: &impl Census) {
         C::settle();
         let mut kept: Option<(&C, Word)> = None;
@@ -108,7 +107,7 @@ impl<'table, C: Cell> Places<'table, C> {
         }
     }
 
-    /// The bucket that an entry of this key is not in.
+    /// Returns the bucket that does not contain an entry of this key.
     fn bucket_without(&self, word: Word) -> &'table [C] {
         let [first, second] = self.buckets;
         if word.identity().is_in_second_bucket() {
@@ -128,10 +127,10 @@ pub(super) fn vacate(slot: &impl Cell, word: Word, census: &impl Census) -> bool
     vacated
 }
 
-/// Times that a thread tries to empty a slot whose entry others keep renewing.
+/// Maximum number of attempts to empty a slot whose entry other threads keep refreshing.
 const VACATE_ATTEMPTS: usize = 64;
 
-/// Empties a slot even when its entry changes meanwhile, unless it changes to that of another key.
+/// Empties a slot even if its entry changes concurrently, unless the slot gets an entry of another key.
 fn vacate_key(slot: &impl Cell, mut word: Word, census: &impl Census) {
     let identity = word.identity();
     for _ in 0..VACATE_ATTEMPTS {
@@ -145,7 +144,7 @@ fn vacate_key(slot: &impl Cell, mut word: Word, census: &impl Census) {
     }
 }
 
-/// Changes an entry if it still is what it was.
+/// Changes an entry if it is still unchanged.
 #[inline]
 pub(super) fn change(slot: &impl Cell, from: Word, to: Word, census: &impl Census) -> bool {
     if from.counts_as(to) {
@@ -157,9 +156,8 @@ pub(super) fn change(slot: &impl Cell, from: Word, to: Word, census: &impl Censu
     changed
 }
 
-/// Puts `new` in the place of `tenant`, whose places these are, and which moves to a slot of its other bucket if one is
-/// empty there. It is there twice for an instant and never missing, except for readers that have just passed its new
-/// place.
+/// Puts `new` into the slot of `tenant`, whose places these are, and moves the tenant to an empty slot of its other bucket. The tenant is
+/// duplicated for an instant and never missing, except for readers that have just passed its new slot.
 pub(super) fn move_away<C: Cell>(
     slot: &C,
     tenant: Word,
@@ -177,8 +175,8 @@ pub(super) fn move_away<C: Cell>(
             census.goes(copy);
             continue;
         }
-        // Fails when the tenant was seen again or removed meanwhile: then its word stands, and the copy goes. A copy
-        // that somebody has found and renewed is as good as the tenant.
+        // Fails if the tenant was refreshed or removed concurrently: its word stays, and the copy is removed. A copy that another thread
+        // has found and refreshed is equivalent to the tenant.
         let replaced = change(slot, tenant, new, census);
         if !replaced && !vacate(target, copy, census) {
             places.remove_twins(census);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whom an entry is about, and the one word that holds an entry.
+//! Keys of entries, and the word that stores an entry.
 
 use quietwire_packet::{MacAddress, VlanId};
 
@@ -9,40 +9,39 @@ const VLAN_MASK: u64 = 0xfff;
 /// Bits of a key: an address and a VLAN.
 pub(super) const KEY_BITS: u32 = 60;
 
-/// Whom an entry is about: an address (48 bits) and the VLAN (12 bits) it was seen in; the VLAN is 0 in a bridge that
-/// knows none. Each VLAN has a filtering database of its own (independent learning; IEEE 802.1Q, section 8.8.8).
+/// Key of an entry: an address (48 bits) and its VLAN (12 bits); the VLAN is 0 in a bridge without VLANs. Each VLAN has its own filtering
+/// database (independent learning; IEEE 802.1Q, section 8.8.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(u64);
 
 impl Key {
-    /// The key of an address in a bridge without VLANs, given as a number, last octet lowest
-    /// ([`MacAddress::to_u64`]).
+    /// Returns the key of an address in a bridge without VLANs. The address is a number, last octet lowest ([`MacAddress::to_u64`]).
     #[inline(always)]
     #[must_use]
     pub const fn of_number(address: u64) -> Self {
         Self::in_vlan(0, address)
     }
 
-    /// The key of an address in a bridge without VLANs.
+    /// Returns the key of an address in a bridge without VLANs.
     #[must_use]
     pub const fn of(address: MacAddress) -> Self {
         Self::of_number(address.to_u64())
     }
 
-    /// The key of an address, given as a number, in a VLAN, of whose number the lowest 12 bits count; 0 is none.
+    /// Returns the key of an address, given as a number, in a VLAN. The lowest 12 bits of the VLAN count; 0 is no VLAN.
     #[inline(always)]
     #[must_use]
     pub const fn in_vlan(vlan: u16, address: u64) -> Self {
         Self((vlan as u64 & VLAN_MASK) << MAC_BITS | (address & MAC_MASK))
     }
 
-    /// The address.
+    /// Returns the address.
     #[must_use]
     pub const fn address(self) -> MacAddress {
         MacAddress::from_u64(self.0 & MAC_MASK)
     }
 
-    /// The VLAN; none in a bridge that knows none.
+    /// Returns the VLAN. `None` in a bridge without VLANs.
     #[must_use]
     pub const fn vlan(self) -> Option<VlanId> {
         match VlanId::new((self.0 >> MAC_BITS) as u16) {
@@ -51,7 +50,7 @@ impl Key {
         }
     }
 
-    /// The key as a number of [`KEY_BITS`] bits.
+    /// Returns the key as a number of [`KEY_BITS`] bits.
     #[inline(always)]
     pub(super) const fn number(self) -> u64 {
         self.0
@@ -69,24 +68,24 @@ const PORT_BITS: u32 = 11;
 const IDENTITY_SHIFT: u32 = STAMP_BITS + PORT_BITS;
 /// Bits of a word below the rest of the key.
 const REST_SHIFT: u32 = IDENTITY_SHIFT + 1;
-/// Bits of a word for the rest of a key: what the number of the bucket does not say already.
+/// Bits of a word for the rest of a key, which the bucket number does not determine.
 pub(super) const REST_BITS: u32 = u64::BITS - REST_SHIFT;
 
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 const PORT_MASK: u64 = ((1 << PORT_BITS) - 1) << STAMP_BITS;
-/// Set when the entry is in the second bucket of its key.
+/// Set if the entry is in the second bucket of its key.
 const SECOND: u64 = 1 << IDENTITY_SHIFT;
 
-/// Ports have numbers below this one.
+/// Exclusive upper limit of port numbers.
 pub const PORTS_MAX: u16 = 1 << PORT_BITS;
 
-/// An entry: the rest of its key (46 bits), whether it is in its key's second bucket (1 bit), its port (11 bits) and when
-/// it was last seen (6 bits), from the highest bit down. Being one word it is always seen whole.
+/// An entry, from the highest bit down: the rest of its key (46 bits), whether it is in its key's second bucket (1 bit), its port (11 bits)
+/// and its timestamp (6 bits). It is one word, so readers never see a partial entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u64);
 
 impl Word {
-    /// A slot that nobody uses. No entry has this stamp.
+    /// An empty slot. No entry has this timestamp.
     pub(super) const EMPTY: Self = Self(0);
 
     #[inline(always)]
@@ -109,24 +108,24 @@ impl Word {
         Identity(self.0 & Identity::MASK)
     }
 
-    /// True for an entry of this identity; an empty slot has none, though its bits may look like one.
+    /// Returns true for an entry of this identity. False for an empty slot, even if its bits match.
     #[inline(always)]
     pub(super) const fn is(self, identity: Identity) -> bool {
         self.has_bits_of(identity) && self.0 != Self::EMPTY.0
     }
 
-    /// The cheaper part of [`Word::is`].
+    /// Cheaper part of [`Word::is`].
     #[inline(always)]
     pub(super) const fn has_bits_of(self, identity: Identity) -> bool {
         self.0 ^ identity.0 < 1 << IDENTITY_SHIFT
     }
 
-    /// The same entry in the other bucket of its key.
+    /// Returns the same entry in the other bucket of its key.
     pub(super) const fn in_other_bucket(self) -> Self {
         Self(self.0 ^ SECOND)
     }
 
-    /// True when it makes no difference to the counts which of the two there is.
+    /// Returns true if both words are equivalent for the counts.
     #[inline(always)]
     pub(super) const fn counts_as(self, other: Self) -> bool {
         self.port() == other.port()
@@ -139,14 +138,14 @@ impl Word {
     }
 }
 
-/// Which key a word is about, given the bucket that it is in.
+/// Identity of a key within a given bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity(u64);
 
 impl Identity {
     const MASK: u64 = !(PORT_MASK | STAMP_MASK);
 
-    /// That of the key with this rest, in its first bucket.
+    /// Returns the identity of the key with this rest in its first bucket.
     #[inline(always)]
     pub(super) const fn first(rest: u64) -> Self {
         Self(rest << REST_SHIFT)
@@ -167,21 +166,21 @@ impl Identity {
     }
 }
 
-/// When an entry was last seen: a number of 1 to [`Stamp::CYCLE`] on a clock that goes round, or that it is static.
+/// Timestamp of an entry: a number of 1 to [`Stamp::CYCLE`] on a clock that wraps around, or static.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp(u64);
 
 impl Stamp {
     /// Never ages.
     pub(super) const STATIC: Self = Self(STAMP_MASK);
-    /// Numbers on the clock.
+    /// Length of the clock cycle.
     const CYCLE: u64 = STAMP_MASK - 1;
-    /// An entry that seems older was seen by a thread whose clock is a little ahead.
+    /// An entry that seems older was seen by a thread whose clock is slightly ahead.
     const AHEAD: u64 = 4;
 }
 
-/// How seconds become stamps. The ageing time is at most 30 units, so that an aged entry is known as such for
-/// another 27 units before the clock has gone round.
+/// Conversion of seconds to timestamps. The ageing time is at most 30 units, so that an aged entry is recognised for another 27 units
+/// before the clock wraps around.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ageing {
     unit_s: u32,
@@ -223,7 +222,7 @@ impl Ageing {
         }
     }
 
-    /// Units since an entry was seen; 0 for static ones.
+    /// Returns the units since an entry was seen; 0 for static entries.
     #[inline(always)]
     const fn age(stamp: Stamp, now: Now) -> u64 {
         if stamp.0 == Stamp::STATIC.0 {
@@ -242,19 +241,19 @@ impl Ageing {
         }
     }
 
-    /// True when nothing has to be written to say that the entry was seen now.
+    /// Returns true if the timestamp is current, so that nothing has to be written.
     #[inline(always)]
     pub(super) const fn is_fresh(stamp: Stamp, now: Now) -> bool {
         stamp.0 == now.stamp.0 || Self::age(stamp, now) == 0
     }
 
-    /// True when the entry was seen too long ago.
+    /// Returns true if the entry has aged.
     #[inline(always)]
     pub(super) const fn is_over(self, stamp: Stamp, now: Now) -> bool {
         Self::age(stamp, now) > self.units
     }
 
-    /// Seconds since an entry was seen, in whole units.
+    /// Returns the seconds since an entry was seen, in whole units.
     pub(super) const fn age_s(self, stamp: Stamp, now: Now) -> u32 {
         Self::age(stamp, now) as u32 * self.unit_s
     }
@@ -286,7 +285,7 @@ mod tests {
             prop_assert!(key.number() < 1 << KEY_BITS);
         }
 
-        /// Not before its time, at most a thirtieth of it and a second late for the rounding, and twice over.
+        /// Not before the ageing time, and at most a thirtieth and a second later because of rounding, twice.
         #[test]
         fn entries_age_in_time(ageing_s in 1..=1_000_000u32, seen_s in 0..1u32 << 31, passed_s in 0..2_000_000u32) {
             let ageing = Ageing::new(ageing_s);
@@ -309,7 +308,7 @@ mod tests {
         assert!(!ageing.is_over(stamp, ageing.now(110)));
         assert!(ageing.is_over(stamp, ageing.now(111)));
         assert_eq!(ageing.age_s(stamp, ageing.now(107)), 7);
-        // A thread whose clock is behind does not find it old, nor does it set it back.
+        // A thread whose clock is behind neither considers the entry old nor sets it back.
         assert!(!ageing.is_over(stamp, ageing.now(99)));
         assert!(
             Ageing::is_fresh(stamp, ageing.now(99)) && !Ageing::is_fresh(stamp, ageing.now(101))

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! IPv4: DIR-24-8 (Gupta, Lin, McKeown, "Routing Lookups in Hardware at Memory Access Speeds", INFOCOM 1998), as DPDK's
-//! `rte_lpm` has it, with next hops of 24 bits and a writer beside readers.
+//! IPv4: DIR-24-8 (Gupta, Lin, McKeown, "Routing Lookups in Hardware at Memory Access Speeds", INFOCOM 1998), like DPDK's `rte_lpm`, with
+//! next hops of 24 bits and a writer concurrent to readers.
 //!
-//! One entry for each /24 is either the next hop of all its addresses or the number of a group of 256 entries, one for
-//! each address. A look-up is one access to memory for prefixes of up to 24 bits and two for longer ones; a burst's
-//! accesses overlap. The default route is held apart, so that it does not fill the table.
+//! An entry for each /24 contains either the next hop of all its addresses or the number of a group of 256 entries, one per address. A
+//! look-up is one memory access for prefixes of up to 24 bits and two for longer ones; accesses of a burst overlap. The default route is
+//! stored separately, so that it does not fill the table.
 //!
-//! Memory: 64 MiB, of which the kernel gives what is written (a VRF with few routes takes little), 1 KiB for each /24
-//! that has longer prefixes, and about 20 octets a route for the writer.
+//! Memory: 64 MiB, of which the kernel provides only written pages (a VRF with few routes uses little), 1 KiB for each /24 with longer
+//! prefixes, and about 20 octets per route for the writer.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -23,9 +23,9 @@ use crate::arena::{Blocks, Epoch, zeroed};
 
 const FIRST_BITS: u32 = 24;
 const GROUP: usize = 256;
-/// Set in entries of the first table that are numbers of groups.
+/// Flag of entries in the first table that contain the number of a group.
 const EXTENDED: u32 = 1 << 31;
-/// Length of the prefix that an entry comes from, so that the writer knows what it may replace.
+/// Shift of the prefix length of an entry, which determines the entries that the writer may replace.
 const LENGTH_SHIFT: u32 = 24;
 const LENGTH_MASK: u32 = 0x3f;
 
@@ -37,7 +37,7 @@ const fn length_of(entry: u32) -> u8 {
     (entry >> LENGTH_SHIFT & LENGTH_MASK) as u8
 }
 
-/// What forwarding threads look at.
+/// The table of forwarding threads.
 #[derive(Debug)]
 pub struct Ipv4Fib {
     default: AtomicU32,
@@ -46,7 +46,7 @@ pub struct Ipv4Fib {
 }
 
 impl Ipv4Fib {
-    /// Number of the next hop of one destination; [`NO_ROUTE`] without one.
+    /// Returns the next hop number of a destination; [`NO_ROUTE`] if there is none.
     #[inline]
     #[must_use]
     pub fn look_up(&self, destination: u32) -> u32 {
@@ -54,8 +54,7 @@ impl Ipv4Fib {
         self.finish(first, destination)
     }
 
-    /// Numbers of the next hops of a burst of destinations. What is beyond [`BURST_MAX`], or has no place in
-    /// `next_hops`, is not looked up.
+    /// Looks up the next hop numbers of a burst. Destinations beyond [`BURST_MAX`], or without a place in `next_hops`, are ignored.
     #[inline]
     pub fn look_up_burst(&self, destinations: &[u32], next_hops: &mut [u32]) {
         let destinations = destinations.get(..BURST_MAX).unwrap_or(destinations);
@@ -107,17 +106,17 @@ const fn group_index(entry: u32, destination: u32) -> usize {
     ((entry & !EXTENDED) as usize) << 8 | (destination & 0xff) as usize
 }
 
-/// The writer's end of a table.
+/// Writer of a table.
 #[derive(Debug)]
 pub struct Ipv4Routes {
     fib: Arc<Ipv4Fib>,
-    /// Next hops by prefix, for each length.
+    /// Next hops by prefix, for each prefix length.
     prefixes: [HashMap<u32, u32>; 33],
     groups: Blocks,
 }
 
 impl Ipv4Routes {
-    /// An empty table with room for longer prefixes than /24 in so many different /24.
+    /// Creates an empty table with room for longer prefixes in this number of different /24.
     ///
     /// # Errors
     /// [`FibError::Memory`].
@@ -135,31 +134,31 @@ impl Ipv4Routes {
         })
     }
 
-    /// What forwarding threads look at.
+    /// Returns the table of forwarding threads.
     #[must_use]
     pub fn fib(&self) -> Arc<Ipv4Fib> {
         Arc::clone(&self.fib)
     }
 
-    /// Number of routes.
+    /// Returns the number of routes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.prefixes.iter().map(HashMap::len).sum()
     }
 
-    /// True without routes.
+    /// Returns true if there are no routes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.prefixes.iter().all(HashMap::is_empty)
     }
 
-    /// Groups of addresses with prefixes longer than /24.
+    /// Returns the number of groups of addresses with prefixes longer than /24.
     #[must_use]
     pub fn groups(&self) -> usize {
         self.groups.used()
     }
 
-    /// The next hop of exactly this prefix.
+    /// Returns the next hop of exactly this prefix.
     #[must_use]
     pub fn get(&self, prefix: Ipv4Net) -> Option<u32> {
         let (network, length) = parts(prefix);
@@ -169,10 +168,10 @@ impl Ipv4Routes {
             .copied()
     }
 
-    /// Sets the next hop of a prefix; returns the former one. Bits of the address behind the prefix do not count.
+    /// Sets the next hop of a prefix and returns the previous one. Host bits of the prefix are ignored.
     ///
     /// # Errors
-    /// [`FibError`]; nothing has changed then.
+    /// [`FibError`]; nothing changes in that case.
     pub fn insert(&mut self, prefix: Ipv4Net, next_hop: u32) -> Result<Option<u32>, FibError> {
         check(next_hop)?;
         let (network, length) = parts(prefix);
@@ -193,7 +192,7 @@ impl Ipv4Routes {
         Ok(former)
     }
 
-    /// Removes a prefix; returns its next hop.
+    /// Removes a prefix and returns its next hop.
     pub fn remove(&mut self, prefix: Ipv4Net) -> Option<u32> {
         let (network, length) = parts(prefix);
         let former = self
@@ -208,17 +207,17 @@ impl Ipv4Routes {
         Some(former)
     }
 
-    /// Notes the epoch in which memory is taken out from now on.
+    /// Sets the epoch of memory that is freed from now on.
     pub fn set_epoch(&mut self, epoch: Epoch) {
         self.groups.set_epoch(epoch);
     }
 
-    /// Puts to use again what was taken out before this epoch: every forwarding thread has ended what it was at then.
+    /// Reuses memory freed before this epoch, because every forwarding thread has finished its burst of that time.
     pub fn reclaim(&mut self, epoch: Epoch) {
         self.groups.reclaim(epoch);
     }
 
-    /// The entry of the longest prefix that is shorter; that of no route when it is the default one or none.
+    /// Returns the entry of the longest shorter prefix; the entry without a route if that is the default route or none.
     fn covering(&self, network: u32, length: u8) -> u32 {
         for shorter in (1..length).rev() {
             let prefixes = &self.prefixes[usize::from(shorter)];
@@ -232,7 +231,7 @@ impl Ipv4Routes {
         NO_ROUTE
     }
 
-    /// Puts an entry in all places of a prefix that may be replaced.
+    /// Writes an entry to all replaceable places of a prefix.
     fn fill(&self, network: u32, length: u8, may_replace: impl Fn(u32) -> bool, new: u32) {
         if length == 0 {
             self.fib
@@ -264,7 +263,7 @@ impl Ipv4Routes {
         }
     }
 
-    /// Sees to it that the /24 has a group. `None` without room.
+    /// Ensures that the /24 has a group. Returns `None` if there is no room.
     fn extend(&mut self, network: u32) -> Option<()> {
         let place = self.fib.first.get((network >> 8) as usize)?;
         let there = place.load(Ordering::Relaxed);
@@ -276,12 +275,12 @@ impl Ipv4Routes {
         for place in self.fib.groups.iter().skip(start).take(GROUP) {
             place.store(there, Ordering::Relaxed);
         }
-        // Whoever sees the number of the group sees what is in it.
+        // A reader that sees the group number also sees the contents of the group.
         place.store(EXTENDED | group, Ordering::Release);
         Some(())
     }
 
-    /// Gives the group of a /24 back once all its addresses have the same entry, of a prefix that is not longer than that.
+    /// Frees the group of a /24 once all its addresses have the same entry, of a prefix of at most 24 bits.
     fn collapse(&mut self, network: u32) {
         let Some(place) = self.fib.first.get((network >> 8) as usize) else {
             return;
@@ -305,7 +304,7 @@ impl Ipv4Routes {
     }
 }
 
-/// The address and the length of a prefix.
+/// Returns address and length of a prefix.
 fn parts(prefix: Ipv4Net) -> (u32, u8) {
     let length = prefix.prefix_len();
     (Ipv4Addr::to_bits(prefix.addr()) & mask(length), length)

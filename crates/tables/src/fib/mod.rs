@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Forwarding tables: the next hop of the longest prefix that a destination has (RFC 1812, section 5.2.4.3; RFC 4291,
-//! section 2.3).
+//! Forwarding tables: longest prefix match of a destination (RFC 1812, section 5.2.4.3; RFC 4291, section 2.3).
 //!
-//! Each table has two ends. Forwarding threads share [`Ipv4Fib`] or [`Ipv6Fib`]: they look up bursts without a lock and
-//! in a bounded number of steps. One writer ([`Ipv4Routes`], [`Ipv6Routes`]) changes the table meanwhile: a look-up answers
-//! with what was there before a change or after it, never with nothing in between.
+//! Each table has two sides. Forwarding threads share [`Ipv4Fib`] or [`Ipv6Fib`]: they look up bursts without a lock and in a bounded
+//! number of steps. One writer ([`Ipv4Routes`], [`Ipv6Routes`]) changes the table concurrently: a look-up returns the result before or
+//! after a change, never an intermediate gap.
 //!
-//! What the writer takes out may still be looked at: it is put to use again only when every forwarding thread has ended
-//! the burst that it was at. The writer is told of that by numbers of epochs (`set_epoch`, `reclaim`).
+//! Readers may still use memory that the writer has freed. It is reused only once every forwarding thread has finished the burst it was
+//! processing. Epoch numbers tell the writer when (`set_epoch`, `reclaim`).
 //!
-//! Next hops are numbers from 1 to [`NEXT_HOP_MAX`]; [`NO_ROUTE`] stands for none.
+//! Next hops are numbers from 1 to [`NEXT_HOP_MAX`]; [`NO_ROUTE`] means no route.
 
 mod ipv4;
 mod ipv6;
+#[cfg(any(test, feature = "reference"))]
 mod reference;
 #[cfg(test)]
 mod tests;
@@ -20,25 +20,26 @@ mod tests;
 pub use crate::arena::{Epoch, NoMemory};
 pub use ipv4::{Ipv4Fib, Ipv4Routes};
 pub use ipv6::{Ipv6Fib, Ipv6Routes};
+#[cfg(any(test, feature = "reference"))]
 pub use reference::ReferenceFib;
 
-/// The highest number of a next hop.
+/// Maximum next hop number.
 pub const NEXT_HOP_MAX: u32 = (1 << 24) - 1;
-/// What a look-up answers where there is no route.
+/// Result of a look-up without a route.
 pub const NO_ROUTE: u32 = 0;
 
-/// Why a table could not be changed. It is as it was before.
+/// Error of changing a table. The table stays unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FibError {
-    /// Not the number of a next hop.
-    #[error("{0} is not the number of a next hop, 1 to {NEXT_HOP_MAX}")]
+    /// Next hop number out of range.
+    #[error("next hop number {0} is out of range (allowed: 1 to {NEXT_HOP_MAX})")]
     NextHop(u32),
-    /// The table has no room.
+    /// The table is full.
     #[error(
-        "the forwarding table of the VRF is full, and {0} does not fit; delete routes, or merge neighbouring prefixes"
+        "no room for {0}: the forwarding table of the VRF is full (delete routes, or aggregate prefixes)"
     )]
     Full(ipnet::IpNet),
-    /// The machine has no memory.
+    /// Out of memory.
     #[error(transparent)]
     Memory(#[from] NoMemory),
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The obvious forwarding table: all prefixes are looked at, and the longest that fits is taken. For tests.
+//! Reference forwarding table for tests: compares all prefixes and selects the longest match.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,34 +15,34 @@ pub struct ReferenceFib {
 }
 
 impl ReferenceFib {
-    /// Sets the next hop of a prefix; returns the former one.
+    /// Sets the next hop of a prefix and returns the previous one.
     pub fn insert(&mut self, prefix: IpNet, next_hop: u32) -> Option<u32> {
         self.routes.insert(prefix.trunc(), next_hop)
     }
 
-    /// Removes a prefix; returns its next hop.
+    /// Removes a prefix and returns its next hop.
     pub fn remove(&mut self, prefix: IpNet) -> Option<u32> {
         self.routes.remove(&prefix.trunc())
     }
 
-    /// Number of routes.
+    /// Returns the number of routes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.routes.len()
     }
 
-    /// True without routes.
+    /// Returns true if there are no routes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty()
     }
 
-    /// All prefixes.
+    /// Returns all prefixes.
     pub fn prefixes(&self) -> impl Iterator<Item = IpNet> + '_ {
         self.routes.keys().copied()
     }
 
-    /// Number of the next hop of a destination; [`NO_ROUTE`] without one.
+    /// Returns the next hop number of a destination; [`NO_ROUTE`] if there is none.
     #[must_use]
     pub fn look_up(&self, destination: IpAddr) -> u32 {
         self.routes

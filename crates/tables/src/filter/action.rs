@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a rule does with a frame.
+//! Actions of filter rules.
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a frame.
+/// Action for a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// It goes on.
+    /// Accept the frame.
     #[default]
     Accept,
-    /// It goes nowhere, without a word to its sender.
+    /// Drop the frame silently.
     Drop,
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which packets are meant: patterns of header fields, as kernel filters and the rules of ports ask them; and the rules of
-//! a port, a stateless packet filter.
+//! Packet matching: header patterns of kernel filters and of port rules, and the rules of a port, a stateless packet filter.
 
 mod action;
+mod packet;
 mod pattern;
 #[cfg(test)]
 mod reference;
@@ -11,8 +11,9 @@ mod rules;
 mod tests;
 
 pub use action::Action;
-pub use pattern::{Asked, Headers, Pattern};
+pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case};
+pub use pattern::{Headers, Pattern};
 pub use rules::{PortRule, PortRules, Verdict, Verdicts};
 
-/// Rules of ports that there can be.
+/// Maximum number of filter rules of ports.
 pub const RULES_MAX: usize = 256;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is asked of a packet's headers, and what is seen of them.
+//! Compiled packet matches, and the headers they are compared with.
 
 use std::net::IpAddr;
 
@@ -8,40 +8,25 @@ use quietwire_packet::{
     ETHERNET_HEADER_LENGTH, EtherType, Fragment, IpProtocol, VLAN_TAG_LENGTH, walk_ipv6_extensions,
 };
 
-/// Ethertypes of IP.
+use super::packet::{PacketMatch, Ports};
+
+/// EtherTypes of IP.
 const IPV4: u16 = EtherType::IPV4.0;
 const IPV6: u16 = EtherType::IPV6.0;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
-/// Tags that are looked behind.
+/// Maximum number of tags to skip.
 const TAGS_MAX: usize = 2;
-/// Both MAC addresses.
+/// Length of both MAC addresses.
 const ADDRESSES: usize = 12;
 
-/// What is asked of a packet; what is not named may be anything. No fragment but the first has ports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// What the frame carries, behind its tags.
-    pub ethertype: Option<u16>,
-    /// What the IP packet carries, behind extension headers too.
-    pub protocol: Option<u8>,
-    /// Where the packet is from.
-    pub source: Option<IpNet>,
-    /// Where it is to go.
-    pub destination: Option<IpNet>,
-    /// First and last source port.
-    pub source_ports: Option<(u16, u16)>,
-    /// First and last destination port.
-    pub destination_ports: Option<(u16, u16)>,
-}
-
-/// [`Asked`] as it is compared: numbers only, so that most patterns are done with after a word or two.
+/// Compiled [`PacketMatch`]: numbers only, so that most comparisons end after a word or two.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
-    /// [`ANY`] or a number.
+    /// EtherType, or [`ANY`].
     ethertype: u32,
     protocol: u32,
-    /// Bits of addresses, and which of them count. IPv4 addresses are as in RFC 4291, section 2.5.5.2.
+    /// Address bits and mask. IPv4 addresses are mapped as in RFC 4291, section 2.5.5.2.
     source: (u128, u128),
     destination: (u128, u128),
     source_ports: (u16, u16),
@@ -52,13 +37,13 @@ pub struct Pattern {
 
 const ANY: u32 = u32::MAX;
 
-/// What is seen of a packet.
+/// Parsed headers of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Headers {
     ethertype: u32,
-    /// [`ANY`] where there is none: only patterns that do not ask match it.
+    /// Protocol, or [`ANY`] if there is none: it matches only patterns without a protocol.
     protocol: u32,
-    /// None of a packet that is no IP, or is cut off within its header.
+    /// Addresses; `None` if the packet is not IP, or truncated within its header.
     addresses: Option<(u128, u128)>,
     ports: Option<(u16, u16)>,
 }
@@ -70,40 +55,42 @@ fn mapped(address: IpAddr) -> u128 {
     }
 }
 
-/// Bits of a prefix, and which of them count.
+/// Returns address bits and mask of a prefix.
 fn bits_of(prefix: Option<IpNet>) -> (u128, u128) {
     let Some(prefix) = prefix else {
         return (0, 0);
     };
     let beyond = u32::from(prefix.max_prefix_len() - prefix.prefix_len());
-    // Of a.b.c.d/0 what makes it an IPv4 address counts still.
+    // The mask of a.b.c.d/0 still contains the bits that make it an IPv4 address.
     let mask = u128::MAX.checked_shl(beyond).unwrap_or(0);
     (mapped(prefix.addr()) & mask, mask)
 }
 
 impl Pattern {
-    /// Returns the pattern in the form in which it is compared.
-    pub fn new(asked: &Asked) -> Self {
-        let all = (0, u16::MAX);
+    /// Compiles a match.
+    pub fn new(asked: &PacketMatch) -> Self {
+        let range = |ports: Option<Ports>| ports.map_or((0, u16::MAX), |one| (one.first, one.last));
         let prefix = asked.source.or(asked.destination);
         let ethertype = prefix.map(|prefix| match prefix {
             IpNet::V4(_) => IPV4,
             IpNet::V6(_) => IPV6,
         });
         Self {
-            ethertype: ethertype.or(asked.ethertype).map_or(ANY, u32::from),
-            protocol: asked.protocol.map_or(ANY, u32::from),
+            ethertype: ethertype
+                .or(asked.ethertype.map(|ethertype| ethertype.0))
+                .map_or(ANY, u32::from),
+            protocol: asked.protocol.map_or(ANY, |protocol| u32::from(protocol.0)),
             source: bits_of(asked.source),
             destination: bits_of(asked.destination),
-            source_ports: asked.source_ports.unwrap_or(all),
-            destination_ports: asked.destination_ports.unwrap_or(all),
+            source_ports: range(asked.source_port),
+            destination_ports: range(asked.destination_port),
             needs_addresses: prefix.is_some(),
-            needs_ports: asked.source_ports.is_some() || asked.destination_ports.is_some(),
+            needs_ports: asked.source_port.is_some() || asked.destination_port.is_some(),
         }
     }
 
     #[inline(always)]
-    /// Returns true if the packet has everything that is asked.
+    /// Returns true if the packet matches.
     pub fn matches(&self, seen: &Headers) -> bool {
         let is = |asked: u32, is: u32| asked == ANY || asked == is;
         let within = |address: u128, (bits, mask): (u128, u128)| address & mask == bits;
@@ -121,8 +108,8 @@ impl Pattern {
     }
 }
 
-/// The octets behind a frame's tags, from the ethertype on, and the VLAN of the outermost tag (IEEE 802.1Q, table 9-1:
-/// tags of customers and of providers).
+/// Returns the octets behind a frame's tags, from the EtherType on, and the VLAN of the outermost tag (IEEE 802.1Q, table 9-1: customer and
+/// service tags).
 #[inline(always)]
 pub(super) fn behind_tags(frame: &[u8]) -> Option<(Option<u16>, &[u8])> {
     let mut vlan = None;
@@ -141,7 +128,7 @@ pub(super) fn behind_tags(frame: &[u8]) -> Option<(Option<u16>, &[u8])> {
 }
 
 impl Headers {
-    /// Nothing is seen.
+    /// No header.
     pub const NOTHING: Self = Self {
         ethertype: ANY,
         protocol: ANY,
@@ -149,7 +136,7 @@ impl Headers {
         ports: None,
     };
 
-    /// Of a frame without tags; none when it is shorter than its header.
+    /// Parses a frame without tags; `None` if it is shorter than its header.
     #[inline(always)]
     pub fn of_untagged(frame: &[u8]) -> Option<Self> {
         let (ethernet, packet) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>()?;
@@ -157,7 +144,7 @@ impl Headers {
         Some(Self::read(u16::from_be_bytes([a, b]), packet))
     }
 
-    /// Of the octets from the ethertype on; none when there is no ethertype.
+    /// Parses the octets from the EtherType on; `None` if there is no EtherType.
     #[inline(always)]
     pub fn from_ethertype_on(octets: &[u8]) -> Option<Self> {
         let ([a, b], packet) = octets.split_first_chunk::<2>()?;
@@ -172,7 +159,7 @@ impl Headers {
             addresses: None,
             ports: None,
         };
-        // What is cut off leaves what was seen before.
+        // Truncation keeps the headers parsed so far.
         let _ = match ethertype {
             IPV4 => seen.read_v4(packet),
             IPV6 => seen.read_v6(packet),
@@ -192,7 +179,7 @@ impl Headers {
         let source = mapped(IpAddr::from([a, b, c, d]));
         self.addresses = Some((source, mapped(IpAddr::from([e, f, g, h]))));
         self.protocol = u32::from(header[9]);
-        // Of a datagram in pieces the first one has the ports.
+        // Only the first fragment of a datagram has ports.
         if u16::from_be_bytes([header[6], header[7]]) & 0x1fff == 0 {
             self.read_ports(packet.get(length..)?);
         }
@@ -216,7 +203,7 @@ impl Headers {
             first => match walk_ipv6_extensions(IpProtocol(first), payload) {
                 Ok(walked) if walked.fragment == Fragment::Later => (walked.protocol.0, None),
                 Ok(walked) => (walked.protocol.0, payload.get(walked.length..)),
-                // What cannot be walked over has its addresses nevertheless.
+                // A packet with unparsable extension headers still has its addresses.
                 Err(_) => return None,
             },
         };
@@ -235,7 +222,7 @@ impl Headers {
     }
 }
 
-/// TCP, UDP, DCCP, SCTP, UDP-Lite: source and destination port come first.
+/// Returns true for TCP, UDP, DCCP, SCTP and UDP-Lite, which begin with source and destination port.
 #[inline(always)]
 const fn has_ports(protocol: u32) -> bool {
     matches!(protocol, 6 | 17 | 33 | 132 | 136)

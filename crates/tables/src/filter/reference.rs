@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same decisions, found in the slow and obvious way: octet by octet, prefix by prefix.
+//! Reference implementation of the rules, slow and obvious: octet by octet, prefix by prefix.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use quietwire_packet::IPV6_EXTENSIONS_MAX;
 
-use super::{Asked, Verdict};
+use super::{PacketMatch, Ports, Verdict};
 use crate::filter::Action;
 
 /// A rule: a VLAN, a packet, an action.
-pub(super) type Rule = (Option<u16>, Asked, Action);
+pub(super) type Rule = (Option<u16>, PacketMatch, Action);
 
 #[derive(Debug, Default)]
 struct Packet {
@@ -118,24 +118,24 @@ impl Packet {
                     .is_some_and(|addresses| prefix.contains(&of(addresses)))
             })
         };
-        let among = |range: Option<(u16, u16)>, of: fn((u16, u16)) -> u16| {
-            range.is_none_or(|(first, last)| {
+        let among = |range: Option<Ports>, of: fn((u16, u16)) -> u16| {
+            range.is_none_or(|Ports { first, last }| {
                 self.ports
                     .is_some_and(|ports| (first..=last).contains(&of(ports)))
             })
         };
         (vlan.is_none() || *vlan == self.vlan)
-            && (asked.ethertype.is_none() || asked.ethertype == self.ethertype)
-            && (asked.protocol.is_none() || asked.protocol == self.protocol)
+            && (asked.ethertype.is_none() || asked.ethertype.map(|one| one.0) == self.ethertype)
+            && (asked.protocol.is_none() || asked.protocol.map(|one| one.0) == self.protocol)
             && is_of_version
             && within(asked.source, |(from, _)| from)
             && within(asked.destination, |(_, to)| to)
-            && among(asked.source_ports, |(from, _)| from)
-            && among(asked.destination_ports, |(_, to)| to)
+            && among(asked.source_port, |(from, _)| from)
+            && among(asked.destination_port, |(_, to)| to)
     }
 }
 
-/// What becomes of a frame by these rules.
+/// Returns the action of these rules for a frame.
 pub(super) fn judge(rules: &[Rule], default: Action, frame: &[u8]) -> Verdict {
     if frame.len() < 14 {
         return Verdict::Short;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of one port: the first that a frame matches decides, without memory of earlier frames. They are looked at one
-//! by one, a burst at a time. A port without rules has none of this.
+//! Filter rules of one port: the first match decides, stateless. Rules are evaluated linearly, one burst at a time. A port without rules
+//! has no filter stage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,37 +9,38 @@ use quietwire_base::BURST_MAX;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
-use super::pattern::{Asked, Headers, Pattern, behind_tags};
+use super::packet::PacketMatch;
+use super::pattern::{Headers, Pattern, behind_tags};
 use crate::filter::Action;
 
-/// A rule, as a port gets it.
+/// A rule of a port.
 #[derive(Clone, Debug)]
 pub struct PortRule {
-    /// Its place among all rules of the switch, by which it is known to those who look.
+    /// Its index among all rules of the switch, for traces.
     pub number: u16,
     /// VLAN of the outermost tag.
     pub vlan: Option<u16>,
-    /// What is asked of the packet.
-    pub asked: Asked,
-    /// What becomes of it.
+    /// Packet to match.
+    pub packet: PacketMatch,
+    /// Action for matching frames.
     pub action: Action,
     /// Frames that it has decided on, at all ports.
     pub frames: Arc<AtomicU64>,
 }
 
-/// What became of a frame.
+/// Verdict of the rules for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A rule decided, with this number.
+    /// A rule with this number decided.
     Rule(u16, Action),
-    /// No rule matches.
+    /// The default action: no rule matches.
     Default(Action),
-    /// It is shorter than its header: whatever comes next drops and counts it.
+    /// The frame is shorter than its header: the next stage drops and counts it.
     Short,
 }
 
 impl Verdict {
-    /// Whether the frame goes on.
+    /// Returns true if the frame is accepted.
     #[inline(always)]
     pub const fn lets_through(self) -> bool {
         !matches!(
@@ -49,19 +50,19 @@ impl Verdict {
     }
 }
 
-/// What became of each frame of a burst.
+/// Verdict for each frame of a burst.
 pub type Verdicts = [Verdict; BURST_MAX];
 
 #[derive(Debug)]
 struct Compared {
     pattern: Pattern,
-    /// [`ANY_VLAN`] or a number.
+    /// VLAN number, or [`ANY_VLAN`].
     vlan: u16,
     number: u16,
     action: Action,
 }
 
-/// No frame is of this VLAN: numbers have twelve bits.
+/// No frame has this VLAN: VLAN numbers have twelve bits.
 const ANY_VLAN: u16 = u16::MAX;
 
 /// All rules of a port, in order.
@@ -74,8 +75,8 @@ pub struct PortRules {
 }
 
 impl PortRules {
-    /// Of rules in order, what becomes of frames that none of them matches, and the count of those. Rules beyond
-    /// [`RULES_MAX`] are left out.
+    /// Creates the rules of a port, in order. `default` applies to frames without a match and has a counter. Rules beyond [`RULES_MAX`] are
+    /// ignored.
     pub fn new(
         rules: impl IntoIterator<Item = PortRule>,
         default: Action,
@@ -83,7 +84,7 @@ impl PortRules {
     ) -> Self {
         let compared = |rule: PortRule| {
             let compared = Compared {
-                pattern: Pattern::new(&rule.asked),
+                pattern: Pattern::new(&rule.packet),
                 vlan: rule.vlan.unwrap_or(ANY_VLAN),
                 number: rule.number,
                 action: rule.action,
@@ -99,7 +100,7 @@ impl PortRules {
         }
     }
 
-    /// Decides on a burst and counts; returns how many frames do not go on.
+    /// Judges a burst and counts. Returns the number of dropped frames.
     pub fn judge<'frame>(
         &self,
         frames: impl Iterator<Item = &'frame [u8]>,
@@ -130,14 +131,14 @@ impl PortRules {
         dropped
     }
 
-    /// The first rule that matches, with its place; nothing of a frame that is too short.
+    /// Returns the first matching rule and its index; `None` for a frame that is too short.
     #[inline(always)]
     fn first(&self, frame: &[u8]) -> Option<Option<(usize, &Compared)>> {
         if frame.len() < ETHERNET_HEADER_LENGTH {
             return None;
         }
         let (vlan, rest) = behind_tags(frame)?;
-        // A frame that ends within its tags matches what is not asked about its inside.
+        // A frame truncated within its tags matches only rules without packet fields.
         let headers = Headers::from_ethertype_on(rest).unwrap_or(Headers::NOTHING);
         let mut rules = self.rules.iter().enumerate();
         Some(rules.find(|(_, rule)| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules of ports against the obvious implementation, for sound frames and for any octets.
+//! Port rules compared with the reference implementation, for valid frames and for any octets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,10 @@ fn port() -> impl Strategy<Value = u16> {
     prop_oneof![Just(53u16), Just(80), Just(443), Just(50_000)]
 }
 
+fn ports((first, last): (u16, u16)) -> Ports {
+    Ports { first, last }
+}
+
 fn rule() -> impl Strategy<Value = Rule> {
     let prefix = prop_oneof![
         Just("10.0.0.0/8"),
@@ -30,7 +34,7 @@ fn rule() -> impl Strategy<Value = Rule> {
         Just("2001:db8::1/128"),
     ]
     .prop_map(|text| text.parse::<IpNet>().unwrap());
-    let ports = prop_oneof![Just((53, 53)), Just((80, 443)), Just((0, 65_535))];
+    let ranges = prop_oneof![Just((53, 53)), Just((80, 443)), Just((0, 65_535))];
     let ethertype = prop_oneof![Just(0x0800u16), Just(0x86dd), Just(0x0806), Just(0x8100)];
     let protocol = prop_oneof![Just(6u8), Just(17), Just(1), Just(58), Just(44)];
     let maybe = |chance| move |what: BoxedStrategy<u16>| prop::option::weighted(chance, what);
@@ -40,29 +44,31 @@ fn rule() -> impl Strategy<Value = Rule> {
         prop::option::weighted(0.4, protocol),
         prop::option::weighted(0.3, prefix.clone()),
         prop::option::weighted(0.2, prefix),
-        prop::option::weighted(0.2, ports.clone()),
-        prop::option::weighted(0.3, ports),
+        prop::option::weighted(0.2, ranges.clone()),
+        prop::option::weighted(0.3, ranges),
         action(),
     )
         .prop_map(
             |(vlan, ethertype, protocol, source, destination, from, to, action)| {
-                let asked = Asked {
-                    // What the plan refuses otherwise.
-                    ethertype: ethertype.filter(|_| source.is_none() && destination.is_none()),
-                    protocol,
+                let asked = PacketMatch {
+                    // Combinations that the plan refuses.
+                    ethertype: ethertype
+                        .filter(|_| source.is_none() && destination.is_none())
+                        .map(EtherType),
+                    protocol: protocol.map(Protocol),
                     source,
                     destination: destination.filter(|one| {
                         source.is_none_or(|source| source.addr().is_ipv4() == one.addr().is_ipv4())
                     }),
-                    source_ports: from,
-                    destination_ports: to,
+                    source_port: from.map(ports),
+                    destination_port: to.map(ports),
                 };
                 (vlan, asked, action)
             },
         )
 }
 
-/// What an IP packet carries: its protocol and its octets.
+/// Payload of an IP packet: its protocol and its octets.
 fn carried() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let protocol =
         prop_oneof![4 => Just(17u8), 4 => Just(6), 1 => Just(1), 1 => Just(58), 1 => Just(132)];
@@ -128,7 +134,7 @@ fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Frames with up to three tags, whole or cut off somewhere, now and then with an octet that is another.
+/// Frames with up to three tags, complete or truncated, sometimes with a changed octet.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let content = prop_oneof![
         4 => ipv4().prop_map(|ip| (0x0800u16, ip)),
@@ -163,7 +169,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The real thing: what became of each frame, how many do not go on, and what each rule and the default counted.
+/// Result of the real implementation: verdict of each frame, number of dropped frames, and the counts of each rule and of the default.
 fn judged(
     rules: &[Rule],
     default: Action,
@@ -177,7 +183,7 @@ fn judged(
         .map(|(number, (vlan, asked, action))| PortRule {
             number: number as u16,
             vlan: *vlan,
-            asked: *asked,
+            packet: *asked,
             action: *action,
             frames: Arc::clone(&counts[number]),
         });
@@ -227,21 +233,21 @@ proptest! {
 
 #[test]
 fn the_first_rule_that_matches_decides() {
-    let udp = Asked {
-        protocol: Some(17),
-        ..Asked::default()
+    let udp = PacketMatch {
+        protocol: Some(Protocol(17)),
+        ..PacketMatch::default()
     };
     let rules = [
         (
             None,
-            Asked {
-                destination_ports: Some((53, 53)),
+            PacketMatch {
+                destination_port: Some(ports((53, 53))),
                 ..udp
             },
             Action::Accept,
         ),
         (None, udp, Action::Drop),
-        (None, Asked::default(), Action::Accept),
+        (None, PacketMatch::default(), Action::Accept),
     ];
     let frame = |protocol: u8, port: u16| {
         let mut frame = vec![2; 12];
@@ -263,12 +269,12 @@ fn the_first_rule_that_matches_decides() {
         ]
     );
     assert_eq!((dropped, counts, unmatched), (1, vec![1, 1, 1], 0));
-    // As many rules as there can be; more are left out.
+    // The maximum number of rules; further ones are ignored.
     let many = vec![
         (
             None,
-            Asked {
-                protocol: Some(99),
+            PacketMatch {
+                protocol: Some(Protocol(99)),
                 ..udp
             },
             Action::Accept
@@ -278,4 +284,32 @@ fn the_first_rule_that_matches_decides() {
     let (verdicts, dropped, counts, unmatched) = judged(&many, Action::Drop, &frames[..1]);
     assert_eq!(verdicts, [Verdict::Default(Action::Drop)]);
     assert_eq!((dropped, counts.iter().sum::<u64>(), unmatched), (1, 0, 1));
+}
+
+#[test]
+fn a_match_is_written_for_files_and_for_reports() {
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    struct Report {
+        #[serde(flatten, with = "in_snake_case")]
+        packet: PacketMatch,
+        frames: u64,
+    }
+    let packet = PacketMatch {
+        protocol: Some(Protocol(6)),
+        source: Some("10.0.0.0/8".parse().unwrap()),
+        destination_port: Some(ports((80, 443))),
+        ..PacketMatch::default()
+    };
+    let file = serde_json::json!({"protocol": "tcp", "source": "10.0.0.0/8", "destination-port": "80-443"});
+    assert_eq!(serde_json::to_value(packet).unwrap(), file);
+    assert_eq!(serde_json::from_value::<PacketMatch>(file).unwrap(), packet);
+    let report = serde_json::json!({
+        "ethertype": null, "protocol": "tcp", "source": "10.0.0.0/8", "destination": null, "source_port": null,
+        "destination_port": "80-443", "frames": 7,
+    });
+    let written = Report { packet, frames: 7 };
+    assert_eq!(serde_json::to_value(&written).unwrap(), report);
+    assert_eq!(serde_json::from_value::<Report>(report).unwrap(), written);
+    let words: Vec<&str> = packet.words().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(words, ["protocol", "source", "destination-port"]);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ICMP of the router itself: answers to echo requests, and errors about packets that cannot go on (RFC 792, RFC 1812,
-//! section 4.3; RFC 4443). Packets come in and go out as bytes from their IP header on; the caller routes them.
+//! ICMP of the router itself: replies to echo requests, and errors about packets (RFC 792, RFC 1812, section 4.3; RFC 4443). Packets are
+//! bytes from their IP header on; the caller routes them.
 
 #[cfg(test)]
 mod tests;
@@ -17,39 +17,39 @@ use crate::neighbour::icmpv6_checksum;
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// Time to live of what the router sends itself (RFC 1340, 'IP TIME TO LIVE PARAMETER').
+/// TTL of the router's own packets (RFC 1340, 'IP TIME TO LIVE PARAMETER').
 const TTL: u8 = 64;
 /// Precedence of errors (RFC 1812, section 4.3.2.5).
 const INTERNETWORK_CONTROL: u8 = 6 << 5;
-/// Bits of congestion notification, which are the request's own (RFC 3168, section 5).
+/// ECN bits, copied from the request (RFC 3168, section 5).
 const ECN: u8 = 3;
-/// Longest ICMP error of IPv4 (RFC 1812, section 4.3.2.3), and of IPv6 (RFC 4443, section 2.4 (c)), octets.
+/// Maximum length of an ICMP error, of IPv4 (RFC 1812, section 4.3.2.3) and of IPv6 (RFC 4443, section 2.4 (c)), octets.
 const ERROR_MAX_V4: usize = 576;
 const ERROR_MAX_V6: usize = 1280;
 
-/// What a sender is told.
+/// ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Error {
-    /// There is no route (type 3, code 0; type 1, code 0).
+    /// No route (type 3, code 0; ICMPv6 type 1, code 0).
     NetUnreachable,
-    /// The neighbour does not answer, or the route says so (type 3, code 1; type 1, code 3).
+    /// Neighbour does not answer, or unreachable route (type 3, code 1; ICMPv6 type 1, code 3).
     HostUnreachable,
-    /// Nobody here takes this protocol (type 3, code 2; of IPv6, a parameter problem: type 4, code 1).
+    /// Protocol unreachable (type 3, code 2; ICMPv6 parameter problem: type 4, code 1).
     ProtocolUnreachable,
-    /// Nobody here takes packets to this port (type 3, code 3; type 1, code 4).
+    /// Port unreachable (type 3, code 3; ICMPv6 type 1, code 4).
     PortUnreachable,
-    /// It may not (type 3, code 13; type 1, code 1).
+    /// Communication administratively prohibited (type 3, code 13; ICMPv6 type 1, code 1).
     Prohibited,
-    /// It is too large for a link of this MTU (type 3, code 4, RFC 1191; type 2).
+    /// Packet too big for a link of this MTU (type 3, code 4, RFC 1191; ICMPv6 type 2).
     TooBig(u16),
-    /// It was on its way for too long (type 11, code 0; type 3, code 0).
+    /// Time exceeded (type 11, code 0; ICMPv6 type 3, code 0).
     TimeExceeded,
-    /// The octet at this place of the packet makes no sense (type 12, code 0; type 4, code 0).
+    /// Parameter problem at this octet of the packet (type 12, code 0; ICMPv6 type 4, code 0).
     ParameterProblem(u8),
 }
 
 impl Error {
-    /// Type, code, and the second word of the message.
+    /// Returns type, code, and the second word of the message.
     const fn v4(self) -> (u8, u8, u32) {
         match self {
             Self::NetUnreachable => (3, 0, 0),
@@ -63,7 +63,7 @@ impl Error {
         }
     }
 
-    /// `protocol_at` is where the packet says what it carries.
+    /// Returns type, code, and the second word. `protocol_at` is the offset of the next header field.
     const fn v6(self, protocol_at: u32) -> (u8, u8, u32) {
         match self {
             Self::NetUnreachable => (1, 0, 0),
@@ -78,8 +78,8 @@ impl Error {
     }
 }
 
-/// The answer to an echo request to one address (RFC 1122, section 3.2.2.6; RFC 4443, section 4.2): `None` for what is none,
-/// or is damaged. A request in fragments is not answered, since nothing is put together here.
+/// Returns the reply to an echo request to a unicast address (RFC 1122, section 3.2.2.6; RFC 4443, section 4.2). `None` for other packets
+/// and for damaged ones. A fragmented request gets no reply, since the router does not reassemble.
 #[must_use]
 pub fn echo_reply(packet: &[u8]) -> Option<Vec<u8>> {
     match packet.first()? >> 4 {
@@ -103,15 +103,15 @@ fn echo_reply_v4(packet: &[u8]) -> Option<Vec<u8>> {
     let mut message = payload.to_vec();
     message[0] = 0;
     put_checksum(&mut message, 2, checksum_without(payload, 2, 0));
-    // It is treated as the request was on its way (RFC 1812, section 4.3.2.5). Fragments of it need a number of their own
-    // (RFC 6864, section 4.3), and the request's is one between these two hosts.
+    // The reply has the type of service of the request (RFC 1812, section 4.3.2.5). Its fragments require a unique identification (RFC
+    // 6864, section 4.3), and the request's is unique between these two hosts.
     let (service, [high, low]) = (header.dscp() << 2, header.identification().to_be_bytes());
     let flags = u8::from(header.dont_fragment()) << 6;
     let start = [service, high, low, flags];
     Some(ipv4(header.destination(), header.source(), start, &message))
 }
 
-/// The checksum of a message whose first octet is this, with its checksum field taken for zero.
+/// Returns the checksum of a message with this first octet and a zeroed checksum field.
 fn checksum_without(message: &[u8], at: usize, first: u8) -> u16 {
     let mut copy = message.to_vec();
     copy[0] = first;
@@ -147,9 +147,9 @@ fn put_checksum(message: &mut [u8], at: usize, sum: u16) {
     }
 }
 
-/// Whether an address is one host's, so that something can be sent to it (RFC 1122, section 3.2.1.3).
+/// Returns whether an address is a unicast host address that can be a destination (RFC 1122, section 3.2.1.3).
 const fn is_host_v4(address: Ipv4Addr) -> bool {
-    // From 224 on: groups, what is reserved, everybody.
+    // From 224 on: multicast, reserved, broadcast.
     !matches!(address.octets()[0], 0 | 127 | 224..)
 }
 
@@ -157,7 +157,7 @@ const fn is_host_v6(address: Ipv6Addr) -> bool {
     !(address.is_unspecified() || address.is_loopback() || address.is_multicast())
 }
 
-/// `start` is the type of service, the identification, and the flags.
+/// Builds an IPv4 packet. `start` contains the type of service, the identification, and the flags.
 fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, start: [u8; 4], message: &[u8]) -> Vec<u8> {
     let [service, high, low, flags] = start;
     let length = (20 + message.len()) as u16;
@@ -185,8 +185,8 @@ fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, class: u8, mut message: Vec<u8>
     packet
 }
 
-/// The error about a packet, from this address of the router's; `None` where none may be sent (RFC 1122, section 3.2.2;
-/// RFC 1812, section 4.3.2.7; RFC 4443, section 2.4 (e)), or of the other version of IP.
+/// Returns the error about a packet, from this address of the router. `None` if no error may be sent (RFC 1122, section 3.2.2; RFC 1812,
+/// section 4.3.2.7; RFC 4443, section 2.4 (e)), or if the packet is of the other IP version.
 #[must_use]
 pub fn error(packet: &[u8], error: Error, source: IpAddr) -> Option<Vec<u8>> {
     match source {
@@ -223,7 +223,7 @@ fn error_v4(packet: &[u8], error: Error, source: Ipv4Addr) -> Option<Vec<u8>> {
     ))
 }
 
-/// Echo, router discovery, timestamp, information and address mask: questions and answers, not errors.
+/// Echo, router discovery, timestamp, information and address mask: requests and replies, not errors.
 const fn is_query_v4(kind: Option<u8>) -> bool {
     matches!(kind, Some(0 | 8 | 9 | 10 | 13..=18))
 }
@@ -231,9 +231,9 @@ const fn is_query_v4(kind: Option<u8>) -> bool {
 fn error_v6(packet: &[u8], error: Error, source: Ipv6Addr) -> Option<Vec<u8>> {
     let (header, payload) = Ipv6Header::split(packet).ok()?;
     let sender = header.source();
-    // Too big is told to groups' senders too (RFC 4443, section 2.4 (e.3)).
+    // Packet Too Big is also sent about multicast packets (RFC 4443, section 2.4 (e.3)).
     let to_many = header.destination().is_multicast() && !matches!(error, Error::TooBig(_));
-    // What follows headers that are damaged, or too many, cannot be told from an error.
+    // Behind damaged or too many headers, the payload may be an ICMP error.
     let walked = walk_ipv6_extensions(header.next_header(), payload).ok()?;
     let carried = payload.get(walked.length..).unwrap_or(&[]);
     let is_icmp = walked.protocol == IpProtocol::ICMPV6;
@@ -250,24 +250,23 @@ fn error_v6(packet: &[u8], error: Error, source: Ipv6Addr) -> Option<Vec<u8>> {
     Some(ipv6(source, sender, 0, message))
 }
 
-/// Informational messages (RFC 4443, section 2.1) but redirects (section 2.4 (e.2)).
+/// Informational messages (RFC 4443, section 2.1) except redirects (section 2.4 (e.2)).
 const fn is_query_v6(kind: Option<&u8>) -> bool {
     matches!(kind, Some(128..=136 | 138..))
 }
 
-/// How many errors may be sent: so many a second, and a tenth of that at once (RFC 1812, section 4.3.2.8; RFC 4443,
-/// section 2.4 (f)).
+/// Rate limit of errors: a number per second, and a tenth of that in a burst (RFC 1812, section 4.3.2.8; RFC 4443, section 2.4 (f)).
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimit {
     per_second: u32,
-    /// Millionths.
+    /// Tokens, in millionths.
     tokens: u64,
     filled: Duration,
     suppressed: u64,
 }
 
 impl RateLimit {
-    /// So many a second.
+    /// Creates a limit of this number per second.
     #[must_use]
     pub const fn new(per_second: u32) -> Self {
         Self {
@@ -278,12 +277,12 @@ impl RateLimit {
         }
     }
 
-    /// True when another may be sent now.
+    /// Returns true if another error may be sent now, and takes a token.
     pub fn take(&mut self, now: Duration) -> bool {
-        // A tenth of a second's at once.
+        // A tenth of a second's errors in a burst.
         let most = (u64::from(self.per_second) * 100_000).max(1_000_000);
         let since = now.saturating_sub(self.filled).as_micros() as u64;
-        // Parts of a microsecond count the next time.
+        // Fractions of a microsecond carry over to the next call.
         self.filled += Duration::from_micros(since);
         let more = since.saturating_mul(u64::from(self.per_second));
         self.tokens = self.tokens.saturating_add(more).min(most);
@@ -296,7 +295,7 @@ impl RateLimit {
         may
     }
 
-    /// Errors that were not sent.
+    /// Returns the number of suppressed errors.
     #[must_use]
     pub const fn suppressed(&self) -> u64 {
         self.suppressed

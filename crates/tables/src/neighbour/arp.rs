@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets of ARP (RFC 826).
+//! ARP packets (RFC 826).
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use quietwire_packet::{ARP_LENGTH, ETHERNET_HEADER_LENGTH, MacAddress};
 
 const BROADCAST: MacAddress = MacAddress::from_u64(0xffff_ffff_ffff);
 
-/// A question for an address: to everybody, or to the one who should have it (RFC 1122, section 2.3.2.1).
+/// Builds an ARP request: broadcast, or unicast to a known neighbour (RFC 1122, section 2.3.2.1).
 pub(super) fn request(
     mac: MacAddress,
     source: Ipv4Addr,
@@ -18,7 +18,7 @@ pub(super) fn request(
     frame(to.unwrap_or(BROADCAST), 1, (mac, source), (nobody, target))
 }
 
-/// An answer to a question for an address of ours.
+/// Builds an ARP reply for one of our addresses.
 pub(super) fn reply(from: (MacAddress, Ipv4Addr), to: (MacAddress, Ipv4Addr)) -> Vec<u8> {
     frame(to.0, 2, from, to)
 }
@@ -40,7 +40,7 @@ fn frame(
         frame.extend(&mac.to_u64().to_be_bytes()[2..]);
         frame.extend(address.octets());
     }
-    // Shortest frame without FCS (IEEE 802.3, section 3.2.8).
+    // Minimum frame without FCS (IEEE 802.3, section 3.2.8).
     frame.resize(60, 0);
     frame
 }

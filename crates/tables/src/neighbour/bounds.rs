@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What bounds the table of neighbours: places, packets that wait, and questions (RFC 6583, section 7).
+//! Limits of the neighbour table: entries, waiting packets, and requests (RFC 6583, section 7).
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::limits::Worth;
 use super::table::{Entry, Key, Neighbours};
 use super::{Action, State};
 
-/// What a neighbour is worth by now.
+/// Returns the current worth of a neighbour.
 const fn worth_of<P>(entry: &Entry<P>) -> Worth {
     match entry.state {
         State::Permanent => Worth::Set,
@@ -18,7 +18,7 @@ const fn worth_of<P>(entry: &Entry<P>) -> Worth {
 }
 
 impl<P> Neighbours<P> {
-    /// Puts a neighbour into the order of worth, or where it belongs by now.
+    /// Updates the position of a neighbour in the order of worth.
     pub(super) fn rank(&mut self, key: Key) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
@@ -33,7 +33,7 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// Makes room for one of this worth, at the cost of another if need be; false when there is none.
+    /// Makes room for a neighbour of this worth, if necessary by evicting another. Returns false if there is no room.
     pub(super) fn make_room(&mut self, worth: Worth, out: &mut Vec<Action<P>>) -> bool {
         if self.entries.len() < self.limits.neighbours {
             return true;
@@ -51,8 +51,8 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// Keeps a packet until the neighbour is found. The oldest one gives way, since its sender has given it up first (RFC
-    /// 1122, section 2.3.2.2).
+    /// Holds a packet until the neighbour is resolved. If the queue is full, the oldest packet is dropped, since its sender times out first
+    /// (RFC 1122, section 2.3.2.2).
     pub(super) fn wait(&mut self, key: Key, packet: P) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
@@ -70,7 +70,7 @@ impl<P> Neighbours<P> {
         self.held += 1;
     }
 
-    /// Whether a question for a neighbour that is not known may be sent.
+    /// Returns true if the rate limit allows a request for an unknown neighbour.
     pub(super) fn may_ask(&mut self, now: Duration) -> bool {
         let may = self.rate.take(now);
         self.counts.not_asked += u64::from(!may);

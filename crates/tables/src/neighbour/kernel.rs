@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kernel says of neighbours that it has found or been told of, on the other side of a tap.
+//! Neighbour information of the kernel, from the other side of a tap.
 //!
-//! A neighbour that the kernel has heard of counts as if it had answered the router: from then on the router asks by itself,
-//! as the kernel's word may come late. One that was set in the kernel holds until the kernel takes it back. What an operator
-//! set here comes before either.
+//! A neighbour reachable for the kernel counts as if it had answered the router. From then on the router probes it itself, because
+//! notifications of the kernel can be late. A permanent neighbour of the kernel holds until the kernel removes it. Static entries of an
+//! operator take precedence over both.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::table::{Key, Neighbours};
 use super::{Action, Facts, Origin, State};
 
 impl<P> Neighbours<P> {
-    /// The kernel is sure of a neighbour. One that cannot be on the link of the interface is not taken over.
+    /// The kernel has confirmed a neighbour. A neighbour that cannot be on the link of the interface is ignored.
     pub fn kernel_has(
         &mut self,
         now: Duration,
@@ -37,7 +37,7 @@ impl<P> Neighbours<P> {
         self.learn_from(now, key, mac, (state, Origin::Kernel), out);
     }
 
-    /// The kernel is not sure of a neighbour any more. One that was set there is gone; another is asked by the router.
+    /// The kernel no longer confirms a neighbour. A permanent one is removed; the router probes others.
     pub fn kernel_lost(
         &mut self,
         now: Duration,
@@ -58,7 +58,7 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// The kernel's word on an interface counts no more: its tap is gone.
+    /// Discards the kernel's information about an interface: its tap is gone.
     pub fn forget_kernel(&mut self, now: Duration, interface: u16, out: &mut Vec<Action<P>>) {
         let told = self
             .entries

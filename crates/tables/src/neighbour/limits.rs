@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits of the table of neighbours: how many there can be, which of them gives way, how many questions a second.
+//! Limits of the neighbour table: number of entries, eviction order, and requests per second.
 
 use std::time::Duration;
 
 /// Bounds of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Neighbours in all.
+    /// Maximum number of neighbours.
     pub neighbours: usize,
-    /// Packets that wait for one.
+    /// Maximum number of packets that wait for one neighbour.
     pub waiting: usize,
-    /// Packets that wait for all of them.
+    /// Maximum number of packets that wait for all neighbours.
     pub waiting_in_all: usize,
-    /// Questions a second for neighbours that are not known, repeated ones too.
+    /// Maximum number of requests per second for unknown neighbours, including retransmissions.
     pub asks_per_second: u32,
 }
 
@@ -27,21 +27,21 @@ impl Default for Limits {
     }
 }
 
-/// What a neighbour is worth. When the table is full one takes the place of another that is worth no more.
+/// Worth of a neighbour. In a full table a neighbour evicts another of at most the same worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Worth {
-    /// It spoke to us, and has answered no question: anybody can make up any number of these.
+    /// It sent a request, and has answered none: an attacker can create any number of these.
     Unconfirmed,
-    /// Packets are for it, and it has not answered yet.
+    /// Packets are waiting for it, and it has not answered yet.
     AskedFor,
-    /// It has answered. Only what an operator sets takes its place: a scan must not cost neighbours that are in use.
+    /// It has answered. Only a static neighbour evicts it: a scan must not evict neighbours that are in use.
     Confirmed,
-    /// An operator set it.
+    /// Set by an operator.
     Set,
 }
 
 impl Worth {
-    /// Whether one of this worth takes the place of another.
+    /// Returns true if a neighbour of this worth evicts the other.
     pub(super) fn displaces(self, other: Self) -> bool {
         match self {
             Self::Unconfirmed | Self::AskedFor => other <= self,
@@ -50,11 +50,11 @@ impl Worth {
     }
 }
 
-/// So many a second, and as many at once.
+/// Rate limit: a number per second, and the same number in a burst.
 #[derive(Debug)]
 pub(super) struct Rate {
     per_second: u64,
-    /// Millionths.
+    /// Tokens, in millionths.
     tokens: u64,
     filled: Duration,
 }
@@ -71,7 +71,7 @@ impl Rate {
 
     pub(super) fn take(&mut self, now: Duration) -> bool {
         let since = now.saturating_sub(self.filled).as_micros() as u64;
-        // Parts of a microsecond count the next time.
+        // Fractions of a microsecond carry over to the next call.
         self.filled += Duration::from_micros(since);
         let more = since.saturating_mul(self.per_second);
         let most = self.per_second * 1_000_000;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Neighbours on links: which MAC address an IP address has (RFC 826 for IPv4, RFC 4861 for IPv6).
+//! Neighbour resolution: maps IP addresses to MAC addresses (RFC 826 for IPv4, RFC 4861 for IPv6).
 //!
-//! A state machine without clock and without I/O: the time comes in with each event, and what is to be done comes out as
-//! [`Action`]s. States are those of RFC 4861, section 7.3.2, for both versions of IP. A neighbour that was found counts as
-//! in use: when it has not been heard of for the reachable time, it is asked again, while packets go on.
+//! A state machine without clock and I/O: each event carries the time, and the results are [`Action`]s. Both IP versions have the states of
+//! RFC 4861, section 7.3.2. A resolved neighbour counts as in use: if it is not heard from within the reachable time, it is probed while
+//! packets continue to flow.
 //!
-//! Memory is bounded: so many neighbours, so many packets waiting for one that is asked for, and so many questions a second
-//! (RFC 6583 tells what happens otherwise when somebody scans a large prefix).
+//! Memory is bounded: neighbours, packets waiting for resolution, and requests per second have limits. RFC 6583 describes the effects of a
+//! scan of a large prefix without such limits.
 
 mod arp;
 mod bounds;
@@ -28,7 +28,7 @@ pub use limits::Limits;
 pub(crate) use nd::checksum as icmpv6_checksum;
 pub use table::Neighbours;
 
-/// What is known of an interface.
+/// Addresses of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Its number.
@@ -40,7 +40,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// The link-local address, made of the MAC address (RFC 4291, appendix A).
+    /// Returns the link-local address, derived from the MAC address (RFC 4291, appendix A).
     #[must_use]
     pub fn link_local(&self) -> Ipv6Addr {
         let [_, _, a, b, c, d, e, f] = self.mac.to_u64().to_be_bytes();
@@ -64,20 +64,20 @@ impl Facts {
         ])
     }
 
-    /// True when an address is the interface's own.
+    /// Returns true if an address is the interface's own.
     #[must_use]
     pub fn is_own(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|net| net.addr() == address)
             || (self.has_ipv6() && address == self.link_local())
     }
 
-    /// True with an IPv6 address.
+    /// Returns true if the interface has an IPv6 address.
     #[must_use]
     pub fn has_ipv6(&self) -> bool {
         self.addresses.iter().any(|net| net.addr().is_ipv6())
     }
 
-    /// True when an address is on the interface's link.
+    /// Returns true if an address is on the interface's link.
     #[must_use]
     pub fn is_on_link(&self, address: IpAddr) -> bool {
         match address {
@@ -86,8 +86,8 @@ impl Facts {
         }
     }
 
-    /// True when a single other host on the interface's link can have an address: it is no group's, no broadcast address of
-    /// the link (RFC 1122, section 3.2.1.3; on links of two, RFC 3021, there is none), and not our own.
+    /// Returns true if another host on the interface's link can have an address: not a multicast address, not a broadcast address of the
+    /// link (RFC 1122, section 3.2.1.3; /31 links have none, RFC 3021), and not our own.
     #[must_use]
     pub fn may_be_neighbour(&self, address: IpAddr) -> bool {
         let is_broadcast = |net: &IpNet| match net {
@@ -106,7 +106,7 @@ impl Facts {
             && !self.is_own(address)
     }
 
-    /// The interface's address to ask for another with: on the same link, or any of its version.
+    /// Returns the source address of a request for another address: on the same link, or any of the same IP version.
     #[must_use]
     pub fn source_for(&self, address: IpAddr) -> Option<IpAddr> {
         let is_same = |net: &&IpNet| net.addr().is_ipv4() == address.is_ipv4();
@@ -121,17 +121,17 @@ impl Facts {
     }
 }
 
-/// What is to be done.
+/// Action requested by the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<P> {
-    /// Send a frame without tags out of an interface.
+    /// Send an untagged frame out of an interface.
     Transmit {
         /// Number of the interface.
         interface: u16,
         /// The frame, without FCS.
         frame: Vec<u8>,
     },
-    /// A neighbour was found, or has another MAC address: these packets can go to it.
+    /// A neighbour is resolved, or its MAC address changed: these packets can be sent.
     Found {
         /// Number of the interface.
         interface: u16,
@@ -139,23 +139,23 @@ pub enum Action<P> {
         address: IpAddr,
         /// Its MAC address.
         mac: MacAddress,
-        /// What waited for it.
+        /// Packets that waited for it.
         packets: Vec<P>,
     },
-    /// A neighbour that had been found does not answer any more.
+    /// A resolved neighbour no longer answers.
     Lost {
         /// Number of the interface.
         interface: u16,
         /// Its IP address.
         address: IpAddr,
     },
-    /// Nobody answers: these packets cannot be delivered (RFC 1812, section 4.3.3.1).
+    /// Resolution failed: these packets cannot be delivered (RFC 1812, section 4.3.3.1).
     Unreachable {
         /// Number of the interface.
         interface: u16,
-        /// The IP address that nobody has.
+        /// The unresolved IP address.
         address: IpAddr,
-        /// What waited for it.
+        /// Packets that waited for it.
         packets: Vec<P>,
     },
 }
@@ -164,66 +164,66 @@ pub enum Action<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It is asked for, and nothing is known of it.
+    /// Resolution is in progress.
     Incomplete,
-    /// It has answered not long ago.
+    /// Recently confirmed.
     Reachable,
-    /// It has spoken of itself, or another has, without having been asked.
+    /// Learned from an unsolicited message, or reported by a third party.
     Stale,
-    /// It has not been heard of for long, and is asked.
+    /// Not confirmed for the reachable time, and being probed.
     Probe,
-    /// It was set, here or in the kernel, and is not asked.
+    /// Configured here or in the kernel, and never probed.
     Permanent,
 }
 
-/// Who has told of a neighbour.
+/// Origin of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
-    /// It was asked for, or spoke by itself.
+    /// Resolved, or learned from its own message.
     Found,
-    /// The kernel knows it, on the other side of a tap.
+    /// Known to the kernel, on the other side of a tap.
     Kernel,
-    /// An operator set it.
+    /// Set by an operator.
     Static,
 }
 
-/// A neighbour as it is shown.
+/// A neighbour in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Number of the interface.
     pub interface: u16,
     /// Its IP address.
     pub address: IpAddr,
-    /// Its MAC address, where that is known.
+    /// Its MAC address, if known.
     pub mac: Option<MacAddress>,
     /// Its state.
     pub state: State,
-    /// Who has told of it last.
+    /// Origin of its latest information.
     pub origin: Origin,
-    /// Time since it was heard of last, or asked for first.
+    /// Time since it was last heard from, or since the first request.
     pub age: Duration,
 }
 
-/// What happened so far.
+/// Counters of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Questions sent.
+    /// Requests sent.
     pub asked: u64,
-    /// Questions that were not sent since too many had been.
+    /// Requests suppressed by the rate limit.
     pub not_asked: u64,
-    /// Answers to questions for our own addresses.
+    /// Replies to requests for our own addresses.
     pub answered: u64,
-    /// Packets dropped since too many waited, or since their neighbour could not be asked for.
+    /// Packets dropped because too many waited, or because no request could be sent.
     pub overflowed: u64,
-    /// Neighbours that there was no room for.
+    /// Neighbours not added because the table was full.
     pub no_room: u64,
-    /// Neighbours whose place another took.
+    /// Neighbours evicted by another.
     pub evicted: u64,
-    /// Packets dropped since no neighbour can have the address that they were to go to.
+    /// Packets dropped because no neighbour can have their next-hop address.
     pub refused: u64,
     /// Frames that claim one of our own addresses (RFC 5227).
     pub conflicts: u64,
-    /// Messages that are not as they have to be.
+    /// Invalid messages.
     pub invalid: u64,
 }

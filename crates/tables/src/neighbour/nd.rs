@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages of neighbour discovery of IPv6 (RFC 4861, sections 4.3, 4.4 and 7.1).
+//! IPv6 neighbour discovery messages (RFC 4861, sections 4.3, 4.4 and 7.1).
 
 use std::net::Ipv6Addr;
 
@@ -8,7 +8,7 @@ use quietwire_packet::{Checksum, EthernetHeader, IPV6_HEADER_LENGTH, MacAddress}
 pub(super) const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 pub(super) const ICMPV6: u8 = 58;
-/// Nothing from another link has it (RFC 4861, section 7.1).
+/// Hop limit that proves that a message is from the same link (RFC 4861, section 7.1).
 const HOP_LIMIT: u8 = 255;
 pub(super) const OPTION_SOURCE: u8 = 1;
 pub(super) const OPTION_TARGET: u8 = 2;
@@ -17,19 +17,19 @@ pub(super) const SOLICITED: u8 = 0x40;
 pub(super) const OVERRIDE: u8 = 0x20;
 const MESSAGE: usize = 24;
 
-/// The group that an address is asked in (RFC 4291, section 2.7.1).
+/// Returns the solicited-node multicast address (RFC 4291, section 2.7.1).
 pub(super) fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = target.octets();
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
-/// The MAC address of a group (RFC 2464, section 7).
+/// Returns the MAC address of a multicast group (RFC 2464, section 7).
 pub(super) fn group_mac(group: Ipv6Addr) -> MacAddress {
     let [.., a, b, c, d] = group.octets();
     MacAddress::from_u64(0x3333_0000_0000 | u64::from(u32::from_be_bytes([a, b, c, d])))
 }
 
-/// A question for an address: to its group, or to the one who should have it.
+/// Builds a neighbour solicitation: multicast, or unicast to a known neighbour.
 pub(super) fn solicitation(
     mac: MacAddress,
     source: Ipv6Addr,
@@ -48,7 +48,7 @@ pub(super) fn solicitation(
     )
 }
 
-/// An answer to a question for an address of ours, to the one who asked or to a group.
+/// Builds a neighbour advertisement for one of our addresses, to the solicitor or to a group.
 pub(super) fn advertisement(
     to: (MacAddress, Ipv6Addr),
     from: (MacAddress, Ipv6Addr),
@@ -87,7 +87,7 @@ fn frame(
     frame
 }
 
-/// Over the pseudo-header too (RFC 4443, section 2.3; RFC 8200, section 8.1).
+/// Returns the checksum, including the pseudo-header (RFC 4443, section 2.3; RFC 8200, section 8.1).
 pub(crate) fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
     let mut sum = Checksum::new();
     sum.add(&source.octets());
@@ -98,9 +98,9 @@ pub(crate) fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) 
     sum.finish()
 }
 
-/// A message that was found sound.
+/// A valid message.
 pub(super) struct Message<'frame> {
-    /// Who sent the frame.
+    /// Source MAC address of the frame.
     pub(super) from: MacAddress,
     pub(super) source: Ipv6Addr,
     pub(super) destination: Ipv6Addr,
@@ -111,7 +111,7 @@ pub(super) struct Message<'frame> {
 }
 
 impl<'frame> Message<'frame> {
-    /// RFC 4861, sections 7.1.1 and 7.1.2; `None` for what is not sound, and for other messages.
+    /// Parses a message (RFC 4861, sections 7.1.1 and 7.1.2); `None` for invalid and for other messages.
     pub(super) fn read(frame: &'frame [u8]) -> Option<Self> {
         let (ethernet, packet) = EthernetHeader::split(frame).ok()?;
         let (header, payload) = packet.split_first_chunk::<IPV6_HEADER_LENGTH>()?;
@@ -138,7 +138,7 @@ impl<'frame> Message<'frame> {
         })
     }
 
-    /// The MAC address in an option; `Err` when the options are not sound.
+    /// Returns the MAC address in an option; `Err` if the options are invalid.
     pub(super) fn link_address(&self, wanted: u8) -> Result<Option<MacAddress>, ()> {
         let mut rest = self.options;
         let mut found = None;

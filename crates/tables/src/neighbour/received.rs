@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What frames change in the table of neighbours: ARP (RFC 826), neighbour discovery of IPv6 (RFC 4861, section 7.2).
-//! Routers' messages are not acted upon: this router has its routes from its operator.
+//! Received ARP (RFC 826) and IPv6 neighbour discovery (RFC 4861, section 7.2). Router advertisements are ignored: this router gets its
+//! routes from its operator.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::table::Neighbours;
 use super::{Action, Facts, State, arp, nd};
 
 impl<P> Neighbours<P> {
-    /// A frame with an ARP packet, without tags.
+    /// Handles an untagged frame with an ARP packet.
     pub fn received_arp(
         &mut self,
         now: Duration,
@@ -42,9 +42,9 @@ impl<P> Neighbours<P> {
         let is_for_us = facts.is_own(packet.target_ip().into());
         let key = (facts.number, address.into());
         let is_reply = operation == ArpOperation::Reply;
-        // Who is known already is updated by whatever it says; others are noted only when they speak to us.
+        // A known neighbour is updated by any of its messages; an unknown one is added only if it sends to us.
         let is_known = self.known(key).is_some();
-        // One that is asked for, and so is known, may be there although no address of ours says so: a gateway.
+        // A neighbour being resolved is known and may be off our prefixes: a gateway.
         let has_address = facts.may_be_neighbour(address.into())
             && (is_known || facts.is_on_link(address.into()));
         if has_address && (is_known || (is_for_us && !is_reply)) {
@@ -67,7 +67,7 @@ impl<P> Neighbours<P> {
 }
 
 impl<P> Neighbours<P> {
-    /// A frame with an IPv6 packet, without tags; true when it is a message of neighbour discovery, sound or not.
+    /// Handles an untagged frame with an IPv6 packet. Returns true if it is a neighbour discovery message, valid or not.
     pub fn received_nd(
         &mut self,
         now: Duration,
@@ -86,14 +86,14 @@ impl<P> Neighbours<P> {
                 self.solicited(now, facts, &message, out)
             }
             Some(message) => self.advertised(now, facts, &message, out),
-            // Routers' messages and redirects are for others.
+            // Router messages and redirects are not for this router.
             None if matches!(kind, Some(133 | 134 | 137)) => {}
             None => self.counts_mut().invalid += 1,
         }
         true
     }
 
-    /// RFC 4861, sections 7.2.3 and 7.2.4.
+    /// Handles a neighbour solicitation (RFC 4861, sections 7.2.3 and 7.2.4).
     fn solicited(
         &mut self,
         now: Duration,
@@ -130,7 +130,7 @@ impl<P> Neighbours<P> {
                 out,
             );
         }
-        // Somebody about to take an address of ours is told so with everybody else (RFC 4862, section 5.4.3).
+        // A host that probes one of our addresses gets a reply to all nodes (RFC 4862, section 5.4.3).
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
         let key = (facts.number, message.source.into());
         let (to, flags) = if is_probe {
@@ -139,8 +139,8 @@ impl<P> Neighbours<P> {
                 nd::ROUTER | nd::OVERRIDE,
             )
         } else {
-            // It need not say its address when it asks us alone (section 4.3): where the frame came from does as well as a
-            // question of our own.
+            // A unicast solicitation may omit its address option (section 4.3): the source of the frame serves as well as a request of our
+            // own.
             let mac = link_address.or_else(|| self.mac(key.0, key.1));
             let mac = mac.unwrap_or(message.from);
             if mac.is_multicast() || mac.to_u64() == 0 {
@@ -160,7 +160,7 @@ impl<P> Neighbours<P> {
         });
     }
 
-    /// RFC 4861, section 7.2.5.
+    /// Handles a neighbour advertisement (RFC 4861, section 7.2.5).
     fn advertised(
         &mut self,
         now: Duration,
@@ -198,7 +198,7 @@ impl<P> Neighbours<P> {
                 if mac == known || message.flags & nd::OVERRIDE != 0 {
                     self.learn(now, key, mac, confirmed, out);
                 } else if state == State::Reachable {
-                    // Two claim it: the one that is known is asked soon.
+                    // Two stations claim the address: the known one is probed soon.
                     self.doubt(now, key);
                 }
             }

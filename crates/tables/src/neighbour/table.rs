@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of neighbours and its timers.
+//! The neighbour table and its timers.
 //!
-//! What keeps it within its limits is in `bounds`, what frames change in `received`, and what the kernel does in `kernel`.
+//! `bounds` keeps it within its limits, `received` handles frames, and `kernel` handles the kernel's notifications.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -12,8 +12,7 @@ use quietwire_packet::MacAddress;
 use super::limits::{Limits, Rate, Worth};
 use super::{Action, Counts, Facts, Origin, Shown, State, arp, nd};
 
-/// RFC 4861, section 10: RETRANS_TIMER, MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT, DELAY_FIRST_PROBE_TIME,
-/// REACHABLE_TIME.
+/// Constants of RFC 4861, section 10: RETRANS_TIMER, MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT, DELAY_FIRST_PROBE_TIME, REACHABLE_TIME.
 const RETRANSMIT: Duration = Duration::from_secs(1);
 const ASKS: u32 = 3;
 const DELAY: Duration = Duration::from_secs(5);
@@ -30,9 +29,9 @@ pub(super) struct Entry<P> {
     asked: u32,
     pub(super) heard: Duration,
     due: Option<Duration>,
-    /// Whether it has ever answered a question.
+    /// Whether it has ever answered a request.
     pub(super) confirmed: bool,
-    /// Where it is in the order of [`Worth`], if anything may take its place.
+    /// Its position in the order of [`Worth`], if it can be evicted.
     pub(super) ranked: Option<(Worth, Duration)>,
 }
 
@@ -52,15 +51,15 @@ impl<P> Entry<P> {
     }
 }
 
-/// All neighbours, with packets of some kind that wait for them.
+/// All neighbours, and the packets that wait for them.
 #[derive(Debug)]
 pub struct Neighbours<P> {
     pub(super) limits: Limits,
     pub(super) entries: BTreeMap<Key, Entry<P>>,
     timers: BTreeSet<(Duration, Key)>,
-    /// Those whose place another may take, the least useful first.
+    /// Neighbours that can be evicted, the least useful first.
     pub(super) ranks: BTreeSet<(Worth, Duration, Key)>,
-    /// Packets that wait.
+    /// Number of waiting packets.
     pub(super) held: usize,
     pub(super) rate: Rate,
     random: u64,
@@ -68,7 +67,7 @@ pub struct Neighbours<P> {
 }
 
 impl<P> Neighbours<P> {
-    /// An empty table. `seed` makes the times at which neighbours are asked again differ (RFC 4861, section 6.3.2).
+    /// Creates an empty table. `seed` randomises the reachable times (RFC 4861, section 6.3.2).
     #[must_use]
     pub fn new(limits: Limits, seed: u64) -> Self {
         Self {
@@ -83,7 +82,7 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -93,8 +92,8 @@ impl<P> Neighbours<P> {
         &mut self.counts
     }
 
-    /// A packet is to go to a neighbour, or somebody wants to know it. A packet waits until the neighbour is found; when it is
-    /// known already, the packet comes back at once.
+    /// Resolves a neighbour, with or without a packet. The packet waits until the neighbour is resolved; if it is known already, the packet
+    /// is returned at once.
     pub fn resolve(
         &mut self,
         now: Duration,
@@ -123,7 +122,7 @@ impl<P> Neighbours<P> {
             self.counts.refused += dropped;
             return;
         }
-        // Room comes last: nobody is to lose a place to one that is not asked for after all.
+        // Room comes last: no neighbour may be evicted for one that is not requested in the end.
         if !self.may_ask(now) || !self.make_room(Worth::AskedFor, out) {
             self.counts.overflowed += dropped;
             return;
@@ -145,7 +144,7 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// Sets a neighbour that is not asked; false when the table is full of such.
+    /// Sets a static neighbour. Returns false if the table is full of such neighbours.
     pub fn set(
         &mut self,
         now: Duration,
@@ -159,7 +158,7 @@ impl<P> Neighbours<P> {
         self.entries.contains_key(&key)
     }
 
-    /// Forgets a neighbour; false when there is none. Packets that wait for it are reported as not delivered.
+    /// Removes a neighbour. Returns false if there is none. Packets that wait for it are reported as undeliverable.
     pub fn remove(&mut self, interface: u16, address: IpAddr, out: &mut Vec<Action<P>>) -> bool {
         let key = (interface, address);
         self.schedule(key, None);
@@ -174,7 +173,7 @@ impl<P> Neighbours<P> {
         true
     }
 
-    /// Forgets all neighbours of an interface.
+    /// Removes all neighbours of an interface.
     pub fn flush(&mut self, interface: u16, out: &mut Vec<Action<P>>) {
         let keys: Vec<Key> = self
             .entries
@@ -201,7 +200,7 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// All neighbours.
+    /// Returns all neighbours.
     pub fn list(&self, now: Duration) -> impl Iterator<Item = Shown> + '_ {
         self.entries
             .iter()
@@ -215,26 +214,26 @@ impl<P> Neighbours<P> {
             })
     }
 
-    /// The MAC address of a neighbour.
+    /// Returns the MAC address of a neighbour.
     #[must_use]
     pub fn mac(&self, interface: u16, address: IpAddr) -> Option<MacAddress> {
         self.entries.get(&(interface, address))?.mac
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// Returns the time of the next [`Self::tick`] with work to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.timers.first().map(|(due, _)| *due)
     }
 
-    /// Does what is due. `facts_of` tells of an interface; neighbours of one that is gone are forgotten.
+    /// Handles expired timers. `facts_of` describes an interface; neighbours of a removed interface are removed.
     pub fn tick<'a>(
         &mut self,
         now: Duration,
         facts_of: impl Fn(u16) -> Option<&'a Facts>,
         out: &mut Vec<Action<P>>,
     ) {
-        // What is put back is due later.
+        // A rescheduled timer is due later.
         while let Some((due, key)) = self.timers.first().copied() {
             if due > now {
                 break;
@@ -264,8 +263,8 @@ impl<P> Neighbours<P> {
                 entry.asked += 1;
                 let mac = entry.mac;
                 self.schedule(key, Some(now + RETRANSMIT));
-                // One that is held back counts nevertheless: the wait for an answer has an end. Those who are known are asked
-                // before others (RFC 6583, section 7.1).
+                // A suppressed request counts nevertheless, so that the wait for an answer ends. Known neighbours are probed first (RFC
+                // 6583, section 7.1).
                 if mac.is_some() || self.may_ask(now) {
                     self.ask(facts, key.1, mac, out);
                 }
@@ -276,7 +275,7 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// Notes what a neighbour itself has said of its MAC address. Tells so when that is new.
+    /// Updates a MAC address by a neighbour's own message. Reports a changed address.
     pub(super) fn learn(
         &mut self,
         now: Duration,
@@ -288,7 +287,7 @@ impl<P> Neighbours<P> {
         self.learn_from(now, key, mac, (state, Origin::Found), out);
     }
 
-    /// Notes what somebody has said of a neighbour's MAC address. Tells so when that is new.
+    /// Updates a MAC address by a message of any origin. Reports a changed address.
     pub(super) fn learn_from(
         &mut self,
         now: Duration,
@@ -310,7 +309,7 @@ impl<P> Neighbours<P> {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
         };
-        // What an operator has set stays, and what the kernel has been told for good stays until it says otherwise.
+        // Static entries stay, and permanent entries of the kernel stay until the kernel changes them.
         let is_firm = entry.state == State::Permanent
             && match entry.origin {
                 Origin::Static => origin != Origin::Static,
@@ -331,8 +330,8 @@ impl<P> Neighbours<P> {
                 packets,
             });
         }
-        // What somebody says unasked confirms nothing and takes nothing from what was confirmed, unless it says something
-        // else: states and timers stay (RFC 4861, sections 7.2.3 and 7.2.5).
+        // Unsolicited information neither confirms a neighbour nor invalidates a confirmed one, unless the address differs: states and
+        // timers stay (RFC 4861, sections 7.2.3 and 7.2.5).
         if state == State::Stale && !is_other {
             return;
         }
@@ -349,7 +348,7 @@ impl<P> Neighbours<P> {
         self.schedule(key, due);
     }
 
-    /// A neighbour that was confirmed is in doubt.
+    /// Starts probing a confirmed neighbour.
     pub(super) fn doubt(&mut self, now: Duration, key: Key) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.state = State::Stale;
@@ -357,7 +356,7 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// The state and the MAC address of a neighbour.
+    /// Returns state and MAC address of a neighbour.
     pub(super) fn known(&self, key: Key) -> Option<(State, Option<MacAddress>)> {
         self.entries.get(&key).map(|entry| (entry.state, entry.mac))
     }
@@ -374,7 +373,7 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// Asks a link for an address, or only the neighbour that should have it.
+    /// Sends a request to the link, or to the neighbour alone.
     fn ask(
         &mut self,
         facts: &Facts,
@@ -389,7 +388,7 @@ impl<P> Neighbours<P> {
             (IpAddr::V6(target), Some(IpAddr::V6(source))) => {
                 Some(nd::solicitation(facts.mac, source, target, mac))
             }
-            // An interface without an address of that kind cannot ask.
+            // An interface without an address of that IP version cannot send a request.
             _ => None,
         };
         if let Some(frame) = frame {
@@ -401,7 +400,7 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// Between half and one and a half of the time (RFC 4861, section 6.3.2).
+    /// Returns a random time between half and one and a half of the reachable time (RFC 4861, section 6.3.2).
     fn reachable_time(&mut self) -> Duration {
         // xorshift64 (Marsaglia, 2003).
         self.random ^= self.random << 13;

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deciding on a burst: headers first, then all look-ups together, then each packet's next hop.
+//! Routing decisions for a burst: all headers first, then all look-ups together, then each packet's next hop.
 
 use quietwire_base::BURST_MAX;
 
-use super::decision::{Decision, Decisions, DropReason, Places, Tally};
+use super::decision::{Decision, Decisions, Places, Tally};
 use super::header::{self, Brief, Destination};
 use super::interfaces::Urpf;
 use super::next_hops::{NextHop, NextHops};
 use super::plain::decide_plain;
 use super::resolve::follow;
 use super::router::{Router, Vrf};
+use crate::drops::RouterDrop;
 use crate::fib::NO_ROUTE;
 
-/// Packets of a burst that are looked up together.
+/// Packets of a burst to look up together.
 struct Batch<A> {
     addresses: [A; BURST_MAX],
-    /// Their places in the burst.
+    /// Their positions in the burst.
     places: [u8; BURST_MAX],
     found: [u32; BURST_MAX],
     len: usize,
@@ -43,7 +44,7 @@ impl<A: Copy> Batch<A> {
         }
     }
 
-    /// Looks all up, and tells the place in the burst and the next hop of each.
+    /// Looks up all packets and reports position and next hop of each.
     #[inline(always)]
     fn look_up(&mut self, look_up: impl Fn(&[A], &mut [u32])) {
         if let (Some(addresses), Some(found)) = (
@@ -61,8 +62,7 @@ impl<A: Copy> Batch<A> {
     }
 }
 
-/// Decides on a burst of frames without tags (at most [`BURST_MAX`]; what is beyond is not looked at), each with the
-/// number of the interface that it came in on.
+/// Decides on a burst of untagged frames, each with the number of its ingress interface. Frames beyond [`BURST_MAX`] are ignored.
 #[inline]
 pub fn decide<'a>(
     router: &Router,
@@ -71,11 +71,11 @@ pub fn decide<'a>(
     decisions: &mut Decisions,
 ) -> Tally {
     let count = frames.len().min(interfaces.len()).min(BURST_MAX);
-    decisions.begin(count, Decision::Drop(DropReason::NoInterface));
+    decisions.begin(count, Decision::Drop(RouterDrop::NoInterface));
     let mut left = Places::MAX >> (Places::BITS as usize - count.max(1));
     let known = interfaces.get(..count).unwrap_or(&[]);
     decide_plain(router, &mut left, frames.clone(), known, decisions);
-    // VRF by VRF: there is one in most bursts.
+    // One pass per VRF; most bursts have one.
     for _ in 0..count {
         let Some(vrf) = next_vrf(router, interfaces, &mut left) else {
             break;
@@ -95,7 +95,7 @@ pub fn decide<'a>(
     decisions.tally()
 }
 
-/// The VRF of the first packet that is left; those without an interface are left out.
+/// Returns the VRF of the first remaining packet, and removes packets without an interface.
 #[inline(always)]
 fn next_vrf(router: &Router, interfaces: &[u16], left: &mut Places) -> Option<u16> {
     while *left != 0 {
@@ -108,18 +108,18 @@ fn next_vrf(router: &Router, interfaces: &[u16], left: &mut Places) -> Option<u1
     None
 }
 
-/// Packets of a VRF that are to be looked up, and what is known of them.
+/// Packets of a VRF to look up, and their headers.
 struct Readings {
     v4: Batch<u32>,
     v6: Batch<u128>,
     briefs: [Brief; BURST_MAX],
-    /// On whose decision a route is needed.
+    /// Packets whose decision requires a route.
     open: Places,
-    /// Whether sources have to have a way back.
+    /// Some interface has a reverse path check.
     checked: bool,
 }
 
-/// Decides on the packets of a VRF, and takes them out of those that are left.
+/// Decides on the packets of a VRF, and removes them from the remaining ones.
 #[inline(always)]
 fn route<'a>(
     router: &Router,
@@ -164,7 +164,7 @@ fn route<'a>(
     }
 }
 
-/// Reads the headers of a VRF's packets.
+/// Parses the headers of a VRF's packets.
 #[inline(always)]
 fn read<'a>(
     router: &Router,
@@ -211,7 +211,7 @@ fn read<'a>(
     readings
 }
 
-/// Takes out of those that are open the packets whose sources have no way back.
+/// Removes packets whose sources fail the reverse path check from the open ones.
 #[inline(never)]
 fn check_sources<'a>(
     router: &Router,
@@ -245,7 +245,7 @@ fn check_sources<'a>(
         };
         if !has_way_back(&router.next_hops, interface.urpf, *number, found) {
             *open &= !(1 << place);
-            decisions.set(place, Decision::Drop(DropReason::Urpf));
+            decisions.set(place, Decision::Drop(RouterDrop::Urpf));
         }
     }
 }
@@ -254,7 +254,7 @@ fn has_way_back(next_hops: &NextHops, urpf: Urpf, interface: u16, found: u32) ->
     let next_hop = next_hops.get(found);
     match (next_hop, urpf) {
         (NextHop::None | NextHop::Blackhole | NextHop::Unreachable | NextHop::Prohibit, _) => false,
-        // Our own address comes from nowhere but here.
+        // A packet with our own source address cannot arrive from another host.
         (NextHop::Local, _) => false,
         (NextHop::Group(group), Urpf::Strict) => next_hops.leaves_by(group, interface),
         (next_hop, Urpf::Strict) => next_hop.interface() == Some(interface),

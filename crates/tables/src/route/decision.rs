@@ -1,135 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can become of a packet.
+//! Routing decisions of packets.
 
 use std::fmt;
 
 use quietwire_base::BURST_MAX;
 use quietwire_packet::MacAddress;
 
-/// Why a packet goes to the service thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Punt {
-    /// ARP, for the interface's neighbours (RFC 826).
-    Arp,
-    /// It is for the router itself, or for a group that it may be in.
-    ForUs,
-    /// The neighbour that it is to go to is not known: it waits while the neighbour is asked for.
-    Neighbour,
-    /// There is no route (RFC 1812, section 5.2.7.1; RFC 4443, section 3.1).
-    NoRoute,
-    /// The route says that there is no way.
-    Unreachable,
-    /// The route says that it may not.
-    Prohibited,
-    /// Its time to live is over (RFC 1812, section 5.3.1; RFC 8200, section 3).
-    TimeExceeded,
-    /// It is larger than the next link takes, and may not be cut (RFC 1191, RFC 8201).
-    TooBig,
-    /// A rule gives it to the kernel.
-    KernelFilter,
-}
+use crate::drops::RouterDrop;
+use crate::named;
 
-impl Punt {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
-        Self::Arp,
-        Self::ForUs,
-        Self::Neighbour,
-        Self::NoRoute,
-        Self::Unreachable,
-        Self::Prohibited,
-        Self::TimeExceeded,
-        Self::TooBig,
-        Self::KernelFilter,
-    ];
-
-    /// Its name, in words.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Arp => "arp",
-            Self::ForUs => "for-us",
-            Self::Neighbour => "neighbour",
-            Self::NoRoute => "no-route",
-            Self::Unreachable => "unreachable",
-            Self::Prohibited => "prohibited",
-            Self::TimeExceeded => "time-exceeded",
-            Self::TooBig => "too-big",
-            Self::KernelFilter => "kernel-filter",
-        }
+named! {
+    /// Reason for passing a packet to the service thread.
+    pub enum Punt {
+        /// ARP packet, for neighbour resolution on the interface (RFC 826).
+        Arp = "arp";
+        /// Packet to the router itself, or to a group it may be a member of.
+        ForUs = "for-us";
+        /// The next-hop neighbour is not resolved: the packet waits for resolution.
+        Neighbour = "neighbour";
+        /// No route (RFC 1812, section 5.2.7.1; RFC 4443, section 3.1).
+        NoRoute = "no-route";
+        /// Unreachable route.
+        Unreachable = "unreachable";
+        /// Prohibit route.
+        Prohibited = "prohibited";
+        /// TTL or hop limit exceeded (RFC 1812, section 5.3.1; RFC 8200, section 3).
+        TimeExceeded = "time-exceeded";
+        /// Larger than the MTU of the next link, and must not be fragmented (RFC 1191, RFC 8201).
+        TooBig = "too-big";
+        /// Matched by a kernel filter.
+        KernelFilter = "kernel-filter";
     }
 }
 
-/// Why a packet is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum DropReason {
-    /// No interface has frames of this VLAN, or without a tag.
-    NoInterface,
-    /// The frame is for another station.
-    NotForUs,
-    /// Neither IPv4, IPv6 nor ARP, or the interface has no address of its kind.
-    UnknownProtocol,
-    /// The header is shorter than it has to be, or lies about its lengths (RFC 1812, section 5.2.2).
-    HeaderError,
-    /// The checksum of the IPv4 header is wrong.
-    ChecksumError,
-    /// An address that nobody can have there (RFC 1812, section 5.3.7; RFC 3927; RFC 4291; RFC 6890).
-    Martian,
-    /// The source has no way back (RFC 3704).
-    Urpf,
-    /// A packet to one station in a frame to many (RFC 1812, section 5.3.4).
-    BroadcastFrame,
-    /// A group or broadcast address that is not forwarded.
-    Multicast,
-    /// The sender chose the way (RFC 7126, sections 4.3 and 4.4).
-    SourceRoute,
-    /// The route says so.
-    Blackhole,
-    /// A piece of a packet that would have to be cut once more, and ends beyond the largest packet (RFC 791, section 3.1).
-    FragmentOffset,
-}
-
-impl DropReason {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
-        Self::NoInterface,
-        Self::NotForUs,
-        Self::UnknownProtocol,
-        Self::HeaderError,
-        Self::ChecksumError,
-        Self::Martian,
-        Self::Urpf,
-        Self::BroadcastFrame,
-        Self::Multicast,
-        Self::SourceRoute,
-        Self::Blackhole,
-        Self::FragmentOffset,
-    ];
-
-    /// Its name, in words.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NoInterface => "no-interface",
-            Self::NotForUs => "not-for-us",
-            Self::UnknownProtocol => "unknown-protocol",
-            Self::HeaderError => "header-error",
-            Self::ChecksumError => "checksum-error",
-            Self::Martian => "martian",
-            Self::Urpf => "urpf",
-            Self::BroadcastFrame => "broadcast-frame",
-            Self::Multicast => "multicast",
-            Self::SourceRoute => "source-route",
-            Self::Blackhole => "blackhole",
-            Self::FragmentOffset => "fragment-offset",
-        }
-    }
-}
-
-/// Where a packet leaves, and to whom: an interface's number, below 4096, in the bits above the neighbour's MAC address. It
-/// is one word from the table of next hops to the frame: octets written one by one and read as one have to be waited for.
+/// Egress interface and neighbour of a packet: the interface number, below 4096, in the bits above the MAC address. It stays one word from
+/// the next hop table to the frame, because a word load after octet stores would stall.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Adjacency(u64);
 
@@ -137,33 +42,33 @@ impl Adjacency {
     const MAC_BITS: u32 = 48;
     const BITS: u32 = 60;
 
-    /// Of an interface's number and a neighbour on its link.
+    /// Creates an adjacency of an interface number and a neighbour on its link.
     #[must_use]
     pub const fn new(interface: u16, mac: MacAddress) -> Self {
         Self::of_word((interface as u64) << Self::MAC_BITS | mac.to_u64())
     }
 
-    /// Of a word's lowest bits.
+    /// Creates an adjacency from the lowest bits of a word.
     #[inline(always)]
     pub(super) const fn of_word(word: u64) -> Self {
         Self(word & ((1 << Self::BITS) - 1))
     }
 
-    /// Number of the interface.
+    /// Returns the number of the interface.
     #[inline(always)]
     #[must_use]
     pub const fn interface(self) -> u16 {
         (self.0 >> Self::MAC_BITS) as u16
     }
 
-    /// The neighbour's address as a number ([`MacAddress::to_u64`]).
+    /// Returns the neighbour's MAC address as a number ([`MacAddress::to_u64`]).
     #[inline(always)]
     #[must_use]
     pub const fn mac_number(self) -> u64 {
         self.0 & ((1 << Self::MAC_BITS) - 1)
     }
 
-    /// The neighbour.
+    /// Returns the MAC address of the neighbour.
     #[must_use]
     pub const fn mac(self) -> MacAddress {
         MacAddress::from_u64(self.mac_number())
@@ -172,37 +77,36 @@ impl Adjacency {
 
 impl fmt::Debug for Adjacency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} by interface {}", self.mac(), self.interface())
+        write!(f, "{} on interface {}", self.mac(), self.interface())
     }
 }
 
-/// What becomes of a packet.
+/// Routing decision for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It goes on by this interface, to this neighbour.
+    /// Forward through this interface to this neighbour.
     Forward(Adjacency),
-    /// The same in pieces.
+    /// Forward in fragments.
     Fragment(Adjacency),
-    /// The service thread sees to it.
+    /// Pass to the service thread.
     Punt(Punt),
-    /// It is dropped.
-    Drop(DropReason),
+    /// Drop.
+    Drop(RouterDrop),
 }
 
-/// A decision in one word. It is asked for what most packets get without being taken apart: parts that are written one by one
-/// and read together have to be waited for.
+/// A decision in one word. The common cases are tested without unpacking it, because a load of separately written parts would stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionWord(u64);
 
 impl DecisionWord {
-    /// Where the packet goes on as it is, as most do.
+    /// Returns the adjacency of a packet that is forwarded unfragmented, the most common decision.
     #[inline(always)]
     #[must_use]
     pub fn forwarded(self) -> Option<Adjacency> {
         (self.0 >> Adjacency::BITS == FORWARD).then_some(Adjacency::of_word(self.0))
     }
 
-    /// The decision.
+    /// Returns the decision.
     #[inline(always)]
     #[must_use]
     pub fn decision(self) -> Decision {
@@ -210,11 +114,11 @@ impl DecisionWord {
     }
 }
 
-/// Places of a burst, a bit each.
+/// Positions in a burst, one bit each.
 pub(super) type Places = u64;
 const _: () = assert!(BURST_MAX <= Places::BITS as usize);
 
-/// One decision for each frame of a burst, each in a word.
+/// Decisions for a burst, one word per frame.
 #[derive(Clone, Debug)]
 pub struct Decisions {
     words: [u64; BURST_MAX],
@@ -259,30 +163,30 @@ impl Decision {
     #[inline(never)]
     fn of_other(kind: u64, number: usize) -> Self {
         let punt = Punt::ALL.get(number).copied().filter(|_| kind == PUNT);
-        let reason = DropReason::ALL.get(number).copied();
+        let reason = RouterDrop::ALL.get(number).copied();
         match (punt, reason) {
             (Some(punt), _) => Self::Punt(punt),
-            (None, reason) => Self::Drop(reason.unwrap_or(DropReason::NoInterface)),
+            (None, reason) => Self::Drop(reason.unwrap_or(RouterDrop::NoInterface)),
         }
     }
 }
 
 impl Decisions {
-    /// The decisions.
+    /// Returns the decisions.
     #[inline(always)]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Decision> + Clone + '_ {
         let words = self.words.get(..self.len).unwrap_or(&[]);
         words.iter().map(|word| Decision::of_word(*word))
     }
 
-    /// The decisions, for those who look at what most get first.
+    /// Returns the decisions as words, to test the common cases first.
     #[inline(always)]
     pub fn words(&self) -> impl ExactSizeIterator<Item = DecisionWord> + Clone + '_ {
         let words = self.words.get(..self.len).unwrap_or(&[]);
         words.iter().map(|word| DecisionWord(*word))
     }
 
-    /// The decision on the frame at this place.
+    /// Returns the decision for the frame at this position.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, place: usize) -> Option<Decision> {
@@ -290,7 +194,7 @@ impl Decisions {
         Some(Decision::of_word(*word))
     }
 
-    /// Begins anew with so many that are alike.
+    /// Resets to this number of identical decisions.
     #[inline(always)]
     pub(super) fn begin(&mut self, count: usize, decision: Decision) {
         self.len = count.min(BURST_MAX);
@@ -299,7 +203,7 @@ impl Decisions {
         }
     }
 
-    /// A packet goes on as it is.
+    /// Sets a packet to be forwarded unfragmented.
     #[inline(always)]
     pub(super) fn forward(&mut self, index: usize, to: Adjacency) {
         if let Some(place) = self.words.get_mut(index) {
@@ -307,7 +211,7 @@ impl Decisions {
         }
     }
 
-    /// How many there are of each.
+    /// Counts the decisions.
     #[inline(always)]
     pub(super) fn tally(&self) -> Tally {
         let words = self.words.get(..self.len).unwrap_or(&[]);
@@ -332,21 +236,21 @@ impl Decisions {
     }
 }
 
-/// How many packets of a burst met what.
+/// Counters of a burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Packets that go on.
+    /// Packets forwarded.
     pub forwarded: u64,
-    /// Those of them that go in pieces.
+    /// Packets forwarded in fragments.
     pub fragmented: u64,
-    /// Packets for the service thread, by reason.
+    /// Packets punted to the service thread, by reason.
     pub punted: [u64; Punt::ALL.len()],
     /// Packets dropped, by reason.
-    pub dropped: [u64; DropReason::ALL.len()],
+    pub dropped: [u64; RouterDrop::ALL.len()],
 }
 
 impl Tally {
-    /// Counts what does not just go on.
+    /// Counts a decision other than plain forwarding.
     #[inline(never)]
     fn count_other(&mut self, decision: Decision) {
         match decision {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hash of a flow, by which its packets go the same one of several ways.
+//! Flow hash, which assigns all packets of a flow to the same next hop.
 
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
-/// A number that is the same for all packets of a flow: addresses, protocol and ports (RFC 2992; fragments and other
-/// protocols without ports; IPv6 by its flow label where there is one, RFC 6438).
+/// Returns a number that is equal for all packets of a flow: addresses, protocol and ports (RFC 2992; without ports for fragments and other
+/// protocols; by flow label for IPv6 packets that have one, RFC 6438).
 #[inline(never)]
 pub(super) fn flow_hash(frame: &[u8]) -> u32 {
     let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
@@ -38,7 +38,7 @@ pub(super) fn flow_hash(frame: &[u8]) -> u32 {
     (mix(hash) >> 32) as u32
 }
 
-/// Both ports, of protocols that have them where TCP does.
+/// Returns both ports of a protocol with ports at the same offsets as TCP.
 fn ports_of(protocol: u8, payload: Option<&[u8]>) -> u32 {
     match (
         protocol,
@@ -50,7 +50,7 @@ fn ports_of(protocol: u8, payload: Option<&[u8]>) -> u32 {
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood, 2014).
+/// Finaliser of SplitMix64 (Steele, Lea, Flood, 2014).
 const fn mix(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! IPv4 packets in pieces (RFC 791, section 3.2; RFC 1812, section 4.2.2.7).
+//! IPv4 fragmentation (RFC 791, section 3.2; RFC 1812, section 4.2.2.7).
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, checksum};
 
@@ -8,7 +8,7 @@ const HEADER_MAX: usize = 60;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET_MASK: u16 = 0x1fff;
 
-/// One piece of a packet: a header of its own, and which octets of the packet follow.
+/// A fragment of a packet: its own header, and the octets of the packet that follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment<'packet> {
     header: [u8; HEADER_MAX],
@@ -17,13 +17,13 @@ pub struct Fragment<'packet> {
 }
 
 impl Fragment<'_> {
-    /// Length of the frame, octets without FCS.
+    /// Returns the length of the frame, octets without FCS.
     #[must_use]
     pub fn frame_length(&self) -> usize {
         ETHERNET_HEADER_LENGTH + self.header_length + self.payload.len()
     }
 
-    /// Writes the piece behind an Ethernet header into a buffer of [`Self::frame_length`]; false when it is shorter.
+    /// Writes the fragment behind an Ethernet header into a buffer of [`Self::frame_length`]. Returns false if the buffer is shorter.
     #[must_use]
     pub fn write(&self, ethernet: &[u8; ETHERNET_HEADER_LENGTH], frame: &mut [u8]) -> bool {
         let Some(header) = self.header.get(..self.header_length) else {
@@ -43,8 +43,8 @@ impl Fragment<'_> {
     }
 }
 
-/// Cuts a packet, given from its IPv4 header on, into pieces that a link of this MTU takes. The packet is sound and may be
-/// cut; nothing comes of one that is not, or of an MTU below 68 (RFC 791, section 3.2).
+/// Fragments a packet, given from its IPv4 header on, for a link of this MTU. The packet must be valid and must allow fragmentation. The
+/// result is empty for an invalid packet, or an MTU below 68 (RFC 791, section 3.2).
 pub fn fragments(packet: &[u8], mtu: u16) -> impl Iterator<Item = Fragment<'_>> {
     let parts = Parts::of(packet);
     let mut next = 0;
@@ -56,8 +56,8 @@ pub fn fragments(packet: &[u8], mtu: u16) -> impl Iterator<Item = Fragment<'_>> 
     })
 }
 
-/// Whether what a packet carries would end beyond the largest packet there is (RFC 791, section 3.1): its pieces would have
-/// offsets that nothing can be written as. Given from the IPv4 header on.
+/// Returns whether the payload of a packet would end beyond the maximum packet size (RFC 791, section 3.1): its fragments would have
+/// unrepresentable offsets. The packet is given from the IPv4 header on.
 pub(super) fn ends_beyond(packet: &[u8]) -> bool {
     Parts::of(packet).is_some_and(|parts| {
         let offset = usize::from(parts.offset_and_flags & OFFSET_MASK) * 8;
@@ -68,7 +68,7 @@ pub(super) fn ends_beyond(packet: &[u8]) -> bool {
 struct Parts<'packet> {
     header: &'packet [u8],
     payload: &'packet [u8],
-    /// Where the payload is in the packet as it was sent first, in units of eight octets; flags in the high bits.
+    /// Offset of the payload in the original packet, in units of eight octets; flags in the high bits.
     offset_and_flags: u16,
 }
 
@@ -88,7 +88,7 @@ impl<'packet> Parts<'packet> {
         })
     }
 
-    /// The piece that begins here, and where the next one does.
+    /// Returns the fragment that begins at `start`, and the start of the next one.
     fn fragment(&self, start: usize, mtu: usize) -> Option<(Fragment<'packet>, usize)> {
         let rest = self.payload.get(start..).filter(|rest| !rest.is_empty())?;
         let mut header = [0; HEADER_MAX];
@@ -103,7 +103,7 @@ impl<'packet> Parts<'packet> {
         if offset > OFFSET_MASK {
             return None;
         }
-        // A piece of a piece that had more behind it has more behind it.
+        // A fragment of a fragment with MF set also has MF set.
         let more = if last {
             self.offset_and_flags & MORE_FRAGMENTS
         } else {
@@ -124,7 +124,7 @@ impl<'packet> Parts<'packet> {
         Some((fragment, start + payload.len()))
     }
 
-    /// All options go into the first piece, those with the 'copied' flag into the others (RFC 791, section 3.1).
+    /// Copies all options into the first fragment, and those with the 'copied' flag into the others (RFC 791, section 3.1).
     fn copy_header(&self, header: &mut [u8; HEADER_MAX], is_first: bool) -> Option<usize> {
         if is_first || self.header.len() == HEADER_MIN {
             header
@@ -153,7 +153,7 @@ impl<'packet> Parts<'packet> {
             }
             options = rest;
         }
-        // What is behind the last option is zero: the end of options, as far as needed.
+        // The padding behind the last option is zero: end of options.
         Some(length.next_multiple_of(4))
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a router reads of a packet's header before it looks for a route: whether it is sound, who sent it, where it is to
-//! go.
+//! Header parsing before the route look-up: validity, source and destination of a packet.
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, checksum};
 
-use super::decision::{Decision, DropReason, Punt};
+use super::decision::{Decision, Punt};
 use super::interfaces::Interface;
+use crate::drops::RouterDrop;
 
 pub(super) const ETHERTYPE_IPV4: u16 = 0x0800;
 pub(super) const ETHERTYPE_ARP: u16 = 0x0806;
@@ -16,50 +16,50 @@ pub(super) const IPV6_HEADER: usize = 40;
 const OPTION_LSRR: u8 = 131;
 const OPTION_SSRR: u8 = 137;
 
-/// What a packet says of itself beside its addresses.
+/// Header fields besides the addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Brief {
     /// Length of the packet, octets.
     pub(super) length: u16,
-    /// How many routers it may still pass.
+    /// TTL or hop limit.
     pub(super) ttl: u8,
-    /// Whether it may go on in pieces.
+    /// Whether fragmentation is allowed.
     pub(super) may_cut: bool,
-    /// Whether one of its addresses is of a link, which no router forwards.
+    /// Whether one of its addresses is link-local, which routers do not forward.
     pub(super) is_of_a_link: bool,
 }
 
-/// Where a packet is to go.
+/// Destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
     V4(u32),
     V6(u128),
 }
 
-/// Reads a frame without tags that came in on an interface: a header to be routed by, or what becomes of the frame.
+/// Parses an untagged frame of an interface. Returns the fields for routing, or the decision if it needs no route.
 #[inline(always)]
 pub(super) fn read(frame: &[u8], interface: &Interface) -> Result<(Brief, Destination), Decision> {
     let Some((ethernet, packet)) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>() else {
-        return Err(Decision::Drop(DropReason::HeaderError));
+        return Err(Decision::Drop(RouterDrop::HeaderError));
     };
     let [a, b, c, d, e, f, .., g, h] = *ethernet;
     let destination = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
     let to_many = a & 1 == 1;
     if destination != interface.mac.to_u64() && !to_many {
-        return Err(Decision::Drop(DropReason::NotForUs));
+        return Err(Decision::Drop(RouterDrop::NotForUs));
     }
     match u16::from_be_bytes([g, h]) {
         ETHERTYPE_IPV4 if interface.ipv4 => read_v4(packet, to_many),
         ETHERTYPE_IPV6 if interface.ipv6 => read_v6(packet, to_many),
         ETHERTYPE_ARP if interface.ipv4 => Err(Decision::Punt(Punt::Arp)),
-        _ => Err(Decision::Drop(DropReason::UnknownProtocol)),
+        _ => Err(Decision::Drop(RouterDrop::UnknownProtocol)),
     }
 }
 
-/// RFC 1812, sections 5.2.2, 5.3.4, 5.3.7.
+/// Parses an IPv4 packet (RFC 1812, sections 5.2.2, 5.3.4, 5.3.7).
 #[inline(always)]
 fn read_v4(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decision> {
-    let wrong = Err(Decision::Drop(DropReason::HeaderError));
+    let wrong = Err(Decision::Drop(RouterDrop::HeaderError));
     let Some(header) = packet.first_chunk::<IPV4_HEADER>() else {
         return wrong;
     };
@@ -81,26 +81,26 @@ fn read_v4(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decisio
         }
     };
     if sum != 0 {
-        return Err(Decision::Drop(DropReason::ChecksumError));
+        return Err(Decision::Drop(RouterDrop::ChecksumError));
     }
     if header_length > IPV4_HEADER && has_source_route(packet.get(IPV4_HEADER..header_length)) {
-        return Err(Decision::Drop(DropReason::SourceRoute));
+        return Err(Decision::Drop(RouterDrop::SourceRoute));
     }
     let [.., a, b, c, d, e, f, g, h] = *header;
     let source = u32::from_be_bytes([a, b, c, d]);
     let destination = u32::from_be_bytes([e, f, g, h]);
     if is_martian_source(source) {
-        return Err(Decision::Drop(DropReason::Martian));
+        return Err(Decision::Drop(RouterDrop::Martian));
     }
     match e {
         224..=239 => return Err(multicast_v4(destination)),
-        0 | 127 => return Err(Decision::Drop(DropReason::Martian)),
+        0 | 127 => return Err(Decision::Drop(RouterDrop::Martian)),
         240..=255 if destination == u32::MAX => return Err(Decision::Punt(Punt::ForUs)),
-        240..=255 => return Err(Decision::Drop(DropReason::Martian)),
+        240..=255 => return Err(Decision::Drop(RouterDrop::Martian)),
         _ => {}
     }
     if to_many {
-        return Err(Decision::Drop(DropReason::BroadcastFrame));
+        return Err(Decision::Drop(RouterDrop::BroadcastFrame));
     }
     let brief = Brief {
         length,
@@ -111,15 +111,15 @@ fn read_v4(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decisio
     Ok((brief, Destination::V4(destination)))
 }
 
-/// The sum of a header without options, 0 when its checksum is right (RFC 1071).
+/// Returns the sum of a header without options; 0 if its checksum is correct (RFC 1071).
 #[inline(always)]
 pub(super) fn sum_of(header: &[u8; IPV4_HEADER]) -> u16 {
-    // In words of the machine's own order (RFC 1071, section 2 (B)): only whether it is 0 matters.
+    // In native byte order (RFC 1071, section 2 (B)): only a comparison with 0 is required.
     let mut sum = 0u64;
     for word in header.as_chunks::<4>().0 {
         sum += u64::from(u32::from_ne_bytes(*word));
     }
-    // Five words of 32 bits carry at most 4 over, 18 bits then at most 3, and that at most 1.
+    // Five words of 32 bits carry at most 4, 18 bits then at most 3, and that at most 1.
     sum = (sum & 0xffff_ffff) + (sum >> 32);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
@@ -127,16 +127,16 @@ pub(super) fn sum_of(header: &[u8; IPV4_HEADER]) -> u16 {
     !(sum as u16)
 }
 
-/// Groups on the link are the router's own business (224.0.0.0/24: RFC 5771, section 4); others are not forwarded.
+/// Link-local groups are the router's own business (224.0.0.0/24: RFC 5771, section 4); others are not forwarded.
 fn multicast_v4(destination: u32) -> Decision {
     if destination >> 8 == 0xe0_0000 {
         Decision::Punt(Punt::ForUs)
     } else {
-        Decision::Drop(DropReason::Multicast)
+        Decision::Drop(RouterDrop::Multicast)
     }
 }
 
-/// RFC 1812, section 5.3.7; RFC 6890, table of section 2.2.2: not a source of forwarded packets.
+/// Returns true for an address that is not a valid source of forwarded packets (RFC 1812, section 5.3.7; RFC 6890, table of section 2.2.2).
 #[inline(always)]
 const fn is_martian_source(address: u32) -> bool {
     matches!(address >> 24, 0 | 127 | 224..)
@@ -158,7 +158,7 @@ fn has_source_route(options: Option<&[u8]>) -> bool {
     false
 }
 
-/// Who sent a packet that was read: where it is in the header.
+/// Returns the source of a parsed packet: its location in the header.
 #[inline(always)]
 pub(super) fn source_of(frame: &[u8]) -> Option<Destination> {
     let packet = frame.get(ETHERNET_HEADER_LENGTH..)?;
@@ -170,10 +170,10 @@ pub(super) fn source_of(frame: &[u8]) -> Option<Destination> {
     Some(Destination::V6(u128::from_be_bytes(*source)))
 }
 
-/// RFC 8200, section 3; RFC 4291, sections 2.5 to 2.7.
+/// Parses an IPv6 packet (RFC 8200, section 3; RFC 4291, sections 2.5 to 2.7).
 #[inline(always)]
 fn read_v6(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decision> {
-    let wrong = Err(Decision::Drop(DropReason::HeaderError));
+    let wrong = Err(Decision::Drop(RouterDrop::HeaderError));
     let Some(header) = packet.first_chunk::<IPV6_HEADER>() else {
         return wrong;
     };
@@ -191,12 +191,12 @@ fn read_v6(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decisio
         return Err(multicast_v6(source, header[25] & 0xf));
     }
     if is_martian_v6(source) || is_martian_v6(destination) || header[8] == 0xff {
-        return Err(Decision::Drop(DropReason::Martian));
+        return Err(Decision::Drop(RouterDrop::Martian));
     }
     if to_many {
-        return Err(Decision::Drop(DropReason::BroadcastFrame));
+        return Err(Decision::Drop(RouterDrop::BroadcastFrame));
     }
-    // Not forwarded, neither from nor to (RFC 4291, section 2.5.6); the service thread knows whether it is for us.
+    // Link-local addresses are never forwarded (RFC 4291, section 2.5.6); the service thread knows whether the packet is for us.
     if is_link_local(destination) {
         return Err(Decision::Punt(Punt::ForUs));
     }
@@ -215,18 +215,19 @@ fn address(header: &[u8; IPV6_HEADER], at: usize) -> Option<u128> {
     Some(u128::from_be_bytes(*octets))
 }
 
-/// Groups of this link are the router's own business, wider ones are not forwarded (RFC 4291, section 2.7).
+/// Link-local groups are the router's own business, wider ones are not forwarded (RFC 4291, section 2.7).
 fn multicast_v6(source: u128, scope: u8) -> Decision {
     if source >> 120 == 0xff {
-        Decision::Drop(DropReason::Martian)
+        Decision::Drop(RouterDrop::Martian)
     } else if scope == 2 {
         Decision::Punt(Punt::ForUs)
     } else {
-        Decision::Drop(DropReason::Multicast)
+        Decision::Drop(RouterDrop::Multicast)
     }
 }
 
-/// Nobody's, or one's own: `::`, `::1`, and IPv4 addresses in IPv6 notation (RFC 6890, section 2.2.3).
+/// Returns true for unspecified, loopback and IPv4-mapped addresses: `::`, `::1`, and IPv4 addresses in IPv6 notation (RFC 6890, section
+/// 2.2.3).
 #[inline(always)]
 const fn is_martian_v6(address: u128) -> bool {
     let (high, low) = ((address >> 64) as u64, address as u64);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The router's interfaces as forwarding threads know them: made for each generation of the configuration.
+//! Router interfaces in the form of forwarding threads, built for each generation of the configuration.
 
 use quietwire_packet::{MacAddress, VlanId};
 
-/// Whether the source address of a packet has to have a way back (RFC 3704).
+/// Unicast reverse path forwarding check of source addresses (RFC 3704).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Urpf {
-    /// It need not.
+    /// No check.
     #[default]
     Off,
-    /// Some way (section 2.4).
+    /// Loose mode: some route to the source must exist (section 2.4).
     Loose,
-    /// One by the interface that the packet came in on (section 2.2).
+    /// Strict mode: a route to the source through the ingress interface must exist (section 2.2).
     Strict,
 }
 
-/// Where an interface's frames come from and go to.
+/// Location of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterfacePlace {
     /// A port, by number.
@@ -27,17 +27,17 @@ pub enum InterfacePlace {
 /// One interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Where it is.
+    /// Its location.
     pub place: InterfacePlace,
-    /// The VLAN whose tag its frames have on a port. Frames of a bridge's interface have none here.
+    /// VLAN tag of its frames on a port. Frames of a bridge interface are untagged here.
     pub vlan: Option<VlanId>,
-    /// Its address on the link.
+    /// Its MAC address.
     pub mac: MacAddress,
     /// Largest IP packet, octets.
     pub mtu: u16,
     /// Number of its VRF.
     pub vrf: u16,
-    /// The check of source addresses.
+    /// Reverse path check.
     pub urpf: Urpf,
     /// Whether it has an IPv4 address.
     pub ipv4: bool,
@@ -50,7 +50,7 @@ pub struct Interface {
 pub struct Interfaces(Vec<Option<Interface>>);
 
 impl Interfaces {
-    /// Of interfaces with their numbers.
+    /// Creates the set from interfaces and their numbers.
     #[must_use]
     pub fn new(interfaces: impl IntoIterator<Item = (u16, Interface)>) -> Self {
         let mut all = Vec::new();
@@ -64,7 +64,7 @@ impl Interfaces {
         Self(all)
     }
 
-    /// The interface with this number.
+    /// Returns the interface with this number.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, number: u16) -> Option<&Interface> {
@@ -78,7 +78,7 @@ impl Interfaces {
     }
 }
 
-/// Which interface a frame of a port belongs to.
+/// Interfaces of a port by VLAN.
 #[derive(Clone, Debug, Default)]
 pub struct PortInterfaces {
     untagged: Option<u16>,
@@ -86,7 +86,7 @@ pub struct PortInterfaces {
 }
 
 impl PortInterfaces {
-    /// Of a port's interfaces: numbers of VLANs, and of interfaces.
+    /// Creates the map from VLANs and numbers of a port's interfaces.
     #[must_use]
     pub fn new(interfaces: impl IntoIterator<Item = (Option<VlanId>, u16)>) -> Self {
         let mut all = Self::default();
@@ -100,21 +100,21 @@ impl PortInterfaces {
         all
     }
 
-    /// True when frames with a tag have an interface.
+    /// Returns true if an interface receives tagged frames.
     #[inline(always)]
     #[must_use]
     pub fn has_tagged(&self) -> bool {
         !self.tagged.is_empty()
     }
 
-    /// The interface of frames without a tag.
+    /// Returns the interface of untagged frames.
     #[inline(always)]
     #[must_use]
     pub fn untagged(&self) -> Option<u16> {
         self.untagged
     }
 
-    /// The interface of frames with this tag; priority-tagged ones (IEEE 802.1Q, table 9-2) are as if without.
+    /// Returns the interface of frames with this tag. Priority-tagged frames (IEEE 802.1Q, table 9-2) count as untagged.
     #[inline]
     #[must_use]
     pub fn tagged(&self, tci: u16) -> Option<u16> {

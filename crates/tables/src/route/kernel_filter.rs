@@ -1,48 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that the kernel is to have although they are not for the router's own addresses: those that rules match go to the
-//! tap of the interface that they came in by, instead of on.
+//! Kernel filters: rules that pass packets to the kernel although they are not for the router's own addresses. Matching packets go to the
+//! tap of their ingress interface and are not forwarded.
 //!
-//! The rules are looked at one by one, after everything else was decided. Without rules there is none of this: a burst
-//! costs one look at an `Option`.
+//! The rules are evaluated linearly, after all other decisions. Without rules the cost is one test of an `Option` per burst.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ipnet::IpNet;
-
-use super::decision::{Decision, Decisions, DropReason, Punt};
+use super::decision::{Decision, Decisions, Punt};
 use super::interfaces::Interfaces;
-use crate::filter::{Asked, Headers, Pattern};
+use crate::drops::RouterDrop;
+use crate::filter::{Headers, PacketMatch, Pattern};
 
-/// Rules that there can be.
+/// Maximum number of rules.
 pub const FILTER_RULES_MAX: usize = 64;
 
-/// What a rule asks of a packet; what it does not name may be anything. Rules about IP match no fragment but the first
-/// when they name ports.
+/// Packet match of a rule. Fields that are not set match everything. IP rules with ports match only the first fragment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterRule {
-    /// Number of the interface that the packet came in by.
+    /// Number of the ingress interface.
     pub interface: Option<u16>,
-    /// Number of the VRF of that interface.
+    /// Number of the VRF of the ingress interface.
     pub vrf: Option<u16>,
-    /// What the frame carries.
-    pub ethertype: Option<u16>,
-    /// What the IP packet carries, behind extension headers too.
-    pub protocol: Option<u8>,
-    /// Where the packet is from.
-    pub source: Option<IpNet>,
-    /// Where it is to go.
-    pub destination: Option<IpNet>,
-    /// First and last source port.
-    pub source_ports: Option<(u16, u16)>,
-    /// First and last destination port.
-    pub destination_ports: Option<(u16, u16)>,
+    /// Packet to match.
+    pub packet: PacketMatch,
 }
 
-/// A rule as it is compared.
+/// Compiled rule.
 #[derive(Clone, Copy, Debug)]
 struct Compared {
-    /// [`ANY`] or a number.
+    /// Interface number, or [`ANY`].
     interface: u32,
     vrf: u32,
     pattern: Pattern,
@@ -50,12 +37,12 @@ struct Compared {
 
 const ANY: u32 = u32::MAX;
 
-/// All rules, with what they have matched.
+/// All rules and their match counters.
 #[derive(Debug)]
 pub struct KernelFilter {
     rules: Vec<Compared>,
     matched: Vec<Arc<AtomicU64>>,
-    /// By number of the interface: whether it has a tap.
+    /// Whether an interface has a tap, by number of the interface.
     taps: Vec<bool>,
 }
 
@@ -65,14 +52,7 @@ impl Compared {
         Self {
             interface: number(rule.interface),
             vrf: number(rule.vrf),
-            pattern: Pattern::new(&Asked {
-                ethertype: rule.ethertype,
-                protocol: rule.protocol,
-                source: rule.source,
-                destination: rule.destination,
-                source_ports: rule.source_ports,
-                destination_ports: rule.destination_ports,
-            }),
+            pattern: Pattern::new(&rule.packet),
         }
     }
 
@@ -83,8 +63,8 @@ impl Compared {
     }
 }
 
-/// Whether rules may say otherwise. What is damaged, for another station, or from a source that is not to be believed, stays
-/// dropped; what goes to the service thread for the router's own sake gets to the kernel from there.
+/// Returns whether rules may override a decision. Packets that are damaged, for another station, or from an untrusted source stay dropped.
+/// Packets for the service thread reach the kernel from there.
 #[inline(always)]
 const fn is_open(decision: Decision) -> bool {
     match decision {
@@ -92,17 +72,17 @@ const fn is_open(decision: Decision) -> bool {
         Decision::Punt(punt) => !matches!(punt, Punt::Arp | Punt::ForUs),
         Decision::Drop(reason) => matches!(
             reason,
-            DropReason::UnknownProtocol
-                | DropReason::Martian
-                | DropReason::Multicast
-                | DropReason::Blackhole
+            RouterDrop::UnknownProtocol
+                | RouterDrop::Martian
+                | RouterDrop::Multicast
+                | RouterDrop::Blackhole
         ),
     }
 }
 
 impl KernelFilter {
-    /// Of rules, each with the count of what it matched, and the numbers of the interfaces that have taps. Rules beyond
-    /// [`FILTER_RULES_MAX`] are left out.
+    /// Creates the filter from rules with their match counters, and the numbers of interfaces with taps. Rules beyond [`FILTER_RULES_MAX`]
+    /// are ignored.
     #[must_use]
     pub fn new(
         rules: impl IntoIterator<Item = (FilterRule, Arc<AtomicU64>)>,
@@ -127,7 +107,7 @@ impl KernelFilter {
         }
     }
 
-    /// Changes decisions on frames that a rule matches; the first one that does counts it.
+    /// Overrides decisions on matching frames. The first matching rule counts the frame.
     #[inline(never)]
     pub(super) fn apply<'a>(
         &self,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The router: where an IP packet goes on, and what has to be done to it on the way (RFC 1812, RFC 8200).
+//! The router: selects next hops of IP packets and rewrites the packets (RFC 1812, RFC 8200).
 //!
-//! [`decide`] takes a burst of frames as bytes, each with the interface it came in on, and gives one decision each.
-//! [`rewrite`] does to a frame what forwarding does: addresses, time to live, checksum. [`fragments()`] cuts an IPv4 packet.
-//! All three know no packet buffers. What they read is made by the control thread: [`Interfaces`] for each generation of
-//! the configuration, [`NextHops`] and the tables of [`crate::fib`] once, and changed while they are read.
+//! [`decide`] takes a burst of frames as bytes, each with its ingress interface, and returns one decision each. [`rewrite`] applies
+//! forwarding to a frame: addresses, time to live, checksum. [`fragments()`] fragments an IPv4 packet. None of them uses packet buffers.
+//! The control thread builds their tables: [`Interfaces`] for each generation of the configuration, [`NextHops`] and the tables of
+//! [`crate::fib`] once, which it then changes while they are read.
 //!
-//! What a forwarding thread does not do itself (neighbours to be found, errors to be sent, packets for the router) it hands
-//! to the service thread: [`Punt`] says why.
+//! A forwarding thread passes other work (neighbour resolution, ICMP errors, packets to the router) to the service thread: [`Punt`] is the
+//! reason.
 
 mod decide;
 mod decision;
@@ -26,7 +26,7 @@ mod router;
 mod tests;
 
 pub use decide::decide;
-pub use decision::{Adjacency, Decision, DecisionWord, Decisions, DropReason, Punt, Tally};
+pub use decision::{Adjacency, Decision, DecisionWord, Decisions, Punt, Tally};
 pub use fragment::{Fragment, fragments};
 pub use interfaces::{Interface, InterfacePlace, Interfaces, PortInterfaces, Urpf};
 pub use kernel_filter::{FILTER_RULES_MAX, FilterRule, KernelFilter};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The short way of most packets: those of a burst of one interface that are sound and have nothing special about them.
-//! Whether a packet is such is found without a branch for each rule; [`super::header`], which knows why, sees to all others.
+//! Fast path of most packets: valid packets without special features in a burst of one interface. The test for such packets has no branch
+//! per rule; [`super::header`], which knows the reasons, handles all others.
 
 use quietwire_base::BURST_MAX;
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress};
@@ -15,7 +15,7 @@ use crate::fib::NO_ROUTE;
 const V4_HEADERS: usize = ETHERNET_HEADER_LENGTH + IPV4_HEADER;
 const V6_HEADERS: usize = ETHERNET_HEADER_LENGTH + IPV6_HEADER;
 
-/// What was read of a packet. Of one that is not plain the rest means nothing.
+/// Parsed packet. The other fields are meaningless if the packet is not plain.
 #[derive(Clone, Copy)]
 struct Reading<A> {
     is_plain: bool,
@@ -23,7 +23,7 @@ struct Reading<A> {
     packed: Packed,
 }
 
-/// What decides on a plain packet beside its destination: its length, how many routers it may pass, whether it may be cut.
+/// Fields that decide on a plain packet besides its destination: length, TTL, and whether fragmentation is allowed.
 #[derive(Clone, Copy)]
 struct Packed(u32);
 
@@ -53,7 +53,7 @@ impl Packed {
     }
 }
 
-/// A MAC address as the first octets of a frame are read: the first one in the lowest bits.
+/// A MAC address as read from the first octets of a frame: the first octet in the lowest bits.
 #[derive(Clone, Copy)]
 struct Station(u64);
 
@@ -71,12 +71,12 @@ impl Station {
     }
 }
 
-/// The packets of a burst, read and looked up.
+/// Parsed and looked-up packets of a burst.
 struct Plain<A> {
     destinations: [A; BURST_MAX],
     packed: [Packed; BURST_MAX],
     hops: [u32; BURST_MAX],
-    /// Which of them are plain.
+    /// Positions of plain packets.
     places: Places,
 }
 
@@ -91,7 +91,7 @@ impl<A: Copy> Plain<A> {
         }
     }
 
-    /// Reads the frames that are long enough.
+    /// Parses the frames that are long enough.
     #[inline(always)]
     fn read<'a, const HEADERS: usize>(
         &mut self,
@@ -108,7 +108,7 @@ impl<A: Copy> Plain<A> {
         }
     }
 
-    /// Looks up so many; those that are not plain with them, which does no harm.
+    /// Looks up the first `count` packets, including those that are not plain, which is harmless.
     #[inline(always)]
     fn look_up(&mut self, count: usize, look_up: impl Fn(&[A], &mut [u32])) {
         if let (Some(destinations), Some(hops)) =
@@ -129,7 +129,7 @@ impl<A: Copy> Plain<A> {
         for hop in &self.hops {
             router.next_hops.prefetch(*hop);
         }
-        // Most of a burst leave by one interface.
+        // Most packets of a burst have the same egress interface.
         let mut last = (u16::MAX, 0);
         let each = frames.zip(&self.hops).zip(&self.packed).enumerate();
         for (place, ((frame, hop), packed)) in each {
@@ -162,7 +162,7 @@ fn decide_alone(
     decisions.set(place, follow(router, packed.brief(), hop, frame));
 }
 
-/// The interface that all of them came in on.
+/// Returns the ingress interface if it is the same for all frames.
 #[inline(always)]
 fn the_one(router: &Router, interfaces: &[u16]) -> Option<Interface> {
     let first = *interfaces.first()?;
@@ -174,7 +174,7 @@ fn the_one(router: &Router, interfaces: &[u16]) -> Option<Interface> {
         .copied()
 }
 
-/// Decides on the plain packets of a burst, IPv4 or IPv6 as its first is, and takes them out of those that are left.
+/// Decides on the plain packets of a burst, IPv4 or IPv6 like its first packet, and removes them from the remaining ones.
 #[inline(always)]
 pub(super) fn decide_plain<'a>(
     router: &Router,
@@ -212,7 +212,7 @@ pub(super) fn decide_plain<'a>(
     }
 }
 
-/// What the first packet says that it is.
+/// Returns the IP version of the first packet.
 #[inline(always)]
 fn version<'a>(mut frames: impl Iterator<Item = &'a [u8]>) -> u8 {
     let first = frames
@@ -221,7 +221,7 @@ fn version<'a>(mut frames: impl Iterator<Item = &'a [u8]>) -> u8 {
     first.map_or(0, |octet| octet >> 4)
 }
 
-/// Plain: for this station, without options, sound, between addresses of single stations that may be anywhere.
+/// Parses an IPv4 packet. Plain: for this station, without options, valid, between unicast addresses that can be anywhere.
 #[inline(always)]
 fn read_v4(headers: &[u8; V4_HEADERS], octets: usize, station: Station) -> Reading<u32> {
     let of = headers;
@@ -229,7 +229,7 @@ fn read_v4(headers: &[u8; V4_HEADERS], octets: usize, station: Station) -> Readi
     let source = u32::from_be_bytes([of[26], of[27], of[28], of[29]]);
     let destination = u32::from_be_bytes([of[30], of[31], of[32], of[33]]);
     let has_no_options = [of[12], of[13], of[14]] == [0x08, 0x00, 0x45];
-    // Between the header's own length and that of the frame.
+    // Between the header length and the frame length.
     let is_whole = usize::from(length).wrapping_sub(IPV4_HEADER) <= octets - V4_HEADERS;
     let is_sound = headers.last_chunk().map_or(1, header::sum_of) == 0;
     Reading {
@@ -244,14 +244,14 @@ fn read_v4(headers: &[u8; V4_HEADERS], octets: usize, station: Station) -> Readi
     }
 }
 
-/// Nobody's, of this host, of groups, of a link: what is not passed on, or not always.
+/// Returns true for unspecified, loopback, multicast and link-local addresses, which are not or not always forwarded.
 #[inline(always)]
 fn is_special_v4(address: u32) -> bool {
     let network = address >> 24;
     (network.wrapping_sub(1) >= 223) | (network == 127) | header::is_link_local_v4(address)
 }
 
-/// The same of IPv6.
+/// Parses an IPv6 packet with the same conditions.
 #[inline(always)]
 fn read_v6(headers: &[u8; V6_HEADERS], octets: usize, station: Station) -> Reading<u128> {
     let of = headers;
@@ -274,7 +274,8 @@ fn read_v6(headers: &[u8; V6_HEADERS], octets: usize, station: Station) -> Readi
     }
 }
 
-/// By the upper half of an address: global ones, 2000::/3 (RFC 4291, section 2.4), and local ones, fc00::/7 (RFC 4193).
+/// Returns true for global addresses, 2000::/3 (RFC 4291, section 2.4), and local ones, fc00::/7 (RFC 4193), by the upper half of the
+/// address.
 #[inline(always)]
 fn is_of_a_station(address: u64) -> bool {
     (address >> 61 == 1) | (address >> 57 == 0x7e)

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of one packet with the next hop that was found for it.
+//! Decision for one packet with its next hop.
 
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
-use super::decision::{Adjacency, Decision, DropReason, Punt};
+use super::decision::{Adjacency, Decision, Punt};
 use super::flow_hash::flow_hash;
 use super::fragment;
 use super::header::Brief;
 use super::next_hops::NextHop;
 use super::router::Router;
+use crate::drops::RouterDrop;
 
-/// What becomes of a packet with this next hop.
+/// Returns the decision for a packet with this next hop.
 #[inline(always)]
 pub(super) fn follow(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Decision {
     let to = match router.next_hops.adjacency(hop) {
@@ -33,7 +34,7 @@ pub(super) fn follow(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> D
     }
 }
 
-/// Whom of a group a packet goes to, or what becomes of one that is not sent on by this thread.
+/// Selects a group member for a packet, or returns the decision if this thread does not forward the packet.
 #[inline(never)]
 fn choose(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Result<Adjacency, Decision> {
     let next_hop = match router.next_hops.get(hop) {
@@ -46,41 +47,41 @@ fn choose(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Result<Adjac
     }
 }
 
-/// What becomes of a packet that is longer than the next link takes.
+/// Returns the decision for a packet that exceeds the MTU of the next link.
 #[inline(never)]
 fn too_long(brief: Brief, frame: &[u8], to: Adjacency) -> Decision {
     let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
     if !brief.may_cut {
         Decision::Punt(Punt::TooBig)
     } else if fragment::ends_beyond(packet) {
-        Decision::Drop(DropReason::FragmentOffset)
+        Decision::Drop(RouterDrop::FragmentOffset)
     } else {
         Decision::Fragment(to)
     }
 }
 
-/// A packet that would go on and has been on its way for too long; addresses of a link, which are not forwarded
-/// whatever the routes say (RFC 3927, section 7; RFC 4291, section 2.5.6).
+/// Returns the decision for a packet whose TTL is exceeded, or with link-local addresses, which are never forwarded (RFC 3927, section 7;
+/// RFC 4291, section 2.5.6).
 #[inline(always)]
 fn time_is_over(brief: Brief) -> Option<Decision> {
     if brief.is_of_a_link {
-        return Some(Decision::Drop(DropReason::Martian));
+        return Some(Decision::Drop(RouterDrop::Martian));
     }
     (brief.ttl <= 1).then_some(Decision::Punt(Punt::TimeExceeded))
 }
 
 impl Decision {
-    /// For a next hop that is not sent to.
+    /// Returns the decision for a next hop other than a neighbour.
     fn from_other(next_hop: NextHop, brief: Brief) -> Self {
         match next_hop {
             NextHop::Local => Self::Punt(Punt::ForUs),
-            NextHop::Blackhole => Self::Drop(DropReason::Blackhole),
+            NextHop::Blackhole => Self::Drop(RouterDrop::Blackhole),
             NextHop::Unreachable => Self::Punt(Punt::Unreachable),
             NextHop::Prohibit => Self::Punt(Punt::Prohibited),
             NextHop::Glean { .. } | NextHop::Incomplete { .. } => {
                 time_is_over(brief).unwrap_or(Self::Punt(Punt::Neighbour))
             }
-            // A group of groups is not made.
+            // Nested groups do not exist.
             NextHop::None | NextHop::Group(_) | NextHop::Adjacency { .. } => {
                 Self::Punt(Punt::NoRoute)
             }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What forwarding does to a frame.
+//! Rewriting of forwarded frames.
 
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, update_checksum_u16};
 
 use super::decision::Adjacency;
 
-/// Gives a frame without tags new addresses and takes one from the packet's time to live (RFC 1812, section 5.3.1; RFC 8200,
-/// section 3); the checksum of IPv4 follows (RFC 1624). The caller has found the packet sound, and its time to live above 1.
-/// False, and no change, for what is no IP packet.
+/// Sets new MAC addresses in an untagged frame and decrements the packet's time to live (RFC 1812, section 5.3.1; RFC 8200, section 3);
+/// updates the IPv4 checksum (RFC 1624). The caller has validated the packet, and its time to live is above 1. Returns false, without a
+/// change, if the packet is not IP.
 #[inline(always)]
 pub fn rewrite(frame: &mut [u8], source: MacAddress, to: Adjacency) -> bool {
     let Some((ethernet, packet)) = frame.split_first_chunk_mut::<ETHERNET_HEADER_LENGTH>() else {
@@ -22,7 +22,7 @@ pub fn rewrite(frame: &mut [u8], source: MacAddress, to: Adjacency) -> bool {
             let old = u16::from_be_bytes([*ttl, *protocol]);
             let new = old.wrapping_sub(1 << 8);
             let sum = update_checksum_u16(u16::from_be_bytes([*high, *low]), old, new);
-            // In one piece: whoever reads it next, octets or words, finds it written.
+            // One store, so that the next load of octets or words does not stall.
             let [a, b] = new.to_be_bytes();
             let [c, d] = sum.to_be_bytes();
             (*ttl, *protocol, *high, *low) = (a, b, c, d);

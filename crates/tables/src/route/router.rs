@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What forwarding threads know of the router: interfaces, tables and next hops.
+//! Router state of forwarding threads: interfaces, tables and next hops.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use super::kernel_filter::KernelFilter;
 use super::next_hops::NextHops;
 use crate::fib::{Ipv4Fib, Ipv6Fib};
 
-/// The tables of a VRF.
+/// Forwarding tables of a VRF.
 #[derive(Clone, Debug)]
 pub struct Vrf {
-    /// IPv4.
+    /// IPv4 table.
     pub ipv4: Arc<Ipv4Fib>,
-    /// IPv6.
+    /// IPv6 table.
     pub ipv6: Arc<Ipv6Fib>,
 }
 
-/// What forwarding threads know of the router.
+/// Router state of forwarding threads.
 #[derive(Clone, Debug)]
 pub struct Router {
     /// Interfaces.
@@ -26,6 +26,6 @@ pub struct Router {
     pub vrfs: Vec<Vrf>,
     /// Next hops of all VRFs.
     pub next_hops: Arc<NextHops>,
-    /// What the kernel gets beside what is for the router itself.
+    /// Kernel filters.
     pub kernel_filter: Option<Arc<KernelFilter>>,
 }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of a device, and how its ports are joined to each other and to the tester.
+//! Counters of a device, and the connections of its ports to each other and to the tester.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a port counts a dropped frame, beside the frames received and sent.
+/// Stage at which a port drops a frame, relative to its counters of received and sent frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropStage {
-    /// Not counted as received.
+    /// Dropped before the frame counts as received.
     BeforeReceipt,
-    /// Counted as received at the same port.
+    /// Dropped after the frame counted as received at the same port.
     Received,
-    /// To be sent by the port, and not counted as sent.
+    /// Dropped at the output port, before the frame counts as sent.
     ToSend,
 }
 
 /// A counter of dropped frames.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DropCounter {
-    /// Where it stands beside the frames received and sent.
+    /// Stage of the drop, relative to the counters of received and sent frames.
     pub stage: DropStage,
-    /// The reason, in the device's own words.
+    /// The reason, as the device names it.
     pub reason: String,
 }
 
@@ -46,7 +46,7 @@ impl PortCounts {
         self
     }
 
-    /// Returns the frames dropped at a stage.
+    /// Returns the number of frames dropped at a stage.
     pub(super) fn dropped(&self, stage: DropStage) -> u64 {
         let drops = self.drops.iter();
         let of_stage = drops.filter(|(counter, _)| counter.stage == stage);
@@ -54,30 +54,30 @@ impl PortCounts {
     }
 }
 
-/// A counter of frames dropped at no port in particular.
+/// Counter of frames dropped at no particular port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnitDrop {
     /// The part of the element that counts them, such as `router`.
     pub unit: String,
-    /// The reason, in the device's own words.
+    /// The reason, as the device names it.
     pub reason: String,
-    /// True if its frames may be among those of other counters, or were not dropped at all: it explains only what no other
-    /// counter of the element does.
+    /// True if other counters may include the same frames, or if the frames may not have been dropped at all. Such a counter explains
+    /// only frames that no other counter of the element explains.
     pub may_overlap: bool,
 }
 
 /// Counters of one element of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ElementCounts {
-    /// Its ports, by name.
+    /// Ports of the element, by name.
     pub ports: BTreeMap<String, PortCounts>,
-    /// Frames that it received and dropped at no port in particular.
+    /// Frames that the element received and dropped at no particular port.
     pub drops: BTreeMap<UnitDrop, u64>,
-    /// Frames of its own that it may have sent, such as answers.
+    /// Frames that the element itself may have sent, such as replies.
     pub made: u64,
 }
 
-/// Counters of a device at one instant: of each element by name, or the reason why the element's cannot be read.
+/// Counters of a device at one instant: of each element by name, or the reason why its counters cannot be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
     /// The elements.
@@ -94,7 +94,7 @@ pub struct PortAt {
 }
 
 impl PortAt {
-    /// A port of an element, by their names.
+    /// Creates the reference to a port from the names of element and port.
     #[must_use]
     pub fn new(element: &str, port: &str) -> Self {
         Self {
@@ -104,19 +104,19 @@ impl PortAt {
     }
 }
 
-/// How a device's ports are joined.
+/// Connections of a device's ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceLayout {
-    /// The port on the other side of each of the tester's ports, if it is known.
+    /// The device port connected to each tester port, if it is known.
     pub at_tester: Vec<Option<PortAt>>,
-    /// Ports that are each other's other side.
+    /// Pairs of device ports that are connected to each other.
     pub links: Vec<[PortAt; 2]>,
-    /// Ports between which an element forwards both ways, and to no other.
+    /// Pairs of ports between which an element forwards in both directions, and to no other port.
     pub joins: Vec<[PortAt; 2]>,
 }
 
 impl DeviceLayout {
-    /// Returns the ports of an element that frames of the tester pass; none if these are not known.
+    /// Returns the ports of an element that carry frames of the tester; `None` if they are unknown.
     pub(super) fn ports_of(&self, element: &str) -> Option<BTreeSet<&str>> {
         let in_pairs = self.links.iter().chain(&self.joins).flatten();
         let all = in_pairs.chain(self.at_tester.iter().flatten());
@@ -127,15 +127,15 @@ impl DeviceLayout {
     }
 }
 
-/// A counter that is lower than before: the element started anew.
+/// A counter that is lower than before: the element restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WentBack {
     pub(super) at: PortAt,
-    /// By how much.
+    /// Size of the decrease, frames.
     pub(super) frames: u64,
 }
 
-/// What counters grew by. One that went back did not grow.
+/// Increase of the counters. A counter that decreased is excluded.
 #[derive(Debug, Default)]
 struct Growth {
     went_back: Vec<WentBack>,
@@ -154,8 +154,8 @@ impl Growth {
 }
 
 impl DeviceCounts {
-    /// Returns what the counters grew by since an earlier look, and those that went back: nothing follows from the others of such
-    /// an element, either.
+    /// Returns the increase since an earlier reading, and the counters that decreased. If one counter of an element decreased, its other
+    /// counters prove nothing either.
     pub(super) fn since(&self, before: &Self) -> (Self, Vec<WentBack>) {
         let mut growth = Growth::default();
         let elements = self.elements.iter().map(|(name, after)| {
@@ -166,11 +166,11 @@ impl DeviceCounts {
                     let grown = of_element(&mut growth, name, then, after);
                     match growth.went_back.len() == back {
                         true => Ok(grown),
-                        false => Err("its counters went back: it started anew".to_owned()),
+                        false => Err("its counters decreased: the element restarted".to_owned()),
                     }
                 }
                 (Some(Err(why)), _) | (_, Err(why)) => Err(why.clone()),
-                (None, Ok(_)) => Err("it was not read before the trial".to_owned()),
+                (None, Ok(_)) => Err("its counters were not read before the trial".to_owned()),
             };
             (name.clone(), grown)
         });

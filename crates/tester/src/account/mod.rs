@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The account of a trial's loss: each lost frame is put to a place, by the counters of the device and of the tester.
+//! Account of a trial's loss: assigns each lost frame to a place, by the counters of the device and of the tester.
 //!
-//! A device's counters are read before and after a trial. They hold all of it, so that they are reconciled with what the tester's
-//! ports counted over the same time, and then reduced to the counted part.
+//! The device's counters are read before and after a trial, so they cover the whole trial. They are reconciled with the counters of the
+//! tester's ports over the same time, and then reduced to the counted part.
 
 mod counts;
 mod places;

@@ -1,45 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the frames of a trial were lost, as results have it.
+//! Places where the frames of a trial were lost, as stored in results.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A trial's account, or the reason why there is none.
+/// The loss account of a trial, or the reason why it is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accounted {
-    /// Where the frames were lost.
+    /// The account of the lost frames.
     Account(LossAccount),
     /// The device's counters could not be read.
     Unavailable(String),
 }
 
-/// Where the frames of a trial were lost. The frames of all places, of the tester and of the unknown place are together the lost
-/// frames of the trial.
+/// Account of the lost frames of a trial. The frames of all places, of the tester and of the unknown place add up to the lost frames of
+/// the trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossAccount {
     /// Frames lost in the trial.
     pub lost_frames: u64,
-    /// Places in the device and at its ports, the one with the most frames first.
+    /// Places in the device and at its ports. The place with the most frames comes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<Place>,
-    /// Frames that the tester lost itself.
+    /// Frames that the tester itself lost.
     pub tester_frames: u64,
     /// Frames lost at a place that no counter shows.
     pub unknown_frames: u64,
-    /// Frames lost before the counted part, among the learning frames and in the warm-up. They are in no place.
+    /// Frames lost before the counted part, in the learning and the warm-up. No place includes them.
     #[serde(default)]
     pub lost_before_frames: u64,
-    /// True if the device's counters hold more frames than the counted part lost, at several places: the frames of each place are
-    /// then its share.
+    /// True if the device's counters hold more frames than the counted part lost, at several places. The frames of each place are then
+    /// its proportional share.
     #[serde(default)]
     pub is_shared_out: bool,
-    /// Counters that contradict each other; nothing if all frames are accounted for.
+    /// Counters that contradict each other; empty if all frames are accounted for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<Difference>,
-    /// Elements whose counters could not be read, with the reason.
+    /// Elements whose counters could not be read, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub without_counters: BTreeMap<String, String>,
 }
@@ -49,9 +49,9 @@ pub struct LossAccount {
 pub struct Place {
     /// Name of the device's element.
     pub element: String,
-    /// Its port, or another part of it such as `router`; empty for the element as a whole.
+    /// Port of the element, or another part of it such as `router`; empty for the element as a whole.
     pub port: String,
-    /// The reason: a counter of the device by the device's name for it, or the name of a [`LossReason`].
+    /// The reason: the name of a counter of the device, or the name of a [`LossReason`].
     pub reason: String,
     /// Frames lost.
     pub frames: u64,
@@ -62,25 +62,25 @@ pub struct Place {
 pub struct Difference {
     /// Name of the device's element; empty for the whole device.
     pub element: String,
-    /// Its port; empty for the element as a whole.
+    /// Port of the element; empty for the element as a whole.
     pub port: String,
-    /// The contradiction.
+    /// Kind of the contradiction.
     pub kind: DifferenceKind,
-    /// By how many frames.
+    /// Size of the contradiction, frames.
     pub frames: u64,
 }
 
-/// How counters contradict each other.
+/// Kind of contradiction between counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceKind {
     /// More frames were counted as received than the other side sent.
     MoreReceived,
-    /// More frames were sent and dropped than received: copies, or frames of the element's own.
+    /// More frames were sent and dropped than received: copies, or frames that the element itself sent.
     MoreSent,
-    /// More frames were dropped than are missing: frames of others, or copies.
+    /// More frames were dropped than are missing: frames of other traffic, or copies.
     MoreDropped,
-    /// A counter is lower than before the trial: the element started anew.
+    /// A counter is lower than before the trial: the element restarted.
     WentBack,
 }
 
@@ -93,38 +93,38 @@ impl DifferenceKind {
         Self::WentBack,
     ];
 
-    /// Returns the kind in words.
+    /// Returns the kind in words, as reports show it.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::MoreReceived => "received more than was sent to it",
             Self::MoreSent => "sent and dropped more than it received",
             Self::MoreDropped => "dropped more than is missing",
-            Self::WentBack => "its counters went back: it started anew",
+            Self::WentBack => "its counters decreased: it restarted",
         }
     }
 }
 
-/// Reasons that are no counter of the device, but follow from two.
+/// Reasons that no counter of the device shows. They follow from two counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossReason {
-    /// The port's receive ring refused the frame, since it was full.
+    /// The port's receive ring refused the frame because it was full.
     ReceiveRingFull,
-    /// The other side sent the frame, and the port did not receive it.
+    /// The peer sent the frame, and the port did not receive it.
     NotReceived,
     /// The element received the frame, and neither sent it nor counted it as dropped.
     NotSent,
     /// The port sent the frame, and the tester did not receive it.
     NotArrived,
-    /// The frame left by a port that is not the tester's.
+    /// The frame left the element by a port that is not connected to the tester.
     SentElsewhere,
     /// The frame was lost in an element whose counters could not be read.
     NotCounted,
     /// The frame came back damaged.
     Damaged,
-    /// The frame came back so late that it cannot be told from a duplicate.
+    /// The frame came back so late that it is indistinguishable from a duplicate.
     Stale,
-    /// The frame came back at a port that it was not for.
+    /// The frame came back at the wrong port.
     Misdirected,
 }
 
@@ -142,7 +142,7 @@ impl LossReason {
         Self::Misdirected,
     ];
 
-    /// Returns the name, as results have it.
+    /// Returns the name of the reason, as stored in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -158,7 +158,7 @@ impl LossReason {
         }
     }
 
-    /// Returns the reason in words.
+    /// Returns the reason in words, as reports show it.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -174,7 +174,7 @@ impl LossReason {
         }
     }
 
-    /// Returns the reason of this name.
+    /// Returns the reason with this name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
@@ -182,7 +182,7 @@ impl LossReason {
 }
 
 impl Place {
-    /// Returns the reason in words. Counters of the device keep the device's names.
+    /// Returns the reason in words. Counters of the device keep their own names.
     #[must_use]
     pub fn words(&self) -> &str {
         match LossReason::of_name(&self.reason) {
@@ -217,7 +217,7 @@ impl fmt::Display for Difference {
 }
 
 impl LossAccount {
-    /// Returns the frames that counters contradict each other by.
+    /// Returns the sum of all contradictions, frames.
     #[must_use]
     pub fn difference_frames(&self) -> u64 {
         let frames = self.differences.iter().map(|difference| difference.frames);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From counters to places. Frames that leave one counter have to come to the next: between the tester and a port, between two
-//! ports, and within an element. What is missing there was lost there, and what is too much is a difference.
+//! Assignment of lost frames to places. Each frame must reach the next counter: between the tester and a port, between two ports, and
+//! within an element. Missing frames were lost there; excess frames are a difference.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::places::{Accounted, Difference, DifferenceKind, LossAccount, LossReas
 use super::totals::PortTotals;
 use crate::trial::TrialResult;
 
-/// Who is said to have lost frames.
+/// Place to which lost frames are assigned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Loser {
     At(PortAt, String),
@@ -19,12 +19,12 @@ pub(super) enum Loser {
     Unknown,
 }
 
-/// Frames said to be lost over the whole trial.
+/// Frames assigned to places over the whole trial.
 #[derive(Debug, Default)]
 struct Claims {
     frames: BTreeMap<Loser, u64>,
     differences: Vec<Difference>,
-    /// Frames that elements sent of their own.
+    /// Frames that elements sent in addition to those received.
     made: u64,
 }
 
@@ -54,7 +54,7 @@ impl Claims {
         }
     }
 
-    /// Frames that are missing between two counters, or a difference if they are too many.
+    /// Assigns the frames missing between two counters, or records a difference if the gap is negative.
     fn gap(&mut self, at: &PortAt, gap: i128, reason: LossReason, kind: DifferenceKind) {
         if gap < 0 {
             self.differ(at, kind, frames_of(-gap));
@@ -63,8 +63,8 @@ impl Claims {
         }
     }
 
-    /// The same for a whole element. What is missing may be explained by counters of which frames are elsewhere, too, and by ports
-    /// that are not the tester's.
+    /// Does the same for a whole element. Counters that may include frames counted elsewhere, and ports not connected to the tester, can
+    /// explain missing frames.
     fn gap_of_element(&mut self, name: &str, perhaps: Vec<(Loser, u64)>, made: u64, mut gap: i128) {
         for (loser, frames) in perhaps {
             let explained = frames_of(gap).min(frames);
@@ -100,7 +100,7 @@ fn frames_of(count: i128) -> u64 {
     u64::try_from(count.max(0)).unwrap_or(u64::MAX)
 }
 
-/// What the counters of all elements grew by during the trial.
+/// Increase of the counters of all elements during the trial.
 struct Grown<'a> {
     elements: BTreeMap<&'a str, &'a ElementCounts>,
     layout: &'a DeviceLayout,
@@ -112,7 +112,7 @@ impl Grown<'_> {
         self.elements.get(at.element.as_str())?.ports.get(&at.port)
     }
 
-    /// Frames that came to a port, received or not.
+    /// Returns the number of frames that arrived at a port, received or not.
     fn came(&self, at: &PortAt) -> Option<i128> {
         let port = self.port(at)?;
         Some(i128::from(port.received) + i128::from(port.dropped(DropStage::BeforeReceipt)))
@@ -122,7 +122,7 @@ impl Grown<'_> {
         self.port(at).map(|port| i128::from(port.sent))
     }
 
-    /// The tester's port on the other side of a port.
+    /// Returns the counters of the tester port connected to a port.
     fn tester_at(&self, at: &PortAt) -> Option<&PortTotals> {
         let mut ports = self.layout.at_tester.iter();
         let index = ports.position(|port| port.as_ref() == Some(at))?;
@@ -139,7 +139,7 @@ impl Grown<'_> {
         })
     }
 
-    /// Frames that the other side sent to a port.
+    /// Returns the number of frames that the peer sent to a port.
     fn sent_to(&self, at: &PortAt) -> Option<i128> {
         match self.tester_at(at) {
             Some(totals) => Some(i128::from(totals.sent_frames)),
@@ -147,7 +147,7 @@ impl Grown<'_> {
         }
     }
 
-    /// Frames that came from a port to the other side.
+    /// Returns the number of frames that the peer got from a port.
     fn came_from(&self, at: &PortAt) -> Option<i128> {
         match self.tester_at(at) {
             Some(totals) => {
@@ -174,7 +174,7 @@ impl Grown<'_> {
         }
     }
 
-    /// Frames that were sent to a port and did not come.
+    /// Assigns the frames that were sent to a port and did not arrive.
     fn towards(&self, at: &PortAt, claims: &mut Claims) {
         if let (Some(sent), Some(came)) = (self.sent_to(at), self.came(at)) {
             let reason = LossReason::NotReceived;
@@ -182,7 +182,7 @@ impl Grown<'_> {
         }
     }
 
-    /// Frames that were lost in elements: by their counters, and by none.
+    /// Assigns the frames lost in elements, with and without a drop counter.
     fn inside(&self, claims: &mut Claims) {
         for (name, element) in &self.elements {
             let own_ports = self.layout.ports_of(name);
@@ -201,7 +201,7 @@ impl Grown<'_> {
             }
             let joins = self.joins_of(name);
             if own_ports.is_none() {
-                // Frames of others pass some of these ports: nothing follows from what is missing.
+                // Some of these ports carry other traffic, so missing frames prove nothing.
             } else if element.drops.values().any(|frames| *frames > 0) || joins.is_empty() {
                 let gaps = ports.map(|(_, counters)| passed_on(counters) - offered_to(counters));
                 let of_units = sure.map(|(_, frames)| i128::from(*frames));
@@ -220,7 +220,7 @@ impl Grown<'_> {
         }
     }
 
-    /// Frames that were lost in elements without counters, by those on their other sides.
+    /// Assigns the frames lost in elements without counters, by the counters of their peers.
     fn unread(&self, claims: &mut Claims, names: impl Iterator<Item = String>) {
         for name in names {
             let (mut came, mut left) = (Some(0), Some(0));
@@ -237,7 +237,7 @@ impl Grown<'_> {
         }
     }
 
-    /// Both ways of each join of an element.
+    /// Returns both directions of each join of an element.
     fn joins_of(&self, element: &str) -> Vec<[&PortAt; 2]> {
         let joins = self.layout.joins.iter();
         let own = joins.filter(|[one, other]| one.element == element && other.element == element);
@@ -245,7 +245,7 @@ impl Grown<'_> {
             .collect()
     }
 
-    /// Frames that the tester's ports sent, or tried to, and did not receive.
+    /// Returns the number of frames that the tester's ports sent, or tried to send, minus those received.
     fn missing(&self) -> i128 {
         let of_port = |totals: &PortTotals| {
             i128::from(totals.sent_frames) + i128::from(totals.send_error_frames)
@@ -255,7 +255,7 @@ impl Grown<'_> {
     }
 }
 
-/// Counters of an element that may explain what is missing, the surest first.
+/// Returns the counters of an element that may explain missing frames, the most certain first.
 fn perhaps<'a>(
     name: &str,
     element: &ElementCounts,
@@ -279,17 +279,17 @@ fn perhaps<'a>(
     units.chain(dropped).chain(sent).collect()
 }
 
-/// Frames that a port received and did not drop.
+/// Returns the number of frames that a port received and did not drop.
 fn passed_on(port: &PortCounts) -> i128 {
     i128::from(port.received) - i128::from(port.dropped(DropStage::Received))
 }
 
-/// Frames that a port had to send.
+/// Returns the number of frames that a port had to send.
 fn offered_to(port: &PortCounts) -> i128 {
     i128::from(port.sent) + i128::from(port.dropped(DropStage::ToSend))
 }
 
-/// Frames of the loss that are in no place yet.
+/// Lost frames without a place so far.
 struct Rest(u64);
 
 impl Rest {
@@ -300,13 +300,13 @@ impl Rest {
     }
 }
 
-/// Shares `whole` out in proportion to the claims, to the last frame: the largest remainders get one more.
+/// Distributes `whole` in proportion to the claims, without a rest: the largest remainders get one frame more.
 pub(super) fn shared_out(whole: u64, claims: &BTreeMap<Loser, u64>) -> Vec<(&Loser, u64)> {
     let sum: u128 = claims.values().map(|claim| u128::from(*claim)).sum();
     if sum == 0 {
         return Vec::new();
     }
-    // Both factors have 64 bits.
+    // Both factors have 64 bits, so the product needs 128.
     let parts = claims.iter().map(|(loser, claim)| {
         let product = u128::from(*claim) * u128::from(whole);
         (loser, (product / sum) as u64, product % sum)
@@ -321,10 +321,10 @@ pub(super) fn shared_out(whole: u64, claims: &BTreeMap<Loser, u64>) -> Vec<(&Los
         .collect()
 }
 
-/// Puts the lost frames of a trial to places, by a device's counters before and after it.
+/// Assigns the lost frames of a trial to places, by the device's counters before and after it.
 ///
 /// # Errors
-/// The reason why there is no account, in a clause: the generator counts no totals, or no element's counters could be read.
+/// The reason why there is no account, as a clause: the generator counts no totals, or the counters of no element could be read.
 pub fn account(
     result: &TrialResult,
     layout: &DeviceLayout,
@@ -333,7 +333,7 @@ pub fn account(
 ) -> Result<LossAccount, String> {
     let totals: Vec<PortTotals> = result.ports.iter().map(|port| port.totals).collect();
     if result.offered_frames > 0 && totals.iter().all(PortTotals::is_none) {
-        return Err("the generator does not tell what its ports counted".to_owned());
+        return Err("the generator has no port counters".to_owned());
     }
     let (grown, went_back) = after.since(before);
     let mut without_counters = BTreeMap::new();
@@ -382,7 +382,7 @@ pub fn account(
     })
 }
 
-/// From the whole trial to its counted part.
+/// Reduces the account of the whole trial to its counted part.
 fn reduced(result: &TrialResult, grown: &Grown<'_>, claims: Claims) -> LossAccount {
     let mut rest = Rest(result.lost_frames);
     let mut places = Vec::new();
@@ -431,7 +431,7 @@ fn reduced(result: &TrialResult, grown: &Grown<'_>, claims: Claims) -> LossAccou
         let frames = rest.take(port.misdirected_frames);
         put(facing(index), LossReason::Misdirected.name(), frames);
     }
-    // The tester's rings may have been full: what no counter shows may be its own loss, so much at most.
+    // The tester's receive rings may have been full: up to that bound, a loss that no counter shows is the tester's own.
     unknown_frames += rest.0;
     let own = unknown_frames.min(result.health.missed_at_most_frames);
     let mut account = LossAccount {
@@ -448,7 +448,7 @@ fn reduced(result: &TrialResult, grown: &Grown<'_>, claims: Claims) -> LossAccou
     account
 }
 
-/// Frames lost among the learning frames and in the warm-up.
+/// Returns the number of frames lost in the learning and the warm-up.
 fn lost_before(totals: &[PortTotals]) -> u64 {
     let of_port = |totals: &PortTotals| {
         i128::from(totals.sent_before_frames) - i128::from(totals.received_before_frames)
@@ -457,7 +457,7 @@ fn lost_before(totals: &[PortTotals]) -> u64 {
 }
 
 impl TrialResult {
-    /// Notes where the frames of the trial were lost, by a device's counters before and after it.
+    /// Records where the frames of the trial were lost, by the device's counters before and after it.
     pub fn account_for(
         &mut self,
         layout: &DeviceLayout,
@@ -470,7 +470,7 @@ impl TrialResult {
         });
     }
 
-    /// Returns the account of the loss, if there is one.
+    /// Returns the loss account, if there is one.
     #[must_use]
     pub fn loss_places(&self) -> Option<&LossAccount> {
         match &self.loss_account {

@@ -28,22 +28,22 @@ fn trial() -> Trial {
     }
 }
 
-/// A device of two ports that forwards between them, and loses what it is made to lose.
+/// Simulated device with two ports. It forwards frames between them and loses those configured below.
 #[derive(Clone, Debug, Default)]
 struct Made {
-    /// Learning frames and warm-up, then the counted part, from each of the tester's ports.
+    /// Frames that each tester port sent: before the counted part (learning and warm-up) and in it.
     sent: [[u64; 2]; 2],
-    /// Of those, lost on the way to a port of the device's.
+    /// Frames of `sent` lost on the way to a port of the device.
     on_the_way_in: [[u64; 2]; 2],
-    /// Dropped by a rule at the port.
+    /// Frames dropped by a filter rule of the port.
     denied: [[u64; 2]; 2],
-    /// Lost within, and counted nowhere.
+    /// Frames lost in the device without a counter.
     silently: [[u64; 2]; 2],
-    /// Dropped where they would have gone out.
+    /// Frames dropped at the output port.
     full: [[u64; 2]; 2],
-    /// Lost on the way to the tester.
+    /// Frames lost on the way to the tester.
     on_the_way_out: [[u64; 2]; 2],
-    /// Refused in the counted part.
+    /// Frames refused in the counted part.
     refused: [u64; 2],
 }
 
@@ -56,7 +56,7 @@ fn layout() -> DeviceLayout {
     }
 }
 
-/// Counters that have counted before.
+/// Counter values before the trial.
 const BEFORE: u64 = 1000;
 
 fn device(port: impl Fn(usize) -> PortCounts) -> DeviceCounts {
@@ -166,7 +166,7 @@ fn place(port: &str, reason: &str, frames: u64) -> Place {
     }
 }
 
-/// 1000 frames of warm-up and 5000 that count, each way.
+/// Returns a device that receives 1000 warm-up frames and 5000 counted frames in each direction.
 fn made() -> Made {
     Made {
         sent: [[1000, 5000]; 2],
@@ -218,7 +218,7 @@ fn losses_of_the_warm_up_are_left_out() {
     assert_eq!(account.lost_before_frames, 100);
     assert!(!account.is_shared_out);
 
-    // Of several places it is not known which lost how many of them.
+    // The counters do not show how many of the counted frames each of several places lost.
     let at_two = Made {
         denied: [[100, 500], [100, 500]],
         ..made()
@@ -283,7 +283,7 @@ fn contradictions_are_shown() {
         denied: [[0, 10], [0, 0]],
         ..made()
     };
-    // It started anew: what it counted before is gone, and nothing follows from the rest.
+    // The element restarted: its earlier counts are gone, so its other counters prove nothing.
     let [before, after] = one.counts();
     let restarted = device(|_| PortCounts::default().with_drops(DropStage::Received, "denied", 10));
     let told = account(&one.result(), &layout(), &before, &restarted).unwrap();
@@ -297,7 +297,7 @@ fn contradictions_are_shown() {
     assert_eq!(told.differences, [went_back("p0"), went_back("p1")]);
     assert!(told.without_counters["S"].contains("anew"));
 
-    // A copy that was dropped, and a frame of the device's own that came to the tester.
+    // A copy that was dropped, and a frame of the device itself that the tester received.
     let mut copied = after.clone();
     if let Some(Ok(element)) = copied.elements.get_mut("S") {
         let port = element.ports.get_mut("p1").unwrap();
@@ -319,7 +319,7 @@ fn contradictions_are_shown() {
     assert_eq!(told.differences, [difference]);
     assert_eq!(told.difference_frames(), 6);
 
-    // More dropped than is missing, where the ports are not known.
+    // More drops than missing frames, with unknown ports.
     let unknown = DeviceLayout {
         at_tester: vec![None; 2],
         ..DeviceLayout::default()
@@ -334,7 +334,7 @@ fn contradictions_are_shown() {
     );
 }
 
-/// A device without joins: what came by `p0` leaves by `p1`, together with frames of its own.
+/// Returns the layout of a device without joins: frames received on `p0` leave by `p1`, together with the device's own frames.
 fn unjoined() -> DeviceLayout {
     DeviceLayout {
         joins: Vec::new(),
@@ -342,7 +342,7 @@ fn unjoined() -> DeviceLayout {
     }
 }
 
-/// Counters of an element from nothing: `p0` received and `p1` sent.
+/// Returns the counters of an element before and after: `p0` received and `p1` sent.
 fn counted(element: ElementCounts, received: PortCounts, sent: PortCounts) -> [DeviceCounts; 2] {
     let of = |ports: [PortCounts; 2], made, drops| {
         let [p0, p1] = ports;
@@ -374,7 +374,7 @@ fn port(received: u64, sent: u64) -> PortCounts {
     }
 }
 
-/// A trial in which the tester's first port sent and its second received so many frames of those that count.
+/// Returns the result of a trial in which the tester's first port sent and its second port received these numbers of counted frames.
 fn one_way(sent: PortTotals, received: PortTotals, offered: u64, counted: u64) -> TrialResult {
     let mut result =
         TrialResult::of_counts(&trial(), 1.0, offered, counted, LatencySummary::default());
@@ -395,7 +395,7 @@ fn totals(sent_frames: u64, received_frames: u64) -> PortTotals {
     }
 }
 
-/// Tester, switch, network function, switch, tester.
+/// Returns the topology: tester, switch, network function, switch, tester.
 fn chain() -> DeviceLayout {
     let at = PortAt::new;
     DeviceLayout {
@@ -428,7 +428,7 @@ fn elements_without_counters_are_reckoned_by_their_neighbours() {
             .into(),
         }
     };
-    // 100 came, 90 left the network function, and 85 the switch.
+    // The network function received 100 frames and sent 90; the switch sent 85.
     let before = switch([0; 4], [0; 4]);
     let after = switch([100, 0, 90, 0], [0, 100, 0, 85]);
     let mut result = one_way(totals(100, 0), totals(0, 85), 100, 85);
@@ -451,7 +451,7 @@ fn elements_without_counters_are_reckoned_by_their_neighbours() {
     result.ports[0].totals = PortTotals::default();
     result.ports[1].totals = PortTotals::default();
     let why = account(&result, &chain(), &before, &after).unwrap_err();
-    assert!(why.contains("does not tell"), "{why}");
+    assert!(why.contains("has no port counters"), "{why}");
 }
 
 #[test]
@@ -461,7 +461,7 @@ fn drops_of_a_part_of_an_element_are_its_own() {
         reason: reason.to_owned(),
         may_overlap,
     };
-    // Of 100 frames, 60 go on. Each of those without a route is answered or not.
+    // Of 100 frames, 60 are forwarded. The router may answer a frame without a route.
     let router = |answered: u64, frames: u64| {
         let no_route = if frames > 0 { 30 } else { 0 };
         let element = ElementCounts {
@@ -515,7 +515,7 @@ fn frames_may_leave_by_ports_of_others() {
         }
     };
     let result = one_way(totals(100, 0), totals(0, 60), 100, 60);
-    // The third port has traffic of others as well.
+    // The third port carries other traffic as well.
     let (before, after) = (switch(0, 0, 0, 0), switch(100, 60, 1000, 30));
     let told = account(&result, &unjoined(), &before, &after).unwrap();
     let expected = [
@@ -533,7 +533,7 @@ fn frames_that_an_element_made_are_no_difference_and_more_are() {
             made,
             ..ElementCounts::default()
         };
-        // 100 came and went on; 5 more were sent.
+        // 100 frames were received and forwarded; the element sent 5 more.
         let [before, after] = counted(element, port(100, 0), port(0, 105));
         let result = one_way(totals(100, 0), totals(0, 105), 100, 100);
         let told = account(&result, &unjoined(), &before, &after).unwrap();
@@ -561,7 +561,7 @@ fn frames_dropped_before_receipt_did_come() {
 
 #[test]
 fn frames_that_the_testers_ports_dropped_are_its_own_loss() {
-    // Ten could not be sent, and twenty came and were dropped.
+    // Ten frames could not be sent. Twenty were received and dropped.
     let [before, after] = counted(ElementCounts::default(), port(90, 0), port(0, 90));
     let sent = PortTotals {
         send_error_frames: 10,
@@ -627,7 +627,7 @@ fn losses_are_shared_out_by_the_largest_remainders() {
         shares.sort();
         shares.iter().map(|(_, share)| *share).collect::<Vec<u64>>()
     };
-    // 35 / 9 is 3, rest 8; 21 / 9 is 2, rest 3; 7 / 9 is 0, rest 7: two frames are left for the first and the last.
+    // 35 / 9 is 3, remainder 8; 21 / 9 is 2, remainder 3; 7 / 9 is 0, remainder 7. The two remaining frames go to the first and the last.
     assert_eq!(shares(7, [5, 3, 1]), [4, 2, 1]);
     assert_eq!(shares(10, [1, 1, 1]), [4, 3, 3]);
     assert_eq!(shares(9, [5, 3, 1]), [5, 3, 1]);
@@ -661,7 +661,7 @@ fn a_trial_keeps_its_account_or_why_there_is_none() {
     without_totals.account_for(&layout(), &before, &after);
     assert_eq!(without_totals.loss_places(), None);
     let why = without_totals.loss_account.unwrap();
-    assert!(matches!(why, Accounted::Unavailable(why) if why.contains("does not tell")));
+    assert!(matches!(why, Accounted::Unavailable(why) if why.contains("has no port counters")));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results put together by hand: two ports or four, each with one flow and a low-rate stream.
+//! Results assembled by hand: two or four ports, each with one flow and a low-rate stream.
 
 use super::*;
 use crate::checksums::Checksums;
@@ -9,10 +9,10 @@ use crate::pacer::Pace;
 use crate::seen::Marks;
 use crate::trial::{Directions, FrameSizes, IpVersion};
 
-/// Ticks per second. Received frames were stamped by a counter of one tick a nanosecond.
+/// Ticks per second. The timestamps of received frames use one tick per nanosecond.
 const HZ: u64 = 2_000_000_000;
 const START: u64 = 1000;
-/// A second later.
+/// One second after the start.
 const END: u64 = START + HZ;
 /// Ports whose frames a lane recognises.
 const PORTS_MAX: usize = 4;
@@ -52,11 +52,11 @@ fn times() -> Timetable {
         drain: 0,
         drain_end: END + 1000,
         ends_with_frames: false,
-        is_lenient: false,
+        leave: crate::engine::Leave::Never,
     }
 }
 
-/// A lane of a port that offered these frames of its flow and its low-rate stream, and counts the frames of `source`.
+/// Returns a lane of a port that offered these numbers of frames (flow, low-rate stream) and counts the frames of `source`.
 fn lane(port: usize, source: usize, offered: [u64; 2]) -> LaneResult {
     let marks = Marks {
         place: 0,
@@ -83,7 +83,7 @@ fn lane(port: usize, source: usize, offered: [u64; 2]) -> LaneResult {
     }
 }
 
-/// Frames of a flow arrive, each after its delay in nanoseconds.
+/// Records the arrival of frames of a flow, each after its delay in nanoseconds.
 fn arrive(lane: &mut LaneResult, (port, flow): (u8, u16), frames: &[(u32, u64)]) {
     const NOW: u64 = 1_000_000;
     for (sequence, delay) in frames {
@@ -107,8 +107,9 @@ fn evenly(count: u32, delay: u64) -> Vec<(u32, u64)> {
     (0..count).map(|sequence| (sequence, delay)).collect()
 }
 
-/// Of ten frames of the left port's flow, frame 4 is lost, 6 comes after 7, and 2 comes twice; of 20 of the right port's, the last
-/// two are lost. Two of the left port's frames come back to it. Of the low-rate streams, 2 of 2 and 1 of 3 arrive.
+/// Returns two lanes. Of ten frames of the left port's flow, frame 4 is lost, 6 arrives after 7, and 2 arrives twice. Of 20 frames of the
+/// right port's flow, the last two are lost. Two of the left port's frames come back to it. Of the low-rate streams, 2 of 2 and 1 of 3
+/// frames arrive.
 fn lanes() -> [LaneResult; 2] {
     let mut left = lane(0, 1, [10, 2]);
     let mut right = lane(1, 0, [20, 3]);
@@ -229,7 +230,7 @@ fn flows_are_listed_in_which_something_happened() {
             flow(1, 1, [3, 1, 0, 0]),
         ]
     );
-    // One thing at a time: a duplicate, and frames that changed places.
+    // One event per flow: a duplicate, and reordered frames.
     let (mut left, mut right) = (lane(0, 1, [2, 0]), lane(1, 0, [2, 0]));
     arrive(&mut right, (0, 0), &[(0, 10), (1, 10), (1, 10)]);
     arrive(&mut left, (1, 0), &[(1, 10), (0, 10)]);
@@ -257,7 +258,7 @@ fn flows_tell_where_their_frames_went_instead() {
     };
     let lanes =
         || [(0, 1), (1, 0), (2, 3), (3, 2)].map(|(port, source)| lane(port, source, [4, 0]));
-    // The first two ports' frames come back; of port 2, three frames go to port 1 and one of these to port 3 as well.
+    // The first two ports' frames come back. Of port 2, three frames arrive at port 1, and one of them at port 3 as well.
     let mut partly = lanes();
     arrive(&mut partly[1], (0, 0), &evenly(4, 10));
     arrive(&mut partly[0], (1, 0), &evenly(4, 10));
@@ -266,7 +267,7 @@ fn flows_tell_where_their_frames_went_instead() {
     arrive(&mut partly[2], (3, 0), &evenly(4, 10));
     let told = vec![(2, 1, vec![(1, 3)])];
     assert_eq!(assembled(&partly), (3, vec![0, 3, 0, 0], told));
-    // A copy elsewhere of a flow of which nothing is lost.
+    // A misdirected copy of a flow without loss.
     let mut copied = lanes();
     for (port, source) in [(0, 1), (1, 0), (2, 3), (3, 2)] {
         arrive(&mut copied[port], (source, 0), &evenly(4, 10));
@@ -283,7 +284,7 @@ fn latency_is_that_of_all_frames_that_counted() {
         (latency.samples, latency.min_ns, latency.max_ns),
         (30, 500, 2100)
     );
-    // 1000 and ten for each number, of nine numbers whose sum is 41.
+    // 1000 ns plus ten per number, for nine numbers with the sum 41.
     let sum = 9410 + 2000 + 2100 + 18 * 500 + 700;
     assert_eq!(latency.mean_ns, f64::from(sum) / 30.0);
 }
@@ -291,11 +292,11 @@ fn latency_is_that_of_all_frames_that_counted() {
 #[test]
 fn variation_is_within_flows_and_above_the_minimum_of_each_port() {
     let variation = assembled(&lanes()).variation;
-    // Of 9 and 19 pairs of the load, 7 and 17 have both frames.
+    // Of 9 and 19 pairs of the load, 7 and 17 are complete.
     let ipdv = &variation.ipdv;
     assert_eq!((ipdv.samples, ipdv.undefined), (24, 4));
     assert_eq!((ipdv.min_ns, ipdv.max_ns), (0, 10));
-    // The ports' smallest delays are 1000 and 500.
+    // The smallest delays at the ports are 1000 and 500 ns.
     let pdv = &variation.pdv;
     assert_eq!((pdv.samples, pdv.min_ns, pdv.max_ns), (30, 0, 1100));
     assert_eq!(pdv.mean_ns, f64::from(410 + 1000 + 1100 + 200) / 30.0);
@@ -375,7 +376,7 @@ fn percentiles_among_the_low_rate_frames_that_were_not_sent_in_time_are_withheld
         let latency = assembled(&lanes).low_rate.latency;
         latency.percentiles().map(|it| it.is_some())
     };
-    // Twenty samples bear the 50th percentile. As many missed are half of the stream.
+    // Twenty samples are enough for the 50th percentile. As many missed frames are half of the stream.
     assert_eq!(kept(0), [true, false, false, false, false]);
     assert_eq!(kept(19), [true, false, false, false, false]);
     assert_eq!(kept(20), [false; 5]);
@@ -390,7 +391,7 @@ fn more_than_was_offered_is_excess_and_unused_numbers_are_phantoms() {
     let result = assembled(&[left, right]);
     assert_eq!(result.health.excess_frames, 2 + 3);
     assert_eq!(result.health.phantom_frames, 2 + 3 + 30);
-    // Excess of one flow does not hide loss of another, but there is none here.
+    // Excess of one flow does not hide loss of another. Here no frame is lost.
     assert_eq!(result.lost_frames, 0);
 }
 
@@ -427,7 +428,7 @@ fn frames_that_the_device_sends_back_count_where_they_came_from() {
     let result = assemble(&reflected, &times(), &names, 2, &[left, right], &[]).unwrap();
     assert_eq!((result.received_frames, result.lost_frames), (3, 0));
     assert_eq!(result.ports[0].misdirected_frames, 0);
-    // A port without a partner has its frames back, too.
+    // The frames of an unpaired port come back to it.
     let mut alone = lane(0, 0, [3, 0]);
     arrive(&mut alone, (0, 0), &evenly(3, 10));
     let result = assemble(&trial(), &times(), &names[..1], 1, &[alone], &[]).unwrap();
@@ -474,9 +475,9 @@ fn the_tester_tells_how_well_it_did() {
         .health;
     assert_eq!((health.bursts, health.late_bursts), (77, 22));
     assert_eq!((health.missed_at_most_frames, health.late_frames), (55, 33));
-    // Cycles for each of 35 frames offered and 330 received.
+    // Cycles per frame for 35 frames offered and 330 received.
     assert_eq!((health.generate_cycles, health.check_cycles), (110.0, 30.0));
-    // Two ticks a nanosecond.
+    // Two ticks per nanosecond.
     let gaps = (health.longest_gap_ns, health.longest_host_gap_ns);
     assert_eq!(gaps, (2000, 250));
     assert_eq!((health.gaps_over_100us, health.gap_time_ns), (3, 7000));
@@ -486,9 +487,9 @@ fn the_tester_tells_how_well_it_did() {
         (burst_gaps.samples, burst_gaps.min_ns, burst_gaps.max_ns),
         (4, 1000, 10_000)
     );
-    // 32 frames at 500 a second.
+    // 32 frames at 500 frames per second.
     assert_eq!(health.burst_time_ns, 64e6);
-    // Half a second of one.
+    // The traffic lasted 0.5 s longer than 1 s.
     assert_eq!(health.stretch_ratio, 0.5);
 }
 

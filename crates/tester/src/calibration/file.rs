@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calibrations in a file: JSON, one for each kind of tester.
+//! Calibration file: JSON with the calibrations of each kind of tester.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Calibration, SizeCalibration, TesterKind};
 
-/// The form of the file that this program reads and writes.
+/// Format version of the file that this program reads and writes.
 const FORM: u32 = 1;
 
 /// All calibrations of a file, oldest first.
@@ -21,25 +21,25 @@ pub struct Calibrations {
     pub(super) calibrations: Vec<Calibration>,
 }
 
-/// Why calibrations could not be read or written.
+/// Error of reading or writing a calibration file.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrationsError {
-    /// The system refused.
+    /// A system call failed.
     #[error("{path}: {error}")]
     System {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// It is no file of calibrations.
+    /// The file is not a calibration file.
     #[error(
-        "{path} holds no calibrations that this version reads: {reason}; name another file, or remove it and calibrate again"
+        "{path} is not a calibration file of this version: {reason} (use another file, or remove it and calibrate again)"
     )]
     Form {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
 }
@@ -54,8 +54,8 @@ impl Default for Calibrations {
 }
 
 impl Calibrations {
-    /// Where calibrations are kept unless said: `quietwire/calibration.json` below `$XDG_STATE_HOME`, or below
-    /// `~/.local/state` (XDG Base Directory Specification). None without a home.
+    /// Returns the default path of the calibration file: `quietwire/calibration.json` below `$XDG_STATE_HOME`, or below `~/.local/state`
+    /// (XDG Base Directory Specification). Returns `None` if neither variable is an absolute path.
     #[must_use]
     pub fn usual_path() -> Option<PathBuf> {
         let absolute = |name: &str| {
@@ -67,10 +67,10 @@ impl Calibrations {
         Some(state.join("quietwire/calibration.json"))
     }
 
-    /// Reads a file; one that is not there holds none.
+    /// Reads a file. A file that does not exist yields no calibrations.
     ///
     /// # Errors
-    /// [`CalibrationsError`]: it cannot be read, or is something else.
+    /// [`CalibrationsError`] if the file cannot be read or is not a calibration file.
     pub fn read(path: &Path) -> Result<Self, CalibrationsError> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -86,13 +86,13 @@ impl Calibrations {
             Ok(read)
         } else {
             Err(form(format!(
-                "its form is {}, and {FORM} is known",
+                "format version {} is not supported (supported: {FORM})",
                 read.form
             )))
         }
     }
 
-    /// Writes the file whole or not at all, for its owner's eyes; its directory is made where it is not there.
+    /// Writes the file atomically, readable only by its owner. Creates the directory if it does not exist.
     ///
     /// # Errors
     /// [`CalibrationsError::System`].
@@ -107,13 +107,13 @@ impl Calibrations {
         let beside = path.with_extension(format!("{}.new", std::process::id()));
         let written = write_new(&beside, &text).and_then(|()| fs::rename(&beside, path));
         written.map_err(|error| {
-            // Nothing is left to be done where it cannot be removed either.
+            // If the file cannot be removed either, nothing else can be done.
             let _ = fs::remove_file(&beside);
             of_system(path, error)
         })
     }
 
-    /// Adds a calibration. What older ones of the same tester say of the same frames goes; what they say of others stays.
+    /// Adds a calibration. It replaces older calibrations of the same tester with the same frames; those with other frames stay.
     pub fn add(&mut self, calibration: Calibration) {
         for old in &mut self.calibrations {
             if old.tester == calibration.tester {
@@ -130,7 +130,7 @@ impl Calibrations {
         self.calibrations.push(calibration);
     }
 
-    /// All calibrations of a tester, each of other frames.
+    /// Returns all calibrations of a tester, each with different frames.
     pub fn of(&self, tester: &TesterKind) -> impl Iterator<Item = &Calibration> {
         self.calibrations
             .iter()
@@ -139,7 +139,7 @@ impl Calibrations {
 }
 
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    // It tells about the machine what is nobody else's business.
+    // The file describes the machine, so only its owner may read it.
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -213,7 +213,7 @@ mod tests {
         all.add(calibration(&[0], 1e6));
         all.add(calibration(&[1], 2e6));
         all.add(calibration(&[0], 3e6));
-        // Other frames of the same tester stand beside them.
+        // Calibrations of the same tester with other frames are kept.
         let mut other = calibration(&[0], 4e6);
         other.sizes[0].ip = IpVersion::V6;
         all.add(other);
@@ -258,7 +258,7 @@ mod tests {
             rates.map(|rate_pps| own(&calibration, rate_pps)),
             [10.0, 10.0, 50.0, 50.0, 90.0, 90.0].map(Some)
         );
-        // An earlier version kept no latency beside the pacing.
+        // Earlier versions stored no latency with the pacing.
         for pacing in &mut calibration.sizes[0].pacing {
             pacing.latency = LatencySummary::default();
         }
@@ -363,7 +363,7 @@ mod tests {
         ] {
             assert_eq!(clean(&other), None, "{other:?}");
         }
-        // Sizes of its own stand for those of the trial, and all of it comes back from the file.
+        // Sizes of the description replace those of the trial, and the file preserves the whole description.
         let sized = "[traffic]\nsizes = 128\nvlan = [{ id = 7 }]\n";
         calibration.sizes[0].traffic = described(sized);
         let trial = Trial {

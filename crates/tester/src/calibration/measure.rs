@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measuring a tester over a loop: ports that are connected with each other and nothing else.
+//! Calibration of a tester over a loop: ports that are connected only to each other.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,66 +13,66 @@ use crate::tester::Tester;
 use crate::traffic::Traffic;
 use crate::trial::{Directions, FrameSizes, IpVersion, Trial, TrialResult};
 
-/// What is to be measured.
+/// Options of a calibration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CalibrationOptions {
-    /// Each of these by itself.
+    /// Frame sizes, each measured separately.
     pub frame_sizes: Vec<FrameSizes>,
-    /// Which ports send.
+    /// Directions of the traffic.
     pub directions: Directions,
-    /// Which IP the frames carry.
+    /// IP version of the frames.
     pub ip: IpVersion,
-    /// A description of the frames, but for captures and for when they are sent: it says all that it says instead of the
-    /// keys above. One that says sizes is measured once.
+    /// Traffic description of the frames, without captures and timing. It overrides the options above. A description that specifies sizes
+    /// is measured once.
     pub traffic: Option<Traffic>,
-    /// How long one trial of the search offers frames, seconds.
+    /// Duration of one trial of the search, seconds.
     pub search_s: f64,
-    /// How long one trial that measures how even the stream is offers frames, seconds.
+    /// Duration of one trial that measures pacing, seconds.
     pub pacing_s: f64,
 }
 
-/// What has just been measured.
+/// Progress report: the measurement that has just finished.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'calibration> {
     /// A trial of the search for the clean rate.
     Trial {
-        /// Its frames.
+        /// Frame sizes of the trial.
         frame_sizes: FrameSizes,
-        /// Its rate, frames per second.
+        /// Rate of the trial, frames per second.
         rate_pps: f64,
-        /// What was not clean about it; none when it was.
+        /// Reason why the trial was not clean; `None` if it was.
         flaw: Option<&'calibration str>,
     },
-    /// Everything about one size or mix.
+    /// All measurements of one frame size or mix.
     Size(&'calibration SizeCalibration),
 }
 
-/// Share of the schedule that a clean trial may miss: what the tester's own machine takes from it now and then.
+/// Largest share of the schedule that a clean trial may miss: the host occasionally preempts the tester.
 const MISS_RATIO_MAX: f64 = 1e-3;
-/// Share of what the tester can push out that the search begins at. At the most that it can, it cannot make up for the
-/// time that its machine takes from it.
+/// First rate of the search as a share of the highest rate of the tester. At its highest rate, the tester cannot catch up after a
+/// preemption by the host.
 const TOP: f64 = 0.9;
-/// Rates that are tried after the top.
+/// Number of rates tried after the first.
 const STEPS: u32 = 9;
-/// Shares of the last rate to go down by while none is clean. Most testers are clean not far below their top.
+/// Factors by which the rate decreases while no rate is clean. Most testers are clean not far below their highest rate.
 const DOWN: [f64; 4] = [0.95, 0.9, 0.8, 0.5];
-/// How closely the rate is looked for, as a share of it.
+/// Relative width at which the search ends.
 const WIDTH: f64 = 0.02;
-/// A rate is clean after so many clean trials, and not clean after so many others: a moment in which the machine had other
-/// work is no limit of the tester, and one in which it had none no proof.
+/// Clean trials after which a rate is clean. Several trials decide in each case: one disturbed trial does not show a limit of the tester,
+/// and one undisturbed trial does not prove that the rate is clean.
 const CLEAN_TRIALS: u32 = 3;
 const UNCLEAN_TRIALS: u32 = 6;
-/// Shares of the clean rate at which the stream is looked at.
+/// Shares of the clean rate at which pacing is measured.
 const SHARES: [f64; 3] = [0.1, 0.5, 0.9];
 const WARM_UP_S: f64 = 0.1;
 const DRAIN_S: f64 = 0.1;
 
 impl Tester {
-    /// Measures the tester over its own ports, which have to be connected with each other. `told` hears of each step.
+    /// Calibrates the tester over its own ports, which must be connected to each other. Calls `told` after each step.
     ///
     /// # Errors
-    /// Those of [`Tester::run`]; [`TesterError::NoLoop`] when nothing comes back; [`TesterError::BadTrial`] for a description
-    /// of a capture, or of when frames are sent.
+    /// Errors of [`Tester::run`]; [`TesterError::NoLoop`] if no frame comes back; [`TesterError::BadTrial`] if the traffic description
+    /// contains a capture or timing.
     pub fn calibrate(
         &mut self,
         options: &CalibrationOptions,
@@ -174,20 +174,20 @@ impl Tester {
 }
 
 impl CalibrationOptions {
-    /// What is measured by itself: each size, or the description's own sizes once.
+    /// Returns the frame sizes measured separately. A description with its own sizes is measured once.
     fn frame_sizes(&self) -> Result<Vec<FrameSizes>, TesterError> {
         let Some(traffic) = &self.traffic else {
             return Ok(self.frame_sizes.clone());
         };
         if traffic.replay.is_some() {
             return Err(TesterError::BadTrial(
-                "a capture cannot be calibrated with: its frames carry no time stamps; describe headers like its own"
+                "a capture cannot be used for calibration, because its frames have no time stamps (describe equivalent headers instead)"
                     .to_owned(),
             ));
         }
         if traffic.says_rate() {
             return Err(TesterError::BadTrial(
-                "the traffic says when frames are sent, and a calibration looks for the rate; leave the gap of its bursts out"
+                "the traffic description sets the rate, but a calibration searches for the rate (remove gap-us from the burst)"
                     .to_owned(),
             ));
         }
@@ -205,7 +205,7 @@ impl CalibrationOptions {
 }
 
 impl SizeCalibration {
-    /// Takes over what a trial at a share of the clean rate showed.
+    /// Stores the result of a trial at a share of the clean rate.
     fn add(&mut self, share: f64, result: TrialResult) {
         let latency = result.latency.without_histogram();
         if self.pacing.is_empty() {
@@ -222,7 +222,7 @@ impl SizeCalibration {
     }
 }
 
-/// What was not clean about a trial.
+/// Returns the reason why a trial is not clean.
 fn flaw(result: &TrialResult) -> Option<String> {
     if let Some(text) = result.validity.text() {
         return Some(text);
@@ -235,7 +235,7 @@ fn flaw(result: &TrialResult) -> Option<String> {
         .then(|| format!("{:.3} % of the schedule was missed", miss_ratio * 100.0))
 }
 
-/// The highest rate found clean, first downward from `top`, then by halving; 0 where none was.
+/// Returns the highest clean rate, first downward from `top`, then by bisection; 0 if no rate is clean.
 fn highest_clean<E>(top: f64, mut is_clean: impl FnMut(f64) -> Result<bool, E>) -> Result<f64, E> {
     if is_clean(top)? {
         return Ok(top);
@@ -252,7 +252,7 @@ fn highest_clean<E>(top: f64, mut is_clean: impl FnMut(f64) -> Result<bool, E>) 
         } else {
             unclean = next;
         }
-        // Closer than that the rate is not to be known.
+        // A smaller width exceeds the accuracy of the measurement.
         if unclean - clean < WIDTH * unclean {
             break;
         }
@@ -260,7 +260,7 @@ fn highest_clean<E>(top: f64, mut is_clean: impl FnMut(f64) -> Result<bool, E>) 
     Ok(clean)
 }
 
-/// What reading the time stamp counter costs, nanoseconds: the best of several rows of readings.
+/// Returns the cost of reading the time stamp counter, nanoseconds: the best of several series of readings.
 fn timestamp_ns() -> f64 {
     const ROWS: u32 = 50;
     const READINGS: u32 = 1000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What calibrations lack for a trial, and the command that measures it.
+//! Missing calibration of a trial, and the command that measures it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use super::{Calibration, Calibrations, CalibrationsError, SizeCalibration, Teste
 use crate::traffic::Traffic;
 use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
 
-/// A calibration that a trial cannot cite.
+/// Calibration that a trial cannot cite because it is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingCalibration {
-    /// What the file of calibrations lacks, in a clause.
+    /// What the calibration file lacks, as a clause.
     pub lacks: String,
-    /// The command that measures it.
+    /// The command that creates the calibration.
     pub command: String,
 }
 
@@ -25,20 +25,20 @@ impl fmt::Display for MissingCalibration {
     }
 }
 
-/// Calibrations with the file that they are from.
+/// Calibrations with the file that holds them.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) all: Calibrations,
     path: PathBuf,
-    /// True if the user named the file; the default file may be without calibrations.
+    /// True if the user named the file. The default file may be empty.
     is_named: bool,
 }
 
 impl Source {
-    /// Reads a file; one that is not there holds none.
+    /// Reads a file. A file that does not exist yields no calibrations.
     ///
     /// # Errors
-    /// As [`Calibrations::read`].
+    /// Errors of [`Calibrations::read`].
     pub(crate) fn read(path: &Path, is_named: bool) -> Result<Self, CalibrationsError> {
         Ok(Self {
             all: Calibrations::read(path)?,
@@ -47,8 +47,8 @@ impl Source {
         })
     }
 
-    /// Returns what is missing for a trial of a tester; none if the trial cites something, if its frames cannot be calibrated
-    /// with, and without any calibration in the usual file.
+    /// Returns the missing calibration of a trial. Returns `None` if the trial can cite one, if its frames cannot be calibrated, or if
+    /// the default file has no calibration at all.
     pub(crate) fn missing(&self, tester: &TesterKind, trial: &Trial) -> Option<MissingCalibration> {
         let is_timed = |traffic: &Traffic| traffic.replay.is_some() || traffic.says_rate();
         if trial.traffic.as_deref().is_some_and(is_timed)
@@ -69,7 +69,7 @@ impl Source {
             format!(
                 "{path} has no calibration of this tester ({}){}",
                 described(tester),
-                has.map_or_else(String::new, |has| format!(", but one with {has}"))
+                has.map_or_else(String::new, |has| format!(", only one with {has}"))
             )
         } else {
             let sizes = own.iter().flat_map(|calibration| &calibration.sizes);
@@ -91,7 +91,7 @@ impl Source {
         })
     }
 
-    /// In what the calibration differs that differs least; none without any.
+    /// Returns how the most similar calibrated tester differs; `None` if there are no calibrations.
     fn nearest(&self, tester: &TesterKind) -> Option<String> {
         let all = self.all.calibrations.iter();
         let differing = all.map(|calibration| differences(&calibration.tester, tester));
@@ -105,7 +105,7 @@ impl Source {
             [first, second] if first == "memif" && second == "memif" => ["server", "client"]
                 .map(|role| format!("--port 'memif:/run/quietwire/loop.sock?role={role}'"))
                 .to_vec(),
-            // Which two are connected with each other, is the user's to say.
+            // Only the user knows which two ports are connected to each other.
             kinds => kinds
                 .iter()
                 .map(|kind| format!("--port {kind}:…"))
@@ -153,7 +153,7 @@ fn list(cpus: &[u32]) -> String {
     words.join(",")
 }
 
-/// Receive rings had as many descriptors as transmit rings in versions that did not record them.
+/// Returns the receive ring size. Earlier versions did not record it and used the transmit ring size.
 fn receive_ring_size(tester: &TesterKind) -> u16 {
     tester.receive_ring_size.unwrap_or(tester.ring_size)
 }
@@ -176,7 +176,7 @@ fn described(tester: &TesterKind) -> String {
     )
 }
 
-/// What one tester has otherwise than the other, as the first has it.
+/// Returns the properties of `one` that differ from those of `other`.
 fn differences(one: &TesterKind, other: &TesterKind) -> Vec<String> {
     let mut found = Vec::new();
     if one.ports != other.ports {
@@ -330,7 +330,7 @@ mod tests {
         let missing = missing.unwrap();
         assert_eq!(
             missing.lacks,
-            "c.json has no calibration of this tester (ports memif and memif, CPU 0,2, ring sizes 1024 and 4096, real-time priority 50), but one with ordinary priority"
+            "c.json has no calibration of this tester (ports memif and memif, CPU 0,2, ring sizes 1024 and 4096, real-time priority 50), only one with ordinary priority"
         );
         assert_eq!(
             missing.command,

@@ -1,54 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run sends, and when.
+//! Frames and observations of a run.
 
 use crate::pacer::Pace;
 
-/// What is looked at beside the counts.
+/// Observation in addition to the counters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Watch {
     /// Nothing.
     Nothing,
-    /// When those frames were sent that were lost, from so long after the start on, for so long.
+    /// Send times of lost frames, from `from_s` after the start on, for `length_s`.
     Losses {
         /// Seconds.
         from_s: f64,
         /// Seconds.
         length_s: f64,
     },
-    /// When no frames came. Links may come and go.
+    /// Times without received frames. Links may go down and up.
     Silence,
 }
 
-/// What ports send, and what is looked at beside the counts.
+/// Transmission of the ports, and the observation in addition to the counters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Course {
-    /// How frames are spaced, for each port that sends.
+    /// Spacing of frames on each sending port.
     pub(crate) pace: Pace,
-    /// Which ports send.
+    /// The sending ports.
     pub(crate) senders: Senders,
-    /// Which addresses their frames have.
+    /// The MAC addresses of their frames.
     pub(crate) addressing: Addressing,
-    /// What is looked at.
+    /// The observation.
     pub(crate) watch: Watch,
 }
 
-/// Which ports send.
+/// The sending ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Senders {
-    /// The first so many.
+    /// The first ports, this many.
     First(usize),
-    /// This one.
+    /// A single port, by its index.
     Only(usize),
 }
 
-/// Which MAC addresses frames have.
+/// MAC addresses of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addressing {
-    /// Those that the trial asks for.
+    /// The addresses of the trial.
     AsAsked,
-    /// From each of so many, to one. The other port of the pair tells the device its own address before.
+    /// From each of this many addresses to one. The other port of the pair first sends a frame, so that the device learns its address.
     FromMany(u32),
-    /// From one, to each of so many.
+    /// From one address to each of this many.
     ToMany(u32),
 }
 
@@ -69,7 +69,7 @@ impl Senders {
 }
 
 impl Course {
-    /// Offers a load from the first ports.
+    /// Creates the course of a load from the first `ports` ports.
     pub(crate) fn of_load(pace: Pace, ports: usize) -> Self {
         Self {
             pace,

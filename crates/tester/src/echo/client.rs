@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends requests to an echo service on schedule, and times each reply from when its request was due.
+//! Echo client: sends requests on schedule and measures each round-trip time from when the request was due.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use super::{EchoError, EchoOptions, EchoResult, EchoTransport, PAYLOAD_MAX, PAYLOAD_MIN};
 use crate::latency::Recorder;
 
-/// The longest wait in one go, so that an abort is seen soon.
+/// Longest single wait, so that the client notices an abort soon.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The last of a wait for the next request is spent looking at the clock: a sleep is late by about as much.
+/// Final part of a wait for the next request, spent polling the clock: a sleep overruns by about this much.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// What came back.
+/// Outcome of a receive call.
 enum Reply {
-    /// Of this number.
+    /// A reply with this number.
     Of(u64),
-    /// Nothing yet.
+    /// No reply yet.
     None,
 }
 
-/// The sending end of a way to the service.
+/// Transmit side of a connection to the service.
 enum Sender {
     Udp(UdpSocket),
     Tcp(TcpStream),
@@ -37,20 +37,20 @@ impl Sender {
     }
 }
 
-/// A way to the service.
+/// Connection to the service.
 enum Way {
     Udp(UdpSocket),
     Tcp { stream: TcpStream, filled: usize },
 }
 
-/// Asks for as long as the options say, or until `abort` is set.
+/// Sends requests for the duration in the options, or until `abort` is set.
 ///
-/// With an interval, requests are sent on schedule, however many wait for their replies, and each is timed from when it was
-/// due: a path that stalls is seen by every request that was due meanwhile. Without one, the next request waits for the reply to the
-/// last.
+/// With an interval, requests are sent on schedule, regardless of outstanding replies, and each round-trip time starts when the request
+/// was due. So a stalled path delays every request that was due during the stall. Without an interval, each request waits for the
+/// previous reply.
 ///
 /// # Errors
-/// [`EchoError`]. Requests that are not answered are no error but loss.
+/// [`EchoError`]. A request without a reply is not an error but counts as lost.
 pub fn run(options: &EchoOptions, abort: &AtomicBool) -> Result<EchoResult, EchoError> {
     check(options)?;
     let way = Way::open(options)?;
@@ -75,7 +75,7 @@ pub fn run(options: &EchoOptions, abort: &AtomicBool) -> Result<EchoResult, Echo
     })
 }
 
-/// What came of the requests.
+/// Counters and times of the requests.
 #[derive(Default)]
 struct Tally {
     requests: u64,
@@ -128,7 +128,7 @@ fn one_at_a_time(
     Ok(tally)
 }
 
-/// The schedule of requests, which sender and receiver share.
+/// Schedule of requests, shared by sender and receiver.
 #[derive(Clone, Copy)]
 struct Schedule {
     began: Instant,
@@ -137,7 +137,7 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// When a request is due; `None` if that is after the end.
+    /// Returns when a request is due; `None` if that is after the end.
     fn due(&self, request: u64) -> Option<Instant> {
         let nanoseconds = self.interval.as_nanos().checked_mul(u128::from(request))?;
         let after = Duration::from_nanos(u64::try_from(nanoseconds).ok()?);
@@ -145,7 +145,7 @@ impl Schedule {
     }
 }
 
-/// How far the sender is.
+/// Progress of the sender.
 #[derive(Default)]
 struct Progress {
     sent: AtomicU64,
@@ -175,12 +175,12 @@ fn on_schedule(
         });
         let tally = receive_all(options, &mut way, run, schedule, &progress, abort);
         if tally.is_err() {
-            // Ends the sender, which looks at it before each request.
+            // The sender checks this flag before each request.
             progress.has_ended.store(true, Ordering::Release);
         }
         let sent = sending.join().unwrap_or(Ok(()));
         let replies = tally.as_ref().map_or(0, |tally| tally.replies);
-        // An error of the receiver says more: it knows whether there were replies.
+        // The receiver's error takes precedence: it includes the number of replies.
         let tally = tally?;
         sent.map_err(|error| failed(options, error, replies))?;
         if abort.load(Ordering::Relaxed) {
@@ -209,14 +209,14 @@ fn send_on_schedule(
         progress
             .longest_delay_ns
             .fetch_max(delay_ns, Ordering::Relaxed);
-        // Before it is sent: the reply may be faster than this thread.
+        // The count is updated before transmission, because the reply may be faster than this thread.
         progress.sent.store(number + 1, Ordering::Release);
         sender.send(request.numbered(number))?;
     }
     Ok(())
 }
 
-/// Receives until every request has its reply, or the last has run out of time.
+/// Receives until every request has its reply, or until the last request times out.
 fn receive_all(
     options: &EchoOptions,
     way: &mut Way,
@@ -229,7 +229,7 @@ fn receive_all(
     let mut tally = Tally::default();
     let mut answered = Answered::default();
     while !abort.load(Ordering::Relaxed) {
-        // In this order: what was sent before the end is in the count.
+        // The order matters: the count then includes all requests sent before the end.
         let has_ended = progress.has_ended.load(Ordering::Acquire);
         let sent = progress.sent.load(Ordering::Acquire);
         let last_due = sent.checked_sub(1).and_then(|last| schedule.due(last));
@@ -265,12 +265,12 @@ fn receive_all(
     Ok(tally)
 }
 
-/// Requests that have their reply, a bit each.
+/// Requests with a reply, one bit each.
 #[derive(Default)]
 struct Answered(Vec<u64>);
 
 impl Answered {
-    /// Returns false if it was in already.
+    /// Marks a request as answered. Returns false if it was marked before.
     fn insert(&mut self, request: u64) -> bool {
         let (word, bit) = ((request / 64) as usize, 1 << (request % 64));
         if self.0.len() <= word {
@@ -292,20 +292,20 @@ fn check(options: &EchoOptions) -> Result<(), EchoError> {
     let payload = options.payload_octets;
     if !(PAYLOAD_MIN..=PAYLOAD_MAX).contains(&payload) {
         return Err(EchoError::BadInput(format!(
-            "a request of {payload} octets: {PAYLOAD_MIN} to {PAYLOAD_MAX} it may have"
+            "request size {payload} is out of range ({PAYLOAD_MIN} to {PAYLOAD_MAX} octets)"
         )));
     }
     for (name, time) in [("duration", options.duration), ("timeout", options.timeout)] {
         if time.is_zero() {
             return Err(EchoError::BadInput(format!(
-                "the {name} is 0, and has to be longer"
+                "{name} is 0 (use a positive time)"
             )));
         }
     }
     Ok(())
 }
 
-/// Before the first reply nothing was reached; after it, something was lost.
+/// Returns the error of a failed call: unreachable before the first reply, lost afterwards.
 fn failed(options: &EchoOptions, error: io::Error, replies: u64) -> EchoError {
     let server = options.server;
     if replies == 0 && error.kind() == ErrorKind::ConnectionRefused {
@@ -318,7 +318,7 @@ fn failed(options: &EchoOptions, error: io::Error, replies: u64) -> EchoError {
     }
 }
 
-/// The number of the first request of a run: replies to the requests of another run are not taken for its own.
+/// Returns the number of the first request of a run. It differs from run to run, so that replies to earlier runs are not accepted.
 fn first_number() -> u64 {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -326,7 +326,7 @@ fn first_number() -> u64 {
     now & !0xffff_ffff
 }
 
-/// A request, whose number changes.
+/// A request with a changing number.
 struct Request {
     octets: Vec<u8>,
     run: u64,
@@ -349,7 +349,7 @@ impl Request {
     }
 }
 
-/// False when it is to end.
+/// Waits until `due`. Returns false if the sender must end.
 fn wait_until(due: Instant, ends: &impl Fn() -> bool) -> bool {
     loop {
         if ends() {
@@ -394,7 +394,7 @@ impl Way {
         }
     }
 
-    /// The sending end.
+    /// Returns the transmit side.
     fn sender(&self) -> io::Result<Sender> {
         Ok(match self {
             Self::Udp(socket) => Sender::Udp(socket.try_clone()?),
@@ -402,7 +402,7 @@ impl Way {
         })
     }
 
-    /// One reply, or nothing for a while or until the deadline.
+    /// Receives one reply. Returns [`Reply::None`] after a short wait, or at the deadline.
     fn receive(&mut self, reply: &mut [u8], deadline: Instant) -> io::Result<Reply> {
         let left = deadline.saturating_duration_since(Instant::now());
         let patience = left.clamp(Duration::from_micros(1), PATIENCE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An echo service over UDP or TCP, and its round-trip times: what an application sees of a path, kernel and all.
+//! Echo service over UDP or TCP, and its round-trip times: the latency that an application sees, including the kernel.
 
 mod client;
 mod server;
@@ -15,86 +15,86 @@ pub use server::EchoServer;
 
 use crate::latency::LatencySummary;
 
-/// Octets of a request: its number, and which run it is of. What is more is zeros.
+/// Smallest request, octets: its number and the run that it belongs to. The remaining octets of larger requests are zeros.
 pub const PAYLOAD_MIN: u16 = 16;
-/// Most octets of a request: what UDP over IPv4 carries.
+/// Largest request, octets: the limit of UDP over IPv4.
 pub const PAYLOAD_MAX: u16 = 65_507;
 
-/// Over what requests go.
+/// Transport protocol of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EchoTransport {
-    /// A datagram each way.
+    /// One datagram per request and per reply.
     Udp,
     /// One connection, without Nagle's algorithm.
     Tcp,
 }
 
-/// What to ask an echo service.
+/// Options of an echo client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EchoOptions {
-    /// The service.
+    /// Address of the service.
     pub server: SocketAddr,
-    /// Over what.
+    /// Transport protocol.
     pub transport: EchoTransport,
-    /// Octets of a request, [`PAYLOAD_MIN`] to [`PAYLOAD_MAX`].
+    /// Request size in octets, [`PAYLOAD_MIN`] to [`PAYLOAD_MAX`].
     pub payload_octets: u16,
-    /// How long requests are sent.
+    /// Duration of the transmission.
     pub duration: Duration,
-    /// From one request to the next, whether replies have come or not. Zero: each request follows the reply to the last.
+    /// Interval between requests, regardless of outstanding replies. If it is zero, each request waits for the previous reply.
     pub interval: Duration,
-    /// How long a reply, and the connection, may take.
+    /// Timeout of a reply, and of connecting.
     pub timeout: Duration,
 }
 
-/// What came of it.
+/// Result of an echo client.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EchoResult {
-    /// The service.
+    /// Address of the service.
     pub server: SocketAddr,
-    /// Over what.
+    /// Transport protocol.
     pub transport: EchoTransport,
-    /// Octets of a request.
+    /// Request size, octets.
     pub payload_octets: u16,
-    /// How long it took, seconds.
+    /// Duration of the run, seconds.
     pub elapsed_s: f64,
     /// Requests sent.
     pub requests: u64,
-    /// Replies in time.
+    /// Replies received in time.
     pub replies: u64,
-    /// Replies that came after their time; their requests are lost.
+    /// Replies received after the timeout. Their requests count as lost.
     pub late_replies: u64,
     /// Requests without a reply in time.
     pub lost: u64,
-    /// Longest time from when a request was due to when it was sent, nanoseconds: the client's own part of its round-trip time. Zero
-    /// without a schedule.
+    /// Longest time from when a request was due to its transmission, nanoseconds: the client's own part of the round-trip time. 0 without
+    /// a schedule.
     pub longest_send_delay_ns: u64,
-    /// Round-trip times of the replies in time, from when their requests were due.
+    /// Round-trip times of the replies received in time, measured from when their requests were due.
     pub round_trip: LatencySummary,
 }
 
-/// Why there is no result.
+/// Error of an echo client or an echo service.
 #[derive(Debug, thiserror::Error)]
 pub enum EchoError {
-    /// The options make no sense.
+    /// The options are invalid.
     #[error("{0}")]
     BadInput(String),
-    /// The service could not be offered.
+    /// The service cannot be started.
     #[error("no echo service at {address}: {error}")]
     Bind {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// The service could not be reached.
+    /// The service cannot be reached.
     #[error(
-        "the echo service at {server} cannot be reached: {error}; is it running, and is there a route to it?"
+        "cannot reach the echo service at {server}: {error} (check that it runs and that there is a route to it)"
     )]
     Unreachable {
-        /// Which.
+        /// The address of the service.
         server: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The connection ended.
@@ -102,18 +102,18 @@ pub enum EchoError {
         "the connection to the echo service at {server} was lost after {replies} replies: {error}"
     )]
     Lost {
-        /// Which.
+        /// The address of the service.
         server: SocketAddr,
-        /// Replies until then.
+        /// Replies received before.
         replies: u64,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// It was to end.
+    /// The abort flag was set.
     #[error("the measurement was aborted")]
     Aborted,
-    /// The figures could not be put together.
-    #[error("the round-trip times could not be put together: {0}")]
+    /// The round-trip times cannot be summarised.
+    #[error("cannot summarise the round-trip times: {0}")]
     Result(String),
 }
 
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Ends the service whatever happens, so that a failed test is not a hanging one.
+    /// Stops the service when dropped, so that a failing test does not hang.
     struct Stop<'a>(&'a AtomicBool);
 
     impl Drop for Stop<'_> {
@@ -158,7 +158,7 @@ mod tests {
                     for payload_octets in [PAYLOAD_MIN, 1400, 60_000] {
                         let options = EchoOptions {
                             payload_octets,
-                            // What is on its way has to fit the sockets' buffers.
+                            // The requests in flight must fit the sockets' buffers.
                             interval: Duration::from_micros(100 + u64::from(payload_octets) / 10),
                             ..options(address, transport)
                         };
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// A service that stops for a while delays every request that was due meanwhile, not one.
+    /// A service that stalls delays every request that was due during the stall, not only one.
     #[test]
     fn a_stall_is_seen_by_every_request_that_was_due() {
         let service = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -210,7 +210,7 @@ mod tests {
             run(&options, &never).unwrap()
         });
         assert_eq!((result.requests, result.lost), (200, 0), "{result:?}");
-        // The first waits for 100 ms, the second for 99 ms, and so on: half of them for 50 ms on average.
+        // The first waits for 100 ms, the second for 99 ms, and so on. Half of them wait for 50 ms on average.
         assert!(result.round_trip.mean_ns > 20e6, "{result:?}");
         assert!(result.round_trip.p50_ns.is_some(), "{result:?}");
     }
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_service_that_does_not_answer_is_loss_or_an_error_and_never_a_hang() {
         let never = AtomicBool::new(false);
-        // Bound and silent.
+        // A bound socket that never replies.
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut asked = options(silent.local_addr().unwrap(), EchoTransport::Udp);
         asked.timeout = Duration::from_millis(20);
@@ -228,7 +228,7 @@ mod tests {
             (result.round_trip.samples, result.round_trip.p50_ns),
             (0, None)
         );
-        // Nobody there.
+        // An address without a listener.
         let gone = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -237,14 +237,14 @@ mod tests {
         assert!(matches!(error, EchoError::Unreachable { .. }), "{error}");
         let error = run(&options(gone, EchoTransport::Udp), &never).unwrap_err();
         assert!(matches!(error, EchoError::Unreachable { .. }), "{error}");
-        // Accepts, and closes.
+        // A service that accepts and closes.
         let closing = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = closing.local_addr().unwrap();
         let accepted = std::thread::spawn(move || drop(closing.accept()));
         let error = run(&options(address, EchoTransport::Tcp), &never).unwrap_err();
         assert!(matches!(error, EchoError::Lost { .. }), "{error}");
         accepted.join().unwrap();
-        // Told to end.
+        // A client that is aborted from the start.
         let at_once = AtomicBool::new(true);
         let error = run(&asked, &at_once).unwrap_err();
         assert!(matches!(error, EchoError::Aborted), "{error}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An echo service (RFC 862) at one address, over UDP and TCP.
+//! Echo service (RFC 862) at one address, over UDP and TCP.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,16 +11,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::EchoError;
 
-/// Connections at a time; more wait until one ends.
+/// Largest number of simultaneous connections; more wait until one ends.
 const CONNECTIONS_MAX: usize = 64;
-/// How long nothing may happen before the flag to end is looked at, milliseconds.
+/// Interval of the checks of the stop flag while the service is idle, milliseconds.
 const PATIENCE_MS: u16 = 50;
-/// Datagrams answered in a row, so that connections have their turn.
+/// Largest number of datagrams echoed in a row, so that connections get their turn.
 const DATAGRAMS_A_TURN: usize = 64;
-/// Octets of one connection that wait to be taken.
+/// Largest number of octets of one connection that wait for transmission.
 const WAITING_MAX: usize = 1 << 18;
 
-/// An echo service that has its address.
+/// Echo service bound to its address.
 #[derive(Debug)]
 pub struct EchoServer {
     udp: UdpSocket,
@@ -34,7 +34,7 @@ struct Connection {
 }
 
 impl EchoServer {
-    /// Takes an address, the same port for UDP and TCP; port 0 for any.
+    /// Binds to an address, with the same port for UDP and TCP. Port 0 selects any free port.
     ///
     /// # Errors
     /// [`EchoError::Bind`].
@@ -48,16 +48,16 @@ impl EchoServer {
         Ok(Self { udp, tcp, address })
     }
 
-    /// Where it is.
+    /// Returns the address of the service.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `stop` is set.
+    /// Echoes datagrams and streams until `stop` is set.
     ///
     /// # Errors
-    /// What the system says of waiting. A connection that fails costs only itself.
+    /// The error of poll(2). An error on a connection ends only that connection.
     pub fn serve(&self, stop: &AtomicBool) -> io::Result<()> {
         let mut connections: Vec<Connection> = Vec::new();
         let mut buffer = vec![0; usize::from(u16::MAX)];
@@ -79,7 +79,7 @@ impl EchoServer {
         Ok(())
     }
 
-    /// Until there is something to do, or for a while.
+    /// Waits until there is something to do, or until a timeout.
     fn wait(&self, connections: &[Connection]) -> io::Result<()> {
         let mut watched = vec![PollFd::new(self.udp.as_fd(), PollFlags::POLLIN)];
         if connections.len() < CONNECTIONS_MAX {
@@ -102,7 +102,7 @@ impl EchoServer {
     fn answer_datagrams(&self, buffer: &mut [u8]) {
         for _ in 0..DATAGRAMS_A_TURN {
             match self.udp.recv_from(buffer) {
-                // What cannot be sent back is lost, as datagrams may be.
+                // A datagram that cannot be sent is lost: UDP permits that.
                 Ok((length, from)) => {
                     if let Some(datagram) = buffer.get(..length)
                         && let Err(error) = self.udp.send_to(datagram, from)
@@ -110,7 +110,7 @@ impl EchoServer {
                         tracing::debug!("no reply to {from}: {error}");
                     }
                 }
-                // An earlier reply was refused, which the next call tells.
+                // An earlier reply was refused; this call reports it.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                 Err(_) => return,
             }
@@ -119,7 +119,7 @@ impl EchoServer {
 }
 
 impl Connection {
-    /// Sends back what has come; an error when the connection is over.
+    /// Echoes the octets received. Returns an error if the connection ended.
     fn turn(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         if self.waiting.len() < WAITING_MAX {
             match self.stream.read(buffer) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! First octets of frames, Ethernet to UDP, and the checksums that change with what is written into them.
+//! Headers of the tester's frames, Ethernet to UDP, and the incremental computation of their checksums.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -11,44 +11,44 @@ use quietwire_packet::{
 
 use crate::trial::{DESTINATIONS_MAX, IpVersion};
 
-/// Octets that each frame of IPv4 begins with: the smallest Ethernet frame without FCS.
+/// Length of the head of an IPv4 frame, octets: the smallest Ethernet frame without FCS.
 pub(crate) const IPV4: usize = 60;
-/// Octets that each frame of IPv6 begins with: its header is 20 octets longer.
+/// Length of the head of an IPv6 frame, octets. The IPv6 header is 20 octets longer.
 pub(crate) const IPV6: usize = 80;
-/// Octets of the signature, with which both end.
+/// Length of the signature, octets. Both heads end with it.
 pub(crate) const SIGNATURE: usize = 18;
-/// Octets of the FCS, which sizes include and buffers do not.
+/// Length of the FCS, octets. Frame sizes include it, buffers do not.
 const FCS: u16 = 4;
 const ETHERNET: usize = 14;
 const IPV6_HEADER: usize = 40;
 
 /// UDP source port of flow 0.
 pub(crate) const UDP_SOURCE_FIRST: u16 = 1024;
-/// UDP destination port of every frame: echo, as RFC 2544, appendix C.2.6.4, has it.
+/// UDP destination port of every frame: echo (RFC 2544, appendix C.2.6.4).
 const UDP_DESTINATION: u16 = 7;
-/// 16.0.0.0.
+/// First IPv4 destination network: 16.0.0.0.
 const FIRST_DESTINATION: u32 = 0x1000_0000;
-/// 3fff::/20 is set aside for documentation (RFC 9637): its networks of 48 bits are numbered in the 32 bits after this.
+/// First IPv6 destination prefix: 3fff::/20 is reserved for documentation (RFC 9637). The next 32 bits number its /48 networks.
 const DESTINATION_PREFIX: u16 = 0x3fff;
 
-/// What frames of one size have in common.
+/// Parts that all frames of one size share.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
-    /// Octets without FCS.
+    /// Frame length without FCS, octets.
     pub(crate) length: u16,
-    /// Those of the IP version asked for, and zeros.
+    /// Head of the frame for its IP version, padded with zeros.
     octets: [u8; IPV6],
-    /// The network that is drawn as 0: the second port of a pair draws those behind the first port's.
+    /// Network with index 0. The networks of a pair's second port follow those of the first port.
     first_network: u32,
-    /// IPv4: the header's words, but for the destination and the checksum.
+    /// IPv4 only: sum of the header's words without the destination and the checksum.
     header_sum: u64,
-    /// What the UDP checksum covers, but for the destination address, the source port and the signature.
+    /// Sum of the words that the UDP checksum covers, without the destination address, the source port and the signature.
     udp_sum: u64,
-    /// The destination address, likewise.
+    /// Sum of the words of the destination address.
     destination_sum: u64,
 }
 
-/// Octets from the start of the frame to its signature.
+/// Returns the offset of the signature in a frame.
 pub(crate) fn signature_place(ip: IpVersion) -> usize {
     match ip {
         IpVersion::V4 => IPV4 - SIGNATURE,
@@ -56,18 +56,18 @@ pub(crate) fn signature_place(ip: IpVersion) -> usize {
     }
 }
 
-/// A MAC address of the tester: locally administered, the port, and a number.
+/// Returns a locally administered MAC address of the tester, composed of the port and a number.
 fn mac_address(port: u8, number: u32) -> MacAddress {
     let [a, b, c, d] = number.to_be_bytes();
     MacAddress([0x02, port, a, b, c, d])
 }
 
 impl Template {
-    /// A frame of `size` octets with FCS. Addresses are of the ranges set aside for benchmarks (RFC 2544, appendix C.2.2;
-    /// RFC 5180, section 8).
+    /// Creates the template of frames of `size` octets with FCS. The addresses belong to the ranges reserved for benchmarks (RFC 2544,
+    /// appendix C.2.2; RFC 5180, section 8).
     ///
     /// # Errors
-    /// A size that does not hold the headers and the signature.
+    /// [`BuildError`] if the size does not hold the headers and the signature.
     pub(crate) fn new(ip: IpVersion, size: u16, port: u8, peer: u8) -> Result<Self, BuildError> {
         let mut frame = vec![0; usize::from(size).max(IPV6)];
         match ip {
@@ -83,7 +83,7 @@ impl Template {
             parts.map(native_sum).sum()
         };
         let protocol = native_sum(&[0, IpProtocol::UDP.0]);
-        // The length of the pseudo header, source address, UDP header.
+        // Length in the pseudo header, source address and UDP header.
         let (udp, destination) = match ip {
             IpVersion::V4 => ([38..40, 26..30, 36..40], 30..34),
             IpVersion::V6 => ([18..20, 22..38, 56..60], 38..54),
@@ -98,13 +98,13 @@ impl Template {
         })
     }
 
-    /// The first octets: [`IPV4`] or [`IPV6`] of them.
+    /// Returns the head: the first [`IPV4`] or [`IPV6`] octets.
     #[inline(always)]
     pub(crate) fn head<const N: usize>(&self) -> Option<&[u8; N]> {
         self.octets.first_chunk()
     }
 
-    /// Writes the destination's network, if it was drawn, and the checksums that depend on it and on `varied`, the sum of the source port
+    /// Writes the destination network, if one was drawn, and the checksums that depend on it and on `varied`, the sum of the source port
     /// and the signature ([`native_sum`]).
     #[inline(always)]
     pub(crate) fn complete<const N: usize>(
@@ -120,7 +120,7 @@ impl Template {
                 let [a, b, c, d] = network.to_be_bytes();
                 let [p, q] = DESTINATION_PREFIX.to_be_bytes();
                 head[38..46].copy_from_slice(&[p, q, a, b, c, d, 0, 0]);
-                // The rest is the template's ::1.
+                // The template holds the remaining octets, `::1`.
                 total += u64::from(u16::from_ne_bytes([p, q]))
                     + u64::from(u32::from_ne_bytes([a, b, c, d]))
                     + u64::from(u16::from_ne_bytes([0, 1]));
@@ -145,11 +145,11 @@ impl Template {
     }
 }
 
-/// The UDP checksum (RFC 768; RFC 8200, section 8.1) of words summed up in the order of memory, as it stands in a frame. The ones'
-/// complement sum is the same in either order (RFC 1071, section 2).
+/// Returns the UDP checksum (RFC 768; RFC 8200, section 8.1) of words summed in memory order, as it is stored in a frame. The ones'
+/// complement sum is independent of the byte order (RFC 1071, section 2).
 #[inline(always)]
 fn udp_checksum(total: u64) -> [u8; 2] {
-    // All ones for zero, which means that there is none.
+    // A checksum of zero is transmitted as all ones: zero means that there is no checksum.
     match !fold_sum(total) {
         0 => [u8::MAX; 2],
         checksum => checksum.to_ne_bytes(),
@@ -166,7 +166,7 @@ fn write_ipv4(frame: &mut [u8], size: u16, port: u8, peer: u8) -> Result<(), Bui
         ttl: 64,
         destination_port: UDP_DESTINATION,
         source_port: UDP_SOURCE_FIRST,
-        // Each frame's payload differs: `complete` writes it.
+        // `complete` writes the checksum, because each frame's payload differs.
         udp_checksum: UdpChecksum::Absent,
         payload: &[0; SIGNATURE],
         size_with_fcs: size,

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The signature of the tester in each frame.
+//! The tester's signature in each frame.
 
 use super::head::SIGNATURE;
 
 pub(crate) const MAGIC: [u8; 2] = *b"QW";
 
-/// Which part of which trial a frame belongs to. Even for a counted part, the odd one before for its warm-up.
+/// Mark of a part of a trial. Even values mark the counted part; the odd value before marks its warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Epoch(pub(super) u8);
 
 impl Epoch {
-    /// The epoch of the counted part of the `trial`-th trial of this tester.
+    /// Returns the epoch of the counted part of the `trial`-th trial of this tester.
     pub(crate) fn of_trial(trial: u64) -> Self {
         Self(((trial % 127) as u8 + 1) * 2)
     }
 
-    /// The epoch of the warm-up before.
+    /// Returns the epoch of the preceding warm-up.
     pub(crate) fn warm_up(self) -> Self {
         Self(self.0 - 1)
     }
 }
 
-/// What a received frame says of itself.
+/// Contents of the signature of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signature {
     pub(crate) epoch: Epoch,
@@ -32,7 +32,7 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// Reads a frame's signature, which is at `place`; `None` for a frame that no tester sent.
+    /// Reads the signature at offset `place` of a frame. Returns `None` if the frame has no magic number of the tester.
     #[inline(always)]
     pub(crate) fn read(frame: &[u8], place: usize) -> Option<Self> {
         let octets: &[u8; SIGNATURE] = frame.get(place..)?.first_chunk()?;
@@ -49,7 +49,7 @@ impl Signature {
         })
     }
 
-    /// As it stands in a frame.
+    /// Returns the signature as it is stored in a frame.
     #[inline(always)]
     pub(crate) fn octets(self) -> [u8; SIGNATURE] {
         let [f0, f1] = self.flow.to_le_bytes();
@@ -78,7 +78,8 @@ impl Signature {
         ]
     }
 
-    /// The sum of the octets' words in the order of memory, from the values: quicker than reading what was just written.
+    /// Returns the sum of the signature's words in memory order. It is computed from the values, which is faster than reading the octets
+    /// back.
     #[inline(always)]
     pub(super) fn sum(&self) -> u64 {
         let [t0, t1, t2, t3, t4, t5, t6, t7] = self.tick.to_le_bytes();
@@ -97,13 +98,13 @@ impl Signature {
         head[N - SIGNATURE..].copy_from_slice(&self.octets());
     }
 
-    /// True where a payload begins with the magic number.
+    /// Returns true if a payload begins with the magic number.
     #[inline(always)]
     pub(crate) fn is_at_front(payload: &[u8]) -> bool {
         payload.starts_with(&MAGIC)
     }
 
-    /// True for a frame of the warm-up before the counted part `epoch`.
+    /// Returns true if the frame belongs to the warm-up before the counted part `epoch`.
     #[cold]
     pub(crate) fn is_of_warm_up(frame: &[u8], place: usize, epoch: Epoch) -> bool {
         Self::read(frame, place).is_some_and(|signature| signature.epoch == epoch.warm_up())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Histograms beside the reading of the `hdrhistogram` package of PyPI, which tools around CSIT and TRex use.
+//! Histograms compared with the decoder of PyPI's `hdrhistogram` package, which tools for CSIT and TRex use.
 
 use std::cell::RefCell;
 use std::process::Command;
@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::{Recorder, SignedRecorder};
 
-/// Reads histograms, one a line, and prints the value and the count of each bucket that has any.
+/// Reads one histogram per line, and prints value and count of each non-empty bucket.
 const SCRIPT: &str = r"
 import sys
 from hdrh.histogram import HdrHistogram
@@ -19,11 +19,10 @@ for line in sys.argv[1:]:
     print(histogram.total_count, *(f'{histogram.get_lowest_equivalent_value(i.value_iterated_to)}:{i.count_added_in_this_iter_step}' for i in items))
 ";
 
-/// What the package reads.
+/// Returns the output of the package's decoder.
 fn read_by_python(encoded: &[String]) -> Vec<String> {
-    let python = std::env::var("QUIETWIRE_PYTHON").expect(
-        "QUIETWIRE_PYTHON has to name a Python with hdrhistogram; `make test` installs one",
-    );
+    let python = std::env::var("QUIETWIRE_PYTHON")
+        .expect("set QUIETWIRE_PYTHON to a Python with hdrhistogram (`make test` installs one)");
     let output = Command::new(&python)
         .arg("-c")
         .arg(SCRIPT)

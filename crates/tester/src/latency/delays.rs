@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Inter-packet delay variation of every frame, as frames come in (RFC 5481, section 4.1).
+//! Inter-packet delay variation of every frame, computed during reception (RFC 5481, section 4.1).
 //!
-//! A frame is paired with the one sent before it in its flow, whichever of the two arrives first. Where one of them is
-//! lost there is no value: nothing is ever paired across a gap. Of a frame that came twice the first copy counts.
+//! A frame is paired with the one sent before it in its flow, whichever arrives first. If one of the two is lost, there is no value: no
+//! pair spans a gap. Of duplicates, the first copy counts.
 
 use super::signed::SignedRecorder;
 use crate::tracker::{Arrival, Tracked, WINDOW_MIN};
 
-/// Delays kept over all flows, where there are so many flows that not each can have a whole window.
+/// Delays kept over all flows if there are too many flows for full windows.
 const KEPT_MAX: u64 = 1 << 21;
-/// Delays kept of a flow at least.
+/// Smallest number of delays kept per flow.
 const KEPT_MIN: u64 = 16;
 
-/// The latest delays of each flow, and what they make.
+/// Latest delays of each flow, and the variation computed from them.
 #[derive(Debug)]
 pub(crate) struct Delays {
-    /// Of each flow a window, by sequence number modulo its length.
+    /// One window per flow, indexed by sequence number modulo its length.
     kept: Box<[u64]>,
     /// Length of a flow's window, a power of two.
     window: u64,
-    /// Differences other than zero, and what [`Self::record_even`] adds.
+    /// Differences other than zero, and those added by [`Self::record_even`].
     pub(crate) ipdv: SignedRecorder,
 }
 
@@ -27,7 +27,7 @@ impl Delays {
     pub(crate) fn new(flows: usize) -> Self {
         let flows = flows.max(1) as u64;
         let share = (KEPT_MAX / flows).clamp(KEPT_MIN, WINDOW_MIN);
-        // The power of two below.
+        // Rounded down to a power of two.
         Self::with_window(flows, 1 << share.ilog2())
     }
 
@@ -39,8 +39,8 @@ impl Delays {
         }
     }
 
-    /// Takes note of the delay of a frame that `tracker` has just taken note of, and that is no duplicate. Returns how many
-    /// differences of zero it makes: the caller adds them up for [`Self::record_even`].
+    /// Records the delay of a frame that `tracker` has just recorded and that is not a duplicate. Returns the number of zero differences
+    /// that it adds, which the caller accumulates for [`Self::record_even`].
     #[inline(always)]
     pub(crate) fn record(
         &mut self,
@@ -70,7 +70,7 @@ impl Delays {
         even
     }
 
-    /// Takes note of `count` differences of zero.
+    /// Records `count` differences of zero.
     #[inline(always)]
     pub(crate) fn record_even(&mut self, count: u64) {
         if count > 0 {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::tracker::Trackers;
 
-    /// What came of one flow, by both ways.
+    /// Returns the variation of one flow, by both algorithms.
     fn both(arrivals: &[(u32, u64)], window: u64) -> (SignedRecorder, SignedRecorder) {
         let (mut fast, mut tracker) =
             (Delays::with_window(3, window), Trackers::new(1, WINDOW_MIN));
@@ -149,7 +149,7 @@ mod tests {
         (fast.ipdv, slow.of_port(0).ipdv())
     }
 
-    /// Frames 0 to `count` of which some are lost, held back by up to `back` places, or come twice.
+    /// Returns a strategy for frames 0 to `count`: some are lost, delayed by up to `back` places, or duplicated.
     fn arrivals(count: usize, back: u32) -> impl Strategy<Value = Vec<(u32, u64)>> {
         let frame = (0u32..10, 0..=back, 0u64..5000);
         prop::collection::vec(frame, 0..count).prop_map(|frames| {
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn nothing_is_paired_across_a_gap() {
-        // 2 is lost; 4 comes before 3.
+        // Frame 2 is lost; frame 4 arrives before frame 3.
         let (fast, slow) = both(&[(0, 10), (1, 14), (3, 50), (5, 60), (4, 90), (4, 1)], 16);
         let summary = fast.summary(0).unwrap();
         // 14 - 10, 90 - 50, 60 - 90.

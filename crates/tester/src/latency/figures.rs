@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Figures of latency and its variation, worked out by hand.
+//! Figures of latency and its variation, computed by hand.
 
 use super::{
     DelayVariation, Delays, LatencySummary, Recorder, Sample, Samples, SignedRecorder,
@@ -107,7 +107,7 @@ fn summaries_that_bear_no_percentile_may_bear_it_together() {
 
 #[test]
 fn means_of_merged_summaries_are_exact() {
-    // The histograms know these values to one part in 1000 only.
+    // The histograms have an accuracy of one part in 1000.
     let one = recorded([1_000_001, 1_000_002, 1_000_003])
         .summary()
         .unwrap();
@@ -169,7 +169,7 @@ fn delays_of_flows_are_kept_apart() {
         for flow in 0..3usize {
             let arrival = trackers.record(flow, sequence).unwrap();
             let tracker = trackers.get(flow).unwrap();
-            // Each flow's delay grows by a step of its own.
+            // Each flow's delay grows by a different step.
             let delay_ns = 10_000 * flow as u64 + u64::from(sequence) * (flow as u64 + 1);
             even += delays.record(flow, tracker, sequence, arrival, delay_ns);
         }
@@ -190,7 +190,7 @@ fn differences_are_counted_as_zero_only_where_they_are() {
         delays.record(0, tracker, sequence, arrival, delay_ns)
     };
     assert_eq!([record(0, 10), record(1, 14), record(2, 14)], [0, 0, 1]);
-    // Nothing is paired across the lost frame 3.
+    // No pair spans the lost frame 3.
     assert_eq!([record(4, 14), record(5, 20)], [0, 0]);
     delays.record_even(0);
     let ipdv = delays.ipdv.summary(0).unwrap();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Latency and its variation: recorded on the packet path in nanoseconds, in the buckets of an HdrHistogram, so that what
-//! is stored is what was recorded and histograms of CPUs and of trials can be added to each other.
+//! Latency and its variation, recorded on the packet path in nanoseconds.
 //!
-//! Delay variation is that of RFC 5481: between consecutive packets of a stream (IPDV, section 4.1, signed) and over the
-//! smallest delay of the interval (PDV, section 4.2). It is told twice: from every frame, and from a low-rate stream.
+//! The buckets are those of an HdrHistogram, so the stored histogram is the recorded one, and histograms of CPUs and trials can be added.
+//!
+//! Delay variation is that of RFC 5481: between consecutive packets of a stream (IPDV, section 4.1, signed) and relative to the smallest
+//! delay of the interval (PDV, section 4.2). Results contain both twice: from every frame, and from a low-rate stream.
 
 #[cfg(test)]
 mod beside_python;
@@ -25,10 +26,10 @@ pub use summary::{
     DelayVariation, LatencySummary, LowRateStreams, PERCENTILES, SignedSummary, bears_percentile,
 };
 
-/// Turns ticks of the time stamp counter into nanoseconds with one multiplication.
+/// Conversion of time stamp counter ticks to nanoseconds with one multiplication.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// Nanoseconds of a tick, times 2^32.
+    /// Nanoseconds per tick, times 2^32.
     factor: u64,
 }
 
@@ -40,7 +41,7 @@ impl Scale {
         }
     }
 
-    /// Nanoseconds, rounded down; right to one part in a thousand million for counters of 0.25 GHz and more.
+    /// Returns nanoseconds, rounded down. The error is at most one part in a thousand million for counters of 0.25 GHz and more.
     #[inline(always)]
     pub(crate) fn ns(self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.factor)) >> 32) as u64

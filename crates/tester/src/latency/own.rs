@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tester's own part of a latency: what it measures over a loop without a device.
+//! The tester's own part of a latency, measured over a loop without a device.
 //!
-//! A frame is stamped before the burst that it is in is written, and its return is noticed when its port is polled. Both waits are in
+//! A frame gets its time stamp before its burst is written, and its reception is noticed when its port is polled. Both delays are part of
 //! every latency.
 
 use super::summary::LatencySummary;
 
-/// A latency of which the tester's own part is more than this is an upper bound of the device's.
+/// If the tester's own part exceeds this share of a latency, the latency is an upper bound of the device's.
 const PART_MAX: f64 = 0.1;
 
 impl LatencySummary {
@@ -19,7 +19,7 @@ impl LatencySummary {
         }
     }
 
-    /// Returns the latency at a percentile, nanoseconds; the largest if the samples do not bear the percentile.
+    /// Returns the latency at a percentile, nanoseconds; the largest latency if there are too few samples.
     #[must_use]
     pub fn at_or_max(&self, percentile: f64) -> u64 {
         let known = super::PERCENTILES.into_iter().zip(self.percentiles());
@@ -30,8 +30,8 @@ impl LatencySummary {
     }
 }
 
-/// Returns true if a latency says only that the device's is less: more than a tenth of it may be the tester's own. Both in the same
-/// unit.
+/// Returns true if a latency is only an upper bound of the device's, because more than a tenth of it may be the tester's own. Both values
+/// have the same unit.
 #[must_use]
 pub fn is_bound(latency: f64, own: f64) -> bool {
     own > latency * PART_MAX

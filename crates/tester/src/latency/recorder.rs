@@ -3,15 +3,15 @@
 
 use super::summary::bears_percentile;
 
-/// Bits of precision: values are kept to one part in 1024, three significant digits. These are the buckets of an
-/// HdrHistogram of three digits.
+/// Bits of precision: values are accurate to one part in 1024, three significant digits. The buckets are those of an HdrHistogram with
+/// three digits.
 const PRECISION_BITS: u32 = 10;
 const VALUE_BITS: u32 = 40;
-/// Largest value told apart, nanoseconds: about 18 minutes. Larger ones count as this.
+/// Largest value distinguished, nanoseconds: about 18 minutes. Larger values count as this one.
 pub(super) const VALUE_MAX: u64 = (1 << VALUE_BITS) - 1;
 const BUCKETS: usize = bucket(VALUE_MAX) + 1;
 
-/// Counts of values, nanoseconds.
+/// Histogram of values, nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     counts: Box<[u64]>,
@@ -39,16 +39,16 @@ const fn bucket(value: u64) -> usize {
     ((shift << PRECISION_BITS) + (value >> shift)) as usize
 }
 
-/// Smallest value of a bucket, and the number of values it stands for.
+/// Returns the smallest value of a bucket, and the number of values that the bucket covers.
 fn bounds(bucket: usize) -> (u64, u64) {
     let bucket = bucket as u64;
-    // The first 2048 buckets stand for one value each.
+    // Each of the first 2048 buckets covers one value.
     let shift = (bucket >> PRECISION_BITS).saturating_sub(1);
     ((bucket - (shift << PRECISION_BITS)) << shift, 1 << shift)
 }
 
 impl Recorder {
-    /// Records `count` values that are the same.
+    /// Records `count` equal values.
     #[inline(always)]
     pub(crate) fn record(&mut self, value: u64, count: u64) {
         let value = value.min(VALUE_MAX);
@@ -61,7 +61,7 @@ impl Recorder {
         self.samples += count;
     }
 
-    /// Adds what another recorder holds.
+    /// Adds the values of another recorder.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
@@ -72,8 +72,8 @@ impl Recorder {
         self.samples += other.samples;
     }
 
-    /// The same values, each over the smallest of them: packet delay variation (RFC 5481, section 4.2). Its smallest,
-    /// mean and largest are exact; the others are as far off as those of the values, one part in 1000 of a value.
+    /// Returns the values minus the smallest one: packet delay variation (RFC 5481, section 4.2). Smallest, mean and largest are exact;
+    /// the others have the error of the values, one part in 1000 of a value.
     pub(crate) fn above_minimum(&self) -> Self {
         let mut above = Self::default();
         if self.samples == 0 {
@@ -89,7 +89,7 @@ impl Recorder {
         above
     }
 
-    /// True when it holds every value that `other` holds, as often.
+    /// Returns true if it holds every value that `other` holds, at least as often.
     #[cfg(test)]
     pub(super) fn holds_all_of(&self, other: &Self) -> bool {
         self.counts
@@ -98,22 +98,22 @@ impl Recorder {
             .all(|(mine, theirs)| mine >= theirs)
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub(crate) fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// The sum of the values.
+    /// Returns the sum of the values.
     pub(super) fn sum(&self) -> u128 {
         self.sum
     }
 
-    /// Smallest and largest value; none without values.
+    /// Returns the smallest and the largest value; `None` without values.
     pub(super) fn ends(&self) -> Option<(u64, u64)> {
         (self.samples > 0).then_some((self.min, self.max))
     }
 
-    /// Says the ends exactly, where the values recorded were those of buckets.
+    /// Sets the exact ends if the values recorded were bucket values.
     pub(super) fn set_ends(&mut self, min: u64, max: u64) {
         if self.samples > 0 {
             self.min = min;
@@ -126,13 +126,13 @@ impl Recorder {
         counts.filter(|(_, count)| *count > 0)
     }
 
-    /// The smallest value of each bucket that holds any, and how many.
+    /// Returns the smallest value of each non-empty bucket, and its count.
     pub(super) fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.occupied()
             .map(|(index, count)| (bounds(index).0, count))
     }
 
-    /// The `rank`-th smallest value, from 1 on, to one part in 1000; the largest beyond that.
+    /// Returns the `rank`-th smallest value, from 1, to one part in 1000; the largest value for higher ranks.
     pub(super) fn at_rank(&self, rank: u64) -> u64 {
         let mut passed = 0;
         for (index, count) in self.occupied() {
@@ -145,17 +145,17 @@ impl Recorder {
         self.max
     }
 
-    /// The value of a percentile, where there are samples enough for it.
+    /// Returns the value of a percentile; `None` without enough samples.
     pub(super) fn at_percentile(&self, percentile: f64) -> Option<u64> {
         bears_percentile(self.samples, percentile)
             .then(|| self.at_rank(rank(self.samples, percentile)))
     }
 }
 
-/// Which of `samples` in their order a percentile is, from 1 on (nearest rank).
+/// Returns the rank, from 1, of a percentile among `samples` sorted samples (nearest rank).
 pub(super) fn rank(samples: u64, percentile: f64) -> u64 {
     let exact = samples as f64 * (percentile / 100.0);
-    // A hair less than exact: 99 % of 1000 is 990 also where it is computed as 990.0000000000001.
+    // The subtrahend compensates for rounding: 99 % of 1000 must be 990 even if it is computed as 990.0000000000001.
     ((exact - 1e-6).ceil() as u64).clamp(1, samples.max(1))
 }
 

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The list of all samples: what low-rate streams are worked out from, and what the quick ways are checked against.
+//! List of all samples, from which the figures of low-rate streams are computed and with which faster algorithms are verified.
 
 use super::recorder::Recorder;
 use super::signed::SignedRecorder;
 
-/// One frame that came back, its first copy.
+/// A received frame; of duplicates, the first copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sample {
     /// Index of the port that sent it.
     pub(crate) port: u8,
-    /// Its place in the stream.
+    /// Sequence number in the stream.
     pub(crate) sequence: u32,
-    /// Nanoseconds.
+    /// Latency, nanoseconds.
     pub(crate) delay_ns: u64,
 }
 
-/// Samples of streams, one stream from each port, in the order of their arrival.
+/// Samples of streams, one stream per port, in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     list: Vec<Sample>,
 }
 
 impl Samples {
-    /// Room for so many samples: it takes no more, since the packet path allocates nothing.
+    /// Creates a list for `samples` samples. Further samples are ignored, because the packet path does not allocate memory.
     pub(crate) fn with_capacity(samples: usize) -> Self {
         Self {
             list: Vec::with_capacity(samples),
@@ -36,12 +36,12 @@ impl Samples {
         }
     }
 
-    /// Adds what another list holds.
+    /// Adds the samples of another list.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.list.extend_from_slice(&other.list);
     }
 
-    /// The samples of the stream that one port sent, in the order in which they were sent.
+    /// Returns the samples of the stream that one port sent, in transmit order.
     pub(crate) fn of_port(&self, port: u8) -> Self {
         let of_port = self.list.iter().filter(|sample| sample.port == port);
         let mut list: Vec<Sample> = of_port.copied().collect();
@@ -49,12 +49,12 @@ impl Samples {
         Self { list }
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// The delays.
+    /// Returns the delays.
     pub(crate) fn delays(&self) -> Recorder {
         let mut delays = Recorder::default();
         for sample in &self.list {
@@ -63,7 +63,7 @@ impl Samples {
         delays
     }
 
-    /// Of one stream's samples in order, each delay less the smallest (RFC 5481, section 4.2).
+    /// Returns each delay of one stream minus the smallest (RFC 5481, section 4.2).
     pub(crate) fn pdv(&self) -> Recorder {
         let mut pdv = Recorder::default();
         let delays = || self.list.iter().map(|sample| sample.delay_ns);
@@ -73,8 +73,7 @@ impl Samples {
         pdv
     }
 
-    /// Of one stream's samples in order, each delay less that of the frame sent just before, where that one came back
-    /// (RFC 5481, section 4.1).
+    /// Returns each delay of one stream minus the delay of the preceding frame, if that frame was received (RFC 5481, section 4.1).
     pub(crate) fn ipdv(&self) -> SignedRecorder {
         let mut ipdv = SignedRecorder::default();
         for pair in self.list.windows(2) {
@@ -107,7 +106,7 @@ mod tests {
             });
         }
         let stream = samples.of_port(0);
-        // 110 - 100 and 130 - 110; frame 3 is lost, so 4 has none.
+        // 110 - 100 and 130 - 110. Frame 3 is lost, so frame 4 has no value.
         let ipdv = stream.ipdv().summary(2).unwrap();
         assert_eq!(
             (ipdv.samples, ipdv.min_ns, ipdv.max_ns, ipdv.mean_ns),

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A histogram of signed values: two, one for each sign.
+//! Histogram of signed values: one histogram for each sign.
 
 use super::recorder::{Recorder, rank};
 use super::summary::bears_percentile;
 
-/// Counts of signed values, nanoseconds.
+/// Histogram of signed values, nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SignedRecorder {
-    /// Magnitudes of the values below zero.
+    /// Magnitudes of the negative values.
     pub(super) negative: Recorder,
-    /// Zero and more.
+    /// Values of zero and more.
     pub(super) positive: Recorder,
 }
 
@@ -18,7 +18,7 @@ impl SignedRecorder {
         Self { negative, positive }
     }
 
-    /// Records `count` values that are the same.
+    /// Records `count` equal values.
     #[inline(always)]
     pub(crate) fn record(&mut self, value: i64, count: u64) {
         let side = if value < 0 {
@@ -29,18 +29,18 @@ impl SignedRecorder {
         side.record(value.unsigned_abs(), count);
     }
 
-    /// Adds what another recorder holds.
+    /// Adds the values of another recorder.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.negative.merge(&other.negative);
         self.positive.merge(&other.positive);
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub(crate) fn samples(&self) -> u64 {
         self.negative.samples() + self.positive.samples()
     }
 
-    /// True when it holds every value that `other` holds, as often.
+    /// Returns true if it holds every value that `other` holds, at least as often.
     #[cfg(test)]
     pub(super) fn holds_all_of(&self, other: &Self) -> bool {
         self.negative.holds_all_of(&other.negative) && self.positive.holds_all_of(&other.positive)

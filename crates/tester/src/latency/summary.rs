@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is told of latencies and their variation, and how the records of several trials become one.
+//! Summaries of latencies and their variation, and the merging of several trials.
 
 mod percentiles;
 
@@ -14,15 +14,15 @@ use super::signed::SignedRecorder;
 
 pub use percentiles::{PERCENTILES, bears_percentile};
 
-/// A distribution of times that are never negative, nanoseconds. All zero when `samples` is zero.
+/// Distribution of non-negative times, nanoseconds. All fields are zero if `samples` is zero.
 ///
-/// Smallest, mean and largest are exact, percentiles to one part in 1000. A percentile is `None` where fewer than ten
-/// samples lie beyond it ([`bears_percentile`]).
+/// Smallest, mean and largest are exact, percentiles accurate to one part in 1000. A percentile is `None` if fewer than ten samples lie
+/// beyond it ([`bears_percentile`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// Number of frames measured.
     pub samples: u64,
-    /// Smallest.
+    /// Smallest value.
     pub min_ns: u64,
     /// Arithmetic mean.
     pub mean_ns: f64,
@@ -36,24 +36,25 @@ pub struct LatencySummary {
     pub p99_9_ns: Option<u64>,
     /// 99.99th percentile.
     pub p99_99_ns: Option<u64>,
-    /// Largest.
+    /// Largest value.
     pub max_ns: u64,
-    /// The whole histogram of nanoseconds, HdrHistogram V2 compressed, base64 (empty when no samples).
+    /// Histogram of nanoseconds, HdrHistogram V2 compressed, base64; empty without samples.
     pub histogram_v2_base64: String,
 }
 
-/// A distribution of signed times, nanoseconds. All zero when `samples` is zero. Precision and absent percentiles are
-/// those of [`LatencySummary`].
+/// Distribution of signed times, nanoseconds. All fields are zero if `samples` is zero. For accuracy and missing percentiles, see
+/// [`LatencySummary`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SignedSummary {
     /// Number of values measured.
     pub samples: u64,
-    /// Values that are undefined because one frame of the pair did not arrive (RFC 3393, section 2.3), or arrived too
-    /// long after the other to be paired.
+    /// Number of undefined values: one frame of the pair did not arrive (RFC 3393, section 2.3), or arrived too long after the other to
+    /// be paired.
     pub undefined: u64,
-    /// Smallest, in most cases negative.
+    /// Smallest value, usually negative.
     pub min_ns: i64,
-    /// Arithmetic mean: not far from zero whatever the device does, since what a frame waits more its successor waits less.
+    /// Arithmetic mean. It is close to zero whatever the device does, because the extra delay of a frame appears with the opposite sign
+    /// in the next difference.
     pub mean_ns: f64,
     /// 50th percentile.
     pub p50_ns: Option<i64>,
@@ -65,46 +66,46 @@ pub struct SignedSummary {
     pub p99_9_ns: Option<i64>,
     /// 99.99th percentile.
     pub p99_99_ns: Option<i64>,
-    /// Largest.
+    /// Largest value.
     pub max_ns: i64,
-    /// Histogram of the values of zero and more, HdrHistogram V2 compressed, base64 (empty when there are none).
+    /// Histogram of the values of zero and more, HdrHistogram V2 compressed, base64; empty if there are none.
     pub histogram_v2_base64: String,
-    /// Histogram of the magnitudes of the negative values, likewise.
+    /// Histogram of the magnitudes of the negative values, in the same format.
     pub negative_histogram_v2_base64: String,
 }
 
 /// Delay variation (RFC 5481).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DelayVariation {
-    /// Inter-packet delay variation (section 4.1): a frame's delay less that of the frame sent before it in its stream.
+    /// Inter-packet delay variation (section 4.1): a frame's delay minus that of the preceding frame of its stream.
     pub ipdv: SignedSummary,
-    /// Packet delay variation (section 4.2): a frame's delay less the smallest delay of its stream in this trial.
+    /// Packet delay variation (section 4.2): a frame's delay minus the smallest delay of its stream in this trial.
     pub pdv: LatencySummary,
 }
 
-/// What was seen of the low-rate streams, one from each transmitting port, that run beside the load.
+/// Results of the low-rate streams, one from each transmitting port, that run in parallel to the load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LowRateStreams {
-    /// Frames per second of one stream; 0 when there were none.
+    /// Rate of one stream, frames per second; 0 if there were none.
     pub rate_pps: f64,
-    /// Frames offered. They are part of the load, and counted with it.
+    /// Frames offered. The counters of the load include them.
     pub offered_frames: u64,
-    /// Of those, frames that came back.
+    /// Frames of `offered_frames` that were received.
     pub received_frames: u64,
-    /// Their latency.
+    /// Latency of these frames.
     pub latency: LatencySummary,
-    /// The variation of it, from consecutive frames of a stream.
+    /// Delay variation, from consecutive frames of a stream.
     pub variation: DelayVariation,
 }
 
-/// For each of [`PERCENTILES`], whether it lies in the part of the schedule that was not sent in time, which is 0 to 1. The frames that the
-/// tester left out or sent late are those that would have waited longest.
+/// Returns for each of [`PERCENTILES`] whether it lies in the part of the schedule that was not sent in time, `missed_ratio` from 0 to 1.
+/// The frames that the tester left out or sent late are those that would have waited longest.
 fn beyond_sent(missed_ratio: f64) -> [bool; PERCENTILES.len()] {
-    // A hair less than exact, so that 1 % reaches the 99th in floating point as well.
+    // The subtrahend compensates for rounding: 1 % must reach the 99th percentile.
     PERCENTILES.map(|percentile| missed_ratio >= 1.0 - percentile / 100.0 - 1e-9)
 }
 
-/// Takes note of the percentiles that a summary withholds: it has samples enough for them.
+/// Records the percentiles that a summary withholds although it has enough samples.
 fn note_withheld<T>(
     is_withheld: &mut [bool; PERCENTILES.len()],
     samples: u64,
@@ -128,7 +129,7 @@ fn withhold<T>(
 }
 
 impl LatencySummary {
-    /// Without the percentiles that lie in the part of the schedule that was not sent in time, `missed_ratio` of it.
+    /// Removes the percentiles that lie in the part of the schedule that was not sent in time, `missed_ratio` of it.
     pub(crate) fn withheld_beyond(mut self, missed_ratio: f64) -> Self {
         withhold(self.percentiles_mut(), beyond_sent(missed_ratio));
         self
@@ -144,7 +145,7 @@ impl LatencySummary {
         ]
     }
 
-    /// The percentiles of [`PERCENTILES`], in their order.
+    /// Returns the percentiles of [`PERCENTILES`], in their order.
     #[must_use]
     pub fn percentiles(&self) -> [Option<u64>; 5] {
         [
@@ -156,10 +157,10 @@ impl LatencySummary {
         ]
     }
 
-    /// The summary of all samples of several summaries, from their histograms.
+    /// Merges the samples of several summaries, from their histograms.
     ///
     /// # Errors
-    /// A sentence, when a histogram cannot be read.
+    /// A sentence, if a histogram cannot be decoded.
     pub fn merged<'all>(parts: impl IntoIterator<Item = &'all Self>) -> Result<Self, String> {
         let mut all = Recorder::default();
         let mut sum_ns = 0.0;
@@ -183,7 +184,7 @@ impl LatencySummary {
 }
 
 impl SignedSummary {
-    /// See [`LatencySummary::withheld_beyond`].
+    /// Removes percentiles; see [`LatencySummary::withheld_beyond`].
     pub(crate) fn withheld_beyond(mut self, missed_ratio: f64) -> Self {
         withhold(self.percentiles_mut(), beyond_sent(missed_ratio));
         self
@@ -199,7 +200,7 @@ impl SignedSummary {
         ]
     }
 
-    /// The percentiles of [`PERCENTILES`], in their order.
+    /// Returns the percentiles of [`PERCENTILES`], in their order.
     #[must_use]
     pub fn percentiles(&self) -> [Option<i64>; 5] {
         [
@@ -211,10 +212,10 @@ impl SignedSummary {
         ]
     }
 
-    /// The summary of all values of several summaries, from their histograms.
+    /// Merges the values of several summaries, from their histograms.
     ///
     /// # Errors
-    /// A sentence, when a histogram cannot be read.
+    /// A sentence, if a histogram cannot be decoded.
     pub fn merged<'all>(parts: impl IntoIterator<Item = &'all Self>) -> Result<Self, String> {
         let mut all = SignedRecorder::default();
         let (mut sum_ns, mut undefined) = (0.0, 0);
@@ -246,7 +247,7 @@ impl SignedSummary {
 }
 
 impl DelayVariation {
-    /// See [`LatencySummary::withheld_beyond`].
+    /// Removes percentiles; see [`LatencySummary::withheld_beyond`].
     pub(crate) fn withheld_beyond(self, missed_ratio: f64) -> Self {
         Self {
             ipdv: self.ipdv.withheld_beyond(missed_ratio),
@@ -254,11 +255,11 @@ impl DelayVariation {
         }
     }
 
-    /// The variation of all frames of several trials: IPDV never pairs frames of two trials, and PDV is against the
-    /// smallest delay of each.
+    /// Merges the variation of several trials. IPDV pairs no frames of different trials, and PDV refers to the smallest delay of each
+    /// trial.
     ///
     /// # Errors
-    /// A sentence, when a histogram cannot be read.
+    /// A sentence, if a histogram cannot be decoded.
     pub fn merged<'all>(
         parts: impl IntoIterator<Item = &'all Self> + Clone,
     ) -> Result<Self, String> {
@@ -270,10 +271,10 @@ impl DelayVariation {
 }
 
 impl Recorder {
-    /// The summary.
+    /// Returns the summary.
     ///
     /// # Errors
-    /// A sentence, when the histogram cannot be encoded.
+    /// A sentence, if the histogram cannot be encoded.
     pub(crate) fn summary(&self) -> Result<LatencySummary, String> {
         let Some((min_ns, max_ns)) = self.ends() else {
             return Ok(LatencySummary::default());
@@ -294,10 +295,10 @@ impl Recorder {
 }
 
 impl SignedRecorder {
-    /// The summary; `undefined` is the number of pairs that have no value.
+    /// Returns the summary. `undefined` is the number of pairs without a value.
     ///
     /// # Errors
-    /// A sentence, when a histogram cannot be encoded.
+    /// A sentence, if a histogram cannot be encoded.
     pub(crate) fn summary(&self, undefined: u64) -> Result<SignedSummary, String> {
         let (negative, positive) = (self.negative.ends(), self.positive.ends());
         let magnitude = |value: u64| value.cast_signed();
@@ -325,12 +326,12 @@ impl SignedRecorder {
     }
 }
 
-/// A recorder's counts as tools read them; empty for none.
+/// Encodes a recorder's counts as an HdrHistogram; empty if there are none.
 fn encode(recorder: &Recorder) -> Result<String, String> {
     if recorder.samples() == 0 {
         return Ok(String::new());
     }
-    // Three digits over this range have the recorder's very buckets.
+    // Three digits over this range give exactly the recorder's buckets.
     let mut histogram =
         Histogram::<u64>::new_with_bounds(1, VALUE_MAX, 3).map_err(|error| error.to_string())?;
     for (value, count) in recorder.counts() {
@@ -341,17 +342,17 @@ fn encode(recorder: &Recorder) -> Result<String, String> {
     let mut encoded = Vec::new();
     V2DeflateSerializer::new()
         .serialize(&histogram, &mut encoded)
-        .map_err(|error| format!("the latency histogram could not be encoded: {error}"))?;
+        .map_err(|error| format!("cannot encode the latency histogram: {error}"))?;
     Ok(STANDARD.encode(encoded))
 }
 
-/// The recorder that [`encode`] was given, told its exact ends.
+/// Decodes a recorder that [`encode`] encoded, with its exact ends.
 fn decode(text: &str, min: u64, max: u64) -> Result<Recorder, String> {
     let mut recorder = Recorder::default();
     if text.is_empty() {
         return Ok(recorder);
     }
-    let unreadable = |reason: String| format!("a latency histogram cannot be read: {reason}");
+    let unreadable = |reason: String| format!("cannot decode a latency histogram: {reason}");
     let bytes = STANDARD
         .decode(text)
         .map_err(|error| unreadable(error.to_string()))?;
@@ -378,7 +379,7 @@ mod tests {
         assert_eq!((merged.samples, merged.mean_ns), (0, 0.0));
     }
 
-    /// Two trials: of one, 1 % of the schedule was not sent.
+    /// Two trials. In one of them, 1 % of the schedule was not sent.
     #[test]
     fn withheld_percentiles_stay_withheld_in_a_merged_summary() {
         let (mut delays, mut variation) = (Recorder::default(), SignedRecorder::default());

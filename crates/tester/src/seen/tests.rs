@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is made of received frames, kind by kind.
+//! Classification of received frames, kind by kind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use super::*;
 use crate::traffic::Cover;
 use crate::watch::{Pulse, last_loss};
 
-/// Octets before the signature: a header that is right if all its bits are set.
+/// Octets before the signature: a header with a correct checksum if all its bits are set.
 const HEAD: usize = 4;
 const HZ: u64 = 1_000_000_000;
 const EPOCH: u64 = 3;
@@ -17,7 +17,7 @@ fn epoch() -> Epoch {
     Epoch::of_trial(EPOCH)
 }
 
-/// A frame of the port, flow and number, sent at a tick.
+/// Returns a frame of a port, flow and number, sent at a tick.
 fn frame(port: u8, flow: u16, sequence: u32, tick: u64) -> Vec<u8> {
     with_epoch(epoch(), port, flow, sequence, tick)
 }
@@ -35,7 +35,7 @@ fn with_epoch(epoch: Epoch, port: u8, flow: u16, sequence: u32, tick: u64) -> Ve
     frame
 }
 
-/// A port that receives the frames of port 1, of three ports with two flows and a low-rate stream each.
+/// Returns the statistics of a port that receives the frames of port 1. There are three ports, each with two flows and a low-rate stream.
 fn seen() -> Seen {
     let marks = Marks {
         place: HEAD,
@@ -53,12 +53,12 @@ fn record(seen: &mut Seen, frames: &[Vec<u8>], now: u64) {
     seen.record(frames.iter().map(Vec::as_slice), now);
 }
 
-/// Frames received of each flow, by source port.
+/// Returns the number of frames received of each flow, by source port.
 fn received(seen: &Seen) -> Vec<u64> {
     seen.trackers.iter().map(|flow| flow.received()).collect()
 }
 
-/// Samples, smallest, mean and largest latency.
+/// Returns number of samples, smallest, mean and largest latency.
 fn latency(seen: &Seen) -> (u64, u64, f64, u64) {
     let summary = seen.latency.summary().unwrap();
     (
@@ -126,7 +126,7 @@ fn every_frame_of_the_trial_is_counted_once_whatever_its_kind() {
     let mut frames: Vec<Vec<u8>> = sequences
         .map(|sequence| frame(1, 0, sequence, 1000))
         .to_vec();
-    // Three duplicates; two stale frames, as far behind as the window of 512 does not reach.
+    // Three duplicates, and two stale frames just behind the window of 512.
     frames.extend([2000, 2000, 1999, 1999].map(|sequence| frame(1, 0, sequence, 1000)));
     frames.extend([10, 11].map(|sequence| frame(1, 0, sequence, 1000)));
     // Four foreign, five unknown, eight damaged.
@@ -159,7 +159,7 @@ fn misdirected_frames_are_counted_and_have_no_latency() {
 fn flows_and_ports_that_the_trial_has_not_are_unknown() {
     let mut seen = seen();
     let frames = [
-        // The place of the first flow of port 2, were it counted.
+        // The index would be the first flow of port 2.
         frame(1, 3, 0, 1000),
         frame(1, 100, 0, 1000),
         frame(3, 0, 0, 1000),
@@ -195,7 +195,7 @@ fn damaged_frames_count_only_if_they_are_of_the_trial() {
         damaged(frame(1, 0, 0, 1000)),
         damaged(frame(1, 0, 1, 1000)),
         damaged(with_epoch(epoch().warm_up(), 1, 0, 0, 1000)),
-        // It lost the magic number as well.
+        // A frame that lost the magic number as well.
         vec![0; 60],
         frame(1, 0, 2, 1000),
     ];
@@ -220,11 +220,11 @@ fn frames_of_the_low_rate_stream_are_listed_and_make_no_variation_of_the_load() 
     record(&mut seen, &frames, 1100);
     let stream = seen.samples.of_port(1).ipdv().summary(0).unwrap();
     assert_eq!((seen.samples.len(), stream.min_ns), (2, -30));
-    // 50 - 60 in the first flow, twice zero in the second.
+    // 50 - 60 in the first flow, two differences of zero.
     let ipdv = seen.delays.ipdv.summary(0).unwrap();
     assert_eq!((ipdv.samples, ipdv.min_ns, ipdv.max_ns), (3, -10, 0));
     assert_eq!(latency(&seen).0, 7);
-    // The next frames go on where these ended: 100 - 50 and again nothing.
+    // The next frames continue the sequence: 100 - 50, then a difference of zero.
     record(
         &mut seen,
         &[frame(1, 0, 2, 1100), frame(1, 1, 3, 1150)],
@@ -257,7 +257,7 @@ fn frames_are_noted_by_when_they_were_sent_and_when_they_came() {
         sent.add(tick, count);
     }
     let came = seen.times.slices.clone().unwrap();
-    // All that was sent came, and not more.
+    // All frames sent arrived, and no others.
     assert_eq!(last_loss(&sent, &came), Some(0));
     for tick in [50, 150_000] {
         let mut more = sent.clone();
@@ -265,7 +265,7 @@ fn frames_are_noted_by_when_they_were_sent_and_when_they_came() {
         assert!(last_loss(&more, &came).is_some_and(|ticks| ticks > 0));
     }
     assert_eq!(pulse.last.load(Ordering::Relaxed), 300_000);
-    // What has no latency does not end a silence.
+    // A frame without latency does not end a silence.
     record(&mut seen, &[vec![0; 60], frame(1, 0, 2, 250_000)], 350_000);
     assert_eq!(pulse.last.load(Ordering::Relaxed), 300_000);
     record(&mut seen, &[frame(1, 0, 3, 380_000)], 400_000);
@@ -273,7 +273,7 @@ fn frames_are_noted_by_when_they_were_sent_and_when_they_came() {
     assert_eq!(arrivals.silence(), Some(100_000));
 }
 
-/// A capture of two frames in the format of libpcap.
+/// Returns a capture of two frames in the format of libpcap.
 fn capture() -> Capture {
     let words =
         |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|it| it.to_le_bytes()).collect() };

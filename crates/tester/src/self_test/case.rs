@@ -32,11 +32,11 @@ pub struct SelfTestOptions {
     pub rates_pps: Vec<f64>,
     /// Frame sizes with FCS, octets.
     pub frame_sizes: Vec<u16>,
-    /// Faults. Each has a case of its own, and there is one with none and one with all of them.
+    /// Faults. Each is tested in a separate case, in addition to a case without faults and one with all of them.
     pub faults: Vec<Fault>,
     /// How long frames are offered in each trial, seconds.
     pub duration_s: f64,
-    /// Seed of everything that scripts draw.
+    /// Seed of all random choices of the scripts.
     pub seed: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct CaseReport {
     pub script: Script,
     /// Outcome.
     pub verdict: Verdict,
-    /// Number of trials. A trial that proves nothing is repeated. All other fields describe the last trial.
+    /// Number of trials. An inconclusive trial is repeated. All other fields describe the last trial.
     pub trials: u32,
     /// Rate at which frames were offered, frames per second.
     pub achieved_rate_pps: f64,
@@ -61,7 +61,7 @@ pub struct CaseReport {
     pub figures: Vec<Figure>,
 }
 
-/// Trials of a case at most.
+/// Largest number of trials per case.
 const TRIALS_MAX: u32 = 3;
 /// Length of the warm-up, seconds.
 const WARM_UP_S: f64 = 0.1;
@@ -126,10 +126,10 @@ impl SelfTestOptions {
 }
 
 impl Tester {
-    /// Runs all cases over a device that follows scripts and that both ports are connected to. Calls `tell` with each report.
+    /// Runs all cases over a device that follows scripts and that is connected to both ports. Calls `tell` with each report.
     ///
     /// # Errors
-    /// The device ended or does not reply, or a trial cannot be run.
+    /// [`TesterError`] if the device ended or does not reply, or if a trial cannot be run.
     pub fn self_test<R: Read + AsFd, W: Write>(
         &mut self,
         device: &mut DeviceLink<R, W>,
@@ -183,7 +183,7 @@ impl Tester {
         }
     }
 
-    /// Runs a short trial over the device, which forwards all of it, so that no frame of an earlier trial is left in a ring.
+    /// Runs a short trial in which the device forwards everything, so that no frame of an earlier trial stays in a ring.
     fn empty_rings(&mut self, trial: &Trial) -> Result<(), TesterError> {
         let trial = Trial {
             duration_s: EMPTYING_S,

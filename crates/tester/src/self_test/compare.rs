@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules by which the tester counts, applied to the ledger of the device: the expected figures of a result.
+//! The tester's counting rules applied to the device's ledger: the expected figures of a result.
 //!
 //! - Lost frames are the offered frames that were not received. Damaged and misdirected frames are among them.
 //! - A frame counts only at the port opposite to its sender. Elsewhere it is misdirected.
@@ -20,7 +20,7 @@ use crate::validity::Validity;
 pub struct Figure {
     /// Name of the figure, as in the result; `port 0 …` for a figure of one port.
     pub name: String,
-    /// The smallest right value.
+    /// The smallest correct value.
     pub least: u64,
     /// The largest right value; none if there is no limit.
     pub most: Option<u64>,
@@ -38,7 +38,7 @@ impl Figure {
         }
     }
 
-    /// Returns true if the tester's value is right.
+    /// Returns true if the tester's value is correct.
     #[must_use]
     pub fn agrees(&self) -> bool {
         self.measured >= self.least && self.most.is_none_or(|most| self.measured <= most)
@@ -53,22 +53,21 @@ pub enum Verdict {
     Agrees,
     /// Figures differ; one sentence each.
     Differs(Vec<String>),
-    /// The trial proves nothing at this rate; one sentence for each reason.
+    /// The trial is inconclusive at this rate; one sentence for each reason.
     NotProven(Vec<String>),
 }
 
-/// Seconds of traffic that the window of a flow holds at least.
+/// Shortest traffic that the window of a flow holds, seconds.
 const WINDOW_S: f64 = 0.1;
-/// By how much the clocks of tester and device may differ, as a ratio: each process measures the frequency of the time stamp
-/// counter for itself.
+/// Largest difference between the clocks of tester and device, as a ratio. Each process measures the frequency of the time stamp counter
+/// itself.
 const CLOCK_RATIO: f64 = 1e-4;
-/// The longest time that the fastest frame may need from the device to the tester, nanoseconds, beside the longest gap of the
-/// tester's loop.
+/// Longest time of the fastest frame from the device to the tester, nanoseconds, in addition to the longest gap of the tester's loop.
 const RETURN_NS: u64 = 1_000_000;
-/// The share of the offered frames that the device may refuse. With more, the load on the tester's receiver is not the rate of
-/// the trial.
+/// Largest share of the offered frames that the device may refuse. Above it, the load on the tester's receiver is not the rate of the
+/// trial.
 const REFUSED_RATIO_MAX: f64 = 0.01;
-/// How long before the end of receiving the device has to have sent its last frame, nanoseconds.
+/// Shortest time between the device's last frame and the end of receiving, nanoseconds.
 const DRAIN_SPARE_NS: u64 = 100_000_000;
 
 /// Returns the figures of a result with the values expected from the ledger.
@@ -94,7 +93,7 @@ pub(super) fn figures(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
             ledger.sum(|tally| tally.damaged),
             result.damaged_frames,
         ),
-        // The device invents no frames.
+        // The device creates no frames.
         ("phantom_frames", 0, result.health.phantom_frames),
         ("excess_frames", 0, result.health.excess_frames),
     ];
@@ -118,7 +117,7 @@ fn of_ports(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     let offered = expected_offered(ledger, result);
     let mut figures = Vec::new();
     for (index, (own, port)) in ledger.directions.iter().zip(&result.ports).enumerate() {
-        // Two ports: what the other one sent arrives here.
+        // Two ports: frames sent on the other port arrive here.
         let Some(sent_here) = ledger.directions.get(1 - index) else {
             continue;
         };
@@ -148,7 +147,7 @@ fn of_ports(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     figures
 }
 
-/// Copies are duplicates as far as the window reaches for certain. Behind that, they are duplicates or stale.
+/// Returns the figures of copies. Copies are duplicates if they are certain to be in the window. Behind it, they are duplicates or stale.
 fn of_copies(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     let copies = ledger.sum(|tally| tally.copies);
     let (duplicates, stale) = (result.duplicate_frames, result.stale_frames);
@@ -169,7 +168,7 @@ fn of_copies(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     }
 }
 
-/// No frame reaches the tester before the device sends it. The fastest one takes not much longer.
+/// Returns the figures of latency. No frame reaches the tester before the device sends it, and the fastest frame needs little longer.
 fn of_latency(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
     let latency = &result.latency;
     let least = |ns: u64| (ns as f64 * (1.0 - CLOCK_RATIO)) as u64;
@@ -212,7 +211,7 @@ fn of_latency(ledger: &Ledger, result: &TrialResult) -> Vec<Figure> {
 /// Returns the outcome of a trial.
 #[must_use]
 pub(super) fn verdict(ledger: &Ledger, result: &TrialResult, figures: &[Figure]) -> Verdict {
-    // No fault of the tester's sending explains these.
+    // No fault of the tester's transmission explains these.
     let impossible = ["phantom_frames", "excess_frames"];
     let is_impossible = |figure: &Figure| impossible.contains(&figure.name.as_str());
     let different: Vec<&Figure> = figures.iter().filter(|figure| !figure.agrees()).collect();
@@ -255,7 +254,7 @@ fn differs(figures: &[&Figure]) -> Verdict {
     Verdict::Differs(figures.iter().map(sentence).collect())
 }
 
-/// Reasons why the ledger says nothing.
+/// Returns the reasons why the ledger is unusable.
 fn of_device(ledger: &Ledger) -> Vec<String> {
     let directions = ledger.directions.iter().enumerate();
     let miscounted = directions.filter(|(_, tally)| tally.accounted() != tally.received);
@@ -270,7 +269,7 @@ fn of_device(ledger: &Ledger) -> Vec<String> {
         .collect()
 }
 
-/// The reason why frames of the device may have reached no receiver.
+/// Returns the reason why the tester may have missed the device's last frames.
 fn of_end(ledger: &Ledger, result: &TrialResult) -> Option<String> {
     let trial = &result.trial;
     let receiving_ns = ((trial.duration_s + trial.drain_s) * 1e9) as u64;
@@ -288,7 +287,7 @@ mod tests {
     use crate::trial::PortResult;
     use crate::validity::InvalidCause;
 
-    /// In each direction 1000 frames: 10 lost, 5 damaged, 1 without its magic number, 4 misdirected, 20 copied, 7 reordered.
+    /// Returns a ledger with 1000 frames in each direction: 10 lost, 5 damaged, 1 without magic number, 4 misdirected, 20 copied, 7 reordered.
     fn ledger() -> Ledger {
         let tally = Tally {
             received: 1000,
@@ -312,7 +311,7 @@ mod tests {
         }
     }
 
-    /// The result of a tester that counts right. The device's ring refused 3 frames of each port.
+    /// Returns the result of a tester that counts correctly. The device's ring refused 3 frames of each port.
     fn result() -> TrialResult {
         let trial = Case {
             rate_pps: 1e6,
@@ -425,14 +424,14 @@ mod tests {
             };
             assert!(reasons.iter().any(|it| it.contains(words)), "{reasons:?}");
         };
-        // Whatever the figures are.
+        // An invalid trial is inconclusive whatever its figures are.
         let mut invalid = result();
         invalid.validity = Validity::Invalid(vec![
             InvalidCause::RateMissed.because("the rate was missed"),
         ]);
         invalid.reordered_frames = 0;
         not_proven(&ledger(), &invalid, "the rate was missed");
-        // But not those that no missed rate explains.
+        // A missed rate does not explain these figures.
         invalid.health.phantom_frames = 1;
         assert!(matches!(judged(&ledger(), &invalid), Verdict::Differs(_)));
 
@@ -451,7 +450,7 @@ mod tests {
             port.refused_frames += 1000;
         }
         not_proven(&ledger(), &refused, "accepted only 49.9 %");
-        // A wrong figure is one at any load.
+        // A wrong figure is wrong at any load.
         refused.lost_frames -= 1;
         assert!(matches!(judged(&ledger(), &refused), Verdict::Differs(_)));
     }

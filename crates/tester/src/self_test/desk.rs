@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The script applied to each frame, and the counters of it.
+//! Frame processing of the device: applies the script to each frame and counts the outcome.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,17 +15,17 @@ use crate::frame::{Epoch, Signature, signature_place};
 use crate::latency::Scale;
 use crate::trial::IpVersion;
 
-/// Frames held back are sent if no frame of their direction was received for so long, microseconds.
+/// Time without received frames after which a direction releases its held frames, microseconds.
 const IDLE_US: u64 = 50_000;
-/// Of so many damaged frames, the first is damaged in its last octet.
+/// One in this many damaged frames is damaged in its last octet.
 const LAST_OCTET_EVERY: u64 = 4;
 
 const MICROSECOND_HZ: u64 = 1_000_000;
 
-/// Frames held back of one direction, by when they are released.
+/// Held frames of one direction, ordered by their release.
 #[derive(Debug, Default)]
 struct Held<'a> {
-    /// By the number of frames received when they are released, and a serial number.
+    /// Key: number of received frames at which the frame is released, and a serial number.
     frames: BTreeMap<(u64, u64), (Mbuf<'a>, Note)>,
     serial: u64,
 }
@@ -111,7 +111,7 @@ impl Direction<'_> {
 
     /// Counts a frame that was not sent.
     fn count_unsent(&mut self, note: &Note) {
-        // The original of a copy is counted for itself.
+        // The original of a copy is counted separately.
         let is_counted = !matches!(note.kind, Kind::Copy | Kind::Uncounted);
         self.tally.unsent += u64::from(is_counted);
     }
@@ -156,7 +156,7 @@ impl Direction<'_> {
 #[derive(Debug)]
 struct Work<'a> {
     epoch: Epoch,
-    /// Ticks for which each frame is held.
+    /// Ticks for which the device holds each frame.
     delay: u64,
     directions: [Direction<'a>; 2],
     /// When the last frame was sent, ticks; 0 before the first.
@@ -196,7 +196,7 @@ impl<'a> Desk<'a> {
         });
     }
 
-    /// Ends a trial. Frames that are still held are dropped and counted.
+    /// Ends a trial. Frames still held are dropped and counted.
     pub(super) fn finish(&mut self) -> Ledger {
         let mut work = self.work.take();
         for line in &mut self.lines {
@@ -275,7 +275,7 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Releases the frames held back of a direction in which nothing is received any more.
+    /// Releases the held frames of a direction that receives no more frames.
     pub(super) fn release_idle(&mut self) {
         let Some(work) = &mut self.work else {
             return;
@@ -292,7 +292,7 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Sends what is due on port `side`.
+    /// Sends the frames due on port `side`.
     #[inline(always)]
     pub(super) fn send(&mut self, side: usize, tx: &mut TxQueue) {
         let Some(line) = self.lines.get_mut(side) else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The device: a process of its own that forwards frames between two ports and misbehaves by a script.
+//! The self-test's device: a separate process that forwards frames between two ports and misbehaves by a script.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -35,27 +35,27 @@ pub struct DeviceOptions {
     pub uses_huge_pages: bool,
 }
 
-/// Frames in a receive burst at most.
+/// Largest number of frames in a receive burst.
 const RX_BURST: usize = 32;
-/// Turns from one look for requests to the next, while frames are received.
+/// Turns between two checks for requests while frames are received.
 const TURNS: u64 = 1024;
 /// Turns without frames before the device yields its CPU.
 const IDLE_TURNS: u64 = 64;
-/// Turns at most after the end of a trial: enough to empty the largest ring.
+/// Largest number of turns after the end of a trial, enough to empty the largest ring.
 const FINAL_TURNS: usize = 1024;
-/// Buffers at least and at most.
+/// Smallest and largest number of buffers.
 const BUFFERS: std::ops::RangeInclusive<u64> = 8_192..=65_000;
-/// Octets of a buffer beside its data: headroom and header.
+/// Octets of a buffer in addition to its data: headroom and header.
 const BUFFER_OVERHEAD: u64 = 320;
 
 fn failed(text: impl ToString) -> TesterError {
     TesterError::SelfTestDevice(text.to_string())
 }
 
-/// Forwards frames until `input` ends. Requests are lines of `input`, replies lines of `output`.
+/// Forwards frames until `input` ends. Each line of `input` is a request, each line of `output` a reply.
 ///
 /// # Errors
-/// A port cannot be opened, the CPU is not available, or a request is malformed.
+/// [`TesterError`] if a port cannot be opened, the CPU is not available, or a request is malformed.
 pub fn serve_device(
     options: &DeviceOptions,
     input: impl Read + Send + 'static,
@@ -73,15 +73,12 @@ pub fn serve_device(
         pci_devices: Vec::new(),
         file_prefix: format!("quietwire-self-test-{}", std::process::id()),
     })?;
-    // Measured before the first trial.
+    // The measurement of the clock must not delay the first trial.
     ticks_per_second();
     let port_options = |name: &str| PortOptions {
-        name: name.to_owned(),
-        rx_queues: 1,
-        tx_queues: 1,
         rx_ring_size: options.ring_size,
         tx_ring_size: options.ring_size,
-        frame_size_max: options.frame_size_max,
+        ..PortOptions::new(name, options.frame_size_max)
     };
     let data_room = port_options("").data_room();
     let pool = Mempool::new(&eal, "device", buffers(options, data_room), data_room)?;
@@ -111,7 +108,7 @@ pub fn serve_device(
                 reply(&mut output, &Reply::Ready)?;
             }
             Ok(Ok(Request::Finish)) => {
-                // What is left in the rings was offered as well.
+                // The frames left in the rings were offered as well.
                 for _ in 0..FINAL_TURNS {
                     if !turn(&mut ports, &mut received, &mut desk) {
                         break;
@@ -163,7 +160,7 @@ fn buffers(options: &DeviceOptions, data_room: u16) -> u32 {
 
 type Requests = Receiver<Result<Request, String>>;
 
-/// Reads requests on a thread of its own.
+/// Starts a thread that reads requests.
 fn listen(input: impl Read + Send + 'static) -> Result<Requests, TesterError> {
     let (sender, requests) = channel();
     let read = move || {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames that wait for one port of the device, in the order in which it sends them.
+//! Queue of frames for one port of the device, in transmit order.
 
 use std::collections::VecDeque;
 
 use quietwire_dpdk::{Burst, Eal, Mbuf, TxQueue, cycles};
 
-/// Counter of a frame, once it is sent.
+/// Counter to which a frame belongs once it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing: the frame is not of the counted part.
+    /// No counter: the frame is not of the counted part.
     Uncounted,
     Forwarded,
     Copy,
@@ -17,7 +17,7 @@ pub(super) enum Kind {
     Misdirected,
 }
 
-/// Facts about a waiting frame.
+/// Data about a waiting frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Note {
     pub(super) kind: Kind,
@@ -38,22 +38,22 @@ impl Note {
     };
 }
 
-/// Frames that are due together.
+/// Frames due at the same time.
 #[derive(Debug)]
 struct Batch {
     due: u64,
     burst: Burst,
-    /// One for each frame, those that were sent included.
+    /// One note for each frame, including those already sent.
     notes: Vec<Note>,
     sent: usize,
 }
 
-/// The frames that wait for one port.
+/// Queue of one port.
 #[derive(Debug)]
 pub(super) struct Line {
     eal: Eal,
     batches: VecDeque<Box<Batch>>,
-    /// Empty batches for later use, as they go in and out of `batches`.
+    /// Empty batches for reuse.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Batch>>,
 }
@@ -67,7 +67,7 @@ impl Line {
         }
     }
 
-    /// Adds a frame at the end. It is sent at tick `due` at the earliest, and behind all frames before it.
+    /// Appends a frame. It is sent at tick `due` at the earliest, and after all frames before it.
     #[inline(always)]
     pub(super) fn push(&mut self, frame: Mbuf<'_>, note: Note, due: u64) {
         let last = self.batches.back();
@@ -94,8 +94,7 @@ impl Line {
         self.batches.push_back(batch);
     }
 
-    /// Sends the frames that are due, as far as the port has room. Calls `sent` with each frame's note and the tick at which it
-    /// was sent.
+    /// Sends the frames due, as far as the port has room. Calls `sent` with the note of each frame and its transmit tick.
     #[inline(always)]
     pub(super) fn send(&mut self, tx: &mut TxQueue, mut sent: impl FnMut(&Note, u64)) {
         while let Some(batch) = self.batches.front_mut() {

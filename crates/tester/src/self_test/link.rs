@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Protocol between self-test and device: a JSON document per line, one reply to each request.
+//! Protocol between self-test and device: one JSON document per line, one reply to each request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -13,10 +13,10 @@ use super::ledger::Ledger;
 use super::script::Script;
 use crate::error::TesterError;
 
-/// Orders for one trial.
+/// Parameters of one trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Orders {
-    /// Number of the trial, from which the mark of its counted frames follows.
+    /// Number of the trial, which determines the mark of its counted frames.
     pub(super) trial: u64,
     pub(super) script: Script,
 }
@@ -31,7 +31,7 @@ pub(super) enum Request {
     Finish,
 }
 
-/// A reply of the device. The first one, without a request, is [`Reply::Ready`].
+/// A reply of the device. The first reply, [`Reply::Ready`], needs no request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Reply {
@@ -41,7 +41,7 @@ pub(super) enum Reply {
     Ledger(Box<Ledger>),
 }
 
-/// Longest time that the device may need to start, and to reply.
+/// Timeout of the device's start and of each reply.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Longest wait in one system call, milliseconds.
 const POLL_MS: u16 = 100;
@@ -59,7 +59,7 @@ fn failed(text: impl Into<String>) -> TesterError {
 }
 
 impl<R: Read + AsFd, W: Write> DeviceLink<R, W> {
-    /// A link over the standard output and the standard input of a device process.
+    /// Creates a link over the standard output and the standard input of a device process.
     pub fn new(replies: R, requests: W) -> Self {
         Self {
             replies,
@@ -85,7 +85,7 @@ impl<R: Read + AsFd, W: Write> DeviceLink<R, W> {
         self.wait_until_ready()
     }
 
-    /// Ends a trial. Returns its ledger.
+    /// Ends a trial and returns its ledger.
     pub(super) fn finish(&mut self) -> Result<Ledger, TesterError> {
         self.request(&Request::Finish)?;
         match self.reply()? {
@@ -111,7 +111,7 @@ impl<R: Read + AsFd, W: Write> DeviceLink<R, W> {
         })
     }
 
-    /// Reads one line, without its end.
+    /// Reads one line and strips the newline.
     fn line(&mut self, deadline: Instant) -> Result<Vec<u8>, TesterError> {
         loop {
             if let Some(end) = self.buffer.iter().position(|octet| *octet == b'\n') {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A test of the tester's accounting: a device misbehaves by a script, frame by frame, and keeps a ledger. The figures of
-//! the tester are compared with it.
+//! Self-test of the tester's accounting: a device misbehaves by a script, frame by frame, and keeps a ledger. The tester's figures are
+//! compared with the ledger.
 //!
-//! The device is a process of its own ([`serve_device`]), connected by two ports. It shares with the tester only the codec of
-//! the signature and the clock.
+//! The device is a separate process ([`serve_device`]), connected by two ports. It shares only the codec of the signature and the clock
+//! with the tester.
 
 mod case;
 mod compare;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scripts of the device: its faults, and the frames that have them.
+//! Scripts of the device: its faults, and the frames to which they apply.
 
 use serde::{Deserialize, Serialize};
 
@@ -94,7 +94,7 @@ pub enum Choice {
         /// Number of the first one.
         offset: u64,
     },
-    /// One of `frames` frames on average, drawn from the seed of the script.
+    /// One of `frames` frames on average, drawn with the seed of the script.
     Drawn {
         /// Frames, at least 1.
         frames: u64,
@@ -113,7 +113,7 @@ pub struct Rule {
 /// Behaviour of the device in one trial.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Script {
-    /// Seed of everything drawn.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Time for which the device holds each frame, microseconds.
     pub delay_us: u64,
@@ -121,11 +121,11 @@ pub struct Script {
     pub rules: Vec<Rule>,
 }
 
-/// How far behind its original a copy is sent soon, frames.
+/// Distance of an early copy from its original, frames.
 const SOON: u64 = 3;
-/// How far behind its original a copy is sent late, frames.
+/// Distance of a late copy from its original, frames.
 const LATE: u64 = 2_500;
-/// How far behind its place a reordered frame is sent, frames.
+/// Distance of a reordered frame from its place, frames.
 const REORDERED_BY: u64 = 5;
 /// Delay of every frame, microseconds.
 const DELAY_US: u64 = 1_000;
@@ -133,8 +133,7 @@ const DELAY_US: u64 = 1_000;
 const STALL_US: u64 = 2_000;
 
 impl Script {
-    /// Returns the script of these faults. The numbers of frames between faults are primes, so that faults of different kinds
-    /// meet different neighbours.
+    /// Returns the script of these faults. The numbers of frames between faults are primes, so that the neighbours of each fault vary.
     #[must_use]
     pub fn of(faults: &[Fault], seed: u64) -> Self {
         let every = |frames, offset| Choice::Every { frames, offset };
@@ -179,7 +178,7 @@ pub(super) struct Draws {
 }
 
 impl Draws {
-    /// Numbers that follow from a seed; others for each `stream`.
+    /// Creates the sequence of a seed. Each `stream` yields different numbers.
     pub(super) fn new(seed: u64, stream: u64) -> Self {
         Self {
             state: mix(seed) ^ mix(stream.wrapping_add(1)),
@@ -237,7 +236,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The plan of direction `direction`.
+    /// Creates the plan of a direction.
     pub(super) fn new(script: &Script, direction: u64) -> Self {
         let pick = |(index, rule): (usize, &Rule)| {
             let stream = index as u64 * 2 + direction;

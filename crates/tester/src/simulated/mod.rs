@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device made of arithmetic, with the tester before it: every method can be tried on it in milliseconds, since no time
-//! passes. The same seed and the same trials always give the same results.
+//! Simulated device with a simulated tester. Every method can be tried on it in milliseconds, because the time is simulated. The same
+//! seed and the same trials always yield the same results.
 
 mod options;
 #[cfg(test)]
@@ -19,26 +19,26 @@ use crate::latency::{LatencySummary, Recorder};
 use crate::trial::{Trial, TrialResult};
 use crate::validity::{InvalidCause, Validity};
 
-/// When the first trial of a simulation begins, nanoseconds since the Unix epoch: 2026-09-21, and no clock is asked.
+/// Start of the first trial of a simulation, nanoseconds since the Unix epoch: 2026-09-21. The system clock is not read.
 const BEGIN_UNIX_NS: u64 = 1_790_000_000_000_000_000;
-/// Parts of the latency distribution that are put into the histogram.
+/// Number of equal parts of the latency distribution in the histogram.
 const SLICES: u64 = 400;
-/// Numbers drawn for each trial.
+/// Random numbers per trial.
 const THROWS: u64 = 8;
 
-/// The device and the tester before it.
+/// Simulated device with its simulated tester.
 #[derive(Debug)]
 pub struct SimulatedDevice {
     options: SimOptions,
     trials: u64,
     clock_ns: u64,
-    /// Addresses in its table.
+    /// Number of addresses in the device's table.
     learned: u32,
     abort: Arc<AtomicBool>,
 }
 
 impl SimulatedDevice {
-    /// A device that did nothing yet.
+    /// Creates a device before its first trial.
     #[must_use]
     pub fn new(options: SimOptions) -> Self {
         Self {
@@ -50,12 +50,12 @@ impl SimulatedDevice {
         }
     }
 
-    /// The same device after so many trials, for a study that goes on.
+    /// Sets the number of completed trials, to resume a study.
     pub fn skip_trials(&mut self, trials: u64) {
         self.trials = trials;
     }
 
-    /// A number in \[0, 1) for each trial and throw (SplitMix64's mixer).
+    /// Returns a random number in \[0, 1) for each trial and throw (SplitMix64's mixer).
     fn dice(&self, throw: u64) -> f64 {
         let index = self.trials * THROWS + throw;
         let mut z = self
@@ -67,7 +67,7 @@ impl SimulatedDevice {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// What the device can do in this trial, frames per second.
+    /// Returns the capacity of the device in this trial, frames per second.
     fn capacity_pps(&self) -> f64 {
         let options = &self.options;
         let noise = options.noise * (self.dice(0) + self.dice(1) - 1.0);
@@ -79,7 +79,7 @@ impl SimulatedDevice {
         options.capacity_pps * (1.0 + noise) * band
     }
 
-    /// What comes through of a load, frames per second.
+    /// Returns the forwarding rate at a load, frames per second.
     fn passed_pps(&self, load_pps: f64) -> f64 {
         let options = &self.options;
         let capacity = self.capacity_pps();
@@ -95,7 +95,7 @@ impl SimulatedDevice {
         Ok(())
     }
 
-    /// The trial is through: the next one draws other numbers, and begins later.
+    /// Ends the trial. The next trial draws other numbers and begins later.
     fn end(&mut self, took_s: f64) {
         self.trials += 1;
         self.clock_ns = self.clock_ns.saturating_add((took_s * 1e9) as u64);
@@ -130,7 +130,7 @@ impl SimulatedDevice {
         let mut reasons = Vec::new();
         if rate_pps > self.options.line_rate_pps * 1.001 {
             reasons.push(InvalidCause::RateMissed.because(format!(
-                "{rate_pps} frames per second were asked for, and the simulated link carries {}",
+                "the rate of {rate_pps} frames per second exceeds the simulated link rate, {}",
                 self.options.line_rate_pps
             )));
         }
@@ -140,7 +140,7 @@ impl SimulatedDevice {
         Validity::of(reasons)
     }
 
-    /// A skewed distribution, longer the nearer the load is to the capacity.
+    /// Returns a skewed latency distribution, with higher values near the capacity.
     fn latency(&self, load: f64, frames: u64) -> Result<LatencySummary, TesterError> {
         let load = load.min(0.98);
         let mean_ns = self.options.latency_s * 1e9 * (1.0 + load * load / (1.0 - load));
@@ -180,7 +180,7 @@ impl TrafficGenerator for SimulatedDevice {
         self.at_rate(trial, self.options.line_rate_pps)
     }
 
-    /// What the device can store waits; of the rest as much passes as the capacity lets through meanwhile.
+    /// Simulates a burst: the buffer holds a part of it, and the capacity limits the rest.
     fn burst(&mut self, trial: &Trial, frames: u64) -> Result<TrialResult, TesterError> {
         self.begin(trial)?;
         let burst_s = frames as f64 / self.options.line_rate_pps;
@@ -241,7 +241,7 @@ impl TrafficGenerator for SimulatedDevice {
         Ok(())
     }
 
-    /// Of addresses that come too fast, the device learns as many as it can meanwhile.
+    /// Simulates learning: if addresses arrive too fast, the device learns only a part of them.
     fn learn(&mut self, trial: &Trial, addresses: u32) -> Result<Validity, TesterError> {
         self.begin(trial)?;
         let part = (self.options.learning_rate / trial.offered_rate_pps).min(1.0);

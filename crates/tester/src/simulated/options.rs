@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parameters of a simulated device, as they are written: `capacity=6.4M,noise=0.02,seed=7`.
+//! Parameters of a simulated device in their notation: `capacity=6.4M,noise=0.02,seed=7`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a simulated device does. Ratios are 0 to 1, rates frames per second over all ports.
+/// Parameters of a simulated device. Ratios are 0 to 1, rates are frames per second over all ports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct SimOptions {
-    /// Rate over which it loses.
+    /// Rate above which the device loses frames.
     pub capacity_pps: f64,
-    /// Rate of the link, above which nothing can be offered.
+    /// Rate of the link, the upper limit of the load.
     pub line_rate_pps: f64,
-    /// The capacity of a trial is off by so much at most, as a ratio, more often by little.
+    /// Largest deviation of a trial's capacity, as a ratio. Small deviations are more likely.
     pub noise: f64,
-    /// In the lower band the capacity is this part of the whole.
+    /// Capacity in the lower band, as a ratio of the full capacity.
     pub band: f64,
-    /// Part of the trials in the lower band.
+    /// Share of the trials in the lower band.
     pub band_chance: f64,
-    /// Frames that pass less for each frame over the capacity.
+    /// Decrease of the forwarding rate for each frame above the capacity, frames.
     pub degrades: f64,
-    /// Lost at every load.
+    /// Loss ratio at every load.
     pub base_loss: f64,
-    /// Part of the trials in which the tester fails.
+    /// Share of the trials in which the tester fails.
     pub invalid: f64,
-    /// Mean latency at no load, seconds.
+    /// Mean latency without load, seconds.
     pub latency_s: f64,
-    /// Frames that it can store.
+    /// Size of the device's buffer, frames.
     pub buffer_frames: u64,
-    /// How long it goes on losing after an overload, seconds.
+    /// Time for which loss continues after an overload, seconds.
     pub recovery_s: f64,
-    /// How long a restart takes, seconds.
+    /// Duration of a restart, seconds.
     pub restart_s: f64,
-    /// Addresses that its table holds.
+    /// Size of the address table.
     pub addresses: u32,
-    /// Addresses that it learns in a second.
+    /// Addresses learned per second.
     pub learning_rate: f64,
-    /// What everything that is drawn follows from.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
 impl Default for SimOptions {
-    /// A quiet device on 10-Gbit/s Ethernet.
+    /// Returns a device with little noise on 10-Gbit/s Ethernet.
     fn default() -> Self {
         Self {
             capacity_pps: 6.4e6,
@@ -65,13 +65,13 @@ impl Default for SimOptions {
     }
 }
 
-/// A parameter that could not be read.
+/// A parameter that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the simulated device's {key}: {reason}")]
 pub struct SimOptionError {
     /// The parameter.
     pub key: String,
-    /// What is wrong and what would be right.
+    /// The problem and the valid values.
     pub reason: String,
 }
 
@@ -82,7 +82,7 @@ fn wrong(key: &str, reason: impl Into<String>) -> SimOptionError {
     }
 }
 
-/// Names of all parameters, for whoever wrote another.
+/// Names of all parameters, for error messages.
 const KEYS: &str = "capacity, line-rate, noise, band, band-chance, degrades, base-loss, invalid, latency, buffer, recovery, restart, addresses, learning-rate, seed";
 
 impl SimOptions {
@@ -104,17 +104,14 @@ impl SimOptions {
             "learning-rate" => self.learning_rate = rate(key, value)?,
             "seed" => self.seed = whole(key, value)?,
             _ => {
-                return Err(wrong(
-                    key,
-                    format!("there is no such parameter; there are {KEYS}"),
-                ));
+                return Err(wrong(key, format!("unknown parameter (available: {KEYS})")));
             }
         }
         Ok(())
     }
 }
 
-/// A number with `k`, `M` or `G` behind it or not.
+/// Parses a number with an optional suffix `k`, `M` or `G`.
 fn rate(key: &str, value: &str) -> Result<f64, SimOptionError> {
     let (digits, factor) = match value.strip_suffix(['k', 'M', 'G']) {
         Some(digits) if value.ends_with('k') => (digits, 1e3),
@@ -127,7 +124,7 @@ fn rate(key: &str, value: &str) -> Result<f64, SimOptionError> {
         .ok_or_else(|| {
             wrong(
                 key,
-                format!("'{value}' is no rate above 0, such as 250000 or 6.4M"),
+                format!("'{value}' is not a rate above 0, such as 250000 or 6.4M"),
             )
         })
 }
@@ -136,10 +133,10 @@ fn ratio(key: &str, value: &str) -> Result<f64, SimOptionError> {
     let ratio = value.parse::<f64>().ok();
     ratio
         .filter(|ratio| (0.0..=1.0).contains(ratio))
-        .ok_or_else(|| wrong(key, format!("'{value}' is no number from 0 to 1")))
+        .ok_or_else(|| wrong(key, format!("'{value}' is not a number from 0 to 1")))
 }
 
-/// A number of seconds with `s`, `ms` or `us` behind it.
+/// Parses a number of seconds with the suffix `s`, `ms` or `us`.
 fn seconds(key: &str, value: &str) -> Result<f64, SimOptionError> {
     let units = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
     let time = units.into_iter().find_map(|(unit, factor)| {
@@ -150,7 +147,7 @@ fn seconds(key: &str, value: &str) -> Result<f64, SimOptionError> {
         .ok_or_else(|| {
             wrong(
                 key,
-                format!("'{value}' is no time, such as 5us, 300ms or 1.5s"),
+                format!("'{value}' is not a time such as 5us, 300ms or 1.5s"),
             )
         })
 }
@@ -158,13 +155,13 @@ fn seconds(key: &str, value: &str) -> Result<f64, SimOptionError> {
 fn whole<T: FromStr>(key: &str, value: &str) -> Result<T, SimOptionError> {
     value
         .parse()
-        .map_err(|_| wrong(key, format!("'{value}' is no whole number in range")))
+        .map_err(|_| wrong(key, format!("'{value}' is not an integer in range")))
 }
 
 impl FromStr for SimOptions {
     type Err = SimOptionError;
 
-    /// `KEY=VALUE`, separated by commas; nothing for the default device.
+    /// Parses `KEY=VALUE` pairs separated by commas; an empty text is the default device.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut options = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -178,7 +175,7 @@ impl FromStr for SimOptions {
 }
 
 impl fmt::Display for SimOptions {
-    /// Everything, as it can be read again.
+    /// Writes all parameters in the notation that `from_str` parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -78,7 +78,7 @@ fn more_than_the_link_carries_is_an_invalid_trial() {
 
 #[test]
 fn bursts_fit_as_far_as_the_buffer_goes() {
-    // The buffer fills by the difference of both rates: 1000 frames are full after 2000 at twice the capacity.
+    // The buffer fills at the difference of both rates: at twice the capacity, 2000 frames fill a buffer of 1000.
     let mut device = device("capacity=1M,line-rate=2M,buffer=1000");
     assert_eq!(device.burst(&trial(1.0), 2000).unwrap().lost_frames, 0);
     assert_eq!(device.burst(&trial(1.0), 4000).unwrap().lost_frames, 1000);

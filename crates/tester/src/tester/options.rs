@@ -1,46 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of a tester.
 
+use serde::{Deserialize, Serialize};
+
 use crate::judge::Limits;
 use crate::trial::Trial;
 
-/// How long threads get to be ready before a trial, and learning frames to be sent, seconds.
+/// Shortest time for the start of the threads and the learning frames before a trial, seconds.
 const LEAD_S: f64 = 0.02;
-/// Learning frames per second that fit into the lead, so that many addresses lengthen it.
+/// Rate at which learning frames extend that time, frames per second.
 const LEARNING_RATE_PPS: f64 = 1e6;
 
-/// How the tester is to work.
+/// Options of a tester.
 #[derive(Clone, Debug)]
 pub struct TesterOptions {
-    /// CPUs of the tester's threads. Ports are dealt out to them in turn; one CPU serves all ports well.
+    /// CPUs of the tester's threads. Ports are distributed over them in turn. One CPU can serve all ports.
     pub cpus: Vec<u32>,
-    /// Real-time priority of the threads (SCHED_FIFO, 1 to 99); none for ordinary priority.
+    /// Real-time priority of the threads (SCHED_FIFO, 1 to 99); `None` for ordinary priority.
     pub realtime_priority: Option<u8>,
     /// Descriptors in each transmit ring of each port: a power of two.
     pub ring_size: u16,
-    /// Descriptors in each receive ring of each port, if the peer does not decide it: a power of two. Default:
+    /// Descriptors in each receive ring of each port, a power of two. A peer that determines the ring size overrides it. Default:
     /// [`RECEIVE_RING_SIZE`](super::RECEIVE_RING_SIZE).
     pub receive_ring_size: u16,
-    /// Largest frame that will be asked for, octets with FCS.
+    /// Largest frame of any trial, octets with FCS.
     pub frame_size_max: u16,
-    /// When a trial is invalid.
+    /// Limits beyond which a trial is invalid.
     pub limits: Limits,
-    /// What the device gets before the traffic.
+    /// Preparation of the device before the traffic.
     pub preparation: Preparation,
+    /// Whether threads leave their CPU to others between bursts.
+    pub idle: TesterIdle,
 }
 
-/// What a device gets to make itself ready in, before the traffic of a trial.
+/// What a thread of the tester does when nothing more is due and nothing more has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TesterIdle {
+    /// Poll again at once: the highest rates, and the least of the tester's own in latencies.
+    #[default]
+    Poll,
+    /// Sleep for 50 µs or more, so that other threads get a part of the CPU during a trial. Frames that become due meanwhile
+    /// leave in a burst, and latencies include the time until the thread wakes up.
+    Sleep,
+}
+
+/// Preparation of the device before the traffic of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Preparation {
-    /// How long the learning frames of all addresses may take, seconds, where the device takes them slowly; unless said,
-    /// a second per million.
+    /// Time limit for the learning frames of all addresses, seconds, in case the device accepts them slowly. Default: one second per
+    /// million addresses.
     pub learning_s: Option<f64>,
-    /// How long nothing is sent after them (RFC 2544, section 23, waits as well), seconds.
+    /// Wait after the learning frames, seconds (RFC 2544, section 23, requires a wait as well).
     pub settle_s: f64,
 }
 
 impl Preparation {
-    /// How long the threads and the learning frames get, seconds.
+    /// Returns the time for the start of the threads and the learning frames, seconds.
     pub(crate) fn lead_s(self, trial: &Trial) -> f64 {
         let frames = match &trial.traffic {
             Some(traffic) => traffic.flow_count(),

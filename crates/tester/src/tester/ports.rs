@@ -9,7 +9,7 @@ pub(crate) struct TesterPort {
     pub(crate) drops_when_full: bool,
 }
 
-/// Ports are pairs: 0 and 1 speak with each other, 2 and 3, and so on; a port alone with itself.
+/// Returns the other port of a pair: ports 0 and 1, 2 and 3, and so on. A single port is its own peer.
 pub(crate) fn peer_of(port: usize, ports: usize) -> usize {
     if port ^ 1 < ports { port ^ 1 } else { port }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is prepared before a trial.
+//! Traffic prepared before a trial.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::error::TesterError;
 use crate::pacer::Times;
 use crate::traffic::{Capture, Pattern, Program, Timing, Traffic};
 
-/// A description made ready for all ports.
+/// Traffic description prepared for all ports.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(super) traffic: Traffic,
@@ -43,7 +43,7 @@ impl Ready {
         })
     }
 
-    /// When the frames of a capture are due that is sent with its own timing.
+    /// Returns the transmit times of the frames if a capture is replayed with its own timing.
     pub(crate) fn times(&self) -> Option<Arc<Times>> {
         let replay = self.traffic.replay.as_ref()?;
         let capture = self.capture.as_ref()?;

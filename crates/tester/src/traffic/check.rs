@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a description says that cannot be: told with the way to the key.
+//! Consistency checks of a traffic description. Errors have the path of the key.
+
+use quietwire_base::locate::At::{self, Key};
+use quietwire_base::locate::Fault;
 
 use super::field::{EXPONENT_MAX, FLOWS_MAX, Order};
 use super::{Headers, Timing, Traffic};
-use crate::locate::At::{self, Key};
-use crate::locate::Fault;
 
 fn fault(path: &[At], message: impl Into<String>) -> Option<Fault> {
     Some(Fault {
@@ -14,7 +15,7 @@ fn fault(path: &[At], message: impl Into<String>) -> Option<Fault> {
 }
 
 impl Traffic {
-    /// What is wrong, and where under `[traffic]`; none when nothing is.
+    /// Returns the first error with its path under `[traffic]`; `None` if the description is valid.
     #[must_use]
     pub fn first_fault(&self) -> Option<Fault> {
         self.fault_of_headers()
@@ -32,14 +33,11 @@ impl Traffic {
             (None, Some(_)) => {
                 return fault(
                     &[Key("inner")],
-                    "headers inside need [traffic.vxlan] with its vni",
+                    "inner headers require [traffic.vxlan] with its vni",
                 );
             }
             (Some(_), _) if self.tcp.is_some() => {
-                return fault(
-                    &[Key("vxlan")],
-                    "VXLAN goes over UDP, and [traffic.tcp] is given",
-                );
+                return fault(&[Key("vxlan")], "VXLAN requires UDP (remove [traffic.tcp])");
             }
             _ => {}
         }
@@ -52,7 +50,7 @@ impl Traffic {
         if ipv6_without {
             return fault(
                 &[Key("udp"), Key("checksum")],
-                "UDP over IPv6 has a checksum (RFC 8200, section 8.1)",
+                "UDP over IPv6 requires a checksum (RFC 8200, section 8.1)",
             );
         }
         let inner = self.inner.as_ref()?;
@@ -66,20 +64,20 @@ impl Traffic {
         {
             return fault(
                 &[Key("flows"), Key("count")],
-                format!("count is {count}, and has to be 1 to {FLOWS_MAX}"),
+                format!("count is {count} (must be 1 to {FLOWS_MAX})"),
             );
         }
         let exponent = flows.exponent?;
         if flows.order != Order::Zipf {
             return fault(
                 &[Key("flows"), Key("exponent")],
-                "exponent is for order = \"zipf\" only",
+                "exponent requires order = \"zipf\"",
             );
         }
         if !(0.0..=EXPONENT_MAX).contains(&exponent) {
             return fault(
                 &[Key("flows"), Key("exponent")],
-                format!("exponent is {exponent}, and has to be 0 to {EXPONENT_MAX}"),
+                format!("exponent is {exponent} (must be 0 to {EXPONENT_MAX})"),
             );
         }
         None
@@ -91,7 +89,7 @@ impl Traffic {
             if !positive {
                 return fault(
                     &[Key("shares")],
-                    "both shares are numbers above 0; for one way say directions = \"one-way\"",
+                    "both shares must be above 0 (for one direction, use directions = \"one-way\")",
                 );
             }
         }
@@ -99,14 +97,14 @@ impl Traffic {
         if burst.frames == 0 {
             return fault(
                 &[Key("burst"), Key("frames")],
-                "a burst has 1 frame or more",
+                "a burst requires at least 1 frame",
             );
         }
         let gap_us = burst.gap_us?;
         if !gap_us.is_finite() || gap_us <= 0.0 {
             return fault(
                 &[Key("burst"), Key("gap-us")],
-                format!("gap-us is {gap_us}, and has to be above 0"),
+                format!("gap-us is {gap_us} (must be above 0)"),
             );
         }
         None
@@ -124,61 +122,58 @@ impl Traffic {
         if said != Traffic::default() {
             return fault(
                 &[Key("replay")],
-                "a capture is sent as it is: headers, flows, sizes, seed and integrity do not go with it",
+                "a capture is sent unchanged (remove headers, flows, sizes, seed and integrity)",
             );
         }
         let own = replay.timing == Timing::File;
         if own && self.burst.is_some() {
             return fault(
                 &[Key("burst")],
-                "the file's own timing has no bursts of another kind",
+                "bursts cannot be combined with timing = \"file\" (remove one of them)",
             );
         }
         let speed = replay.speed?;
         if !own {
             return fault(
                 &[Key("replay"), Key("speed")],
-                "speed is for timing = \"file\" only",
+                "speed requires timing = \"file\"",
             );
         }
         if !speed.is_finite() || speed <= 0.0 || speed > 1e6 {
             return fault(
                 &[Key("replay"), Key("speed")],
-                format!("speed is {speed}, and has to be above 0 and at most 1000000"),
+                format!("speed is {speed} (must be above 0 and at most 1000000)"),
             );
         }
         None
     }
 }
 
-/// What is wrong with one frame's headers.
+/// Returns the first error in one frame's headers.
 fn fault_of(headers: &Headers, at: &[At]) -> Option<Fault> {
     let there = |key| [at, &[Key(key)]].concat();
     if headers.ipv4.is_some() && headers.ipv6.is_some() {
-        return fault(
-            &there("ipv6"),
-            "a frame has IPv4 or IPv6, and both are given",
-        );
+        return fault(&there("ipv6"), "both IPv4 and IPv6 are given (remove one)");
     }
     if headers.udp.is_some() && headers.tcp.is_some() {
-        return fault(&there("tcp"), "a frame has UDP or TCP, and both are given");
+        return fault(&there("tcp"), "both UDP and TCP are given (remove one)");
     }
     if headers.vlan.len() > 2 {
         return fault(
             &there("vlan"),
             format!(
-                "{} tags are given, and a frame has two at most",
+                "{} tags are given (a frame has at most two)",
                 headers.vlan.len()
             ),
         );
     }
-    // Inside a tunnel as well: the tester's own signature is behind it.
+    // The checksum is required inside a tunnel as well, because the tester's signature follows.
     let checksum = headers.udp.as_ref().and_then(|udp| udp.checksum);
     if !at.is_empty() && headers.ipv6.is_some() && checksum == Some(false) {
         let path = [at, &[Key("udp"), Key("checksum")]].concat();
         return fault(
             &path,
-            "UDP over IPv6 has a checksum (RFC 8200, section 8.1)",
+            "UDP over IPv6 requires a checksum (RFC 8200, section 8.1)",
         );
     }
     None
@@ -253,7 +248,7 @@ flags = "SA"
             ),
             ("[traffic]\nsizes = \"imx\"", "imix-ipv6"),
             ("[traffic]\nsizes = [[64, 7], [70000, 1]]", "t.toml:2:"),
-            ("[traffic]\nsizes = [[64, 0]]", "shares are 1 or more"),
+            ("[traffic]\nsizes = [[64, 0]]", "share must be at least 1"),
             (
                 "[traffic]\n\nsizes = { genome = \"aaq\" }",
                 "t.toml:3:9: traffic.sizes: the genome 'aaq'",
@@ -269,7 +264,7 @@ flags = "SA"
             ("[traffic.udp]\nsource = -1", "a port from 0 to 65535"),
             (
                 "[traffic.udp]\nsource = { first = 65000, count = 1000 }",
-                "go beyond the field",
+                "exceed the field",
             ),
             (
                 "[traffic.udp]\nsource = { first = 1, count = 0 }",
@@ -286,22 +281,22 @@ flags = "SA"
             ),
             (
                 "[traffic.ipv4]\n[traffic.ipv6]",
-                "t.toml:2:1: traffic.ipv6: a frame has IPv4 or IPv6",
+                "t.toml:2:1: traffic.ipv6: both IPv4 and IPv6",
             ),
-            ("[traffic.udp]\n[traffic.tcp]", "UDP or TCP"),
+            ("[traffic.udp]\n[traffic.tcp]", "UDP and TCP"),
             ("[traffic.tcp]\nflags = \"SX\"", "FSRPAUEC"),
             (
                 "[traffic.tcp]\n[traffic.vxlan]\nvni = 1",
-                "VXLAN goes over UDP",
+                "VXLAN requires UDP",
             ),
-            ("[traffic.inner.udp]\n", "need [traffic.vxlan]"),
+            ("[traffic.inner.udp]\n", "require [traffic.vxlan]"),
             (
                 "[traffic.ipv6]\n[traffic.udp]\nchecksum = false",
                 "t.toml:3:12: traffic.udp.checksum",
             ),
             (
                 "[[traffic.vlan]]\nid = 1\n[[traffic.vlan]]\nid = 1\n[[traffic.vlan]]\nid = 1",
-                "two at most",
+                "at most two",
             ),
             (
                 "[traffic]\nflows = { count = 0 }",
@@ -313,14 +308,14 @@ flags = "SA"
                 "NaN",
             ),
             ("[traffic]\nshares = [1, 0]", "one-way"),
-            ("[traffic]\nburst = { frames = 0 }", "1 frame or more"),
+            ("[traffic]\nburst = { frames = 0 }", "at least 1 frame"),
             (
                 "[traffic]\nburst = { frames = 1, gap-us = 0.0 }",
                 "gap-us is 0",
             ),
             (
                 "[traffic]\nseed = 1\nreplay = { file = \"x\" }",
-                "sent as it is",
+                "sent unchanged",
             ),
             (
                 "[traffic]\nreplay = { file = \"x\", speed = 2.0 }",

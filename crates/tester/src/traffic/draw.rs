@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers drawn: from a seed, and so that they can be drawn again.
+//! Reproducible random numbers from a seed.
 
-/// A number that looks random, of each number another (the finalizer of SplitMix64: Steele, Lea and Flood, 2014).
+/// Returns a pseudo-random number that is different for each input (the finalizer of SplitMix64: Steele, Lea and Flood, 2014).
 #[inline(always)]
 pub(crate) fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -10,8 +10,8 @@ pub(crate) fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// Draws from a Zipf distribution with one look-up (Vose's alias method, 1991): every place holds two values and where
-/// between them the line is.
+/// Table to draw from a Zipf distribution with one look-up (Vose's alias method, 1991). Every column holds two values and the threshold
+/// between them.
 #[derive(Clone, Debug)]
 pub(crate) struct ZipfTable {
     places: Box<[Place]>,
@@ -19,7 +19,7 @@ pub(crate) struct ZipfTable {
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Below it the value is the place's own number.
+    /// Threshold below which the value is the column's own number.
     line: u32,
     other: u32,
 }
@@ -27,7 +27,7 @@ struct Place {
 const WHOLE: f64 = 4_294_967_296.0;
 
 impl ZipfTable {
-    /// Of `count` values, the n-th (from 1) with a probability as `1 / n^exponent`.
+    /// Creates the table of `count` values. The n-th value, from 1, has a probability proportional to `1 / n^exponent`.
     pub(crate) fn new(count: u32, exponent: f64) -> Self {
         let weights: Vec<f64> = (1..=count).map(|n| f64::from(n).powf(-exponent)).collect();
         let sum: f64 = weights.iter().sum();
@@ -41,7 +41,7 @@ impl ZipfTable {
                 other: own,
             })
             .collect();
-        // Weights fall, so those above the mean are the first.
+        // Weights decrease, so the first ones are above the mean.
         let (mut small, mut large): (Vec<usize>, Vec<usize>) =
             (0..scaled.len()).partition(|index| scaled[*index] < 1.0);
         while let (Some(little), Some(much)) = (small.pop(), large.pop()) {
@@ -61,7 +61,7 @@ impl ZipfTable {
         }
     }
 
-    /// The value, from 0, that a random number stands for.
+    /// Returns the value, from 0, for a random number.
     #[inline(always)]
     pub(crate) fn draw(&self, random: u64) -> u32 {
         let count = self.places.len() as u64;
@@ -89,7 +89,7 @@ mod tests {
             let sum: f64 = (1..=count).map(|n| f64::from(n).powf(-exponent)).sum();
             for (index, seen) in seen.iter().enumerate().take(20) {
                 let expected = (index as f64 + 1.0).powf(-exponent) / sum * draws as f64;
-                // Six standard deviations: the numbers are always the same, and a wrong table is off by far more.
+                // Tolerance of six standard deviations: the numbers are always the same, and a wrong table deviates by far more.
                 assert!(
                     (*seen as f64 - expected).abs() <= 6.0 * expected.sqrt() + 1.0,
                     "{count} {exponent} {index}: {seen} of {expected}"
@@ -102,7 +102,7 @@ mod tests {
     fn what_is_drawn_is_drawn_again() {
         assert_eq!(mix(1), mix(1));
         assert_ne!(mix(1), mix(2));
-        // SplitMix64 from seed 0: its published first number.
+        // First published number of SplitMix64 from seed 0.
         assert_eq!(mix(0), 0xe220_a839_7b1d_cdaf);
     }
 }

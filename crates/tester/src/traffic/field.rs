@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A header field's value in each flow: one value, or a rule.
+//! Values of a header field in each flow: a fixed value, or a rule.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,21 +12,21 @@ use serde::{Deserialize, Serialize};
 
 use super::draw::{ZipfTable, mix};
 
-/// Flows of one direction at most, and values of one field.
+/// Largest number of flows of one direction, and of values of one field.
 pub const FLOWS_MAX: u32 = 1 << 20;
 
-/// A kind of field: how wide it is and how its values are written.
+/// Kind of field: its width and the notation of its values.
 pub trait Kind: Clone + fmt::Debug + PartialEq {
-    /// What it is, for errors.
+    /// Description for error messages.
     const WHAT: &'static str;
     /// Bits on the wire.
     const BITS: u32;
-    /// Reads a text; numbers need no reading.
+    /// Parses the text of a value. Kinds without a text notation accept numbers only.
     fn read(text: &str) -> Option<u128> {
         let _ = text;
         None
     }
-    /// Writes a value as a text; none where it is a number.
+    /// Formats a value as text; `None` if the notation is a number.
     fn write(value: u128) -> Option<String> {
         let _ = value;
         None
@@ -109,7 +109,7 @@ impl Kind for Ipv6Kind {
     }
 }
 
-/// Flags of a TCP header, by the letters FSRPAUEC (RFC 9293, section 3.1).
+/// Flags of a TCP header, written as letters of FSRPAUEC (RFC 9293, section 3.1).
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlagsKind;
 
@@ -124,25 +124,25 @@ impl Kind for FlagsKind {
     }
 }
 
-/// How values are given to flows.
+/// Assignment of values to flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// One after the other.
+    /// In sequence.
     #[default]
     Sequential,
-    /// Drawn, all alike.
+    /// Drawn with equal probability.
     Uniform,
     /// Drawn, the n-th value with a probability as 1 / n^exponent.
     Zipf,
 }
 
-/// Exponent unless said.
+/// Default exponent.
 pub(crate) const EXPONENT: f64 = 1.0;
-/// Largest exponent: with more, one value has it all.
+/// Largest exponent. Above it, a single value gets almost all flows.
 pub(crate) const EXPONENT_MAX: f64 = 10.0;
 
-/// `first`, `first + step`, … : `count` values in all.
+/// Values of a field: `count` values `first`, `first + step` and so on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field<K> {
     first: u128,
@@ -154,7 +154,7 @@ pub struct Field<K> {
 }
 
 impl<K: Kind> Field<K> {
-    /// The same value in every flow.
+    /// Creates a field with the same value in every flow.
     #[must_use]
     pub fn fixed(value: u128) -> Self {
         Self {
@@ -167,13 +167,13 @@ impl<K: Kind> Field<K> {
         }
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The rule ready to be asked. `seed` is the description's, and `place` tells fields apart.
+    /// Prepares the rule. `seed` is the description's seed, and `place` distinguishes the fields.
     pub(crate) fn rule(&self, seed: u64, place: u64) -> Rule {
         Rule {
             first: self.first,
@@ -190,13 +190,13 @@ impl<K: Kind> Field<K> {
         let max = u128::MAX >> (128 - K::BITS);
         if !(1..=FLOWS_MAX).contains(&self.count) {
             return Err(format!(
-                "count is {}, and has to be 1 to {FLOWS_MAX}",
+                "count is {} (must be 1 to {FLOWS_MAX})",
                 self.count
             ));
         }
         if !self.exponent.is_finite() || self.exponent < 0.0 || self.exponent > EXPONENT_MAX {
             return Err(format!(
-                "exponent is {}, and has to be 0 to {EXPONENT_MAX}",
+                "exponent is {} (must be 0 to {EXPONENT_MAX})",
                 self.exponent
             ));
         }
@@ -208,14 +208,14 @@ impl<K: Kind> Field<K> {
             Some(last) if last <= max => Ok(self),
             Some(_) | None if self.count == 1 => Err(format!("{} is not {what}", self.first)),
             _ => Err(format!(
-                "{} values in steps of {} go beyond the field, which holds {what}",
+                "{} values in steps of {} exceed the field (must be {what})",
                 self.count, self.step
             )),
         }
     }
 }
 
-/// A field's rule with its tables.
+/// Rule of a field with its tables.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     first: u128,
@@ -227,7 +227,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// The field's value in a flow.
+    /// Returns the field's value in a flow.
     pub(crate) fn value(&self, flow: u32) -> u128 {
         let random = || mix(self.seed.wrapping_add(u64::from(flow)));
         let index = match (self.order, &self.zipf) {
@@ -239,7 +239,7 @@ impl Rule {
     }
 }
 
-/// One value as it is written.
+/// A single value in its notation.
 struct Scalar<K>(u128, PhantomData<K>);
 
 #[derive(Deserialize)]
@@ -291,7 +291,7 @@ impl<'de, K: Kind> Visitor<'de> for FieldVisitor<K> {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Field<K>, A::Error> {
         let table = Table::<K>::deserialize(de::value::MapAccessDeserializer::new(map))?;
         if table.exponent.is_some() && table.order != Order::Zipf {
-            return Err(de::Error::custom("exponent is for order = \"zipf\" only"));
+            return Err(de::Error::custom("exponent requires order = \"zipf\""));
         }
         Field {
             first: table.first.0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frame sizes that vary: IMIX presets, lists with shares, and the genome notation of RFC 6985.
+//! Varying frame sizes: IMIX presets, lists with shares, and the genome notation of RFC 6985.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,13 +8,13 @@ use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
-/// Frames in one sequence at most, repeats counted: more tells no more of a device.
+/// Largest number of frames in one sequence, including repeats. A longer one shows no more about a device.
 pub const SEQUENCE_MAX: usize = 65_536;
 
 /// Smallest and largest frame, octets with FCS.
 pub(crate) const SIZES: std::ops::RangeInclusive<u16> = 64..=9000;
 
-/// The sizes of RFC 6985, section 4, by their letters. 16000 (`j`) is above what ports here carry, and refused.
+/// Sizes of RFC 6985, section 4, by their letters. 16000 octets (`j`) exceed the largest frame of the ports here and are refused.
 const LETTERS: [(char, u16); 10] = [
     ('a', 64),
     ('b', 128),
@@ -28,22 +28,22 @@ const LETTERS: [(char, u16); 10] = [
     ('j', 16_000),
 ];
 
-/// Mixtures that go by a name.
+/// Named mixtures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Imix {
     /// 64, 594 and 1518 octets in the ratio 7:4:1: IP packets of 40, 576 and 1500 octets.
     Imix,
-    /// 64, 570 and 1518 octets in the ratio 7:4:1, as FD.io's `IMIX_v4_1`.
+    /// 64, 570 and 1518 octets in the ratio 7:4:1, like `IMIX_v4_1` of FD.io.
     #[serde(rename = "imix-570")]
     Imix570,
-    /// 84, 594 and 1518 octets in the ratio 7:4:1: the first, with the smallest frame of IPv6 that holds the signature.
+    /// 84, 594 and 1518 octets in the ratio 7:4:1: `Imix` with the smallest IPv6 frame that holds the signature.
     #[serde(rename = "imix-ipv6")]
     ImixIpv6,
 }
 
 impl Imix {
-    /// Sizes with their shares.
+    /// Returns the sizes with their shares.
     #[must_use]
     pub fn shares(self) -> [(u16, u32); 3] {
         match self {
@@ -71,8 +71,8 @@ impl Imix {
     }
 }
 
-/// A sequence of sizes in the notation of RFC 6985: lower-case letters are the standard sizes (section 4), `z` the MTU,
-/// upper-case letters sizes of one's own (section 5), and a number before letters repeats them (section 6.1).
+/// Sequence of sizes in the notation of RFC 6985. Lower-case letters are the standard sizes (section 4), `z` is the MTU, upper-case
+/// letters are custom sizes (section 5), and a number before letters repeats them (section 6.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Genome {
     text: String,
@@ -82,18 +82,17 @@ pub struct Genome {
 }
 
 impl Genome {
-    /// Reads a genome, such as `aaafg`, `IMIX - aaafg`, `20abcd,5ggga` or, with `custom`, `AAAGG`. `mtu` is what `z`
-    /// stands for.
+    /// Parses a genome, such as `aaafg`, `IMIX - aaafg`, `20abcd,5ggga` or, with `custom`, `AAAGG`. `mtu` is the size of `z`.
     ///
     /// # Errors
-    /// One sentence: the letter or number that makes no sense, where, and what would.
+    /// One sentence: the invalid letter or number, its place, and the valid values.
     pub fn new(text: &str, mtu: Option<u16>, custom: BTreeMap<char, u16>) -> Result<Self, String> {
         if let Some((letter, size)) = custom
             .iter()
             .find(|(letter, size)| !letter.is_ascii_uppercase() || !SIZES.contains(size))
         {
             return Err(format!(
-                "'{letter}' = {size}: sizes of one's own have the letters A to Z and are 64 to 9000 octets"
+                "'{letter}' = {size}: custom sizes must have a letter from A to Z and be 64 to 9000 octets"
             ));
         }
         let mut genome = Self {
@@ -106,7 +105,7 @@ impl Genome {
         Ok(genome)
     }
 
-    /// Sizes in their order.
+    /// Returns the sizes in their order.
     #[must_use]
     pub fn sizes(&self) -> &[u16] {
         &self.sizes
@@ -125,7 +124,7 @@ impl Genome {
             }
             if once.len().saturating_mul(repeats) > SEQUENCE_MAX - sizes.len() {
                 return Err(format!(
-                    "the genome has more than {SEQUENCE_MAX} frames; repeat a part fewer times"
+                    "the genome has more than {SEQUENCE_MAX} frames (use fewer repeats)"
                 ));
             }
             for _ in 0..repeats {
@@ -134,7 +133,7 @@ impl Genome {
         }
         if sizes.is_empty() {
             return Err(
-                "the genome is empty; write letters such as aaafg (RFC 6985, section 4)".to_owned(),
+                "the genome is empty (use letters such as aaafg: RFC 6985, section 4)".to_owned(),
             );
         }
         Ok(sizes)
@@ -143,7 +142,7 @@ impl Genome {
     fn repeats(&self, count: &str, letters: &str) -> Result<usize, String> {
         if letters.is_empty() {
             return Err(format!(
-                "the genome '{}': nothing follows the number {count}; write letters behind it, such as 20abcd",
+                "the genome '{}': no letters follow the number {count} (use a form such as 20abcd)",
                 self.shown()
             ));
         }
@@ -151,7 +150,7 @@ impl Genome {
             _ if count.is_empty() => Ok(1),
             Ok(repeats @ 1..=SEQUENCE_MAX) => Ok(repeats),
             _ => Err(format!(
-                "the genome '{}': a part cannot be repeated {count} times; 1 to {SEQUENCE_MAX} it can",
+                "the genome '{}': cannot repeat a part {count} times (the range is 1 to {SEQUENCE_MAX})",
                 self.shown()
             )),
         }
@@ -161,27 +160,27 @@ impl Genome {
         let here = || format!("the genome '{}': ", self.shown());
         if letter == 'z' {
             return self.mtu.filter(|size| SIZES.contains(size)).ok_or_else(|| {
-                here() + "z is the MTU, which has to be told: z = 1518, and 64 to 9000"
+                here() + "z requires the MTU (add z = 1518, or another size from 64 to 9000)"
             });
         }
         if letter.is_ascii_uppercase() {
             return self.custom.get(&letter).copied().ok_or_else(|| {
-                here() + &format!("'{letter}' has no size; tell it: custom = {{ {letter} = 100 }}")
+                here() + &format!("'{letter}' has no size (add custom = {{ {letter} = 100 }})")
             });
         }
         match LETTERS.iter().find(|(known, _)| *known == letter) {
             Some((_, size)) if SIZES.contains(size) => Ok(*size),
             Some((_, size)) => {
-                Err(here() + &format!("'{letter}' is {size} octets, and frames have 9000 at most"))
+                Err(here() + &format!("'{letter}' is {size} octets (frames have at most 9000)"))
             }
             None => Err(here()
                 + &format!(
-                    "'{letter}' is no letter of RFC 6985; a to i are 64, 128, 256, 512, 1024, 1280, 1518, 2112 and 9000 octets, z is the MTU"
+                    "'{letter}' is not a letter of RFC 6985 (a to i are 64, 128, 256, 512, 1024, 1280, 1518, 2112 and 9000 octets, z is the MTU)"
                 )),
         }
     }
 
-    /// The text, or its beginning when it is long.
+    /// Returns the text, or the start of a long one.
     fn shown(&self) -> String {
         const SHOWN: usize = 40;
         match self.text.char_indices().nth(SHOWN) {
@@ -191,7 +190,7 @@ impl Genome {
     }
 }
 
-/// The sequence behind `IMIX - ` or `CUSTOM IMIX - `.
+/// Returns the sequence after `IMIX - ` or `CUSTOM IMIX - `.
 fn without_name(text: &str) -> &str {
     let text = text.trim();
     let named = text
@@ -204,7 +203,7 @@ fn without_name(text: &str) -> &str {
         .map_or(text, str::trim)
 }
 
-/// Parts that are repeated as one: at commas, semicolons and blanks, and where a number begins.
+/// Splits a sequence into repeatable parts: at commas, semicolons and blanks, and before each number.
 fn runs(sequence: &str) -> impl Iterator<Item = &str> {
     let parts = sequence.split(|c: char| c == ',' || c == ';' || c.is_whitespace());
     parts.flat_map(|part| {
@@ -230,16 +229,16 @@ fn runs(sequence: &str) -> impl Iterator<Item = &str> {
 pub enum Sizes {
     /// Every frame has this size.
     Fixed(u16),
-    /// A mixture that goes by a name.
+    /// A named mixture.
     Imix(Imix),
     /// Sizes with their shares.
     Shares(Vec<(u16, u32)>),
-    /// RFC 6985.
+    /// A genome (RFC 6985).
     Genome(Genome),
 }
 
 impl Sizes {
-    /// Sizes in the order in which they are sent. Mixtures are spread, not sent in runs; a genome is sent as written.
+    /// Returns the sizes in transmit order. Mixtures are interleaved, not sent in runs; a genome is sent as written.
     #[must_use]
     pub fn sequence(&self) -> Vec<u16> {
         match self {
@@ -253,7 +252,7 @@ impl Sizes {
     fn of_shares(shares: Vec<(u16, u32)>) -> Result<Self, String> {
         if let Some((size, _)) = shares.iter().find(|(size, _)| !SIZES.contains(size)) {
             return Err(format!(
-                "a frame of {size} octets: frames have 64 to 9000 octets with FCS"
+                "frame size {size} is out of range (64 to 9000 octets with FCS)"
             ));
         }
         let frames: u64 = shares.iter().map(|(_, share)| u64::from(*share)).sum();
@@ -262,20 +261,20 @@ impl Sizes {
             || shares.iter().any(|(_, share)| *share == 0)
         {
             return Err(format!(
-                "the shares are 1 or more each, and {SEQUENCE_MAX} at most together"
+                "each share must be at least 1, and their sum at most {SEQUENCE_MAX}"
             ));
         }
         Ok(Self::Shares(shares))
     }
 }
 
-/// As many of each size as its share says, each spread over the whole evenly.
+/// Returns each size as often as its share requires, interleaved evenly.
 fn spread(shares: &[(u16, u32)]) -> Vec<u16> {
     let frames: u64 = shares.iter().map(|(_, share)| u64::from(*share)).sum();
     let mut sequence = Vec::new();
     let mut given = vec![0u64; shares.len()];
     for at in 1..=frames {
-        // Whichever size is furthest behind its share.
+        // The size furthest behind its share comes next.
         let behind =
             shares
                 .iter()
@@ -404,7 +403,7 @@ mod tests {
             sizes("2a3bz").unwrap(),
             [64, 64, 128, 1500, 128, 1500, 128, 1500]
         );
-        // The table of section 4; its last letter but z is longer than frames here are.
+        // The table of section 4. The last letter before z exceeds the largest frame here.
         assert_eq!(
             sizes("IMIX - abcdefghiz").unwrap(),
             [64, 128, 256, 512, 1024, 1280, 1518, 2112, 9000, 1500]
@@ -417,15 +416,15 @@ mod tests {
         for (text, told) in [
             ("", "empty"),
             ("IMIX - ", "empty"),
-            ("aak", "'k' is no letter"),
-            ("a4", "nothing follows the number 4"),
+            ("aak", "'k' is not a letter"),
+            ("a4", "no letters follow the number 4"),
             ("0a", "0 times"),
             ("99999999999999999999a", "times"),
             ("j", "16000"),
             ("B", "has no size"),
             ("40000ab", "more than 65536"),
-            ("a\u{e9}", "is no letter"),
-            ("IMIX-\u{2013}a", "is no letter"),
+            ("a\u{e9}", "is not a letter"),
+            ("IMIX-\u{2013}a", "is not a letter"),
         ] {
             let error = sizes(text).unwrap_err();
             assert!(error.contains(told), "{text}: {error}");

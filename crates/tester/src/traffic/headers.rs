@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Headers of a traffic description. What is left out has the values that the tester's own frames have.
+//! Headers of a traffic description. Fields that it leaves out have the values of the tester's plain frames.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,15 +19,15 @@ pub(crate) const VXLAN_PORT: u16 = 4789;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ethernet {
-    /// Source address; 02:00:00:00:00:00.
+    /// Source address. Default: 02:00:00:00:00:00.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Field<MacKind>>,
-    /// Destination address; 02:01:00:00:00:00.
+    /// Destination address. Default: 02:01:00:00:00:00.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<Field<MacKind>>,
 }
 
-/// Which TPID a tag has.
+/// TPID of a tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TagType {
     /// 0x8100.
@@ -45,10 +45,10 @@ pub enum TagType {
 pub struct Vlan {
     /// VLAN id.
     pub id: Field<VlanIdKind>,
-    /// Priority (PCP); 0.
+    /// Priority (PCP). Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Field<PriorityKind>>,
-    /// TPID. Without it 802.1ad for the outer of two tags, and 802.1q for others.
+    /// TPID. Default: 802.1ad for the outer of two tags, otherwise 802.1q.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub tag_type: Option<TagType>,
 }
@@ -57,16 +57,16 @@ pub struct Vlan {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ipv4 {
-    /// Source address; 198.18.0.1.
+    /// Source address. Default: 198.18.0.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Field<Ipv4Kind>>,
-    /// Destination address; 198.18.1.1.
+    /// Destination address. Default: 198.18.1.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<Field<Ipv4Kind>>,
-    /// DSCP; 0.
+    /// DSCP. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dscp: Option<Field<DscpKind>>,
-    /// TTL; 64.
+    /// TTL. Default: 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Field<TtlKind>>,
 }
@@ -75,19 +75,19 @@ pub struct Ipv4 {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ipv6 {
-    /// Source address; 2001:2::1.
+    /// Source address. Default: 2001:2::1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Field<Ipv6Kind>>,
-    /// Destination address; 2001:2:0:1::1.
+    /// Destination address. Default: 2001:2:0:1::1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<Field<Ipv6Kind>>,
-    /// DSCP; 0.
+    /// DSCP. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dscp: Option<Field<DscpKind>>,
-    /// Hop limit; 64.
+    /// Hop limit. Default: 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Field<TtlKind>>,
-    /// Flow label; 0.
+    /// Flow label. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<Field<LabelKind>>,
 }
@@ -96,32 +96,32 @@ pub struct Ipv6 {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Udp {
-    /// Source port; 1024.
+    /// Source port. Default: 1024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Field<PortKind>>,
-    /// Destination port; 7, and 4789 where VXLAN follows.
+    /// Destination port. Default: 7, or 4789 if VXLAN follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<Field<PortKind>>,
-    /// Whether there is a checksum. Over IPv4 it may be left out (RFC 768), and is before VXLAN unless said (RFC 7348,
-    /// section 5); over IPv6 it may not, but before VXLAN (RFC 6935).
+    /// Whether the datagram has a checksum. It is optional over IPv4 (RFC 768) and before VXLAN (RFC 7348, section 5; RFC 6935 for IPv6),
+    /// and required over IPv6 otherwise. Default: true, but false over IPv4 before VXLAN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<bool>,
 }
 
-/// `[traffic.tcp]`: segments by themselves, of no connection.
+/// `[traffic.tcp]`: single segments without a connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tcp {
-    /// Source port; 1024.
+    /// Source port. Default: 1024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Field<PortKind>>,
-    /// Destination port; 7.
+    /// Destination port. Default: 7.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<Field<PortKind>>,
-    /// Flags; "A".
+    /// Flags. Default: "A".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flags: Option<Field<FlagsKind>>,
-    /// Sequence number; 0.
+    /// Sequence number. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<Field<WordKind>>,
 }
@@ -134,23 +134,23 @@ pub struct Vxlan {
     pub vni: Field<VniKind>,
 }
 
-/// One Ethernet frame's headers: those of the whole frame, or `[traffic.inner]`, those inside VXLAN.
+/// Headers of one Ethernet frame: those of the whole frame, or those inside VXLAN (`[traffic.inner]`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Headers {
     /// Ethernet.
     #[serde(skip_serializing_if = "is_default")]
     pub ethernet: Ethernet,
-    /// Tags, the outer one first; two at most.
+    /// VLAN tags, the outer one first; at most two.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vlan: Vec<Vlan>,
-    /// IPv4, which it is unless IPv6 is said.
+    /// IPv4. It is the default if IPv6 is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<Ipv4>,
     /// IPv6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Ipv6>,
-    /// UDP, which it is unless TCP is said.
+    /// UDP. It is the default if TCP is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<Udp>,
     /// TCP.
@@ -163,7 +163,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl Headers {
-    /// Most values that any field has.
+    /// Returns the largest number of values of any field.
     #[must_use]
     pub fn values_max(&self) -> u32 {
         let mut most = 1;
@@ -207,7 +207,7 @@ impl Headers {
     }
 }
 
-/// The side that sends unless said otherwise, and the one that it sends to.
+/// Default addresses: source, and destination in the next constant.
 pub(crate) const MAC_A: u128 = 0x0200_0000_0000;
 pub(crate) const MAC_B: u128 = 0x0201_0000_0000;
 /// 198.18.0.1 and 198.18.1.1 (RFC 2544, appendix C.2.2).
@@ -216,6 +216,6 @@ pub(crate) const IPV4_B: u128 = 0xc612_0101;
 /// 2001:2::1 and 2001:2:0:1::1 (RFC 5180, section 8).
 pub(crate) const IPV6_A: u128 = 0x2001_0002_0000_0000_0000_0000_0000_0001;
 pub(crate) const IPV6_B: u128 = 0x2001_0002_0000_0001_0000_0000_0000_0001;
-/// Ports, the same both ways unless said otherwise.
+/// Default ports, the same in both directions.
 pub(crate) const PORT_SOURCE: u16 = 1024;
 pub(crate) const PORT_DESTINATION: u16 = 7;

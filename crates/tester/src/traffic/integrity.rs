@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a payload arrived as it was sent, to the octet.
+//! Verification that a payload arrives unchanged, octet by octet.
 //!
-//! Behind the signature stand the payload's length and a CRC-32C of both; everything behind that is a pattern drawn
-//! from the description's seed, which the receiver knows.
+//! The signature is followed by the payload's length and a CRC-32C of both. The remaining octets are a pattern drawn from the
+//! description's seed, which the receiver knows.
 
 use super::draw::mix;
 use super::program::sum;
 
-/// Octets behind the signature: the payload's length, and the CRC.
+/// Octets after the signature: the payload's length and the CRC.
 pub(crate) const SEAL: usize = 6;
 /// Octets that the CRC covers: the signature and the length.
 const COVERED: usize = 20;
@@ -45,7 +45,7 @@ fn crc32c(octets: &[u8]) -> u32 {
     })
 }
 
-/// Writes length and CRC behind the signature at the front of a payload; returns the sum of what it wrote.
+/// Writes length and CRC after the signature at the front of a payload. Returns the sum of the words written.
 #[inline(always)]
 pub(crate) fn seal(payload: &mut [u8], length: u16) -> u64 {
     let Some(head) = payload.first_chunk_mut::<HEAD>() else {
@@ -57,14 +57,14 @@ pub(crate) fn seal(payload: &mut [u8], length: u16) -> u64 {
     sum(&head[COVERED - 2..])
 }
 
-/// What payloads hold behind the CRC.
+/// Pattern of payloads after the CRC.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     octets: Box<[u8]>,
 }
 
 impl Pattern {
-    /// The pattern of a seed.
+    /// Creates the pattern of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         let seed = mix(seed ^ 0x7061_7474_6572_6e00);
         let words = (0..(LENGTH_MAX as u64).div_ceil(8)).map(|word| mix(seed.wrapping_add(word)));
@@ -73,7 +73,7 @@ impl Pattern {
         }
     }
 
-    /// Writes the pattern into a payload, signature and all; they are written over it.
+    /// Writes the pattern over a whole payload. The signature, length and CRC are written afterwards.
     pub(crate) fn fill(&self, payload: &mut [u8]) {
         for (octet, pattern) in payload.iter_mut().zip(&self.octets).skip(HEAD) {
             *octet = *pattern;
@@ -83,7 +83,7 @@ impl Pattern {
         }
     }
 
-    /// True when a payload is as it was sent. What follows it is padding of the way.
+    /// Returns true if a payload is unchanged. Octets after it are padding added on the way.
     #[inline(always)]
     pub(crate) fn is_intact(&self, payload: &[u8]) -> bool {
         let Some(head) = payload.first_chunk::<HEAD>() else {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_crc_is_castagnolis() {
-        // The check value of the catalogue of CRCs.
+        // Check value of the catalogue of CRCs.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         // RFC 3720, appendix B.4: 32 octets of zeros.
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);

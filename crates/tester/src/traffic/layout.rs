@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where headers stand in a frame, what they hold in each flow, and what their checksums cover.
+//! Layout of headers in a frame, their values in each flow, and the coverage of their checksums.
 
 use std::ops::Range;
 
@@ -20,17 +20,17 @@ const UDP: usize = 8;
 const TCP: usize = 20;
 const VXLAN: usize = 8;
 
-/// TTL and hop limit unless said.
+/// Default TTL and hop limit.
 const TTL: u128 = 64;
-/// Flags unless said: ACK.
+/// Default TCP flags: ACK.
 const ACK: u128 = 0x10;
 
-/// A checksum of a frame, in the order in which they have to be made: the inner ones first.
+/// Checksum of a frame. Inner checksums must be computed before outer ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Sum {
-    /// Where it is written.
+    /// Offset at which the checksum is written.
     pub(crate) at: usize,
-    /// What it covers: a header, or everything from a place on.
+    /// Octets that it covers: a header, or everything from an offset on.
     pub(crate) covers: Cover,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Sum {
 pub(crate) enum Cover {
     /// An IPv4 header.
     Header(Range<usize>),
-    /// UDP or TCP with all that follows, and the addresses of the pseudo header.
+    /// UDP or TCP with all following octets, and the addresses of the pseudo header.
     Rest {
         from: usize,
         addresses: Range<usize>,
@@ -47,7 +47,7 @@ pub(crate) enum Cover {
 }
 
 impl Sum {
-    /// How often a word of the frame counts.
+    /// Returns how often a word of the frame is added to the sum.
     pub(crate) fn times(&self, word: usize) -> u32 {
         match &self.covers {
             Cover::Header(range) => u32::from(range.contains(&word)),
@@ -57,7 +57,7 @@ impl Sum {
         }
     }
 
-    /// What of a frame counts, not folded into the end result, and without what is written at `at`.
+    /// Returns the sum of the covered words of a frame, before the final complement and without the checksum field itself.
     pub(crate) fn constant(&self, frame: &[u8]) -> u32 {
         let mut sum = Checksum::new();
         let mut add = |range: Range<usize>| sum.add(frame.get(range).unwrap_or_default());
@@ -69,7 +69,7 @@ impl Sum {
                 protocol,
             } => {
                 add(*from..frame.len());
-                // A frame of odd length ends with half a word, as if a zero followed.
+                // A frame of odd length is padded with a zero octet.
                 if (frame.len() - from) % 2 == 1 {
                     sum.add(&[0]);
                 }
@@ -82,18 +82,18 @@ impl Sum {
         u32::from(!sum.finish())
     }
 
-    /// Whether it is UDP's.
+    /// Returns true for a UDP checksum.
     pub(crate) fn is_of_udp(&self) -> bool {
         matches!(self.covers, Cover::Rest { protocol, .. } if protocol == IpProtocol::UDP.0)
     }
 
-    /// Whether it covers the payload.
+    /// Returns true if the checksum covers the payload.
     pub(crate) fn covers_payload(&self) -> bool {
         matches!(self.covers, Cover::Rest { .. })
     }
 }
 
-/// What one frame, or the one inside it, is made of.
+/// Headers of one frame, or of the frame inside VXLAN.
 #[derive(Clone, Debug)]
 struct Frame {
     macs: [Rule; 2],
@@ -130,14 +130,14 @@ enum Transport {
     },
 }
 
-/// All headers of the frames that one port sends.
+/// Headers of the frames that one port sends.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     outer: Frame,
     tunnel: Option<(Rule, Frame)>,
 }
 
-/// Gives every field a seed of its own.
+/// Source of a separate seed for every field.
 struct Seeds {
     seed: u64,
     place: u64,
@@ -152,7 +152,7 @@ impl Seeds {
         }
     }
 
-    /// Source and destination, exchanged for the other side.
+    /// Returns the rules of source and destination, exchanged for the mirrored direction.
     fn pair<K: Kind>(
         &mut self,
         [source, destination]: [Option<&Field<K>>; 2],
@@ -251,7 +251,7 @@ impl Seeds {
             defaults
         };
         Transport::Udp {
-            // Both ends of a tunnel send to VXLAN's port, and ports that nobody speaks of are the same both ways.
+            // Both ends of a tunnel send to VXLAN's port, and default ports are the same in both directions.
             ports: self.pair(
                 [udp.source.as_ref(), udp.destination.as_ref()],
                 defaults,
@@ -265,7 +265,7 @@ impl Seeds {
 }
 
 impl Layout {
-    /// The headers of a port's frames. Every second port sends the mirror image of the first's.
+    /// Creates the headers of a port's frames. Every second port sends the mirror image of the first port's headers.
     pub(crate) fn new(traffic: &Traffic, port: u8) -> Self {
         let is_mirrored = port % 2 == 1;
         let (outer, inner) = traffic.headers();
@@ -281,13 +281,13 @@ impl Layout {
         Self { outer, tunnel }
     }
 
-    /// Octets of all headers together.
+    /// Returns the length of all headers, octets.
     pub(crate) fn length(&self) -> usize {
         let tunnel = self.tunnel.as_ref();
         self.outer.length() + tunnel.map_or(0, |(_, inner)| VXLAN + inner.length())
     }
 
-    /// Writes the headers of a flow's frame of `frame.len()` octets; checksums are left at zero.
+    /// Writes the headers of a flow's frame of `frame.len()` octets. The checksums stay zero.
     pub(crate) fn write(&self, flow: u32, frame: &mut [u8]) {
         self.outer.write(flow, frame);
         let Some((vni, inner)) = &self.tunnel else {
@@ -299,14 +299,14 @@ impl Layout {
         let Some((vxlan, rest)) = rest.split_at_mut_checked(VXLAN) else {
             return;
         };
-        // RFC 7348, section 5: the flag I, and the identifier in the three octets before the last.
+        // RFC 7348, section 5: the flag I, and the VNI in the three octets before the last.
         let vni = (vni.value(flow) as u32) << 8;
         vxlan[..4].copy_from_slice(&[0x08, 0, 0, 0]);
         vxlan[4..].copy_from_slice(&vni.to_be_bytes());
         inner.write(flow, rest);
     }
 
-    /// Checksums in the order in which they have to be made.
+    /// Returns the checksums in the order of their computation.
     pub(crate) fn sums(&self) -> Vec<Sum> {
         let mut sums = Vec::new();
         if let Some((_, inner)) = &self.tunnel {
@@ -374,7 +374,7 @@ impl Frame {
         }
     }
 
-    /// Writes into a frame that is long enough: the caller has made sure.
+    /// Writes into a frame. The caller ensures that it is long enough.
     fn write(&self, flow: u32, frame: &mut [u8]) {
         let length = frame.len();
         let mut out = Writer { frame, at: 0 };
@@ -400,7 +400,7 @@ impl Frame {
                 out.word(EtherType::IPV4.0);
                 out.put(&[0x45, (dscp.value(flow) as u8) << 2]);
                 out.word(length as u16);
-                // No identification and not a fragment: with DF, as RFC 6864, section 4.1, has it.
+                // Identification 0 and not fragmented, so DF is set (RFC 6864, section 4.1).
                 out.put(&[0, 0, 0x40, 0]);
                 out.put(&[ttl.value(flow) as u8, self.protocol(), 0, 0]);
                 out.put(&source.value(flow).to_be_bytes()[12..]);

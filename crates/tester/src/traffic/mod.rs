@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A description of traffic, and what it makes: the octets of every frame of every flow.
+//! Traffic descriptions, and the frames generated from them.
 //!
-//! A description says which headers there are and how their fields vary, by what rule flows follow each other, and how
-//! large frames are. Each field is a function of the flow's number, so that all frames of a flow have the same headers.
+//! A description specifies the headers and how their fields vary, the order of the flows, and the frame sizes. Each field is a function
+//! of the flow number, so all frames of a flow have the same headers.
 
 mod check;
 mod draw;
@@ -18,6 +18,7 @@ mod tests;
 
 use std::path::Path;
 
+use quietwire_base::locate::{self, FileError};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use draw::mix;
@@ -34,53 +35,52 @@ pub use replay::{Capture, ReplayError};
 
 pub use headers::{Ethernet, Headers, Ipv4, Ipv6, TagType, Tcp, Udp, Vlan, Vxlan};
 
-use crate::locate::{self, FileError};
 use crate::trial::Directions;
 
 /// `[traffic]`: a description of traffic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Traffic {
-    /// Frame sizes. Without it those of the trial.
+    /// Frame sizes. Default: those of the trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Sizes>,
-    /// Which ports send. Without it as the trial says.
+    /// Sending ports. Default: those of the trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directions: Option<Directions>,
-    /// Parts of the whole rate that the ports that send have, in their order; without it all the same.
+    /// Shares of the total rate of the sending ports, in port order. Default: equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<[f64; 2]>,
-    /// Whether the whole payload is checked at its arrival.
+    /// Whether the receiver checks the whole payload.
     pub integrity: bool,
-    /// What everything drawn is drawn from.
+    /// Seed of all random values.
     pub seed: u64,
-    /// Flows and in which order they have their frames.
+    /// Flows and their order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<Flows>,
-    /// Frames sent back to back. Without it one at a time.
+    /// Frames sent back to back. Default: one at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<Burst>,
-    /// Frames of a capture file instead of all the headers.
+    /// Frames of a capture file instead of the headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<Replay>,
     /// Ethernet.
     pub ethernet: Ethernet,
-    /// Tags, the outer one first; two at most.
+    /// VLAN tags, the outer one first; at most two.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vlan: Vec<Vlan>,
-    /// IPv4, which it is unless IPv6 is said.
+    /// IPv4. It is the default if IPv6 is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<Ipv4>,
     /// IPv6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Ipv6>,
-    /// UDP, which it is unless TCP is said.
+    /// UDP. It is the default if TCP is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<Udp>,
     /// TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<Tcp>,
-    /// VXLAN behind UDP.
+    /// VXLAN over UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vxlan: Option<Vxlan>,
     /// Headers inside VXLAN.
@@ -92,24 +92,24 @@ pub struct Traffic {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flows {
-    /// How many. Without it as many as the field with most values has.
+    /// Number of flows. Default: as many as the field with the most values has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// In which order flows have their frames.
+    /// Order of the flows.
     #[serde(default)]
     pub order: Order,
-    /// For `zipf`; 1.
+    /// Exponent of `zipf`. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exponent: Option<f64>,
 }
 
-/// `[traffic.burst]`: the rate stays what it is, as a mean.
+/// `[traffic.burst]`. Bursts do not change the mean rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
-    /// Frames back to back, 1 to 65535.
+    /// Frames per burst, 1 to 65535.
     pub frames: u16,
-    /// From the start of one burst to that of the next, microseconds, in place of the trial's rate.
+    /// Time from the start of a burst to the start of the next, microseconds. It replaces the trial's rate.
     #[serde(
         rename(serialize = "gap_us", deserialize = "gap-us"),
         alias = "gap_us",
@@ -119,25 +119,25 @@ pub struct Burst {
     pub gap_us: Option<f64>,
 }
 
-/// `[traffic.replay]`: a capture file, sent again and again for as long as the trial takes.
+/// `[traffic.replay]`: a capture file, repeated for the duration of the trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replay {
-    /// A pcap or pcapng file of Ethernet frames.
+    /// Path of a pcap or pcapng file with Ethernet frames.
     pub file: String,
-    /// When frames are sent.
+    /// Transmit times of the frames.
     #[serde(default)]
     pub timing: Timing,
-    /// For `timing = "file"`: how many times faster than the file says; 1.
+    /// Speed-up of `timing = "file"`, as a factor. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
 }
 
-/// When replayed frames are sent.
+/// Transmit times of replayed frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Timing {
-    /// As the file's time stamps say.
+    /// By the time stamps of the file.
     File,
     /// At the trial's rate.
     #[default]
@@ -154,7 +154,7 @@ impl Traffic {
     /// Reads and checks a file with one table, `[traffic]`.
     ///
     /// # Errors
-    /// [`FileError`], with file, line and key.
+    /// [`FileError`] with file, line and key.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
             path: path.to_owned(),
@@ -163,13 +163,13 @@ impl Traffic {
         Self::parse(&text, path)
     }
 
-    /// Reads and checks the text of such a file. `path` is only told in errors.
+    /// Parses and checks the text of such a file. `path` is used in errors only.
     ///
     /// # Errors
-    /// [`FileError`], with file, line and key.
+    /// [`FileError`] with file, line and key.
     pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
-        let TrafficFile { traffic } = toml::from_str(text)
-            .map_err(|error| locate::of_toml(text, path, error.message(), error.span()))?;
+        let TrafficFile { traffic } =
+            toml::from_str(text).map_err(|error| locate::of_toml(text, path, &error))?;
         match traffic.first_fault() {
             None => Ok(traffic),
             Some(mut fault) => {
@@ -179,7 +179,7 @@ impl Traffic {
         }
     }
 
-    /// The headers of the whole frame, and those inside VXLAN.
+    /// Returns the headers of the whole frame, and those inside VXLAN.
     #[must_use]
     pub fn headers(&self) -> (Headers, Option<(Vxlan, Headers)>) {
         let outer = Headers {
@@ -194,7 +194,7 @@ impl Traffic {
         (outer, self.vxlan.clone().map(|vxlan| (vxlan, inner())))
     }
 
-    /// Whether it says when frames are sent, so that a trial's rate is not asked for.
+    /// Returns true if the description specifies the transmit times, which replace a trial's rate.
     #[must_use]
     pub fn says_rate(&self) -> bool {
         let replay = self.replay.as_ref();
@@ -204,7 +204,7 @@ impl Traffic {
             || replay.is_some_and(|replay| replay.timing == Timing::File)
     }
 
-    /// Flows of each direction.
+    /// Returns the number of flows of each direction.
     #[must_use]
     pub fn flow_count(&self) -> u32 {
         let said = self.flows.as_ref().and_then(|flows| flows.count);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A description made ready for the packet path: one template a size, the words that differ from flow to flow, and
-//! sums of everything that checksums cover and that is known beforehand.
+//! Description prepared for the packet path: one template per frame size, the words that differ between flows, and the sums of all
+//! covered octets that are known in advance.
 //!
-//! A frame costs a copy of its template, a store for each word that varies, the signature, and an addition and a fold
-//! for each checksum, whatever the headers are.
+//! Each frame costs a copy of its template, a store per varied word, the signature, and an addition and a fold per checksum, independent
+//! of the headers.
 
 mod checksum;
 
@@ -18,24 +18,24 @@ use crate::frame::Signature;
 
 pub(crate) use checksum::sum;
 
-/// Flows that have sequence numbers of their own; of more, several share them.
+/// Flows with individual sequence numbers. If there are more flows, several share a sequence.
 pub(crate) const TRACKED_MAX: u32 = 65_535;
 /// Octets of the signature.
 const SIGNATURE: usize = 18;
-/// Octets of the FCS, which sizes include and buffers do not.
+/// Octets of the FCS. Frame sizes include it, buffers do not.
 const FCS: u16 = 4;
-/// Checksums in a frame at most: two transports, two of IPv4.
+/// Largest number of checksums in a frame: two of transport protocols, two of IPv4.
 const SUMS_MAX: usize = 4;
 
-/// A frame that has a size's length, all that flows share, and zeros where they differ.
+/// Frame of one size with the octets that all flows share, and zeros where flows differ.
 #[derive(Clone, Debug)]
 struct Template {
     octets: Box<[u8]>,
-    /// For each checksum, what it covers here.
+    /// Sum of the covered octets of the template, for each checksum.
     sums: [u32; SUMS_MAX],
 }
 
-/// Where a checksum is written, whether it covers the payload, and whether it may not be zero.
+/// Place of a checksum, and whether it covers the payload and whether it must not be zero.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: usize,
@@ -43,29 +43,29 @@ struct Place {
     is_of_udp: bool,
 }
 
-/// What a port sends, ready to be written.
+/// Prepared frames of a port.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     templates: Vec<Template>,
-    /// Index of the template of each frame in turn.
+    /// Index of each frame's template, in transmit order.
     sequence: Box<[u16]>,
-    /// Places of the words that differ from flow to flow.
+    /// Offsets of the words that differ between flows.
     varied: Box<[u16]>,
-    /// Their values, flow by flow.
+    /// Values of these words, flow by flow.
     values: Box<[[u8; 2]]>,
     places: Vec<Place>,
-    /// For each flow and checksum, what the varied words add.
+    /// Contribution of the varied words, for each flow and checksum.
     sums: Box<[u32]>,
     flows: u32,
     order: Drawing,
-    /// Where the signature is.
+    /// Offset of the signature.
     place: usize,
-    /// What each checksum covers.
+    /// Coverage of each checksum.
     covers: Vec<Cover>,
     has_integrity: bool,
 }
 
-/// In which order flows have their frames.
+/// Order of the flows.
 #[derive(Clone, Debug)]
 enum Drawing {
     Sequential,
@@ -74,16 +74,16 @@ enum Drawing {
 }
 
 impl Program {
-    /// Makes everything ready for the frames of one port.
+    /// Prepares the frames of one port.
     ///
     /// # Errors
-    /// A size that does not hold the headers and the signature.
+    /// A sentence, if a size does not hold the headers and the signature.
     pub(crate) fn new(traffic: &Traffic, sizes: &[u16], port: u8) -> Result<Self, String> {
         let layout = Layout::new(traffic, port);
         let smallest = smallest(traffic);
         if let Some(size) = sizes.iter().find(|size| **size < smallest) {
             return Err(format!(
-                "frames of {size} octets do not hold the headers and the tester's signature, which take {smallest} with FCS"
+                "frames of {size} octets are too small: the headers and the tester's signature require {smallest} octets with FCS"
             ));
         }
         let flows = traffic.flow_count();
@@ -126,17 +126,17 @@ impl Program {
         })
     }
 
-    /// Frames after which sizes begin again.
+    /// Returns the number of frames after which the sizes repeat.
     pub(crate) fn sequence_length(&self) -> usize {
         self.sequence.len()
     }
 
-    /// Flows of the port.
+    /// Returns the number of flows of the port.
     pub(crate) fn flows(&self) -> u32 {
         self.flows
     }
 
-    /// The flow of a port's n-th frame.
+    /// Returns the flow of a port's n-th frame.
     #[inline(always)]
     pub(crate) fn flow(&self, number: u64, next: u32) -> u32 {
         match &self.order {
@@ -149,7 +149,7 @@ impl Program {
         }
     }
 
-    /// Octets without FCS of the frame at a place of the sequence of sizes.
+    /// Returns the length without FCS of the frame at a position of the size sequence, octets.
     #[inline(always)]
     pub(crate) fn length(&self, position: usize) -> u16 {
         let template = self.template(position);
@@ -162,7 +162,7 @@ impl Program {
             .get(usize::from(*self.sequence.get(position)?))
     }
 
-    /// Writes a whole frame, which has the length of the one at that place; false when it has another.
+    /// Writes a whole frame. Returns false if its length differs from the one at that position.
     #[inline(always)]
     pub(crate) fn write(
         &self,
@@ -195,20 +195,20 @@ impl Program {
             let known = u64::from(*constant) + u64::from(*varied);
             let covered = if place.covers_payload { payload } else { 0 };
             let checksum = match !fold_sum(known + covered) {
-                // Zero says that there is none (RFC 768); all ones are the same number.
+                // Zero means no checksum (RFC 768). All ones are the same value in ones' complement.
                 0 if place.is_of_udp => u16::MAX,
                 checksum => checksum,
             };
             if let Some(word) = frame.get_mut(place.at..place.at + 2) {
                 word.copy_from_slice(&checksum.to_be_bytes());
-                // What comes after is around it.
+                // The following checksums are outer ones and cover this one.
                 payload += u64::from(checksum);
             }
         }
         true
     }
 
-    /// Returns the sum of what it wrote.
+    /// Writes the signature and returns the sum of its words.
     #[inline(always)]
     fn write_signature(&self, signature: Signature, frame: &mut [u8]) -> u64 {
         let length = frame.len() - self.place.min(frame.len());
@@ -226,26 +226,26 @@ impl Program {
         sum + integrity::seal(payload, length as u16)
     }
 
-    /// What the checksums of its frames cover.
+    /// Returns the coverage of the checksums.
     pub(crate) fn covers(&self) -> &[Cover] {
         &self.covers
     }
 
-    /// Octets from the start of a frame to its signature.
+    /// Returns the offset of the signature.
     pub(crate) fn place(&self) -> usize {
         self.place
     }
 }
 
 impl Traffic {
-    /// The smallest frame that holds all headers and the tester's signature, octets with FCS.
+    /// Returns the smallest frame that holds all headers and the tester's signature, octets with FCS.
     #[must_use]
     pub fn frame_size_min(&self) -> u16 {
         smallest(self)
     }
 }
 
-/// Octets that a frame needs for its headers and the signature, with FCS.
+/// Returns the smallest frame that holds all headers and the signature, octets with FCS.
 pub(crate) fn smallest(traffic: &Traffic) -> u16 {
     let signature = SIGNATURE
         + if traffic.integrity {
@@ -269,12 +269,12 @@ fn drawing(flows: Option<&Flows>, count: u32, seed: u64) -> Drawing {
     }
 }
 
-/// A frame of only headers: its lengths are the same for all flows.
+/// Returns a frame that consists of headers only. Its length fields are the same for all flows.
 fn heads(layout: &Layout) -> Vec<u8> {
     vec![0; layout.length() + layout.length() % 2]
 }
 
-/// Words in which any flow differs from the first.
+/// Returns the words in which any flow differs from the first.
 fn varied_words(layout: &Layout, flows: u32) -> Vec<usize> {
     let (mut first, mut other) = (heads(layout), heads(layout));
     layout.write(0, &mut first);
@@ -292,7 +292,7 @@ fn varied_words(layout: &Layout, flows: u32) -> Vec<usize> {
         .collect()
 }
 
-/// Varied words of all flows, and what they add to each checksum.
+/// Returns the varied words of all flows, and their contributions to each checksum.
 fn of_flows(
     layout: &Layout,
     flows: u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames of a capture file, pcap or pcapng, to be sent again.
+//! Replay of frames from a capture file, pcap or pcapng.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,45 +14,45 @@ use pcap_file::{DataLink, PcapError};
 
 use super::draw::mix;
 
-/// Largest file, octets.
+/// Largest file accepted, octets.
 const FILE_MAX: u64 = 1 << 30;
-/// Shortest frame that is sent, octets without FCS; shorter ones are padded, as an interface does.
+/// Shortest frame sent, octets without FCS. Shorter ones are padded, as a network interface does.
 const SHORTEST: usize = 60;
 /// Longest frame, octets without FCS.
 const LONGEST: usize = 8996;
-/// Octets at a frame's end that it is known again by: what a device may change is in front of them.
+/// Octets at the end of a frame by which it is recognised. The octets that a device may change are in front of them.
 const TAIL: usize = 26;
-/// First block of a pcapng file (section 4.1 of its draft).
+/// Type of the first block of a pcapng file (section 4.1 of its draft).
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Why a capture cannot be sent again.
+/// Error of a capture that cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It could not be read.
+    /// The file cannot be read.
     #[error("the capture {} cannot be read: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// It is no capture, or not one that can be sent.
+    /// The file is not a capture, or not one that can be replayed.
     #[error("the capture {} cannot be sent: {what}", path.display())]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The problem and its offset.
         what: String,
     },
 }
 
-/// Frames of a capture file, in its order.
+/// Frames of a capture file, in file order.
 #[derive(Clone, PartialEq)]
 pub struct Capture {
     octets: Box<[u8]>,
-    /// Where each frame ends.
+    /// End of each frame within the octets.
     ends: Box<[usize]>,
-    /// When each was captured, nanoseconds after the first; never less than before.
+    /// Capture time of each frame, nanoseconds after the first; never decreasing.
     times_ns: Box<[u64]>,
     tails: HashSet<u64, BuildHasherDefault<Hashed>>,
 }
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Capture {
     }
 }
 
-/// Takes numbers that are hashes already.
+/// Hasher for numbers that are already hashes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hashed(u64);
 
@@ -87,7 +87,7 @@ impl Capture {
     /// Reads a file of Ethernet frames.
     ///
     /// # Errors
-    /// [`ReplayError`], with the file, and with the offset of what is wrong in it.
+    /// [`ReplayError`] with the file and the offset of the problem.
     pub fn read(path: &Path) -> Result<Self, ReplayError> {
         let unreadable = |error| ReplayError::Unreadable {
             path: path.to_owned(),
@@ -100,16 +100,16 @@ impl Capture {
         let length = std::fs::metadata(path).map_err(unreadable)?.len();
         if length > FILE_MAX {
             return Err(wrong(format!(
-                "it has {length} octets, and {FILE_MAX} at most are kept"
+                "it has {length} octets (the limit is {FILE_MAX})"
             )));
         }
         Self::parse(&std::fs::read(path).map_err(unreadable)?).map_err(wrong)
     }
 
-    /// Reads the octets of such a file.
+    /// Parses the octets of such a file.
     ///
     /// # Errors
-    /// One sentence, with the offset of what is wrong.
+    /// One sentence with the offset of the problem.
     pub fn parse(file: &[u8]) -> Result<Self, String> {
         let mut frames = Frames::default();
         if file.starts_with(&PCAPNG) {
@@ -123,13 +123,13 @@ impl Capture {
         frames.finish()
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     #[must_use]
     pub fn frames(&self) -> usize {
         self.ends.len()
     }
 
-    /// One of them, without FCS.
+    /// Returns a frame without FCS.
     #[inline(always)]
     #[must_use]
     pub fn frame(&self, index: usize) -> Option<&[u8]> {
@@ -141,37 +141,36 @@ impl Capture {
         self.octets.get(start..end)
     }
 
-    /// The largest, octets with FCS.
+    /// Returns the size of the largest frame, octets with FCS.
     #[must_use]
     pub fn frame_size_largest(&self) -> u16 {
         let lengths = (0..self.frames()).filter_map(|index| Some(self.frame(index)?.len()));
         lengths.max().unwrap_or(0) as u16 + 4
     }
 
-    /// From the first frame to when the first of the next round is due, nanoseconds: the time between the first and the
-    /// last, and once more the mean time between two.
+    /// Returns the period of the replay, nanoseconds: the time from the first to the last frame, plus the mean time between two frames.
     #[must_use]
     pub fn period_ns(&self) -> u64 {
         let last = self.times_ns.last().copied().unwrap_or(0);
         let gaps = (self.frames() as u64 - 1).max(1);
-        // A file without time in it is sent a frame a microsecond.
+        // Frames of a file without time differences are sent one per microsecond.
         let last = if last == 0 { 1000 * gaps } else { last };
         last + (last / gaps).max(1)
     }
 
-    /// When each frame was captured, nanoseconds after the first.
+    /// Returns the capture time of each frame, nanoseconds after the first.
     #[must_use]
     pub fn times_ns(&self) -> &[u64] {
         &self.times_ns
     }
 
-    /// Frames per second of the file's own timing, so many times faster.
+    /// Returns the rate of the file's own timing at `speed` times the speed, frames per second.
     #[must_use]
     pub fn rate_pps(&self, speed: f64) -> f64 {
         self.frames() as f64 / (self.period_ns() as f64 / 1e9) * speed
     }
 
-    /// True for a frame that ends as one of these does.
+    /// Returns true if a frame has the end of one of the captured frames.
     #[inline(always)]
     #[must_use]
     pub fn holds(&self, frame: &[u8]) -> bool {
@@ -179,7 +178,7 @@ impl Capture {
     }
 }
 
-/// A number for a frame's last octets.
+/// Returns the hash of a frame's last octets.
 #[inline(always)]
 fn tail(frame: &[u8]) -> u64 {
     let tail = frame.last_chunk::<TAIL>().copied().unwrap_or([0; TAIL]);
@@ -193,7 +192,7 @@ fn tail(frame: &[u8]) -> u64 {
     )
 }
 
-/// Frames as they are read.
+/// Frames read so far.
 #[derive(Default)]
 struct Frames {
     octets: Vec<u8>,
@@ -212,13 +211,13 @@ impl Frames {
         let number = self.ends.len() + 1;
         if octets.len() < length as usize {
             return Err(format!(
-                "frame {number} at offset {offset} was captured only in part, {} of {length} octets; capture whole frames",
+                "frame {number} at offset {offset} is truncated to {} of {length} octets (capture whole frames)",
                 octets.len()
             ));
         }
         if !(14..=LONGEST).contains(&octets.len()) {
             return Err(format!(
-                "frame {number} at offset {offset} has {} octets, and frames have 14 to {LONGEST} without FCS",
+                "frame {number} at offset {offset} has {} octets (frames have 14 to {LONGEST} without FCS)",
                 octets.len()
             ));
         }
@@ -232,7 +231,7 @@ impl Frames {
 
     fn finish(self) -> Result<Capture, String> {
         let first = self.times_ns.first().copied().unwrap_or(0);
-        // Time stamps of several queues may be out of order; frames are not.
+        // Time stamps of several queues may be out of order. The file order counts.
         let times_ns: Box<[u64]> = self
             .times_ns
             .iter()
@@ -255,12 +254,12 @@ impl Frames {
     }
 }
 
-/// What the reader says, for people.
+/// Returns the parser's error as a sentence.
 fn told(error: &PcapError, offset: usize, length: usize) -> String {
     match error {
-        PcapError::IncompleteBuffer => format!(
-            "it is truncated: what begins at offset {offset} goes beyond its end at {length}"
-        ),
+        PcapError::IncompleteBuffer => {
+            format!("it is truncated: the block at offset {offset} exceeds its end at {length}")
+        }
         error => format!("it is damaged at offset {offset}: {error}"),
     }
 }
@@ -270,15 +269,19 @@ fn check_link(link: DataLink, offset: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "its frames are not Ethernet but of link type {} (offset {offset})",
+        "its frames have link type {} instead of Ethernet (offset {offset})",
         u32::from(link)
     ))
 }
 
 fn read_pcap(file: &[u8], frames: &mut Frames) -> Result<(), String> {
     let (mut rest, parser) = PcapParser::new(file).map_err(|error| match error {
-        PcapError::IncompleteBuffer if file.len() >= 4 && is_pcap(file) => told(&error, 0, file.len()),
-        _ => "it is neither pcap nor pcapng: it does not begin with a magic number of theirs (offset 0)".to_owned(),
+        PcapError::IncompleteBuffer if file.len() >= 4 && is_pcap(file) => {
+            told(&error, 0, file.len())
+        }
+        _ => {
+            "it is neither pcap nor pcapng: it has no magic number of either (offset 0)".to_owned()
+        }
     })?;
     check_link(parser.header().datalink, 20)?;
     while !rest.is_empty() {
@@ -293,7 +296,7 @@ fn read_pcap(file: &[u8], frames: &mut Frames) -> Result<(), String> {
     Ok(())
 }
 
-/// Magic numbers of pcap, microseconds and nanoseconds, in both orders.
+/// Returns true for a magic number of pcap: microseconds or nanoseconds, in either byte order.
 fn is_pcap(file: &[u8]) -> bool {
     let magic = file.first_chunk::<4>().copied().unwrap_or_default();
     let known = [0xa1b2_c3d4u32, 0xa1b2_3c4d];
@@ -315,11 +318,11 @@ fn read_pcapng(file: &[u8], frames: &mut Frames) -> Result<(), String> {
             Block::EnhancedPacket(packet) => {
                 let interface = parser.packet_interface(&packet).ok_or_else(|| {
                     format!(
-                        "the packet at offset {offset} is of interface {}, which it does not describe",
+                        "the packet at offset {offset} belongs to interface {}, which the file does not describe",
                         packet.interface_id
                     )
                 })?;
-                // The reader takes the stamp's units for nanoseconds, whatever they are.
+                // The parser treats the units of the time stamp as nanoseconds in all cases.
                 let units = packet.timestamp.as_nanos() as u64;
                 let time_ns = nanoseconds(units, interface);
                 frames.add(offset, time_ns, packet.original_len, &packet.data)?;
@@ -335,7 +338,7 @@ fn read_pcapng(file: &[u8], frames: &mut Frames) -> Result<(), String> {
     Ok(())
 }
 
-/// A time stamp in the units of its interface (option if_tsresol), which are microseconds unless said.
+/// Returns a time stamp in nanoseconds. Its unit is the if_tsresol option of its interface. Default: microseconds.
 fn nanoseconds(units: u64, interface: &InterfaceDescriptionBlock<'_>) -> u64 {
     let resolution = interface.options.iter().find_map(|option| match option {
         InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
@@ -377,7 +380,7 @@ mod tests {
         writer.into_writer()
     }
 
-    /// A pcapng file made by hand: a section, an interface with stamps in units of 10^-exponent, and frames.
+    /// Returns a pcapng file: a section, an interface with time stamps in units of 10^-exponent, and frames.
     fn pcapng(exponent: Option<u8>, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
         let block = |kind: u32, body: &[u8]| {
             let length = (body.len() as u32 + 12).to_le_bytes();
@@ -447,7 +450,7 @@ mod tests {
         assert!(error(b"").contains("neither pcap nor pcapng"));
         assert!(error(b"[traffic]\nseed = 1\n").contains("neither pcap nor pcapng"));
         assert!(error(&whole[..10]).contains("truncated"));
-        // 24 octets of header, 16 and 60 of the first frame: the second is cut.
+        // 24 octets of file header, 16 + 60 of the first frame: the second one is truncated.
         let cut = error(&whole[..whole.len() - 1]);
         assert!(
             cut.contains("truncated") && cut.contains("offset 100"),
@@ -458,7 +461,7 @@ mod tests {
         other[20..24].copy_from_slice(&113u32.to_be_bytes());
         let of_link = error(&other);
         assert!(
-            of_link.contains("not Ethernet") || of_link.contains("damaged"),
+            of_link.contains("instead of Ethernet") || of_link.contains("damaged"),
             "{of_link}"
         );
         let whole = pcapng(None, &[(0, frame(1, 60))]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames of descriptions, beside a slow and obvious generator made of etherparse, and beside what scapy reads in them.
+//! Frames of descriptions compared with a simple reference generator based on etherparse, and with scapy's dissection.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn parse(text: &str) -> Traffic {
     Traffic::parse(text, Path::new("t.toml")).unwrap()
 }
 
-/// The first frames of a port, without FCS, each sent at the tick of its number.
+/// Returns the first frames of a port, without FCS. The tick of each frame is its number.
 fn frames(traffic: &Traffic, sizes: &[u16], port: u8, count: u32) -> Vec<Vec<u8>> {
     let program = Arc::new(Program::new(traffic, sizes, port).unwrap());
     let mut writer = Described::new(Arc::clone(&program), port, Share::WHOLE);
@@ -33,7 +33,7 @@ fn frames(traffic: &Traffic, sizes: &[u16], port: u8, count: u32) -> Vec<Vec<u8>
         .collect()
 }
 
-/// The value of a sequential field, or the default.
+/// Returns the value of a sequential field, or the default.
 fn value<K: Kind>(field: Option<&Field<K>>, default: u128, flow: u32) -> u128 {
     field.map_or(default, |field| field.rule(0, 0).value(flow))
 }
@@ -49,7 +49,7 @@ fn pair<K: Kind>(
     if is_mirrored { [to, from] } else { [from, to] }
 }
 
-/// The obvious way: from the inside out, every header made anew with its checksum over what it holds.
+/// Reference generator: builds every header anew, from the inside out, with its checksum over the contents.
 fn obvious(headers: &Headers, payload: &[u8], flow: u32, mirrored: bool, vxlan: bool) -> Vec<u8> {
     let tcp = headers.tcp.as_ref();
     let protocol = if tcp.is_some() {
@@ -150,7 +150,7 @@ fn obvious(headers: &Headers, payload: &[u8], flow: u32, mirrored: bool, vxlan: 
     frame
 }
 
-/// A port's n-th frame by the obvious way, with the payload of ours, which `place` tells.
+/// Returns a port's n-th frame by the reference generator, with the payload of the frame under test.
 fn whole(traffic: &Traffic, payload: &[u8], flow: u32, port: u8) -> Vec<u8> {
     let is_mirrored = port == 1;
     let (outer, inner) = traffic.headers();
@@ -176,7 +176,7 @@ fn field(first: String, count: std::ops::Range<u32>) -> impl Strategy<Value = St
     })
 }
 
-/// The headers of one frame as TOML, with tables under `prefix`.
+/// Returns a strategy for the headers of one frame as TOML, with tables under `prefix`.
 fn headers(prefix: &'static str, tcp: bool) -> impl Strategy<Value = String> {
     let text = |text: &str| format!("\"{text}\"");
     let macs = (
@@ -307,7 +307,7 @@ fn flows_follow_each_other_as_said() {
             counts[usize::from(frame[35])] += 1;
             let signature = Signature::read(&frame, 42).unwrap();
             assert_eq!(signature.flow, u16::from(frame[35]));
-            // Numbered within the flow.
+            // Sequence numbers count within the flow.
             assert_eq!(signature.sequence + 1, counts[usize::from(frame[35])]);
         }
         counts
@@ -345,18 +345,18 @@ fn lanes_that_share_a_port_have_flows_of_their_own() {
 #[test]
 fn a_frame_too_small_for_its_headers_is_refused() {
     let traffic = parse("[traffic]\nintegrity = true\n[traffic.ipv6]\n[traffic.tcp]\n");
-    // 14 and 40 and 20 octets of headers, 18 and 6 of the signature, 4 of the FCS.
+    // 14 + 40 + 20 octets of headers, 18 + 6 of the signature and seal, 4 of the FCS.
     assert_eq!(smallest(&traffic), 102);
     let error = Program::new(&traffic, &[1518, 101], 0).unwrap_err();
     assert!(error.contains("101") && error.contains("102"), "{error}");
     assert!(Program::new(&traffic, &[102], 0).is_ok());
 }
 
-/// What scapy makes of a frame: the names of its layers, and 'sound' where every checksum that it makes anew is the one
-/// that is there.
+/// Returns scapy's dissection of frames: the names of the layers, and 'sound' if every checksum that scapy recomputes equals the one in
+/// the frame.
 fn dissected(frames: &[Vec<u8>]) -> Vec<String> {
     let python = std::env::var("QUIETWIRE_PYTHON")
-        .expect("QUIETWIRE_PYTHON has to name a Python with scapy; `make test` installs one");
+        .expect("set QUIETWIRE_PYTHON to a Python with scapy (`make test` installs one)");
     let script = r"
 import sys
 from scapy.all import Ether, Dot1Q, Dot1AD, IP, IPv6, UDP, TCP, Raw
@@ -471,7 +471,7 @@ fn damaged_payloads_are_counted_apart() {
     frames[2][295] ^= 1;
     frames[5][program.place() + 7] ^= 0x40;
     frames[7][program.place()] ^= 1;
-    // What a router changes is no damage.
+    // The changes of a router are not damage.
     frames[8][22] -= 1;
     frames[8][24] += 1;
     let marks = crate::seen::Marks {

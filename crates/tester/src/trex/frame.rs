@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The frame of a stream: UDP from a benchmarking network to another (RFC 2544, appendix C.2.2).
+//! Frame of a stream: UDP from one benchmarking network to another (RFC 2544, appendix C.2.2).
 
 /// Headers before the payload, octets: Ethernet, IPv4, UDP.
 const HEADERS: usize = 14 + 20 + 8;
 const FCS: usize = 4;
-/// The discard port.
+/// UDP discard port.
 const PORT: u16 = 9;
 
-/// A frame of this size with FCS, which is not in it. Each port sends from a network of its own to the other's.
+/// Returns a frame of `size` octets, including an FCS that is not written. Each port has its own network and sends to the other port's
+/// network.
 pub(super) fn udp(size: u16, port: u8) -> Vec<u8> {
     let length = usize::from(size).max(HEADERS + FCS) - FCS;
     let mut frame = Vec::with_capacity(length);
-    // MAC addresses, which the server puts in.
+    // MAC addresses: the server writes them.
     frame.extend([0u8; 12]);
     frame.extend(0x0800u16.to_be_bytes());
     let ip_length = (length - 14) as u16;
@@ -28,13 +29,13 @@ pub(super) fn udp(size: u16, port: u8) -> Vec<u8> {
     frame.extend(PORT.to_be_bytes());
     frame.extend(PORT.to_be_bytes());
     frame.extend((ip_length - 20).to_be_bytes());
-    // No checksum, which UDP over IPv4 may do without.
+    // No checksum: it is optional for UDP over IPv4.
     frame.extend([0, 0]);
     frame.resize(length, 0);
     frame
 }
 
-/// The Internet checksum (RFC 1071).
+/// Returns the Internet checksum (RFC 1071).
 fn checksum(header: &[u8; 20]) -> u16 {
     let words = header.chunks_exact(2);
     let mut sum: u32 = words

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TRex in stateless mode as the traffic generator, over its JSON-RPC (TRex, "The TRex RPC Server").
+//! Traffic generator backend for TRex in stateless mode, over its JSON-RPC (TRex, "The TRex RPC Server").
 //!
-//! Never run against a real TRex: tests play a session written from the sources of its server, version 3.08
-//! (`src/stx/common/trex_rpc_cmds_common.cpp`, `src/stx/stl/trex_stl_rpc_cmds.cpp`, `src/rpc-server`).
+//! Tested with sessions written from the sources of its server, version 3.08 (`src/stx/common/trex_rpc_cmds_common.cpp`,
+//! `src/stx/stl/trex_stl_rpc_cmds.cpp`, `src/rpc-server`), never against a real TRex.
 
 mod frame;
 #[cfg(test)]
@@ -27,33 +27,33 @@ use crate::validity::{InvalidCause, Validity};
 
 /// TCP port of the server's synchronous channel.
 pub const TREX_PORT: u16 = 4501;
-/// Version of the stateless API that is spoken: the server refuses another major one.
+/// Version of the stateless API that the client uses. The server refuses another major version.
 const API: (u32, u32) = (5, 1);
-/// Major versions of the server whose messages these are.
+/// Supported major versions of the server.
 const VERSIONS: [&str; 2] = ["v2.", "v3."];
-/// How long the server may take to answer.
+/// Timeout of a reply.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// How much longer than a trial its traffic may take to end.
+/// Time by which traffic may outlast its trial.
 const END_DEADLINE: Duration = Duration::from_secs(5);
-/// How often it is looked whether traffic has ended, or should.
+/// Interval of the checks for the end of traffic and for an abort.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Part of the schedule that may be missing in a valid trial.
+/// Largest share of the schedule that a valid trial may miss.
 const PACING_MISS_MAX: f64 = 0.01;
 
-/// A session with a TRex server; its ports are given back when this is dropped.
+/// Session with a TRex server. Dropping it releases its ports.
 #[derive(Debug)]
 pub struct Trex {
     socket: Req,
     address: String,
     api_handle: String,
     version: String,
-    /// Number and handle of each port that is ours.
+    /// Number and handle of each acquired port.
     ports: Vec<(u64, String)>,
     next_id: u64,
     abort: Arc<AtomicBool>,
 }
 
-/// Frames of one port, since the server started.
+/// Counters of one port since the start of the server.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
     sent: u64,
@@ -61,14 +61,14 @@ struct Counters {
 }
 
 impl Trex {
-    /// Connects to `HOST:PORT`, checks the version and takes the first two ports, or the one there is.
+    /// Connects to `HOST:PORT`, checks the version and acquires the first two ports, or the only one.
     ///
     /// # Errors
-    /// [`TesterError::Trex`] when nobody answers, for a version that is not known, and for ports of another user.
+    /// [`TesterError::Trex`] if there is no reply, if the version is not supported, or if another user owns a port.
     pub fn connect(address: &str) -> Result<Self, TesterError> {
         let socket = Req::connect(address, ANSWER_DEADLINE).map_err(|error| {
             told(format!(
-                "no TRex answers at {address}: {error}; is its server running with -i?"
+                "no TRex server at {address}: {error} (check that it runs with -i)"
             ))
         })?;
         let mut trex = Self {
@@ -89,7 +89,7 @@ impl Trex {
         trex.version = text(&version, "version")?;
         if !VERSIONS.iter().any(|known| trex.version.starts_with(known)) {
             return Err(told(format!(
-                "the server is {}, and versions 2 and 3 are known",
+                "server version {} is not supported (supported: 2 and 3)",
                 trex.version
             )));
         }
@@ -101,14 +101,14 @@ impl Trex {
         for port in 0..count.min(2) {
             let handle = trex.call(
                 "acquire",
-                // Two runs at once are two sessions, and a port belongs to one.
+                // Two concurrent runs are two sessions, and a port belongs to one session.
                 json!({
                     "port_id": port, "user": "quietwire", "session_id": std::process::id(), "force": false,
                 }),
             )?;
             let Some(handle) = handle.as_str() else {
                 return Err(told(format!(
-                    "acquiring port {port} gave no handle: {handle}"
+                    "the reply to acquire for port {port} has no handle: {handle}"
                 )));
             };
             trex.ports.push((port, handle.to_owned()));
@@ -127,28 +127,30 @@ impl Trex {
         let answer = self
             .socket
             .ask(request.to_string().as_bytes())
-            .map_err(|error| told(format!("{method} was not answered: {error}")))?;
+            .map_err(|error| told(format!("no reply to {method}: {error}")))?;
         let mut answer: Value = serde_json::from_slice(&answer)
-            .map_err(|error| told(format!("the answer to {method} is not understood: {error}")))?;
+            .map_err(|error| told(format!("malformed reply to {method}: {error}")))?;
         if let Some(error) = answer.get("error") {
             let field = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
             let what = format!("{}: {}", field("message"), field("specific_err"));
-            // Some of its messages have several lines.
+            // Some messages of the server have several lines.
             let words: Vec<&str> = what.split_whitespace().collect();
             return Err(told(format!("{method} was refused: {}", words.join(" "))));
         }
         if answer.get("id") != Some(&json!(self.next_id)) {
-            return Err(told(format!("{method} got the answer to another question")));
+            return Err(told(format!(
+                "the reply to {method} has the id of another request"
+            )));
         }
         answer
             .get_mut("result")
             .map(Value::take)
-            .ok_or_else(|| told(format!("{method} was answered without a result")))
+            .ok_or_else(|| told(format!("the reply to {method} has no result")))
     }
 
     fn of_port(&mut self, method: &str, index: usize, more: &Value) -> Result<Value, TesterError> {
         let Some((port, handle)) = self.ports.get(index) else {
-            return Err(told(format!("there is no port {index}")));
+            return Err(told(format!("port {index} does not exist")));
         };
         let mut params = json!({ "port_id": port, "handler": handle });
         if let (Some(params), Some(more)) = (params.as_object_mut(), more.as_object()) {
@@ -161,7 +163,7 @@ impl Trex {
         (0..self.ports.len())
             .map(|index| {
                 let stats = self.of_port("get_port_stats", index, &json!({}))?;
-                // The server says opackets (main_dpdk.cpp, port_stats_to_json), its documentation total_tx_pkts.
+                // The server's name is opackets (main_dpdk.cpp, port_stats_to_json); its documentation has total_tx_pkts.
                 let either = |one, other| number(&stats, one).or_else(|_| number(&stats, other));
                 Ok(Counters {
                     sent: either("opackets", "total_tx_pkts")?,
@@ -171,13 +173,13 @@ impl Trex {
             .collect()
     }
 
-    /// Sends for so long from each of the first ports, and waits until it is over.
+    /// Sends for `seconds` from each of the first `senders` ports, and waits for the end of the transmission.
     fn send(&mut self, senders: usize, seconds: f64) -> Result<(), TesterError> {
         for index in 0..senders {
             let start = json!({
                 "duration": seconds,
                 "mul": { "type": "raw", "op": "abs", "value": 1.0 },
-                // A link that is down and a rate above the line are refused.
+                // The server refuses a rate above the line rate and a port without a link.
                 "force": false,
                 "core_mask": u64::MAX,
             });
@@ -202,7 +204,7 @@ impl Trex {
         Ok(())
     }
 
-    /// Until it is over, or aborted: then the ports are stopped.
+    /// Waits for `length`, or until an abort, which stops the ports.
     fn wait(&mut self, length: Duration) -> Result<(), TesterError> {
         let began = Instant::now();
         while let Some(left) = length.checked_sub(began.elapsed()) {
@@ -217,11 +219,11 @@ impl Trex {
         Ok(())
     }
 
-    /// One continuous stream on each port that sends.
+    /// Adds one continuous stream to each sending port.
     fn prepare(&mut self, trial: &Trial, senders: usize) -> Result<(), TesterError> {
         let FrameSizes::Fixed(size) = trial.frame_sizes else {
             return Err(TesterError::BadTrial(
-                "TRex is given frames of one size only; name it".to_owned(),
+                "the TRex backend supports one frame size only (use a fixed size)".to_owned(),
             ));
         };
         for index in 0..senders {
@@ -231,7 +233,7 @@ impl Trex {
                 "enabled": true,
                 "self_start": true,
                 "action_count": 0,
-                // MAC addresses are those of the ports.
+                // The server writes the MAC addresses of its ports.
                 "flags": 0,
                 "isg": 0.0,
                 "next_stream_id": -1,
@@ -257,7 +259,7 @@ impl Drop for Trex {
     fn drop(&mut self) {
         for index in 0..self.ports.len() {
             if let Err(error) = self.of_port("release", index, &json!({})) {
-                tracing::warn!("a port of TRex could not be given back: {error}");
+                tracing::warn!("cannot release a TRex port: {error}");
             }
         }
     }
@@ -271,12 +273,12 @@ fn text(object: &Value, key: &str) -> Result<String, TesterError> {
     let found = object.get(key).and_then(Value::as_str);
     found
         .map(str::to_owned)
-        .ok_or_else(|| told(format!("an answer has no {key}: {object}")))
+        .ok_or_else(|| told(format!("a reply has no {key}: {object}")))
 }
 
 fn number(object: &Value, key: &str) -> Result<u64, TesterError> {
     let found = object.get(key).and_then(Value::as_u64);
-    found.ok_or_else(|| told(format!("an answer has no {key}: {object}")))
+    found.ok_or_else(|| told(format!("a reply has no {key}: {object}")))
 }
 
 impl TrafficGenerator for Trex {
@@ -293,7 +295,7 @@ impl TrafficGenerator for Trex {
         Arc::clone(&self.abort)
     }
 
-    /// Loss is counted at the ports: frames that are not the trial's count as received, too.
+    /// Loss is computed from port counters: foreign frames count as received, too.
     fn run(&mut self, trial: &Trial) -> Result<TrialResult, TesterError> {
         trial.validate().map_err(TesterError::BadTrial)?;
         let senders = match (trial.directions, self.ports.len()) {
@@ -301,7 +303,8 @@ impl TrafficGenerator for Trex {
             (Directions::Both, 2) => 2,
             (Directions::Both, _) => {
                 return Err(TesterError::BadTrial(
-                    "traffic in both directions needs two ports, and the server has one".to_owned(),
+                    "traffic in both directions requires two ports, and the server has one"
+                        .to_owned(),
                 ));
             }
         };
@@ -337,7 +340,7 @@ impl TrafficGenerator for Trex {
 
     fn run_unpaced(&mut self, _trial: &Trial) -> Result<TrialResult, TesterError> {
         Err(TesterError::CannotDo {
-            what: "find its own highest rate; give max-rate-pps",
+            what: "find its own highest rate; set max-rate-pps",
         })
     }
 }
@@ -355,7 +358,7 @@ fn judged(result: &TrialResult) -> Validity {
     }
     if result.received_frames > result.offered_frames {
         reasons.push(InvalidCause::Excess.because(format!(
-            "{} frames came back and only {} were offered",
+            "{} frames came back, but only {} were offered",
             result.received_frames, result.offered_frames
         )));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server that plays sessions written from the sources of TRex 3.08.
+//! Sessions with a simulated server, written from the sources of TRex 3.08.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use super::*;
 use crate::trial::IpVersion;
 
-/// Questions and answers in order; in an answer `$id` is the question's.
+/// Requests and replies in order. In a reply, `$id` stands for the id of the request.
 const SESSION: &str = include_str!("session.json");
 
 fn trial() -> Trial {
@@ -54,7 +54,7 @@ fn write_frame(stream: &mut TcpStream, flags: u8, body: &[u8]) {
     stream.write_all(&frame).unwrap();
 }
 
-/// Answers from the session until the other side hangs up; gives what was asked, and what of the session was left.
+/// Replies from the session until the client disconnects. Returns the requests received and the number of session entries left.
 fn serve(session: Value) -> (String, JoinHandle<(Vec<Value>, usize)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -82,7 +82,7 @@ fn serve(session: Value) -> (String, JoinHandle<(Vec<Value>, usize)>) {
             let port = question["params"].get("port_id").cloned();
             let fits = |turn: &Value| turn["method"] == method && turn.get("port").cloned() == port;
             let Some(at) = left.iter().position(fits) else {
-                panic!("nobody expected {question}");
+                panic!("unexpected request {question}");
             };
             let mut answer = left.remove(at)["answer"].clone();
             answer["id"] = question["id"].clone();
@@ -116,8 +116,8 @@ fn a_trial_is_a_session_as_the_server_plays_it() {
     assert_eq!(result.latency.samples, 0);
     drop(trex);
     let (asked, left) = server.join().unwrap();
-    assert_eq!(left, 0, "the session was not played to its end");
-    // Everything but the first question carries the handle of the API, everything of a port its own.
+    assert_eq!(left, 0, "the client ended the session early");
+    // Every request except the first carries the API handle, and every request about a port carries the port's handle.
     for question in &asked[1..] {
         assert_eq!(question["params"]["api_h"], "SPhoCDIV");
     }
@@ -138,7 +138,7 @@ fn a_trial_is_a_session_as_the_server_plays_it() {
         )
         .unwrap();
     assert_eq!(frame.len(), 60);
-    // Each port has a handle of its own, and every question about it but the first carries that.
+    // Each port has its own handle. Every request about it except the first carries that handle.
     for question in &asked {
         let handle = match question["params"]["port_id"].as_u64() {
             Some(0) => "AQokC3ZA",
@@ -164,7 +164,7 @@ fn a_trial_is_a_session_as_the_server_plays_it() {
 
 #[test]
 fn a_refused_version_and_an_unknown_one_are_told() {
-    // As `TrexRpcAPIVersion::verify` says it: an older client, a newer one, a server in another mode.
+    // Messages of `TrexRpcAPIVersion::verify`: an older client, a newer client, a server in another mode.
     for what in [
         "RPC version mismatch: a newer client version is required\n(API type 'STL' - server: '6.0', client: '5.1')",
         "Version mismatch: your client version is too new to be supported by the server\n(API type 'STL' - server: '4.9', client: '5.1')",
@@ -239,7 +239,7 @@ fn nobody_there_and_somebody_else_there_are_told() {
     assert!(error.contains("ZMTP"), "{error}");
     other.join().unwrap();
     let error = Trex::connect(&address).unwrap_err().to_string();
-    assert!(error.contains("no TRex answers"), "{error}");
+    assert!(error.contains("no TRex server at"), "{error}");
 }
 
 #[test]

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A REQ socket of ZeroMQ over TCP: as much of ZMTP 3.0 (RFC 23 of rfc.zeromq.org) as asking and being answered takes.
+//! REQ socket of ZeroMQ over TCP. It implements the part of ZMTP 3.0 (RFC 23 of rfc.zeromq.org) that requests and replies require.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// Another message follows this one.
+/// Flag: another frame of the same message follows.
 const MORE: u8 = 0x01;
-/// The length has eight octets.
+/// Flag: the length has eight octets.
 const LONG: u8 = 0x02;
-/// Not a message, but a word between the sockets.
+/// Flag: a command between the sockets, not a message.
 const COMMAND: u8 = 0x04;
-/// Longest answer taken: far over any, and no memory for whoever claims more.
+/// Longest reply accepted. It bounds the memory that a faulty peer can make the client allocate.
 const LENGTH_MAX: u64 = 16 << 20;
-/// Parts of an answer at most.
+/// Largest number of parts of a reply.
 const PARTS_MAX: usize = 8;
 
-/// A connection on which a question and its answer take turns.
+/// Connection with alternating requests and replies.
 #[derive(Debug)]
 pub(super) struct Req {
     stream: TcpStream,
 }
 
 impl Req {
-    /// Connects, and agrees with the other side on the protocol. Nothing waits longer than `deadline`.
+    /// Connects and performs the ZMTP handshake. No system call waits longer than `deadline`.
     pub(super) fn connect(address: &str, deadline: Duration) -> io::Result<Self> {
         let target = address.to_socket_addrs()?.next();
-        let target = target.ok_or_else(|| wrong("the name has no address"))?;
+        let target = target.ok_or_else(|| wrong("the host name has no address"))?;
         let stream = TcpStream::connect_timeout(&target, deadline)?;
         stream.set_read_timeout(Some(deadline))?;
         stream.set_write_timeout(Some(deadline))?;
@@ -36,25 +36,25 @@ impl Req {
         let mut theirs = [0u8; 64];
         socket.stream.read_exact(&mut theirs)?;
         if theirs.first() != Some(&0xff) || theirs.get(10).is_none_or(|major| *major < 3) {
-            return Err(wrong("it does not speak ZMTP 3"));
+            return Err(wrong("the server does not support ZMTP 3"));
         }
         if !theirs
             .get(12..)
             .is_some_and(|rest| rest.starts_with(b"NULL\0"))
         {
-            return Err(wrong("it asks for a secret, and none is known"));
+            return Err(wrong("the server requires authentication"));
         }
         socket.write(COMMAND, &ready(b"REQ"))?;
         let (flags, body) = socket.read()?;
         if flags & COMMAND == 0 || !body.starts_with(b"\x05READY") {
-            return Err(wrong("it is not ready to be asked"));
+            return Err(wrong("the server sent no READY command"));
         }
         Ok(socket)
     }
 
-    /// Asks, and gives the answer.
+    /// Sends a request and returns the reply.
     pub(super) fn ask(&mut self, question: &[u8]) -> io::Result<Vec<u8>> {
-        // A REQ's messages begin with an empty part (RFC 28, "The Request-Reply Pattern").
+        // Messages of a REQ socket begin with an empty part (RFC 28, "The Request-Reply Pattern").
         self.write(MORE, &[])?;
         self.write(0, question)?;
         let mut answer = Vec::new();
@@ -68,7 +68,7 @@ impl Req {
                 return Ok(answer);
             }
         }
-        Err(wrong("its answer has too many parts"))
+        Err(wrong("the reply has too many parts"))
     }
 
     fn write(&mut self, flags: u8, body: &[u8]) -> io::Result<()> {
@@ -98,7 +98,7 @@ impl Req {
             u64::from_be_bytes(length)
         };
         if length > LENGTH_MAX {
-            return Err(wrong("its answer is too long"));
+            return Err(wrong("the reply is too long"));
         }
         let mut body = vec![0; length as usize];
         self.stream.read_exact(&mut body)?;
@@ -110,7 +110,7 @@ fn wrong(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Signature, version 3.0, no security.
+/// Returns the greeting: signature, version 3.0, no security.
 pub(super) fn greeting() -> [u8; 64] {
     let mut greeting = [0u8; 64];
     greeting[0] = 0xff;
@@ -120,7 +120,7 @@ pub(super) fn greeting() -> [u8; 64] {
     greeting
 }
 
-/// The READY command of a socket of this type.
+/// Returns the READY command of a socket of this type.
 pub(super) fn ready(kind: &[u8]) -> Vec<u8> {
     let mut body = b"\x05READY\x0bSocket-Type".to_vec();
     body.extend((kind.len() as u32).to_be_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parameters of a trial that other modules need, too.
+//! Trial parameters shared with other modules.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,34 @@ use serde::{Deserialize, Serialize};
 pub enum FrameSizes {
     /// Every frame has this size: 64 to 9000 octets with FCS.
     Fixed(u16),
-    /// The simple IMIX: 64, 594 and 1518 octets in the ratio 7:4:1; [`FrameSizes::genome`] has their order.
+    /// Simple IMIX: 64, 594 and 1518 octets in the ratio 7:4:1. [`FrameSizes::genome`] returns their order.
     Imix,
 }
 
-/// Which tester ports transmit.
+/// Transmitting ports of the tester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Directions {
     /// The first port transmits, the second receives.
     OneWay,
-    /// Both ports transmit and receive at once; rates are sums over both.
+    /// Both ports transmit and receive at the same time. Rates are sums over both.
     Both,
 }
 
-/// Which IP the frames carry.
+/// IP version of the frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IpVersion {
     /// IPv4.
     #[default]
     #[serde(rename = "4")]
     V4,
-    /// IPv6, whose frames have 84 octets with FCS at least: the header is longer by 20.
+    /// IPv6. The header is 20 octets longer, so frames have at least 84 octets with FCS.
     #[serde(rename = "6")]
     V6,
 }
 
 impl IpVersion {
-    /// The smallest frame that holds all headers and the tester's signature, octets with FCS.
+    /// Returns the smallest frame that holds all headers and the tester's signature, octets with FCS.
     #[must_use]
     pub fn frame_size_min(self) -> u16 {
         match self {
@@ -49,19 +49,19 @@ impl IpVersion {
 }
 
 impl FrameSizes {
-    /// The largest frame, octets with FCS.
+    /// Returns the largest frame, octets with FCS.
     #[must_use]
     pub fn largest(self) -> u16 {
         self.pattern().into_iter().max().unwrap_or(0)
     }
 
-    /// The smallest frame, octets with FCS.
+    /// Returns the smallest frame, octets with FCS.
     #[must_use]
     pub fn smallest(self) -> u16 {
         self.pattern().into_iter().min().unwrap_or(0)
     }
 
-    /// The order of the sizes of a mix in the notation of RFC 6985; none where all frames have one size.
+    /// Returns the order of a mix in the notation of RFC 6985; `None` if all frames have the same size.
     #[must_use]
     pub fn genome(self) -> Option<&'static str> {
         match self {
@@ -70,7 +70,7 @@ impl FrameSizes {
         }
     }
 
-    /// Sizes with FCS, the smallest first, and how many frames of each one round of the pattern has.
+    /// Returns the sizes with FCS, the smallest first, and the number of frames of each in one round of the pattern.
     #[must_use]
     pub fn composition(self) -> BTreeMap<u16, u32> {
         let mut counts = BTreeMap::new();
@@ -80,7 +80,7 @@ impl FrameSizes {
         counts
     }
 
-    /// Sizes with FCS in the order in which they are sent. IMIX is spread, not sent in runs.
+    /// Returns the sizes with FCS in transmit order. IMIX is interleaved, not sent in runs.
     pub(crate) fn pattern(self) -> Vec<u16> {
         match self {
             Self::Fixed(size) => vec![size],
@@ -89,14 +89,14 @@ impl FrameSizes {
     }
 }
 
-/// Highest rate that a trial may ask for, frames per second: more than any link carries (64-byte frames at 6.7 Tbit/s).
+/// Highest rate of a trial, frames per second, above the rate of any link (64-byte frames at 6.7 Tbit/s).
 pub const OFFERED_RATE_PPS_MAX: f64 = 1e10;
 
-/// Most destination addresses of one transmitting port.
+/// Largest number of destination MAC addresses of one transmitting port.
 pub const MAC_ADDRESSES_MAX: u32 = 1 << 24;
 
-/// IP destinations of a port at most: with IPv4 networks of 24 bits from 16.0.0.0 to 47.255.255.0, with IPv6 networks of 48
-/// bits from 3fff:: to 3fff:1f:ffff::. Those of the second port of a pair follow, up to 79.255.255.0 and 3fff:3f:ffff::.
+/// Largest number of IP destinations of a port. With IPv4 they are /24 networks from 16.0.0.0 to 47.255.255.0, with IPv6 /48 networks
+/// from 3fff:: to 3fff:1f:ffff::. The destinations of the second port of a pair follow, up to 79.255.255.0 and 3fff:3f:ffff::.
 pub const DESTINATIONS_MAX: u32 = 1 << 21;
 
 /// Smallest and largest frame, octets with FCS.

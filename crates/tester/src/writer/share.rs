@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The part of a flow set that one queue sends.
+//! Share of a flow set that one queue sends.
 
-/// Which flows of a port a lane has: every `of`-th, from the `index`-th on.
+/// Flows of a port that a lane sends: every `of`-th flow, starting with the `index`-th.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) index: u32,

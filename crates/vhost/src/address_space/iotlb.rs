@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The device's copy of the guest's I/O page tables (vhost-user, "IOMMU support").
 //!
-//! One thread writes, when messages of the front end arrive; the threads of rings read without a lock. A sequence number,
-//! odd while the table changes, says whether what a reader saw belongs together.
+//! One thread writes when messages of the front end arrive; the threads of rings read without a lock. A sequence number, odd
+//! during a change of the table, shows a reader whether the values that it read belong together.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
-/// Entries of an IOTLB. The oldest go when it is full.
+/// Entries of an IOTLB. If it is full, the oldest are removed.
 pub const IOTLB_ENTRIES_MAX: usize = 2048;
-/// Looks at a table that changes meanwhile, before the reader reports a miss.
+/// Attempts to read a table that changes concurrently, before the reader reports a miss.
 const LOOKS: usize = 8;
 
-/// What the device may do with a range (vhost-user, "An IOTLB message").
+/// Accesses to a range that are permitted for the device (vhost-user, "An IOTLB message").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permission {
     /// The device may read.
@@ -36,7 +36,7 @@ impl Permission {
     }
 }
 
-/// A range of I/O virtual addresses, as the writer has it.
+/// Writer's view of a range of I/O virtual addresses.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     first: u64,
@@ -69,7 +69,7 @@ impl Word for AtomicU64 {
     }
 }
 
-/// A range, as readers have it.
+/// Readers' view of a range.
 #[derive(Debug, Default)]
 struct Entry<W> {
     first: W,
@@ -78,7 +78,7 @@ struct Entry<W> {
     permission: W,
 }
 
-/// The ranges, as readers have them.
+/// Readers' view of the ranges.
 #[derive(Debug)]
 struct Table<W> {
     sequence: W,
@@ -87,10 +87,10 @@ struct Table<W> {
     entries: Box<[Entry<W>]>,
 }
 
-/// What a reader found, valid until the table changes.
+/// Result of a reader's search, valid until the table changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit {
-    /// Odd for none.
+    /// Odd for no result.
     sequence: u64,
     first: u64,
     last: u64,
@@ -126,7 +126,7 @@ impl Hit {
 
 /// Translations of I/O virtual addresses to user addresses.
 ///
-/// A ring's thread uses a translation until the end of its visit: whoever answers an invalidation waits for that first.
+/// A ring's thread uses a translation until the end of its visit. The reply to an invalidation must wait for that.
 #[derive(Debug)]
 pub struct Iotlb {
     table: Table<AtomicU64>,
@@ -135,7 +135,7 @@ pub struct Iotlb {
 
 #[derive(Debug, Default)]
 struct Writer {
-    /// As the readers' entries; each with the number of its update.
+    /// The same ranges as the readers' entries, each with the number of its update.
     ranges: Vec<(Range, u64)>,
     updates: u64,
 }
@@ -156,8 +156,8 @@ impl Iotlb {
         }
     }
 
-    /// Adds a range of `len` octets, in place of whatever it overlaps. Returns false if the range is empty or overflows;
-    /// the table is left as it was. User addresses are checked at each translation.
+    /// Adds a range of `len` octets and replaces all ranges that it overlaps. Returns false, without a change, if the range
+    /// is empty or overflows. User addresses are checked at each translation.
     pub fn update(&self, iova: u64, len: u64, user: u64, permission: Permission) -> bool {
         let Some(last) = last_of(iova, len) else {
             return false;
@@ -192,7 +192,7 @@ impl Iotlb {
         true
     }
 
-    /// Returns true if an entry lets the device access an address.
+    /// Returns true if an entry permits the device to access an address.
     #[must_use]
     pub fn allows(&self, iova: u64, write: bool) -> bool {
         self.find(iova).is_some_and(|hit| hit.allows(write))
@@ -209,7 +209,7 @@ impl Iotlb {
         self.table.len()
     }
 
-    /// Returns true without entries.
+    /// Returns true if the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -222,7 +222,7 @@ impl Iotlb {
             .write(writer.ranges.iter().map(|(range, _)| range));
     }
 
-    /// Returns true if the table has not changed since it gave this hit.
+    /// Returns true if the table has not changed since it returned this hit.
     #[inline(always)]
     pub(crate) fn is_current(&self, hit: &Hit) -> bool {
         self.table.is_current(hit)
@@ -285,7 +285,7 @@ impl<W: Word> Table<W> {
     fn search(&self, iova: u64, sequence: u64) -> Option<Hit> {
         let count = self.len().min(self.entries.len());
         let entries = self.entries.get(..count)?;
-        // Bounded by its nature, even while entries move.
+        // The search has a bounded number of steps even if entries move.
         let above = entries.partition_point(|entry| entry.first.load(Ordering::Relaxed) <= iova);
         let entry = entries.get(above.checked_sub(1)?)?;
         let hit = Hit {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The protocol of the writer and the readers, in every order that the memory model allows.
+//! Tests of the protocol between the writer and the readers, in every order that the memory model allows.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 use super::{Hit, LOOKS, Range, Table, Word};
 
-/// Ranges that differ in each word. An address of the first is an address of the second, too.
+/// Ranges that differ in each word. Each address of the first is in the second too.
 const HIGH: Range = range(20, 29, 200, 2);
 const OTHER: Range = range(15, 24, 300, 3);
 const LOW: Range = range(0, 9, 100, 1);
@@ -59,7 +59,7 @@ fn table<W: Word>(ranges: &[Range]) -> Arc<Table<W>> {
     Arc::new(table)
 }
 
-/// Looks for [`IOVA`] while `after` is written in place of `before`.
+/// Searches for [`IOVA`] while `after` replaces `before`.
 fn find_while_written<W: Word + Send + Sync + 'static>(
     before: &'static [Range],
     after: &'static [Range],
@@ -105,7 +105,7 @@ fn the_model_finds_what_happens_without_orders() {
     find_while_written::<Model<true, false>>(&[HIGH], &[OTHER]);
 }
 
-/// What a reader and the writer do about visits: as `quietwire_memory::gate`, with full fences for its barriers.
+/// The visits of a reader and the writer: as in `quietwire_memory::gate`, with full fences as its barriers.
 #[derive(Debug, Default)]
 struct Gate(AtomicU64);
 
@@ -124,7 +124,7 @@ impl Gate {
         self.step();
     }
 
-    /// Returns true if visits from now on see what this thread wrote before, and those before have ended.
+    /// Returns true if visits from now on see what this thread wrote before, and earlier visits have ended.
     fn has_passed(&self) -> bool {
         fence(Ordering::SeqCst);
         let epoch = self.0.load(Ordering::Acquire);
@@ -183,7 +183,7 @@ fn a_range_that_was_written_before_is_found_at_the_first_look() {
     });
 }
 
-/// A word with another value at each look.
+/// A word that has another value at each reading.
 #[derive(Debug, Default)]
 struct Restless(Cell<u64>);
 

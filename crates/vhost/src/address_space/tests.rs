@@ -7,7 +7,7 @@ fn mapping(len: usize) -> Arc<Mapping> {
     Arc::new(Mapping::create("quietwire-test", len).unwrap().0)
 }
 
-/// Two regions that are adjacent for the guest, in the other order in the mapping, and one far away.
+/// Returns two regions that are adjacent for the guest but swapped in the mapping, and one far away.
 fn regions(mapping: &Arc<Mapping>) -> Vec<Region> {
     vec![
         Region::new(0x1_0000, 0x7000_0000, 4096, mapping, 4096).unwrap(),
@@ -110,7 +110,7 @@ fn the_iotlb_translates_and_misses() {
     );
     let both = Permission::from_bits(3);
     assert!(iotlb.update(0x9000, 0x100, 0x7000_0f80, both));
-    // The entry goes on for longer than the region.
+    // The entry is longer than the region.
     let piece = found(translator.translate_guest(0x9000, 0x100, read));
     assert_eq!(piece.len(), 0x80);
     assert_eq!(translator.guest_address(piece), Some(0x1_0f80));
@@ -178,7 +178,7 @@ fn the_iotlb_is_bounded_and_forgets_the_oldest() {
 fn readers_see_whole_entries_while_the_table_changes() {
     let iotlb = Arc::new(Iotlb::new());
     let both = Permission::from_bits(3);
-    // Each entry translates an address to its double, wherever it begins.
+    // Each entry translates an address to its double, for any start.
     let writer = {
         let iotlb = Arc::clone(&iotlb);
         std::thread::spawn(move || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Buffers of a queue: one for each slot, at a fixed place.
+//! Buffers of a queue: one per slot, at fixed offsets.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -21,7 +21,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Returns the buffers of a queue; `None` when the mapping does not have them.
+    /// Returns the buffers of a queue; `None` if the mapping does not contain them.
     pub(super) fn new(mapping: &Arc<Mapping>, queue: &QueueLayout) -> Option<Self> {
         let capacity = queue.buffer_size as usize + HEADER_LEN;
         let before_last = u64::from(queue.size).checked_sub(1)? * queue.stride;
@@ -40,7 +40,7 @@ impl Buffers {
         self.capacity
     }
 
-    /// Returns the memory that the buffers are in.
+    /// Returns the memory that contains the buffers.
     pub(super) fn mapping(&self) -> &Mapping {
         self.octets.mapping()
     }
@@ -57,7 +57,7 @@ impl Buffers {
         u64::from(slot) * self.stride
     }
 
-    /// Returns the first `len` octets of a slot's buffer; `None` when the memory does not have them.
+    /// Returns the first `len` octets of a slot's buffer; `None` if they are not within the memory.
     #[inline(always)]
     pub(super) fn span(&self, slot: u16, len: usize) -> Option<Span<'_>> {
         self.octets.span(self.offset(slot), len)
@@ -69,7 +69,7 @@ impl Buffers {
         self.octets.span(self.offset(slot), HEADER_LEN)
     }
 
-    /// Returns `len` octets behind the header in a slot's buffer.
+    /// Returns `len` octets after the header in a slot's buffer.
     #[inline(always)]
     pub(super) fn data(&self, slot: u16, len: usize) -> Option<Span<'_>> {
         self.octets.span(self.offset(slot) + HEADER_LEN as u64, len)

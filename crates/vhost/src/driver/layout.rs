@@ -8,24 +8,24 @@ use quietwire_memory::Mapping;
 use crate::ring::header::HEADER_LEN;
 use crate::ring::layout::{RING_SIZE_MAX, packed, split};
 
-/// Alignment of what one side alone writes to: two cache lines, since processors load lines in pairs.
+/// Alignment of data that only one side writes: two cache lines, since processors load lines in pairs.
 const LINES: u64 = 128;
 /// Alignment of the rings of a queue.
 const PAGE: u64 = 4096;
 /// Alignment of a frame's data within a buffer.
 const DATA_ALIGN: u64 = 64;
-/// Octets before the header of a frame in its slot, so that the data behind the header is aligned.
+/// Octets before the header of a frame in its slot, so that the data after the header is aligned.
 const BEFORE_HEADER: u64 = DATA_ALIGN - HEADER_LEN as u64;
-/// Address of the first octet for the device. Not that of this process, which would tell the device where to aim; not 0, which
-/// some back ends take for no region; and low, since a log of written pages begins at address 0.
+/// Address of the first octet for the device. It is not an address of this process, which would help a hostile device; it is
+/// not 0, which some back ends treat as a missing region; and it is low, because a log of written pages begins at address 0.
 const BASE: u64 = 1 << 32;
 
 /// Largest number of queue pairs (virtio 1.2, section 5.1.5).
 pub const QUEUE_PAIRS_MAX: u16 = 0x8000;
-/// Largest number of data octets of a buffer: a frame that is segmented later, with its headers.
+/// Maximum number of data octets of a buffer: a frame that is segmented later, with its headers.
 pub const BUFFER_SIZE_MAX: u32 = 128 * 1024;
 
-/// Reason that a layout is not possible.
+/// Reason why a layout is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The number of queue pairs is out of range.
@@ -53,7 +53,7 @@ pub struct QueueLayout {
     pub driver_area: u64,
     /// Used ring, or the device's event suppression structure.
     pub device_area: u64,
-    /// Header in the first buffer. The data follows [`HEADER_LEN`] octets behind.
+    /// Header in the first buffer. The data follows [`HEADER_LEN`] octets later.
     pub buffers: u64,
     /// Octets from one buffer to the next.
     pub stride: u64,
@@ -112,7 +112,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns the octets that the memory needs.
+    /// Returns the size of the memory, octets.
     #[must_use]
     pub fn total(&self) -> usize {
         usize::try_from(self.total_octets()).unwrap_or(usize::MAX)
@@ -124,13 +124,13 @@ impl Layout {
         self.queue_pairs as u32 * 2
     }
 
-    /// Returns true when the rings are packed.
+    /// Returns true if the rings are packed.
     #[must_use]
     pub const fn is_packed(&self) -> bool {
         self.packed
     }
 
-    /// Returns the offsets of queue `index`. `None` when there is no such queue.
+    /// Returns the offsets of queue `index`; `None` if there is no such queue.
     #[must_use]
     pub fn queue(&self, index: u32) -> Option<QueueLayout> {
         if index >= self.queues() {
@@ -166,20 +166,21 @@ impl Layout {
     }
 
     /// Returns the address of an offset for the device: its guest address and its user address. The memory is one region,
-    /// which begins at `address(0)`. The addresses are those of no process: a device translates them with its memory table.
+    /// which begins at `address(0)`. The addresses are not addresses of a process: a device translates them with its memory
+    /// table.
     #[must_use]
     pub const fn address(offset: u64) -> u64 {
         BASE.wrapping_add(offset)
     }
 
-    /// Clears the rings of all queues, for a device that starts anew. Receivers and senders of the former connection are no
-    /// longer valid; new ones write the rings' contents. Returns false when the mapping is shorter than the layout.
+    /// Clears the rings of all queues, for a device that restarts. Receivers and senders of the previous connection are no
+    /// longer valid; new ones write the rings' contents. Returns false if the mapping is shorter than the layout.
     #[must_use]
     pub fn write(&self, mapping: &Arc<Mapping>) -> bool {
         mapping.len() >= self.total() && (0..self.queues()).all(|index| self.clear(mapping, index))
     }
 
-    /// Clears the rings of queue `index`. Returns false when they are not within the mapping.
+    /// Clears the rings of queue `index`. Returns false if they are not within the mapping.
     pub(crate) fn clear(&self, mapping: &Mapping, index: u32) -> bool {
         let Some(queue) = self.queue(index) else {
             return false;
@@ -206,7 +207,7 @@ impl Layout {
         }
     }
 
-    /// Offsets of the driver's and the device's area from the descriptors on.
+    /// Returns the offsets of the driver's and the device's area from the descriptors.
     fn areas(&self, size: u16) -> (u64, u64) {
         if self.packed {
             let driver_area = (packed::ring_len(size) as u64).next_multiple_of(LINES);
@@ -214,8 +215,8 @@ impl Layout {
         }
         let driver_area = (split::descriptors_len(size) as u64).next_multiple_of(LINES);
         let end = driver_area + split::avail_len(size) as u64;
-        // The entries of the used ring begin on a line, the four octets before them end the line before: an entry then is
-        // a word of 64 bits that is aligned. The specification asks for an alignment of four.
+        // The entries of the used ring begin on a cache line, and the four octets before them end the previous line: each
+        // entry is then an aligned 64-bit word. The specification requires an alignment of four.
         let entries = (end + split::USED_RING_OFFSET).next_multiple_of(LINES) + LINES;
         (driver_area, entries - split::USED_RING_OFFSET)
     }
@@ -234,7 +235,7 @@ impl Layout {
         self.rings_len(self.ring_size_rx) + self.rings_len(self.ring_size_tx)
     }
 
-    /// An odd number of lines, so that buffers spread over all sets of the caches.
+    /// Returns an odd number of cache lines, so that buffers spread over all sets of the caches.
     fn stride(&self) -> u64 {
         let lines = 1 + u64::from(self.buffer_size).div_ceil(DATA_ALIGN);
         (lines | 1) * DATA_ALIGN
@@ -254,7 +255,7 @@ mod tests {
     use crate::ring::layout::DESCRIPTOR_ALIGN;
     use proptest::prelude::*;
 
-    /// The parts of a queue: offset, octets, alignment.
+    /// Returns the parts of a queue: offset, octets, alignment.
     fn parts(layout: &Layout, queue: &QueueLayout) -> Vec<(u64, u64, u64)> {
         let size = queue.size;
         let mut parts = if layout.is_packed() {
@@ -343,7 +344,7 @@ mod tests {
     #[test]
     fn rings_have_no_address_of_the_process() {
         let layout = Layout::new(1, 4, 4, 64, false).unwrap();
-        // Both at a time, at different addresses.
+        // Two mappings at once, at different addresses.
         let [first, second] = [0, 1].map(|_| {
             let (mapping, _file) = Mapping::create("quietwire-test", layout.total()).unwrap();
             let mapping = Arc::new(mapping);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Virtqueues, as the driver sees them: split (virtio 1.2, section 2.7) and packed (section 2.8).
+//! Driver side of virtqueues: split (virtio 1.2, section 2.7) and packed (section 2.8).
 //!
-//! The driver owns the memory: rings, and one buffer for each slot of a ring. The device, a vhost-user back end, maps it and
-//! can write to all of it, so nothing that is read back is trusted: indices, identifiers, lengths and flags are read once and
-//! checked against what this side keeps in private memory. A device that breaks the rules silences its own queue (see
-//! [`Fault`]) until the connection starts anew.
+//! The driver owns the memory: rings, and one buffer per slot of a ring. The device, a vhost-user back end, maps it and can
+//! write to all of it, so nothing that the driver reads is trusted: indices, identifiers, lengths and flags are read once
+//! and checked against private memory. A queue whose device breaks the rules stops (see [`Fault`]) until the connection
+//! restarts.
 //!
 //! Must not know mbufs, sockets or negotiation.
 //!
@@ -27,11 +27,11 @@ pub use receiver::{Frame, PIECES_MAX, Received, Receiver, Rest};
 pub use sender::{Put, Sender};
 pub use split::Split;
 
-/// Used buffers that are read from a ring at once.
+/// Maximum number of used buffers read from a ring at once.
 const BURST: usize = 64;
-/// Frames ahead of the current one that the processor is asked to load.
+/// Distance of the prefetched frame from the current one, frames.
 const PREFETCH_AHEAD: usize = 8;
-/// Octets of a frame that the processor is asked to load; the lines behind follow by themselves.
+/// Octets of a frame that are prefetched; the hardware prefetcher loads the lines after them.
 const PREFETCH_OCTETS: usize = 256;
 
 #[cfg(test)]

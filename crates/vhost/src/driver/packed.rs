@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packed rings, as the driver sees them (virtio 1.2, section 2.8).
+//! Driver side of packed rings (virtio 1.2, section 2.8).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,20 +17,21 @@ const EVENT: usize = 0;
 
 /// Packed ring.
 ///
-/// Positions are counters that run over the ring's end: the bits below the ring's size are the index, the one above tells
-/// the wrap counter (which is 1 in the first turn). The device overwrites lengths, identifiers and flags, so the second
-/// word of a descriptor is written each time; the first one, the address, only when another slot comes to this place.
+/// Positions are counters that run past the end of the ring: the bits below the ring's size are the index, the bit above is
+/// the wrap counter (inverted: the counter is 1 in the first turn). The device overwrites lengths, identifiers and flags, so
+/// the second word of a descriptor is written each time; the first word, the address, is written only if another slot is
+/// described at this position.
 #[derive(Debug)]
 pub struct Packed {
     ring: SharedSlice<AtomicU64>,
     device_event: SharedSlice<AtomicU32>,
     addresses: Box<[u64]>,
-    /// The slot whose address each descriptor has.
+    /// The slot whose address each descriptor holds.
     slots: Box<[u16]>,
     /// Second words of the first descriptors since `published`, which are not written yet.
     ///
-    /// The device polls the first of them. The words of its line are written together at the end, so that the line moves
-    /// between the processors once; those of later lines are written at once, since the device looks at them only after
+    /// The device polls the first of them. The words of its cache line are written together at the end, so that the line
+    /// moves between the processors once; those of later lines are written at once, because the device reads them only after
     /// the first.
     withheld: [u64; LINE],
     size: u16,
@@ -56,7 +57,8 @@ impl Packed {
         self.ring.get(DESCRIPTOR_WORDS * self.index(position) + 1)
     }
 
-    /// Whether the device wants to know of the descriptors from position `old` up to `new` (sections 2.8.10 and 2.8.14).
+    /// Returns true if the device wants a notification of the descriptors from position `old` up to `new` (sections 2.8.10
+    /// and 2.8.14).
     #[inline(always)]
     fn wants_notification(&self, old: u16, new: u16) -> bool {
         let Some(event) = self.device_event.get(EVENT) else {
@@ -68,7 +70,7 @@ impl Packed {
             packed::EVENT_DESCRIPTOR if self.event_index => {
                 let off_wrap = event as u16;
                 // The position that the device names, modulo two turns of the ring. An offset beyond the ring's end names
-                // some other position: the device is notified too often or too rarely, and harms itself alone.
+                // another position: the device is then notified too often or too rarely, which harms only the device.
                 let turn = if off_wrap & packed::WRAP == 0 {
                     self.size
                 } else {
@@ -78,7 +80,8 @@ impl Packed {
                 let two_turns = self.size.wrapping_mul(2).wrapping_sub(1);
                 position.wrapping_sub(old) & two_turns < new.wrapping_sub(old)
             }
-            // The device wants all of them, or says what the specification does not know: one too many does no harm.
+            // The device wants all notifications, or the flags are unknown to the specification: a surplus notification is
+            // harmless.
             _ => true,
         }
     }
@@ -130,7 +133,7 @@ impl Queue for Packed {
     #[inline(always)]
     fn next_used(&self) -> Option<Used> {
         // Acquire: what the device wrote to the buffer before is read afterwards. The word is read at once, so that length
-        // and identifier are those that belong to the flags.
+        // and identifier belong to the flags.
         let word = PackedWord(self.second_word(self.read)?.load(Ordering::Acquire));
         word.is_used(self.wrap(self.read)).then(|| Used {
             id: u32::from(word.id()),
@@ -209,9 +212,9 @@ impl Queue for Packed {
                 shared.store(word, Ordering::Release);
             }
         }
-        // The first one last, since it makes all of them available. A swap: it has to be visible before the device's wish
-        // is read, or both sides could miss the other's write and the device sleep on. On x86-64 the exchange alone is that
-        // barrier, and cheaper than a store and a fence.
+        // The first word is written last, because it makes all of them available. A swap: the word must be visible before
+        // the device's event flags are read; otherwise both sides could miss the other's write and the device would sleep
+        // on. On x86-64 the exchange alone is that barrier, and cheaper than a store and a fence.
         if let Some(shared) = self.second_word(old) {
             shared.swap(first, Ordering::SeqCst);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What receivers and senders need of a ring of either kind.
+//! Interface of rings of either kind to receivers and senders.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use quietwire_memory::Mapping;
 use super::layout::{Layout, QueueLayout};
 use crate::features::{F_ACCESS_PLATFORM, F_IN_ORDER, F_RING_PACKED, F_VERSION_1};
 
-/// Violation of the ring's rules by the device. The queue stays silent until its connection starts anew.
+/// Violation of the ring's rules by the device. The queue stops until its connection restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The index of the used ring is ahead of the buffers that the device has.
+    /// The index of the used ring exceeds the number of buffers that the device has.
     #[error("used ring: index is {ahead} entries ahead, but the device has only {outstanding}")]
     Index {
         /// Entries since the last one that was read.
@@ -24,10 +24,10 @@ pub enum Fault {
     Id(u32),
 }
 
-/// Reason that a queue cannot be set up.
+/// Reason why a queue cannot be set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
-    /// The layout has no queue of this index and direction.
+    /// The layout has no queue with this index and direction.
     #[error("queue {0}: not a queue of this direction in the layout")]
     Queue(u32),
     /// The layout or the negotiated features are for the other kind of ring.
@@ -48,7 +48,7 @@ pub enum SetupError {
     Memory(u32),
 }
 
-/// Used buffer, as the device says. Nothing of it is checked.
+/// Used buffer as reported by the device, unchecked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Used {
     /// Identifier of the chain.
@@ -78,7 +78,7 @@ pub trait Queue: sealed::Sealed + Sized {
         address: impl Fn(u16) -> u64,
     ) -> Option<Self>;
 
-    /// Returns the number of used entries that [`Self::next_used`] may find, at most. Asks the device's memory again when
+    /// Returns the maximum number of used entries that [`Self::next_used`] may find. Reads the device's memory again if
     /// fewer than `enough` are known.
     #[doc(hidden)]
     fn poll(&mut self, enough: u16) -> Result<u16, Fault>;
@@ -111,16 +111,17 @@ pub trait Queue: sealed::Sealed + Sized {
     #[doc(hidden)]
     fn unpublished(&self) -> u16;
 
-    /// Returns the slot that was offered as number `at` since the last [`Self::publish`], provided that all chains have one.
+    /// Returns the slot that was offered as number `at` since the last [`Self::publish`], provided that all chains have one
+    /// slot.
     #[doc(hidden)]
     fn offered(&self, at: u16) -> u16;
 
-    /// Makes all offered chains visible to the device. Returns true when the device wants a notification.
+    /// Makes all offered chains visible to the device. Returns true if the device wants a notification.
     #[doc(hidden)]
     fn publish(&mut self) -> bool;
 }
 
-/// Common part of the constructors: checks what was negotiated, clears the ring, returns its layout.
+/// Checks the negotiated features, clears the ring and returns its layout: the common part of the constructors.
 pub(super) fn prepare<Q: Queue>(
     mapping: &Mapping,
     layout: &Layout,

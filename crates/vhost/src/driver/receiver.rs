@@ -16,9 +16,10 @@ use crate::ring::layout::FLAG_WRITE;
 
 /// Largest number of buffers of a frame.
 pub const PIECES_MAX: usize = BURST;
-/// Consumed buffers that are worth a write to the ring.
+/// Consumed buffers that justify a write to the ring.
 const BATCH: u16 = 32;
-/// Entries from which on a ring's consumed buffers are gathered: the device has enough for the longest frame then.
+/// Ring size from which on consumed buffers are returned in batches: the device then always has enough for the longest
+/// frame.
 const BATCH_FROM: u16 = BATCH + PIECES_MAX as u16;
 
 /// Frame, or a buffer that holds none.
@@ -26,7 +27,7 @@ const BATCH_FROM: u16 = BATCH + PIECES_MAX as u16;
 pub enum Received<'queue> {
     /// A frame.
     Frame(Frame<'queue>),
-    /// What the device returned is no frame: its length is out of range, or it has more buffers than there are.
+    /// The returned buffers form no valid frame: the length is out of range, or there are too many buffers.
     Bad,
 }
 
@@ -91,11 +92,11 @@ pub struct Receiver<Q> {
     buffers: Buffers,
     /// Whether the device has a slot's buffer.
     lent: Box<[bool]>,
-    /// Used buffers that were read from the ring: those from `at` up to `count` were not looked at yet.
+    /// Used buffers that were read from the ring. Those from `at` up to `count` were not processed yet.
     entries: [Entry; BURST],
     at: usize,
     count: usize,
-    /// Buffers that the next frame consists of, when some of them were missing at the last look.
+    /// Number of buffers of the next frame, if some of them were missing at the last check.
     wanted: usize,
     pieces: [Piece; PIECES_MAX],
     mergeable: bool,
@@ -105,10 +106,10 @@ pub struct Receiver<Q> {
 
 impl<Q: Queue> Receiver<Q> {
     /// Clears the ring of queue `index`, an even number, and offers all buffers to the device, which must not run yet.
-    /// `features` are those that were negotiated.
+    /// `features` are the negotiated ones.
     ///
     /// # Errors
-    /// [`SetupError`]: layout, features and kind of ring do not fit together.
+    /// [`SetupError`]: layout, features and kind of ring do not match.
     pub fn new(
         mapping: &Arc<Mapping>,
         layout: &Layout,
@@ -142,8 +143,8 @@ impl<Q: Queue> Receiver<Q> {
         Ok(receiver)
     }
 
-    /// Returns the number of buffers that [`Self::next`] can take now: no more than `most`, and at most 64. A frame has at
-    /// least one.
+    /// Returns the number of buffers that [`Self::next`] can take now: at most `most`, and at most 64. A frame has at least
+    /// one.
     #[inline(always)]
     pub fn ready(&mut self, most: usize) -> usize {
         let mut left = self.count - self.at;
@@ -169,8 +170,8 @@ impl<Q: Queue> Receiver<Q> {
         Some((entry, header))
     }
 
-    /// Returns the octets and the header of the next frame, if it lies in one of the buffers that [`Self::ready`] counted, as
-    /// most frames do. Otherwise takes nothing: see [`Self::next`].
+    /// Returns the octets and the header of the next frame, if it lies in one of the buffers that [`Self::ready`] counted,
+    /// as most frames do. Otherwise takes nothing: see [`Self::next`].
     #[inline(always)]
     pub fn next_contiguous(&mut self) -> Option<(Span<'_>, RawHeader)> {
         let (entry, header) = self.peek()?;
@@ -186,8 +187,8 @@ impl<Q: Queue> Receiver<Q> {
         Some((self.buffers.data(entry.slot, len - HEADER_LEN)?, header))
     }
 
-    /// Returns the next of the buffers that [`Self::ready`] counted, with those that belong to the same frame. `None` at the
-    /// end, and when the device has not returned all buffers of a frame yet.
+    /// Returns the next of the buffers that [`Self::ready`] counted, with the others of the same frame. `None` at the end,
+    /// and if the device has not returned all buffers of a frame yet.
     #[inline(always)]
     #[allow(clippy::should_implement_trait)] // The frame borrows the queue.
     pub fn next(&mut self) -> Option<Received<'_>> {
@@ -213,8 +214,8 @@ impl<Q: Queue> Receiver<Q> {
         }))
     }
 
-    /// Offers the consumed buffers to the device again when enough of them have gathered. Returns true when the device
-    /// wants a notification.
+    /// Offers the consumed buffers to the device again once a batch is complete. Returns true if the device wants a
+    /// notification.
     #[inline(always)]
     pub fn release(&mut self) -> bool {
         let count = self.queue.unpublished();
@@ -230,7 +231,7 @@ impl<Q: Queue> Receiver<Q> {
         self.queue.publish()
     }
 
-    /// Returns how the device broke the ring's rules. From then on the queue receives nothing.
+    /// Returns the fault of the device, if any. From then on the queue receives nothing.
     #[inline(always)]
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
@@ -244,15 +245,15 @@ impl<Q: Queue> Receiver<Q> {
         u64::from(self.fault.is_some())
     }
 
-    /// Returns true when an access found a page of the memory missing (see [`Mapping::has_faulted`]).
+    /// Returns true if an access found a page of the memory missing (see [`Mapping::has_faulted`]).
     #[inline(always)]
     #[must_use]
     pub fn has_faulted(&self) -> bool {
         self.buffers.mapping().has_faulted()
     }
 
-    /// Returns true when each buffer is in one place: the device's, among those to be looked at, or among those that the
-    /// device gets next. For tests.
+    /// Returns true if each buffer is in exactly one place: with the device, among those to be processed, or among those to
+    /// be offered next. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn is_consistent(&self) -> bool {
@@ -267,14 +268,14 @@ impl<Q: Queue> Receiver<Q> {
         places.iter().all(|place| *place == 1)
     }
 
-    /// Puts a slot's buffer behind those that the device gets next.
+    /// Appends a slot's buffer to those that are offered next.
     #[inline(always)]
     fn offer(&mut self, slot: u16) {
         let capacity = self.buffers.capacity() as u32;
         self.queue.offer_again(slot, capacity, FLAG_WRITE);
     }
 
-    /// Reads used buffers from the ring, as many as fit behind those that are left.
+    /// Reads used buffers from the ring, as many as fit after the remaining ones.
     #[inline(always)]
     fn load(&mut self) {
         if self.fault.is_some() {
@@ -331,7 +332,7 @@ impl<Q: Queue> Receiver<Q> {
         }
     }
 
-    /// Returns a frame whose header says that it has another number of buffers than one.
+    /// Returns a frame whose header states another number of buffers than one.
     #[cold]
     fn merge(&mut self, header: RawHeader) -> Option<Received<'_>> {
         let wanted = usize::from(header.num_buffers());
@@ -340,14 +341,14 @@ impl<Q: Queue> Receiver<Q> {
         }
         let left = self.count - self.at;
         if left < wanted && wanted <= PIECES_MAX && wanted <= left + self.outstanding() {
-            // The device makes all buffers of a frame used at once (section 5.1.6.4), but a device that does not is not
-            // worth the loss of a frame. Nothing is consumed.
+            // The device marks all buffers of a frame as used at once (section 5.1.6.4). If a device does not, the frame is
+            // not lost: nothing is consumed.
             self.wanted = wanted;
             return None;
         }
         self.wanted = 1;
         if wanted == 0 || wanted > left {
-            // There is no such frame: this buffer alone goes.
+            // There is no such frame: only this buffer is consumed.
             self.consume();
             return Some(Received::Bad);
         }

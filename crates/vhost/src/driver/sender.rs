@@ -21,8 +21,8 @@ pub enum Put {
     Sent,
     /// The ring has no room for the frame now.
     Full,
-    /// The frame can never be sent: it has no octet, is longer than the ring's buffers together or than 64 of them, or its
-    /// segments do not have the length that was given.
+    /// The frame can never be sent: it is empty, is longer than the ring's buffers together or than 64 of them, or its
+    /// segments do not have the given length.
     Bad,
 }
 
@@ -34,17 +34,16 @@ pub struct Sender<Q> {
     slots: Slots,
     /// Whether the header in a slot's buffer is all zero, as far as this side knows.
     plain: Box<[bool]>,
-    /// Free slots below which used ones are reclaimed.
+    /// Reclaim used slots if fewer slots than this are free.
     low: u16,
     fault: Option<Fault>,
 }
 
 impl<Q: Queue> Sender<Q> {
-    /// Clears the ring of queue `index`, an odd number. The device must not run yet. `features` are those that were
-    /// negotiated.
+    /// Clears the ring of queue `index`, an odd number. The device must not run yet. `features` are the negotiated ones.
     ///
     /// # Errors
-    /// [`SetupError`]: layout, features and kind of ring do not fit together.
+    /// [`SetupError`]: layout, features and kind of ring do not match.
     pub fn new(
         mapping: &Arc<Mapping>,
         layout: &Layout,
@@ -66,9 +65,9 @@ impl<Q: Queue> Sender<Q> {
         })
     }
 
-    /// Reclaims buffers that the device has read, when few are free. Returns the number of frames of one buffer that
-    /// [`Self::put`] has room for: no more than `most`. Call it before the first frame of a burst: buffers are not
-    /// reclaimed between [`Self::put`] and [`Self::publish`].
+    /// Reclaims buffers that the device has read, if few are free. Returns the number of single-buffer frames that
+    /// [`Self::put`] has room for, at most `most`. Call it before the first frame of a burst: buffers are not reclaimed
+    /// between [`Self::put`] and [`Self::publish`].
     #[inline(always)]
     pub fn ready(&mut self, most: usize) -> usize {
         let free = usize::from(self.slots.available());
@@ -87,7 +86,8 @@ impl<Q: Queue> Sender<Q> {
 
     /// Copies a frame of `length` octets to the ring. Nothing is sent before [`Self::publish`].
     ///
-    /// `header` says what is left to the device; its `num_buffers` is ignored. The segments together have `length` octets.
+    /// `header` describes the offloads left to the device; its `num_buffers` is ignored. The segments together have `length`
+    /// octets.
     #[inline(always)]
     pub fn put<'frame>(
         &mut self,
@@ -124,13 +124,13 @@ impl<Q: Queue> Sender<Q> {
         Put::Sent
     }
 
-    /// Makes the frames since the last call visible to the device. Returns true when the device wants a notification.
+    /// Makes the frames since the last call visible to the device. Returns true if the device wants a notification.
     #[inline(always)]
     pub fn publish(&mut self) -> bool {
         self.queue.publish()
     }
 
-    /// Returns how the device broke the ring's rules. From then on the queue sends nothing.
+    /// Returns the fault of the device, if any. From then on the queue sends nothing.
     #[inline(always)]
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
@@ -144,21 +144,21 @@ impl<Q: Queue> Sender<Q> {
         u64::from(self.fault.is_some())
     }
 
-    /// Returns true when an access found a page of the memory missing (see [`Mapping::has_faulted`]).
+    /// Returns true if an access found a page of the memory missing (see [`Mapping::has_faulted`]).
     #[inline(always)]
     #[must_use]
     pub fn has_faulted(&self) -> bool {
         self.buffers.mapping().has_faulted()
     }
 
-    /// Returns true when each buffer is free or in one chain. For tests.
+    /// Returns true if each buffer is free or in one chain. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         self.slots.is_consistent()
     }
 
-    /// Writes the header of a frame to its slot, unless it is there.
+    /// Writes the header of a frame to its slot, unless the slot already has it.
     #[inline(always)]
     fn write_header(&mut self, slot: u16, header: &OffloadHeader) {
         let header = OffloadHeader {
@@ -170,8 +170,8 @@ impl<Q: Queue> Sender<Q> {
         let Some(plain) = self.plain.get_mut(usize::from(slot)) else {
             return;
         };
-        // Most frames have the same header as the one that was in the slot before. It lies on a line of its own, which
-        // the device keeps in its cache as long as nobody writes to it.
+        // Most frames have the same header as the previous one in the slot. The header has its own cache line, which remains
+        // in the device's cache as long as neither side writes to it.
         if is_plain && *plain {
             return;
         }
@@ -229,7 +229,7 @@ impl<Q: Queue> Sender<Q> {
             if number > 0
                 && let Some(plain) = self.plain.get_mut(usize::from(slot))
             {
-                // The octets that are the header's place elsewhere hold data.
+                // The octets that hold the header in other slots hold data here.
                 *plain = false;
             }
             self.queue.describe(head, slot, len as u32, flags, next);
@@ -239,7 +239,7 @@ impl<Q: Queue> Sender<Q> {
         Put::Sent
     }
 
-    /// Takes buffers back that the device has read: one burst and a half at most, so that no call takes long.
+    /// Reclaims buffers that the device has read: at most one burst and a half, so that no call takes long.
     #[inline(always)]
     fn reclaim(&mut self) {
         // A buffer that was not published yet cannot have been used.
@@ -266,7 +266,7 @@ impl<Q: Queue> Sender<Q> {
         }
     }
 
-    /// Prefetches what a frame of `length` octets will be written to, `skip` frames ahead.
+    /// Prefetches the memory that a frame of `length` octets will be written to, `skip` frames ahead.
     #[inline(always)]
     fn prefetch(&self, skip: u16, length: usize) {
         let slot = self.slots.upcoming(skip);
@@ -277,5 +277,5 @@ impl<Q: Queue> Sender<Q> {
     }
 }
 
-/// Chains that a call reclaims at most.
+/// Maximum number of chains that a call reclaims.
 const RECLAIM: u16 = BURST as u16 + BURST as u16 / 2;

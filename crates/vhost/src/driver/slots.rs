@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A sender's private bookkeeping: which slots are free, and which ones a chain that the device has is made of.
+//! A sender's private bookkeeping: free slots, and the slots of each chain that the device has.
 
-/// Slots of a ring: those that are free in the order in which they are taken, and the chains of the others.
+/// Slots of a ring: the free ones in the order of their use, and the chains of the others.
 ///
-/// Slots return to the end of the free ones, so that a device that uses buffers in order sees them in the same order in
-/// each turn of the ring, and neither descriptors nor available ring need to be written again.
+/// Slots return to the end of the free list. A device that uses buffers in order then sees them in the same order in each
+/// turn of the ring, and neither descriptors nor the available ring have to be written again.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// A circle: free from `head` to `tail`.
+    /// A circular list: free from `head` to `tail`.
     free: Box<[u16]>,
     slots: Box<[Slot]>,
     head: u16,
@@ -15,10 +15,10 @@ pub(super) struct Slots {
     mask: u16,
 }
 
-/// What is known of a slot.
+/// State of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// Slots of the chain that begins with this one; 0 when none does that the device has.
+    /// Number of slots of the chain that begins with this one; 0 if the device has no such chain.
     chain: u16,
     /// Next slot of its chain.
     link: u16,
@@ -42,14 +42,14 @@ impl Slots {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Returns the slot that is taken after `skip` others if nothing returns before.
+    /// Returns the slot that is taken after `skip` others, if none returns before.
     #[inline(always)]
     pub(super) fn upcoming(&self, skip: u16) -> u16 {
         let at = self.head.wrapping_add(skip) & self.mask;
         self.free.get(usize::from(at)).copied().unwrap_or(0)
     }
 
-    /// Takes the next slot for a chain of its own. The caller has looked that it is free.
+    /// Takes the next slot as a chain. The caller has checked that it is free.
     #[inline(always)]
     pub(super) fn take_one(&mut self) {
         let slot = self.upcoming(0);
@@ -59,7 +59,7 @@ impl Slots {
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Takes the next `count` slots for a chain. The caller has looked that as many are free.
+    /// Takes the next `count` slots as a chain. The caller has checked that as many are free.
     pub(super) fn take(&mut self, count: u16) {
         for number in 0..count {
             let (slot, link) = (self.upcoming(number), self.upcoming(number + 1));
@@ -71,8 +71,8 @@ impl Slots {
         self.head = self.head.wrapping_add(count);
     }
 
-    /// Takes the chain that begins with slot `id` back from the device. Returns the number of its slots; `None` when the
-    /// device has no such chain.
+    /// Reclaims the chain that begins with slot `id` from the device. Returns the number of its slots; `None` if the device
+    /// has no such chain.
     #[inline(always)]
     pub(super) fn give_back(&mut self, id: u32) -> Option<u16> {
         let slot = self.slots.get_mut(usize::try_from(id).ok()?)?;
@@ -103,7 +103,7 @@ impl Slots {
             .map_or(0, |slot| slot.link)
     }
 
-    /// Returns true when each slot is free or in one chain. For tests.
+    /// Returns true if each slot is free or in one chain. For tests.
     pub(super) fn is_consistent(&self) -> bool {
         let mut places = vec![0_u32; self.free.len()];
         let mut count = |slot: u16| {
@@ -132,7 +132,7 @@ mod tests {
     use std::collections::HashSet;
 
     proptest! {
-        /// Chains of arbitrary lengths return in arbitrary order, amid identifiers that the device made up.
+        /// Returns chains of arbitrary lengths in arbitrary order, mixed with identifiers that the device made up.
         #[test]
         fn each_slot_is_free_or_in_one_chain(
             exponent in 1_u32..7,

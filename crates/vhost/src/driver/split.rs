@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Split rings, as the driver sees them (virtio 1.2, section 2.7).
+//! Driver side of split rings (virtio 1.2, section 2.7).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -17,9 +17,9 @@ const EVENT: usize = 0;
 
 /// Split ring.
 ///
-/// Descriptor `n` always points at buffer `n`. What the ring holds is kept in private memory too, so that only words that
-/// change are written: with a device that uses buffers in order, and frames of one length, the descriptors and the entries
-/// of the available ring stay as they are, and the processors keep sharing their cache lines.
+/// Descriptor `n` always points at buffer `n`. A private copy of the ring's contents allows writing only words that change:
+/// if a device uses buffers in order and frames have one length, the descriptors and the entries of the available ring do
+/// not change, and the processors keep sharing their cache lines.
 #[derive(Debug)]
 pub struct Split {
     descriptors: SharedSlice<AtomicU64>,
@@ -34,10 +34,10 @@ pub struct Split {
     heads: Box<[u16]>,
     mask: u16,
     event_index: bool,
-    /// Entries offered, and made visible, since the start.
+    /// Number of entries offered, and number made visible, since the start.
     offered: u16,
     published: u16,
-    /// Used entries read, and known to be there, since the start.
+    /// Number of used entries read, and number known to exist, since the start.
     read: u16,
     known: u16,
 }
@@ -66,8 +66,8 @@ impl Queue for Split {
             let word: &AtomicU64 = descriptors.get(DESCRIPTOR_WORDS * usize::from(slot))?;
             word.store(address(slot), Ordering::Relaxed);
         }
-        // This side polls. Without the event index a flag says so (section 2.7.6); with it the flag has to be 0, and the
-        // device signals when it passes `used_event`: once in 65,536 entries with this value.
+        // This side polls. Without the event index, a flag states this (section 2.7.6). With the event index the flag must
+        // be 0, and the device signals when it passes `used_event`: with this value once in 65,536 entries.
         if event_index {
             let used_event = avail.get(split::used_event(queue.size))?;
             used_event.store(u16::MAX, Ordering::Relaxed);
@@ -105,7 +105,7 @@ impl Queue for Split {
         let index = index.load(Ordering::Acquire);
         let ahead = index.wrapping_sub(self.read);
         let outstanding = self.published.wrapping_sub(self.read);
-        // An index that goes back is far ahead, or leaves fewer entries than were known: both of them were checked.
+        // An index that moved back is far ahead, or leaves fewer entries than were known: both cases are checked.
         if ahead > outstanding {
             return Err(Fault::Index { ahead, outstanding });
         }
@@ -188,9 +188,9 @@ impl Queue for Split {
             return false;
         }
         self.published = new;
-        // A swap rather than a store: the index has to be visible before the device's wish is read, or both sides could
-        // miss the other's write and the device sleep on. On x86-64 the exchange alone is that barrier, and cheaper than a
-        // store and a fence. Descriptors and entries are visible before the index (release).
+        // A swap rather than a store: the index must be visible before the device's event index or flags are read; otherwise
+        // both sides could miss the other's write and the device would sleep on. On x86-64 the exchange alone is that
+        // barrier, and cheaper than a store and a fence. Descriptors and entries are visible before the index (release).
         index.swap(new, Ordering::SeqCst);
         if self.event_index {
             self.avail_event

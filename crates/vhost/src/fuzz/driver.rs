@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A driver whose device writes whatever it likes to the memory, at any time.
+//! A driver whose device writes arbitrary values to the memory, at any time.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use crate::ring::header::{HEADER_LEN, OffloadHeader};
 
 /// Octets of a buffer's data.
 const BUFFER: u32 = 64;
-/// Runs a receiver and a sender against a device that the octets control: which features, which entries are used, what is
-/// written where. Both must stay within the memory and hand out no buffer twice, and work again after [`Layout::write`].
+/// Runs a receiver and a sender against a device that the octets control: its features, the entries that it uses, and what
+/// it writes where. Both must stay within the memory, must not return a buffer twice, and must work again after
+/// [`Layout::write`].
 #[allow(clippy::missing_panics_doc)]
 pub fn fuzz_driver_ring(octets: &[u8]) {
     let Some((setup, octets)) = octets.split_first() else {
@@ -42,7 +43,7 @@ pub fn fuzz_driver_ring(octets: &[u8]) {
     }
 }
 
-/// Octets that are taken one after the other; zeroes at the end.
+/// Octets that are consumed one by one; zeros after the end.
 struct Octets<'o>(&'o [u8]);
 
 impl Octets<'_> {
@@ -59,7 +60,7 @@ impl Octets<'_> {
     }
 }
 
-/// The device's side of a queue, so far as it takes to be believed for a while.
+/// The device's side of a queue, complete enough to pass the driver's checks for a while.
 struct Pretence {
     queue: QueueLayout,
     is_packed: bool,
@@ -67,7 +68,7 @@ struct Pretence {
 }
 
 impl Pretence {
-    /// Says that the buffer of an identifier was used.
+    /// Reports the buffer with an identifier as used.
     fn give(&mut self, mapping: &Mapping, id: u16, len: u32) {
         let entry = u64::from(self.used % self.queue.size);
         if self.is_packed {
@@ -136,7 +137,7 @@ pub(crate) fn scribble<Q: Queue>(
             }
             2 | 3 => {
                 let (id, len) = (octets.next(), octets.next());
-                // Mostly the next one in order, of a length that is possible.
+                // Usually the next one in order, with a possible length.
                 let id = if id < 200 {
                     device.used % device.queue.size
                 } else {
@@ -216,7 +217,7 @@ fn send<Q: Queue>(sender: &mut Sender<Q>, queue: &QueueLayout, octets: &mut Octe
     }
 }
 
-/// Lays the rings out anew; both ends have to work with a device that follows the rules.
+/// Writes the rings again; both ends must work with a device that follows the rules.
 fn check_anew<Q: Queue>(mapping: &Arc<Mapping>, layout: &Layout, features: u64) {
     assert!(layout.write(mapping));
     let (Ok(mut receiver), Ok(mut sender)) = (

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzz targets: each takes any octets, which stand for what a peer sends or writes, and must come to an end without a panic.
+//! Fuzz targets: each accepts any octets as what a peer sends or writes, and must end without a panic.
 
 pub mod driver;
 pub mod ring;

@@ -13,7 +13,7 @@ use crate::ring::{
 
 /// Octets of the guest's memory, in two regions that are adjacent.
 const MEMORY: u64 = 0x8000;
-/// Where the parts of the ring, an inflight region and a log are in the mapping.
+/// Offsets of the parts of the ring, an inflight region and a log in the mapping.
 const DESCRIPTORS: u64 = 0;
 const DRIVER: u64 = 0x1000;
 const DEVICE: u64 = 0x1800;
@@ -23,7 +23,7 @@ const ALL: u64 = LOG + 8;
 const USER: u64 = 0x7000_0000;
 const SIZE_MAX: u16 = 64;
 
-/// Octets to decide by; zeros at their end.
+/// Octets that control decisions; zeros after the end.
 struct Octets<'o>(&'o [u8]);
 
 impl<'o> Octets<'o> {
@@ -46,7 +46,7 @@ impl<'o> Octets<'o> {
     }
 }
 
-/// A guest that knows where its ring is.
+/// A guest that knows the location of its ring.
 struct Guest {
     mapping: Arc<Mapping>,
     space: AddressSpace,
@@ -129,7 +129,7 @@ impl Guest {
         }
     }
 
-    /// Writes a descriptor that is likely to be good, where the driver would.
+    /// Writes a descriptor that is likely to be valid, at the driver's next position.
     fn offer(&mut self, octets: &mut Octets<'_>) {
         let bits = octets.next();
         let address = u64::from(octets.next_u16() % MEMORY as u16);
@@ -160,7 +160,7 @@ impl Guest {
         self.write(DRIVER + 2, &self.next.to_le_bytes());
     }
 
-    /// Writes anything, mostly to the ring.
+    /// Writes arbitrary values, mostly to the ring.
     fn scribble(&self, octets: &mut Octets<'_>) {
         let place = u64::from(octets.next_u16());
         let offset = match octets.next() % 8 {
@@ -204,7 +204,7 @@ impl Guest {
     }
 }
 
-/// Copies out of each span; returns the octets that there were.
+/// Copies out of each span; returns the number of octets.
 fn copy<'s>(spans: impl Iterator<Item = Span<'s>>) -> u64 {
     let mut octets = 0;
     let mut buffer = [0; 256];
@@ -219,7 +219,7 @@ fn copy<'s>(spans: impl Iterator<Item = Span<'s>>) -> u64 {
     octets
 }
 
-/// Takes a burst of frames; returns their number.
+/// Receives a burst of frames; returns their number.
 fn receive(guest: &Guest, receiver: &mut Receiver, octets: &mut Octets<'_>) -> u64 {
     let most = usize::from(octets.next());
     let ready = receiver.ready(most);
@@ -272,7 +272,7 @@ fn receive(guest: &Guest, receiver: &mut Receiver, octets: &mut Octets<'_>) -> u
     u64::from(taken - bad)
 }
 
-/// Puts a few frames; returns how many were sent.
+/// Sends a few frames; returns how many were sent.
 fn send(guest: &Guest, sender: &mut Sender, octets: &mut Octets<'_>) -> u64 {
     static FRAME: [u8; 4096] = [0x55; 4096];
     let mut sent = 0;
@@ -307,7 +307,7 @@ pub fn fuzz_device_ring(octets: &[u8]) {
     let _ = run(octets);
 }
 
-/// Returns the frames that were taken and sent, and the counters of the last receiver and sender.
+/// Returns the numbers of received and sent frames, and the counters of the last receiver and sender.
 fn run(octets: &[u8]) -> Option<([u64; 2], Counters, Counters)> {
     let mut octets = Octets(octets);
     let mut guest = Guest::new(&mut octets)?;
@@ -318,7 +318,7 @@ fn run(octets: &[u8]) -> Option<([u64; 2], Counters, Counters)> {
     };
     let mut receiver = Receiver::new(&guest.config(base)).ok()?;
     let mut sender = Sender::new(&guest.config(base)).ok()?;
-    // Both on the same ring would be two devices: one is enough, the other has nothing to do.
+    // One of them is enough: both on the same ring would be two devices.
     let receives = octets.next() & 1 == 0;
     let mut frames = [0; 2];
     while !octets.0.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Targets for messages and sessions. Octets choose what a peer sends; a model of the caller checks what the session asks
-//! for.
+//! Fuzz targets for messages and sessions. Octets control what a peer sends; a model of the caller checks the actions that
+//! the session requests.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::session::backend::{Action, Backend, BackendConfig, RingConfig};
 use crate::session::frontend::{self, Frontend, FrontendConfig, FrontendRing, Inflight, Resources};
 use crate::session::{MEMORY_SLOTS_MAX, SessionError};
 
-/// Octets that are taken one after the other; zeroes at the end.
+/// Octets that are consumed one by one; zeros after the end.
 struct Octets<'o>(&'o [u8]);
 
 impl Octets<'_> {
@@ -31,7 +31,7 @@ impl Octets<'_> {
         self.next() & 1 != 0
     }
 
-    /// Returns a number that is small, near a border, or any.
+    /// Returns a number that is small, near a limit, or arbitrary.
     fn number(&mut self) -> u64 {
         let shape = self.next();
         match shape >> 6 {
@@ -62,7 +62,7 @@ impl Drop for Token {
     }
 }
 
-/// Parses octets as each kind of message. What parses has to be the same after encoding and parsing again.
+/// Parses octets as each kind of message. A parsed message must be the same after encoding and parsing again.
 #[allow(clippy::missing_panics_doc)]
 pub fn fuzz_message(octets: &[u8]) {
     let Some((count, octets)) = octets.split_first() else {
@@ -113,7 +113,7 @@ fn reparse(
 fn split(message: &[u8]) -> (Header, Vec<u8>) {
     let head = message.first_chunk().copied().unwrap_or_default();
     let payload = message.get(Header::LENGTH..).unwrap_or_default().to_vec();
-    // A header of zeros is no valid one: then the comparison with what was encoded fails.
+    // A header of zeros is invalid: the comparison with the encoded one then fails.
     let header = Header::parse(&head);
     assert!(header.is_ok(), "{header:?} of {message:?}");
     let header = header.unwrap_or_else(|_| std::process::abort());
@@ -121,7 +121,7 @@ fn split(message: &[u8]) -> (Header, Vec<u8>) {
     (header, payload)
 }
 
-/// Model of a back end's caller: carries actions out, and checks that each of them is possible.
+/// Model of a back end's caller: carries out actions, and checks that each of them is possible.
 #[derive(Debug)]
 pub struct Caller {
     running: [bool; 256],
@@ -183,7 +183,8 @@ impl Caller {
         }
     }
 
-    /// Hands a request in and carries out all that follows, with successes and failures as the octets choose.
+    /// Passes a request to the back end and carries out all resulting actions, with successes and failures as the octets
+    /// choose.
     fn handle(
         &mut self,
         backend: &mut Backend<Token>,
@@ -202,7 +203,10 @@ impl Caller {
         loop {
             let mut more = Vec::new();
             for action in actions {
-                assert!(more.is_empty(), "nothing follows what waits");
+                assert!(
+                    more.is_empty(),
+                    "an action follows one that waits for an answer"
+                );
                 more = self.carry_out(backend, action, live, outcomes)?;
             }
             if more.is_empty() {
@@ -226,7 +230,7 @@ impl Caller {
         live: &Rc<Cell<usize>>,
         outcomes: &mut Octets<'_>,
     ) -> Result<Vec<Action<Token>>, SessionError> {
-        // Zero, which is also what comes when no octets are left, is success.
+        // Zero, which is also the value after the end of the octets, is success.
         let result = |outcomes: &mut Octets<'_>| {
             if outcomes.next() % 16 == 15 {
                 Err(())
@@ -378,7 +382,7 @@ impl Caller {
     }
 }
 
-/// Plays a front end that sends whatever the octets choose, and checks all that the back end asks for.
+/// Plays a front end that sends what the octets choose, and checks all actions of the back end.
 #[allow(clippy::missing_panics_doc)]
 pub fn fuzz_backend_session(octets: &[u8]) {
     let mut octets = Octets(octets);
@@ -401,7 +405,7 @@ pub fn fuzz_backend_session(octets: &[u8]) {
     let mut backend = Backend::new(config);
     let mut caller = Caller::default();
     if setup & 8 != 0 {
-        // Most sessions that octets describe never come this far by themselves.
+        // Most sessions never come this far with arbitrary octets alone.
         let mut none = Octets(&[]);
         for request in prologue(setup & 16 != 0) {
             if caller
@@ -430,7 +434,7 @@ pub fn fuzz_backend_session(octets: &[u8]) {
     assert_eq!(live.get(), 0);
 }
 
-/// Requests that bring the first ring of a back end up.
+/// Returns the requests that start the first ring of a back end.
 fn prologue(is_packed: bool) -> Vec<FrontendRequest> {
     let packed = if is_packed { F_RING_PACKED } else { 0 };
     let region = Region::new(0, 1 << 20, 1 << 32, 0);
@@ -580,7 +584,7 @@ fn any_ring_request(octets: &mut Octets<'_>, kind: u8) -> Option<FrontendRequest
             index,
             is_enabled: octets.is(),
         },
-        // A ring that comes up at once: the steps alone are improbable.
+        // A ring that starts at once: the separate steps are improbable.
         41 => R::SetRingAddresses {
             index,
             addresses: RingAddresses {
@@ -628,7 +632,7 @@ fn any_addresses(octets: &mut Octets<'_>) -> RingAddresses {
     }
 }
 
-/// Plays a back end that replies whatever the octets choose, and checks that the front end ends or comes to its aim.
+/// Plays a back end that replies what the octets choose, and checks that the front end ends or becomes ready.
 #[allow(clippy::missing_panics_doc)]
 pub fn fuzz_frontend_session(octets: &[u8]) {
     let mut octets = Octets(octets);
@@ -682,7 +686,7 @@ pub fn fuzz_frontend_session(octets: &[u8]) {
             }
         }
         assert!(due.len() <= 1, "{due:?}");
-        // Otherwise the next actions have some.
+        // Otherwise the next actions hold some.
         assert!(next.is_some() || live.get() == frontend.descriptors_held());
         step = match next {
             Some(step) => step,
@@ -700,7 +704,7 @@ pub fn fuzz_frontend_session(octets: &[u8]) {
     assert_eq!(live.get(), 0);
 }
 
-/// Returns resources that suit what was negotiated, mostly.
+/// Returns resources that usually match the negotiation.
 fn any_resources(
     octets: &mut Octets<'_>,
     negotiated: frontend::Negotiated,
@@ -733,7 +737,7 @@ fn any_resources(
     }
 }
 
-/// Returns a reply: the right kind for the request that is due, mostly.
+/// Returns a reply, usually of the right kind for the pending request.
 fn any_reply(octets: &mut Octets<'_>, due: Option<FrontendRequest>) -> Reply {
     let shape = octets.next();
     if shape >= 0xf0 {

@@ -24,15 +24,15 @@ pub enum BackendRequest {
     },
     /// The configuration space has changed.
     ConfigChange,
-    /// A request of this number, which this codec does not know or this project does not support.
+    /// A request that this codec does not know or quietwire does not support.
     Unknown(u32),
 }
 
 impl BackendRequest {
-    /// Parses the message of `header` and `payload`, with which `descriptors` file descriptors came.
+    /// Parses the message of `header` and `payload` that arrived with `descriptors` file descriptors.
     ///
     /// # Errors
-    /// [`MessageError`]: length, a field or the number of file descriptors does not suit the request, or the message is a
+    /// [`MessageError`]: length, a field or the number of file descriptors does not match the request, or the message is a
     /// reply.
     pub fn parse(header: Header, payload: &[u8], descriptors: usize) -> Result<Self, MessageError> {
         check_direction(header, false)?;
@@ -101,7 +101,7 @@ impl BackendRequest {
     /// Parses an acknowledgement of the front end. Returns the request's number, and true for success.
     ///
     /// # Errors
-    /// [`MessageError`]: the message is no reply, has not 8 octets, or has file descriptors.
+    /// [`MessageError`]: the message is not a reply, does not have 8 octets, or has file descriptors.
     pub fn parse_acknowledgement(
         header: Header,
         payload: &[u8],

@@ -3,7 +3,7 @@
 
 use super::{FLAG_NEED_REPLY, FLAG_REPLY, Header, MessageError, VERSION};
 
-/// Payload that is being read.
+/// A payload that is being read.
 pub(super) struct Reader<'a> {
     request: u32,
     size: usize,
@@ -11,7 +11,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Returns a reader of a message's payload, whose length has to be that of the header.
+    /// Returns a reader of a message's payload, whose length must be that of the header.
     pub(super) fn new(header: Header, payload: &'a [u8]) -> Result<Self, MessageError> {
         let reader = Self {
             request: header.request(),
@@ -25,7 +25,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the number of octets that are left.
+    /// Returns the number of remaining octets.
     pub(super) fn left(&self) -> usize {
         self.rest.len()
     }
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    /// Returns all octets that are left.
+    /// Returns all remaining octets.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
             .unwrap_or_default();
     }
 
-    /// Checks that no octets are left.
+    /// Checks that no octets remain.
     pub(super) fn end(&self) -> Result<(), MessageError> {
         if self.rest.is_empty() {
             Ok(())
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Message that is being written: room for the header, then the payload.
+/// A message that is being written: room for the header, then the payload.
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {

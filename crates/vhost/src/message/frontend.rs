@@ -9,8 +9,7 @@ use super::payload::{
 };
 use super::{CONFIG_MAX, Header, MessageError, check_descriptors, check_direction, code};
 
-/// Request of the front end (section 'Front-end message types'). Indices of rings are checked against the device by the
-/// session.
+/// Request of the front end (section 'Front-end message types'). The session checks indices of rings against the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrontendRequest {
     /// Asks for the features that the back end offers.
@@ -41,14 +40,14 @@ pub enum FrontendRequest {
         /// The addresses.
         addresses: RingAddresses,
     },
-    /// Sets where a ring starts; see [`super::RingBase::from_bits`], which depends on the features in use.
+    /// Sets the position at which a ring starts; see [`super::RingBase::from_bits`], which depends on the features in use.
     SetRingBase {
         /// Index of the ring.
         index: u8,
-        /// Positions as the message has them.
+        /// Positions in the message's format.
         bits: u32,
     },
-    /// Stops a ring and asks where it has stopped.
+    /// Stops a ring and asks for its position.
     GetRingBase {
         /// Index of the ring.
         index: u8,
@@ -74,7 +73,7 @@ pub enum FrontendRequest {
     },
     /// Asks for a RARP broadcast of this MAC address.
     SendRarp([u8; 6]),
-    /// Sets the MTU. The session checks it, since an answer tells whether it is valid.
+    /// Sets the MTU. The session checks it, because the reply states whether it is valid.
     SetMtu(u64),
     /// Sets the socket for requests of the back end. One file descriptor.
     SetRequestChannel,
@@ -100,7 +99,7 @@ pub enum FrontendRequest {
         /// Entries of each ring.
         ring_size: RingSize,
     },
-    /// Gives an area back that tracks buffers in flight. One file descriptor.
+    /// Restores an area that tracks buffers in flight. One file descriptor.
     SetInflight(InflightArea),
     /// Resets the device.
     ResetDevice,
@@ -108,21 +107,21 @@ pub enum FrontendRequest {
     GetMemorySlots,
     /// Adds a memory region. One file descriptor.
     AddRegion(Region),
-    /// Removes a memory region. A file descriptor may come with it and is closed.
+    /// Removes a memory region. An accompanying file descriptor is closed.
     RemoveRegion(Region),
     /// Sets the device status (virtio 1.2, section 2.1).
     SetStatus(u8),
     /// Asks for the device status.
     GetStatus,
-    /// A request of this number, which this codec does not know.
+    /// A request that this codec does not know.
     Unknown(u32),
 }
 
 impl FrontendRequest {
-    /// Parses the message of `header` and `payload`, with which `descriptors` file descriptors came.
+    /// Parses the message of `header` and `payload` that arrived with `descriptors` file descriptors.
     ///
     /// # Errors
-    /// [`MessageError`]: length, a field or the number of file descriptors does not suit the request, or the message is a
+    /// [`MessageError`]: length, a field or the number of file descriptors does not match the request, or the message is a
     /// reply.
     pub fn parse(header: Header, payload: &[u8], descriptors: usize) -> Result<Self, MessageError> {
         check_direction(header, false)?;
@@ -160,7 +159,7 @@ impl FrontendRequest {
             },
             code::GET_VRING_BASE => {
                 let index = read_index(reader)?;
-                // Its meaning is that of a protocol feature that this project does not offer.
+                // Its meaning is that of a protocol feature that quietwire does not offer.
                 reader.u32()?;
                 Self::GetRingBase { index }
             }
@@ -261,14 +260,14 @@ impl FrontendRequest {
 
     fn check_descriptors(&self, count: usize) -> Result<(), MessageError> {
         let expected = match self {
-            // Front ends exist that send one (section on REM_MEM_REG).
+            // Some front ends send one (section on REM_MEM_REG).
             Self::RemoveRegion(_) => count.min(1),
             _ => self.descriptors(),
         };
         check_descriptors(self.code(), count, expected)
     }
 
-    /// Returns the number of file descriptors that come with the request.
+    /// Returns the number of file descriptors of the request.
     #[must_use]
     pub fn descriptors(&self) -> usize {
         match self {

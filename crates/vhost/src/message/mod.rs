@@ -2,8 +2,8 @@
 //! Messages of the vhost-user protocol: octets in, checked values out.
 //!
 //! A message is a [`Header`] of 12 octets and a payload, in the machine's byte order (vhost-user protocol, section 'Message
-//! Specification'). A reader takes the header, then [`Header::size`] octets, then parses both. File descriptors travel
-//! beside the octets; the codec checks their number only.
+//! Specification'). To receive a message, read the header, then [`Header::size`] octets, then parse both. File descriptors
+//! are transferred outside the octets; the codec checks only their number.
 //!
 //! ```
 //! use quietwire_vhost::message::{FrontendRequest, Header};
@@ -179,8 +179,8 @@ pub enum MessageError {
         /// True if the flag is set.
         is_reply: bool,
     },
-    /// The payload's length does not suit the message.
-    #[error("vhost-user message {}: payload of {size} octets does not suit it", request_name(*request))]
+    /// The payload's length does not match the message.
+    #[error("vhost-user message {}: wrong payload size of {size} octets", request_name(*request))]
     Length {
         /// Number of the request.
         request: u32,
@@ -195,19 +195,19 @@ pub enum MessageError {
         /// The field.
         field: &'static str,
     },
-    /// The number of file descriptors does not suit the message.
-    #[error("vhost-user message {}: {count} file descriptors do not suit it (expected: {expected})", request_name(*request))]
+    /// The number of file descriptors does not match the message.
+    #[error("vhost-user message {}: {count} file descriptors (expected: {expected})", request_name(*request))]
     Descriptors {
         /// Number of the request.
         request: u32,
-        /// File descriptors that came with the message.
+        /// File descriptors that arrived with the message.
         count: usize,
-        /// File descriptors that the message has to have.
+        /// File descriptors that the message requires.
         expected: usize,
     },
 }
 
-/// Returns the name of a request of the front end, as the protocol writes it; the number if it is unknown.
+/// Returns the protocol's name of a front-end request; the number if it is unknown.
 #[must_use]
 pub fn request_name(request: u32) -> std::borrow::Cow<'static, str> {
     let name = match request {
@@ -248,7 +248,7 @@ pub fn request_name(request: u32) -> std::borrow::Cow<'static, str> {
     name.into()
 }
 
-/// Returns true if the reply to a request has a payload of its own, which is never an acknowledgement.
+/// Returns true if the reply to a request has its own payload, which is never an acknowledgement.
 pub(crate) fn has_reply(request: u32) -> bool {
     matches!(
         request,

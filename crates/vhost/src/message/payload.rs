@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Payloads of messages. Those with rules have no public fields: a value exists only if it follows them.
+//! Payloads of messages. Those with rules have no public fields: every value follows the rules.
 
 use super::fields::{Reader, Writer};
 use super::{CONFIG_MAX, MessageError, TABLE_REGIONS_MAX};
@@ -19,7 +19,7 @@ impl Region {
     /// `offset` of its file. `None` if it is empty or an address overflows.
     #[must_use]
     pub fn new(guest: u64, size: u64, user: u64, offset: u64) -> Option<Self> {
-        // The first octet after the region has to be an address too: sums of address and size never overflow then.
+        // The address after the last octet must be valid too, so that sums of address and size never overflow.
         let fits = |start: u64| start.checked_add(size).is_some();
         (size > 0 && fits(guest) && fits(user) && fits(offset)).then_some(Self {
             guest,
@@ -59,7 +59,7 @@ impl Region {
         self.guest < other.guest + other.size && other.guest < self.guest + self.size
     }
 
-    /// Returns true if guest address, user address and size are equal: REM_MEM_REG names a region so.
+    /// Returns true if guest address, user address and size are equal, which is how REM_MEM_REG identifies a region.
     #[must_use]
     pub fn is_same_range(&self, other: &Self) -> bool {
         (self.guest, self.size, self.user) == (other.guest, other.size, other.user)
@@ -119,7 +119,7 @@ impl MemoryTable {
             .ok()
             .filter(|count| (1..=TABLE_REGIONS_MAX).contains(count))
             .ok_or_else(|| reader.value("number of memory regions"))?;
-        // The description has room for eight regions; front ends send those in use or all of it.
+        // The description has room for eight regions; front ends send those in use or all eight.
         if reader.left() != count * REGION && reader.left() != TABLE_REGIONS_MAX * REGION {
             return Err(reader.length());
         }
@@ -247,13 +247,13 @@ impl RingAddresses {
     }
 }
 
-/// Positions at which a ring starts or has stopped (sections 'A vring descriptor index for split virtqueues' and 'Vring
-/// descriptor indices for packed virtqueues').
+/// Start or stop positions of a ring (sections 'A vring descriptor index for split virtqueues' and 'Vring descriptor indices
+/// for packed virtqueues').
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingBase {
     /// Split ring. The index of the used ring is in the ring's memory.
     Split {
-        /// Index of the available ring. It runs freely.
+        /// Index of the available ring, a free-running counter.
         available: u16,
     },
     /// Packed ring. An index has 15 bits.
@@ -285,7 +285,7 @@ impl RingBase {
         }
     }
 
-    /// Returns positions as messages have them; `None` if reserved bits of a split ring's are set.
+    /// Returns positions from the message's format; `None` if reserved bits of a split ring are set.
     #[must_use]
     pub fn from_bits(bits: u32, is_packed: bool) -> Option<Self> {
         let [a, b, c, d] = bits.to_le_bytes();
@@ -302,7 +302,7 @@ impl RingBase {
         }
     }
 
-    /// Returns positions as messages have them.
+    /// Returns positions in the message's format.
     #[must_use]
     pub fn bits(self) -> u32 {
         match self {
@@ -321,7 +321,7 @@ impl RingBase {
     }
 }
 
-/// Ring that a file descriptor is for, and whether the message has one.
+/// Ring of an eventfd message, and whether the message has a file descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingEvent {
     /// Index of the ring.
@@ -396,7 +396,7 @@ impl Permission {
     }
 }
 
-/// Entry of the IOTLB: a range of I/O virtual addresses and where it is. It is not empty and no address overflows.
+/// Entry of the IOTLB: a range of I/O virtual addresses and its user address. It is not empty and no address overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IotlbEntry {
     iova: u64,
@@ -436,7 +436,7 @@ impl IotlbEntry {
         self.user
     }
 
-    /// Returns the accesses that are allowed.
+    /// Returns the permitted accesses.
     #[must_use]
     pub fn permission(&self) -> Permission {
         self.permission
@@ -451,8 +451,8 @@ pub struct IotlbRange {
 }
 
 impl IotlbRange {
-    /// Returns the range of `size` octets at `iova`, cut at the end of the address space. Size 0 at address 0 is the whole
-    /// address space, whose size has no 64 bits. `None` for other empty ranges.
+    /// Returns the range of `size` octets at `iova`, truncated at the end of the address space. Size 0 at address 0 is the
+    /// whole address space, whose size exceeds 64 bits. `None` for other empty ranges.
     #[must_use]
     pub fn new(iova: u64, size: u64) -> Option<Self> {
         match size.checked_sub(1) {
@@ -480,7 +480,7 @@ impl IotlbRange {
     }
 }
 
-/// Message about the IOTLB as it is on the wire (section 'An IOTLB message').
+/// IOTLB message in wire format (section 'An IOTLB message').
 pub(super) struct IotlbFields {
     pub(super) iova: u64,
     pub(super) size: u64,
@@ -494,7 +494,7 @@ impl IotlbFields {
     pub(super) const UPDATE: u8 = 2;
     pub(super) const INVALIDATE: u8 = 3;
     pub(super) const ACCESS_FAIL: u8 = 4;
-    /// Octets that follow the fields: the C structure is padded to its alignment.
+    /// Octets after the fields: the C structure is padded to its alignment.
     const PADDING: usize = 6;
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, MessageError> {
@@ -567,7 +567,7 @@ impl InflightArea {
         self.ring_size
     }
 
-    /// Writes the description; `None` is one of size 0, which says that there is no area.
+    /// Writes the description; `None` is written with size 0, which means no area.
     pub(super) fn write(area: Option<&Self>, writer: Writer) -> Writer {
         let (size, offset) = area.map_or((0, 0), |area| (area.size, area.offset));
         let (rings, ring_size) = area.map_or((0, 0), |area| (area.rings, area.ring_size.get()));
@@ -622,7 +622,7 @@ pub struct ConfigWrite {
 }
 
 impl ConfigWrite {
-    /// Returns a write of `data` at `offset`; `None` if there are no or more than [`CONFIG_MAX`] octets.
+    /// Returns a write of `data` at `offset`; `None` if it is empty or longer than [`CONFIG_MAX`] octets.
     #[must_use]
     pub fn new(offset: u32, flags: u32, data: Vec<u8>) -> Option<Self> {
         (1..=CONFIG_MAX).contains(&data.len()).then_some(Self {
@@ -669,7 +669,7 @@ impl ConfigWrite {
     }
 }
 
-/// Reads the index of a ring: the protocol has room for 256 rings.
+/// Reads the index of a ring; the protocol supports 256 rings.
 pub(super) fn read_index(reader: &mut Reader<'_>) -> Result<u8, MessageError> {
     u8::try_from(reader.u32()?).map_err(|_| reader.value("index of the ring"))
 }

@@ -5,21 +5,21 @@ use super::fields::{Reader, Writer};
 use super::payload::{ConfigWrite, InflightArea, read_index};
 use super::{Header, MessageError, check_descriptors, check_direction, code};
 
-/// Reply of the back end. Each kind carries what it replies to.
+/// Reply of the back end. Each kind identifies the request that it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A number: the value that was asked for, or the acknowledgement of a request, which is 0 for success.
+    /// A number: the requested value, or the acknowledgement of a request, which is 0 for success.
     Number {
         /// Number of the request.
         request: u32,
         /// The value.
         value: u64,
     },
-    /// Where a ring has stopped; see [`super::RingBase::from_bits`].
+    /// Position at which a ring has stopped; see [`super::RingBase::from_bits`].
     RingBase {
         /// Index of the ring.
         index: u8,
-        /// Positions as the message has them.
+        /// Positions in the message's format.
         bits: u32,
     },
     /// Octets of the configuration space; `None` if the request failed.
@@ -38,10 +38,10 @@ impl Reply {
         }
     }
 
-    /// Parses the message of `header` and `payload`, with which `descriptors` file descriptors came.
+    /// Parses the message of `header` and `payload` that arrived with `descriptors` file descriptors.
     ///
     /// # Errors
-    /// [`MessageError`]: length, a field or the number of file descriptors does not suit the reply, or the message is a
+    /// [`MessageError`]: length, a field or the number of file descriptors does not match the reply, or the message is a
     /// request.
     pub fn parse(header: Header, payload: &[u8], descriptors: usize) -> Result<Self, MessageError> {
         check_direction(header, true)?;
@@ -64,13 +64,13 @@ impl Reply {
         Ok(reply)
     }
 
-    /// Returns the number of file descriptors that come with the reply.
+    /// Returns the number of file descriptors of the reply.
     #[must_use]
     pub fn descriptors(&self) -> usize {
         matches!(self, Self::Inflight(Some(_))).into()
     }
 
-    /// Returns the number of the request that this replies to.
+    /// Returns the number of the request that this answers.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self {

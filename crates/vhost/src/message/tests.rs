@@ -10,7 +10,7 @@ fn split(message: &[u8]) -> (Header, &[u8]) {
     (Header::parse(header).unwrap(), payload)
 }
 
-/// Returns a message of these parts.
+/// Returns a message with these parts.
 fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
     let size = u32::try_from(payload.len()).unwrap();
     let mut octets: Vec<u8> = [request, flags, size]
@@ -44,7 +44,7 @@ fn region() -> Region {
     Region::new(0x1000, 0x2000, 0x7000_0000, 0x4000).unwrap()
 }
 
-/// One request of each kind.
+/// Returns one request of each kind.
 fn samples() -> Vec<FrontendRequest> {
     use FrontendRequest as R;
     let size = RingSize::new(256).unwrap();
@@ -208,7 +208,7 @@ fn each_request_survives_encoding_and_no_other_length_or_number_of_descriptors_p
             parse(&message(request.code(), 1, &longer), count).is_err(),
             "{request:?}"
         );
-        // Padding at the end of a C structure may be left out.
+        // Padding at the end of a C structure is optional.
         let padding = match request {
             FrontendRequest::IotlbUpdate(_) | FrontendRequest::IotlbInvalidate(_) => 6,
             FrontendRequest::GetInflight { .. } | FrontendRequest::SetInflight(_) => 4,
@@ -221,7 +221,7 @@ fn each_request_survives_encoding_and_no_other_length_or_number_of_descriptors_p
                 "{request:?} of {len} octets"
             );
         }
-        // A payload that is not what the header says.
+        // A payload whose length differs from the header.
         let (header, _) = split(&octets);
         assert!(FrontendRequest::parse(header, &longer, count).is_err());
         // The same as a reply.

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pieces of guest memory that a chain of descriptors names.
+//! The pieces of guest memory that a chain of descriptors refers to.
 
 use crate::address_space::{Access, Miss, Piece, Translation, Translator};
 
 use super::header::HEADER_LEN;
 
-/// Pieces of a chain, or of all chains that one frame is spread over.
+/// Maximum number of pieces of a chain, or of all chains of one frame.
 pub const PIECES_MAX: usize = 256;
-/// Descriptors of a chain, those of an indirect table included.
+/// Maximum number of descriptors of a chain, including those of an indirect table.
 pub const CHAIN_MAX: usize = 256;
-/// Octets of a frame and its header: the longest that segmentation offload makes, and room for headers in front.
+/// Maximum length of a frame with its header, octets: the longest that segmentation offload allows, and room for headers.
 pub const OCTETS_MAX: u32 = 65_536 + 128;
 
-/// Why a chain is not used.
+/// Reason why a chain is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The driver broke a rule.
@@ -82,7 +82,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Reads the first `len` octets, at most those of a header; returns them and the pieces behind them.
+    /// Reads the first `len` octets, at most those of a header; returns them and the pieces after them.
     #[inline]
     pub(crate) fn split_header(
         &mut self,
@@ -109,7 +109,7 @@ impl Chain {
         (octets, rest)
     }
 
-    /// Writes octets over the pieces, as far as they reach; returns how many.
+    /// Writes octets over the pieces until one side ends; returns how many.
     pub(crate) fn write<'s>(
         &self,
         memory: &Translator,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a ring is made of: addresses, memory, negotiated features.
+//! Configuration of a ring: addresses, memory, negotiated features.
 
 use super::dirty_log::DirtyLog;
 use super::inflight::InflightRegion;
@@ -36,7 +36,7 @@ impl Features {
         }
     }
 
-    /// Octets of the header in front of each frame (section 5.1.6.1).
+    /// Returns the length of the header before each frame, octets (section 5.1.6.1).
     pub(crate) const fn header_len(self) -> usize {
         if self.is_modern || self.is_mergeable {
             header::HEADER_LEN
@@ -46,12 +46,12 @@ impl Features {
     }
 }
 
-/// What a ring is made of.
+/// Configuration of a ring.
 #[derive(Clone, Debug)]
 pub struct RingConfig<'a> {
     /// Entries.
     pub size: u16,
-    /// User address of the descriptor table (split) or ring (packed); an I/O virtual address with an IOTLB.
+    /// User address of the descriptor table (split) or ring (packed); an I/O virtual address if there is an IOTLB.
     pub descriptors: u64,
     /// Address of the available ring (split) or the driver's event suppression structure (packed), of the same kind.
     pub driver: u64,
@@ -59,23 +59,23 @@ pub struct RingConfig<'a> {
     pub device: u64,
     /// The guest's memory.
     pub space: &'a AddressSpace,
-    /// The base that the front end names (`VHOST_USER_SET_VRING_BASE`). A split ring goes on at the index of its used ring
-    /// instead, so that a chain that a device before did not return is taken again.
+    /// The base that the front end sets (`VHOST_USER_SET_VRING_BASE`). A split ring continues at the index of its used ring
+    /// instead, so that a chain that a previous device did not return is taken again.
     pub base: u32,
     /// Negotiated features, as their bits.
     pub features: u64,
-    /// The log of written pages. It is on if `features` has VHOST_F_LOG_ALL.
+    /// The log of written pages, used if `features` has VHOST_F_LOG_ALL.
     pub log: Option<DirtyLog>,
     /// Guest address at which writes to the used ring (split) or the device's event suppression structure (packed) are
     /// logged. Default: the guest address of its region.
     pub ring_log_address: Option<u64>,
-    /// Where chains are tracked that are taken and not returned.
+    /// Tracking of chains that are taken and not returned.
     pub inflight: Option<InflightRegion>,
 }
 
 impl RingConfig<'_> {
-    /// Returns true if a part of the ring lies in a range of addresses. A ring stops when the front end invalidates its part
-    /// of the IOTLB, and is started again.
+    /// Returns true if a part of the ring lies in a range of addresses. When the front end invalidates that part of the
+    /// IOTLB, the ring stops and is started again.
     #[must_use]
     pub fn overlaps(&self, first: u64, last: u64) -> bool {
         let size = self.size;
@@ -114,15 +114,15 @@ impl RingConfig<'_> {
     }
 }
 
-/// Why a ring cannot be used.
+/// Reason why a ring cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// The number of entries.
+    /// The number of entries is invalid.
     #[error(
         "virtqueue: size {0} is invalid (split: a power of two up to 32768; packed: 1 to 32768)"
     )]
     Size(u16),
-    /// The base names a slot that a packed ring does not have.
+    /// The base is a slot that a packed ring does not have.
     #[error("virtqueue: base {0:#x} is outside the ring")]
     Base(u32),
     /// A part of the ring is not within one region.
@@ -131,10 +131,10 @@ pub enum RingError {
     /// A part of the ring is not aligned.
     #[error("virtqueue: {0} is misaligned, or exceeds its memory region")]
     Misaligned(&'static str),
-    /// The IOTLB lacks an address of the ring. The front end may add it; the ring can then be started.
+    /// An address of the ring is missing in the IOTLB. The front end may add it; the ring can then be started.
     #[error("virtqueue: the IOTLB lacks address {:#x} of the ring", .0.iova)]
     Miss(Miss),
-    /// The inflight region is too short, or was made for another queue.
+    /// The inflight region is too short, or was created for another queue.
     #[error("virtqueue: the inflight region does not fit the ring")]
     Inflight,
 }

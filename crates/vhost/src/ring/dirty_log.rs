@@ -11,7 +11,7 @@ use quietwire_memory::{Mapping, SharedSlice};
 
 /// Octets of a page of the log (`VHOST_LOG_PAGE`).
 pub const LOG_PAGE: u64 = 4096;
-/// Pages marked at once, at most: more than the longest frame or ring lies in.
+/// Maximum number of pages marked at once: more than the longest frame or ring covers.
 const PAGES_MAX: u64 = 256;
 
 /// A log of pages. Clones share it.
@@ -21,7 +21,7 @@ pub struct DirtyLog {
 }
 
 impl DirtyLog {
-    /// Returns the log of `len` octets from `offset` on; `None` if the mapping does not have them.
+    /// Returns the log of `len` octets from `offset` on; `None` if they are not within the mapping.
     #[must_use]
     pub fn new(mapping: &Arc<Mapping>, offset: u64, len: u64) -> Option<Self> {
         let bitmap = SharedSlice::new(mapping, offset, usize::try_from(len).ok()?)?;
@@ -30,8 +30,8 @@ impl DirtyLog {
         })
     }
 
-    /// Marks the pages of `len` octets from a guest address on, after they were written. Pages beyond the log are ignored,
-    /// as is a log that its owner truncated.
+    /// Marks the pages of `len` octets from a guest address on, after they were written. Ignores pages beyond the log, and a
+    /// log that its owner truncated.
     pub fn mark(&self, guest: u64, len: u64) {
         let Some(last) = len.checked_sub(1).and_then(|last| guest.checked_add(last)) else {
             return;
@@ -40,7 +40,7 @@ impl DirtyLog {
         for page in (first..=last / LOG_PAGE).take(PAGES_MAX as usize) {
             let octet = usize::try_from(page / 8).ok();
             if let Some(octet) = octet.and_then(|octet| self.bitmap.get(octet)) {
-                // The write before has to be visible to whoever clears the bit and copies the page.
+                // The previous write must be visible to a front end that clears the bit and copies the page.
                 octet.fetch_or(1 << (page % 8), Ordering::SeqCst);
             }
         }
@@ -57,7 +57,7 @@ impl DirtyLog {
 #[derive(Debug, Default)]
 pub struct RingLog {
     log: Option<DirtyLog>,
-    /// True if there is a log and it is switched on.
+    /// True if there is a log and it is enabled.
     is_on: bool,
     /// Guest address of the memory that the device writes to: used ring, or descriptors of a packed ring.
     ring: u64,

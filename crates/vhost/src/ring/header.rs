@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The header in front of each frame of a network device (virtio 1.2, section 5.1.6).
+//! The header before each frame of a network device (virtio 1.2, section 5.1.6).
 
 /// Octets of the header with VIRTIO_F_VERSION_1 or VIRTIO_NET_F_MRG_RXBUF.
 pub const HEADER_LEN: usize = 12;
@@ -26,8 +26,8 @@ pub const GSO_ECN: u8 = 0x80;
 
 /// The octets of a header, in two words that stay in registers.
 ///
-/// One field at a time, a header would be stored in parts that the next load spans, and that load would wait for all of
-/// them. Most headers say nothing, and their fields are never needed.
+/// With separate fields, a header would be stored in parts that the next load spans, and that load would wait for all of
+/// them. Most headers are all zero, and their fields are never needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawHeader {
     /// All fields up to `csum_start`.
@@ -37,10 +37,10 @@ pub struct RawHeader {
 }
 
 impl RawHeader {
-    /// The header of a frame that is complete.
+    /// The header of a complete frame.
     pub const PLAIN: Self = Self { first: 0, last: 0 };
 
-    /// Returns the header of these octets. One of [`HEADER_LEN_LEGACY`] octets is followed by two that are 0.
+    /// Returns the header of these octets. A header of [`HEADER_LEN_LEGACY`] octets is extended by two that are 0.
     #[inline(always)]
     #[must_use]
     pub const fn new(octets: &[u8; HEADER_LEN]) -> Self {
@@ -60,14 +60,14 @@ impl RawHeader {
         [a, b, c, d, e, f, g, h, i, j, k, l]
     }
 
-    /// Returns true when nothing is left to the receiver.
+    /// Returns true if no offload is left to the receiver.
     #[inline(always)]
     #[must_use]
     pub const fn is_plain(self) -> bool {
         self.first & (0xff00 | FLAG_NEEDS_CSUM as u64) == 0
     }
 
-    /// Returns true when the receiver has to segment the frame.
+    /// Returns true if the receiver must segment the frame.
     #[inline(always)]
     #[must_use]
     pub const fn is_segmented(self) -> bool {
@@ -104,10 +104,10 @@ impl From<OffloadHeader> for RawHeader {
     }
 }
 
-/// What the sender of a frame left to its receiver: checksums and segmentation. All zero for a frame that is complete.
+/// Offloads that the sender of a frame leaves to its receiver: checksums and segmentation. All zero for a complete frame.
 ///
 /// The values are those of the peer and are not checked against the frame.
-// Laid out as the header itself, so that little is moved to read or write one.
+// Laid out like the header itself, so that little is moved to read or write one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct OffloadHeader {
@@ -115,7 +115,7 @@ pub struct OffloadHeader {
     pub flags: u8,
     /// One of `GSO_…`, and [`GSO_ECN`].
     pub gso_type: u8,
-    /// Octets of the headers up to the payload that is to be segmented: a hint.
+    /// Octets of the headers before the payload to be segmented: a hint.
     pub hdr_len: u16,
     /// Octets of payload of each segment.
     pub gso_size: u16,
@@ -128,14 +128,14 @@ pub struct OffloadHeader {
 }
 
 impl OffloadHeader {
-    /// Returns true when nothing is left to the receiver.
+    /// Returns true if no offload is left to the receiver.
     #[inline(always)]
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.flags & FLAG_NEEDS_CSUM == 0 && self.gso_type == GSO_NONE
     }
 
-    /// Returns the header of these octets. One of [`HEADER_LEN_LEGACY`] octets is followed by two that are 0.
+    /// Returns the header of these octets. A header of [`HEADER_LEN_LEGACY`] octets is extended by two that are 0.
     #[inline(always)]
     #[must_use]
     pub const fn parse(octets: &[u8; HEADER_LEN]) -> Self {

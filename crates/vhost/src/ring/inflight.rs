@@ -2,8 +2,8 @@
 //! Chains that the device has taken and not returned, in memory that the front end keeps while the device restarts
 //! (vhost-user, "Inflight I/O tracking").
 //!
-//! The regions consist of words of 64 bits here, whose fields are those of the specification in the order of their offsets.
-//! The device writes to them and reads them once, at its start: the front end, which shares them, may write to them too.
+//! Regions are accessed as 64-bit words, whose fields are those of the specification in the order of their offsets. The
+//! device writes to them, and reads them only at its start, because the front end, which shares them, may write to them too.
 
 mod packed;
 mod split;
@@ -18,7 +18,7 @@ pub(crate) use packed::{PackedDescriptor, PackedInflight};
 pub use region::InflightRegion;
 pub(crate) use split::SplitInflight;
 
-/// Returns the octets of the region of one queue. Regions follow one another.
+/// Returns the length of the region of one queue, octets. Regions follow one another.
 #[must_use]
 pub const fn inflight_region_len(size: u16, is_packed: bool) -> u64 {
     let words = if is_packed {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts of split virtqueues (virtio 1.2, section 2.7) and packed virtqueues (section 2.8).
 //!
-//! All integers are little-endian. Descriptors of both kinds are two words of 64 bits, and are read and written as such.
+//! All integers are little-endian. Descriptors of both kinds are two 64-bit words, and are accessed as such.
 
 /// Octets of a descriptor of either kind (sections 2.7.5 and 2.8.13).
 pub const DESCRIPTOR_LEN: usize = 16;
@@ -89,8 +89,8 @@ pub mod split {
         2 + 4 * size as usize
     }
 
-    /// Returns true when a notification is due by the event index (section 2.7.10): the other side asked for one when
-    /// `event` is processed, and the entries from `old` up to `new` are.
+    /// Returns true if a notification is due by the event index (section 2.7.10): the other side requested one for entry
+    /// `event`, and it is among the entries from `old` up to `new`.
     #[inline(always)]
     #[must_use]
     pub const fn needs_event(event: u16, new: u16, old: u16) -> bool {
@@ -154,7 +154,7 @@ pub mod packed {
 pub struct SplitWord(pub u64);
 
 impl SplitWord {
-    /// Returns the word of these fields.
+    /// Returns a word with these fields.
     #[inline(always)]
     #[must_use]
     pub const fn new(len: u32, flags: u16, next: u16) -> Self {
@@ -168,7 +168,7 @@ impl SplitWord {
         self.0 as u32
     }
 
-    /// Returns true when the buffer has no octet.
+    /// Returns true if the buffer is empty.
     #[inline(always)]
     #[must_use]
     pub const fn is_empty(self) -> bool {
@@ -195,7 +195,7 @@ impl SplitWord {
 pub struct PackedWord(pub u64);
 
 impl PackedWord {
-    /// Returns the word of these fields.
+    /// Returns a word with these fields.
     #[inline(always)]
     #[must_use]
     pub const fn new(len: u32, id: u16, flags: u16) -> Self {
@@ -209,7 +209,7 @@ impl PackedWord {
         self.0 as u32
     }
 
-    /// Returns true when the buffer has no octet.
+    /// Returns true if the buffer is empty.
     #[inline(always)]
     #[must_use]
     pub const fn is_empty(self) -> bool {
@@ -230,14 +230,14 @@ impl PackedWord {
         (self.0 >> 48) as u16
     }
 
-    /// Returns true when the descriptor is available in a turn of the ring with this wrap counter.
+    /// Returns true if the descriptor is available in a turn of the ring with this wrap counter.
     #[inline(always)]
     #[must_use]
     pub const fn is_available(self, wrap: bool) -> bool {
         self.flags() & (FLAG_AVAIL | FLAG_USED) == packed::avail_flags(wrap)
     }
 
-    /// Returns true when the descriptor is used in a turn of the ring with this wrap counter.
+    /// Returns true if the descriptor is used in a turn of the ring with this wrap counter.
     #[inline(always)]
     #[must_use]
     pub const fn is_used(self, wrap: bool) -> bool {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Virtqueues, as the device sees them: split (virtio 1.2, section 2.7) and packed (section 2.8), for the frames of a network
-//! device (section 5.1.6).
+//! Device side of virtqueues: split (virtio 1.2, section 2.7) and packed (section 2.8), for the frames of a network device
+//! (section 5.1.6).
 //!
-//! All that lies in shared memory may change at any time and is whatever the guest wants it to be. Each word is read once,
-//! then checked, then used; no walk is longer than [`CHAIN_MAX`] descriptors; addresses become octets only through
-//! [`Translator`](crate::address_space::Translator).
+//! Shared memory may change at any time, to any value. Each word is read once, then checked, then used; no walk is longer
+//! than [`CHAIN_MAX`] descriptors; addresses become octets only through [`Translator`](crate::address_space::Translator).
 //!
 //! A ring is used in bursts: [`Receive::ready`], [`Receive::take_contiguous`] and [`Receive::next`] for frames of one and of
 //! several pieces, [`Receive::release`]; or [`Transmit::ready`], [`Transmit::put_contiguous`] and [`Transmit::put`],
@@ -44,7 +43,7 @@ pub use sender::{Put, RingSender, Transmit};
 pub use split::SplitQueue;
 pub use virtqueue::{AHEAD_MAX, BURST_MAX, Counters, Ring};
 
-/// A ring that the device takes frames from, of either kind.
+/// A ring of either kind, from which the device takes frames.
 #[derive(Debug)]
 pub enum Receiver {
     /// A split ring.
@@ -71,7 +70,7 @@ impl Receiver {
     }
 }
 
-/// A ring that the device puts frames into, of either kind.
+/// A ring of either kind, into which the device puts frames.
 #[derive(Debug)]
 pub enum Sender {
     /// A split ring.
@@ -98,7 +97,7 @@ impl Sender {
     }
 }
 
-/// Calls a method of whichever kind of ring it is.
+/// Calls a method of a ring of either kind.
 macro_rules! either {
     ($ring:expr, $name:ident => $call:expr) => {
         match $ring {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packed virtqueues, as the device sees them (virtio 1.2, section 2.8).
+//! Device side of packed virtqueues (virtio 1.2, section 2.8).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -20,15 +20,15 @@ use super::queue::{Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Windo
 use super::split::is_for;
 use super::virtqueue::Counters;
 
-/// Private copies of descriptors behind the first of their chains. Twice what one chain needs at most.
+/// Capacity for private copies of descriptors after the first of their chains: twice the maximum of one chain.
 const TAIL: usize = 2 * CHAIN_MAX;
 
-/// Where a chain's descriptors are.
+/// Location of a chain's descriptors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     /// Descriptors in the ring.
     slots: u16,
-    /// Place of the private copy of the second.
+    /// Index of the private copy of the second.
     tail: u16,
 }
 
@@ -46,12 +46,12 @@ pub struct PackedQueue {
     held: u16,
     /// Slots used and not published.
     unpublished: u16,
-    /// Slots that were published since it was last asked whether the driver wants a notification.
+    /// Slots published since the last check whether the driver wants a notification.
     unchecked: u16,
-    /// The first of them: written last.
+    /// The first of the unpublished slots, which is written last.
     first_used: (u16, PackedWord),
-    /// The others, with an inflight region: the ring has to stay as it is until all chains are returned, since the next
-    /// device would otherwise return what this one left behind.
+    /// The others, with an inflight region: the ring must not change until all chains are returned, because the next device
+    /// would otherwise return what this one left behind.
     other_used: Vec<(u16, PackedWord)>,
     ring: SharedSlice<[AtomicU64; DESCRIPTOR_WORDS]>,
     driver_event: SharedSlice<AtomicU32>,
@@ -60,9 +60,9 @@ pub struct PackedQueue {
     log: RingLog,
     inflight: Option<PackedInflight>,
     window: Window,
-    /// Of each chain in the window, at the same place.
+    /// Extent of each chain in the window, at the same index.
     extents: [Extent; WINDOW],
-    /// Chains that were read together last.
+    /// Number of chains that were last read together.
     burst: usize,
     tail: [(u64, PackedWord); TAIL],
     tail_start: u32,
@@ -72,7 +72,7 @@ pub struct PackedQueue {
 impl PackedQueue {
     /// Takes over a queue.
     ///
-    /// The device goes on where the low 16 bits of the base say, or where an inflight region says.
+    /// The device continues at the low 16 bits of the base, or at the position in an inflight region.
     ///
     /// # Errors
     /// [`RingError`].
@@ -152,7 +152,7 @@ impl PackedQueue {
         })
     }
 
-    /// Reads a descriptor: the second word, which says whether the descriptor is available, before the first.
+    /// Reads a descriptor: the second word, which shows whether the descriptor is available, before the first.
     #[inline(always)]
     fn descriptor(&self, slot: u16) -> (u64, PackedWord) {
         let Some([address, word]) = self.ring.get(usize::from(slot)) else {
@@ -163,7 +163,7 @@ impl PackedQueue {
         (address, PackedWord(word))
     }
 
-    /// Slots that the driver may have made available and that were not read.
+    /// Returns the number of slots that the driver may have made available and that were not read.
     #[inline(always)]
     fn room(&self) -> u16 {
         let pending = self.inflight.as_ref().map_or(0, PackedInflight::pending);
@@ -194,8 +194,8 @@ impl PackedQueue {
                 break;
             }
             let address = u64::from_le(address.load(Ordering::Relaxed));
-            // Four descriptors share a cache line; the used ones are written to the same lines. As many as last time may have
-            // come: further ones would be taken away from the driver while it writes them.
+            // Four descriptors share a cache line; the used ones are written to the same lines. As many chains as last time
+            // may arrive: further prefetches would take lines away from the driver while it writes them.
             if count == 0 {
                 for ahead in (4..burst).step_by(4) {
                     ring.prefetch_write(start + ahead);
@@ -228,7 +228,7 @@ impl PackedQueue {
         Some((entry, extent))
     }
 
-    /// Reads the descriptors behind a chain's first; returns the chain, or `None` if it cannot be read now.
+    /// Reads the descriptors after a chain's first; returns the chain, or `None` if it cannot be read now.
     fn read_chain(
         &mut self,
         address: u64,
@@ -245,13 +245,13 @@ impl PackedQueue {
         while flags & FLAG_NEXT != 0 {
             if extent.slots >= room {
                 if room < self.size {
-                    // A driver that keeps the rules has no such chain until we have returned some.
+                    // A driver that follows the rules has no such chain until some are returned.
                     return None;
                 }
                 kept = FLAG_BAD;
                 break;
             }
-            // The end of a chain that is too long has to be found all the same: the driver goes on behind it.
+            // The end of a chain that is too long must be found all the same: the driver continues after it.
             let is_short = usize::from(extent.slots) < CHAIN_MAX;
             if is_short && usize::from(extent.slots) > tail_room {
                 return None;
@@ -303,7 +303,7 @@ impl PackedQueue {
         Some((entry, *extent))
     }
 
-    /// Adds chains that a device before took and did not return.
+    /// Adds chains that a previous device took and did not return.
     #[cold]
     fn resubmit(&mut self, wanted: usize) -> usize {
         let mut count = 0;
@@ -353,7 +353,7 @@ impl PackedQueue {
         for index in 0..count {
             let (address, word) = read_descriptor(memory, table, index)?;
             let word = PackedWord(word);
-            // The only flag that counts here is the one for the direction (section 2.8.7).
+            // Only the flag for the direction has a meaning here (section 2.8.7).
             if !is_for(word.flags(), access) {
                 return Err(Fault::Bad);
             }
@@ -381,21 +381,21 @@ impl PackedQueue {
         }
     }
 
-    /// Writes a used descriptor, the first of several for later. The caller advances the position.
+    /// Writes a used descriptor, but defers the first of several. The caller advances the position.
     #[inline(always)]
     fn use_slot(&mut self, id: u16, written: u32, is_delayed: bool) {
         let word = used_word(id, written, self.used.wrap);
         if self.unpublished == 0 {
             self.first_used = (self.used.slot, word);
         } else if is_delayed {
-            // There is room: each has a slot of its own.
+            // There is room: each has its own slot.
             self.other_used.push((self.used.slot, word));
         } else {
             write_used(&self.ring, self.used.slot, word, Ordering::Relaxed);
         }
     }
 
-    /// Moves on behind the window's first `count` chains, of one descriptor each, which were used.
+    /// Advances past the window's first `count` chains, of one descriptor each, which were used.
     #[inline(always)]
     fn pass(&mut self, count: usize) {
         self.window.remove(count);
@@ -454,7 +454,7 @@ impl Queue for PackedQueue {
         while wanted > 0 {
             let count = self.gather_direct(wanted, &mut prefetch);
             wanted -= count;
-            // After the end of the ring comes its start.
+            // The start of the ring follows its end.
             if wanted > 0 && !(count > 0 && self.avail.slot == 0) {
                 let Some((entry, extent)) = self.gather_chain() else {
                     break;
@@ -605,7 +605,7 @@ impl Queue for PackedQueue {
     #[inline]
     fn prefetch_waiting(&self) {
         let start = usize::from(self.avail.slot);
-        // The driver looks at the first line again and again.
+        // The driver polls the first line.
         for ahead in (4..self.burst).step_by(4) {
             self.ring.prefetch_write(start + ahead);
         }
@@ -617,7 +617,8 @@ impl Queue for PackedQueue {
         if slots == 0 {
             return false;
         }
-        // The driver looks at the descriptor after it has asked for notifications, we at its wish after we have written it.
+        // The driver reads the descriptor after it has requested notifications; the device reads the request after it has
+        // written the descriptor.
         fence(Ordering::SeqCst);
         self.is_notification_due(slots)
     }
@@ -640,7 +641,7 @@ impl Queue for PackedQueue {
     }
 
     fn base(&self) -> u32 {
-        // Chains are returned in order, so that the next one to use is the first that is not taken.
+        // Chains are returned in order, so the next one to use is the first that is not taken.
         let bits = u32::from(self.used.bits());
         bits | bits << 16
     }
@@ -672,7 +673,7 @@ impl Queue for PackedQueue {
 /// Returns the second word of a used descriptor.
 #[inline(always)]
 fn used_word(id: u16, written: u32, wrap: bool) -> PackedWord {
-    // The length counts with this flag only (section 2.8.4).
+    // The length is valid only with this flag (section 2.8.4).
     let write = if written > 0 { FLAG_WRITE } else { 0 };
     PackedWord::new(written, id, packed::used_flags(wrap) | write)
 }

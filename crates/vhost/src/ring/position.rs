@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Places in packed rings (virtio 1.2, section 2.8.1).
+//! Positions in packed rings (virtio 1.2, section 2.8.1).
 
 use super::layout::packed;
 
-/// A place in the ring, and the wrap counter there (section 2.8.1).
+/// A slot of the ring, and the wrap counter there (section 2.8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) slot: u16,
@@ -24,7 +24,7 @@ impl Position {
         self.slot | if self.wrap { packed::WRAP } else { 0 }
     }
 
-    /// Returns the position some slots ahead, no more than the ring has.
+    /// Returns the position some slots ahead, at most the size of the ring.
     #[inline(always)]
     pub(crate) fn advanced(self, slots: u16, size: u16) -> Self {
         let slot = u32::from(self.slot) + u32::from(slots);

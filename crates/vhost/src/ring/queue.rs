@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What split and packed queues have in common for frames.
+//! Common part of split and packed queues.
 
 use crate::address_space::{Access, Translator};
 
@@ -8,20 +8,21 @@ use super::dirty_log::RingLog;
 use super::layout::{FLAG_INDIRECT, FLAG_NEXT, FLAG_WRITE};
 use super::virtqueue::Counters;
 
-/// Chains read from the ring and not used yet, at most.
+/// Maximum number of chains read from the ring and not used yet.
 pub(crate) const WINDOW: usize = 256;
-/// Chains read from the ring at once.
+/// Maximum number of chains read from the ring at once.
 pub(crate) const GATHER_MAX: usize = 64;
-/// Chains known to be available that are enough not to look for more: each look takes the driver's cache line away.
+/// Number of known available chains from which on the device does not read the index again: each read takes the driver's
+/// cache line away.
 pub(crate) const ENOUGH: usize = 32;
 
-/// Flag of our own: the chain is against the rules.
+/// Private flag: the chain violates the rules.
 pub(crate) const FLAG_BAD: u16 = 1 << 8;
 /// The flags of a descriptor that are kept.
 pub(crate) const FLAGS_KEPT: u16 = FLAG_NEXT | FLAG_WRITE | FLAG_INDIRECT;
 
-/// The first descriptor of a chain, read once. Fields of the length at which they are used: a load of several that were stored
-/// one by one would wait for all of them.
+/// The first descriptor of a chain, read once. Each field has the width at which it is used: one load of several fields that
+/// were stored separately would wait for all of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entry {
     pub(crate) address: u64,
@@ -31,7 +32,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// `id` is the index of the descriptor (split), or the identifier of the buffer (packed).
+    /// Returns an entry. `id` is the index of the descriptor (split), or the identifier of the buffer (packed).
     #[inline(always)]
     pub(crate) fn new(address: u64, len: u32, flags: u16, id: u16) -> Self {
         Self {
@@ -68,7 +69,7 @@ impl Entry {
     }
 }
 
-/// Chains read from the ring and not used yet, in order. They lie in one piece, so that a loop over them has no other limit
+/// Chains read from the ring and not used yet, in order. They are contiguous, so that a loop over them has no other limit
 /// than their number.
 #[derive(Debug)]
 pub(crate) struct Window {
@@ -91,7 +92,7 @@ impl Window {
         self.end.saturating_sub(self.start)
     }
 
-    /// Returns the place of the entry that is `ahead` behind the first.
+    /// Returns the index of the entry that is `ahead` of the first.
     #[inline(always)]
     pub(crate) fn place(&self, ahead: usize) -> usize {
         self.start + ahead
@@ -103,13 +104,13 @@ impl Window {
         self.entries.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Returns the entry that is `ahead` behind the first.
+    /// Returns the entry that is `ahead` of the first.
     #[inline(always)]
     pub(crate) fn get(&self, ahead: usize) -> Option<Entry> {
         self.entries().get(ahead).copied()
     }
 
-    /// Makes room for `count` entries, if the window can have so many; returns by how many places the others moved.
+    /// Makes room for `count` entries, up to the capacity of the window; returns by how many places the others moved.
     #[inline(always)]
     pub(crate) fn make_room(&mut self, count: usize) -> usize {
         if self.start == self.end {
@@ -128,19 +129,19 @@ impl Window {
         moved
     }
 
-    /// Returns the places behind the last entry, to be filled before [`Self::extend`].
+    /// Returns the places after the last entry, to be filled before [`Self::extend`].
     #[inline(always)]
     pub(crate) fn free(&mut self) -> &mut [Entry] {
         self.entries.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// Adds places that were filled. There is room for them.
+    /// Adds filled places. The caller has made room for them.
     #[inline(always)]
     pub(crate) fn extend(&mut self, count: usize) {
         self.end = (self.end + count).min(WINDOW);
     }
 
-    /// Adds an entry. There is room for it.
+    /// Adds an entry. The caller has made room for it.
     pub(crate) fn push(&mut self, entry: Entry) {
         if let Some(place) = self.free().first_mut() {
             *place = entry;
@@ -155,7 +156,7 @@ impl Window {
     }
 }
 
-/// Returns `count` places of a ring from one on: up to its end, and those that follow at its start.
+/// Returns `count` slots of a ring from one on: up to its end, and those that follow at its start.
 #[inline(always)]
 pub(crate) fn parts<T>(ring: &[T], first: u16, count: usize) -> [&[T]; 2] {
     let first = usize::from(first);
@@ -169,10 +170,10 @@ pub(crate) fn parts<T>(ring: &[T], first: u16, count: usize) -> [&[T]; 2] {
 /// A ring as a sequence of chains.
 pub trait Queue {
     /// Reads chains from the ring until `most` are in the window, the driver has no more, or [`ENOUGH`] were found; returns
-    /// how many are in the window. Calls `prefetch` with the address of each.
+    /// the number in the window. Calls `prefetch` with the address of each.
     fn gather(&mut self, most: usize, prefetch: impl FnMut(u64)) -> usize;
 
-    /// As [`Self::gather`], but only asks the processor to load what that reads. `None` if nothing is known without reading.
+    /// As [`Self::gather`], but only prefetches what that reads. `None` if nothing is known without reading.
     fn announce(&mut self, most: usize) -> Option<usize>;
 
     /// Returns the chains in the window.
@@ -184,10 +185,10 @@ pub trait Queue {
         self.entries().len()
     }
 
-    /// Adds the pieces of the chain that is `ahead` behind the window's first.
+    /// Adds the pieces of the chain that is `ahead` of the window's first.
     ///
     /// # Errors
-    /// [`Fault`]; some pieces may have been added.
+    /// [`Fault`]; some pieces may already have been added.
     fn walk(
         &self,
         ahead: usize,
@@ -209,27 +210,27 @@ pub trait Queue {
     /// further call continues at its start.
     fn complete_written(&mut self, write: impl FnMut(&Entry) -> Option<u32>) -> usize;
 
-    /// Shows the driver all chains that were used.
+    /// Makes all used chains visible to the driver.
     fn publish(&mut self);
 
-    /// Asks the processor to load as many further descriptors as were read last: they come in while other rings are worked on.
-    /// For rings whose driver made them available long before, and does not write there now.
+    /// Prefetches as many further descriptors as were last read: they arrive while other rings are processed. For rings
+    /// whose driver made them available long before, and does not write there now.
     fn prefetch_waiting(&self) {}
 
-    /// Returns true if the driver wants a notification of what was published since the last call. Waits until what was
-    /// written has reached the cache: costs less some time after [`Self::publish`].
+    /// Returns true if the driver wants a notification of what was published since the last call. Waits until all writes
+    /// have reached the cache: costs less some time after [`Self::publish`].
     fn wants_notification(&mut self) -> bool;
 
-    /// Returns true if the window has each descriptor of the ring: none is used or with the driver.
+    /// Returns true if the window contains every descriptor of the ring: none is used or with the driver.
     fn has_all(&self) -> bool;
 
     /// Returns true if chains are tracked in an inflight region.
     fn has_inflight(&self) -> bool;
 
-    /// Asks the driver for notifications, or for none.
+    /// Requests notifications from the driver, or suppresses them.
     fn request_notifications(&mut self, wanted: bool);
 
-    /// Returns the position at which another device goes on.
+    /// Returns the position at which another device continues.
     fn base(&self) -> u32;
 
     /// Returns the log.

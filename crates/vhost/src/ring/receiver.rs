@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames that the guest transmits.
+//! Reception of frames that the guest transmits.
 
 use quietwire_memory::{Span, is_short};
 
@@ -12,27 +12,27 @@ use super::header::{HEADER_LEN, RawHeader};
 use super::queue::{Entry, Queue, WINDOW};
 use super::virtqueue::{AHEAD_MAX, BURST_MAX, Counters, Ring};
 
-/// What a ring holds for [`Receive::next`].
+/// Result of [`Receive::next`].
 #[derive(Debug)]
 pub enum Received<'a> {
     /// A frame.
     Frame {
-        /// What the guest left to the device. `num_buffers` means nothing here.
+        /// Offloads that the guest leaves to the device. `num_buffers` has no meaning here.
         header: RawHeader,
-        /// The first octets of the frame: all of them in the common case.
+        /// The first octets of the frame; usually all of them.
         first: Span<'a>,
         /// The others.
         rest: Pieces<'a>,
-        /// Octets of the frame, in `first` and `rest` together: at least 1.
+        /// Length of the frame, in `first` and `rest` together, octets: at least 1.
         length: u32,
     },
-    /// A chain that breaks the rules. It goes back to the guest.
+    /// A chain that violates the rules. It is returned to the guest.
     Bad,
-    /// The frame waits: the IOTLB lacks an address. There are no more frames until [`Receive::ready`].
+    /// The frame waits: an address is missing in the IOTLB. There are no more frames until [`Receive::ready`].
     Miss(Miss),
 }
 
-/// The pieces of a frame behind the first. An iterator over their octets.
+/// The pieces of a frame after the first. An iterator over their octets.
 #[derive(Clone, Debug)]
 pub struct Pieces<'a> {
     memory: &'a Translator,
@@ -57,14 +57,14 @@ impl<'a> Iterator for Pieces<'a> {
 
 impl ExactSizeIterator for Pieces<'_> {}
 
-/// A ring that the device takes frames from.
+/// A ring from which the device takes frames.
 pub trait Receive: Ring {
-    /// Reads up to `most` chains (at most [`BURST_MAX`]) from the ring; returns the number that [`Self::next`] gives.
+    /// Reads up to `most` chains (at most [`BURST_MAX`]) from the ring; returns the number that [`Self::next`] will return.
     fn ready(&mut self, most: usize) -> usize;
 
     /// Calls `take` with the octets of each next frame of the burst, at most `most`, as long as their chains are single
-    /// descriptors, as most are; returns how many there were. Frames of more than `longest` octets, and those that leave
-    /// anything to the device, come with their header. See [`Self::next`] for the frame after them.
+    /// descriptors, as most are; returns how many there were. Frames of more than `longest` octets, and those with offloads,
+    /// are passed with their header. See [`Self::next`] for the frame after them.
     fn take_contiguous(
         &mut self,
         most: usize,
@@ -82,20 +82,19 @@ pub trait Receive: Ring {
     }
 }
 
-/// Takes frames from a ring.
+/// Receiver of frames from a ring.
 #[derive(Debug)]
 pub struct RingReceiver<Q> {
     queue: Q,
     memory: Translator,
     /// Chains that `next` may still take.
     left: usize,
-    /// Chains of the window, from its first on, whose addresses the IOTLB had.
+    /// Number of chains of the window, from its first on, whose addresses were found in the IOTLB.
     known: usize,
     header_len: usize,
-    /// True if the guest may leave anything to the device. Headers are not read otherwise (section 5.1.6.2.1).
+    /// True if the guest may leave offloads to the device. Otherwise headers are not read (section 5.1.6.2.1).
     has_offloads: bool,
-    /// True if chains of a single descriptor are taken in the short way: not with an IOTLB, an inflight region or the short
-    /// header.
+    /// True if chains of a single descriptor take the fast path: not with an IOTLB, an inflight region or the short header.
     is_plain: bool,
     chain: Chain,
 }
@@ -120,7 +119,7 @@ impl<Q: Queue> RingReceiver<Q> {
     /// Reads chains from the ring; returns how many are read.
     #[inline(never)]
     fn gather(&mut self, most: usize) -> usize {
-        // In the region of the last frames, as most are.
+        // In the region of the previous frames, as most are.
         let near = self.memory.near();
         let (has_offloads, header_len) = (self.has_offloads, self.header_len as u64);
         self.queue.gather(
@@ -130,7 +129,7 @@ impl<Q: Queue> RingReceiver<Q> {
         )
     }
 
-    /// Reads the chains that [`Receive::ready`] announced: all that are left are in the window then.
+    /// Reads the chains that [`Receive::ready`] announced: all that remain are in the window then.
     #[inline(always)]
     fn read_announced(&mut self) {
         if self.queue.gathered() < self.left {
@@ -204,7 +203,7 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
         let mut left = entries.get(..most).unwrap_or_default();
         let mut near = memory.near();
         loop {
-            // Nothing is called here, so that all stays in registers.
+            // No call in this loop, so that all values remain in registers.
             while let [entry, rest @ ..] = left
                 && let Some((octets, header)) = frame_of(entry, near, has_offloads)
                 && is_short(octets.len())
@@ -245,7 +244,8 @@ impl<Q: Queue> Receive for RingReceiver<Q> {
     }
 }
 
-/// Calls `take` as [`Receive::take_contiguous`] does. Apart from its loop over short frames, which keeps its values in registers.
+/// Calls `take` like [`Receive::take_contiguous`]. Separate from its loop over short frames, which keeps its values in
+/// registers.
 #[inline(never)]
 fn take_any(
     octets: Span<'_>,
@@ -266,8 +266,8 @@ fn prefetch(near: Near<'_>, address: u64, header_len: u64, has_offloads: bool) {
     }
 }
 
-/// Returns the octets and the header of a frame in a single descriptor; `None` if it is another kind of chain, or lies outside
-/// the region.
+/// Returns the octets and the header of a frame in a single descriptor; `None` if it is another kind of chain, or lies
+/// outside the region.
 #[inline(always)]
 fn frame_of<'ring>(
     entry: &Entry,

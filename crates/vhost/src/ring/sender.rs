@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames that the guest receives.
+//! Transmission of frames that the guest receives.
 
 use quietwire_memory::is_short;
 
@@ -12,31 +12,31 @@ use super::header::{HEADER_LEN, RawHeader};
 use super::queue::{Entry, Queue, WINDOW};
 use super::virtqueue::{AHEAD_MAX, BURST_MAX, Counters, Ring};
 
-/// What became of a frame.
+/// Result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// The guest has it once [`Transmit::publish`] is called.
+    /// The guest sees the frame once [`Transmit::publish`] is called.
     Sent,
     /// The guest has too few buffers. Nothing changed. A frame may be longer than all buffers that the ring can hold, which
     /// the device cannot always know: it should not wait for ever.
     Full,
-    /// A chain of the guest's breaks the rules and goes back to it. The frame was not sent.
+    /// A chain of the guest violates the rules and is returned. The frame was not sent.
     Bad,
-    /// No buffer of the guest's can hold the frame. Nothing changed.
+    /// No buffer of the guest can hold the frame. Nothing changed.
     TooLong,
-    /// The frame waits: the IOTLB lacks an address. Nothing changed.
+    /// The frame waits: an address is missing in the IOTLB. Nothing changed.
     Miss(Miss),
 }
 
-/// A ring that the device puts frames into.
+/// A ring into which the device puts frames.
 pub trait Transmit: Ring {
     /// Reads up to `most` chains (at most [`BURST_MAX`]) from the ring, for as many frames that fit one chain each; returns
-    /// how many there are. [`Self::put`] reads more when it needs them.
+    /// the number of chains. [`Self::put`] reads more if it requires them.
     fn ready(&mut self, most: usize) -> usize;
 
-    /// Copies frames of one piece each, which leave nothing to the guest, as long as they and the chains that [`Self::ready`]
-    /// read fit one another, chains of a single descriptor; returns how many frames, and their octets. `frames` returns the
-    /// frames from a number on. See [`Self::put`] for the frame after them.
+    /// Copies frames of one piece each, without offloads, as long as each fits the next chain that [`Self::ready`] read, and
+    /// the chain is a single descriptor; returns the number of frames, and their octets. `frames` returns the frames from a
+    /// number on. See [`Self::put`] for the frame after them.
     fn put_contiguous<'s, F: Iterator<Item = &'s [u8]>>(
         &mut self,
         frames: impl Fn(usize) -> F,
@@ -50,33 +50,33 @@ pub trait Transmit: Ring {
         length: u32,
     ) -> Put;
 
-    /// Shows the guest the frames that were put; returns true if it wants a notification.
+    /// Makes the sent frames visible to the guest; returns true if it wants a notification.
     fn publish(&mut self) -> bool {
         self.commit();
         self.wants_notification()
     }
 }
 
-/// Puts frames into a ring.
+/// Sender of frames into a ring.
 #[derive(Debug)]
 pub struct RingSender<Q> {
     queue: Q,
     memory: Translator,
     header_len: usize,
     is_mergeable: bool,
-    /// True if chains of a single descriptor are filled in the short way: not with an IOTLB, an inflight region, a log or the
-    /// short header.
+    /// True if chains of a single descriptor take the fast path: not with an IOTLB, an inflight region, a log or the short
+    /// header.
     is_plain: bool,
     chain: Chain,
-    /// Chains of the window, from its first on, whose addresses the IOTLB had.
+    /// Number of chains of the window, from its first on, whose addresses were found in the IOTLB.
     known: usize,
     /// Octets of each chain of a frame.
     capacities: [u32; WINDOW],
-    /// Chains that [`Transmit::ready`] found and that may not have been read.
+    /// Number of chains that [`Transmit::ready`] found and that may not have been read.
     announced: usize,
 }
 
-/// The chains that a frame needs.
+/// The chains that a frame requires.
 enum Fit {
     Chains(usize),
     Other(Put),
@@ -109,7 +109,7 @@ impl<Q: Queue> RingSender<Q> {
     /// Reads chains from the ring; returns how many are read.
     #[inline(never)]
     fn gather(&mut self, most: usize) -> usize {
-        // In the region of the last frames, as most are.
+        // In the region of the previous frames, as most are.
         let near = self.memory.near();
         let header_len = self.header_len as u64;
         self.queue.gather(
@@ -125,7 +125,7 @@ impl<Q: Queue> RingSender<Q> {
         let mut chains = 0;
         loop {
             if self.queue.gathered() <= chains && self.gather(chains + 1) <= chains {
-                // With all buffers in hand, waiting for more does not help.
+                // If the device has all buffers already, waiting for more does not help.
                 let put = if self.queue.has_all() {
                     Put::TooLong
                 } else {
@@ -160,7 +160,7 @@ impl<Q: Queue> RingSender<Q> {
         }
     }
 
-    /// Returns a bad chain, and those before it since they are returned in order.
+    /// Returns a bad chain, and those before it, because chains are returned in order.
     #[cold]
     fn give_back(&mut self, before: usize) -> Put {
         self.known = self.known.saturating_sub(before + 1);
@@ -188,15 +188,15 @@ impl<Q: Queue> RingSender<Q> {
     }
 }
 
-/// Asks the processor to load the place of a frame, to write there. The header may have a line of its own, and most headers are
-/// there already: that is loaded to read.
+/// Prefetches the memory of a frame for writing. The header may have its own cache line, and most headers are there already:
+/// that line is prefetched for reading.
 #[inline(always)]
 fn prefetch(near: Near<'_>, address: u64, header_len: u64) {
     near.prefetch(address);
     near.prefetch_write(address.wrapping_add(header_len));
 }
 
-/// Copies a frame, with the header of one that is complete, into a chain of a single descriptor; returns the octets written.
+/// Copies a frame, with the header of a complete one, into a chain of a single descriptor; returns the octets written.
 /// `None` if it does not fit, or the chain is of another kind or lies outside the region.
 #[inline(always)]
 fn fill(entry: &Entry, near: Near<'_>, from: &[u8]) -> Option<u32> {
@@ -210,7 +210,7 @@ fn fill(entry: &Entry, near: Near<'_>, from: &[u8]) -> Option<u32> {
     }
     let span = near.octets(entry.address, total)?;
     let (place, to) = (span.sub(0, HEADER_LEN)?, span.sub(HEADER_LEN, from.len())?);
-    // A header that is there already is left alone: its cache line then stays with the guest, too.
+    // A header that is there already is not written: its cache line then remains with the guest, too.
     if place.read_array().map(|octets| RawHeader::new(&octets)) != Some(HEADER) {
         place.write_array(HEADER.octets());
     }
@@ -218,8 +218,8 @@ fn fill(entry: &Entry, near: Near<'_>, from: &[u8]) -> Option<u32> {
     Some(total as u32)
 }
 
-/// As [`fill`], for the queue's next chain and a frame of any length. Apart from the loop over short frames, which keeps its values
-/// in registers.
+/// As [`fill`], for the queue's next chain and a frame of any length. Separate from the loop over short frames, which keeps
+/// its values in registers.
 #[inline(never)]
 fn fill_next(queue: &mut impl Queue, near: Near<'_>, from: &[u8]) -> bool {
     let written = queue
@@ -232,7 +232,7 @@ fn fill_next(queue: &mut impl Queue, near: Near<'_>, from: &[u8]) -> bool {
     written.is_some()
 }
 
-/// Returns the same octets, borrowed for less long.
+/// Returns the same octets with a shorter lifetime.
 fn shorten<'short, 'long: 'short>(octets: &'long [u8]) -> &'short [u8] {
     octets
 }
@@ -263,7 +263,7 @@ impl<Q: Queue> Transmit for RingSender<Q> {
         let (mut count, mut octets) = (0, 0);
         loop {
             let mut left = frames(count);
-            // Nothing is called here, so that all stays in registers.
+            // No call in this loop, so that all values remain in registers.
             count += queue.complete_written(
                 #[inline(always)]
                 |entry| {

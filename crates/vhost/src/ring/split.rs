@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Split virtqueues, as the device sees them (virtio 1.2, section 2.7).
+//! Device side of split virtqueues (virtio 1.2, section 2.7).
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -28,13 +28,13 @@ pub struct SplitQueue {
     seen: u16,
     /// The next entry of the available ring to read.
     next: u16,
-    /// Entries from `next` on whose descriptors the processor was asked to load.
+    /// Number of entries from `next` on whose descriptors were prefetched.
     ahead: u16,
     /// The next entry of the used ring to write.
     used_next: u16,
-    /// The device's index, as the driver has it.
+    /// The device's index, as the driver sees it.
     used_published: u16,
-    /// The index up to which it is known whether the driver wants a notification.
+    /// The index up to which the driver's request for notifications was checked.
     used_checked: u16,
     /// Chains read and not published.
     held: u16,
@@ -56,8 +56,8 @@ pub struct SplitQueue {
 impl SplitQueue {
     /// Takes over a queue.
     ///
-    /// The device goes on at the index of the used ring: a chain that a device before took and did not return is taken
-    /// again, whatever base the front end names.
+    /// The device continues at the index of the used ring: a chain that a previous device took and did not return is taken
+    /// again, whatever base the front end sets.
     ///
     /// # Errors
     /// [`RingError`].
@@ -141,7 +141,7 @@ impl SplitQueue {
         })
     }
 
-    /// Reads the driver's index; returns the entries that it has made available and that were not read.
+    /// Reads the driver's index; returns the number of entries that it has made available and that were not read.
     #[inline]
     fn look(&mut self) -> u16 {
         // Loaded at the same time as the index.
@@ -158,7 +158,7 @@ impl SplitQueue {
         available
     }
 
-    /// Goes on at an index that cannot be: whatever the driver meant, it is behind.
+    /// Continues at an invalid index of the driver, and skips all entries before it.
     #[cold]
     fn resynchronise(&mut self, index: u16) {
         self.counters.resyncs += 1;
@@ -167,7 +167,7 @@ impl SplitQueue {
         self.ahead = 0;
     }
 
-    /// Returns the entries that can be read, at most `wanted`. See [`ENOUGH`].
+    /// Returns the number of entries that can be read, at most `wanted`. See [`ENOUGH`].
     #[inline(always)]
     fn available(&mut self, wanted: usize) -> usize {
         let mut available = self.seen.wrapping_sub(self.next);
@@ -177,7 +177,7 @@ impl SplitQueue {
         usize::from(available).min(wanted)
     }
 
-    /// Asks the processor to load the descriptors that the `count` entries from `next` on name.
+    /// Prefetches the descriptors that the `count` entries from `next` on refer to.
     #[inline(always)]
     fn prefetch_descriptors(&mut self, count: usize) {
         let Some(more) = count.checked_sub(usize::from(self.ahead)) else {
@@ -192,8 +192,8 @@ impl SplitQueue {
         self.ahead = count as u16;
     }
 
-    /// Asks the processor to load what [`Queue::publish`] and [`Queue::complete`] write to for `count` chains, when those of
-    /// the window have been used.
+    /// Prefetches the memory that [`Queue::publish`] and [`Queue::complete`] write to for `count` chains, once those of the
+    /// window have been used.
     #[inline(always)]
     fn prefetch_used(&self, have: usize, count: usize) {
         self.used.prefetch_write(split::INDEX);
@@ -204,8 +204,8 @@ impl SplitQueue {
         }
     }
 
-    /// Asks the processor to load the descriptors of the next burst, as far as the driver's index is known: they come in while
-    /// this burst is worked on.
+    /// Prefetches the descriptors of the next burst, as far as the driver's index is known: they arrive while this burst is
+    /// processed.
     #[inline(always)]
     fn prefetch_next(&mut self, wanted: u16) {
         let known = self.seen.wrapping_sub(self.next);
@@ -219,7 +219,7 @@ impl SplitQueue {
         self.avail_ring.prefetch(usize::from(slot));
     }
 
-    /// Moves on behind the window's first `count` chains, which were used.
+    /// Advances past the window's first `count` chains, which were used.
     #[inline(always)]
     fn pass(&mut self, count: usize) {
         self.window.remove(count);
@@ -231,7 +231,7 @@ impl SplitQueue {
         descriptor(&self.descriptors, index)
     }
 
-    /// Adds chains that a device before took and did not return.
+    /// Adds chains that a previous device took and did not return.
     #[cold]
     fn resubmit(&mut self, wanted: usize) -> usize {
         let mut count = 0;
@@ -370,7 +370,7 @@ impl Queue for SplitQueue {
             if flags & FLAG_NEXT == 0 {
                 return Ok(());
             }
-            // Of the first descriptor, all but this field was read before.
+            // All fields of the first descriptor but this one were read before.
             let index = match next {
                 Some(index) => index,
                 None => self.descriptor(entry.id()).ok_or(Fault::Bad)?.1.next(),
@@ -449,8 +449,8 @@ impl Queue for SplitQueue {
             return false;
         }
         self.used_checked = new;
-        // The driver looks at the index after it has asked for notifications, we at its wish after we have moved the index
-        // (section 2.7.7.2).
+        // The driver reads the index after it has requested notifications; the device reads the request after it has moved
+        // the index (section 2.7.7.2).
         fence(Ordering::SeqCst);
         if self.has_event_index {
             let event = load(&self.avail, split::used_event(self.size), Ordering::Relaxed);
@@ -466,7 +466,7 @@ impl Queue for SplitQueue {
 
     fn request_notifications(&mut self, wanted: bool) {
         if self.has_event_index {
-            // Flags are not looked at (section 2.7.10). An index that was just passed is passed again after 65,535 more.
+            // Flags are ignored (section 2.7.10). An index that was just passed is passed again after 65,535 more.
             let next = self.next;
             let event = if wanted { next } else { next.wrapping_sub(1) };
             let at = split::avail_event(self.size);
@@ -516,13 +516,13 @@ pub(super) fn is_for(flags: u16, access: Access) -> bool {
     (flags & FLAG_WRITE != 0) == (access == Access::Write)
 }
 
-/// Returns the index of the descriptor that an entry of the available ring names.
+/// Returns the index of the descriptor that an entry of the available ring refers to.
 #[inline(always)]
 fn index_of(head: &AtomicU16) -> u16 {
     u16::from_le(head.load(Ordering::Relaxed))
 }
 
-/// Returns a descriptor; `None` if the table has none of this index.
+/// Returns a descriptor; `None` if its index is beyond the table.
 #[inline(always)]
 fn descriptor(table: &[[AtomicU64; DESCRIPTOR_WORDS]], index: u16) -> Option<(u64, SplitWord)> {
     let [address, word] = table.get(usize::from(index))?;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Back end: the side that processes the rings of a front end (section 'Communication' and those that follow).
 //!
-//! A ring starts when its size, its addresses and its kick descriptor (or the word that there is none) are set, features are
-//! set and memory is mapped, in whatever order the messages came. It stops on GET_VRING_BASE. It starts disabled until
+//! A ring starts once its size, its addresses and its kick descriptor (or the statement that there is none) are set,
+//! features are set and memory is mapped, in any order of the messages. It stops on GET_VRING_BASE. It starts disabled until
 //! SET_VRING_ENABLE, or enabled if `F_PROTOCOL_FEATURES` is not negotiated (section 'Ring states').
 //!
-//! A request that the session refuses ends it, unless the front end asked for an acknowledgement: then the session
-//! acknowledges the failure and goes on as if the request had not come.
+//! A refused request ends the session, unless the front end requested an acknowledgement: then the session acknowledges the
+//! failure and continues as if the request had not been sent.
 
 mod action;
 mod memory;
@@ -28,7 +28,7 @@ pub use action::{Action, BackendConfig, Kick, PROTOCOL_FEATURES, RingConfig};
 /// Smallest MTU of IPv4 (RFC 791).
 const MTU_MIN: u64 = 68;
 
-/// Request whose outcome the caller has to report.
+/// Request whose outcome the caller must report.
 #[derive(Debug)]
 enum Waiting {
     Memory {
@@ -49,9 +49,9 @@ enum Waiting {
     },
 }
 
-/// How far a request is.
+/// Progress of a request.
 enum Progress<F> {
-    /// Done: an acknowledgement follows if the front end asked for one.
+    /// Done: an acknowledgement follows if the front end requested one.
     Done(Vec<Action<F>>),
     /// The reply is among the actions.
     Replied(Vec<Action<F>>),
@@ -59,7 +59,7 @@ enum Progress<F> {
     Waiting(Vec<Action<F>>, Waiting),
 }
 
-/// Result of a step: actions, or the reason that the session has ended.
+/// Result of a step: actions, or the reason for the end of the session.
 type Step<F> = Result<Vec<Action<F>>, SessionError>;
 
 /// Back end of a connection.
@@ -79,7 +79,7 @@ pub struct Backend<F> {
 }
 
 impl<F> Backend<F> {
-    /// Returns a back end for a new connection. Numbers out of range are brought into it.
+    /// Returns a back end for a new connection. Numbers out of range are limited to it.
     #[must_use]
     pub fn new(mut config: BackendConfig) -> Self {
         config.protocol_features &= PROTOCOL_FEATURES;
@@ -135,8 +135,8 @@ impl<F> Backend<F> {
         self.rings.iter().map(Ring::descriptors_held).sum()
     }
 
-    /// Returns the message that tells the front end of a missing or refused translation, for the socket of
-    /// [`Action::IotlbChannel`]. `None` if the front end takes no such messages.
+    /// Returns the message that reports a missing or refused translation to the front end, for the socket of
+    /// [`Action::IotlbChannel`]. `None` if the front end does not accept such messages.
     #[must_use]
     pub fn iotlb_miss(&self, iova: u64, permission: Permission) -> Option<Vec<u8>> {
         let is_negotiated =
@@ -145,7 +145,7 @@ impl<F> Backend<F> {
     }
 
     /// Handles a request of the front end with its file descriptors. `need_reply` is [`crate::message::Header::need_reply`].
-    /// Descriptors that no action has and the session does not keep are dropped.
+    /// Descriptors that are neither in an action nor kept by the session are dropped.
     ///
     /// # Errors
     /// [`SessionError`]: the session has ended. Call [`Self::close`] and close the socket.
@@ -182,7 +182,7 @@ impl<F> Backend<F> {
     /// Reports the outcome of [`Action::SetMemory`], [`Action::AddRegion`] or [`Action::RemoveRegion`].
     ///
     /// # Errors
-    /// [`SessionError`]: the session has ended: mapping failed and the front end asked for no acknowledgement, a ring cannot
+    /// [`SessionError`]: the session has ended: mapping failed and the front end requested no acknowledgement, a ring cannot
     /// start, or the session does not wait for this.
     pub fn memory_mapped<E>(&mut self, result: Result<(), E>) -> Step<F> {
         match self.waiting.take() {
@@ -216,7 +216,7 @@ impl<F> Backend<F> {
                     return self.end(SessionError::Failed(code::SET_LOG_BASE));
                 }
                 self.has_log = true;
-                // This reply is due with LOG_SHMFD alone (section 'Communication').
+                // This reply depends on LOG_SHMFD alone (section 'Communication').
                 self.finish(
                     Vec::new(),
                     Some(Reply::acknowledge(code::SET_LOG_BASE, true)),
@@ -226,7 +226,7 @@ impl<F> Backend<F> {
         }
     }
 
-    /// Reports that a ring has stopped at `base`. The front end gets the answer that it waits for, or may ask later.
+    /// Reports that a ring has stopped at `base`. The front end gets the reply that it waits for, or may ask later.
     ///
     /// # Errors
     /// [`SessionError`]: the session has ended.
@@ -258,8 +258,8 @@ impl<F> Backend<F> {
     /// Reports the outcome of [`Action::IotlbUpdate`] or [`Action::IotlbInvalidate`].
     ///
     /// # Errors
-    /// [`SessionError`]: the session has ended: it failed and the front end asked for no acknowledgement, or the session
-    /// does not wait for this.
+    /// [`SessionError`]: the session has ended: the update failed and the front end requested no acknowledgement, or the
+    /// session does not wait for this.
     pub fn iotlb_updated<E>(&mut self, result: Result<(), E>) -> Step<F> {
         match self.waiting.take() {
             Some(Waiting::Iotlb { acknowledge }) if result.is_err() => self.refuse(
@@ -295,7 +295,7 @@ impl<F> Backend<F> {
     /// Reports the outcome of [`Action::SetInflight`].
     ///
     /// # Errors
-    /// [`SessionError`]: the session has ended: mapping failed and the front end asked for no acknowledgement, or the
+    /// [`SessionError`]: the session has ended: mapping failed and the front end requested no acknowledgement, or the
     /// session does not wait for this.
     pub fn inflight_mapped<E>(&mut self, result: Result<(), E>) -> Step<F> {
         const CODE: u32 = code::SET_INFLIGHT_FD;
@@ -311,7 +311,7 @@ impl<F> Backend<F> {
         }
     }
 
-    /// Ends the session: returns the actions that stop the rings. Answers to them are not expected.
+    /// Ends the session: returns the actions that stop the rings. They require no answers.
     pub fn close(&mut self) -> Vec<Action<F>> {
         self.has_ended = true;
         self.waiting = None;
@@ -329,7 +329,7 @@ impl<F> Backend<F> {
         descriptors: Vec<F>,
     ) -> Result<Progress<F>, SessionError> {
         use FrontendRequest as R;
-        // The codec has checked this number, but the caller hands both in.
+        // The codec has checked this number, but the caller passes both.
         if descriptors.len() != request.descriptors()
             && !matches!(request, R::RemoveRegion(_) | R::Unknown(_))
         {
@@ -377,7 +377,7 @@ impl<F> Backend<F> {
         }
     }
 
-    /// Handles questions about the device.
+    /// Handles queries about the device.
     fn device_query(&self, request: &FrontendRequest) -> Result<Reply, SessionError> {
         use FrontendRequest as R;
         let code = request.code();
@@ -465,7 +465,7 @@ impl<F> Backend<F> {
                 self.require_offered(PROTOCOL_F_RARP, "PROTOCOL_F_RARP", code)?;
                 Ok(vec![Action::SendRarp(address)])
             }
-            // SET_OWNER says that a session begins; RESET_OWNER is deprecated, and ignoring it is recommended.
+            // SET_OWNER starts a session; RESET_OWNER is deprecated, and the specification recommends ignoring it.
             _ => Ok(Vec::new()),
         }
     }
@@ -575,8 +575,9 @@ impl<F> Backend<F> {
         }
     }
 
-    /// Returns the device to its initial state. Memory stays, since front ends do not send it again, and where rings stopped:
-    /// front ends that stop a device reset it first (QEMU up to 7.2) and then ask for that.
+    /// Returns the device to its initial state. Memory is kept, because front ends do not send it again, and so are the
+    /// positions of stopped rings: front ends that stop a device reset it first (QEMU up to 7.2) and then ask for the
+    /// positions.
     fn reset(&mut self) -> Vec<Action<F>> {
         let mut actions = Vec::new();
         self.stop_rings(&mut actions);
@@ -598,7 +599,7 @@ impl<F> Backend<F> {
         self.report_gone(actions);
     }
 
-    /// Adds `DeviceGone` when no ring runs any more.
+    /// Adds `DeviceGone` if no ring runs any more.
     fn report_gone(&mut self, actions: &mut Vec<Action<F>>) {
         if self.is_ready && self.running().next().is_none() {
             self.is_ready = false;
@@ -625,7 +626,7 @@ impl<F> Backend<F> {
 
     /// Refuses a request: acknowledges the failure if the front end waits for that, and ends the session otherwise.
     fn refuse(&mut self, request: u32, acknowledge: bool, error: SessionError) -> Step<F> {
-        // Nothing that follows makes sense without agreement on features.
+        // No further request is meaningful without negotiated features.
         if !acknowledge || matches!(error, SessionError::NotOffered(_)) {
             return self.end(error);
         }
@@ -641,7 +642,7 @@ impl<F> Backend<F> {
         Err(error)
     }
 
-    /// Returns true if the front end waits for an acknowledgement of a request. Requests with a reply of their own have
+    /// Returns true if the front end waits for an acknowledgement of a request. Requests with a payload in their reply have
     /// none (section on REPLY_ACK). IOTLB messages have one in any case, but front ends mark those for which they wait.
     fn acknowledges(&self, request: u32, need_reply: bool) -> bool {
         match request {
@@ -668,7 +669,7 @@ impl<F> Backend<F> {
         }
     }
 
-    /// Checks that a protocol feature is on offer, where that is all that a request needs.
+    /// Checks that a protocol feature is offered, which is all that some requests require.
     fn require_offered(
         &self,
         mask: u64,

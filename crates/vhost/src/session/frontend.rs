@@ -29,18 +29,18 @@ pub const PROTOCOL_FEATURES: u64 = PROTOCOL_F_MQ
     | PROTOCOL_F_INFLIGHT_SHMFD
     | PROTOCOL_F_STATUS;
 
-/// What a front end asks for.
+/// Configuration of a front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendConfig {
     /// Virtio features to use if the back end offers them.
     pub features: u64,
-    /// Virtio features without which the session ends.
+    /// Virtio features that the session requires.
     pub required_features: u64,
-    /// Protocol features to use if the back end offers them. Those that are not in [`PROTOCOL_FEATURES`] are left out.
+    /// Protocol features to use if the back end offers them. Those not in [`PROTOCOL_FEATURES`] are ignored.
     pub protocol_features: u64,
     /// Number of queue pairs to use, 1 to [`QUEUE_PAIRS_MAX`]. Fewer are used if the back end has fewer.
     pub queue_pairs: u16,
-    /// MTU for the back end, in octets, if it takes one (`PROTOCOL_F_MTU`).
+    /// MTU for the back end, octets, if it accepts one (`PROTOCOL_F_MTU`).
     pub mtu: Option<u16>,
 }
 
@@ -57,7 +57,7 @@ impl Default for FrontendConfig {
     }
 }
 
-/// What both sides use.
+/// The negotiated features and number of queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// Virtio features, without `F_PROTOCOL_FEATURES`.
@@ -75,7 +75,7 @@ pub struct FrontendRing<F> {
     pub size: u16,
     /// Addresses of its areas, as user addresses of the regions.
     pub addresses: RingAddresses,
-    /// Where the back end starts.
+    /// Start position of the back end.
     pub base: RingBase,
     /// Eventfd that notifies the back end; `None`: it polls.
     pub kick: Option<F>,
@@ -90,7 +90,7 @@ pub enum Inflight<F> {
     Off,
     /// Ask the back end for an area: [`Action::KeepInflight`].
     Request,
-    /// Give the area of a former connection back.
+    /// Restore the area of a previous connection.
     Restore(InflightArea, F),
 }
 
@@ -105,7 +105,7 @@ pub struct Resources<F> {
     pub inflight: Inflight<F>,
 }
 
-/// What a caller does for a front end.
+/// An action that a caller carries out for a front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<F> {
     /// Send these octets with these file descriptors.
@@ -120,7 +120,7 @@ pub enum Action<F> {
     Stopped(Vec<RingBase>),
 }
 
-/// Request that is to be sent.
+/// A request to be sent.
 #[derive(Debug)]
 struct Message<F> {
     request: FrontendRequest,
@@ -139,7 +139,7 @@ enum Phase {
     Ended,
 }
 
-/// Result of a step: actions, or the reason that the session has ended.
+/// Result of a step: actions, or the reason for the end of the session.
 type Step<F> = Result<Vec<Action<F>>, SessionError>;
 
 /// Front end of a connection.
@@ -159,7 +159,7 @@ pub struct Frontend<F> {
 }
 
 impl<F> Frontend<F> {
-    /// Returns a front end for a new connection. Numbers out of range are brought into it.
+    /// Returns a front end for a new connection. Numbers out of range are limited to it.
     #[must_use]
     pub fn new(mut config: FrontendConfig) -> Self {
         config.queue_pairs = config.queue_pairs.clamp(1, QUEUE_PAIRS_MAX);
@@ -192,10 +192,10 @@ impl<F> Frontend<F> {
         self.advance()
     }
 
-    /// Gives rings and memory to the back end, after [`Action::Negotiated`] or [`Action::Stopped`].
+    /// Provides rings and memory to the back end, after [`Action::Negotiated`] or [`Action::Stopped`].
     ///
     /// # Errors
-    /// [`SessionError`]: the resources do not suit what was negotiated, or the session does not wait for them. The session has
+    /// [`SessionError`]: the resources do not match the negotiation, or the session does not wait for them. The session has
     /// ended.
     pub fn provide(&mut self, resources: Resources<F>) -> Step<F> {
         self.enter(Phase::Negotiated, Phase::SettingUp)?;
@@ -227,7 +227,7 @@ impl<F> Frontend<F> {
     /// Handles a reply of the back end with its file descriptors.
     ///
     /// # Errors
-    /// [`SessionError`]: the session has ended: the reply is not the one that is due, or the back end refuses a request or
+    /// [`SessionError`]: the session has ended: the reply is not the expected one, or the back end refuses a request or
     /// lacks a feature.
     pub fn handle_reply(&mut self, reply: Reply, descriptors: Vec<F>) -> Step<F> {
         if self.phase == Phase::Ended {
@@ -240,7 +240,7 @@ impl<F> Frontend<F> {
         self.end_on_error(result)
     }
 
-    /// Returns what is negotiated so far.
+    /// Returns what has been negotiated so far.
     #[must_use]
     pub fn negotiated(&self) -> Negotiated {
         Negotiated {
@@ -289,7 +289,7 @@ impl<F> Frontend<F> {
                 self.queue_pairs = pairs.min(self.config.queue_pairs);
             }
             (R::GetStatus, Reply::Number { value, .. }) => {
-                // The device clears this bit if it does not take the features (virtio 1.2, section 3.1.1).
+                // The device clears this bit if it does not accept the features (virtio 1.2, section 3.1.1).
                 if value & u64::from(STATUS_FEATURES_OK) == 0 {
                     return Err(SessionError::Refused(code::SET_FEATURES));
                 }
@@ -298,7 +298,7 @@ impl<F> Frontend<F> {
                 if index == other =>
             {
                 let base = RingBase::from_bits(bits, self.features & F_RING_PACKED != 0);
-                let reason = "reserved bits of its base are set";
+                let reason = "reserved bits of the base are set";
                 self.bases
                     .push(base.ok_or(SessionError::BadRing { index, reason })?);
             }
@@ -375,7 +375,7 @@ impl<F> Frontend<F> {
         let (regions, files): (Vec<_>, Vec<_>) = regions.into_iter().unzip();
         let table = MemoryTable::new(regions);
         let table = table.ok_or(SessionError::Config(
-            "memory needs 1 to 8 regions that do not overlap",
+            "memory requires 1 to 8 regions that do not overlap",
         ))?;
         let is_packed = self.features & F_RING_PACKED != 0;
         let mut prepared = Vec::with_capacity(rings.len());
@@ -436,7 +436,7 @@ impl<F> Frontend<F> {
         }
     }
 
-    /// Queues the device status with more bits, if the back end takes it.
+    /// Queues the device status with additional bits, if the back end accepts it.
     fn push_status(&mut self, bits: u8) {
         if self.protocol_features & PROTOCOL_F_STATUS != 0 {
             self.status |= bits;
@@ -475,7 +475,7 @@ impl<F> Frontend<F> {
                 break;
             };
             let code = request.code();
-            // The request that negotiates acknowledgements has none.
+            // The request that negotiates acknowledgements is not acknowledged.
             let need_reply = !has_reply(code)
                 && code != code::SET_PROTOCOL_FEATURES
                 && self.protocol_features & PROTOCOL_F_REPLY_ACK != 0;
@@ -533,12 +533,12 @@ impl<F> Frontend<F> {
     }
 }
 
-/// Returns the index of a ring as messages have it: there are at most 256.
+/// Returns the index of a ring for a message: there are at most 256.
 fn index_of(index: u16) -> u8 {
     index.to_le_bytes()[0]
 }
 
-/// Returns what a message says about a ring's descriptor, and the descriptor.
+/// Returns the description of a ring's descriptor in a message, and the descriptor.
 fn event<F>(index: u8, descriptor: Option<F>) -> (RingEvent, Vec<F>) {
     let has_descriptor = descriptor.is_some();
     (

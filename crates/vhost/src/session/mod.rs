@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The vhost-user connection as state machines: messages in, actions out. No socket, no clock, no memory.
 //!
-//! `F` is a file descriptor, as the caller has it. A caller carries actions out in order. Some of them are marked 'answer
-//! with': the session waits for that method, and the caller calls it before it hands in the next message.
+//! `F` is the caller's type of a file descriptor. A caller carries out actions in order. Some of them are marked 'answer
+//! with': the session waits for that method, which the caller must call before it passes the next message.
 
 pub mod backend;
 pub mod frontend;
@@ -11,12 +11,12 @@ mod tests;
 
 use crate::message::{MessageError, request_name};
 
-/// Largest number of queue pairs: the protocol has room for 256 rings.
+/// Maximum number of queue pairs: the protocol supports 256 rings.
 pub const QUEUE_PAIRS_MAX: u16 = 128;
-/// Largest number of memory regions of a back end. A region costs a mapping for as long as it is in the table.
+/// Maximum number of memory regions of a back end. A region costs a mapping for as long as it is in the table.
 pub const MEMORY_SLOTS_MAX: u16 = 32;
 
-/// Reason that a session ends, or that it refuses a request.
+/// Reason for the end of a session or the refusal of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// The message's format is wrong.
@@ -50,7 +50,7 @@ pub enum SessionError {
         /// Rings of the device.
         rings: u16,
     },
-    /// The ring is running, and what the request changes must not change then.
+    /// The ring is running, and the request would change what must not change then.
     #[error("vhost-user request {}: ring {index} is running", request_name(*request))]
     RingRunning {
         /// Number of the request.
@@ -83,24 +83,24 @@ pub enum SessionError {
     /// The region to be removed is not in the table.
     #[error("vhost-user memory: no such region at guest address {0:#x}")]
     NoSuchRegion(u64),
-    /// Logging is to start, but the log is missing.
+    /// Logging starts without a log.
     #[error("vhost-user log: logging starts before SET_LOG_BASE")]
     LogMissing,
-    /// The caller could not carry out what the front end asked for.
+    /// The caller could not carry out a request of the front end.
     #[error("vhost-user request {}: failed", request_name(*.0))]
     Failed(u32),
-    /// The number of file descriptors does not suit the request.
-    #[error("vhost-user request {}: {count} file descriptors do not suit it", request_name(*request))]
+    /// The number of file descriptors does not match the request.
+    #[error("vhost-user request {}: wrong number of file descriptors ({count})", request_name(*request))]
     Descriptors {
         /// Number of the request.
         request: u32,
-        /// File descriptors that came.
+        /// File descriptors that arrived.
         count: usize,
     },
     /// The back end refused a request.
     #[error("vhost-user request {}: the back end refused it", request_name(*.0))]
     Refused(u32),
-    /// A reply came that the session does not wait for.
+    /// A reply arrived that the session does not wait for.
     #[error("vhost-user reply to {}: unexpected", request_name(*.0))]
     UnexpectedReply(u32),
     /// The session waits for an answer of the caller, or does not wait for this one.

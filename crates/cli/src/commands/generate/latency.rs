@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Latency and its variation in lines for people.
+//! Latency and delay variation as text.
 
 use quietwire_tester::{LatencySummary, PERCENTILES, SignedSummary, TrialResult, is_bound};
 
-/// What is told of one distribution, microseconds.
+/// One row of the table: the figures of one distribution, microseconds in the table.
 struct Row {
     name: &'static str,
     samples: u64,
@@ -11,7 +11,7 @@ struct Row {
     mean_ns: f64,
     percentiles: [Option<i64>; 5],
     max_ns: i64,
-    /// The tester's own part of each figure in the order of the columns, if it is known.
+    /// The tester's share of each figure in the order of the columns, if known.
     own_ns: Option<[f64; 8]>,
 }
 
@@ -30,7 +30,7 @@ impl Row {
         }
     }
 
-    /// The latency, with the tester's own part of it.
+    /// Returns the row of the latency with the tester's share.
     fn of_latency(summary: &LatencySummary, own: Option<&LatencySummary>) -> Self {
         Self {
             own_ns: own.map(own_parts),
@@ -72,15 +72,15 @@ impl Row {
     }
 }
 
-/// The tester's own part of smallest, mean, percentiles and largest, nanoseconds.
+/// Returns the tester's share of minimum, mean, percentiles and maximum, nanoseconds.
 fn own_parts(own: &LatencySummary) -> [f64; 8] {
     let [p50, p90, p99, p99_9, p99_99] = PERCENTILES.map(|it| own.at_or_max(it) as f64);
     let (min, max) = (own.min_ns as f64, own.max_ns as f64);
     [min, own.mean_ns, p50, p90, p99, p99_9, p99_99, max]
 }
 
-/// A table of latency, IPDV and PDV; nothing where no frame came back. A percentile that has fewer than ten samples beyond
-/// it is a dash.
+/// Formats a table of latency, IPDV and PDV. Empty if the tester received no frame. A percentile with fewer than ten samples
+/// above it is shown as a dash.
 pub(super) fn latency_lines(result: &TrialResult) -> Vec<String> {
     if result.latency.samples == 0 {
         return Vec::new();
@@ -102,7 +102,7 @@ pub(super) fn latency_lines(result: &TrialResult) -> Vec<String> {
     let low_rate = &result.low_rate;
     if low_rate.latency.samples > 0 {
         lines.push(format!(
-            "low-rate streams, {} frames/s each: {} of {} frames came back",
+            "low-rate streams, {} frames/s each: {} of {} frames received",
             low_rate.rate_pps, low_rate.received_frames, low_rate.offered_frames
         ));
         lines.extend([
@@ -113,7 +113,7 @@ pub(super) fn latency_lines(result: &TrialResult) -> Vec<String> {
     }
     if own.is_some() {
         lines.push(
-            "<: more than a tenth may be the tester's own part, so the device's latency is less"
+            "<: the tester's share may exceed a tenth of the figure, so the device's latency is lower"
                 .to_owned(),
         );
     }

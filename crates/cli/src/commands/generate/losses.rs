@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where frames were lost, in lines for people.
+//! The loss account as text.
 
 use quietwire_tester::TrialResult;
 use quietwire_tester::account::{Accounted, LossAccount};
 
 use crate::text::fold;
 
-/// Columns before the figures.
+/// Column of the figures.
 pub(super) const INDENT: usize = 11;
 
-/// One line for each place; nothing if the device's counters were not asked for.
+/// Formats one line per place. Empty if the device's counters were not requested.
 pub(super) fn loss_lines(result: &TrialResult, width: usize) -> Vec<String> {
     match &result.loss_account {
         None => Vec::new(),
         Some(Accounted::Unavailable(why)) => {
-            let line = format!("{:INDENT$}not known: {why}", "lost at");
+            let line = format!("{:INDENT$}unknown: {why}", "lost at");
             vec![fold(&line, width, INDENT)]
         }
         Some(Accounted::Account(account)) => lines_of(account, width),
@@ -22,7 +22,7 @@ pub(super) fn loss_lines(result: &TrialResult, width: usize) -> Vec<String> {
 }
 
 fn lines_of(account: &LossAccount, width: usize) -> Vec<String> {
-    /// Columns before the names of places.
+    /// Column of the names of places.
     const PLACE: usize = INDENT + 23;
     let mut lines: Vec<String> = Vec::new();
     let mut add = |head: &str, frames: u64, what: &str| {
@@ -42,9 +42,9 @@ fn lines_of(account: &LossAccount, width: usize) -> Vec<String> {
         add(std::mem::take(&mut head), frames, &what);
     }
     let before = if account.is_shared_out {
-        "lost in the warm-up: the counters hold them too, and each place has its share"
+        "lost in the warm-up; the counters include them, so each place has its share"
     } else {
-        "lost in the warm-up, in no place above"
+        "lost in the warm-up, not included above"
     };
     add("before", account.lost_before_frames, before);
     let mut head = "differ";
@@ -91,7 +91,7 @@ lost at              1000 frames  switch p0: denied
                       200 frames  switch p1: received, neither sent nor counted
                                   as dropped
                         6 frames  an unknown place
-before                  7 frames  lost in the warm-up, in no place above
+before                  7 frames  lost in the warm-up, not included above
 differ                  3 frames  switch p1: sent and dropped more than it
                                   received";
         assert_eq!(lines_of(&account, 80).join("\n"), expected);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What many CPUs, caches or interrupts have in common, a line for each kind: `host show` on a machine with hundreds of
-//! them stays a page.
+//! CPUs, caches and interrupts grouped by equal properties, one line per group, so that `host show` fits one page on a
+//! machine with hundreds of them.
 
 use std::collections::BTreeMap;
 
 use quietwire_host::CpuList;
 use quietwire_host::inventory::{Cache, CoreKind, CpuPlace, Frequency, IdleState, Inventory};
 
-/// Lines of one kind before the rest is only counted.
+/// Most lines of one kind. Further lines are only counted.
 const KINDS_SHOWN: usize = 8;
 
 /// Name and value of each line.
 pub(super) type Lines = Vec<(&'static str, String)>;
 
-/// Dies, kinds of cores, frequencies and idle states, each with the CPUs that have it; caches; interrupts.
+/// Lists dies, kinds of cores, frequencies and idle states with their CPUs, then caches and interrupts.
 pub(super) fn lines(machine: &Inventory) -> Lines {
     let mut lines = Lines::new();
     let dies = by_value(&machine.cpus, |cpu| Some((cpu.package?, cpu.die?)));
@@ -36,12 +36,12 @@ fn add(lines: &mut Lines, mut more: Lines) {
     let left = more.len().saturating_sub(KINDS_SHOWN);
     more.truncate(KINDS_SHOWN);
     if let Some((name, _)) = more.last().filter(|_| left > 0) {
-        more.push((name, format!("and {left} kinds more; --json has all")));
+        more.push((name, format!("and {left} more kinds (--json lists all)")));
     }
     lines.extend(more);
 }
 
-/// CPUs by what a look at them finds, in order of it; those where it finds nothing are left out.
+/// Groups CPUs by the value that `look` returns, in order of the value. CPUs without a value are left out.
 fn by_value<K: Ord>(
     cpus: &[CpuPlace],
     look: impl Fn(&CpuPlace) -> Option<K>,
@@ -159,7 +159,7 @@ fn caches(caches: &[Cache]) -> Lines {
     alike.into_iter().map(line).collect()
 }
 
-/// How many interrupts may go to which CPUs.
+/// Counts the interrupts of each affinity mask.
 fn interrupts(machine: &Inventory) -> Lines {
     let mut allowed: BTreeMap<String, usize> = BTreeMap::new();
     for irq in &machine.irqs {
@@ -169,7 +169,12 @@ fn interrupts(machine: &Inventory) -> Lines {
     }
     let lines = allowed.into_iter();
     lines
-        .map(|(cpus, count)| ("interrupts", format!("{count} may go to CPUs {cpus}")))
+        .map(|(cpus, count)| {
+            (
+                "interrupts",
+                format!("{count} with affinity to CPUs {cpus}"),
+            )
+        })
         .collect()
 }
 
@@ -178,7 +183,7 @@ mod tests {
     use super::*;
     use quietwire_host::recording::Root;
 
-    /// A machine of two CPUs that differ in one thing.
+    /// A machine with two CPUs that differ in their governor.
     fn machine() -> Inventory {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
@@ -239,8 +244,8 @@ mod tests {
                 format!("frequency {fast} powersave: CPUs 1"),
                 "idle states POLL 0 µs, C6 133 µs off: CPUs 0-1".to_owned(),
                 "cache L2: 2 of 2048 KiB, 16 ways, 1 CPU each".to_owned(),
-                "interrupts 1 may go to CPUs 0".to_owned(),
-                "interrupts 2 may go to CPUs 0-1".to_owned(),
+                "interrupts 1 with affinity to CPUs 0".to_owned(),
+                "interrupts 2 with affinity to CPUs 0-1".to_owned(),
             ]
         );
     }
@@ -257,7 +262,7 @@ mod tests {
         assert_eq!(all.len(), KINDS_SHOWN + 1);
         assert_eq!(
             all[KINDS_SHOWN],
-            ("cache", "and 3 kinds more; --json has all".to_owned())
+            ("cache", "and 3 more kinds (--json lists all)".to_owned())
         );
     }
 }

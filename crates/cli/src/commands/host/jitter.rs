@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire host jitter`: gaps of a thread that reads the clock, per CPU.
+//! `quietwire host jitter`: gaps in the execution of a thread that reads the clock, per CPU.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,17 +14,17 @@ use crate::exit::{Usage, on_signals};
 use crate::text::print;
 use crate::units::parse_positive_duration;
 
-/// Reads the clock over and over on CPUs and tells the gaps between two readings: time that somebody else had. The CPUs are
-/// fully loaded meanwhile: not to be run where something forwards.
+/// Read the clock in a loop on CPUs and report gaps between two readings, in which other code ran. The CPUs are fully
+/// loaded meanwhile, so do not run it on CPUs that forward packets.
 #[derive(Debug, Args)]
 pub(crate) struct JitterArgs {
-    /// The CPUs, such as 2-5,9.
+    /// CPUs to measure, such as 2-5,9.
     #[arg(long, value_name = "LIST")]
     cpus: CpuList,
-    /// How long.
+    /// Duration of the measurement.
     #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = parse_positive_duration)]
     duration: Duration,
-    /// Print as JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -43,20 +43,20 @@ pub(crate) fn run(args: &JitterArgs) -> Result<()> {
 
 /// Widest bar of a histogram.
 const BAR: usize = 40;
-/// Sources and interrupts that are named.
+/// Most sources and interrupts in the list.
 const NAMED: usize = 8;
 
 fn text(report: &JitterReport) -> String {
     let mut lines: Vec<String> = report.cpus.iter().flat_map(of_cpu).collect();
     if let Some(why) = &report.untraced {
         lines.push(format!(
-            "where gaps came from the kernel does not say: {why}"
+            "the kernel does not report the sources of gaps: {why}"
         ));
     }
     lines.join("\n")
 }
 
-/// 850 ns, 12.5 us, 3.2 ms.
+/// Formats a time: 850 ns, 12.5 us, 3.2 ms.
 fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -83,7 +83,7 @@ fn of_cpu(cpu: &CpuJitter) -> Vec<String> {
     if cpu.gaps > 0 {
         lines.push(format!("  of these gaps {}", percentiles.join(", ")));
     }
-    // Each bar stands for a power of two, as readings are a million times more than gaps.
+    // The length of a bar is logarithmic because there are a million times more readings than gaps.
     for (bound, count) in &cpu.histogram {
         let width = (count.max(&1).ilog2() as usize + 1).min(BAR);
         lines.push(format!(
@@ -93,7 +93,7 @@ fn of_cpu(cpu: &CpuJitter) -> Vec<String> {
         ));
     }
     if let Some(switches) = cpu.forced_switches {
-        lines.push(format!("  {switches} times another thread was put there"));
+        lines.push(format!("  {switches} context switches to other threads"));
     }
     let mut interrupts: Vec<&(String, u64)> = cpu.interrupts.iter().collect();
     interrupts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

@@ -16,38 +16,38 @@ use super::alike;
 use crate::exit::Usage;
 use crate::text::print;
 
-/// What the machine is: processors, caches, memory, network controllers, what can be shared out.
+/// Show processors, caches, memory, network controllers and cache and bandwidth allocation (resctrl).
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
-    /// Print everything as JSON.
+    /// Print the complete inventory as JSON.
     #[arg(long)]
     json: bool,
-    /// A directory with another machine's /proc and /sys, or a recording of it.
+    /// Root directory with /proc and /sys of a machine, or a recording.
     #[arg(long, value_name = "DIRECTORY|FILE.tar.zst", default_value = "/")]
     root: PathBuf,
-    /// Draw the machine into this file; with the plan that was applied, if one was.
+    /// Write a drawing of the machine (SVG), with the applied plan if there is one.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Wishes: the drawing shows who has which CPU.
+    /// Partition request (TOML); the drawing shows the planned CPUs.
     #[arg(long, value_name = "FILE", requires = "svg", conflicts_with = "plan")]
     config: Option<PathBuf>,
-    /// A plan as JSON: the drawing shows who has which CPU.
+    /// Partition plan (JSON); the drawing shows its CPUs.
     #[arg(long, value_name = "FILE", requires = "svg")]
     plan: Option<PathBuf>,
 }
 
-/// Record what `host show` reads into an archive, which `--root` takes elsewhere.
+/// Record the files that `host show` reads into an archive, for `--root` on another machine.
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
-    /// The archive; only its owner may read it.
+    /// Archive to write; readable by its owner only.
     #[arg(value_name = "FILE.tar.zst")]
     file: PathBuf,
-    /// A directory with another machine's /proc and /sys.
+    /// Root directory with /proc and /sys of a machine.
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     root: PathBuf,
 }
 
-/// A machine's root, unpacked where it is a recording.
+/// Opens the root directory of a machine. A recording is unpacked first.
 pub(crate) fn open(root: &Path) -> Result<Root> {
     Root::open(root).map_err(|error| match error {
         RecordingError::Io {
@@ -64,7 +64,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     let machine = Inventory::read(root.path());
     if machine.cpus_online.is_none() {
         return Err(Usage(format!(
-            "{} does not say which CPUs are online (sys/devices/system/cpu/online): it is no machine's root",
+            "{}: sys/devices/system/cpu/online does not exist or lists no CPUs (use the root directory of a machine)",
             args.root.display()
         ))
         .into());
@@ -94,7 +94,7 @@ fn planned(args: &ShowArgs, machine: &Inventory) -> Result<Option<Plan>> {
         ));
     }
     let Some(path) = &args.config else {
-        // Of this machine, the plan that was applied is known.
+        // The applied plan is known for this machine only.
         let is_live = args.root == Path::new("/");
         let applied = is_live.then(|| applied_plan(Path::new(STATE_DIRECTORY)));
         return Ok(applied.transpose()?.flatten());
@@ -199,12 +199,12 @@ fn sharing(machine: &Inventory) -> Vec<String> {
         .iter()
         .map(|cache| {
             let apart = if cache.code_and_data {
-                ", code and data apart"
+                ", separate code and data masks"
             } else {
                 ""
             };
             format!(
-                "L{} in {} ways, {} classes, {} ways at least{apart}",
+                "L{} in {} ways, {} classes, at least {} ways{apart}",
                 cache.level,
                 cache.ways(),
                 cache.classes_max,
@@ -220,7 +220,7 @@ fn sharing(machine: &Inventory) -> Vec<String> {
     }));
     lines.extend(rdt.monitoring.as_ref().map(|watched| {
         format!(
-            "watched: {} in {} groups",
+            "monitoring: {} in {} groups",
             watched.features.join(", "),
             watched.groups_max
         )
@@ -237,7 +237,7 @@ fn sharing(machine: &Inventory) -> Vec<String> {
     }
     lines
         .into_iter()
-        .map(|line| format!("{:<WIDTH$}{line}", "shared out"))
+        .map(|line| format!("{:<WIDTH$}{line}", "resctrl"))
         .collect()
 }
 
@@ -247,7 +247,7 @@ fn nic(nic: &quietwire_host::inventory::Nic) -> String {
     parts.push(nic.driver.clone().unwrap_or_else(|| "no driver".to_owned()));
     parts.push(
         nic.node
-            .map_or("node not known".to_owned(), |node| format!("node {node}")),
+            .map_or("node unknown".to_owned(), |node| format!("node {node}")),
     );
     parts.extend(nic.iommu_group.map(|group| format!("IOMMU group {group}")));
     parts.extend(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire lab check`: traffic through all chains of a lab at once, both ways, every payload looked at.
+//! `quietwire lab check`: traffic through all chains of a lab at once, in both directions, with every payload checked.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -23,32 +23,32 @@ use crate::exit::{CheckFailed, FAILED, Usage, code, on_signals};
 use crate::text::print;
 use crate::units::{Rate, parse_positive_duration, parse_rate};
 
-/// Send traffic through all chains of a lab at once, both ways, and see that every frame arrives as it was sent.
+/// Send traffic through all chains of a lab at once, in both directions, and check that every frame arrives unchanged.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// The lab; not needed where only one is up.
+    /// Name of the lab. Default: the only lab that is up.
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Frames per second, summed over chains and directions.
+    /// Frames per second, summed over chains and directions, such as 1000 or 1.5M.
     #[arg(long, value_name = "RATE", default_value = "1000", value_parser = parse_rate)]
     rate: Rate,
-    /// How long frames are offered.
+    /// Time during which frames are offered.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_duration)]
     duration: Duration,
-    /// How long to wait for the last frames. Elements that share a CPU hold them for milliseconds each.
+    /// Time to wait for the last frames. Elements that share a CPU delay them by milliseconds each.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_duration)]
     drain: Duration,
     #[command(flatten)]
     tester: OwnTesterArgs,
-    /// Where labs keep their state.
+    /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     state_directory: PathBuf,
-    /// Print the trial's whole result, and with it the lab's state, as JSON.
+    /// Print the complete result and the lab's state as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Octets with FCS: room for all headers and a payload.
+/// Frame size, octets with FCS: large enough for all headers and a payload.
 const FRAME_SIZE: u16 = 256;
 
 pub(super) fn run(args: &CheckArgs) -> Result<()> {
@@ -58,7 +58,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
     };
     if state.tester.chains.is_empty() {
         bail!(Usage(format!(
-            "the tester of lab {} is outside: send from there, as with `quietwire generate`",
+            "lab {} has no built-in tester (send from the outside, for example with `quietwire generate`)",
             lab.name
         )));
     }
@@ -70,7 +70,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
         )));
     }
     let place = Place::of(state.tester.namespace.as_deref())?;
-    // DPDK opens its sockets where the thread is that opens a port.
+    // DPDK opens its sockets in the network namespace of the thread that opens a port.
     let result = place.enter(|| measure(args, &state))??;
     let seen = Seen::of(&result);
     if args.json {
@@ -106,24 +106,24 @@ fn measure(args: &CheckArgs, state: &LabState) -> Result<TrialResult> {
     })?;
     on_signals(&tester.abort_flag())?;
     tester.wait_for_links(LINK_DEADLINE)?;
-    // Where nothing comes through, the check itself will tell.
+    // If no frame comes through, the check itself reports it.
     tester.wait_until_through(&probe(&trial), READY_DEADLINE)?;
     Ok(tester.run(&trial)?)
 }
 
-/// How long elements may take to forward once the tester is there: some make themselves ready only then.
+/// Time limit for elements to forward after the tester has connected. Some elements initialize only then.
 const READY_DEADLINE: Duration = Duration::from_secs(30);
-/// Frames per second meanwhile, at least.
+/// Lowest rate of the frames that probe for readiness, frames per second.
 const READY_RATE_PPS: f64 = 1000.0;
 
-/// Opens the tester. Some elements make themselves ready only when somebody connects, and drop who is too early: Open vSwitch on
-/// DPDK makes its buffers then.
+/// Opens the tester. Some elements initialize only when a peer connects, and disconnect a peer that is too early: Open vSwitch
+/// on DPDK allocates its buffers then.
 fn opened(open: impl Fn() -> Result<Tester>) -> Result<Tester> {
     let began = Instant::now();
     loop {
         match open() {
             Err(error) if code(&error) == FAILED && began.elapsed() < READY_DEADLINE => {
-                tracing::debug!("the tester's ports are tried again: {error:#}");
+                tracing::debug!("retrying to open the tester's ports: {error:#}");
                 std::thread::sleep(AGAIN);
             }
             outcome => return outcome,
@@ -131,7 +131,7 @@ fn opened(open: impl Fn() -> Result<Tester>) -> Result<Tester> {
     }
 }
 
-/// Between two tries.
+/// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(200);
 
 fn probe(trial: &Trial) -> Trial {
@@ -144,7 +144,7 @@ fn probe(trial: &Trial) -> Trial {
 fn trial(args: &CheckArgs, state: &LabState) -> Result<Trial> {
     let Rate::PacketsPerSecond(rate) = args.rate else {
         bail!(Usage(
-            "a check is no measurement: give a rate, not max".to_owned()
+            "--rate max is not supported by a check (use a number of frames per second)".to_owned()
         ));
     };
     let headers = match state.graph.encapsulation {
@@ -173,9 +173,9 @@ fn trial(args: &CheckArgs, state: &LabState) -> Result<Trial> {
     Ok(trial.with_traffic(traffic).map_err(TesterError::from)?)
 }
 
-/// What is wanted of a result.
+/// The part of a result that the check judges.
 struct Seen {
-    /// Of each port: offered by its peer, received.
+    /// For each port: frames offered by its peer, and frames received.
     ports: Vec<(u64, u64)>,
     lost: u64,
     damaged: u64,
@@ -183,18 +183,18 @@ struct Seen {
     strays: Vec<Stray>,
 }
 
-/// Frames of one flow that came out where they do not belong.
+/// Frames of one flow that arrived at a wrong port.
 struct Stray {
-    /// The tester's port that sent them.
+    /// Index of the tester port that sent them.
     from: usize,
-    /// The one that received them.
+    /// Index of the tester port that received them.
     to: usize,
     frames: u64,
     /// All frames of the flow.
     offered: u64,
 }
 
-/// Most strays that a message lists.
+/// Most stray flows that a message lists.
 const STRAYS_LISTED_MAX: usize = 8;
 
 impl fmt::Display for Stray {
@@ -263,7 +263,7 @@ impl Seen {
             return Ok(());
         }
         let why = validity.text();
-        let why = why.map_or_else(String::new, |text| format!("; the tester says: {text}"));
+        let why = why.map_or_else(String::new, |text| format!("; tester: {text}"));
         let (lost, damaged, misdirected) = (self.lost, self.damaged, self.misdirected);
         let offered: u64 = self.ports.iter().map(|(offered, _)| offered).sum();
         let strays = self.strays_in_words();
@@ -272,7 +272,7 @@ impl Seen {
         )))
     }
 
-    /// Which flows went where; empty if none went astray.
+    /// Lists the stray flows. Empty if there are none.
     fn strays_in_words(&self) -> String {
         let listed = self.strays.iter().take(STRAYS_LISTED_MAX);
         let mut parts: Vec<String> = listed.map(Stray::to_string).collect();
@@ -298,7 +298,7 @@ mod tests {
     /// Frames that each port offers.
     const OFFERED: u64 = 100;
 
-    /// What the tester tells if frames went so: from a port, to a port, how many.
+    /// Returns the tester's result for frames that went from a port to a port, with their counts.
     fn result(chains: usize, went: &[(usize, usize, u64)]) -> TrialResult {
         let count = 2 * chains;
         let mut ports = vec![PortResult::default(); count];
@@ -374,7 +374,7 @@ mod tests {
         }
     }
 
-    /// What the check says; nothing if it passes.
+    /// Returns the error of the check, or none if it passes.
     fn judged(result: &TrialResult) -> Option<String> {
         let error = Seen::of(result).judge(&result.validity).err()?;
         assert_eq!(code(&error), FAILED);
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn chains_that_are_partly_crossed_fail_with_the_flows_that_went_astray() {
-        // A part of one flow, and a copy of another of which nothing is lost.
+        // A part of one flow, and a copy of a frame of another flow without loss.
         let mut went = STRAIGHT.to_vec();
         went[0].2 = 60;
         went.extend([(0, 3, 40), (3, 0, 7)]);
@@ -462,7 +462,7 @@ mod tests {
         result.validity = Validity::Invalid(vec![reason]);
         assert_eq!(
             judged(&result).unwrap(),
-            "1 of 400 frames were lost (0 damaged, 0 misdirected); the tester says: it took too long"
+            "1 of 400 frames were lost (0 damaged, 0 misdirected); tester: it took too long"
         );
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options that choose a topology and its parameters, as every command of the lab takes them.
+//! Options that choose a topology and its parameters, common to the commands of the lab.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,61 +17,61 @@ use quietwire_switch::config::rules::RuleFile;
 
 use crate::exit::Usage;
 
-/// A topology.
+/// Topology and parameters.
 #[derive(Debug, Args)]
 pub(super) struct TopologyArgs {
-    /// One of the names that `lab list` shows, or a TOML file with your own topology.
+    /// Name of a topology (see `lab list`), or a topology file (TOML).
     #[arg(value_name = "NAME|FILE.toml")]
     topology: String,
-    /// Chains at once, 1 to 32, where the name has an n in it. [default: 2]
+    /// Parallel chains, 1 to 32, if the name contains an n. [default: 2]
     #[arg(long, value_name = "N")]
     chains: Option<u32>,
-    /// VNFs in a chain, 1 to 32, where the name ends with ch. [default: 2]
+    /// VNFs per chain, 1 to 32, if the name ends with ch. [default: 2]
     #[arg(long, value_name = "N")]
     length: Option<u32>,
-    /// The switch. [default: quietwire]
+    /// Program of the switch. [default: quietwire]
     #[arg(long, value_parser = parse_program, value_name = "PROGRAM")]
     switch: Option<Program>,
-    /// The VNF. [default: quietwire]
+    /// Program of the VNFs. [default: quietwire]
     #[arg(long, value_parser = parse_program, value_name = "PROGRAM")]
     vnf: Option<Program>,
-    /// Where that runs which the name puts into a guest. [default: guest]
+    /// Place of the elements that the name puts into a guest. [default: guest]
     #[arg(long, value_enum)]
     place: Option<PlaceArg>,
-    /// What frames carry. [default: l2]
+    /// Encapsulation of the frames. [default: l2]
     #[arg(long, value_enum)]
     encapsulation: Option<EncapsulationArg>,
-    /// How the switch forwards. [default: cross-connect]
+    /// Forwarding of the switch. [default: cross-connect]
     #[arg(long, value_enum)]
     forwarding: Option<ForwardingArg>,
-    /// What links are made of, instead of what both ends do best.
+    /// Kind of the links. Default: the best kind that both ends support.
     #[arg(long, value_enum)]
     link: Option<LinkArg>,
-    /// Network cards of the device, two a chain, by their PCI addresses, in place of links within the machine. The tester
-    /// is then outside.
+    /// PCI addresses of the device's network cards, two per chain, instead of links within the machine. The tester is then
+    /// outside.
     #[arg(long, value_name = "PCI,PCI", value_delimiter = ',')]
     ports: Vec<String>,
-    /// Rules of firewalls, from a TOML file. [default: the tester's frames go through, and nothing else]
+    /// Filter rules of firewalls (TOML). [default: accept the tester's frames, drop all others]
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// What guests of VNFs boot: a kernel and an initramfs of your own. [default: an image that is built for them]
+    /// Kernel and initramfs for guests of VNFs. [default: a built image]
     #[arg(long, value_name = "KERNEL,INITRD", value_parser = parse_image)]
     image: Option<OwnImage>,
-    /// CPUs of an element, like S=1 or V1=2-3; repeat it. Elements that are not named get one each, and share where there
-    /// are too few.
+    /// CPUs of an element, like S=1 or V1=2-3; repeatable. Every other element gets one CPU; elements share CPUs if there are
+    /// too few.
     #[arg(long, value_name = "ELEMENT=LIST", value_parser = parse_cpus)]
     cpus: Vec<(String, CpuList)>,
-    /// A partition plan (JSON, as `partition plan --json` prints it) to take CPUs from: the switch, and what else forwards on the
-    /// host, has the forwarding CPUs, guests have those of the plan's guests, the tester the last of the host's.
+    /// Partition plan (JSON of `partition plan --json`) that assigns CPUs: forwarding CPUs to the switch and other forwarding
+    /// elements on the host, the plan's guest CPUs to guests, the last host CPU to the tester.
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum PlaceArg {
-    /// As everything else.
+    /// A process on the host.
     Host,
-    /// A process in namespaces of its own.
+    /// A process in separate namespaces.
     Container,
     /// A virtual machine.
     Guest,
@@ -91,21 +91,21 @@ enum EncapsulationArg {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ForwardingArg {
-    /// By port.
+    /// Cross-connects between ports.
     CrossConnect,
-    /// By learned MAC addresses.
+    /// A MAC-learning bridge.
     Bridge,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LinkArg {
-    /// Shared memory.
+    /// Shared memory (memif).
     Memif,
     /// Virtio.
     VhostUser,
-    /// A pair of interfaces of the kernel's.
+    /// A pair of kernel interfaces (veth).
     Veth,
-    /// An interface of the kernel's with a process behind it.
+    /// A kernel interface that a process serves (tap).
     Tap,
 }
 
@@ -113,20 +113,17 @@ fn parse_program(text: &str) -> Result<Program, String> {
     let mut all = Program::ALL.iter().copied();
     all.find(|program| program.name() == text).ok_or_else(|| {
         let names: Vec<&str> = Program::ALL.iter().map(|program| program.name()).collect();
-        format!(
-            "there is no program '{text}'; there are {}",
-            names.join(", ")
-        )
+        format!("unknown program '{text}' (available: {})", names.join(", "))
     })
 }
 
 fn parse_cpus(text: &str) -> Result<(String, CpuList), String> {
     let (name, list) = text
         .split_once('=')
-        .ok_or_else(|| format!("'{text}' is no element with its CPUs, which is like S=1"))?;
+        .ok_or_else(|| format!("'{text}' is not ELEMENT=LIST, like S=1"))?;
     let cpus: CpuList = list.parse().map_err(|error| format!("{error}"))?;
     if cpus.is_empty() {
-        return Err(format!("{name} is given no CPU"));
+        return Err(format!("{name}: the CPU list is empty"));
     }
     Ok((name.to_owned(), cpus))
 }
@@ -134,12 +131,12 @@ fn parse_cpus(text: &str) -> Result<(String, CpuList), String> {
 fn parse_image(text: &str) -> Result<OwnImage, String> {
     let (kernel, initramfs) = text
         .split_once(',')
-        .ok_or("write KERNEL,INITRD, like vmlinuz,initramfs.gz")?;
+        .ok_or("expected KERNEL,INITRD, like vmlinuz,initramfs.gz")?;
     let path = |text: &str| {
         let path = std::path::absolute(text).map_err(|error| error.to_string())?;
         match path.is_file() {
             true => Ok(path),
-            false => Err(format!("{} is no file", path.display())),
+            false => Err(format!("{} is not a file", path.display())),
         }
     };
     Ok(OwnImage {
@@ -153,18 +150,18 @@ fn read_plan(path: &Path) -> Result<Plan> {
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     Ok(serde_json::from_str(&text).map_err(|error| {
         wrong(format!(
-            "{error}; `quietwire partition plan --json` prints a plan"
+            "{error} (create a plan with `quietwire partition plan --json`)"
         ))
     })?)
 }
 
 impl TopologyArgs {
-    /// The graph, and who has which of this machine's CPUs.
+    /// Returns the graph and its assignment to CPUs of this machine.
     pub(super) fn read(&self) -> Result<(Graph, Assignment)> {
         let graph = self.graph()?;
         for element in &graph.elements {
             if let Some(rules) = &element.rules {
-                // A topology's own file is not to be found here any more.
+                // The path of a rules file that a topology file names is unknown here.
                 let said = format!("rules of {}", element.name);
                 let path = self.rules.clone().unwrap_or_else(|| said.into());
                 RuleFile::parse(&path, rules)?;
@@ -179,7 +176,7 @@ impl TopologyArgs {
         Ok((graph, cpus))
     }
 
-    /// Whether a partition's plan gives them.
+    /// Returns true if a partition plan assigns the CPUs.
     pub(super) fn has_plan(&self) -> bool {
         self.plan.is_some()
     }
@@ -190,8 +187,7 @@ impl TopologyArgs {
             let given = self.given();
             if !given.is_empty() {
                 bail!(TopologyError::Wrong(format!(
-                    "{} of a topology from a file stands in the file; leave {} out",
-                    if given.len() == 1 { "this" } else { "these" },
+                    "{}: not applicable to a topology file (change the file instead)",
                     given.join(", ")
                 )));
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire lab shell`: this terminal joined with the shell in a guest of a lab that is up.
+//! `quietwire lab shell`: connects this terminal to the shell in a guest of a running lab.
 
 use std::fs::File;
 use std::io::{IsTerminal, Stdin, stdin, stdout};
@@ -18,16 +18,16 @@ use quietwire_lab::up::{GuestSide, find};
 use crate::exit::{Usage, on_signals};
 use crate::text::print;
 
-/// A shell in a guest of a lab that is up; Ctrl-] leaves it.
+/// Open a shell in a guest of a running lab; Ctrl-] leaves it.
 #[derive(Debug, Args)]
 pub(super) struct ShellArgs {
-    /// The element that is in a guest.
+    /// Name of an element that runs in a guest.
     #[arg(value_name = "GUEST")]
     guest: String,
-    /// The lab; not needed where only one is up.
+    /// Name of the lab. Default: the only lab that is up.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Where labs keep their state.
+    /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     state_directory: PathBuf,
 }
@@ -36,11 +36,11 @@ pub(super) fn run(args: &ShellArgs) -> Result<()> {
     let guest = guest(args)?;
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
-    // Without a buffer, in which keys would lie that nobody waits for.
+    // Standard input is unbuffered: a buffer could keep keys that no read waits for.
     let mut keys = File::from(stdin().as_fd().try_clone_to_owned()?);
     let is_terminal = stdin().is_terminal();
     if is_terminal && stdout().is_terminal() {
-        print(format!("the shell of {}; Ctrl-] leaves it", args.guest))?;
+        print(format!("shell of {}; Ctrl-] leaves it", args.guest))?;
     }
     let _raw = is_terminal.then(Raw::begin).transpose()?;
     Ok(attach(
@@ -61,7 +61,7 @@ fn guest(args: &ShellArgs) -> Result<GuestSide> {
         return element.guest.ok_or_else(|| {
             let (name, place) = (element.name, element.place);
             Usage(format!(
-                "{name} runs on this machine's own kernel ({place}), so there is no guest to have a shell in"
+                "{name} runs on the host's kernel ({place}), so it has no guest and no shell"
             ))
             .into()
         });
@@ -69,14 +69,14 @@ fn guest(args: &ShellArgs) -> Result<GuestSide> {
     let all = &state.graph.elements;
     let names: Vec<&str> = all.iter().map(|element| element.name.as_str()).collect();
     bail!(Usage(format!(
-        "lab {} has no guest '{}'; there are {}",
+        "lab {} has no guest '{}' (guests: {})",
         lab.name,
         args.guest,
         names.join(", ")
     )))
 }
 
-/// The terminal in raw mode (termios(3)): every key goes to the guest, Ctrl-C too. Dropped, it is as it was.
+/// The terminal in raw mode (termios(3)): every key goes to the guest, including Ctrl-C. Drop restores the former mode.
 struct Raw {
     terminal: Stdin,
     before: Termios,
@@ -85,10 +85,10 @@ struct Raw {
 impl Raw {
     fn begin() -> Result<Self> {
         let terminal = stdin();
-        let before = tcgetattr(&terminal).context("reading the terminal's mode")?;
+        let before = tcgetattr(&terminal).context("cannot read the terminal's mode")?;
         let mut raw = before.clone();
         cfmakeraw(&mut raw);
-        tcsetattr(&terminal, SetArg::TCSANOW, &raw).context("setting the terminal's mode")?;
+        tcsetattr(&terminal, SetArg::TCSANOW, &raw).context("cannot set the terminal's mode")?;
         Ok(Self { terminal, before })
     }
 }
@@ -96,7 +96,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Err(error) = tcsetattr(&self.terminal, SetArg::TCSANOW, &self.before) {
-            tracing::error!("the terminal's mode could not be set back: {error}; `reset` does it");
+            tracing::error!("cannot restore the terminal's mode: {error} (run `reset`)");
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire lab list` and `lab show`: topologies, without touching the machine.
+//! `quietwire lab list` and `lab show`: topologies, without changes to the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,23 +15,23 @@ use serde_json::json;
 use super::chosen::TopologyArgs;
 use crate::text::{fold, print, terminal_width};
 
-/// The fifteen topologies that have names, switches that this machine can run, kinds of neighbours, isolation cases, and labs that are up.
+/// List the fifteen named topologies, switches, kinds of neighbours, isolation cases, and running labs.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// Where labs keep their state.
+    /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     state_directory: PathBuf,
-    /// Print them as JSON.
+    /// Print the lists as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// One topology with its parameters: elements, links, ports, CPUs. Nothing is started.
+/// Show a topology with its parameters: elements, links, ports, CPUs. Starts nothing.
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
     #[command(flatten)]
     topology: TopologyArgs,
-    /// Draw it into this file.
+    /// Write a drawing (SVG).
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print elements, links and CPUs as JSON.
@@ -94,7 +94,7 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
         let (name, path, about) = (topology.name, topology.path, topology.about);
         print(format!("{name:names$}  {path:paths$}  {about}"))?;
     }
-    print("\nT tester, S switch, V VNF, [..] in a guest; n with --chains, … with --length\n")?;
+    print("\nT tester, S switch, V VNF, [..] guest; n is set by --chains, … by --length\n")?;
     for (program, version) in programs()? {
         let told = version.unwrap_or_else(|why| why.to_string());
         print(format!("{:15}  {told}", program.name()))?;
@@ -107,7 +107,7 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
     let machine = Inventory::read(Path::new("/"));
     for case in isolation_cases() {
         let told = case.unavailable(&machine, None).map_or_else(
-            || case.about.clone(),
+            || case.about.to_owned(),
             |why| format!("unavailable on this machine: {why}"),
         );
         print(format!("{:16}  {told}", case.name))?;
@@ -115,7 +115,7 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
     for lab in up_now(args)? {
         let topology = lab
             .state
-            .map_or_else(|| "coming up".to_owned(), |state| state.graph.name);
+            .map_or_else(|| "starting".to_owned(), |state| state.graph.name);
         print(format!("\nlab {} is up: {topology}", lab.name))?;
     }
     Ok(())
@@ -123,9 +123,9 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
 
 type Availability = (Program, Result<String, Unavailable>);
 
-/// What can be a switch, with its version here or why it cannot be had.
+/// Returns the programs that can be a switch, each with its version or the reason why it is unavailable.
 fn programs() -> Result<Vec<Availability>> {
-    let own = std::env::current_exe().context("where this program is")?;
+    let own = std::env::current_exe().context("path of this program")?;
     let all = Program::ALL
         .iter()
         .map(|program| (*program, availability(*program, &own)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire lab up` and `down`: labs that stay up, each kept by a process of its own.
+//! `quietwire lab up` and `down`: labs that stay up. A background process per lab, the keeper, owns it.
 
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::os::fd::AsFd;
@@ -23,56 +23,56 @@ use crate::exit::{CheckFailed, Lacking, Usage, code, on_signals, require_root};
 use crate::text::print;
 use crate::units::parse_positive_duration;
 
-/// Bring a topology up. It stays until `lab down`.
+/// Start a topology as a lab. It runs until `lab down`.
 #[derive(Debug, Args)]
 pub(super) struct UpArgs {
     #[command(flatten)]
     topology: TopologyArgs,
-    /// Name of the lab: up to 32 letters, digits, -, _ and dots. [default: the topology's]
+    /// Name of the lab: up to 32 letters, digits, -, _ and dots. [default: the topology's name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Under what guests run. [default: auto]
+    /// Accelerator of the guests. [default: auto]
     #[arg(long, value_enum)]
     accelerator: Option<AcceleratorArg>,
-    /// How long each guest may take until its agent answers. [default: 30s under KVM, 150s in software emulation]
+    /// Timeout until a guest's agent answers. [default: 30s with KVM, 150s with software emulation]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     guest_deadline: Option<Duration>,
-    /// Where labs keep their state.
+    /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     state_directory: PathBuf,
-    /// Print all of its state as JSON: ports, versions, configurations, commands, threads.
+    /// Print the lab's state as JSON: ports, versions, configurations, commands, threads.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum AcceleratorArg {
-    /// KVM where guests boot under it, software emulation elsewhere.
+    /// KVM if guests boot with it, otherwise software emulation.
     Auto,
-    /// KVM, or none.
+    /// KVM; fail if it is unavailable.
     Kvm,
     /// Software emulation.
     Software,
 }
 
-/// Take a lab down, with all that belongs to it.
+/// Stop a lab and undo its changes.
 #[derive(Debug, Args)]
 pub(super) struct DownArgs {
-    /// Its name; not needed where only one is up.
+    /// Name of the lab. Default: the only lab that is up.
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Keep what the consoles of its guests said, as LAB-ELEMENT.console.log in this directory.
+    /// Write the console output of guests to LAB-ELEMENT.console.log in this directory.
     #[arg(long, value_name = "DIRECTORY")]
     consoles: Option<PathBuf>,
-    /// Where labs keep their state.
+    /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     state_directory: PathBuf,
 }
 
-/// How often the process that keeps a lab looks.
+/// Polling interval of the keeper.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What the process that keeps a lab says when it is up, or is not to be.
+/// The keeper's report: the lab is up, or it failed.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Up(Box<LabState>),
@@ -81,8 +81,8 @@ enum Answer {
 
 pub(super) fn up(args: &UpArgs) -> Result<()> {
     let (graph, cpus) = args.topology.read()?;
-    require_root("a lab makes namespaces and gives processes their CPUs")?;
-    let program = std::env::current_exe().context("where this program is")?;
+    require_root("setting up a lab")?;
+    let program = std::env::current_exe().context("path of this program")?;
     let options = UpOptions {
         name: args.name.clone().unwrap_or_else(|| graph.name.clone()),
         state_directory: args.state_directory.clone(),
@@ -104,7 +104,7 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
         stop: Stop::default(),
     };
     let mut keeper = Command::new(program);
-    // It outlives this process, and must not hold open what this one writes to.
+    // The keeper outlives this process and must not hold its standard streams open.
     keeper
         .args(["lab", "keep"])
         .stdin(Stdio::piped())
@@ -112,11 +112,11 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
         .stderr(Stdio::piped());
     let mut keeper = keeper
         .spawn()
-        .context("starting the process that keeps the lab")?;
+        .context("cannot start the keeper of the lab")?;
     if let Some(mut stdin) = keeper.stdin.take() {
         stdin
             .write_all(&serde_json::to_vec(&options)?)
-            .context("telling it what to bring up")?;
+            .context("cannot send the options to the keeper of the lab")?;
     }
     if let Some(mut warnings) = keeper.stderr.take() {
         std::thread::spawn(move || std::io::copy(&mut warnings, &mut std::io::stderr()));
@@ -125,7 +125,7 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
     if let Some(stdout) = keeper.stdout.take() {
         BufReader::new(stdout)
             .read_line(&mut line)
-            .context("hearing what came up")?;
+            .context("cannot read the answer of the keeper of the lab")?;
     }
     match serde_json::from_str(&line) {
         Ok(Answer::Up(state)) => tell(&state, args.json),
@@ -133,7 +133,7 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
         Ok(Answer::Failed { message, code: 3 }) => bail!(Lacking(message)),
         Ok(Answer::Failed { message, .. }) => bail!(CheckFailed(message)),
         Err(_) => bail!(CheckFailed(
-            "the process that was to keep the lab ended without a word; `quietwire lab clean` undoes what it left".to_owned()
+            "the keeper of the lab ended without an answer (undo its changes with `quietwire lab clean`)".to_owned()
         )),
     }
 }
@@ -144,7 +144,7 @@ fn tell(state: &LabState, is_json: bool) -> Result<()> {
     }
     let name = &state.name;
     let mut lines = vec![describe(&state.graph, &state.cpus)];
-    // Those of CPUs are in the description.
+    // The description has the warnings about CPUs.
     let told = state.cpus.warnings();
     let others = state.warnings.iter().filter(|all| !told.contains(all));
     lines.extend(others.map(|warning| format!("WARNING  {warning}")));
@@ -165,17 +165,17 @@ fn tell(state: &LabState, is_json: bool) -> Result<()> {
         ));
     }
     lines.push(format!(
-        "lab {name} is up; `quietwire lab check {name}` sends traffic through it, `quietwire lab down {name}` ends it"
+        "lab {name} is up; `quietwire lab check {name}` sends traffic through it, `quietwire lab down {name}` stops it"
     ));
     print(lines.join("\n"))
 }
 
-/// Keeps a lab: what to bring up comes on standard input, what came up goes to standard output, and then it stays until it is
-/// told to end.
+/// Runs the keeper: reads the options of the lab from standard input, starts the lab, writes the answer to standard output, and
+/// waits for a signal.
 pub(super) fn keep() -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
-    // A terminal that is closed, and Ctrl-C there, are not for this one. It leads its group already where it cannot.
+    // The keeper must not receive SIGHUP and SIGINT of the terminal. setsid fails only if the process already leads a group.
     let _ = nix::unistd::setsid();
     let options: UpOptions =
         serde_json::from_reader(stdin()).map_err(|error| Usage(error.to_string()))?;
@@ -194,18 +194,19 @@ pub(super) fn keep() -> Result<()> {
         }
     };
     is_answered.store(true, Ordering::Relaxed);
-    // Nobody is there any more who wanted it.
+    // If this fails, the process that requested the lab has ended.
     answer(&Answer::Up(Box::new(lab.state().clone())))?;
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);
         for name in lab.look_for_dead()? {
-            tracing::error!("{name} of lab {} has ended by itself", options.name);
+            tracing::error!("{name} of lab {} ended unexpectedly", options.name);
         }
     }
     Ok(lab.down()?)
 }
 
-/// Gives up what comes up once nobody waits for it any more, as after Ctrl-C. It ends by itself once what it gives is set.
+/// Stops the start of a lab if the requesting process ends, for example after Ctrl-C. The watching thread ends when the caller
+/// sets the returned flag.
 fn stop_unless_heard(stop: &Arc<AtomicBool>) -> Arc<AtomicBool> {
     let is_answered = Arc::new(AtomicBool::new(false));
     let (stop, heard) = (Arc::clone(stop), Arc::clone(&is_answered));
@@ -220,7 +221,7 @@ fn stop_unless_heard(stop: &Arc<AtomicBool>) -> Arc<AtomicBool> {
     is_answered
 }
 
-/// Whether the other end of a pipe is closed (poll(2): POLLERR, which needs not be asked for).
+/// Returns true if the other end of a pipe is closed (poll(2): POLLERR is reported without a request).
 fn is_hung_up(pipe: &impl AsFd) -> bool {
     let mut ends = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
     poll(&mut ends, PollTimeout::ZERO).is_ok_and(|_| {
@@ -233,7 +234,7 @@ fn answer(answer: &Answer) -> Result<()> {
     let mut out = stdout().lock();
     writeln!(out, "{}", serde_json::to_string(answer)?)
         .and_then(|()| out.flush())
-        .context("nobody hears what came up")
+        .context("cannot report the state of the lab")
 }
 
 pub(super) fn down(args: &DownArgs) -> Result<()> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options as the text of a study file: the methods, their keys and their checks are the same.
+//! Converts options to the text of a study file. Methods, keys and checks are thus the same.
 
 mod settings;
 
@@ -9,16 +9,9 @@ use quietwire_tester::FrameSizes;
 
 use super::arguments::MeasureArgs;
 
-pub(super) use settings::{Assignment, MeasuredMethod, NamedGoal};
+pub(super) use settings::{Assignment, NamedGoal, method_parser};
 
-/// Steps of the searches that step, where nothing else is asked for.
-const STEPS: [(&str, &str); 3] = [
-    ("start-rate-percent", "10"),
-    ("start-step-percent", "10"),
-    ("resolution-percent", "0.5"),
-];
-
-/// Keys that have options of their own: section, key, option.
+/// Keys that have an option: section, key, option.
 const OPTIONS: [(&str, &str, &str); 8] = [
     ("search", "method", "the METHOD before the options"),
     ("traffic", "frame-sizes", "--frame-size"),
@@ -30,15 +23,15 @@ const OPTIONS: [(&str, &str, &str); 8] = [
     ("trials", "max-rate-pps", "--max-rate-pps"),
 ];
 
-/// Says what `--set` may not: a key twice, or one that an option says.
+/// Refuses a `--set` of a key that is set twice or has an option.
 pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
     let mut seen = Vec::new();
     for setting in &args.settings {
-        let section = setting.section.as_deref().unwrap_or(args.method.section());
+        let section = setting.section.as_deref().unwrap_or(args.method.section);
         let place = (section, setting.key.as_str());
         if let Some((.., option)) = OPTIONS.iter().find(|it| (it.0, it.1) == place) {
             return Err(format!(
-                "--set {section}.{}: say it by {option}",
+                "--set {section}.{}: use {option} instead",
                 setting.key
             ));
         }
@@ -50,11 +43,11 @@ pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// The study file.
+/// Returns the text of the study file.
 pub(super) fn text(args: &MeasureArgs) -> String {
     let method = args.method;
     let given = |section: &str| -> Vec<&Assignment> {
-        let is_of = |it: &&Assignment| it.section.as_deref().unwrap_or(method.section()) == section;
+        let is_of = |it: &&Assignment| it.section.as_deref().unwrap_or(method.section) == section;
         args.settings.iter().filter(is_of).collect()
     };
     let has = |section: &str, keys: &[&str]| {
@@ -64,30 +57,27 @@ pub(super) fn text(args: &MeasureArgs) -> String {
     let mut text = head(args);
     let mut done = vec!["traffic", "trials", "search", "goal"];
     for section in ["traffic", "trials"] {
-        // What the options say is written already; these come behind it in the same section.
+        // The head has the keys of the options; `--set` adds keys to the same section.
         let settings = given(section);
         let place = format!("# more of [{section}]\n");
         let mut more = String::new();
         assign(&mut more, &[], &settings);
         text = text.replace(&place, &more);
     }
-    let has_rate = has(method.section(), &["rate-percent", "loads-percent"]);
+    let has_rate = has(method.section, &["rate-percent", "loads-percent"]);
     if let Some(search) = method.search(has_rate) {
-        let mut usual = Vec::new();
-        if search != MeasuredMethod::Mlrsearch {
-            usual.extend(STEPS);
+        let mut usual = search.measured_defaults().to_vec();
+        if method.section == "search" {
+            usual.extend(method.defaults);
         }
-        if method == MeasuredMethod::Repeat {
-            usual.extend(method.usual());
-        }
-        let _ = writeln!(text, "[search]\nmethod = \"{}\"", search.name());
+        let _ = writeln!(text, "[search]\nmethod = \"{search}\"");
         assign(&mut text, &usual, &given("search"));
         goals(&mut text, args, &given("goal"));
     }
-    let own = method.section();
+    let own = method.section;
     if own != "search" {
         let usual: Vec<_> = method
-            .usual()
+            .defaults
             .iter()
             .filter(|(key, _)| *key != "between" || !has_rate)
             .copied()
@@ -108,7 +98,7 @@ pub(super) fn text(args: &MeasureArgs) -> String {
     text
 }
 
-/// What is given, and of what is usual the rest.
+/// Writes the given keys, and the defaults of the other keys.
 fn assign(text: &mut String, usual: &[(&str, &str)], given: &[&Assignment]) {
     for (key, value) in usual {
         if given.iter().all(|it| it.key != *key) {
@@ -149,7 +139,7 @@ fn head(args: &MeasureArgs) -> String {
     let one_way = args.one_way || args.ports.len() == 1;
     let max_rate = args
         .max_rate_pps
-        // TOML writes `nan` small.
+        // TOML spells `nan` in lower case.
         .map_or_else(
             || "\"auto\"".to_owned(),
             |rate| format!("{rate:?}").to_lowercase(),
@@ -160,7 +150,7 @@ fn head(args: &MeasureArgs) -> String {
          [tester]\ncpu = \"0\"\n\
          [traffic]\nframe-sizes = [{size}]\ndirections = \"{}\"\nflows = {}\n# more of [traffic]\n\
          [trials]\nduration-s = {:?}\nwarm-up-s = {:?}\ndrain-s = {:?}\nmax-rate-pps = {max_rate}\n# more of [trials]\n",
-        args.method.name(),
+        args.method.name,
         if one_way { "one-way" } else { "both" },
         args.flows,
         args.duration.as_secs_f64(),

@@ -14,59 +14,60 @@ use super::arguments::{MachineArgs, PlanArgs};
 use crate::exit::{CheckFailed, Usage, require_root};
 use crate::text::print;
 
-/// Bring a plan to the running machine. Each change is written down before it is made, so that all of it can be taken back;
-/// what takes a reboot is written to a file and called pending. Done twice, it changes nothing the second time.
+/// Apply a partition plan to this machine. Every change is journaled first, so `partition rollback` can undo it. Changes that
+/// require a reboot are written to a file and reported as pending. Applying the same plan twice is a no-op.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     plan: PlanArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Only print what would be changed.
+    /// Only print the changes.
     #[arg(long)]
     dry_run: bool,
-    /// Print as JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     json: bool,
-    /// Kill this process at the Nth step of writing changes down, for tests of what is left then.
+    /// Kill this process at the Nth step of the journal, to test recovery.
     #[arg(long, value_name = "N", hide = true)]
     die_at: Option<u32>,
 }
 
-/// Take back what was applied: to exactly what was there. What something else changed since is left alone and told.
+/// Roll back the applied plan and restore the exact former settings. Settings that another program has changed since are
+/// reported and left unchanged.
 #[derive(Debug, Args)]
 pub(crate) struct RollbackArgs {
     #[command(flatten)]
     machine: MachineArgs,
-    /// Take back also what something else changed since.
+    /// Also restore settings that another program has changed since.
     #[arg(long)]
     force: bool,
-    /// Print as JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What is applied just now, and what waits for a reboot.
+/// Show the applied changes and those pending a reboot.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     machine: MachineArgs,
-    /// Print as JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What a dry run tells.
+/// Result of a dry run.
 #[derive(Serialize)]
 struct DryRun {
     differences: Vec<Difference>,
     pending: Vec<Pending>,
 }
 
-/// Settings of the machine and others' threads are for root to change; a recorded tree is for whoever owns it.
+/// Requires root for changes to this machine. A directory tree needs only write permission.
 fn may_change(machine: &MachineArgs) -> Result<()> {
     if machine.is_live() {
-        require_root("this changes settings of the machine")?;
+        require_root("changing settings of the machine")?;
     }
     Ok(())
 }
@@ -78,8 +79,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<()> {
         args.machine.open_directory()?
     };
     let plan = args.plan.read(machine.root.path())?;
-    let plan =
-        plan.ok_or_else(|| Usage("name what to apply with --config or --plan".to_owned()))?;
+    let plan = plan.ok_or_else(|| Usage("no plan given (use --config or --plan)".to_owned()))?;
     let target = machine.target();
     if args.dry_run {
         return dry_run(args, &target, &plan);
@@ -94,18 +94,18 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<()> {
     match report.failures() {
         0 => Ok(()),
         failures => Err(CheckFailed(format!(
-            "{failures} changes failed or came to less than was wanted; they are listed above. What was changed is taken back by `quietwire partition rollback`"
+            "{failures} changes failed or are incomplete (listed above; undo the other changes with `quietwire partition rollback`)"
         ))
         .into()),
     }
 }
 
-/// Kills this process the Nth time that it is called.
+/// Returns a watcher that kills this process at its Nth call.
 fn dying(mut left: u32) -> Watcher {
     Box::new(move || {
         left = left.saturating_sub(1);
         if left == 0 {
-            // It does not come back from that.
+            // SIGKILL ends the process, so this call does not return.
             let _ = raise(Signal::SIGKILL);
         }
     })
@@ -121,7 +121,7 @@ fn dry_run(
         pending: apply::pending(target, plan),
     };
     if args.machine.root.is_file() {
-        // Where it was unpacked to is nobody's business.
+        // Show paths of the machine, not of the directory to which the recording was unpacked.
         for difference in &mut dry.differences {
             if let Ok(below) = difference.place.strip_prefix(&target.root) {
                 difference.place = Path::new("/").join(below);
@@ -136,12 +136,12 @@ fn dry_run(
     }
     tell_pending(&dry.pending)?;
     if dry.differences.is_empty() {
-        print("nothing is to be changed while the machine runs")?;
+        print("no run-time changes")?;
     }
     Ok(())
 }
 
-/// Texts of several lines in one.
+/// Joins the lines of a text into one.
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -153,7 +153,7 @@ fn line(difference: &Difference) -> String {
 
 fn tell(report: &ApplyReport) -> Result<()> {
     for (change, outcome) in &report.undone {
-        print(format!("not wanted any more: {change}: {outcome}"))?;
+        print(format!("no longer in the plan: {change}: {outcome}"))?;
     }
     for Applied {
         difference,
@@ -163,14 +163,14 @@ fn tell(report: &ApplyReport) -> Result<()> {
         let came = match outcome {
             Outcome::Done => "done".to_owned(),
             Outcome::Partly { what } => format!("PARTLY: {what}"),
-            Outcome::Fixed { why } => format!("the kernel's own, left alone: {why}"),
+            Outcome::Fixed { why } => format!("fixed by the kernel, left unchanged: {why}"),
             Outcome::Failed { why } => format!("FAILED: {why}"),
         };
         print(format!("{}: {came}", line(difference)))?;
     }
     tell_pending(&report.pending)?;
     if report.applied.is_empty() && report.undone.is_empty() {
-        print("the machine is as the plan has it, as far as that can be while it runs")?;
+        print("all run-time settings match the plan")?;
     }
     Ok(())
 }
@@ -211,7 +211,7 @@ pub(crate) fn run_rollback(args: &RollbackArgs) -> Result<()> {
     match undone.iter().filter(is_left).count() {
         0 => Ok(()),
         left => Err(CheckFailed(format!(
-            "{left} changes are left, as listed above; what something else changed since is taken back with --force"
+            "{left} changes are not rolled back (listed above; --force also restores settings that another program has changed)"
         ))
         .into()),
     }
@@ -223,13 +223,15 @@ pub(crate) fn run_status(args: &StatusArgs) -> Result<()> {
         return print(serde_json::to_string_pretty(&status)?);
     }
     if let Some(owner) = &status.busy {
-        print(format!("process {owner} is at it just now"))?;
+        print(format!(
+            "{owner} is applying a partition or rolling one back"
+        ))?;
     }
     if status.changes.is_empty() {
         print("nothing is applied")?;
     }
     for change in &status.changes {
-        print(format!("applied; rollback takes {change}"))?;
+        print(format!("applied: {change}"))?;
     }
     if let Some(command_line) = &status.pending {
         print(format!("pending reboot: {command_line}"))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options that several commands of `partition` take.
+//! Options common to several commands of `partition`.
 
 use quietwire_host::files::Disk;
 use std::fs;
@@ -16,25 +16,25 @@ use quietwire_host::recording::Root;
 use crate::commands::host::open;
 use crate::exit::Usage;
 
-/// A machine whose files are read, and where its state is kept.
+/// Root directory of a machine, and its state directory.
 pub(super) struct OpenMachine {
     pub(super) root: Root,
     pub(super) state_directory: PathBuf,
 }
 
-/// Which machine.
+/// Choice of the machine.
 #[derive(Debug, Args)]
 pub(super) struct MachineArgs {
-    /// Where /proc, /sys and /etc of the machine are; to be looked at, it may be a recording as well.
+    /// Root directory with /proc, /sys and /etc of the machine, or a recording for commands that only read.
     #[arg(long, value_name = "DIRECTORY|FILE.tar.zst", default_value = "/")]
     pub(super) root: PathBuf,
-    /// Where the journal of changes is kept [default: /run/quietwire/partition below the root]
+    /// Directory of the journal. [default: /run/quietwire/partition below the root]
     #[arg(long, value_name = "DIRECTORY")]
     pub(super) state_directory: Option<PathBuf>,
 }
 
 impl MachineArgs {
-    /// The machine to look at: a recording is unpacked.
+    /// Opens the machine for reading. A recording is unpacked first.
     pub(super) fn open(&self) -> Result<OpenMachine> {
         let root = open(&self.root)?;
         let state_directory = self.state_directory.clone();
@@ -46,11 +46,11 @@ impl MachineArgs {
         })
     }
 
-    /// The machine to change, or whose state is asked for: a recording has none.
+    /// Opens the machine for changes and for its state. Refuses a recording, which has no state.
     pub(super) fn open_directory(&self) -> Result<OpenMachine> {
         if self.root.is_file() {
             let text = format!(
-                "{} is a recording, which can be looked at (plan, verify, apply --dry-run) and not be changed",
+                "{} is a recording, which cannot be changed (use plan, verify or apply --dry-run)",
                 self.root.display()
             );
             return Err(Usage(text).into());
@@ -58,25 +58,25 @@ impl MachineArgs {
         self.open()
     }
 
-    /// Whether it is the machine that runs.
+    /// Returns true for the running machine.
     pub(super) fn is_live(&self) -> bool {
         self.root == Path::new("/")
     }
 }
 
-/// Where the plan comes from.
+/// Source of the plan.
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
-    /// What is wished: the plan is made from it and the machine.
+    /// Partition request (TOML) from which the plan for this machine is made.
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     pub(super) config: Option<PathBuf>,
-    /// A plan as JSON that was made before.
+    /// Partition plan (JSON).
     #[arg(long, value_name = "FILE")]
     pub(super) plan: Option<PathBuf>,
 }
 
 impl PlanArgs {
-    /// The plan that was named; none when none was.
+    /// Returns the plan, or none if the options name no plan.
     pub(super) fn read(&self, root: &Path) -> Result<Option<Plan>> {
         let read = |path: &Path| {
             fs::read_to_string(path).map_err(|error| Usage(format!("{}: {error}", path.display())))
@@ -94,7 +94,7 @@ impl PlanArgs {
         let made = plan(&Inventory::read(root), &wishes);
         let made = made.map_err(|error| Usage(error.to_string()));
         made.map(Some)
-            .with_context(|| format!("{} cannot be had on this machine", path.display()))
+            .with_context(|| format!("{} is not feasible on this machine", path.display()))
     }
 }
 

@@ -14,18 +14,18 @@ use crate::commands::host::open;
 use crate::exit::Usage;
 use crate::text::print;
 
-/// Which machine is planned for, and what is wished.
+/// Machine and partition request of a plan.
 #[derive(Debug, Args)]
 struct InputArgs {
-    /// What is wished; without it, what the machine itself suggests.
+    /// Partition request (TOML). Default: the request that `partition derive` proposes.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A directory with another machine's /proc and /sys, or a recording of it.
+    /// Root directory with /proc and /sys of a machine, or a recording.
     #[arg(long, value_name = "DIRECTORY|FILE.tar.zst", default_value = "/")]
     root: PathBuf,
 }
 
-/// Who would get what, and why. Changes nothing.
+/// Show the partition plan with its reasons. Changes nothing.
 #[derive(Debug, Args)]
 pub(super) struct MakeArgs {
     #[command(flatten)]
@@ -35,27 +35,27 @@ pub(super) struct MakeArgs {
     json: bool,
 }
 
-/// Wishes that the machine itself suggests, to begin partition.toml with.
+/// Propose a partition request for this hardware.
 #[derive(Debug, Args)]
 pub(super) struct DeriveArgs {
-    /// A directory with another machine's /proc and /sys, or a recording of it.
+    /// Root directory with /proc and /sys of a machine, or a recording.
     #[arg(long, value_name = "DIRECTORY|FILE.tar.zst", default_value = "/")]
     root: PathBuf,
 }
 
-/// The plan as another program wants it.
+/// Print the plan in the format of another program.
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
     #[command(flatten)]
     input: InputArgs,
-    /// A plan as JSON that was made before.
+    /// Partition plan (JSON).
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     plan: Option<PathBuf>,
-    /// For whom: kernel-cmdline, grub, tuned, systemd, irqbalance, ovs, vpp, testpmd, quietwire, vrouter, libvirt, qemu,
+    /// Target: kernel-cmdline, grub, tuned, systemd, irqbalance, ovs, vpp, testpmd, quietwire, vrouter, libvirt, qemu,
     /// kubelet, tripleo, performance-profile, resctrl, pqos or nova.
     #[arg(long = "for", value_name = "TARGET")]
     target: Target,
-    /// Write into this directory instead of printing; a guest's file has its name.
+    /// Write files to this directory instead of printing. A guest's file is named after the guest.
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
 }
@@ -79,15 +79,15 @@ fn made(input: &InputArgs) -> Result<Plan> {
     plan(&machine, &wishes).map_err(|impossible| refusal(&impossible).into())
 }
 
-/// The conflicts, and the nearest wishes to write instead.
+/// Describes the conflicts and the nearest feasible request.
 fn refusal(impossible: &Impossible) -> Usage {
-    let mut text = format!("these wishes cannot be had on this machine\n{impossible}");
+    let mut text = format!("the partition request is not feasible on this machine\n{impossible}");
     if let Some(near) = impossible
         .nearest
         .as_ref()
         .and_then(|(wishes, _)| wishes.to_toml().ok())
     {
-        text += &format!("\n\nThe nearest wishes that can be had:\n\n{near}");
+        text += &format!("\n\nNearest feasible request:\n\n{near}");
     }
     Usage(text)
 }
@@ -115,7 +115,7 @@ pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
     let files = args.target.render(&plan);
     if files.is_empty() {
         return Err(Usage(format!(
-            "the plan has no guest, so that there is nothing for {}",
+            "the plan has no guest, so there is nothing to render for {}",
             args.target.name()
         ))
         .into());
@@ -134,10 +134,10 @@ pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
     Ok(())
 }
 
-/// Column of the values.
+/// Width of the column of names.
 const WIDTH: usize = 16;
 
-/// The plan for people: who has what, then why.
+/// Formats the plan as text: the groups with their resources, then the reasons.
 fn told(plan: &Plan) -> String {
     let mut lines: Vec<String> = Vec::new();
     for group in &plan.groups {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire partition verify`: whether the machine is as its plan has it. Never writes to the machine.
+//! `quietwire partition verify`: compares the machine with its partition plan. Never writes to the machine.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -23,38 +23,38 @@ use crate::exit::{CheckFailed, Lacking, Usage, on_signals};
 use crate::text::print;
 use crate::units::parse_positive_duration;
 
-/// Whether the machine is as its plan has it: each check passes, fails or cannot tell, with the file, what was expected and
-/// seen, and what to do. Without a plan, the one that was applied. Never writes.
+/// Compare the machine with its plan. Each check passes, fails or is unknown, and shows the file, the expected and the actual
+/// value, and the remedy. Default plan: the applied one. Never writes.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     plan: PlanArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Also look for this long at what really runs: threads, interrupts, context switches, system calls.
+    /// Also observe threads, interrupts, context switches and system calls for this long.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_positive_duration)]
     interval: Option<Duration>,
     /// Print the checks as JSON.
     #[arg(long)]
     json: bool,
-    /// Keep at it, an interval after the other [default interval: 15s], and print what changes.
+    /// Repeat the checks at intervals [default interval: 15s], and print changes.
     #[arg(long)]
     watch: bool,
-    /// Serve metrics for Prometheus at this address; a port without an address is of this machine only.
+    /// Serve Prometheus metrics at this address; a port alone means 127.0.0.1.
     #[arg(long, value_name = "ADDRESS", requires = "watch", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
 }
 
-/// An interval of watching, unless another is asked for: long enough that looking takes less than a hundredth of a CPU.
+/// Default interval of --watch. The checks take less than 1 % of a CPU at this interval.
 const WATCHED: Duration = Duration::from_secs(15);
-/// While watching, what is set up is looked at this often.
+/// Interval of the static checks with --watch.
 const STATIC_EVERY: Duration = Duration::from_secs(60);
-/// Time between looks at the system calls of forwarding threads.
+/// Sampling interval of the system calls of forwarding threads.
 const LOOK: Duration = Duration::from_millis(100);
-/// As above, while watching.
+/// Sampling interval of system calls with --watch.
 const LOOK_WATCHING: Duration = Duration::from_secs(1);
 
-/// Commands that mend a check, of which more are in JSON.
+/// Most remedy commands per check in text output. JSON lists all.
 const COMMANDS_SHOWN: usize = 5;
 
 /// Reads `127.0.0.1:9400`, `[::1]:9400` or `9400`.
@@ -63,13 +63,15 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
     local
         .unwrap_or_else(|_| text.to_owned())
         .parse()
-        .map_err(|_| "an address is like 127.0.0.1:9400 or [::1]:9400, or a port alone".to_owned())
+        .map_err(|_| {
+            "expected an address like 127.0.0.1:9400 or [::1]:9400, or a port alone".to_owned()
+        })
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     let is_timed = args.watch || args.interval.is_some();
     if is_timed && !args.machine.is_live() {
-        let what = "what runs can be looked at on this machine only, not below another --root";
+        let what = "--for and --watch require the running machine (remove --root)";
         return Err(Usage(what.to_owned()).into());
     }
     let machine = args.machine.open()?;
@@ -80,7 +82,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     let plan = match named {
         Some(plan) => plan,
         None => applied()?.ok_or_else(|| {
-            Usage("no partition is applied; name the plan with --config or --plan".to_owned())
+            Usage("no partition is applied (name a plan with --config or --plan)".to_owned())
         })?,
     };
     let stop = Arc::new(AtomicBool::new(false));
@@ -104,13 +106,13 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     outcome(&checks)
 }
 
-/// The applied plan is root's.
+/// Explains that only root can read the applied plan.
 fn unreadable(error: ApplyError, machine: &MachineArgs) -> anyhow::Error {
     match error {
         ApplyError::State { cause, .. }
             if machine.is_live() && cause.kind() == ErrorKind::PermissionDenied =>
         {
-            let text = "reading the applied plan requires root: run the same command with sudo, or name the plan with --config or --plan";
+            let text = "reading the applied plan requires root (run the same command with sudo, or name a plan with --config or --plan)";
             Lacking(text.to_owned()).into()
         }
         error => error.into(),
@@ -125,7 +127,7 @@ fn outcome(checks: &[Check]) -> Result<()> {
     }
 }
 
-/// The end of an interval: a sample with the system calls that forwarding threads were seen in.
+/// Waits for the end of an interval and returns a sample with the observed system calls of forwarding threads.
 fn look(
     root: &Path,
     plan: &Plan,
@@ -146,7 +148,7 @@ fn look(
     after
 }
 
-/// One check a few lines: those that passed have one.
+/// Formats each check as a few lines; a check that passed has one line.
 fn list(checks: &[Check]) -> String {
     let mut lines = Vec::new();
     for check in checks {
@@ -181,7 +183,7 @@ fn list(checks: &[Check]) -> String {
             .count()
     };
     lines.push(format!(
-        "{} passed, {} failed, {} cannot be told",
+        "{} passed, {} failed, {} unknown",
         count(Verdict::Pass),
         count(Verdict::Fail),
         count(Verdict::CannotTell)
@@ -189,17 +191,17 @@ fn list(checks: &[Check]) -> String {
     lines.join("\n")
 }
 
-/// CPU time of this process so far.
+/// Returns the CPU time of this process.
 fn spent() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Looks again and again until a signal comes, and prints what changes.
+/// Repeats the checks until a signal, and prints changes.
 fn watch(args: &VerifyArgs, plan: &Plan, stop: &AtomicBool) -> Result<()> {
     let root = &args.machine.root;
     let mut server = args.metrics.map(MetricsServer::listen).transpose()?;
     if let Some(server) = &server {
-        let address = server.address().context("the address of the metrics")?;
+        let address = server.address().context("address of the metrics server")?;
         print(format!("metrics at http://{address}/metrics"))?;
     }
     let interval = args.interval.unwrap_or(WATCHED);
@@ -239,7 +241,7 @@ fn since_epoch() -> f64 {
     now.map_or(0.0, |now| now.as_secs_f64())
 }
 
-/// Answers who asks for metrics, for so long.
+/// Serves metrics for `duration`.
 fn serve(
     server: Option<&mut MetricsServer>,
     duration: Duration,
@@ -261,14 +263,14 @@ fn serve(
             let mut interests: Vec<PollFd<'_>> = server.interests().collect();
             match poll(&mut interests, timeout) {
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(error) => return Err(error).context("waiting for who asks for metrics"),
+                Err(error) => return Err(error).context("waiting for requests of metrics"),
             }
         }
         server.turn(&mut || text.to_owned());
     }
 }
 
-/// Checks whose verdict is another than before; the first time all of them.
+/// Prints the checks with a changed verdict; at the first call, all checks.
 fn tell_changes(told: &[Check], checks: &[Check], json: bool) -> Result<()> {
     let key = |check: &Check| (check.name, check.file.clone(), check.expected.clone());
     let changed: Vec<Check> = checks

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which study: a ready-made one, or a file's.
+//! Choice of a study: a ready-made one, or a study file.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use quietwire_study::{StudyFile, ready, ready_made};
 
 use crate::exit::Usage;
 
-/// The study of this name or path with its text, as it is or made short.
+/// Returns the study with this name or path, and its text, unchanged or as the quick version.
 pub(super) fn read(study: &str, is_quick: bool) -> Result<(StudyFile, String)> {
     let path = Path::new(study);
     let (file, text) = match ready(study) {
@@ -16,7 +16,7 @@ pub(super) fn read(study: &str, is_quick: bool) -> Result<(StudyFile, String)> {
         None if looks_like_a_name(study) && !path.exists() => {
             let names: Vec<&str> = ready_made().iter().map(|ready| ready.name).collect();
             bail!(Usage(format!(
-                "there is no ready-made study '{study}', and no such file; there are {}",
+                "'{study}' is neither a ready-made study nor a file (ready-made: {})",
                 names.join(", ")
             )));
         }
@@ -27,11 +27,11 @@ pub(super) fn read(study: &str, is_quick: bool) -> Result<(StudyFile, String)> {
     }
     let text = file
         .quick()
-        .map_err(|error| anyhow!("{study} cannot be made short: {error}"))?;
+        .map_err(|error| anyhow!("cannot make a quick version of {study}: {error}"))?;
     Ok((StudyFile::parse(&text, path)?, text))
 }
 
-/// Neither a path nor the name of a file as study files have it.
+/// Returns true if the text has neither a slash nor a dot, so that it is not the path of a study file.
 fn looks_like_a_name(study: &str) -> bool {
     !study.contains('/') && !study.contains('.')
 }

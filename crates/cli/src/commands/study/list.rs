@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire study list`, and what a study would do.
+//! `quietwire study list`, and the dry run of a study.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::text::{fold, print, terminal_width};
 
-/// Ready-made studies: what they ask, how long they take while no trial is invalid, and which of their cases this machine cannot have.
+/// List ready-made studies with their duration without invalid trials, and cases unavailable on this machine.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// Print them as JSON.
+    /// Print the list as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -22,7 +22,7 @@ pub(super) struct ListArgs {
 pub(super) fn run(args: &ListArgs) -> Result<()> {
     let options = LabOptions {
         state_directory: PathBuf::from(STATE_DIRECTORY),
-        program: std::env::current_exe().context("where this program is")?,
+        program: std::env::current_exe().context("path of this program")?,
     };
     let all = ready_made()
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
     Ok(())
 }
 
-/// What a study would do, and nothing else.
+/// Prints the cases and the estimate of a study. Runs nothing.
 pub(super) fn dry_run(file: &StudyFile, options: &LabOptions, is_json: bool) -> Result<()> {
     let outlook = Outlook::of(file, options);
     if is_json {
@@ -57,7 +57,7 @@ pub(super) fn dry_run(file: &StudyFile, options: &LabOptions, is_json: bool) -> 
     print(lines(file, &outlook, true).join("\n"))
 }
 
-/// How many cases, and what they take while no trial is invalid.
+/// Describes the number of cases, trials and the duration without invalid trials.
 pub(super) fn estimate(outlook: &Outlook) -> String {
     let left_out = outlook.cases.iter();
     let left_out = left_out.filter(|case| case.unavailable.is_some()).count();
@@ -67,14 +67,14 @@ pub(super) fn estimate(outlook: &Outlook) -> String {
         _ => format!("{} of {cases}", cases - left_out),
     };
     format!(
-        "{available} {}, up to {} trials in up to {}; repeats of invalid trials come on top",
+        "{available} {}, up to {} trials in up to {}, plus repeats of invalid trials",
         if cases == 1 { "case" } else { "cases" },
         outlook.trials,
         time(outlook.duration_s)
     )
 }
 
-/// To the minute, from one minute on.
+/// Formats a duration: in seconds below one minute, otherwise in minutes, rounded up.
 fn time(seconds: f64) -> String {
     if seconds < 60.0 {
         format!("{} s", seconds.ceil())
@@ -101,7 +101,7 @@ fn lines(file: &StudyFile, outlook: &Outlook, with_cases: bool) -> Vec<String> {
     ];
     for case in &outlook.cases {
         match &case.unavailable {
-            Some(why) => lines.push(format!("  {}: unavailable because {why}", case.name)),
+            Some(why) => lines.push(format!("  {}: unavailable: {why}", case.name)),
             None if with_cases => lines.push(format!("  {}: {}", case.name, case.device)),
             None => {}
         }

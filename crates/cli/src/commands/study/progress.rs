@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a running study shows: a view or a bar on a terminal, plain lines elsewhere.
+//! Progress output of a running study: a view or a bar on a terminal, otherwise plain lines.
 
 mod state;
 #[cfg(test)]
@@ -19,26 +19,26 @@ use self::state::State;
 use self::view::View;
 use crate::text::say;
 
-/// Shows how a study goes, on standard error.
+/// Shows the progress of a study on standard error.
 pub(crate) struct Shown {
     place: Place,
     state: State,
 }
 
 enum Place {
-    /// The whole terminal.
+    /// The full screen of a terminal.
     View(Box<View>),
-    /// Its last lines.
+    /// A bar in the last lines of a terminal.
     Bar(ProgressBar),
-    /// No terminal.
+    /// Plain lines, not on a terminal.
     Lines,
 }
 
 impl Shown {
-    /// `with_view` asks for the whole terminal, where standard error is one.
+    /// Creates the progress output. With `with_view`, it uses the full screen if standard error is a terminal.
     ///
     /// # Errors
-    /// A terminal that cannot be drawn on.
+    /// Drawing on the terminal fails.
     pub(crate) fn new(file: &StudyFile, with_view: bool) -> Result<Self> {
         let is_terminal = std::io::stderr().is_terminal();
         let place = if !is_terminal {
@@ -54,11 +54,11 @@ impl Shown {
         })
     }
 
-    /// The last word; the terminal is as it was.
+    /// Ends the output and restores the terminal.
     pub(crate) fn finish(&mut self) {
         match std::mem::replace(&mut self.place, Place::Lines) {
             Place::Bar(bar) => bar.finish_and_clear(),
-            // It gives the terminal back when it is dropped.
+            // The drop of the view restores the terminal.
             Place::View(_) | Place::Lines => {}
         }
     }
@@ -71,7 +71,7 @@ impl Shown {
         }
     }
 
-    /// Something was done, now or in an earlier run.
+    /// Shows a finished action of this run or an earlier one.
     fn did(&mut self, line: String, is_replayed: bool) {
         match &mut self.place {
             Place::View(view) => view.draw(&self.state),
@@ -87,7 +87,7 @@ impl Shown {
 
 fn bar(file: &StudyFile) -> ProgressBar {
     let bar = ProgressBar::new(u64::from(Estimate::of(file).trials));
-    // The template is a constant: were it wrong, the plain bar would do.
+    // The template is constant. If it were invalid, the default bar would be used.
     if let Ok(style) = ProgressStyle::with_template(
         "{elapsed_precise} {bar:30} {pos} of about {len} trials\n{wide_msg}",
     ) {
@@ -96,11 +96,11 @@ fn bar(file: &StudyFile) -> ProgressBar {
     bar
 }
 
-/// That searches may offer more than the tester was calibrated for.
+/// Warns that searches may offer a higher rate than the calibrated one.
 fn exceeding(frame_size: FrameSize, max_rate_pps: f64, cited: &CitedCalibration) -> String {
     format!(
-        "the tester was calibrated clean up to {:.4} Mpps with frames of {frame_size}, and 100 % of the load is {:.4} Mpps: \
-         what is lost above the first may be the tester's",
+        "the tester is calibrated up to {:.4} Mpps with frames of {frame_size}, but 100 % load is {:.4} Mpps; \
+         above the calibrated rate, the tester may lose frames",
         cited.clean_rate_pps / 1e6,
         max_rate_pps / 1e6,
     )
@@ -125,10 +125,7 @@ impl Progress for Shown {
 
     fn max_rate(&mut self, _frame_size: FrameSize, max_rate_pps: f64) {
         self.state.max_rate(max_rate_pps);
-        self.say(&format!(
-            "100 % of the load is {:.3} Mpps",
-            max_rate_pps / 1e6
-        ));
+        self.say(&format!("100 % load is {:.3} Mpps", max_rate_pps / 1e6));
     }
 
     fn exceeds_calibration(
@@ -152,7 +149,7 @@ impl Progress for Shown {
         let result = event.result;
         let cited = result.calibration.as_ref();
         let over = if cited.is_some_and(|cited| cited.is_exceeded) {
-            " (more than the tester was calibrated for)"
+            " (above the calibrated rate)"
         } else {
             ""
         };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What answers of a switch can be wrong with.
+//! Errors of answers of a switch.
 
-pub(super) const OTHER_VERSION: &str = "the answer of the switch is of another version";
+pub(super) const OTHER_VERSION: &str =
+    "the answer of the switch has an unknown format (use the same version of quietwire)";

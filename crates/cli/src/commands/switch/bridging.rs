@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a port behaves in its bridge, as options.
+//! Bridging options of a port.
 
 use clap::{Args, ValueEnum};
 use quietwire_packet::VlanId;
@@ -7,55 +7,55 @@ use quietwire_switch::config::bridging::{
     BridgingSetting, FloodingSetting, OverLimitSetting, StormSetting, TagSetting,
 };
 
-/// How a port behaves in its bridge.
+/// Bridging options of a port.
 #[derive(Debug, Args)]
 pub(super) struct BridgingArgs {
-    /// The one VLAN of the port, whose frames have no tag.
+    /// VLAN of an access port, 1 to 4094; its frames are untagged.
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     access: Option<VlanId>,
-    /// VLANs of the port, whose frames have tags, like 1,5,10-12 or all.
+    /// VLANs of a trunk port, like 1,5,10-12 or all; its frames are tagged.
     #[arg(long, value_name = "VLANS", conflicts_with = "access")]
     trunk: Option<String>,
-    /// Of a trunk: the VLAN of frames without a tag.
+    /// Native VLAN of a trunk: that of untagged frames.
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan, conflicts_with = "access")]
     native: Option<VlanId>,
-    /// Of a trunk: further VLANs whose frames leave without a tag.
+    /// Further VLANs of a trunk whose frames leave untagged.
     #[arg(long, value_name = "VLANS", conflicts_with = "access")]
     untagged: Option<String>,
-    /// The VLAN of all frames of the port, whose own tags are payload (QinQ).
+    /// VLAN of a tunnel port (QinQ): all frames are in it, and their tags are payload.
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan, conflicts_with_all = ["access", "trunk", "native", "untagged"])]
     tunnel: Option<VlanId>,
-    /// Type of a trunk's tags, or of those that a tunnel's frames get. [default: customer]
+    /// Tag type of a trunk, or of the tag that a tunnel adds. [default: customer]
     #[arg(long, value_enum)]
     tag: Option<TagArg>,
-    /// Whether source addresses are learned. [default: true]
+    /// Learn source addresses. [default: true]
     #[arg(long, value_name = "BOOL")]
     learning: Option<bool>,
-    /// Most addresses learned at a time. [default: no limit]
+    /// Most addresses learned on the port. [default: no limit]
     #[arg(long, value_name = "N")]
     learning_limit: Option<u32>,
-    /// What becomes of frames from stations over that. [default: forward]
+    /// Action for frames from stations above the learning limit. [default: forward]
     #[arg(long, value_enum)]
     over_limit: Option<OverLimitArg>,
-    /// Ports of one such group do not forward to each other.
+    /// Split-horizon group; ports of the same group do not forward to each other.
     #[arg(long, value_name = "GROUP")]
     split_horizon: Option<u16>,
-    /// Whether frames to stations that are not known are flooded out of the port. [default: true]
+    /// Flood unknown unicast frames to the port. [default: true]
     #[arg(long, value_name = "BOOL")]
     flood_unknown_unicast: Option<bool>,
-    /// Whether frames to all stations go out of the port. [default: true]
+    /// Flood broadcast frames to the port. [default: true]
     #[arg(long, value_name = "BOOL")]
     flood_broadcast: Option<bool>,
-    /// Whether frames to groups of stations go out of the port. [default: true]
+    /// Flood multicast frames to the port. [default: true]
     #[arg(long, value_name = "BOOL")]
     flood_multicast: Option<bool>,
-    /// Most frames a second that the port may bring for stations that are not known. [default: no limit]
+    /// Storm limit of unknown unicast frames received, frames per second. [default: no limit]
     #[arg(long, value_name = "PPS")]
     storm_unknown_unicast: Option<u32>,
-    /// Most frames a second that the port may bring for all stations. [default: no limit]
+    /// Storm limit of broadcast frames received, frames per second. [default: no limit]
     #[arg(long, value_name = "PPS")]
     storm_broadcast: Option<u32>,
-    /// Most frames a second that the port may bring for groups of stations. [default: no limit]
+    /// Storm limit of multicast frames received, frames per second. [default: no limit]
     #[arg(long, value_name = "PPS")]
     storm_multicast: Option<u32>,
 }
@@ -70,9 +70,9 @@ enum TagArg {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OverLimitArg {
-    /// They are forwarded, and their source is not learned.
+    /// Forward them without learning their source address.
     Forward,
-    /// They are dropped.
+    /// Drop them.
     Drop,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `switch capture`: frames of a running switch into a pcapng file (draft-ietf-opsawg-pcapng).
+//! `switch capture`: captures frames of a running switch to a pcapng file (draft-ietf-opsawg-pcapng).
 
 use std::borrow::Cow;
 use std::fs::OpenOptions;
@@ -31,22 +31,22 @@ use super::watch::{FilterArgs, PAUSE, UntilArgs, request};
 use crate::exit::on_signals;
 use crate::text::say;
 
-/// Copy frames of a running switch into a pcapng file, which Wireshark and tcpdump read.
+/// Capture frames of a running switch to a pcapng file for Wireshark or tcpdump.
 ///
-/// Of frames that go out, those that the port took; each as it is there, with or without a tag. Frames that come faster
-/// than they can be written are counted as missed; forwarding never waits.
+/// Transmitted frames are captured if the port accepted them, with the tags that they have on the wire. Frames that arrive
+/// faster than they can be written are counted as missed; forwarding never waits.
 #[derive(Debug, Args)]
 pub(super) struct CaptureArgs {
-    /// The file, which only its owner can read; - for standard output.
+    /// Output file, readable by its owner only; - for standard output.
     #[arg(long, value_name = "FILE")]
     write: PathBuf,
-    /// Which way frames go.
+    /// Direction of the frames.
     #[arg(long, value_enum, default_value_t = DirectionArg::Both)]
     direction: DirectionArg,
-    /// End after so many frames.
+    /// Stop after this number of frames.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Octets of each frame to keep at most.
+    /// Most octets captured of each frame.
     #[arg(long, value_name = "N", default_value_t = 16384)]
     snap_length: u32,
     #[command(flatten)]
@@ -57,17 +57,17 @@ pub(super) struct CaptureArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DirectionArg {
-    /// Those that come in.
+    /// Received frames.
     In,
-    /// Those that go out.
+    /// Transmitted frames.
     Out,
-    /// All.
+    /// Received and transmitted frames.
     Both,
 }
 
 type Output = BufWriter<Box<dyn Write>>;
 
-/// A file being written, and the ports that it knows.
+/// The output file, and the ports that have an interface description in it.
 struct File {
     writer: PcapNgWriter<Output>,
     snap_length: u32,
@@ -91,7 +91,7 @@ pub(super) fn capture(args: &CaptureArgs) -> Result<()> {
         },
     )?;
     let outcome = copy(args, &started, &stop);
-    // Also when the file could not be written: the switch is to copy no more.
+    // Stop the capture even if the file could not be written, so that the switch copies no more frames.
     let stopped = request::<Value>(socket, WatchRequest::StopCapture { id: started.id });
     let (frames, missed) = outcome?;
     stopped?;
@@ -99,14 +99,14 @@ pub(super) fn capture(args: &CaptureArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes until it is enough; how many frames, and how many were missed.
+/// Writes frames until the count, the deadline or a signal. Returns the numbers of written and missed frames.
 fn copy(args: &CaptureArgs, started: &CaptureStarted, stop: &AtomicBool) -> Result<(u64, u64)> {
     let mut file = open(args, started).with_context(|| args.write.display().to_string())?;
     let deadline = args.until.deadline();
     let wanted = args.count.unwrap_or(u64::MAX);
     let mut frames = 0;
     loop {
-        // Looked at first: what came until then is read once more.
+        // Evaluated before the request, so that frames captured until the end are still read.
         let is_over = stop.load(Ordering::Relaxed)
             || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let id = started.id;
@@ -115,7 +115,7 @@ fn copy(args: &CaptureArgs, started: &CaptureStarted, stop: &AtomicBool) -> Resu
         let taken = &news.frames[..news.frames.len().min(room)];
         frames += taken.len() as u64;
         match write(&mut file, taken) {
-            // Whoever read it has seen enough.
+            // The reader has closed the pipe, which ends the capture.
             Err(error) if is_broken_pipe(&error) => return Ok((frames, news.missed)),
             written => written.with_context(|| args.write.display().to_string())?,
         }
@@ -169,13 +169,13 @@ fn write(file: &mut File, frames: &[CapturedFrame]) -> Result<()> {
     for frame in frames {
         file.frame(frame)?;
     }
-    // So that those who follow the file see whole frames, and a kill loses none.
+    // Readers that follow the file see complete frames, and a kill loses none.
     file.writer.get_mut().flush()?;
     Ok(())
 }
 
 impl File {
-    /// The number of a port's interface, described first if it is new.
+    /// Returns the number of a port's interface. Writes a description first if the port is new.
     fn interface(&mut self, port: &str) -> Result<u32> {
         let known = self.ports.iter().position(|one| one == port);
         let number = match known {
@@ -186,7 +186,7 @@ impl File {
                     snaplen: self.snap_length,
                     options: vec![
                         InterfaceDescriptionOption::IfName(Cow::Borrowed(port)),
-                        // Times in nanoseconds.
+                        // Time stamps in nanoseconds.
                         InterfaceDescriptionOption::IfTsResol(9),
                     ],
                 })?;
@@ -199,7 +199,7 @@ impl File {
 
     fn frame(&mut self, frame: &CapturedFrame) -> Result<()> {
         let octets = BASE64.decode(&frame.octets).context(OTHER_VERSION)?;
-        // Bits 0 and 1 of the flags: 1 came in, 2 goes out.
+        // Bits 0 and 1 of the flags: 1 is inbound, 2 is outbound.
         let flags = if frame.is_outward { 2 } else { 1 };
         let block = EnhancedPacketBlock {
             interface_id: self.interface(&frame.port)?,

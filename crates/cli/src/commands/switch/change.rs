@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire switch add|del|set|rebalance`: changes of a running switch.
+//! `quietwire switch add|del|set|flush|rebalance`: changes of a running switch.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use ipnet::IpNet;
 use quietwire_host::{CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
-use quietwire_switch::config::bridging::StaticSetting;
+use quietwire_switch::config::bridging::{AddBridge, SetBridge, StaticSetting};
 use quietwire_switch::config::layer3::VrfSetting;
 use quietwire_switch::config::{AddPort, CONTROL_SOCKET_DEFAULT, Change};
 use quietwire_switch::control::{Request, ask};
@@ -25,18 +25,18 @@ use super::tables;
 use crate::text::print;
 use crate::units::parse_path;
 
-/// Which switch, and how to print.
+/// Choice of the switch, and output format.
 #[derive(Debug, Args)]
 pub(super) struct Asking {
     /// Print the answer as JSON.
     #[arg(long, global = true)]
     json: bool,
-    /// Which switch: its control socket.
+    /// Control socket of the switch.
     #[arg(long, global = true, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT, value_parser = parse_path)]
     control_socket: PathBuf,
 }
 
-/// Add to a running switch. What cannot be added leaves everything as it was.
+/// Add an object to a running switch. A failure changes nothing.
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
     #[command(subcommand)]
@@ -49,9 +49,9 @@ pub(super) struct AddArgs {
 enum Add {
     /// A port.
     Port {
-        /// Its name.
+        /// Name.
         name: String,
-        /// Where it is, such as memif:/path?role=server.
+        /// URI, such as memif:/path?role=server.
         uri: String,
         /// Receive queues. [default: 1]
         #[arg(long, value_name = "N")]
@@ -59,84 +59,85 @@ enum Add {
         /// Transmit queues. [default: one for each forwarding CPU, at most `queues` of the URI; 1 for pcap]
         #[arg(long, value_name = "N")]
         tx_queues: Option<u16>,
-        /// CPUs that its receive queues are mapped to, in this order and in turn.
+        /// CPUs for its receive queues, assigned round-robin in this order.
         #[arg(long, value_name = "LIST")]
         rx_cpus: Option<CpuSequence>,
-        /// Bridge to put it in.
+        /// Bridge of the port.
         #[arg(long, value_name = "NAME")]
         bridge: Option<String>,
         #[command(flatten)]
         bridging: Box<BridgingArgs>,
     },
-    /// A static entry of a bridge: an address that is at one port and nowhere else.
+    /// A static FDB entry: an address that is on one port only.
     Fdb {
         /// Name of the bridge.
         bridge: String,
-        /// The address.
+        /// MAC address.
         mac: MacAddress,
-        /// Name of its port.
+        /// Name of the port.
         port: String,
-        /// Its VLAN, in a bridge that knows VLANs.
+        /// VLAN, in a VLAN-aware bridge.
         #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
         vlan: Option<VlanId>,
     },
-    /// VLANs of a trunk; a port that knows no VLANs becomes one.
+    /// VLANs of a trunk port. A port without VLANs becomes a trunk.
     Vlan {
         /// Name of the port.
         port: String,
-        /// The VLANs, like 1,5,10-12 or all.
+        /// VLANs, like 1,5,10-12 or all.
         vlans: String,
-        /// Their frames leave without a tag.
+        /// Frames of these VLANs leave untagged.
         #[arg(long)]
         untagged: bool,
-        /// Frames without a tag are of this one VLAN.
+        /// Untagged frames are in this VLAN (one VLAN only).
         #[arg(long)]
         native: bool,
     },
     /// A learning bridge.
     Bridge {
-        /// Its name.
+        /// Name.
         name: String,
-        /// Its ports.
+        /// Names of the ports.
         ports: Vec<String>,
-        /// Addresses that it can learn.
+        /// Most addresses.
         #[arg(long, value_name = "N")]
         max_entries: Option<u32>,
-        /// Seconds after which it forgets an address that it has not seen.
+        /// Ageing time of learned addresses, seconds.
         #[arg(long, value_name = "N")]
         ageing_s: Option<u32>,
     },
-    /// A VRF: routes of its own.
+    /// A VRF.
     Vrf {
-        /// Its name.
+        /// Name.
         name: String,
-        /// The kernel's routing table whose routes it follows. [default: none]
+        /// Kernel routing table whose routes the VRF follows. [default: none]
         #[arg(long, value_name = "N")]
         kernel_table: Option<u32>,
     },
-    /// An interface of the router, on a port, a VLAN of it, or a bridge.
+    /// A router interface on a port, on a VLAN of a port, or on a bridge.
     Interface(InterfaceArgs),
-    /// A static route; one to the same prefix is replaced.
+    /// A static route. It replaces a route to the same prefix.
     Route(RouteArgs),
     /// Static routes from a file.
     Routes(RoutesArgs),
-    /// A neighbour that is not asked for its address.
+    /// A static neighbour.
     #[command(alias = "neighbor")]
     Neighbour(NeighbourArgs),
-    /// Packets that the kernel gets beside what is for the router itself, by the tap of the interface they come in by.
+    /// A kernel filter rule: packets that the kernel gets in addition to those for the router, through the tap of the receiving
+    /// interface.
     KernelFilter(KernelFilterArgs),
-    /// A rule about which frames ports let in.
+    /// A filter rule for received frames.
     Rule(Box<AddRuleArgs>),
-    /// Two ports joined.
+    /// A cross-connect of two ports.
     CrossConnect {
-        /// One of them.
+        /// Name of one port.
         a: String,
-        /// The other.
+        /// Name of the other port.
         b: String,
     },
 }
 
-/// Remove from a running switch.
+/// Remove an object from a running switch.
 #[derive(Debug, Args)]
 pub(super) struct DelArgs {
     #[command(subcommand)]
@@ -147,78 +148,78 @@ pub(super) struct DelArgs {
 
 #[derive(Debug, Subcommand)]
 enum Del {
-    /// A port; a cross-connect that it is in goes with it.
+    /// A port, and its cross-connect.
     Port {
-        /// Its name.
+        /// Name.
         name: String,
     },
-    /// A static entry of a bridge.
+    /// A static FDB entry of a bridge.
     Fdb {
         /// Name of the bridge.
         bridge: String,
-        /// The address.
+        /// MAC address.
         mac: MacAddress,
-        /// Its VLAN.
+        /// VLAN of the entry.
         #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
         vlan: Option<VlanId>,
     },
-    /// VLANs of a trunk.
+    /// VLANs of a trunk port.
     Vlan {
         /// Name of the port.
         port: String,
-        /// The VLANs, like 1,5,10-12 or all.
+        /// VLANs, like 1,5,10-12 or all.
         vlans: String,
     },
-    /// A bridge; its ports stay and do nothing.
+    /// A bridge. Its ports stay, but drop frames.
     Bridge {
-        /// Its name.
+        /// Name.
         name: String,
     },
-    /// A VRF that no interface is in, and its routes.
+    /// A VRF without interfaces, and its routes.
     Vrf {
-        /// Its name.
+        /// Name.
         name: String,
     },
-    /// An interface of the router.
+    /// A router interface.
     Interface {
-        /// Its name.
+        /// Name.
         name: String,
     },
     /// Static routes.
     Route {
-        /// Their prefixes.
+        /// Prefixes of the routes.
         #[arg(required = true)]
         prefixes: Vec<IpNet>,
-        /// The VRF. [default: main]
+        /// VRF. [default: main]
         #[arg(long, value_name = "NAME")]
         vrf: Option<String>,
     },
-    /// A neighbour, set or found.
+    /// A neighbour, static or resolved.
     #[command(alias = "neighbor")]
     Neighbour {
         /// Name of the interface.
         interface: String,
-        /// Its IP address.
+        /// IP address.
         address: IpAddr,
     },
-    /// A rule about what the kernel gets.
+    /// A kernel filter rule.
     KernelFilter {
-        /// Its name.
+        /// Name.
         name: String,
     },
-    /// A rule about which frames ports let in.
+    /// A filter rule for received frames.
     Rule {
-        /// Its name.
+        /// Name.
         name: String,
     },
-    /// What joins a port to another.
+    /// A cross-connect.
     CrossConnect {
-        /// The name of either port.
+        /// Name of either port.
         port: String,
     },
 }
 
-/// Change a running switch.
+/// Change an object of a running switch.
 #[derive(Debug, Args)]
 pub(super) struct SetArgs {
     #[command(subcommand)]
@@ -229,50 +230,50 @@ pub(super) struct SetArgs {
 
 #[derive(Debug, Subcommand)]
 enum Set {
-    /// How a port behaves in its bridge: what is said is changed, and nothing else.
+    /// Bridging options of a port. Options that are not given stay unchanged.
     Port {
-        /// Its name.
+        /// Name.
         name: String,
-        /// Forget all that was said before.
+        /// Reset options that are not given to their defaults.
         #[arg(long)]
         anew: bool,
         #[command(flatten)]
         bridging: Box<BridgingArgs>,
     },
-    /// Ports of a bridge, and its table.
+    /// Ports and table of a bridge.
     Bridge {
-        /// Its name.
+        /// Name.
         name: String,
-        /// Port to put in; repeat it.
+        /// Port to add; repeatable.
         #[arg(long = "add-port", value_name = "NAME")]
         add_ports: Vec<String>,
-        /// Port to take out; repeat it.
+        /// Port to remove; repeatable.
         #[arg(long = "del-port", value_name = "NAME")]
         del_ports: Vec<String>,
-        /// Addresses that it can learn; with another number they are learned anew.
+        /// Most addresses. A change flushes the learned addresses.
         #[arg(long, value_name = "N")]
         max_entries: Option<u32>,
-        /// Seconds after which it forgets an address; with another number they are learned anew.
+        /// Ageing time of learned addresses, seconds. A change flushes the learned addresses.
         #[arg(long, value_name = "N")]
         ageing_s: Option<u32>,
     },
-    /// A VRF, such as main: everything about it is as said here from then on.
+    /// A VRF, such as main. Options that are not given are reset to their defaults.
     Vrf {
-        /// Its name.
+        /// Name.
         name: String,
-        /// The kernel's routing table whose routes it follows, such as 254, the main one. [default: none]
+        /// Kernel routing table whose routes the VRF follows, such as 254 (main). [default: none]
         #[arg(long, value_name = "N")]
         kernel_table: Option<u32>,
     },
-    /// An interface of the router: everything about it is as said here from then on.
+    /// A router interface. Options that are not given are reset to their defaults.
     Interface(InterfaceArgs),
-    /// A rule about which frames ports let in, where it stands: everything about it is as said here from then on.
+    /// A filter rule, which keeps its position. Options that are not given are reset to their defaults.
     Rule(Box<RuleArgs>),
-    /// All rules about which frames ports let in, at once.
+    /// All filter rules at once.
     Rules(SetRulesArgs),
-    /// Forwarding CPUs: threads are made and ended, and receive queues go over without loss.
+    /// Forwarding CPUs. The switch starts and stops threads, and moves receive queues without loss.
     Threads {
-        /// The CPUs that forward from now on.
+        /// New forwarding CPUs.
         #[arg(long, value_name = "LIST")]
         forwarding_cpus: CpuList,
     },
@@ -280,7 +281,7 @@ enum Set {
     Queue {
         /// Name of the port.
         port: String,
-        /// Number of its receive queue.
+        /// Number of the receive queue.
         queue: u16,
         /// CPU of the thread.
         #[arg(long, value_name = "N")]
@@ -288,25 +289,25 @@ enum Set {
     },
 }
 
-/// Forget addresses that a bridge has learned.
+/// Flush learned addresses of a bridge.
 #[derive(Debug, Args)]
 pub(super) struct FlushArgs {
     /// Name of the bridge.
     bridge: String,
-    /// Those on this port only.
+    /// Flush only addresses on this port.
     #[arg(long, value_name = "NAME")]
     port: Option<String>,
-    /// Those of this VLAN only.
+    /// Flush only addresses of this VLAN.
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
     #[command(flatten)]
     asking: Asking,
 }
 
-/// Move receive queues between forwarding threads by what they cost.
+/// Rebalance receive queues between forwarding threads by load.
 #[derive(Debug, Args)]
 pub(super) struct RebalanceArgs {
-    /// Only say what would be moved, and why.
+    /// Only show the moves and their reasons.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -337,12 +338,12 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
             ports,
             max_entries,
             ageing_s,
-        } => Change::AddBridge {
+        } => Change::AddBridge(AddBridge {
             name,
             ports,
             max_entries,
             ageing_s,
-        },
+        }),
         Add::Fdb {
             bridge,
             mac,
@@ -421,13 +422,13 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
             del_ports,
             max_entries,
             ageing_s,
-        } => Change::SetBridge {
+        } => Change::SetBridge(SetBridge {
             name,
             add_ports,
             del_ports,
             max_entries,
             ageing_s,
-        },
+        }),
         Set::Vrf { name, kernel_table } => Change::SetVrf(VrfSetting { name, kernel_table }),
         Set::Interface(interface) => Change::SetInterface(interface.setting()),
         Set::Rule(rule) => Change::SetRule(rule.setting()),
@@ -462,7 +463,7 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
     }
     let moves: Vec<MoveReport> = from_value(answer).context(super::answers::OTHER_VERSION)?;
     if moves.is_empty() {
-        print("nothing is worth moving")?;
+        print("no move improves the balance")?;
     } else {
         print(tables::moves(&moves))?;
     }
@@ -473,7 +474,7 @@ fn move_queue(port: String, queue: u16, cpu: u32, asking: &Asking) -> Result<()>
     request(&Request::MoveQueue { port, queue, cpu }, asking)
 }
 
-/// Without `--json` a change that was made says nothing.
+/// Requests a change. Without `--json`, a successful change prints nothing.
 fn carry_out(change: Change, asking: &Asking) -> Result<()> {
     request(&Request::Change(change), asking)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `switch show cycles`: where forwarding threads' time goes, since they started or in an interval.
+//! `switch show cycles`: CPU cycles of forwarding threads since their start or in an interval.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::from_value;
 use super::answers::OTHER_VERSION;
 use super::table::table;
 
-/// What was counted since the start, or in an interval that begins now.
+/// Returns the counters since the start, or those of an interval that begins now.
 pub(super) fn observe(socket: &Path, interval: Option<Duration>) -> Result<CyclesReport> {
     let look = || -> Result<CyclesReport> {
         let answer = ask(socket, &Request::Show(Subject::Cycles))?;
@@ -26,7 +26,7 @@ pub(super) fn observe(socket: &Path, interval: Option<Duration>) -> Result<Cycle
     Ok(difference(look()?, &before))
 }
 
-/// What came after `before`. Threads and queues that are not in it began since.
+/// Returns the counters since `before`. Threads and queues that are missing in `before` started later.
 fn difference(mut now: CyclesReport, before: &CyclesReport) -> CyclesReport {
     now.uptime_s -= before.uptime_s;
     for thread in &mut now.threads {
@@ -52,7 +52,7 @@ fn difference(mut now: CyclesReport, before: &CyclesReport) -> CyclesReport {
     now
 }
 
-/// As tables: threads by step, and queues by the sizes of their bursts.
+/// Formats tables of the steps of threads and of the burst sizes of queues.
 pub(super) fn render(report: &CyclesReport) -> String {
     let header = [
         "cpu",
@@ -87,7 +87,7 @@ pub(super) fn render(report: &CyclesReport) -> String {
         }));
         queues.add_row(row);
     }
-    format!("{steps}\n\nFrames that a look at a queue found, of those that found any:\n{queues}")
+    format!("{steps}\n\nBurst sizes of polls that found frames:\n{queues}")
 }
 
 fn step_row(thread: &ThreadCycles, step: &StepCounts, all: u64) -> [String; 7] {
@@ -149,7 +149,7 @@ mod tests {
         let text = render(&report(400, 32));
         assert!(text.contains("12.5"), "cycles per frame: {text}");
         assert!(text.contains("100.0 %"), "bursts of 3 and 4: {text}");
-        // Nothing has come yet.
+        // No frame has been received yet.
         assert!(!render(&report(0, 0)).contains("NaN"));
     }
 }

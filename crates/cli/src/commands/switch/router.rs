@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The router's part of `quietwire switch add|del|set|show`: VRFs, interfaces, routes, neighbours.
+//! Options of `quietwire switch add|del|set|show` for the router: VRFs, interfaces, routes, neighbours.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -14,56 +14,56 @@ use quietwire_switch::config::kernel_filter::KernelFilterSetting;
 use quietwire_switch::config::layer3::{
     InterfaceSetting, NeighbourSetting, RouteKind, RouteSetting, Urpf, ViaSetting,
 };
-use quietwire_switch::config::packets::{EtherType, Ports, Protocol};
 use quietwire_switch::control::{Request, ask};
 
 use super::bridging::parse_vlan;
+use super::packet::MatchArgs;
 use crate::exit::Usage;
 
-/// Routes in one request: well under what the switch takes at once.
+/// Routes per request, far below the limit of the switch.
 const ROUTES_A_REQUEST: usize = 200;
 
-/// An interface of the router.
+/// A router interface.
 #[derive(Debug, Args)]
 pub(super) struct InterfaceArgs {
-    /// Its name.
+    /// Name.
     name: String,
-    /// The port that it is on.
+    /// Port of the interface.
     #[arg(long, value_name = "NAME", required_unless_present = "bridge")]
     port: Option<String>,
-    /// The bridge that it is on.
+    /// Bridge of the interface.
     #[arg(long, value_name = "NAME", conflicts_with = "port")]
     bridge: Option<String>,
-    /// The VLAN whose frames are its own. [default: frames without a tag]
+    /// VLAN of the interface. [default: untagged frames]
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
-    /// An address, with the length of its link's prefix, like 192.0.2.1/24; repeat it.
+    /// Address with the prefix length of its link, like 192.0.2.1/24; repeatable.
     #[arg(long = "address", value_name = "ADDRESS/LENGTH")]
     addresses: Vec<IpNet>,
-    /// Its VRF. [default: main]
+    /// VRF of the interface. [default: main]
     #[arg(long, value_name = "NAME")]
     vrf: Option<String>,
-    /// Its MAC address. [default: made of the machine and its name]
+    /// MAC address. [default: derived from the machine and the name]
     #[arg(long, value_name = "MAC")]
     mac: Option<MacAddress>,
-    /// Largest IP packet, octets. [default: 1500]
+    /// MTU: largest IP packet, octets. [default: 1500]
     #[arg(long, value_name = "N")]
     mtu: Option<u16>,
-    /// Whether a source address has to have a way back (RFC 3704). [default: off]
+    /// Reverse-path check of source addresses (uRPF, RFC 3704). [default: off]
     #[arg(long, value_enum)]
     urpf: Option<UrpfArg>,
-    /// A tap of this name for the kernel: it gets the interface's addresses, and packets to the router itself.
+    /// Name of a tap that gives the kernel the interface's addresses and packets to the router.
     #[arg(long, value_name = "NAME")]
     kernel: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum UrpfArg {
-    /// It need not.
+    /// No check.
     Off,
-    /// Some way.
+    /// Require a route to the source through any interface.
     Loose,
-    /// By the interface that the packet came in on.
+    /// Require a route to the source through the receiving interface.
     Strict,
 }
 
@@ -88,35 +88,19 @@ impl InterfaceArgs {
     }
 }
 
-/// A rule about what the kernel gets.
+/// A kernel filter rule.
 #[derive(Debug, Args)]
 pub(super) struct KernelFilterArgs {
-    /// Its name.
+    /// Name.
     name: String,
-    /// The interface that packets come in by. [default: all that have a tap of the kernel's]
+    /// Receiving interface. [default: all interfaces with a kernel tap]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
-    /// The VRF of that interface. [default: any]
+    /// VRF of the receiving interface. [default: any]
     #[arg(long, value_name = "NAME")]
     vrf: Option<String>,
-    /// What frames carry: ipv4, ipv6, lldp, or a number like 0x88cc. [default: anything]
-    #[arg(long, value_name = "ETHERTYPE")]
-    ethertype: Option<EtherType>,
-    /// What IP packets carry: tcp, udp, ospf, vrrp and the like, or a number. [default: anything]
-    #[arg(long, value_name = "PROTOCOL")]
-    protocol: Option<Protocol>,
-    /// Where packets are from. [default: anywhere]
-    #[arg(long, value_name = "PREFIX")]
-    source: Option<IpNet>,
-    /// Where packets are to go. [default: anywhere]
-    #[arg(long, value_name = "PREFIX")]
-    destination: Option<IpNet>,
-    /// Their source port, or the first and the last: 179, 5000-5010. [default: any]
-    #[arg(long, value_name = "PORTS")]
-    source_port: Option<Ports>,
-    /// Their destination port, or the first and the last. [default: any]
-    #[arg(long, value_name = "PORTS")]
-    destination_port: Option<Ports>,
+    #[command(flatten)]
+    packet: MatchArgs,
 }
 
 impl KernelFilterArgs {
@@ -125,12 +109,7 @@ impl KernelFilterArgs {
             name: self.name,
             interface: self.interface,
             vrf: self.vrf,
-            ethertype: self.ethertype,
-            protocol: self.protocol,
-            source: self.source,
-            destination: self.destination,
-            source_port: self.source_port,
-            destination_port: self.destination_port,
+            packet: self.packet.into(),
         }
     }
 }
@@ -138,30 +117,29 @@ impl KernelFilterArgs {
 /// A static route.
 #[derive(Debug, Args)]
 pub(super) struct RouteArgs {
-    /// The destinations, like 198.51.100.0/24.
+    /// Destination prefix, like 198.51.100.0/24.
     prefix: IpNet,
-    /// Where packets go: an address, an interface, or both as ADDRESS,INTERFACE; with a share of the flows as
-    /// …,weight=N, and …,onlink for an address that no address of the interface has on its link. Repeat it to share flows
-    /// out.
+    /// Next hop: ADDRESS, INTERFACE or ADDRESS,INTERFACE; repeatable for multipath. Append ,weight=N (1 to 255) for its share of
+    /// the flows, and ,onlink if the address is in no prefix of the interface.
     #[arg(long = "via", value_name = "ADDRESS[,INTERFACE]", value_parser = parse_via)]
     via: Vec<ViaSetting>,
-    /// What becomes of packets.
+    /// Kind of the route.
     #[arg(long, value_enum, default_value_t = KindArg::Unicast)]
     kind: KindArg,
-    /// The VRF. [default: main]
+    /// VRF. [default: main]
     #[arg(long, value_name = "NAME")]
     vrf: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum KindArg {
-    /// They go on.
+    /// Forward packets.
     Unicast,
-    /// They are dropped in silence.
+    /// Drop packets silently.
     Blackhole,
-    /// They are dropped, and their sender is told that there is no way.
+    /// Drop packets and send ICMP destination unreachable.
     Unreachable,
-    /// They are dropped, and their sender is told that it may not.
+    /// Drop packets and send ICMP administratively prohibited.
     Prohibit,
 }
 
@@ -192,13 +170,13 @@ fn parse_via(text: &str) -> Result<ViaSetting, String> {
     for part in text.split(',') {
         if let Some(weight) = part.strip_prefix("weight=") {
             let weight = weight.parse::<u8>().ok().filter(|weight| *weight > 0);
-            via.weight = Some(weight.ok_or("a weight is 1 to 255")?);
+            via.weight = Some(weight.ok_or("a weight must be 1 to 255")?);
         } else if part == "onlink" {
             via.onlink = true;
         } else if let Ok(address) = part.parse::<IpAddr>() {
             via.address = Some(address);
         } else if part.is_empty() {
-            return Err("write ADDRESS, INTERFACE, or ADDRESS,INTERFACE".to_owned());
+            return Err("expected ADDRESS, INTERFACE, or ADDRESS,INTERFACE".to_owned());
         } else {
             via.interface = Some(part.to_owned());
         }
@@ -206,18 +184,18 @@ fn parse_via(text: &str) -> Result<ViaSetting, String> {
     Ok(via)
 }
 
-/// Many static routes from a file.
+/// Static routes from a file.
 #[derive(Debug, Args)]
 pub(super) struct RoutesArgs {
-    /// The file, or - for standard input: a route a line, as PREFIX VIA, where VIA is as with `add route`, or blackhole,
-    /// unreachable or prohibit. Empty lines and what is behind # do not count.
+    /// File of routes, or - for standard input. A line is PREFIX VIA, with VIA like that of `add route`, or blackhole,
+    /// unreachable or prohibit. Empty lines and comments after # are ignored.
     file: PathBuf,
-    /// The VRF. [default: main]
+    /// VRF. [default: main]
     #[arg(long, value_name = "NAME")]
     vrf: Option<String>,
 }
 
-/// Adds the routes of a file, some hundred at a time: each request whole or not at all. Returns how many.
+/// Adds the routes of a file in several requests, each of which succeeds or fails as a whole. Returns the number of routes.
 pub(super) fn add_routes(args: &RoutesArgs, socket: &Path) -> Result<u64> {
     let name = args.file.display().to_string();
     let input: Box<dyn Read> = if name == "-" {
@@ -275,14 +253,14 @@ fn parse_route(line: &str, vrf: Option<&str>) -> Result<Option<RouteSetting>, St
     Ok(Some(setting))
 }
 
-/// A neighbour.
+/// A static neighbour.
 #[derive(Debug, Args)]
 pub(super) struct NeighbourArgs {
     /// Name of the interface.
     interface: String,
-    /// Its IP address.
+    /// IP address.
     address: IpAddr,
-    /// Its MAC address.
+    /// MAC address.
     mac: MacAddress,
 }
 
@@ -315,7 +293,7 @@ mod tests {
         for (line, part) in [
             ("10.0.0.0 via 192.0.2.1", "is not a prefix"),
             ("10.0.0.0/8 192.0.2.1,weight=0", "1 to 255"),
-            ("10.0.0.0/8 192.0.2.1,", "write ADDRESS"),
+            ("10.0.0.0/8 192.0.2.1,", "expected ADDRESS"),
         ] {
             assert!(route(line).unwrap_err().contains(part), "{line}");
         }

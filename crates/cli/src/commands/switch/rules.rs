@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules of ports: their part of `quietwire switch add|set|show`.
+//! Options of `quietwire switch add|set|show` for filter rules of ports.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use ipnet::IpNet;
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::Change;
-use quietwire_switch::config::packets::{EtherType, Ports, Protocol};
 use quietwire_switch::config::rules::{Action, RuleFile, RuleSetting};
 use quietwire_switch::report::RulesReport;
 
 use super::bridging::parse_vlan;
+use super::packet::{MatchArgs, asked};
 use super::table::table;
 use crate::exit::Usage;
 use crate::units::parse_path;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ActionArg {
-    /// They go on.
+    /// Accept frames.
     Accept,
-    /// They go nowhere, without a word to their sender.
+    /// Drop frames silently.
     Drop,
 }
 
@@ -35,60 +34,44 @@ impl From<ActionArg> for Action {
     }
 }
 
-/// A rule about which frames ports let in.
+/// A filter rule for received frames.
 #[derive(Debug, Args)]
 pub(super) struct RuleArgs {
-    /// Its name.
+    /// Name.
     name: String,
-    /// What becomes of the frames.
+    /// Action for matching frames.
     #[arg(long, value_enum)]
     action: ActionArg,
-    /// The port that they come in by. [default: any]
+    /// Receiving port. [default: any]
     #[arg(long, value_name = "NAME")]
     port: Option<String>,
-    /// The bridge of that port. [default: any]
+    /// Bridge of the receiving port. [default: any]
     #[arg(long, value_name = "NAME", conflicts_with = "port")]
     bridge: Option<String>,
-    /// VLAN of their outermost tag, as they come in. [default: any, or no tag]
+    /// VLAN of the outermost tag of received frames. [default: any, or no tag]
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
-    /// What they carry behind their tags: ipv4, ipv6, arp, lldp, or a number like 0x88cc. [default: anything]
-    #[arg(long, value_name = "ETHERTYPE")]
-    ethertype: Option<EtherType>,
-    /// What IP packets carry: tcp, udp, icmp, ospf and the like, or a number. [default: anything]
-    #[arg(long, value_name = "PROTOCOL")]
-    protocol: Option<Protocol>,
-    /// Where packets are from. [default: anywhere]
-    #[arg(long, value_name = "PREFIX")]
-    source: Option<IpNet>,
-    /// Where packets are to go. [default: anywhere]
-    #[arg(long, value_name = "PREFIX")]
-    destination: Option<IpNet>,
-    /// Their source port, or the first and the last: 179, 5000-5010. [default: any]
-    #[arg(long, value_name = "PORTS")]
-    source_port: Option<Ports>,
-    /// Their destination port, or the first and the last. [default: any]
-    #[arg(long, value_name = "PORTS")]
-    destination_port: Option<Ports>,
+    #[command(flatten)]
+    packet: MatchArgs,
 }
 
-/// A rule and its place.
+/// A rule and its position.
 #[derive(Debug, Args)]
 pub(super) struct AddRuleArgs {
     #[command(flatten)]
     rule: RuleArgs,
-    /// The rule that it comes before. [default: it comes last]
+    /// Insert before this rule. [default: at the end]
     #[arg(long, value_name = "NAME")]
     before: Option<String>,
 }
 
-/// All rules at once.
+/// All filter rules.
 #[derive(Debug, Args)]
 pub(super) struct SetRulesArgs {
-    /// Take all rules from a file, in place of those that there are.
+    /// Replace all rules by those of a file (TOML).
     #[arg(long, value_name = "FILE", value_parser = parse_path)]
     file: Option<PathBuf>,
-    /// What becomes of frames that no rule matches. [default: as it was, or as the file says]
+    /// Action for frames that no rule matches. [default: that of the file, or unchanged]
     #[arg(long, value_enum)]
     default: Option<ActionArg>,
 }
@@ -101,12 +84,7 @@ impl RuleArgs {
             port: self.port,
             bridge: self.bridge,
             vlan: self.vlan,
-            ethertype: self.ethertype,
-            protocol: self.protocol,
-            source: self.source,
-            destination: self.destination,
-            source_port: self.source_port,
-            destination_port: self.destination_port,
+            packet: self.packet.into(),
         }
     }
 }
@@ -122,10 +100,12 @@ impl AddRuleArgs {
 
 impl SetRulesArgs {
     /// # Errors
-    /// A file that cannot be read, or nothing to be changed.
+    /// The file cannot be read, or neither option is given.
     pub(super) fn change(self) -> Result<Change> {
         if self.file.is_none() && self.default.is_none() {
-            return Err(Usage("say --file, --default or both".to_owned()).into());
+            return Err(
+                Usage("nothing to change (use --file, --default or both)".to_owned()).into(),
+            );
         }
         let file = self.file.as_deref().map(RuleFile::read).transpose()?;
         let default = self.default.map(Action::from);
@@ -136,7 +116,7 @@ impl SetRulesArgs {
     }
 }
 
-/// Rules in order, what they ask as in the command that adds them; the default last.
+/// Formats the rules in order, with their match as in the command that adds them, and the default action last.
 pub(super) fn rules(report: RulesReport) -> TerminalTable {
     let mut table = table(["name", "frames that", "action", "frames"], 3);
     let word = |action: Action| match action {
@@ -144,27 +124,18 @@ pub(super) fn rules(report: RulesReport) -> TerminalTable {
         Action::Drop => "drop",
     };
     for rule in report.rules {
-        let asked = [
+        let place = [
             ("port", rule.port),
             ("bridge", rule.bridge),
             ("vlan", rule.vlan.map(|vlan| vlan.to_string())),
-            ("ethertype", rule.ethertype.map(String::from)),
-            ("protocol", rule.protocol.map(String::from)),
-            ("source", rule.source.map(|prefix| prefix.to_string())),
-            (
-                "destination",
-                rule.destination.map(|prefix| prefix.to_string()),
-            ),
-            ("source-port", rule.source_port.map(String::from)),
-            ("destination-port", rule.destination_port.map(String::from)),
         ];
-        let asked: Vec<String> = asked
+        let place = place
             .into_iter()
-            .filter_map(|(key, value)| Some(format!("{key} {}", value?)))
-            .collect();
+            .filter_map(|(key, value)| Some((key, value?)));
+        let asked = asked(place.chain(rule.packet.words()));
         let asked = match asked.is_empty() {
             true => "any".to_owned(),
-            false => asked.join(", "),
+            false => asked,
         };
         table.add_row([
             rule.name,

@@ -10,9 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use quietwire_base::Deadline;
 use quietwire_switch::control::{Request, Subject, ask};
-use quietwire_switch::report::{
-    BridgeCounts, Drops, PortCounts, RouterCounts, StatsReport, ThreadCounts,
-};
+use quietwire_switch::report::{BridgeCounts, PortCounts, RouterCounts, StatsReport, ThreadCounts};
 use serde::Serialize;
 use serde_json::from_value;
 
@@ -21,10 +19,10 @@ use super::table::table;
 use crate::exit::on_signals;
 use crate::text::print;
 
-/// Longest wait until a signal is noticed.
+/// Longest delay of the reaction to a signal.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a counter belongs to.
+/// Kind of object that a counter belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Owner {
@@ -47,7 +45,7 @@ impl Owner {
     }
 }
 
-/// Identifies a counter: its owner, the owner's name, its own.
+/// Key of a counter: kind of its owner, name of its owner, name of the counter.
 type Key = (Owner, String, String);
 
 /// One counter.
@@ -55,9 +53,9 @@ type Key = (Owner, String, String);
 struct Counter {
     key: Key,
     count: u64,
-    /// A level rather than a sum over time: it has no rate.
+    /// True for a level (gauge), which has no rate.
     is_level: bool,
-    /// Listed even if it is 0.
+    /// True if the counter is listed even at 0.
     is_always: bool,
 }
 
@@ -98,29 +96,8 @@ fn of_thread(thread: &ThreadCounts) -> impl Iterator<Item = Counter> {
     .map(move |(counter, count)| sum(Owner::Thread, &name, counter, count))
 }
 
-/// Traffic, and each reason for drops that there was.
+/// Returns the traffic counters, and the drop counters above 0.
 fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
-    let Drops {
-        short,
-        filtered,
-        reserved_address,
-        frame_type,
-        not_member,
-        no_member,
-        split_horizon,
-        not_flooded,
-        storm_unknown_unicast,
-        storm_broadcast,
-        storm_multicast,
-        over_limit,
-        denied,
-        no_output,
-        tx_full,
-        not_segmented,
-        no_buffers,
-        rx_missed,
-        rx_errors,
-    } = port.drops;
     let traffic = [
         ("rx frames", port.rx_frames),
         ("rx octets", port.rx_octets),
@@ -131,28 +108,13 @@ fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
     let others = [
         ("sent for the peer to segment (TSO)", port.uncut),
         ("segmented before sending", port.segmented),
-        ("dropped: shorter than an Ethernet header", short),
-        ("dropped: hairpin (destination on this port)", filtered),
-        ("dropped: reserved address", reserved_address),
-        ("dropped: frame type not admitted", frame_type),
-        ("dropped: port not in the VLAN", not_member),
-        ("dropped: destination port not in the VLAN", no_member),
-        ("dropped: split horizon", split_horizon),
-        ("dropped: no port to flood to", not_flooded),
-        ("dropped: unknown-unicast storm", storm_unknown_unicast),
-        ("dropped: broadcast storm", storm_broadcast),
-        ("dropped: multicast storm", storm_multicast),
-        ("dropped: over the learning limit", over_limit),
-        ("dropped: by a rule", denied),
-        ("dropped: no such output", no_output),
-        ("dropped: transmit queue full", tx_full),
-        ("dropped: TCP data could not be segmented", not_segmented),
-        ("dropped: no buffers", no_buffers),
-        ("dropped: receive queue full", rx_missed),
-        ("dropped: receive errors of the driver", rx_errors),
     ]
     .map(|(counter, count)| if_any(Owner::Port, &port.name, counter, count));
-    traffic.into_iter().chain(others)
+    let drops = port.drops.iter().map(|(reason, count)| {
+        let counter = format!("dropped: {}", reason.text());
+        if_any(Owner::Port, &port.name, counter, count)
+    });
+    traffic.into_iter().chain(others).chain(drops)
 }
 
 fn of_bridge(bridge: &BridgeCounts) -> impl Iterator<Item = Counter> {
@@ -174,7 +136,7 @@ fn of_bridge(bridge: &BridgeCounts) -> impl Iterator<Item = Counter> {
     levels.into_iter().chain(sums)
 }
 
-/// What the router did, and each reason that there was for anything but forwarding.
+/// Returns the router's counters, with all reasons for other actions than forwarding that are above 0.
 fn of_router(counts: &RouterCounts) -> Vec<Counter> {
     if *counts == RouterCounts::default() {
         return Vec::new();
@@ -226,27 +188,27 @@ fn counters(stats: &StatsReport) -> Vec<Counter> {
         .collect()
 }
 
-/// One counter in an interval, for JSON.
+/// One counter of an interval, as JSON.
 #[derive(Debug, Serialize)]
 struct Change {
     owner: Owner,
     name: String,
     counter: String,
-    /// The change in the interval, or the level at its end.
+    /// Increase in the interval, or the level at its end.
     count: u64,
     /// Absent for levels.
     #[serde(skip_serializing_if = "Option::is_none")]
     per_second: Option<f64>,
 }
 
-/// What was counted in an interval.
+/// Counters of an interval.
 #[derive(Debug, Serialize)]
 struct Interval {
     seconds: f64,
     counters: Vec<Change>,
 }
 
-/// The counters of `now` less those of `before`. What is not in `before` began since, at 0.
+/// Returns the counters of `now` minus those of `before`. A counter that is missing in `before` started later, at 0.
 fn interval(now: &StatsReport, before: &StatsReport) -> Interval {
     let seconds = now.uptime_s - before.uptime_s;
     let former = counters(before).into_iter();
@@ -255,7 +217,7 @@ fn interval(now: &StatsReport, before: &StatsReport) -> Interval {
         let before = former.get(&counter.key).copied().unwrap_or_default();
         let count = match counter.is_level {
             true => counter.count,
-            // Counters of a port begin anew when it is removed and added again.
+            // Counters of a port restart at 0 if it is removed and added again.
             false if counter.count < before => counter.count,
             false => counter.count - before,
         };
@@ -287,7 +249,7 @@ fn in_owners(rows: &[(Owner, Vec<String>)], columns: &[&'static str]) -> String 
     tables.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Counters since the start.
+/// Formats the counters since the start.
 pub(super) fn render(stats: &StatsReport) -> String {
     let listed = counters(stats).into_iter();
     let rows: Vec<(Owner, Vec<String>)> = listed
@@ -318,7 +280,7 @@ fn ask_stats(socket: &Path) -> Result<StatsReport> {
     from_value(answer).context(OTHER_VERSION)
 }
 
-/// Prints what is counted in each `length`: once, or again and again until a signal comes.
+/// Prints the counters of an interval of `length`, once or repeatedly until a signal.
 pub(super) fn watch(socket: &Path, length: Duration, is_endless: bool, json: bool) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
@@ -347,6 +309,8 @@ pub(super) fn watch(socket: &Path, length: Duration, is_endless: bool, json: boo
 
 #[cfg(test)]
 mod tests {
+    use quietwire_switch::report::{PortDrop, PortDrops};
+
     use super::*;
 
     fn report(uptime_s: f64, rx_frames: u64, filtered: u64, entries: u32) -> StatsReport {
@@ -355,10 +319,10 @@ mod tests {
             ports: vec![PortCounts {
                 name: "p0".to_owned(),
                 rx_frames,
-                drops: Drops {
-                    filtered,
-                    ..Drops::default()
-                },
+                drops: PortDrops::of(|reason| match reason {
+                    PortDrop::Filtered => filtered,
+                    _ => 0,
+                }),
                 ..PortCounts::default()
             }],
             threads: Vec::new(),
@@ -381,7 +345,7 @@ mod tests {
         let counted = interval(&report(12.0, 700, 3, 5), &report(10.0, 500, 3, 9));
         let frames = found(&counted, "rx frames").unwrap();
         assert_eq!((frames.count, frames.per_second), (200, Some(100.0)));
-        // None in the interval, though there were some before.
+        // The counter did not change in the interval, but was above 0 before.
         assert!(found(&counted, "hairpin").is_none());
         let known = found(&counted, "addresses known").unwrap();
         assert_eq!((known.count, known.per_second), (5, None));

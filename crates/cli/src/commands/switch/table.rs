@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How tables of the switch look.
+//! Style of the switch's tables.
 
 use quietwire_report::TerminalTable;
 
 use crate::text::terminal_columns;
 
-/// A table whose columns from `numbers` on are numbers.
+/// Returns a table whose columns from index `numbers` on are numbers.
 pub(super) fn table(
     header: impl IntoIterator<Item = &'static str>,
     numbers: usize,

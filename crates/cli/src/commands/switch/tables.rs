@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a switch says of itself, as tables for people.
+//! Reports of a switch as text tables.
 
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
@@ -10,6 +10,7 @@ use quietwire_switch::report::{
 };
 use serde_json::{Error, Value, from_value};
 
+use super::packet::asked;
 use super::table::table;
 
 pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
@@ -34,7 +35,8 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
     })
 }
 
-/// Two lines a port and the URIs apart, since eleven-digit counts of everything in one line are too wide for a terminal.
+/// Formats two lines per port, and the URIs in a second table, because one line with eleven-digit counters is too wide for a
+/// terminal.
 fn ports(ports: &[PortReport]) -> String {
     let header = ["port", "link", "group", "", "frames", "octets", "drops"];
     let mut counts = table(header, 4);
@@ -65,7 +67,7 @@ fn ports(ports: &[PortReport]) -> String {
     format!("{counts}\n\n{places}{details}")
 }
 
-/// What not every port has: a reason to wait, a speed, a guest, losses that its driver counts.
+/// Formats details that only some ports have: a reason to wait, a speed, a guest, losses that the driver counts.
 fn port_details(port: &PortReport) -> String {
     let mut text = String::new();
     let name = &port.counts.name;
@@ -160,7 +162,7 @@ fn flapping(addresses: Vec<FlappingReport>) -> TerminalTable {
 }
 
 fn threads(threads: &[ThreadReport]) -> TerminalTable {
-    let mut table = table(["tid", "name", "role", "cpus"], 4);
+    let mut table = table(["tid", "name", "role", "cpus", "state"], 4);
     for thread in threads {
         table.add_row([
             thread.tid.to_string(),
@@ -172,6 +174,12 @@ fn threads(threads: &[ThreadReport]) -> TerminalTable {
             }
             .to_owned(),
             thread.cpus.to_string(),
+            match thread.is_asleep {
+                Some(true) => "asleep",
+                Some(false) => "awake",
+                None => "-",
+            }
+            .to_owned(),
         ]);
     }
     table
@@ -233,33 +241,21 @@ fn neighbours(neighbours: Vec<NeighbourReport>) -> TerminalTable {
     table
 }
 
-/// Rules, what they ask as in the command that adds them.
+/// Formats the rules, with their match as in the command that adds them.
 fn kernel_filters(rules: Vec<KernelFilterReport>) -> TerminalTable {
     let mut table = table(["name", "packets", "frames"], 2);
     for rule in rules {
-        let asked = [
-            ("interface", rule.interface),
-            ("vrf", rule.vrf),
-            ("ethertype", rule.ethertype.map(String::from)),
-            ("protocol", rule.protocol.map(String::from)),
-            ("source", rule.source.map(|prefix| prefix.to_string())),
-            (
-                "destination",
-                rule.destination.map(|prefix| prefix.to_string()),
-            ),
-            ("source-port", rule.source_port.map(String::from)),
-            ("destination-port", rule.destination_port.map(String::from)),
-        ];
-        let asked: Vec<String> = asked
+        let place = [("interface", rule.interface), ("vrf", rule.vrf)];
+        let place = place
             .into_iter()
-            .filter_map(|(key, value)| Some(format!("{key} {}", value?)))
-            .collect();
-        table.add_row([rule.name, asked.join(", "), rule.frames.to_string()]);
+            .filter_map(|(key, value)| Some((key, value?)));
+        let asked = asked(place.chain(rule.packet.words()));
+        table.add_row([rule.name, asked, rule.frames.to_string()]);
     }
     table
 }
 
-/// Routes, those that packets take marked with a star.
+/// Formats routes. A star marks active routes.
 pub(super) fn routes(report: &RoutesReport) -> String {
     let mut table = table(["", "prefix", "source", "metric", "way"], 5);
     for route in &report.routes {
@@ -296,7 +292,7 @@ pub(super) fn routes(report: &RoutesReport) -> String {
     let shown = report.routes.len() as u64;
     let more = if shown < report.total {
         format!(
-            "\n\n{shown} of {} routes; --limit N shows more",
+            "\n\n{shown} of {} routes (--limit N shows more)",
             report.total
         )
     } else {

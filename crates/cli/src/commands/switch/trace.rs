@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `switch trace`: follow frames through a running switch, and say what each step did with them.
+//! `switch trace`: traces frames through the steps of a running switch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,19 +14,19 @@ use super::watch::{FilterArgs, PAUSE, UntilArgs, request};
 use crate::exit::{CheckFailed, on_signals};
 use crate::text::{print, say};
 
-/// After the last frame was chosen, its last event comes within this time.
+/// Time after the last event after which a trace is complete.
 const SETTLED: Duration = Duration::from_millis(300);
 
-/// Follow the next frames through every step of a running switch, and say what each step did with them.
+/// Trace the next frames through every step of a running switch.
 ///
-/// A line is one thing that happened: the number of the frame, milliseconds since the first, the step, and what was done
-/// there. It ends when as many frames as asked for have come and gone.
+/// Each line is an event: the number of the frame, milliseconds since the first event, the step, and its action. The command
+/// ends when all requested frames have left the switch.
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
-    /// So many frames, up to 10000.
+    /// Number of frames, up to 10000.
     #[arg(long, value_name = "N", default_value_t = 10)]
     count: u32,
-    /// Print each event as JSON, one a line.
+    /// Print each event as a line of JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -46,23 +46,23 @@ pub(super) fn trace(args: &TraceArgs) -> Result<()> {
             count: args.count,
         },
     )?;
-    say("following the next frames; interrupt to end");
+    say("tracing the next frames; Ctrl-C stops");
     let outcome = follow(args, started.id, &stop);
     let stopped = request::<Value>(socket, WatchRequest::StopTrace { id: started.id });
     let (chosen, missed) = outcome?;
     stopped?;
     if missed > 0 {
         say(format!(
-            "{missed} events are missing: there was no room for them"
+            "{missed} events are missing because the buffer was full"
         ));
     }
     if chosen == 0 {
-        return Err(CheckFailed("no such frame has come".to_owned()).into());
+        return Err(CheckFailed("no frame matched the filter".to_owned()).into());
     }
     Ok(())
 }
 
-/// Prints what happens; how many frames were chosen, and how many events are missing.
+/// Prints events. Returns the number of traced frames and of missed events.
 fn follow(args: &TraceArgs, id: u64, stop: &AtomicBool) -> Result<(u32, u64)> {
     let deadline = args.until.deadline();
     let mut first = None;

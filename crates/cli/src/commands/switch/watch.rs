@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `switch capture` and `switch trace` have in common: which frames, for how long, and how the running switch is asked.
+//! Common parts of `switch capture` and `switch trace`: the filter, the duration, and requests to the running switch.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,38 +17,38 @@ use super::answers::OTHER_VERSION;
 use super::bridging::parse_vlan;
 use crate::units::{parse_duration, parse_path};
 
-/// How often the switch is asked for news when it had none.
+/// Polling interval while the switch has no news.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Which frames. Of what is not said, anything goes; what is said holds all at once.
+/// Filter of frames. A frame matches if it matches all given options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which frames")]
 pub(super) struct FilterArgs {
-    /// By this port.
+    /// Port of the switch.
     #[arg(long, value_name = "NAME")]
     port: Option<String>,
-    /// With this MAC address, as source or as destination.
+    /// Source or destination MAC address.
     #[arg(long, value_name = "MAC")]
     mac: Option<MacAddress>,
-    /// With a tag of this VLAN; of two, the outer one.
+    /// VLAN of the outermost tag.
     #[arg(long, value_name = "ID", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
-    /// Of this type, behind tags: 0x0806, or ipv4, ipv6, arp.
+    /// EtherType after tags: a number like 0x0806, or ipv4, ipv6, arp.
     #[arg(long, value_name = "TYPE", value_parser = parse_ethertype)]
     ethertype: Option<u16>,
-    /// With an IP address within this prefix, as source or as destination.
+    /// Prefix of the source or destination IP address.
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     address: Option<IpNet>,
-    /// From an IP address within this prefix.
+    /// Prefix of the source IP address.
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     source: Option<IpNet>,
-    /// To an IP address within this prefix.
+    /// Prefix of the destination IP address.
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     destination: Option<IpNet>,
-    /// Of this protocol over IP: its number, or tcp, udp, icmp, icmpv6, ospf.
+    /// IP protocol: a number, or tcp, udp, icmp, icmpv6, ospf.
     #[arg(long, value_name = "PROTOCOL", value_parser = parse_protocol)]
     protocol: Option<u8>,
-    /// With this port of UDP or TCP, as source or as destination.
+    /// Source or destination port of UDP or TCP.
     #[arg(long, value_name = "N")]
     l4_port: Option<u16>,
 }
@@ -69,25 +69,25 @@ impl FilterArgs {
     }
 }
 
-/// How long, and which switch.
+/// Duration, and choice of the switch.
 #[derive(Debug, Args)]
 pub(super) struct UntilArgs {
-    /// End after this time, like 10s. When it is interrupted otherwise.
+    /// Stop after this time, like 10s. Default: run until a signal.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     interval: Option<Duration>,
-    /// Which switch: its control socket.
+    /// Control socket of the switch.
     #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT, value_parser = parse_path)]
     pub(super) control_socket: PathBuf,
 }
 
 impl UntilArgs {
-    /// When to end, counted from now.
+    /// Returns the time to stop, counted from now.
     pub(super) fn deadline(&self) -> Option<Instant> {
         Some(Instant::now() + self.interval?)
     }
 }
 
-/// Asks, and reads the answer.
+/// Sends a request and parses the answer.
 pub(super) fn request<T: DeserializeOwned>(socket: &Path, request: WatchRequest) -> Result<T> {
     let answer = ask(socket, &Request::Watch(request))?;
     serde_json::from_value(answer).context(OTHER_VERSION)
@@ -101,7 +101,8 @@ fn parse_ethertype(text: &str) -> Result<u16, String> {
         _ => text.strip_prefix("0x").unwrap_or(text),
     };
     u16::from_str_radix(number, 16).map_err(|_| {
-        "a type is a hexadecimal number of 16 bits, like 0x0806, or ipv4, ipv6, arp".to_owned()
+        "an EtherType is a hexadecimal number of 16 bits, like 0x0806, or ipv4, ipv6, arp"
+            .to_owned()
     })
 }
 
@@ -120,7 +121,7 @@ fn parse_protocol(text: &str) -> Result<u8, String> {
     })
 }
 
-/// An address alone is a prefix of its whole length.
+/// Parses a prefix. An address alone is a prefix of its full length.
 fn parse_prefix(text: &str) -> Result<IpNet, String> {
     text.parse::<IpNet>()
         .or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire tester self-test`: the tester's figures beside the ledger of a device that misbehaves by a script.
+//! `quietwire tester self-test`: compares the tester's figures with the ledger of a device that misbehaves by a script.
 
 use std::io::{stdin, stdout};
 use std::path::Path;
@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use quietwire_base::find_program;
+use quietwire_base::supervised::Supervised;
 use quietwire_dpdk::PortUri;
 use quietwire_host::threads::online_cpus;
-use quietwire_lab::Supervised;
 use quietwire_tester::Preparation;
 use quietwire_tester::self_test::{
     CaseReport, DeviceLink, DeviceOptions, Fault, SelfTestOptions, Verdict, serve_device,
@@ -20,7 +21,7 @@ use serde_json::json;
 
 use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
 use super::table::table;
-use crate::exit::{CheckFailed, Usage, on_signals, require_memory};
+use crate::exit::{CheckFailed, Lacking, Usage, on_signals, require_memory};
 use crate::text::{print, say};
 use crate::units::{Rate, parse_positive_duration, parse_rate};
 
@@ -103,7 +104,13 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
         .open(&eal, cpus, &ports, largest, Preparation::default())?;
     let abort = tester.abort_flag();
     on_signals(&abort)?;
-    let (_device, input, output) = Supervised::start(&device_words(args, device_cpu, largest)?)?;
+    if find_program("setpriv").is_none() {
+        bail!(Lacking(
+            "setpriv is not installed; `apt-get install util-linux` installs it".to_owned()
+        ));
+    }
+    let (_device, input, output) = Supervised::start(&device_words(args, device_cpu, largest)?)
+        .context("starting the device")?;
     let mut link = DeviceLink::new(output, input);
     link.wait_until_ready()?;
     if stop.load(Ordering::Relaxed) {
@@ -139,7 +146,7 @@ fn options(args: &SelfTestArgs) -> Result<SelfTestOptions> {
     Ok(options)
 }
 
-/// The URIs of one side's ports. Abstract sockets leave nothing behind.
+/// Returns the URIs of one side's ports. Abstract sockets leave no files behind.
 fn ports(role: &str) -> [String; 2] {
     let process = std::process::id();
     ["left", "right"].map(|side| format!("memif:@quietwire-self-test-{process}-{side}?role={role}"))
@@ -226,7 +233,7 @@ fn mpps(rate_pps: f64) -> String {
     format!("{}", rate_pps / 1e6)
 }
 
-/// The outcome of one case.
+/// Formats the outcome of one case.
 fn line(report: &CaseReport) -> String {
     let case = &report.case;
     let (word, reasons) = outcome(&report.verdict);
@@ -251,7 +258,7 @@ fn outcome(verdict: &Verdict) -> (&'static str, &[String]) {
     }
 }
 
-/// The tester's values of the figures of this name, of all ports together.
+/// Returns the tester's value of a figure, summed over all ports.
 fn measured(report: &CaseReport, name: &str) -> String {
     let of_ports = [format!("port 0 {name}"), format!("port 1 {name}")];
     let is_named = |of: &String| of == name || of_ports.contains(of);
@@ -267,7 +274,7 @@ fn measured(report: &CaseReport, name: &str) -> String {
     }
 }
 
-/// The table for people, and the reasons of the cases that do not agree.
+/// Formats the table, and the reasons of the cases that do not agree.
 fn text(reports: &[CaseReport]) -> String {
     let mut table = table(&[
         "fault",
@@ -284,7 +291,7 @@ fn text(reports: &[CaseReport]) -> String {
     ]);
     for report in reports {
         let minimum = report.figures.iter().find(|it| it.name == "latency min_ns");
-        // Of a whole and of its ports there are damaged frames: the whole alone is shown.
+        // Damaged frames exist as a total and per port; the table shows the total.
         let whole = report.figures.iter().find(|it| it.name == "damaged_frames");
         table.add_row([
             report.name.clone(),

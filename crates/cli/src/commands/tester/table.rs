@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables of the tester.
+//! Style of the tester's tables.
 
 use quietwire_report::TerminalTable;
 

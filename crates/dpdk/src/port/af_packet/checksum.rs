@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Completes checksums that a sender on this machine left to the network card.
+//! Completion of checksums that a sender on this machine left to the network card (checksum offload).
 
 use quietwire_packet::checksum;
 
-/// Where checksums stand in their headers, octets: UDP (RFC 768) and SCTP (RFC 9260, section 3.1).
+/// Offsets of checksums in their headers, octets: UDP (RFC 768) and SCTP (RFC 9260, section 3.1).
 const UDP: usize = 6;
 const SCTP: usize = 8;
 
@@ -24,8 +24,8 @@ const CRC32C: [u32; 256] = {
     table
 };
 
-/// Writes the checksum over `frame` from octet `start` to its end, `offset` octets behind `start` (virtio 1.2, section
-/// 5.1.6.2.1). The place holds the sum of the pseudo header. Returns false, and changes nothing, when the place is not
+/// Writes the checksum over `frame` from octet `start` to its end, `offset` octets after `start` (virtio 1.2, section
+/// 5.1.6.2.1). The field has the sum of the pseudo header. Returns false and changes nothing if the field is not
 /// within the frame.
 #[must_use]
 pub(super) fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
@@ -37,7 +37,7 @@ pub(super) fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
         return false;
     }
     if offset == SCTP {
-        // No other protocol has its checksum there. It covers its own field as zero.
+        // No other protocol has its checksum at this offset. The checksum field counts as zero.
         write(data, offset, [0; 4]);
         let sum = crc32c(data);
         return write(data, offset, sum.to_le_bytes());
@@ -119,7 +119,7 @@ mod tests {
             prop_assert_eq!(&frame[..place.start], &before[..place.start]);
             prop_assert_eq!(&frame[place.end..], &before[place.end..]);
             if offset != SCTP && offset % 2 == 0 {
-                // What stood in the place counts as the pseudo header's sum.
+                // The former value of the field counts as the pseudo header's sum.
                 let all = [&before[place.clone()], &frame[start..]].concat();
                 prop_assert!([0, 0xffff].contains(&checksum(&all)));
             }

@@ -3,7 +3,7 @@
 
 use nix::libc;
 
-/// Slots of a block. A block consists of whole pages and holds no remainder, so all slots of a ring follow each other.
+/// Slots per block. A block consists of whole pages and has no remainder, so all slots of a ring are contiguous.
 const SLOTS_PER_BLOCK: u32 = 16;
 /// linux/if_packet.h, TPACKET_ALIGNMENT.
 pub(super) const ALIGNMENT: usize = 16;
@@ -25,7 +25,7 @@ impl Geometry {
         }
     }
 
-    /// The ring as the kernel is asked for it.
+    /// Returns the request for the kernel.
     pub(super) const fn request(self) -> libc::tpacket_req {
         libc::tpacket_req {
             tp_block_size: SLOTS_PER_BLOCK * self.slot_size,
@@ -35,7 +35,7 @@ impl Geometry {
         }
     }
 
-    /// Octets of the whole ring.
+    /// Returns the size of the ring, octets.
     pub(super) const fn length(self) -> usize {
         self.slots as usize * self.slot_size as usize
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports on interfaces of the kernel, over packet sockets and their mapped rings (packet(7), TPACKET_V2).
+//! Ports on kernel interfaces, through packet sockets and their mapped rings (packet(7), TPACKET_V2).
 //!
-//! Each queue has a socket to receive and a socket to send, so that the threads of both share nothing. Frames come in as
-//! they were on the interface: fragments stay fragments, VLAN tags that the kernel keeps aside are put back, checksums that a
-//! sender on this machine left to the network card are completed. The forwarding thread makes one system call a burst, to
+//! Each queue has a socket to receive and a socket to send, so that the threads of both share nothing. The port receives frames
+//! as they were on the interface: fragments stay fragments, VLAN tags that the kernel strips are reinserted, and checksums that a
+//! sender on this machine left to the network card are completed. The forwarding thread makes one system call per burst, to
 //! send, which never blocks.
 //!
-//! Fixed slots (version 2) and not blocks (version 3): a received frame is visible at once, and one slot more or less is all
-//! that either side has to keep track of.
+//! The rings have fixed slots (version 2), not blocks (version 3). A received frame is visible at once, and each side only
+//! tracks an index.
 
 mod checksum;
 mod geometry;
@@ -33,6 +33,7 @@ use crate::BURST_MAX;
 use crate::burst::{self, Burst, first_segment, room};
 use crate::error::Error;
 use crate::mempool::Mempool;
+use crate::port::interrupts::{Interrupts, Watched};
 use crate::port::options::PortOptions;
 use crate::port::stats::PortStats;
 use crate::promiscuity::Promiscuity;
@@ -40,7 +41,7 @@ use crate::sys::{self, field};
 
 type Mbufs = [*mut sys::rte_mbuf; BURST_MAX];
 
-/// Counters of one receive queue, each written by its thread alone.
+/// Counters of one receive queue, written by its thread only.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct RxCounters {
@@ -50,7 +51,7 @@ struct RxCounters {
     no_buffers: AtomicU64,
 }
 
-/// Counters of one transmit queue, each written by its thread alone.
+/// Counters of one transmit queue, written by its thread only.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct TxCounters {
@@ -59,7 +60,7 @@ struct TxCounters {
     errors: AtomicU64,
 }
 
-/// Adds to a counter that this thread alone writes.
+/// Adds to a counter that only this thread writes.
 #[inline(always)]
 fn add(counter: &AtomicU64, count: u64) {
     counter.store(
@@ -68,18 +69,18 @@ fn add(counter: &AtomicU64, count: u64) {
     );
 }
 
-/// What a queue and the port's handle share.
+/// Data that a queue and the port's handle share.
 #[derive(Debug)]
 struct Queue {
     receiver: Arc<PacketSocket>,
     sender: Arc<PacketSocket>,
     rx: RxCounters,
     tx: TxCounters,
-    /// Frames that the receive ring had no room for. The kernel starts over at each look, so each reader of it adds to this.
+    /// Frames lost because the receive ring was full. The kernel resets its counter at each read, so each reader adds to this.
     missed: AtomicU64,
 }
 
-/// What any thread may ask of the port: counters, link, MTU, address.
+/// State of the port for any thread: counters, link, MTU, address.
 #[derive(Debug)]
 pub(crate) struct Interface {
     queues: Vec<Arc<Queue>>,
@@ -89,7 +90,7 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// Counters of all queues.
+    /// Returns the counters of all queues.
     pub(crate) fn stats(&self) -> PortStats {
         let mut stats = PortStats::default();
         for queue in &self.queues {
@@ -106,7 +107,7 @@ impl Interface {
         stats
     }
 
-    /// Counters of each queue that are not 0, by name.
+    /// Returns the counters of each queue that are not 0, by name.
     pub(crate) fn extended_stats(&self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
         for (number, queue) in self.queues.iter().enumerate() {
@@ -129,7 +130,7 @@ impl Interface {
         all
     }
 
-    /// True while the interface exists, is up and has a carrier. An interface that was removed never comes back, also when
+    /// Returns true while the interface exists, is up and has a carrier. A removed interface never comes back, even if
     /// another gets its name.
     pub(crate) fn link_is_up(&self) -> bool {
         self.queues
@@ -137,20 +138,20 @@ impl Interface {
             .is_some_and(|queue| queue.receiver.link_is_up())
     }
 
-    /// Octets of the longest packet behind the Ethernet header; none when the interface is gone.
+    /// Returns the MTU: longest packet after the Ethernet header, octets. None if the interface is gone.
     #[cfg(test)]
     pub(crate) fn mtu(&self) -> Option<usize> {
         self.queues.first()?.receiver.mtu().ok()
     }
 
-    /// The interface's MAC address; zeroes when it is gone.
+    /// Returns the interface's MAC address; zeroes if it is gone.
     pub(crate) fn mac_address(&self) -> [u8; 6] {
         let queue = self.queues.first();
         let hardware = queue.and_then(|queue| queue.receiver.hardware().ok());
         hardware.unwrap_or_default().1
     }
 
-    /// Slots of each receive and each transmit ring.
+    /// Returns the slots of each receive and each transmit ring.
     pub(crate) fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
         (
             u16::try_from(self.rx_slots).ok(),
@@ -174,12 +175,14 @@ pub(crate) struct AfPacketRx {
     length_max: usize,
     pool: Mempool,
     queue: Arc<Queue>,
+    /// The socket, while threads may wait for it. The kernel signals each frame.
+    _interrupt: Option<Watched>,
 }
 
 impl AfPacketRx {
     /// Receives at most `most` frames into an empty burst. Returns the number of frames in the burst.
     ///
-    /// When the pool has too few buffers, frames wait in the ring. When it has none, they are dropped and counted.
+    /// If the pool has too few buffers, frames wait in the ring. If it has none, they are dropped and counted.
     #[inline]
     pub(crate) fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
         if !burst.is_empty() {
@@ -235,7 +238,7 @@ impl AfPacketRx {
     }
 }
 
-/// Takes `wanted` buffers from the pool, or half of them, or half of that. Returns how many.
+/// Takes `wanted` buffers from the pool, or a half, a quarter and so on. Returns their number.
 #[inline]
 fn allocate(pool: &Mempool, mbufs: &mut Mbufs, wanted: usize) -> usize {
     let mut count = wanted.min(BURST_MAX);
@@ -248,7 +251,7 @@ fn allocate(pool: &Mempool, mbufs: &mut Mbufs, wanted: usize) -> usize {
     count
 }
 
-/// Gives buffers back to their pools.
+/// Returns buffers to their pools.
 fn free(mbufs: &mut [*mut sys::rte_mbuf]) {
     if !mbufs.is_empty() {
         // SAFETY: the caller owns the buffers, and forgets them.
@@ -256,7 +259,7 @@ fn free(mbufs: &mut [*mut sys::rte_mbuf]) {
     }
 }
 
-/// Copies the segments of a frame in a row. Returns false when they are not as many octets as `to`.
+/// Copies the segments of a frame to contiguous memory. Returns false if their length differs from that of `to`.
 ///
 /// # Safety
 /// The caller owns `mbuf`.
@@ -284,7 +287,7 @@ pub(crate) struct AfPacketTx {
     queue: Arc<Queue>,
 }
 
-/// Frames that are in the slots behind the next one, in order.
+/// Frames in the slots from the next one on, in order.
 struct Requested {
     mbufs: Mbufs,
     lengths: [u16; BURST_MAX],
@@ -292,9 +295,9 @@ struct Requested {
 }
 
 impl AfPacketTx {
-    /// Sends the frames of a burst. Returns how many the interface took.
+    /// Sends the frames of a burst. Returns the number of frames that the interface accepted.
     ///
-    /// Frames that there is no room for stay in the burst, in order. Frames that cannot be sent (the interface is down or
+    /// Frames stay in the burst, in order, if the ring is full. Frames that cannot be sent (the interface is down or
     /// gone, or the frame is longer than its MTU allows) are dropped and counted as `tx_errors`.
     #[inline]
     pub(crate) fn send(&mut self, burst: &mut Burst) -> usize {
@@ -341,7 +344,7 @@ impl AfPacketTx {
     }
 }
 
-/// What became of a frame that was to be put into a slot.
+/// Result of putting a frame into a slot.
 enum Put {
     Done,
     Unfit,
@@ -376,8 +379,8 @@ impl Requested {
         Put::Done
     }
 
-    /// Has the kernel send; frames that it had no room for go back into the burst. Returns how many frames were sent and how
-    /// many were dropped.
+    /// Lets the kernel send. Frames for which it has no room return to the burst. Returns the numbers of sent and of dropped
+    /// frames.
     #[inline(always)]
     fn send(mut self, ring: &mut Ring, queue: &Queue, burst: &mut Burst) -> (usize, usize) {
         if self.count == 0 {
@@ -407,8 +410,8 @@ impl Requested {
         (sent, dropped)
     }
 
-    /// Of the frames that the kernel has taken, the number of those that it passed over, which are longer than the interface
-    /// allows, and their octets. Their slots look like others, so this asks for the limit.
+    /// Returns number and octets of the frames that the kernel skipped because they are longer than the interface
+    /// allows. Their slots look like others, so this compares them with the interface's limit.
     #[cold]
     fn passed_over(
         &self,
@@ -421,7 +424,7 @@ impl Requested {
         for (mbuf, length) in self.mbufs.iter().zip(&self.lengths).take(taken) {
             // SAFETY: the buffer is owned by this value.
             let octets: &[u8] = unsafe { first_segment(*mbuf) };
-            // The kernel lets a frame be longer by one tag (packet(7)).
+            // The kernel allows one additional tag (packet(7)).
             let tag = slot::tags(octets).min(slot::TAG);
             let limit = mtu.map_or(0, |mtu| mtu + slot::ETHERNET_HEADER + tag);
             let length = usize::from(*length);
@@ -432,15 +435,15 @@ impl Requested {
             }
         }
         match outcome {
-            // The limit may have changed since: the kernel's word on octets holds.
+            // The limit may have changed since then, so the kernel's count of octets takes precedence.
             Ok(sent) if sent < all => (count.max(1), all - sent),
             _ => (count, lost),
         }
     }
 }
 
-/// True when there is no sense in trying again later: the interface is down or gone. Without a carrier, a driver that is
-/// handed frames directly refuses them as it does when it is busy.
+/// Returns true if a retry is useless because the interface is down or gone. Without a carrier, a driver without a queueing
+/// discipline refuses frames with the same error as when it is busy.
 #[cold]
 fn is_in_vain(outcome: Result<usize, Errno>, sender: &PacketSocket) -> bool {
     match outcome {
@@ -450,16 +453,17 @@ fn is_in_vain(outcome: Result<usize, Errno>, sender: &PacketSocket) -> bool {
     }
 }
 
-/// Opens a port on an interface with so many queues each way, which receive frames from then on.
+/// Opens a port on an interface with the given queues per direction, which receive frames from then on.
 ///
 /// # Errors
-/// What the kernel said: there is no such interface, it is not an Ethernet one, this process may not, or memory for the
-/// rings is lacking.
+/// The kernel's error: the interface does not exist or is not an Ethernet interface, the process lacks the privilege, or there
+/// is too little memory for the rings.
 pub(crate) fn open(
     interface: &str,
     queues: u16,
     options: &PortOptions,
     pool: &Mempool,
+    interrupts: &[Interrupts],
 ) -> Result<(Vec<AfPacketRx>, Vec<AfPacketTx>, Interface), Error> {
     let fail = |step: &'static str, cause: String| Error::PortOpen {
         port: options.name.clone(),
@@ -478,7 +482,7 @@ pub(crate) fn open(
     let rx_geometry = geometry(options.rx_ring_size);
     let tx_geometry = geometry(options.tx_ring_size);
     let (mut rx, mut tx, mut shared) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..queues {
+    for number in 0..queues {
         let queue = Arc::new(Queue {
             receiver: Arc::new(PacketSocket::receiver(index, rx_geometry).map_err(failed)?),
             sender: Arc::new(PacketSocket::sender(index, tx_geometry).map_err(failed)?),
@@ -489,7 +493,14 @@ pub(crate) fn open(
         let map = |socket: &Arc<PacketSocket>, geometry| {
             Ring::map(socket, geometry).map_err(|error| failed(("mmap", error)))
         };
+        let interrupt = interrupts.get(usize::from(number)).map(|interrupts| {
+            let socket = queue.receiver.try_clone()?;
+            interrupts.watch(socket)
+        });
         rx.push(AfPacketRx {
+            _interrupt: interrupt
+                .transpose()
+                .map_err(|error| fail("receive interrupts", error.to_string()))?,
             ring: map(&queue.receiver, rx_geometry)?,
             length_max: slot::length_max(options.frame_size_max),
             pool: pool.clone(),
@@ -511,7 +522,7 @@ pub(crate) fn open(
     }
     PacketSocket::start(shared.iter().map(|queue| &*queue.receiver)).map_err(|failure| {
         match failure {
-            // Kernels of some years join sockets of interfaces that are up only.
+            // Older kernels join only sockets of interfaces that are up.
             ("PACKET_FANOUT", Errno::EINVAL) => fail(
                 "PACKET_FANOUT",
                 format!("the interface is down (`ip link set {interface} up`)"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A mapped packet ring (packet(7), PACKET_RX_RING and PACKET_TX_RING with TPACKET_V2): slots of one size in a row, each
-//! owned by the kernel or by this process, as the status word at its beginning says.
+//! A mapped packet ring (packet(7), PACKET_RX_RING and PACKET_TX_RING with TPACKET_V2): an array of slots. The status word at
+//! the start of a slot determines whether the kernel or this process owns it.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -17,26 +17,26 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use super::geometry::Geometry;
 use super::socket::PacketSocket;
 
-/// Bits of the status of a transmit slot that say what becomes of it. The others tell about timestamps.
+/// Bits of the status of a transmit slot that determine its state. The others concern time stamps.
 const TX_STATE: u32 =
     libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_SENDING | libc::TP_STATUS_WRONG_FORMAT;
 
-/// A mapped ring and the slot that is next.
+/// A mapped ring and the next slot.
 #[derive(Debug)]
 pub(super) struct Ring {
     base: NonNull<u8>,
     geometry: Geometry,
-    /// Slots that were passed, modulo 2^32; the number of slots is a power of two.
+    /// Number of passed slots, modulo 2^32; the number of slots is a power of two.
     head: u32,
-    /// The kernel's side of the ring lives as long as the socket.
+    /// Socket of the ring. The kernel's side of the ring lives as long as the socket.
     _socket: Option<Arc<PacketSocket>>,
 }
 
-// SAFETY: the mapping belongs to this value alone and may be used by any thread.
+// SAFETY: the mapping belongs to this value only and may be used by any thread.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps the ring that `socket` was given.
+    /// Maps the ring of `socket`.
     pub(super) fn map(socket: &Arc<PacketSocket>, geometry: Geometry) -> Result<Self, Errno> {
         let length = NonZeroUsize::new(geometry.length()).ok_or(Errno::EINVAL)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -50,7 +50,7 @@ impl Ring {
         })
     }
 
-    /// Returns a ring that no kernel serves.
+    /// Returns a ring without a kernel side.
     #[cfg(test)]
     pub(super) fn unserved(geometry: Geometry) -> Self {
         let length = NonZeroUsize::new(geometry.length()).unwrap();
@@ -70,7 +70,7 @@ impl Ring {
         self.geometry
     }
 
-    /// The slot `ahead` of the next one.
+    /// Returns the slot `ahead` of the next one.
     #[inline(always)]
     fn slot(&self, ahead: u32) -> NonNull<u8> {
         let index = self.head.wrapping_add(ahead) & (self.geometry.slots - 1);
@@ -84,11 +84,11 @@ impl Ring {
     #[inline(always)]
     fn status(&self, ahead: u32) -> &AtomicU32 {
         // SAFETY: a slot begins with its status (struct tpacket2_hdr), is aligned to 16 octets and lives as long as the
-        // ring; whatever lies there is a number. Both sides access it atomically only.
+        // ring; any bits are a number. Both sides access it atomically only.
         unsafe { AtomicU32::from_ptr(self.slot(ahead).as_ptr().cast()) }
     }
 
-    /// Returns how many of the next slots hold a received frame, at most `most`.
+    /// Returns how many of the next slots have a received frame, at most `most`.
     #[inline]
     pub(super) fn received(&self, most: usize) -> usize {
         let most = most.min(self.geometry.slots as usize);
@@ -99,7 +99,7 @@ impl Ring {
             .count()
     }
 
-    /// Returns the next slot when it holds a received frame.
+    /// Returns the next slot if it has a received frame.
     #[inline(always)]
     pub(super) fn next_received(&mut self) -> Option<Received<'_>> {
         let status = self.status(0).load(Ordering::Acquire);
@@ -110,7 +110,7 @@ impl Ring {
         Some(Received { ring: self, status })
     }
 
-    /// Returns the slot `ahead` of the next one when a frame can be written there. The kernel looks at none of them before
+    /// Returns the slot `ahead` of the next one if a frame can be written there. The kernel reads none of them before
     /// [`Ring::head`] is passed to it.
     #[inline(always)]
     pub(super) fn writable(&mut self, ahead: u32) -> Option<&mut [u8]> {
@@ -118,22 +118,22 @@ impl Ring {
             return None;
         }
         let state = self.status(ahead).load(Ordering::Acquire) & TX_STATE;
-        // SAFETY: the slot is within the mapping (`slot`); the kernel leaves it alone until its status asks for sending,
-        // which takes `&mut self`.
+        // SAFETY: the slot is within the mapping (`slot`); the kernel does not access it until its status requests sending,
+        // which requires `&mut self`.
         (state == libc::TP_STATUS_AVAILABLE).then(|| unsafe {
             slice::from_raw_parts_mut(self.slot(ahead).as_ptr(), self.geometry.slot_size as usize)
         })
     }
 
-    /// Asks the kernel to send what is in the slot `ahead` of the next one.
+    /// Requests that the kernel sends the slot `ahead` of the next one.
     #[inline(always)]
     pub(super) fn request_send(&mut self, ahead: u32) {
         self.status(ahead)
             .store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
     }
 
-    /// Returns how many of the next `requested` slots the kernel has taken since they were requested, passes these, and takes
-    /// back the others. Afterwards no slot waits, and this side and the kernel agree which one is next.
+    /// Returns how many of the next `requested` slots the kernel has taken since the request, passes these, and reclaims
+    /// the others. Afterwards no slot waits, and this side and the kernel agree on the next one.
     #[inline]
     pub(super) fn settle(&mut self, requested: u32) -> u32 {
         let waits = |ahead: &u32| {
@@ -152,14 +152,14 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this length, and nothing refers to it any more.
+        // SAFETY: the mapping has this length, and no reference to it is left.
         if let Err(error) = unsafe { munmap(self.base.cast(), self.geometry.length()) } {
-            tracing::warn!("packet ring was not unmapped: {error}");
+            tracing::warn!("cannot unmap a packet ring: {error}");
         }
     }
 }
 
-/// A slot with a received frame. Dropped, it goes back to the kernel.
+/// A slot with a received frame. Drop returns it to the kernel.
 #[derive(Debug)]
 pub(super) struct Received<'ring> {
     ring: &'ring mut Ring,
@@ -167,16 +167,16 @@ pub(super) struct Received<'ring> {
 }
 
 impl Received<'_> {
-    /// The status that the kernel wrote.
+    /// Returns the status that the kernel wrote.
     pub(super) const fn status(&self) -> u32 {
         self.status
     }
 
-    /// The whole slot.
+    /// Returns the complete slot.
     #[inline(always)]
     pub(super) fn octets(&self) -> &[u8] {
-        // SAFETY: the slot is within the mapping (`slot`). The kernel leaves it alone while its status says that it is
-        // ours (checked by `next_received`), until this value is dropped.
+        // SAFETY: the slot is within the mapping (`slot`). The kernel does not access it while its status assigns it to
+        // us (checked by `next_received`), until this value is dropped.
         unsafe {
             slice::from_raw_parts(
                 self.ring.slot(0).as_ptr(),
@@ -205,7 +205,7 @@ mod tests {
     use super::super::geometry::ALIGNMENT;
 
     proptest! {
-        /// What the kernel checks of a request (packet(7) and Documentation/networking/packet_mmap.rst).
+        /// Checks a request like the kernel (packet(7) and Documentation/networking/packet_mmap.rst).
         #[test]
         fn geometries_are_what_the_kernel_takes(
             exponent in 5u32..=14,
@@ -229,13 +229,13 @@ mod tests {
             );
         }
 
-        /// Against a kernel that takes some of what it is asked for, and finishes some of what it took.
+        /// Tests against a simulated kernel that takes some of the requested slots and finishes some of these.
         #[test]
         fn transmit_slots_are_never_written_while_the_kernel_has_them(
             steps in prop::collection::vec((1u32..=64, any::<u32>(), any::<u32>()), 1..100),
         ) {
             let mut ring = Ring::unserved(Geometry::new(32, 64, PAGE));
-            // The kernel's next slot, and how many slots before it are still on their way.
+            // The kernel's next slot, and the number of unfinished slots before it.
             let (mut next, mut flying) = (0u32, 0u32);
             for (wanted, takes, finishes) in steps {
                 let mut asked = 0;

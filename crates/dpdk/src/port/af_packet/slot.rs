@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is in a slot: from a received slot to a whole frame, and from a frame to a slot to be sent.
+//! Contents of a slot: conversion of a received slot to a complete frame, and of a frame to a slot to send.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ const ADDRESSES: usize = 12;
 pub(super) const TAG: usize = 4;
 pub(super) const ETHERNET_HEADER: usize = 14;
 pub(super) const FCS: usize = 4;
-/// Tags that a frame may have beyond the largest size, as IEEE 802.3 allows (section 3.2.7).
+/// Tags that a frame may have in addition to the largest size (IEEE 802.3, section 3.2.7).
 const TAGS_MAX: usize = 2;
 
 /// IEEE 802.1Q, table 9-1: C-TAG and S-TAG.
@@ -27,9 +27,9 @@ const TAG_CONTROL: usize = 24;
 const TAG_PROTOCOL: usize = 26;
 /// `sll_pkttype` of the struct sockaddr_ll behind it.
 const KIND: usize = 42;
-/// Where the frame begins in a slot to be sent: behind the header (TPACKET2_HDRLEN without struct sockaddr_ll).
+/// Offset of the frame in a slot to send: after the header (TPACKET2_HDRLEN without struct sockaddr_ll).
 const SEND_OFFSET: usize = 32;
-/// A received frame begins before this: header, socket address, padding, virtio header.
+/// Upper bound of the offset of a received frame: header, socket address, padding, virtio header.
 const RECEIVE_OFFSET_MAX: usize = 96;
 
 /// virtio 1.2, section 5.1.6: the header that precedes a frame, as offsets, without `num_buffers`.
@@ -43,17 +43,17 @@ const SEGMENTATION_TCP4: u8 = 1;
 const SEGMENTATION_TCP6: u8 = 4;
 const SEGMENTATION_ECN: u8 = 0x80;
 
-/// Octets of a slot for frames of `frame_size_max` octets with FCS, in either direction.
+/// Returns the size of a slot for frames of `frame_size_max` octets with FCS, in either direction, octets.
 pub(super) fn room(frame_size_max: u16) -> usize {
     RECEIVE_OFFSET_MAX + length_max(frame_size_max) + TAGS_MAX * TAG
 }
 
-/// Octets of the longest frame without FCS and tags.
+/// Returns the longest frame without FCS and tags, octets.
 pub(super) fn length_max(frame_size_max: u16) -> usize {
     usize::from(frame_size_max).saturating_sub(FCS)
 }
 
-/// Octets of the VLAN tags of a frame that count for nothing: those of the first two.
+/// Returns the octets of the VLAN tags that do not count towards the frame length: at most the first two.
 pub(super) fn tags(frame: &[u8]) -> usize {
     let is_tag = |number: &usize| {
         let protocol = be16(frame, ADDRESSES + number * TAG);
@@ -62,15 +62,15 @@ pub(super) fn tags(frame: &[u8]) -> usize {
     (0..TAGS_MAX).take_while(is_tag).count() * TAG
 }
 
-/// True for a frame that this machine sends, which a kernel that does not know
-/// PACKET_FANOUT_FLAG_IGNORE_OUTGOING gives to sockets that share frames.
+/// Returns true for a frame that this machine sends. A kernel without
+/// PACKET_FANOUT_FLAG_IGNORE_OUTGOING passes such frames to sockets of a fanout group.
 #[inline(always)]
 pub(super) fn is_outgoing(slot: &[u8]) -> bool {
     slot.get(KIND) == Some(&libc::PACKET_OUTGOING)
 }
 
-/// Writes the frame of a received slot to the front of `to`, with the tag and the checksum that the kernel keeps beside it.
-/// Returns its length; none when it is cut short, longer than `length_max` without its tags, longer than `to`, or no frame.
+/// Writes the frame of a received slot to the start of `to`, with the tag and the checksum that the kernel keeps separately.
+/// Returns its length. None if it is truncated, longer than `length_max` without its tags, longer than `to`, or not a frame.
 #[inline]
 pub(super) fn unpack(status: u32, slot: &[u8], length_max: usize, to: &mut [u8]) -> Option<usize> {
     let length = u32::from_ne_bytes(array(slot, LENGTH)?);
@@ -85,7 +85,7 @@ pub(super) fn unpack(status: u32, slot: &[u8], length_max: usize, to: &mut [u8])
     if data.len() < ETHERNET_HEADER || !is_one_frame(&header) {
         return None;
     }
-    // The kernel takes the outermost tag out.
+    // The kernel removes the outermost tag.
     let tag = if status & libc::TP_STATUS_VLAN_VALID == 0 {
         0
     } else {
@@ -110,7 +110,7 @@ pub(super) fn unpack(status: u32, slot: &[u8], length_max: usize, to: &mut [u8])
         return None;
     }
     if header.first()? & NEEDS_CHECKSUM != 0 {
-        // Counted from the frame without the tag.
+        // The offset counts from the frame without the tag.
         let start = usize::from(u16::from_ne_bytes(array(&header, CHECKSUM_START)?));
         let offset = usize::from(u16::from_ne_bytes(array(&header, CHECKSUM_OFFSET)?));
         if !checksum::complete(frame, start + tag, offset) {
@@ -120,7 +120,7 @@ pub(super) fn unpack(status: u32, slot: &[u8], length_max: usize, to: &mut [u8])
     Some(frame.len())
 }
 
-/// False for several datagrams in one. TCP data that were to be cut are a frame as well, if it is not too long.
+/// Returns false for several datagrams in one (UDP segmentation). Unsegmented TCP data are a frame if it is not too long.
 fn is_one_frame(header: &[u8; VIRTIO_HEADER]) -> bool {
     let kind = header.get(SEGMENTATION).copied().unwrap_or(u8::MAX) & !SEGMENTATION_ECN;
     matches!(
@@ -129,7 +129,7 @@ fn is_one_frame(header: &[u8; VIRTIO_HEADER]) -> bool {
     )
 }
 
-/// Writes the length of a frame into a slot to be sent. Returns where the frame's octets go.
+/// Writes the length of a frame to a slot to send. Returns the place of the frame's octets.
 #[inline]
 pub(super) fn pack(slot: &mut [u8], length: usize) -> Option<&mut [u8]> {
     let octets = u32::try_from(length).ok()?.to_ne_bytes();
@@ -157,7 +157,7 @@ mod tests {
 
     const MAX: usize = 1514;
 
-    /// A slot as the kernel writes it.
+    /// Returns a slot like one written by the kernel.
     fn slot(frame: &[u8], header: [u8; VIRTIO_HEADER]) -> Vec<u8> {
         let at = 76;
         let mut slot = vec![0; 2048];
@@ -218,7 +218,7 @@ mod tests {
         tagged[TAG_PROTOCOL..TAG_PROTOCOL + 2].copy_from_slice(&TPID_S.to_ne_bytes());
         let got = read(1 | valid | libc::TP_STATUS_VLAN_TPID_VALID, &tagged).unwrap();
         assert_eq!(got[12..16], [0x88, 0xa8, 0x61, 0x23]);
-        // A second tag within the frame does not count either, a third does.
+        // A second tag within the frame does not count either; a third tag does.
         let mut inner = frame(MAX + 4);
         inner[12..14].copy_from_slice(&[0x81, 0]);
         assert!(read(1 | valid, &slot(&inner, [0; 10])).is_some());
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn datagrams_in_one_are_none_and_tcp_is_a_frame() {
         let with = |kind: u8| read(1, &slot(&frame(1000), [0, kind, 0, 0, 0, 0, 0, 0, 0, 0]));
-        // UDP, UDP_L4 and what nobody knows yet.
+        // UDP, UDP_L4 and an undefined type.
         assert!([2, 3, 5, 0x7f].iter().all(|kind| with(*kind).is_none()));
         assert!(
             [0, 1, 4, 0x81, 0x84]
@@ -291,7 +291,7 @@ mod tests {
     }
 
     proptest! {
-        /// The kernel is trusted, and nothing it writes may end the program all the same.
+        /// Tests that arbitrary slot contents do not end the program, although the kernel is trusted.
         #[test]
         fn any_octets_are_read_within_bounds(
             status in any::<u32>(),

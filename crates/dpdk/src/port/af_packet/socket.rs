@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet sockets (packet(7)): one to receive and one to send for each queue, and what the kernel says of their interface
+//! Packet sockets (packet(7)), one to receive and one to send per queue, and queries of their interface
 //! (netdevice(7)).
 
 use std::mem;
@@ -15,17 +15,17 @@ use super::geometry::Geometry;
 
 /// linux/if_packet.h, TPACKET_V2.
 const VERSION_2: libc::c_int = 1;
-/// Octets of kernel memory that a frame on its way takes beside its own.
+/// Kernel memory of a frame in transmission in addition to its data, octets.
 const SEND_OVERHEAD: usize = 1024;
 
-/// A step of making a socket, and why it failed.
+/// Failed step of a socket's creation, with the error.
 pub(super) type Failure = (&'static str, Errno);
 
 /// A packet socket and its interface.
 #[derive(Debug)]
 pub(super) struct PacketSocket {
     socket: OwnedFd,
-    /// Number of the interface, which no later interface of the same name has.
+    /// Index of the interface. A later interface of the same name has a different index.
     interface: libc::c_int,
 }
 
@@ -38,9 +38,9 @@ impl Deref for PacketSocket {
 }
 
 impl PacketSocket {
-    /// Makes a socket that receives into a ring, and receives nothing before [`Self::start`].
+    /// Creates a socket that receives into a ring. It receives nothing before [`Self::start`].
     ///
-    /// Each frame comes with a `virtio_net_hdr`, which says what is missing of its checksum (PACKET_VNET_HDR).
+    /// Each frame has a `virtio_net_hdr`, which describes an incomplete checksum (PACKET_VNET_HDR).
     pub(super) fn receiver(interface: u32, ring: Geometry) -> Result<Self, Failure> {
         let own = Self::new(interface)?;
         own.set("PACKET_VNET_HDR", libc::PACKET_VNET_HDR, &1i32)?;
@@ -49,9 +49,9 @@ impl PacketSocket {
         Ok(own)
     }
 
-    /// Makes a socket that sends from a ring and never receives.
+    /// Creates a socket that sends from a ring and never receives.
     ///
-    /// A frame that the interface does not take is passed over (PACKET_LOSS). Frames go to the driver without a queueing
+    /// The kernel skips a frame that the interface refuses (PACKET_LOSS). Frames go to the driver without a queueing
     /// discipline (PACKET_QDISC_BYPASS): a queueing discipline delays frames, and drops them after this side has counted
     /// them as sent (all of them, while the interface has no carrier).
     pub(super) fn sender(interface: u32, ring: Geometry) -> Result<Self, Failure> {
@@ -59,7 +59,7 @@ impl PacketSocket {
         own.set("PACKET_LOSS", libc::PACKET_LOSS, &1i32)?;
         own.set("PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, &1)?;
         own.set("PACKET_TX_RING", libc::PACKET_TX_RING, &ring.request())?;
-        // Room for a full ring. Beyond the system's limit if this process may; what is too little comes back unsent.
+        // Room for a full ring, above the system's limit if the process has the privilege. If it is too small, frames return unsent.
         let octets = ring.slots as usize * (ring.slot_size as usize + SEND_OVERHEAD);
         let octets = libc::c_int::try_from(octets).unwrap_or(libc::c_int::MAX / 2);
         if own
@@ -86,7 +86,7 @@ impl PacketSocket {
     }
 
     fn new(interface: u32) -> Result<Self, Failure> {
-        // Protocol 0: nothing is received.
+        // Protocol 0: the socket receives nothing.
         let socket = socket(
             AddressFamily::Packet,
             SockType::Raw,
@@ -102,11 +102,11 @@ impl PacketSocket {
         Ok(own)
     }
 
-    /// Begins to receive. Sockets of one port share the frames: the kernel gives each flow, and all fragments between two
-    /// addresses, to the same one.
+    /// Starts to receive. Sockets of one port share the frames: the kernel passes each flow, and all fragments between two
+    /// addresses, to the same socket.
     ///
-    /// Between a socket's bind and its joining the others, every frame would come to several of them: until all have joined,
-    /// a filter keeps frames out.
+    /// Between a socket's bind and its join, several sockets would receive every frame. Until all have joined, a filter drops
+    /// all frames.
     pub(super) fn start<'all>(
         all: impl ExactSizeIterator<Item = &'all Self> + Clone,
     ) -> Result<(), Failure> {
@@ -136,10 +136,10 @@ impl PacketSocket {
             .map_err(|error| ("bind", error))
     }
 
-    /// Joins the sockets with a number, or founds a group with a number of its own, which it returns. Without
-    /// PACKET_FANOUT_FLAG_DEFRAG the kernel leaves fragments as they are.
+    /// Joins the fanout group with a number, or creates a group and returns its number. Without
+    /// PACKET_FANOUT_FLAG_DEFRAG the kernel does not reassemble fragments.
     fn join(&self, group: Option<u16>) -> Result<u16, Failure> {
-        // What a single socket ignores, a group asks for anew.
+        // PACKET_IGNORE_OUTGOING of a socket does not apply to its group, which has a flag for it.
         let mut kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         if group.is_none() {
             kind |= libc::PACKET_FANOUT_FLAG_UNIQUEID;
@@ -152,9 +152,9 @@ impl PacketSocket {
         Ok(joined as u16)
     }
 
-    /// Lets no frame in.
+    /// Drops all frames.
     fn shut(&self) -> Result<(), Failure> {
-        // One instruction: take no octets (linux/bpf_common.h, BPF_RET | BPF_K).
+        // One instruction: return 0 octets (linux/bpf_common.h, BPF_RET | BPF_K).
         let mut nothing = libc::sock_filter {
             code: (libc::BPF_RET | libc::BPF_K) as u16,
             jt: 0,
@@ -174,16 +174,16 @@ impl PacketSocket {
             .map_err(|error| ("SO_DETACH_FILTER", error))
     }
 
-    /// Has the kernel send what its ring holds, without waiting. Returns the octets of the frames that went out; an error
-    /// came after an unknown number of them.
+    /// Lets the kernel send the frames in its ring, without blocking. Returns the octets of the sent frames. An error occurs after
+    /// an unknown number of them.
     #[inline]
     pub(super) fn kick(&self) -> Result<usize, Errno> {
-        // SAFETY: an open socket; no octets are read from the place that is none.
+        // SAFETY: an open socket; no octets are read from the null pointer.
         let sent = unsafe { libc::send(self.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT) };
         Errno::result(sent).map(libc::ssize_t::cast_unsigned)
     }
 
-    /// Returns how many frames the ring had no room for since the last call.
+    /// Returns the number of frames lost because of a full ring since the last call.
     pub(super) fn take_drops(&self) -> u32 {
         let stats: Result<libc::tpacket_stats, Errno> = self.get(libc::PACKET_STATISTICS);
         stats.map_or(0, |stats| stats.tp_drops)
@@ -227,7 +227,7 @@ impl PacketSocket {
         Errno::result(code).map(|_| value)
     }
 
-    /// True while the interface exists, is up and has a carrier.
+    /// Returns true while the interface exists, is up and has a carrier.
     pub(super) fn link_is_up(&self) -> bool {
         const UP: libc::c_int = libc::IFF_UP | libc::IFF_RUNNING;
         // SAFETY: the kernel wrote flags.
@@ -235,14 +235,14 @@ impl PacketSocket {
             .is_ok_and(|answer| libc::c_int::from(unsafe { answer.ifr_ifru.ifru_flags }) & UP == UP)
     }
 
-    /// Octets of the longest packet behind the Ethernet header.
+    /// Returns the MTU: longest packet after the Ethernet header, octets.
     pub(super) fn mtu(&self) -> Result<usize, Errno> {
         let answer = self.ask(libc::SIOCGIFMTU)?;
         // SAFETY: the kernel wrote an MTU.
         Ok(usize::try_from(unsafe { answer.ifr_ifru.ifru_mtu }).unwrap_or(0))
     }
 
-    /// The interface's kind (linux/if_arp.h, ARPHRD_*) and address.
+    /// Returns the interface's type (linux/if_arp.h, ARPHRD_*) and address.
     pub(super) fn hardware(&self) -> Result<(u16, [u8; 6]), Errno> {
         let answer = self.ask(libc::SIOCGIFHWADDR)?;
         // SAFETY: the kernel wrote an address.
@@ -252,7 +252,7 @@ impl PacketSocket {
         Ok((address.sa_family, mac))
     }
 
-    /// Asks about the interface. It is known by its number, and asked about by the name that it has now.
+    /// Queries the interface. The socket has its index; the query uses its current name.
     fn ask(&self, question: libc::c_ulong) -> Result<libc::ifreq, Errno> {
         // SAFETY: integers, for which zero is a value.
         let mut request: libc::ifreq = unsafe { mem::zeroed() };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports on veth pairs in namespaces of their own. They need root.
+//! Tests of ports on veth pairs in separate namespaces. They require root.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -14,7 +14,7 @@ use crate::eal::Eal;
 use crate::testing;
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Addresses of the peer's end (set) and of a host behind the port (made up).
+/// Addresses of the peer's end (configured) and of a host behind the port (fictitious).
 const PEER: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const FAR: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
@@ -28,8 +28,8 @@ fn run(command: &str) {
     assert!(output.status.success(), "{command}: {said}");
 }
 
-/// Runs a test in a thread with a network of its own: v0, which is the port's, and v1 with 10.0.0.1/24, on which nothing is
-/// sent but what the test sends.
+/// Runs a test in a thread with a separate network namespace: v0, for the port, and v1 with 10.0.0.1/24. Only the test sends
+/// frames there.
 fn in_a_network(test: impl FnOnce() + Send + 'static) {
     let network = || {
         unshare(CloneFlags::CLONE_NEWNET).expect("needs root");
@@ -66,7 +66,7 @@ impl Peer {
         );
     }
 
-    /// A frame, if there is one.
+    /// Receives a frame, if there is one.
     fn receive(&self) -> Option<Vec<u8>> {
         let mut frame = vec![0; 65536];
         let fd = self.0.as_raw_fd();
@@ -76,10 +76,10 @@ impl Peer {
         Some(frame)
     }
 
-    /// So many frames.
+    /// Receives this number of frames.
     fn expect(&self, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
-        until("frames come out", || {
+        until("frames are sent", || {
             frames.extend(self.receive());
             (frames.len() == count).then_some(())
         });
@@ -115,7 +115,7 @@ impl Rig {
     fn with(name: &str, queues: u16, options: &PortOptions) -> Self {
         let eal = testing::eal();
         let pool = Mempool::new(&eal, name, 511, options.data_room()).unwrap();
-        let (rx, tx, interface) = open("v0", queues, options, &pool).unwrap();
+        let (rx, tx, interface) = open("v0", queues, options, &pool, &[]).unwrap();
         assert_eq!((rx.len(), tx.len()), (usize::from(queues), rx.len()));
         let burst = Burst::new(&eal);
         Self {
@@ -128,10 +128,10 @@ impl Rig {
         }
     }
 
-    /// So many frames of any queue, each with its queue. There are no more of them.
+    /// Receives exactly this number of frames of any queue, each with its queue.
     fn expect(&mut self, count: usize) -> Vec<(usize, Vec<u8>)> {
         let mut frames = Vec::new();
-        until("frames come in", || {
+        until("frames arrive", || {
             self.look(&mut frames);
             (frames.len() >= count).then_some(())
         });
@@ -149,7 +149,7 @@ impl Rig {
         }
     }
 
-    /// Sends frames by the first queue. Returns how many were sent.
+    /// Sends frames through the first queue. Returns the number of frames sent.
     fn send(&mut self, frames: &[Vec<u8>]) -> usize {
         for frame in frames {
             let frame = crate::Mbuf::new(&self.eal, &self.pool, frame).unwrap();
@@ -167,7 +167,7 @@ impl Rig {
     }
 }
 
-/// A frame with a local experimental EtherType.
+/// Returns a frame with a local experimental EtherType.
 fn frame(number: usize, length: usize) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..length).map(|at| (at * 7 + number) as u8).collect();
     frame[..6].copy_from_slice(&PEER);
@@ -176,7 +176,7 @@ fn frame(number: usize, length: usize) -> Vec<u8> {
     frame
 }
 
-/// An IPv4 packet of UDP's protocol number. `fragment` is the field of flags and offset.
+/// Returns an IPv4 packet with UDP's protocol number. `fragment` is the field of flags and offset.
 fn packet(id: u16, fragment: u16, from: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut frame = [&FAR[..], &PEER, &[8, 0, 0x45, 0]].concat();
     frame.extend((20 + payload.len() as u16).to_be_bytes());
@@ -239,7 +239,7 @@ fn fragments_stay_fragments() {
         let fields: Vec<_> = frames.iter().map(|(_, frame)| &frame[20..22]).collect();
         assert_eq!(fields, [[0x20, 0], [0x20, 185], [0x01, 114]]);
         assert!(frames.iter().all(|(queue, _)| *queue == frames[0].0));
-        // One that comes alone, a last and a first one.
+        // A single fragment, a last one and a first one.
         let peer = Peer::new();
         for (id, fragment) in [(1, 185), (2, 0x2000)] {
             let lone = packet(id, fragment, [10, 0, 0, 1], &[7; 1480]);
@@ -324,7 +324,7 @@ fn frames_that_are_too_long_are_dropped_and_counted() {
         }
         assert_eq!(rig.stats().rx_frames, 4);
         assert!(rig.is_whole());
-        // The other way, the interface's limit holds: of a burst, all others go out.
+        // In the other direction, the interface's limit applies: all other frames of the burst are sent.
         run("ip link set v0 mtu 1500");
         rig.burst.free();
         let tagged = [
@@ -350,7 +350,7 @@ fn an_interface_that_is_down_takes_nothing() {
         let (peer, mut rig) = (Peer::new(), Rig::new("down", 1, 1518));
         let frames: Vec<_> = (0..40).map(|n| frame(n, 100)).collect();
         let mut errors = 0;
-        // First without a carrier, then down itself.
+        // The interface first has no carrier, then it is down.
         for end in ["v1", "v0"] {
             run(&format!("ip link set {end} down"));
             until("the link is down", || {
@@ -367,14 +367,14 @@ fn an_interface_that_is_down_takes_nothing() {
         until("the link is up", || {
             rig.interface.link_is_up().then_some(())
         });
-        // Nothing of before comes out, and frames pass both ways again.
+        // No earlier frame is sent, and frames pass in both directions again.
         while peer.receive().is_some() {}
         assert_eq!(rig.send(&frames), 40);
         assert_eq!(peer.expect(40), frames);
         peer.send(&frames[7]);
         assert_eq!(rig.expect(1)[0].1, frames[7]);
         assert_eq!((rig.stats().tx_frames, rig.stats().tx_errors), (40, errors));
-        // It goes, and another of its name is not this port's.
+        // The interface is deleted. Another interface with its name does not belong to this port.
         run("ip link del v0");
         run("ip link add v0 type veth peer name v1");
         run("ip link set v0 up");
@@ -387,13 +387,13 @@ fn an_interface_that_is_down_takes_nothing() {
     });
 }
 
-/// Sum of a pseudo header and what follows it, which is all ones with a right checksum.
+/// Returns the sum of a pseudo header and the data after it. It is all ones with a correct checksum.
 fn is_right(frame: &[u8]) -> bool {
     let data = &frame[34..];
     let mut all = [&frame[26..34], &[0, frame[23]]].concat();
     all.extend((data.len() as u16).to_be_bytes());
     all.extend(data);
-    // With the place of a checksum behind it, which comes out as the complement of the sum.
+    // The field of a checksum follows, whose result is the complement of the sum.
     all.resize(all.len().next_multiple_of(2), 0);
     let at = all.len();
     all.extend([0, 0]);
@@ -406,7 +406,7 @@ fn the_kernels_checksums_are_complete() {
     in_a_network(|| {
         let (peer, mut rig) = (Peer::new(), Rig::new("checksums", 1, 1518));
         let address: SocketAddr = "10.0.0.2:80".parse().unwrap();
-        // Nobody answers: a SYN is all that comes.
+        // There is no server, so only a SYN is sent.
         let nobody = TcpStream::connect_timeout(&address, Duration::from_millis(20));
         assert!(nobody.is_err());
         let syn = rig.expect(1).remove(0).1;
@@ -419,14 +419,14 @@ fn the_kernels_checksums_are_complete() {
             assert_eq!(datagram.len(), 42 + length);
             assert!(is_right(&datagram));
         }
-        // It is the kernel that left them incomplete: another socket sees them so.
+        // The kernel left the checksums incomplete, as another socket shows.
         let raw = Peer(PacketSocket::plain(if_nametoindex("v0").unwrap()).unwrap());
         udp.send_to(&[0xa7; 100], "10.0.0.2:2000").unwrap();
         let incomplete = until("a datagram", || raw.receive());
         let complete = rig.expect(1).remove(0).1;
         assert!(!is_right(&incomplete) && is_right(&complete));
         assert_eq!(incomplete[42..], complete[42..]);
-        // A wrong one that is complete stays wrong.
+        // A complete but wrong checksum stays wrong.
         let mut wrong = complete;
         wrong[40] ^= 0xff;
         peer.send(&wrong);
@@ -439,7 +439,7 @@ fn several_datagrams_in_one_are_dropped_and_counted() {
     in_a_network(|| {
         let mut rig = Rig::new("datagrams", 1, 9018);
         let udp = UdpSocket::bind("10.0.0.1:1000").unwrap();
-        // linux/udp.h, UDP_SEGMENT: the network card is to cut what is sent.
+        // linux/udp.h, UDP_SEGMENT: the network card cuts the datagram.
         let size = 1000i32;
         // SAFETY: an open socket and a value of the size that is given.
         let code = unsafe {
@@ -487,7 +487,7 @@ fn without_buffers_frames_are_dropped_and_counted() {
     in_a_network(|| {
         let (peer, mut rig) = (Peer::new(), Rig::new("buffers", 1, 1518));
         let mut held = Vec::new();
-        // All but three buffers are elsewhere.
+        // All buffers but three are in use.
         while rig.pool.available() > 3 {
             let mut burst = Burst::new(&rig.eal);
             let count = (rig.pool.available() as usize - 3).min(BURST_MAX);
@@ -500,7 +500,7 @@ fn without_buffers_frames_are_dropped_and_counted() {
         until("all have come", || {
             (rig.rx[0].ring.received(64) == 8).then_some(())
         });
-        // Half of eight is more than three; two of them come, and the others wait.
+        // Half of eight is more than three, so two frames are received and the others wait.
         assert_eq!(rig.rx[0].receive(&mut rig.burst, 64), 2);
         let mut second = Burst::new(&rig.eal);
         assert_eq!(rig.rx[0].receive(&mut second, 64), 1);
@@ -553,7 +553,7 @@ fn frames_of_several_segments_go_out_whole_and_unfit_ones_are_dropped() {
 fn what_the_port_sends_does_not_come_in_again() {
     in_a_network(|| {
         let (peer, mut rig) = (Peer::new(), Rig::new("own", 2, 1518));
-        // By the port, and by others on the same interface.
+        // Through the port, and through others on the same interface.
         assert_eq!(rig.send(&[frame(1, 60)]), 1);
         let other = Peer(PacketSocket::plain(if_nametoindex("v0").unwrap()).unwrap());
         other.send(&frame(2, 60));
@@ -569,15 +569,15 @@ fn a_port_needs_an_ethernet_interface() {
         let pool = Mempool::new(&testing::eal(), "needs", 511, 2048).unwrap();
         let options = PortOptions::new("p", 1518);
         let said = |interface: &str| {
-            let error = open(interface, 1, &options, &pool).unwrap_err();
+            let error = open(interface, 1, &options, &pool, &[]).unwrap_err();
             error.to_string()
         };
         assert!(said("v7").contains("af-packet:v7"), "{}", said("v7"));
         run("ip tuntap add mode tun name g0");
         assert!(said("g0").contains("Ethernet"), "{}", said("g0"));
-        // Any number of ports share an interface; nothing is left of them.
+        // Any number of ports can share an interface, and none of them leaves anything behind.
         for _ in 0..20 {
-            drop(open("v0", 4, &options, &pool).unwrap());
+            drop(open("v0", 4, &options, &pool, &[]).unwrap());
         }
     });
 }

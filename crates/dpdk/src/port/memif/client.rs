@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A client: connects to a server's socket, again and again, and brings the memory.
+//! A memif client. It connects to a server's socket, reconnects after a failure, and provides the memory.
 
 use std::any::Any;
 use std::io;
@@ -20,17 +20,17 @@ use crate::port::peer::shared_memory;
 use crate::port::peers::socket::{self, Address, Kind};
 use crate::port::peers::{Control, Endpoint, LogLimit, RETRY, retry_after};
 
-/// How long a server may take until the rings are settled.
+/// Timeout for a server to set up the rings.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Messages of a server in one connection. A handshake has one for each region and ring, and a few more.
+/// Most messages of a server per connection. A handshake has one per region and ring, and a few more.
 const MESSAGES_MAX: u32 = 1024;
 const MESSAGES_AT_ONCE: usize = 16;
-/// How often it is tried again to unmap memory that a thread is in.
+/// Interval between attempts to unmap memory that a thread uses.
 const COLLECT: Duration = Duration::from_millis(10);
 
 const SERVER: u32 = 1;
 
-/// The rings of this side's memory, which are attached once the server has accepted them.
+/// Rings in this side's memory, attached after the server has accepted them.
 struct Prepared {
     mapping: Arc<Mapping>,
     rx: Vec<RxRing>,
@@ -53,7 +53,7 @@ struct Connection {
 pub(super) struct Client {
     address: Address,
     config: ClientConfig,
-    /// Octets of a buffer.
+    /// Size of a buffer, octets.
     buffer_size: u32,
     memory: Memory,
     queues: Queues,
@@ -109,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Reads one message. Returns false when there is none.
+    /// Reads one message. Returns false if there is none.
     fn read(&mut self) -> Result<bool, SessionError> {
         let failed = |what: &str| SessionError::Failed(what.to_owned());
         let Some(connection) = &mut self.connection else {
@@ -150,14 +150,14 @@ impl Client {
                     let too_large = || SessionError::Failed("the rings are too large".to_owned());
                     let layout = Layout::new(c2s_rings, s2c_rings, sizes, self.buffer_size)
                         .ok_or_else(too_large)?;
-                    let (prepared, offer) =
-                        prepare(&layout, self.memory).map_err(SessionError::Failed)?;
+                    let (prepared, offer) = prepare(&layout, self.memory, &self.queues)
+                        .map_err(SessionError::Failed)?;
                     connection.prepared = Some(prepared);
                     connection.session.offer(offer)?;
                 }
                 Action::Connect { .. } => {
                     let Some(mut prepared) = connection.prepared.take() else {
-                        return Err(SessionError::Failed("no memory was offered".to_owned()));
+                        return Err(SessionError::Failed("no memory offered".to_owned()));
                     };
                     connection.is_attached = true;
                     prepared.rx.iter_mut().for_each(RxRing::offer);
@@ -189,7 +189,7 @@ impl Client {
         control.unwatch(&connection.socket);
         let message = error.map_or_else(|| goodbye("the port is closed"), SessionError::message);
         let none: [OwnedFd; 0] = [];
-        // The server may be gone already.
+        // The server may have ended already.
         let _ = socket::send(&connection.socket, &message.encode(), &none);
         let reason = error.map(ToString::to_string);
         if self.log.allows() {
@@ -206,7 +206,11 @@ impl Client {
 }
 
 /// Makes memory with rings and buffers, and describes it for the server.
-fn prepare(layout: &Layout, memory: Memory) -> Result<(Prepared, Offer<OwnedFd>), String> {
+fn prepare(
+    layout: &Layout,
+    memory: Memory,
+    queues: &Queues,
+) -> Result<(Prepared, Offer<OwnedFd>), String> {
     let (mapping, file) = shared_memory(layout.region_size(), memory)?;
     let mapping = Arc::new(mapping);
     layout.write(&mapping).map_err(|error| error.to_string())?;
@@ -230,7 +234,15 @@ fn prepare(layout: &Layout, memory: Memory) -> Result<(Prepared, Offer<OwnedFd>)
             Direction::ServerToClient => {
                 sizes.0 = size;
                 let ring = ring::Receiver::client(&mapping, layout, place.index);
-                rx.push(RxRing::new(ring.map_err(|error| error.to_string())?));
+                let own = event
+                    .as_fd()
+                    .try_clone_to_owned()
+                    .map_err(|error| format!("eventfd: {error}"))?;
+                let interrupt = queues.watch(rx.len(), own)?;
+                rx.push(RxRing::new(
+                    ring.map_err(|error| error.to_string())?,
+                    interrupt,
+                ));
             }
         }
         rings.push((place, event));
@@ -271,7 +283,9 @@ impl Endpoint for Client {
             Some(connection) if !connection.is_attached => {
                 let remaining = connection.deadline.remaining_at(control.now);
                 if remaining.is_zero() {
-                    let late = SessionError::Failed("the server takes too long".to_owned());
+                    let late = SessionError::Failed(
+                        "the server did not set up the rings in time".to_owned(),
+                    );
                     self.end(Some(&late), control);
                 } else {
                     control.wake_in(remaining);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports of the memif protocol: sockets, and rings to packet buffers. Messages, sessions and rings are `quietwire_memif`'s.
+//! Ports of the memif protocol: sockets, and copies between rings and packet buffers. `quietwire_memif` has messages, sessions
+//! and rings.
 
 mod client;
 mod program;
@@ -20,6 +21,7 @@ use self::queues::{Queues, Taps};
 pub(crate) use self::queues::{Receiver, Sender};
 use self::server::{Interface, Server};
 use super::counters::QueueCounters;
+use super::interrupts::Interrupts;
 use super::options::{PortOptions, buffer_size, length_max};
 use super::peer::{Begin, End, PeerPort, Status};
 use super::peers::Reactor;
@@ -29,19 +31,20 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::uri::{PortUri, Role};
 
-/// Memory that a peer may share, octets.
+/// Most memory that a peer may share, octets.
 const MEMORY_MAX: u64 = 256 << 20;
-/// Regions that a peer may share.
+/// Most regions that a peer may share.
 const REGIONS_MAX: u16 = 8;
 
 type Opened = (PeerPort, Vec<Receiver>, Vec<Sender>);
 
-/// Opens a port; it listens or connects once it is started.
+/// Opens a port. It listens or connects after its start.
 pub(super) fn open(
     eal: &Eal,
     uri: &PortUri,
     options: &PortOptions,
     pool: &Mempool,
+    interrupts: &[Interrupts],
 ) -> Result<Opened, Error> {
     let PortUri::Memif {
         path,
@@ -79,7 +82,7 @@ pub(super) fn open(
         tx.push(Sender::new(visitor, own));
         taps.tx.push(keeper);
     }
-    let queues = Queues::new(&options.name, taps, Arc::clone(&status));
+    let queues = Queues::new(&options.name, taps, interrupts, Arc::clone(&status));
     let address = Address::of(path);
     let interface = Name::truncated(&options.name);
     let begin: Begin = match role {
@@ -142,7 +145,7 @@ pub(super) fn open(
     Ok((port, rx, tx))
 }
 
-/// Puts an interface on a socket: one that is there, or a new one.
+/// Adds an interface to a socket, which is created if it does not exist.
 fn begin_server(
     reactor: &mut Reactor,
     address: Address,
@@ -157,7 +160,7 @@ fn begin_server(
         });
         added
             .flatten()
-            .ok_or("the socket has ended")?
+            .ok_or("the socket is closed")?
             .map_err(|()| format!("interface {id} of {address} is in use by another port"))?;
         return Ok(end_server(endpoint, id));
     }
@@ -167,7 +170,7 @@ fn begin_server(
     Ok(end_server(endpoint, id))
 }
 
-/// Takes an interface from its socket, which closes with the last one.
+/// Removes an interface from its socket. The socket closes with the last one.
 fn end_server(endpoint: u32, id: u32) -> End {
     Box::new(move |reactor| {
         let is_last = reactor.visit(endpoint, |endpoint, control| {
@@ -180,12 +183,12 @@ fn end_server(endpoint: u32, id: u32) -> End {
     })
 }
 
-/// The logarithm of a ring's size.
+/// Returns the binary logarithm of a ring's size.
 fn log2(ring_size: u16) -> u8 {
     u8::try_from(ring_size.checked_ilog2().unwrap_or(0)).unwrap_or(0)
 }
 
-/// Reads a secret; a line feed at the end does not belong to it.
+/// Reads a secret, without a line feed at the end.
 fn read_secret(file: &Path, options: &PortOptions) -> Result<Secret, Error> {
     let wrong = |what: String| Error::PortOptions {
         port: options.name.clone(),
@@ -196,5 +199,5 @@ fn read_secret(file: &Path, options: &PortOptions) -> Result<Secret, Error> {
     Some(octets)
         .filter(|octets| !octets.is_empty())
         .and_then(Secret::new)
-        .ok_or_else(|| wrong("a secret has 1 to 24 octets, none of them zero".to_owned()))
+        .ok_or_else(|| wrong("a secret must have 1 to 24 octets and no NUL".to_owned()))
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The name that peers see of this program.
+//! Name of this program for peers.
 
 use quietwire_memif::message::Name;
 
-/// Name that peers see of this program.
+/// Returns the name of this program for peers.
 pub(super) fn program() -> Name {
     Name::truncated(concat!("quietwire ", env!("CARGO_PKG_VERSION")))
 }

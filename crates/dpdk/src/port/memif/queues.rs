@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A port's queues: the ends that forwarding threads use, and the side that attaches rings to them.
+//! Queues of a port: the ends for forwarding threads, and the side that attaches rings.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use quietwire_memif::ring;
@@ -10,40 +11,44 @@ use quietwire_memory::{Doorbell, Mapping, Span};
 use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
+use crate::port::interrupts::{Interrupts, Watched};
 use crate::port::peer::{Guest, Status};
 use crate::port::peers::populate::Populating;
 use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 
-/// Connections whose rings a forwarding thread may still be in. A port with so many accepts no further one.
+/// Most former connections whose rings a forwarding thread still uses. A port with that many accepts no further connection.
 const FORMER_MAX: usize = 2;
 
-/// A ring that frames come from.
+/// A ring from which frames are received.
 #[derive(Debug)]
 pub(crate) struct RxRing {
     ring: ring::Receiver,
     passed: Passed,
+    /// The peer's eventfd, while threads may wait for it.
+    _interrupt: Option<Watched>,
 }
 
 impl RxRing {
-    pub(super) fn new(mut ring: ring::Receiver) -> Self {
+    pub(super) fn new(mut ring: ring::Receiver, interrupt: Option<Watched>) -> Self {
         ring.mask_interrupts();
         Self {
             ring,
             passed: Passed::default(),
+            _interrupt: interrupt,
         }
     }
 
-    /// Client: gives the server its buffers, once it has connected.
+    /// Offers the buffers of a client to the server after the connection.
     pub(super) fn offer(&mut self) {
         self.ring.offer();
     }
 }
 
-/// A ring that frames go to.
+/// A ring to which frames are sent.
 #[derive(Debug)]
 pub(crate) struct TxRing {
     ring: ring::Sender,
-    /// The ring's interrupt, and whether the server wants one for the last burst.
+    /// The ring's interrupt, and whether the peer requests one for the last burst.
     doorbell: Doorbell,
     is_wanted: bool,
     passed: Passed,
@@ -196,6 +201,20 @@ impl Receiver {
             None => 0,
         }
     }
+
+    /// Has the peer signal frames from now on. A peer that connects later does so once the queue is armed again.
+    pub(crate) fn arm(&mut self) {
+        if let Some(mut ring) = self.ring.enter() {
+            // Frames that came meanwhile are found by the poll that follows.
+            let _has_frames = ring.ring.unmask_interrupts();
+        }
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        if let Some(mut ring) = self.ring.enter() {
+            ring.ring.mask_interrupts();
+        }
+    }
 }
 
 /// A transmit queue.
@@ -219,35 +238,52 @@ impl Sender {
     }
 }
 
-/// Where rings are attached to queues, in the queues' order.
+/// Slots that attach rings to queues, in the queues' order.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
     pub(super) rx: Vec<Keeper<RxRing>>,
     pub(super) tx: Vec<Keeper<TxRing>>,
 }
 
-/// The queues of a port, as the thread that talks to peers has them.
+/// The queues of a port in the peer thread.
 #[derive(Debug)]
 pub(super) struct Queues {
     /// Name of the port, for log lines.
     pub(super) port: String,
     taps: Taps,
+    /// Of the receive queues, while threads may wait for them.
+    interrupts: Vec<Interrupts>,
     status: Arc<Status>,
     /// Memory of the connection whose rings are attached.
     mappings: Vec<Arc<Mapping>>,
-    /// Memory of the connection whose page tables remain to be filled.
+    /// Memory of the connection whose page tables are not completely filled.
     pub(super) populating: Populating,
 }
 
 impl Queues {
-    pub(super) fn new(port: &str, taps: Taps, status: Arc<Status>) -> Self {
+    pub(super) fn new(
+        port: &str,
+        taps: Taps,
+        interrupts: &[Interrupts],
+        status: Arc<Status>,
+    ) -> Self {
         Self {
             port: port.to_owned(),
             taps,
+            interrupts: interrupts.to_vec(),
             status,
             mappings: Vec::new(),
             populating: Populating::default(),
         }
+    }
+
+    /// Has a peer's eventfd signal the interrupts of a receive queue, if threads wait for them.
+    pub(super) fn watch(&self, queue: usize, event: OwnedFd) -> Result<Option<Watched>, String> {
+        let interrupts = self.interrupts.get(queue);
+        interrupts
+            .map(|interrupts| interrupts.watch_peer(event))
+            .transpose()
+            .map_err(|error| format!("eventfd: {error}"))
     }
 
     /// Attaches the rings of a connection, in the queues' order, of these sizes (receive, transmit). Queues without a ring stay without a peer.
@@ -261,7 +297,7 @@ impl Queues {
         self.collect();
         if self.former() >= FORMER_MAX {
             return Err(format!(
-                "a forwarding thread has not left the rings of {FORMER_MAX} former connections"
+                "a forwarding thread still uses the rings of {FORMER_MAX} former connections"
             ));
         }
         let rings = u16::try_from(rx.len() + tx.len()).unwrap_or(u16::MAX);
@@ -281,12 +317,12 @@ impl Queues {
         Ok(())
     }
 
-    /// Shows which process the peer is, if that is known.
+    /// Sets the process ID of the peer, if known.
     pub(super) fn set_process(&self, process: Option<i32>) {
         self.status.set_process(process);
     }
 
-    /// Detaches all rings. Their memory is unmapped once no thread is in them.
+    /// Detaches all rings. Their memory is unmapped when no thread uses them any more.
     pub(super) fn detach(&mut self, reason: Option<String>) {
         self.status.down(reason);
         for keeper in &mut self.taps.rx {
@@ -300,7 +336,7 @@ impl Queues {
         self.collect();
     }
 
-    /// Unmaps memory that no thread is in any more. Returns true when there is none left of former connections.
+    /// Unmaps memory that no thread uses any more. Returns true if no memory of former connections is left.
     pub(super) fn collect(&mut self) -> bool {
         for keeper in &mut self.taps.rx {
             drop(keeper.collect());
@@ -311,14 +347,14 @@ impl Queues {
         self.former() == 0
     }
 
-    /// Former connections whose rings a thread may still be in.
+    /// Returns the number of former connections whose rings a thread may still use.
     pub(super) fn former(&self) -> usize {
         let rx = self.taps.rx.iter().map(Keeper::former);
         let tx = self.taps.tx.iter().map(Keeper::former);
         rx.chain(tx).max().unwrap_or(0)
     }
 
-    /// True when memory of the peer's was found missing.
+    /// Returns true if memory of the peer is missing.
     pub(super) fn has_faulted(&self) -> bool {
         self.mappings.iter().any(|mapping| mapping.has_faulted())
     }
@@ -348,7 +384,7 @@ mod tests {
             tx: vec![tx],
         };
         let status = Arc::new(Status::default());
-        let queues = Queues::new("m", taps, Arc::clone(&status));
+        let queues = Queues::new("m", taps, &[], Arc::clone(&status));
         let config = ServerConfig {
             id: 0,
             interface: quietwire_memif::message::Name::default(),
@@ -371,7 +407,8 @@ mod tests {
         let options = PortOptions::new("client", 1518);
         let pool = Mempool::new(&eal, "former-m", 1023, options.data_room()).unwrap();
         let connect = || {
-            let (mut client, ..) = crate::port::memif::open(&eal, &uri, &options, &pool).unwrap();
+            let (mut client, ..) =
+                crate::port::memif::open(&eal, &uri, &options, &pool, &[]).unwrap();
             client.start().unwrap();
             client
         };
@@ -386,7 +423,7 @@ mod tests {
         };
         let client = connect();
         is_served(&port, &client);
-        // A forwarding thread that stays in the rings of the first client.
+        // A forwarding thread that does not leave the rings of the first client.
         let visit = visitor.enter().unwrap();
         leaves(client);
         for _ in 1..FORMER_MAX {
@@ -395,8 +432,8 @@ mod tests {
             leaves(client);
         }
         let mut client = connect();
-        let reason = "a forwarding thread has not left the rings of 2 former connections";
-        until("the port says why it stays down", || {
+        let reason = "a forwarding thread still uses the rings of 2 former connections";
+        until("the port reports why it stays down", || {
             port.down_reason().is_some_and(|said| said.contains(reason))
         });
         assert!(!port.link_is_up() && !client.link_is_up());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A listening socket, its interfaces and their clients.
+//! A memif server: a listening socket, its interfaces and their clients.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -22,21 +22,21 @@ use crate::port::peers::populate::POPULATE;
 use crate::port::peers::socket::{self, Address, Kind};
 use crate::port::peers::{Control, Endpoint, LogLimit};
 
-/// Clients that have not asked for an interface yet.
+/// Most clients that have not requested an interface yet.
 const GREETINGS_MAX: usize = 8;
-/// How long a client may take from its connection until its rings are settled.
+/// Timeout for a client to set up its rings, from its connection on.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections: so many at once, then one in each interval.
+/// Rate limit of connections: a burst, then one per interval.
 const CONNECTIONS_BURST: u32 = 16;
 const CONNECTION_INTERVAL: Duration = Duration::from_millis(100);
-/// Messages read from a client before others have their turn, and of one connection in all until it is settled.
+/// Most messages read from a client at once, and most messages of a connection until its rings are set up.
 const MESSAGES_AT_ONCE: usize = 16;
 const MESSAGES_MAX: u32 = 1024;
 /// Interval between checks of the client's memory.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often it is tried again to unmap memory that a thread is in.
+/// Interval between attempts to unmap memory that a thread uses.
 const COLLECT: Duration = Duration::from_millis(10);
-/// Pause of accepting connections when the process has no descriptors left.
+/// Pause in accepting connections if the process has no free descriptors.
 const NO_DESCRIPTORS: Duration = Duration::from_secs(1);
 
 const LISTENER: u32 = 0;
@@ -46,7 +46,7 @@ pub(super) struct Interface {
     config: ServerConfig,
     sealing: Sealing,
     queues: Queues,
-    /// The connection that has it.
+    /// The connection that owns the interface.
     client: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ impl Interface {
     }
 }
 
-/// How far a connection has come.
+/// Stage of a connection.
 enum Stage {
     Greeting(Greeting),
     Session(Box<Session>),
@@ -73,7 +73,7 @@ enum Stage {
     Connected(Box<Session>),
 }
 
-/// What a client has brought.
+/// Session of a client, with its regions and rings.
 struct Session {
     id: u32,
     server: session::Server,
@@ -92,7 +92,7 @@ struct Connection {
 pub(super) struct Server {
     address: Address,
     listener: OwnedFd,
-    /// Connections are accepted again from then on.
+    /// Time from which connections are accepted again.
     paused_until: Option<Instant>,
     is_watched: bool,
     interfaces: HashMap<u32, Interface>,
@@ -117,7 +117,7 @@ impl Server {
         })
     }
 
-    /// Adds an interface; an error when there is one of that number.
+    /// Adds an interface. Fails if its number is in use.
     pub(super) fn add(
         &mut self,
         interface: Interface,
@@ -130,7 +130,7 @@ impl Server {
         Ok(())
     }
 
-    /// Removes an interface. Returns true when none is left.
+    /// Removes an interface. Returns true if none is left.
     pub(super) fn remove(&mut self, id: u32, control: &mut Control<'_>) -> bool {
         if let Some(token) = self.interfaces.get(&id).and_then(|found| found.client) {
             self.end(token, None, control);
@@ -148,7 +148,7 @@ impl Server {
             Ok(None) => return,
             Err(error) => {
                 if self.log.allows() {
-                    tracing::warn!("{}: no connection accepted: {error}", self.address);
+                    tracing::warn!("{}: cannot accept a connection: {error}", self.address);
                 }
                 return self.pause(NO_DESCRIPTORS, control);
             }
@@ -176,7 +176,7 @@ impl Server {
         }
     }
 
-    /// Makes room for one more client that has not asked for an interface yet: others may never do so.
+    /// Makes room for one more client without an interface: ends the oldest of too many, which may never request one.
     fn end_oldest_greeting(&mut self, control: &mut Control<'_>) {
         let greetings = self
             .connections
@@ -190,7 +190,7 @@ impl Server {
             )
         });
         if let Some((_, token)) = oldest.filter(|_| count >= GREETINGS_MAX) {
-            let reason = "too many clients have not asked for an interface";
+            let reason = "too many clients without an interface";
             self.end(
                 token,
                 Some(SessionError::Failed(reason.to_owned())),
@@ -199,7 +199,7 @@ impl Server {
         }
     }
 
-    /// What the most generous interface grants.
+    /// Returns the most permissive limits of all interfaces.
     fn limits(&self) -> Limits {
         let all = self.interfaces.values().map(|found| found.config.limits);
         all.reduce(|one, other| Limits {
@@ -212,7 +212,7 @@ impl Server {
         .unwrap_or_default()
     }
 
-    /// Accepts nothing for a while.
+    /// Pauses the acceptance of connections.
     fn pause(&mut self, wait: Duration, control: &mut Control<'_>) {
         if self.is_watched {
             control.unwatch(&self.listener);
@@ -222,7 +222,7 @@ impl Server {
         control.wake_in(wait);
     }
 
-    /// Reads one message. Returns false when there is none.
+    /// Reads one message. Returns false if there is none.
     fn read(&mut self, token: u32) -> Result<bool, SessionError> {
         let failed = |what: &str| SessionError::Failed(what.to_owned());
         let Some(connection) = self.connections.get_mut(&token) else {
@@ -255,7 +255,7 @@ impl Server {
         Ok(true)
     }
 
-    /// Gives a client the interface that it asks for.
+    /// Gives a client its requested interface.
     fn begin(
         &mut self,
         token: u32,
@@ -314,7 +314,7 @@ impl Server {
                     let process = socket::peer_process(&connection.socket);
                     interface.queues.set_process(process);
                     tracing::info!("port '{}': connected", interface.queues.port);
-                    // Taken out and put back, since a stage owns its session.
+                    // Removed and put back because a stage owns its session.
                     let stage = std::mem::replace(
                         &mut connection.stage,
                         Stage::Greeting(Greeting::new(program(), &Limits::default())),
@@ -324,7 +324,9 @@ impl Server {
                     }
                 }
                 Action::Disconnect(reason) => {
-                    return Err(SessionError::Failed(format!("the client left: {reason}")));
+                    return Err(SessionError::Failed(format!(
+                        "the client disconnected: {reason}"
+                    )));
                 }
                 Action::Send(..) | Action::Allocate { .. } => {}
             }
@@ -342,10 +344,10 @@ impl Server {
             .as_ref()
             .map_or_else(|| goodbye("the port is closed"), SessionError::message);
         let none: [OwnedFd; 0] = [];
-        // The client may be gone already.
+        // The client may have ended already.
         let _ = socket::send(&connection.socket, &message.encode(), &none);
         let (Stage::Session(session) | Stage::Connected(session)) = connection.stage else {
-            // Of a client that has not got an interface, only a refusal is worth a line.
+            // For a client without an interface, only a refusal is logged.
             if let Some(error) = error
                 && !matches!(error, SessionError::Failed(_))
                 && self.log.allows()
@@ -387,18 +389,21 @@ impl Server {
     }
 }
 
-/// Attaches the rings that a client brought to the port's queues.
+/// Attaches the rings of a client to the port's queues.
 fn attach(interface: &mut Interface, session: &mut Session) -> Result<(), String> {
     let regions = std::mem::take(&mut session.regions);
     let (mut rx, mut tx, mut sizes) = (Vec::new(), Vec::new(), (0, 0));
     for (place, event) in std::mem::take(&mut session.rings) {
         let size = 1_u16 << place.log2_size.min(15);
         match place.direction {
-            // This side polls: the interrupt is not needed, and its descriptor is closed.
             Direction::ClientToServer => {
                 sizes.0 = size;
                 let ring = ring::Receiver::server(&regions, &place);
-                rx.push(RxRing::new(ring.map_err(|error| error.to_string())?));
+                let interrupt = interface.queues.watch(rx.len(), event)?;
+                rx.push(RxRing::new(
+                    ring.map_err(|error| error.to_string())?,
+                    interrupt,
+                ));
             }
             Direction::ServerToClient => {
                 sizes.1 = size;
@@ -440,10 +445,11 @@ impl Endpoint for Server {
         let tokens: Vec<u32> = self.connections.keys().copied().collect();
         for token in tokens {
             if self.is_late(token, control) {
-                let late = SessionError::Failed("the client takes too long".to_owned());
+                let late =
+                    SessionError::Failed("the client did not set up its rings in time".to_owned());
                 self.end(token, Some(late), control);
             } else if self.has_faulted(token) {
-                let gone = SessionError::Failed("the client took its memory back".to_owned());
+                let gone = SessionError::Failed("the client truncated its memory".to_owned());
                 self.end(token, Some(gone), control);
             }
         }

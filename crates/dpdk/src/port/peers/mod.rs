@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that talks to the peers of all ports of shared memory: it accepts connections, carries messages, attaches
-//! rings to queues and detaches them. One for the process; it runs on the control CPUs.
+//! The peer thread. It serves the peers of all shared-memory ports: accepts connections, carries messages, attaches
+//! rings to queues and detaches them. There is one per process; it runs on the control CPUs.
 //!
-//! An endpoint is what belongs together on one socket: a listener with its connections, or a client. A fault of a peer ends
-//! its connection; other endpoints go on.
+//! An endpoint is the unit on one socket: a listener with its connections, or a client. A fault of a peer ends
+//! its connection; other endpoints continue.
 
 pub(crate) mod populate;
 pub(crate) mod socket;
@@ -20,11 +20,11 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// Pause between two attempts of a client to connect: part of the time that a restarted peer seems to be away.
+/// Pause between two connection attempts of a client. It is part of the outage when a peer restarts.
 pub(crate) const RETRY: Duration = Duration::from_millis(20);
-/// The same after a connection of less than [`STABLE`], so that a peer that ends connections at once does not keep this side busy.
+/// Pause after a connection of less than [`STABLE`], so that a peer that ends connections at once does not keep this side busy.
 const RETRY_AFTER_SHORT: Duration = Duration::from_millis(500);
-/// How long a connection with a sound peer lasts at least.
+/// Shortest duration of a connection with a sound peer.
 const STABLE: Duration = Duration::from_secs(1);
 
 /// Returns the pause of a client after a connection of this length.
@@ -36,46 +36,46 @@ pub(crate) fn retry_after(lasted: Duration) -> Duration {
     }
 }
 
-/// Something with sockets that the thread serves.
+/// Sockets that the thread serves as a unit.
 pub(crate) trait Endpoint: Send {
-    /// One of its descriptors can be read from, or has failed. Reads a bounded amount: what is left is announced again.
+    /// Handles a descriptor that is readable or has failed. Reads a bounded amount; remaining data is reported again.
     fn ready(&mut self, token: u32, control: &mut Control<'_>);
 
-    /// The moment that it asked for has come.
+    /// Runs at the requested time.
     fn tick(&mut self, control: &mut Control<'_>);
 
-    /// For additions to an endpoint of a known type.
+    /// Returns the endpoint as [`Any`], to change an endpoint of a known type.
     fn as_any(&mut self) -> &mut dyn Any;
 }
 
-/// What an endpoint may do with the thread's event loop.
+/// Access of an endpoint to the thread's event loop.
 pub(crate) struct Control<'reactor> {
     epoll: &'reactor Epoll,
     endpoint: u32,
-    /// When to call [`Endpoint::tick`]; the earliest request counts.
+    /// Time of the next [`Endpoint::tick`]: the earliest request.
     wake_at: Option<Instant>,
     pub(crate) now: Instant,
 }
 
 impl Control<'_> {
-    /// Has [`Endpoint::ready`] called with `token` whenever the descriptor can be read from.
+    /// Requests calls of [`Endpoint::ready`] with `token` whenever the descriptor is readable.
     pub(crate) fn watch(&self, file: impl AsFd, token: u32) -> io::Result<()> {
         let event = EpollEvent::new(EpollFlags::EPOLLIN, data(self.endpoint, token));
         Ok(self.epoll.add(file, event)?)
     }
 
-    /// Ends that.
+    /// Ends these calls.
     pub(crate) fn unwatch(&self, file: impl AsFd) {
-        // An error says that the descriptor is not watched, which is the result wanted here.
+        // An error means that the descriptor is not watched, which is the intended result.
         let _ = self.epoll.delete(file);
     }
 
-    /// Has [`Endpoint::tick`] called at a moment, or earlier if others asked for that.
+    /// Requests a call of [`Endpoint::tick`] at a time. An earlier request takes precedence.
     pub(crate) fn wake_at(&mut self, moment: Instant) {
         self.wake_at = Some(self.wake_at.map_or(moment, |before| before.min(moment)));
     }
 
-    /// The same, from now on.
+    /// Requests a call of [`Endpoint::tick`] after a duration.
     pub(crate) fn wake_in(&mut self, wait: Duration) {
         self.wake_at(self.now + wait);
     }
@@ -85,18 +85,18 @@ fn data(endpoint: u32, token: u32) -> u64 {
     u64::from(endpoint) << 32 | u64::from(token)
 }
 
-/// The state of the thread. Work that others hand to it gets this.
+/// State of the peer thread, passed to the work of other threads.
 pub(crate) struct Reactor {
     epoll: Epoll,
     endpoints: HashMap<u32, Box<dyn Endpoint>>,
     timers: BTreeMap<u32, Instant>,
     next: u32,
-    /// Endpoints that several ports share, by their socket.
+    /// Endpoints shared by several ports, by their socket.
     pub(crate) shared: HashMap<String, u32>,
 }
 
 impl Reactor {
-    /// Adds an endpoint and has it begin, through its first [`Endpoint::tick`]. Returns its number.
+    /// Adds an endpoint and starts it with its first [`Endpoint::tick`]. Returns its number.
     pub(crate) fn add(&mut self, endpoint: Box<dyn Endpoint>) -> u32 {
         self.next += 1;
         let id = self.next;
@@ -112,7 +112,7 @@ impl Reactor {
         self.endpoints.remove(&id)
     }
 
-    /// Calls `work` with an endpoint; `None` when there is no such one.
+    /// Calls `work` with an endpoint. `None` if the endpoint does not exist.
     pub(crate) fn visit<R>(
         &mut self,
         id: u32,
@@ -160,16 +160,16 @@ impl Reactor {
 
 type Work = Box<dyn FnOnce(&mut Reactor) + Send>;
 
-/// The way to the thread.
+/// Handle of the peer thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Peers {
     work: SyncSender<Work>,
     wake: Arc<EventFd>,
 }
 
-/// Most requests that may wait for the thread.
+/// Most queued requests.
 const WORK_MAX: usize = 64;
-/// Events that are taken at once.
+/// Most events per epoll_wait.
 const EVENTS_MAX: usize = 32;
 /// Event data of the thread's own eventfd: no endpoint has the number 0.
 const WAKE: u64 = 0;
@@ -178,7 +178,7 @@ impl Peers {
     /// Starts the thread, which inherits the caller's CPUs. It ends when the last of these values is dropped.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(crate) fn start() -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = Arc::new(EventFd::from_flags(
@@ -200,16 +200,16 @@ impl Peers {
         Ok(Self { work, wake })
     }
 
-    /// Has the thread do something and waits for the result; `None` when it does not come in time.
+    /// Runs work in the peer thread and waits for the result. `None` after a timeout.
     pub(crate) fn call<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Reactor) -> R + Send + 'static,
     ) -> Option<R> {
-        /// The thread never waits for a peer; it may wait for a CPU.
+        /// Timeout. The thread never waits for a peer, but it may wait for a CPU.
         const WAIT: Duration = Duration::from_secs(30);
         let (done, result) = sync_channel(1);
         let work: Work = Box::new(move |reactor| {
-            // Nobody waits any more only after WAIT.
+            // The receiver is gone only after WAIT.
             let _ = done.send(work(reactor));
         });
         self.work.try_send(work).ok()?;
@@ -218,7 +218,7 @@ impl Peers {
     }
 
     fn wake(&self) {
-        // Full only when the thread is about to look anyway.
+        // The eventfd is full only if the thread is about to read it anyway.
         let _ = self.wake.write(1);
     }
 }
@@ -227,13 +227,15 @@ fn run(mut reactor: Reactor, works: &Receiver<Work>, wake: &EventFd) {
     let mut events = [EpollEvent::empty(); EVENTS_MAX];
     loop {
         let wait = reactor.until_next_timer();
-        // Rounded up, or the last millisecond would be spent in circles.
+        // Rounded up, otherwise the last millisecond would be a busy loop.
         let wait = u16::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
         let count = match reactor.epoll.wait(&mut events, EpollTimeout::from(wait)) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(error) => {
-                tracing::error!("connections of ports are no longer served: epoll_wait: {error}");
+                tracing::error!(
+                    "the peer thread ends, so connections of ports are no longer served: epoll_wait: {error}"
+                );
                 return;
             }
         };
@@ -242,7 +244,7 @@ fn run(mut reactor: Reactor, works: &Receiver<Work>, wake: &EventFd) {
             if event.data() == WAKE {
                 let _ = wake.read();
             } else {
-                // An endpoint may be gone by the time its event is handled.
+                // An endpoint may be removed before its event is handled.
                 reactor.visit(endpoint, |endpoint, control| endpoint.ready(token, control));
             }
         }
@@ -257,7 +259,7 @@ fn run(mut reactor: Reactor, works: &Receiver<Work>, wake: &EventFd) {
     }
 }
 
-/// Log lines about peers: a few at once, then one now and then, whatever they do.
+/// Rate limit of log lines about peers: a few at once, then one per interval.
 #[derive(Debug)]
 pub(crate) struct LogLimit(Mutex<quietwire_base::RateLimit>);
 
@@ -270,7 +272,7 @@ impl LogLimit {
         )))
     }
 
-    /// Returns true when a line may be written now.
+    /// Returns true if a line may be written now.
     pub(crate) fn allows(&self) -> bool {
         self.0
             .lock()

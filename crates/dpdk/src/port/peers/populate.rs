@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Page tables of peers' memory, filled ahead of the forwarding threads.
 //!
-//! The first access to a page of shared memory is a page fault, even if the file has the page. The thread that talks to peers
-//! takes these faults, a little at a time, so that forwarding threads do not have to. Pages that the file lacks stay
+//! The first access to a page of shared memory is a page fault, even if the file has the page. The peer thread
+//! takes these faults in small steps instead of the forwarding threads. Pages that the file lacks stay
 //! unallocated.
 
 use std::collections::VecDeque;
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use quietwire_memory::Mapping;
 
-/// Octets of a step: about a millisecond's work.
+/// Octets per step: about 1 ms of work.
 const STEP: usize = 4 << 20;
-/// Runs of pages in a step: a file may have holes between all pages.
+/// Runs of pages per step: a file may have holes between all pages.
 const RUNS: usize = 64;
 /// Interval between two steps.
 pub(crate) const POPULATE: Duration = Duration::from_millis(2);
 
-/// A mapping that is not yet populated to its end.
+/// A mapping that is not completely populated.
 #[derive(Debug)]
 struct Part {
     mapping: Arc<Mapping>,
@@ -29,7 +29,7 @@ struct Part {
     next: u64,
 }
 
-/// Mappings of a connection whose page tables remain to be filled.
+/// Mappings of a connection whose page tables are not completely filled.
 #[derive(Debug, Default)]
 pub(crate) struct Populating(VecDeque<Part>);
 
@@ -46,7 +46,7 @@ impl Populating {
 
     /// Populates the next few MiB. Returns true while more remains.
     pub(crate) fn step(&mut self) -> bool {
-        // A mapping that nothing else uses is of a connection that has ended, or of memory that was replaced.
+        // A mapping without other users belongs to an ended connection or to replaced memory.
         self.0.retain(|part| Arc::strong_count(&part.mapping) > 1);
         let mut left = STEP;
         for _ in 0..RUNS {
@@ -59,7 +59,7 @@ impl Populating {
                 .populate_present(file, part.file_offset, part.next, left);
             match end {
                 Some(end) => {
-                    // Holes are skipped, which takes no time; the run itself is counted at most.
+                    // Skipping a hole takes no time, so only the run counts.
                     let run = usize::try_from(end - part.next).unwrap_or(usize::MAX);
                     part.next = end;
                     left = left.saturating_sub(run);

@@ -16,19 +16,19 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::{Mode, fchmod};
 
-/// Who may use a socket that a port listens on: the owner.
+/// Mode of a listening socket: access by the owner only.
 const SOCKET_MODE: u32 = 0o600;
-/// Connections that wait to be accepted.
+/// Backlog of connections to accept.
 const BACKLOG: i32 = 16;
-/// Descriptors of one message at most. More are closed by the kernel, and the message is refused.
+/// Most descriptors per message. The kernel closes further ones, and the message is refused.
 pub(crate) const DESCRIPTORS_MAX: usize = 9;
 
-/// Where a socket is.
+/// Address of a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Address {
-    /// In the file system.
+    /// A path in the file system.
     Path(PathBuf),
-    /// In the abstract namespace (unix(7)), which has no modes.
+    /// A name in the abstract namespace (unix(7)), which has no modes.
     Abstract(String),
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The address of a URI's path: one that begins with '@' is abstract.
+    /// Returns the address of a URI's path. A path that starts with '@' is abstract.
     pub(crate) fn of(path: &Path) -> Self {
         match path.to_str().and_then(|text| text.strip_prefix('@')) {
             Some(name) => Self::Abstract(name.to_owned()),
@@ -58,12 +58,12 @@ impl Address {
     }
 }
 
-/// Whether message boundaries are kept.
+/// Socket type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// memif.
+    /// SOCK_SEQPACKET, of memif.
     Packets,
-    /// vhost-user.
+    /// SOCK_STREAM, of vhost-user.
     Stream,
 }
 
@@ -76,11 +76,11 @@ fn open(kind: Kind) -> io::Result<OwnedFd> {
     Ok(socket(AddressFamily::Unix, kind, flags, None)?)
 }
 
-/// Listens at an address. A socket in the file system has its mode from the moment on at which its name exists, since the
+/// Listens at an address. A socket in the file system has its mode as soon as its name exists, because the
 /// kernel gives the name the mode of the socket (unix_bind() of net/unix/af_unix.c).
 ///
 /// # Errors
-/// What the kernel said, also when the mode could not be set.
+/// The kernel's error, also if the mode cannot be set.
 pub(crate) fn listen_at(address: &Address, kind: Kind) -> io::Result<OwnedFd> {
     let socket = open(kind)?;
     fchmod(&socket, Mode::from_bits_truncate(SOCKET_MODE))?;
@@ -92,7 +92,7 @@ pub(crate) fn listen_at(address: &Address, kind: Kind) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Makes sure that a socket has its mode. A process's umask may have taken more away than that; `set` then sets the mode.
+/// Ensures the mode of a socket. If the process's umask has removed more bits, `set` sets the mode.
 fn require_mode(path: &Path, set: impl FnOnce(Permissions) -> io::Result<()>) -> io::Result<()> {
     let mode = || Ok::<_, io::Error>(path.symlink_metadata()?.permissions().mode() & 0o777);
     if mode()? != SOCKET_MODE {
@@ -108,41 +108,41 @@ fn require_mode(path: &Path, set: impl FnOnce(Permissions) -> io::Result<()>) ->
     )))
 }
 
-/// Accepts a connection; `None` when none waits.
+/// Accepts a connection. `None` if none is waiting.
 ///
 /// # Errors
-/// What the kernel said, such as `EMFILE`.
+/// The kernel's error, such as `EMFILE`.
 pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     match accept4(listener.as_fd().as_raw_fd(), flags) {
-        // SAFETY: the kernel made the descriptor for this call, and nothing else knows of it.
+        // SAFETY: the kernel created the descriptor for this call, and it has no other owner.
         Ok(descriptor) => Ok(Some(unsafe { OwnedFd::from_raw_fd(descriptor) })),
         Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Connects to an address, without waiting.
+/// Connects to an address without blocking.
 ///
 /// # Errors
-/// What the kernel said: nobody listens, or too many wait already.
+/// The kernel's error: there is no listener, or its backlog is full.
 pub(crate) fn connect_to(address: &Address, kind: Kind) -> io::Result<OwnedFd> {
     let socket = open(kind)?;
     connect(socket.as_raw_fd(), &address.unix()?)?;
     Ok(socket)
 }
 
-/// Returns the number of the process at the other end of a connection, as it was when the connection was made (unix(7),
-/// SO_PEERCRED); none for a process of a namespace that has no number here.
+/// Returns the process ID of the peer at the time of the connection (unix(7), SO_PEERCRED). None for a process
+/// in a PID namespace that is not visible here.
 pub(crate) fn peer_process(socket: impl AsFd) -> Option<i32> {
     let credentials = getsockopt(&socket, sockopt::PeerCredentials).ok()?;
     Some(credentials.pid()).filter(|pid| *pid > 0)
 }
 
-/// Sends a whole message without waiting.
+/// Sends a complete message without blocking.
 ///
 /// # Errors
-/// What the kernel said; `WouldBlock` or `WriteZero` when the peer does not read.
+/// The kernel's error; `WouldBlock` or `WriteZero` if the peer does not read.
 pub(crate) fn send(socket: impl AsFd, octets: &[u8], files: &[impl AsFd]) -> io::Result<()> {
     let files: Vec<_> = files.iter().map(|file| file.as_fd().as_raw_fd()).collect();
     let rights = [ControlMessage::ScmRights(&files)];
@@ -156,11 +156,11 @@ pub(crate) fn send(socket: impl AsFd, octets: &[u8], files: &[impl AsFd]) -> io:
     Ok(())
 }
 
-/// Receives octets, at most as many as `octets` holds, and the descriptors that came with them, without waiting. 0 octets are the
-/// end of the connection.
+/// Receives at most `octets.len()` octets and their descriptors without blocking. 0 octets mean the end of the
+/// connection.
 ///
 /// # Errors
-/// What the kernel said; `WouldBlock` when nothing has come; `InvalidData` when a message had too many descriptors.
+/// The kernel's error; `WouldBlock` if there is no data; `InvalidData` if a message has too many descriptors.
 pub(crate) fn receive(
     socket: impl AsFd,
     octets: &mut [u8],
@@ -197,12 +197,12 @@ pub(crate) fn receive(
 const CONTROL_LEN: usize =
     unsafe { libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<RawFd>()) as u32) } as usize;
 
-/// Control data, aligned as their headers have to be.
+/// Control data with the alignment of their headers.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_LEN]);
 
-/// Takes over the descriptors of a message that was received. Of a message that was cut (MSG_CTRUNC), the kernel has made some of
-/// them all the same.
+/// Takes ownership of the descriptors of a received message. The kernel creates some descriptors even for a truncated message
+/// (MSG_CTRUNC).
 fn take_descriptors(message: &libc::msghdr, files: &mut Vec<OwnedFd>) {
     // SAFETY: the kernel filled the message's control buffer; the macros stay within msg_controllen octets of it.
     unsafe {
@@ -214,7 +214,7 @@ fn take_descriptors(message: &libc::msghdr, files: &mut Vec<OwnedFd>) {
                     .saturating_sub(libc::CMSG_LEN(0) as usize)
                     .min(CONTROL_LEN);
                 for index in 0..octets / size_of::<RawFd>() {
-                    // Made by the kernel for this call, and nothing else knows of it.
+                    // Created by the kernel for this call, without another owner.
                     let descriptor = data.add(index).read_unaligned();
                     files.push(OwnedFd::from_raw_fd(descriptor));
                 }
@@ -297,7 +297,7 @@ mod tests {
         let refuse = |_| Err(io::ErrorKind::PermissionDenied.into());
         let error = require_mode(&path, refuse).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        // A file system that has no modes reports success.
+        // A file system without modes reports success.
         let error = require_mode(&path, |_| Ok(())).unwrap_err();
         assert!(
             error.to_string().contains("is 666 instead of 600"),
@@ -316,7 +316,7 @@ mod tests {
         let path = directory.path().join("s");
         let address = Address::Path(path.clone());
         let listen = move || {
-            // The umask of this thread alone.
+            // The umask of this thread only.
             unshare(CloneFlags::CLONE_FS).unwrap();
             umask(Mode::from_bits_truncate(0o777));
             listen_at(&address, Kind::Stream).unwrap()

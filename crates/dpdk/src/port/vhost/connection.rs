@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One connection of a front end: its messages, its session, and what the session asks for.
+//! One connection of a front end: its messages, its session, and the actions that the session requests.
 //!
-//! Whatever changes about rings is done while all of them are parked. If a forwarding thread is in one, the rest of the work
-//! waits, and no further message is read. An IOTLB changes while rings are in use: an invalidation is answered once no thread can
-//! use what it removed.
+//! Rings are changed only while all of them are parked. If a forwarding thread uses one, further work waits and no further
+//! message is read. An IOTLB changes while rings are in use: an invalidation is answered when no thread can use the removed
+//! entries any more.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,40 +17,41 @@ use quietwire_vhost::address_space::{Miss, Permission as Access};
 use quietwire_vhost::features::{F_ACCESS_PLATFORM, F_RING_PACKED};
 use quietwire_vhost::message::{FrontendRequest, Header, Permission, RingBase};
 use quietwire_vhost::ring::{self, Ring, RingError};
-use quietwire_vhost::session::backend::{Action, Backend, BackendConfig, RingConfig};
+use quietwire_vhost::session::backend::{Action, Backend, BackendConfig, Kick, RingConfig};
 
 use super::memory::Memory;
 use super::rings::{IOTLB_PAGE, Misses, RxRing, Surroundings, TxRing};
 use super::slots::Slots;
+use crate::port::interrupts::Watched;
 use crate::port::peer::{Guest, Status};
 use crate::port::peers::socket;
 
-/// Messages of a connection: so many at once, then one in each interval.
+/// Rate limit of messages of a connection: a burst, then one per interval.
 const MESSAGES_BURST: u32 = 512;
 const MESSAGE_INTERVAL: Duration = Duration::from_millis(2);
-/// Messages about the IOTLB, of which a guest that maps each buffer causes several a frame.
+/// Rate limit of IOTLB messages. A guest that maps each buffer causes several per frame.
 const IOTLB_MESSAGES_BURST: u32 = 2048;
 const IOTLB_MESSAGE_INTERVAL: Duration = Duration::from_micros(100);
-/// How long a front end may take to send the rest of a message.
+/// Timeout for a front end to send the rest of a message.
 const MESSAGE: Duration = Duration::from_secs(2);
-/// How long a forwarding thread may take to leave a ring.
+/// Timeout for a forwarding thread to leave a ring.
 const PARKING: Duration = Duration::from_secs(10);
-/// Time that the front end has to answer before a miss is reported again. QEMU answers each report, the second one perhaps after
-/// the guest has unmapped the address, and takes that for a fault of the device.
+/// Time for the front end to answer before a miss is reported again. QEMU answers each report. If the guest has unmapped the
+/// address before the second report, QEMU treats that as a fault of the device.
 const MISS_AGAIN: Duration = Duration::from_millis(500);
-/// Misses that are reported and not answered. Fewer messages than a socket holds.
+/// Most reported misses without an answer. These are fewer messages than fit in a socket.
 const ASKED_MAX: usize = 128;
-/// How often it is looked whether forwarding threads have left the rings, before others have their turn.
+/// Number of checks whether forwarding threads have left the rings, before the thread serves others.
 const LOOKS: usize = 1000;
 
-/// What is left to do when a step ends.
+/// Remaining work at the end of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// All is done: wait for the next message.
+    /// None: wait for the next message.
     Idle,
-    /// A thread is in a ring: try again shortly.
+    /// A thread uses a ring: try again shortly.
     Parking,
-    /// The front end sends too fast: go on after this.
+    /// The front end exceeds the rate limit: continue after this time.
     Pause(Duration),
 }
 
@@ -58,8 +59,10 @@ pub(super) enum Step {
 struct Running {
     config: RingConfig<OwnedFd>,
     misses: Arc<Misses>,
-    /// The ring waits until the IOTLB has this address of its own.
+    /// The ring waits until the IOTLB has this address of the ring.
     pending: Option<Miss>,
+    /// The guest's kicks, while threads may wait for them.
+    _kick: Option<Watched>,
 }
 
 /// An invalidation of the IOTLB.
@@ -80,21 +83,21 @@ pub(super) struct Connection {
     actions: VecDeque<Action<OwnedFd>>,
     memory: Memory,
     rings: Vec<Option<Running>>,
-    /// Requests of ours go here.
+    /// Socket for requests to the front end.
     channel: Option<OwnedFd>,
-    /// Misses that were reported lately and not answered.
+    /// Misses that were reported recently and not answered.
     asked: Vec<(Miss, Instant)>,
-    /// An invalidation that is answered when no forwarding thread uses what it removed.
+    /// An invalidation that is answered when no forwarding thread uses the removed entries.
     invalidated: Option<Invalidated>,
     input: Vec<u8>,
     files: Vec<OwnedFd>,
-    /// When the message has to be whole, and the rings parked.
+    /// Deadlines for the complete message, and for parked rings.
     message_by: Option<Deadline>,
     parked_by: Option<Deadline>,
     is_parked: bool,
     rate: RateLimit,
     iotlb_rate: RateLimit,
-    /// The last message was one about the IOTLB.
+    /// True if the last message was an IOTLB message.
     was_iotlb: bool,
 }
 
@@ -131,10 +134,10 @@ impl Connection {
         }
     }
 
-    /// Goes on with what is to be done, then reads at most `messages` messages.
+    /// Continues pending work, then reads at most `messages` messages.
     ///
     /// # Errors
-    /// Why the connection has to end.
+    /// The reason why the connection must end.
     pub(super) fn advance(
         &mut self,
         slots: &mut Slots,
@@ -146,7 +149,7 @@ impl Connection {
             if !self.carry_out(slots, status, now)? {
                 return Ok(Step::Parking);
             }
-            // What the next message is shows only when it is read: each counts as the one before.
+            // The kind of the next message is known only after it is read, so it counts as the kind of the previous one.
             let rate = if self.was_iotlb {
                 &mut self.iotlb_rate
             } else {
@@ -180,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// Reads a message; `None` when it has not come whole yet.
+    /// Reads a message. `None` if it is not complete yet.
     fn read(
         &mut self,
         now: Instant,
@@ -221,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// Does what the session asks for. Returns false when a thread is in a ring.
+    /// Performs the actions of the session. Returns false if a thread uses a ring.
     fn carry_out(
         &mut self,
         slots: &mut Slots,
@@ -235,7 +238,7 @@ impl Connection {
                 }
                 self.parked_by = None;
                 self.invalidated = None;
-                // What rings noted before was for buffers that they have given back.
+                // Earlier misses of rings were for buffers that they have returned.
                 self.forget_misses(invalidated.first, invalidated.size);
                 self.go_on(|session| session.iotlb_updated(invalidated.result))?;
             }
@@ -254,16 +257,16 @@ impl Connection {
         }
     }
 
-    /// Goes on later, when a forwarding thread has left the rings. Returns false.
+    /// Postpones the work until the forwarding thread has left the rings. Returns false.
     fn wait_for_threads(&mut self, now: Instant) -> Result<bool, String> {
         let by = *self.parked_by.get_or_insert(Deadline::at(now, PARKING));
         if by.remaining_at(now).is_zero() {
-            return Err("a forwarding thread does not leave the rings".to_owned());
+            return Err("a forwarding thread did not leave the rings in time".to_owned());
         }
         Ok(false)
     }
 
-    /// Returns true if rings have to be parked for an action.
+    /// Returns true if an action requires parked rings.
     fn changes_rings(&self, action: &Action<OwnedFd>) -> bool {
         match action {
             Action::IotlbUpdate(_) => self
@@ -324,7 +327,7 @@ impl Connection {
                 self.rebuild(index, slots)
             }
             Action::DeviceReady { features, .. } => {
-                // Rings are counted as they start.
+                // Rings are counted when they start.
                 status.up(Guest {
                     features,
                     ..Guest::default()
@@ -344,8 +347,9 @@ impl Connection {
                 Ok(())
             }
             Action::SetCall { index, call } => self.set_call(index, call, slots),
-            // Rings are polled, and faults end the connection: these descriptors are closed.
-            Action::SetKick { .. } | Action::SetError { .. } => Ok(()),
+            Action::SetKick { index, kick } => self.set_kick(index, kick, slots),
+            // Faults end the connection: the descriptor is closed.
+            Action::SetError { .. } => Ok(()),
             Action::IotlbChannel(channel) => {
                 self.channel = Some(channel);
                 Ok(())
@@ -361,7 +365,7 @@ impl Connection {
                 self.go_on(|session| session.iotlb_updated(result))
             }
             Action::IotlbInvalidate(range) => {
-                // A range of all addresses has a size that no integer has; the last address then stays.
+                // The size of the range of all addresses exceeds the integer type; the last address then stays.
                 let size = (range.last() - range.first()).saturating_add(1);
                 let is_removed = self
                     .memory
@@ -390,7 +394,7 @@ impl Connection {
                 let result = self.warned(result);
                 self.go_on(|session| session.inflight_mapped(result))
             }
-            // Frames of any length up to the port's largest pass in any case.
+            // The port accepts frames of any length up to its largest frame anyway.
             Action::SetMtu(_) => Ok(()),
             Action::SendRarp(address) => {
                 let (mut rx, _) = slots.parked();
@@ -402,12 +406,12 @@ impl Connection {
         }
     }
 
-    /// Logs what failed; the session answers the front end.
+    /// Logs an error. The session answers the front end.
     fn warned<T>(&self, result: Result<T, String>) -> Result<T, String> {
         result.inspect_err(|error| tracing::warn!("port '{}': {error}", self.port))
     }
 
-    /// Reports an outcome to the session; what it asks for then comes next.
+    /// Reports an outcome to the session, and queues the actions that it then requests.
     fn go_on<E: ToString>(
         &mut self,
         report: impl FnOnce(&mut Backend<OwnedFd>) -> Result<Vec<Action<OwnedFd>>, E>,
@@ -442,10 +446,10 @@ impl Connection {
         tx.for_each(|found| found.ring.set_log(log.clone()));
     }
 
-    /// Starts a ring, or notes that it waits for the IOTLB.
+    /// Starts a ring, or records that it waits for the IOTLB.
     fn start_ring(
         &mut self,
-        config: RingConfig<OwnedFd>,
+        mut config: RingConfig<OwnedFd>,
         slots: &mut Slots,
         status: &Status,
     ) -> Done {
@@ -454,25 +458,28 @@ impl Connection {
             self.memory.use_iotlb()?;
         }
         status.add_ring(config.size);
-        // The first queue of a guest is the one that it receives from (virtio 1.2, section 5.1.2).
+        // The first queue of a guest is its receive queue (virtio 1.2, section 5.1.2).
         match index {
             0 => status.set_tx_ring_size(config.size),
             1 => status.set_rx_ring_size(config.size),
             _ => {}
         }
         slots.enable(index, config.is_enabled);
+        let kick = std::mem::replace(&mut config.kick, Kick::Poll);
         let running = Running {
             config,
             misses: Arc::default(),
             pending: None,
+            _kick: None,
         };
         if let Some(place) = self.rings.get_mut(usize::from(index)) {
             *place = Some(running);
         }
+        self.set_kick(index, kick, slots)?;
         self.try_start(index, slots)
     }
 
-    /// Makes a ring that waits and attaches it, unless it has to wait on.
+    /// Creates and attaches a waiting ring, unless it must still wait.
     fn try_start(&mut self, index: u8, slots: &mut Slots) -> Done {
         let Some(Some(running)) = self.rings.get_mut(usize::from(index)) else {
             return Ok(());
@@ -511,7 +518,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes a parked ring anew, where it stands, after its memory or its log has changed.
+    /// Recreates a parked ring at its position, after its memory or its log has changed.
     fn rebuild(&mut self, index: u8, slots: &mut Slots) -> Done {
         let Some(Some(running)) = self.rings.get_mut(usize::from(index)) else {
             return Ok(());
@@ -523,7 +530,7 @@ impl Connection {
         } else {
             return Ok(());
         };
-        // A notification of what the former ring returned may be due.
+        // A notification of buffers that the former ring returned may be due.
         if let Some(call) = &call {
             call.ring();
         }
@@ -534,7 +541,7 @@ impl Connection {
         }
     }
 
-    /// Detaches a ring, and tells the session where it stands.
+    /// Detaches a ring, and reports its position to the session.
     fn stop_ring(&mut self, index: u8, slots: &mut Slots) -> Done {
         let base = slots
             .rx(index)
@@ -549,7 +556,7 @@ impl Connection {
             .rings
             .get_mut(usize::from(index))
             .and_then(Option::take);
-        // A ring that no queue has stands where it began. After a reset, the session has no features any more.
+        // A ring without a queue is at its initial position. After a reset, the session has no features any more.
         let (begin, is_packed) = running.map_or((RingBase::initial(false), false), |running| {
             (running.config.base, running.config.is_packed)
         });
@@ -557,6 +564,16 @@ impl Connection {
             .and_then(|bits| RingBase::from_bits(bits, is_packed))
             .unwrap_or(begin);
         self.go_on(|session| session.ring_stopped(index, base))
+    }
+
+    fn set_kick(&mut self, index: u8, kick: Kick<OwnedFd>, slots: &Slots) -> Done {
+        // A guest without kick descriptor is polled.
+        let kick = match kick {
+            Kick::Event(kick) => slots.watch(index, kick)?,
+            Kick::Poll => None,
+        };
+        self.with_running(index, |running| running._kick = kick);
+        Ok(())
     }
 
     fn set_call(&mut self, index: u8, call: Option<OwnedFd>, slots: &mut Slots) -> Done {
@@ -577,17 +594,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks at deadlines, memory and misses, now and then.
+    /// Checks deadlines, memory and misses; called periodically.
     ///
     /// # Errors
-    /// Why the connection has to end.
+    /// The reason why the connection must end.
     pub(super) fn look(&mut self, now: Instant) -> Done {
         let is_late = |by: &Deadline| by.remaining_at(now).is_zero();
         if self.message_by.as_ref().is_some_and(is_late) {
-            return Err("the front end does not send the rest of a message".to_owned());
+            return Err("the front end did not send the rest of a message in time".to_owned());
         }
         if self.memory.has_faulted() {
-            return Err("the front end took its memory back".to_owned());
+            return Err("the front end truncated its memory".to_owned());
         }
         self.report_misses(now)
     }
@@ -597,12 +614,12 @@ impl Connection {
         self.memory.populate()
     }
 
-    /// True when addresses may be missing, so that it has to be looked for often.
+    /// Returns true if addresses may be missing, which requires frequent checks.
     pub(super) fn has_iotlb(&self) -> bool {
         self.memory.iotlb().is_some()
     }
 
-    /// Asks the front end for the addresses that rings wait for.
+    /// Requests from the front end the addresses that rings wait for.
     fn report_misses(&mut self, now: Instant) -> Done {
         let Some(channel) = &self.channel else {
             return Ok(());
@@ -613,7 +630,7 @@ impl Connection {
                 running.misses.add(miss);
             }
             for miss in running.misses.take() {
-                // A thread may have looked before an update, and noted the miss after it.
+                // A thread may have read the IOTLB before an update, and recorded the miss after it.
                 let iotlb = self.memory.iotlb();
                 let is_answered = iotlb.is_some_and(|iotlb| iotlb.allows(miss.iova, miss.write));
                 let was_asked = self.asked.iter().any(|(asked, _)| *asked == miss);
@@ -631,7 +648,7 @@ impl Connection {
                 let none: [OwnedFd; 0] = [];
                 match socket::send(channel, &octets, &none) {
                     Ok(()) => self.asked.push((miss, now)),
-                    // The front end is slow. Rings find the address missing again.
+                    // The front end is slow. Rings will miss the address again.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                     Err(error) => return Err(error.to_string()),
                 }
@@ -640,7 +657,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Forgets misses of a range, reported or not. When its addresses are missing again, they are reported at once.
+    /// Forgets misses of a range, reported or not. New misses of its addresses are reported at once.
     fn forget_misses(&mut self, first: u64, size: u64) {
         let last = first.saturating_add(size.saturating_sub(1));
         let is_other = |miss: &Miss| miss.iova > last || miss.iova | (IOTLB_PAGE - 1) < first;
@@ -651,7 +668,7 @@ impl Connection {
     }
 }
 
-/// An eventfd of the front end's.
+/// Opens an eventfd of the front end.
 fn doorbell(file: OwnedFd) -> Result<Doorbell, String> {
     Doorbell::new(file).map_err(|error| format!("eventfd: {error}"))
 }
@@ -663,7 +680,7 @@ fn access_of(permission: Permission) -> Access {
     }
 }
 
-/// Makes a ring and parks it in its queue's slot. An error gives the interrupt back. Rings that no queue has are not made.
+/// Creates a ring and parks it in its queue's slot. An error returns the interrupt. Rings without a queue are not created.
 fn attach(
     memory: &Memory,
     running: &Running,

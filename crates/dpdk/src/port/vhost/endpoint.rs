@@ -20,19 +20,19 @@ use crate::port::peers::{self, Control, LogLimit};
 
 /// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(500);
-/// Connections: so many at once, then one in each interval.
+/// Rate limit of connections: a burst, then one per interval.
 const CONNECTIONS_BURST: u32 = 16;
 const CONNECTION_INTERVAL: Duration = Duration::from_millis(100);
-/// Messages that are read before others have their turn.
+/// Most messages read at once.
 const MESSAGES_AT_ONCE: usize = 16;
 /// Interval between checks of memory and deadlines, and the interval while addresses may be missing.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_FOR_MISSES: Duration = Duration::from_millis(1);
-/// How often it is tried again to take a ring away from a thread that is in it.
+/// Interval between attempts to park a ring that a thread uses.
 const PARK: Duration = Duration::from_millis(1);
-/// How often it is tried again to unmap memory that a thread is in.
+/// Interval between attempts to unmap memory that a thread uses.
 const COLLECT: Duration = Duration::from_millis(10);
-/// Pause of accepting connections when the process has no descriptors left.
+/// Pause in accepting connections if the process has no free descriptors.
 const NO_DESCRIPTORS: Duration = Duration::from_secs(1);
 
 const LISTENER: u32 = 0;
@@ -53,7 +53,7 @@ pub(super) struct Endpoint {
     is_reading: bool,
     /// Number of the last connection.
     number: u32,
-    /// Nothing is read, accepted or tried before this.
+    /// Time before which no message is read and no connection is accepted or attempted.
     paused_until: Option<Instant>,
     rate: RateLimit,
     log: LogLimit,
@@ -86,7 +86,7 @@ impl Endpoint {
         }
     }
 
-    /// Makes the socket.
+    /// Creates the socket.
     pub(super) fn listen(mut self) -> io::Result<Self> {
         self.listener = Some(socket::listen_at(&self.address, Kind::Stream)?);
         Ok(self)
@@ -97,7 +97,7 @@ impl Endpoint {
         control.wake_in(wait);
     }
 
-    /// Looks for a connection: accepts one, or connects.
+    /// Accepts a connection, or connects.
     fn look_for_peer(&mut self, control: &mut Control<'_>) {
         if self.paused_until.is_some_and(|until| until > control.now) {
             return;
@@ -105,7 +105,7 @@ impl Endpoint {
         self.paused_until = None;
         if self.slots.collect() >= FORMER_MAX {
             let reason = format!(
-                "a forwarding thread has not left the rings of {FORMER_MAX} former connections"
+                "a forwarding thread still uses the rings of {FORMER_MAX} former connections"
             );
             self.status.down(Some(reason));
             return self.pause(COLLECT, control);
@@ -143,7 +143,7 @@ impl Endpoint {
                 if let Some(error) = error
                     && self.log.allows()
                 {
-                    tracing::warn!("{}: no connection accepted: {error}", self.address);
+                    tracing::warn!("{}: cannot accept a connection: {error}", self.address);
                 }
                 self.stop_listening(control);
                 self.pause(wait, control);
@@ -151,7 +151,7 @@ impl Endpoint {
         }
     }
 
-    /// Others wait until the connection has ended.
+    /// Stops accepting. Further clients wait until the connection has ended.
     fn stop_listening(&mut self, control: &Control<'_>) {
         if let Some(listener) = &self.listener
             && std::mem::take(&mut self.is_listening)
@@ -199,7 +199,7 @@ impl Endpoint {
         if is_reading != self.is_reading {
             self.is_reading = is_reading;
             if is_reading {
-                // Nothing is lost if that fails: the next tick tries again.
+                // A failure is harmless: the next tick tries again.
                 self.is_reading = control.watch(&connection.socket, CONNECTION).is_ok();
             } else {
                 control.unwatch(&connection.socket);
@@ -218,7 +218,7 @@ impl Endpoint {
         }
         self.status.down(Some(reason));
         self.slots.clear();
-        // The memory goes with the last ring in it.
+        // The memory is unmapped with its last ring.
         drop(connection);
         if self.listener.is_none() {
             self.pause(RETRY, control);
@@ -321,7 +321,7 @@ mod tests {
         until("the first guest is served", || {
             guest.link_is_up() && visitor.is_open()
         });
-        // A forwarding thread that stays in a ring of the first guest.
+        // A forwarding thread that does not leave a ring of the first guest.
         let visit = visitor.enter().unwrap();
         leaves(guest);
         for _ in 1..FORMER_MAX {
@@ -330,8 +330,8 @@ mod tests {
             leaves(guest);
         }
         let mut guest = connect();
-        let reason = "a forwarding thread has not left the rings of 2 former connections";
-        until("the port says why it stays down", || {
+        let reason = "a forwarding thread still uses the rings of 2 former connections";
+        until("the port reports why it stays down", || {
             port.down_reason().as_deref() == Some(reason)
         });
         assert!(!port.link_is_up() && !guest.link_is_up());

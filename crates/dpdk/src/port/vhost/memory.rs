@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A guest's memory, the log of its pages, and the area of chains in flight: mapped for one connection.
+//! Mappings of one connection: a guest's memory, its dirty page log, and the inflight area.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use quietwire_vhost::address_space::{AddressSpace, Iotlb, Region};
 use quietwire_vhost::message::{self, InflightArea, RingSize};
 use quietwire_vhost::ring::{DirtyLog, InflightRegion, inflight_region_len};
 
-/// What is mapped for a connection.
+/// Mappings of a connection.
 #[derive(Debug)]
 pub(super) struct Memory {
     sealing: Sealing,
-    /// The front end's regions and where they are mapped, in order.
+    /// Regions of the front end and their mappings, in order.
     regions: Vec<(message::Region, Arc<Mapping>)>,
     space: Option<AddressSpace>,
     iotlb: Option<Arc<Iotlb>>,
@@ -36,7 +36,7 @@ impl Memory {
         }
     }
 
-    /// Translates through an IOTLB from now on.
+    /// Enables translation through an IOTLB.
     pub(super) fn use_iotlb(&mut self) -> Result<(), String> {
         if self.iotlb.is_none() {
             self.iotlb = Some(Arc::new(Iotlb::new()));
@@ -57,7 +57,7 @@ impl Memory {
         self.log.as_ref().map(|(log, _)| log.clone())
     }
 
-    /// Maps regions in place of all former ones, which stay if that fails.
+    /// Maps regions and replaces all former ones. The former ones stay if that fails.
     pub(super) fn set(&mut self, regions: Vec<(message::Region, OwnedFd)>) -> Result<(), String> {
         let mapped = regions
             .into_iter()
@@ -74,7 +74,7 @@ impl Memory {
         self.replace(regions)
     }
 
-    /// Unmaps a region, once no ring uses it.
+    /// Unmaps a region when no ring uses it any more.
     pub(super) fn remove(&mut self, region: &message::Region) -> Result<(), String> {
         let mut regions = self.regions.clone();
         regions.retain(|(other, _)| !other.is_same_range(region));
@@ -124,7 +124,7 @@ impl Memory {
         self.populating.step()
     }
 
-    /// Maps the log of pages in place of the former one.
+    /// Maps the dirty page log and replaces the former one.
     pub(super) fn set_log(&mut self, size: u64, offset: u64, file: &OwnedFd) -> Result<(), String> {
         let mapping = Mapping::of_peer(file.as_fd(), offset, size, self.sealing)
             .map(Arc::new)
@@ -134,7 +134,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes an area for chains in flight.
+    /// Creates an inflight area.
     pub(super) fn create_inflight(
         rings: u16,
         ring_size: u16,
@@ -150,7 +150,7 @@ impl Memory {
         Ok((area, file))
     }
 
-    /// Maps an area for chains in flight.
+    /// Maps an inflight area.
     pub(super) fn set_inflight(
         &mut self,
         area: InflightArea,
@@ -163,14 +163,14 @@ impl Memory {
         Ok(())
     }
 
-    /// The part of that area which belongs to a ring.
+    /// Returns the part of the inflight area for a ring.
     pub(super) fn inflight(&self, ring: u8) -> Option<InflightRegion> {
         let (area, mapping, is_packed) = self.inflight.as_ref()?;
         let len = inflight_region_len(area.ring_size().get(), *is_packed);
         Some(InflightRegion::new(mapping, len * u64::from(ring)))
     }
 
-    /// True when the guest took memory back.
+    /// Returns true if the guest truncated its memory.
     pub(super) fn has_faulted(&self) -> bool {
         let log = self.log.as_ref().map(|(_, mapping)| mapping);
         let inflight = self.inflight.as_ref().map(|(_, mapping, _)| mapping);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports that are the host's side of vhost-user: sockets, and a guest's rings to packet buffers. Messages, sessions and rings are
-//! `quietwire_vhost`'s.
+//! Ports on the host side of vhost-user: sockets, and copies between a guest's rings and packet buffers. `quietwire_vhost` has
+//! messages, sessions and rings.
 
 mod connection;
 mod endpoint;
@@ -19,6 +19,7 @@ use self::endpoint::Endpoint;
 pub(crate) use self::rings::{Receiver, Sender};
 use self::slots::Slots;
 use super::counters::QueueCounters;
+use super::interrupts::Interrupts;
 use super::options::{PortOptions, length_max};
 use super::peer::{Begin, End, PeerPort, Status};
 use super::peers::socket::Address;
@@ -29,12 +30,13 @@ use crate::uri::{PortUri, Role};
 
 type Opened = (PeerPort, Vec<Receiver>, Vec<Sender>);
 
-/// Opens a port; it listens or connects once it is started.
+/// Opens a port. It listens or connects after its start.
 pub(super) fn open(
     eal: &Eal,
     uri: &PortUri,
     options: &PortOptions,
     pool: &Mempool,
+    interrupts: &[Interrupts],
 ) -> Result<Opened, Error> {
     let PortUri::Vhost { path, role, .. } = uri else {
         return Err(Error::PortOptions {
@@ -44,7 +46,7 @@ pub(super) fn open(
     };
     let status = Arc::new(Status::default());
     let limit = length_max(options);
-    let (mut rx, mut tx, mut slots) = (Vec::new(), Vec::new(), Slots::default());
+    let (mut rx, mut tx, mut slots) = (Vec::new(), Vec::new(), Slots::new(interrupts));
     let mut counters = (Vec::new(), Vec::new());
     for _ in 0..options.rx_queues {
         let (keeper, visitor) = gate::channel();
@@ -100,7 +102,7 @@ pub(super) fn open(
     Ok((port, rx, tx))
 }
 
-/// Features that a port offers. Segmentation of UDP, and of TCP with its congestion bits, is never among them.
+/// Returns the features that a port offers. These never include segmentation of UDP and of TCP with ECN bits.
 fn offered(uri: &PortUri) -> u64 {
     let PortUri::Vhost {
         mergeable,

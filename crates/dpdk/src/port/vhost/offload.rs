@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What guests leave to the host, and the host to guests: checksums and segmentation of TCP (virtio 1.2, section 5.1.6).
+//! Offloads between guests and the host: checksums and TCP segmentation (virtio 1.2, section 5.1.6).
 
 use quietwire_packet::checksum;
 use quietwire_vhost::ring::header::{
@@ -11,7 +11,7 @@ use crate::port::transfer::Outgoing;
 use crate::sys;
 use crate::sys::TO_CUT;
 
-/// Octets of a frame with segmentation at most: 64 KiB of IP, with an Ethernet header and tags before it.
+/// Longest frame with segmentation, octets: 64 KiB of IP after an Ethernet header and tags.
 const SEGMENTED_MAX: u32 = 65_536 + 128;
 /// Octets of an Ethernet header.
 const ETHERNET: usize = 14;
@@ -19,10 +19,10 @@ const ETHERNET: usize = 14;
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 
-/// What a guest left to the host for one frame. As the header: two words, which stay in registers.
+/// Offload of one frame from a guest. Like the virtio header, it is two words, which stay in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offload {
-    /// The place of `num_buffers`, which means nothing here, says whether segmentation was agreed on.
+    /// The field of `num_buffers`, which is unused here, stores whether segmentation was negotiated.
     header: RawHeader,
 }
 
@@ -37,13 +37,13 @@ impl Offload {
         self.header.num_buffers() != 0
     }
 
-    /// True when the frame is complete.
+    /// Returns true if the frame is complete.
     #[inline(always)]
     pub(super) fn is_none(self) -> bool {
         self.header.is_plain()
     }
 
-    /// Longest frame that may come so. `limit` is that of frames without segmentation, octets without FCS.
+    /// Returns the longest frame allowed with this offload. `limit` is that of frames without segmentation, octets without FCS.
     pub(super) fn length_max(self, limit: u32) -> u32 {
         if self.has_tso() && self.header.is_segmented() {
             SEGMENTED_MAX
@@ -52,7 +52,7 @@ impl Offload {
         }
     }
 
-    /// Does what the guest left to us. False when it makes no sense, or was not agreed on.
+    /// Performs the offload. Returns false if it is invalid or was not negotiated.
     #[cold]
     pub(super) fn complete(self, frame: &mut Mbuf<'_>, limit: u32) -> bool {
         let header = self.header.parse();
@@ -70,7 +70,7 @@ impl Offload {
     }
 }
 
-/// Computes a checksum of which the field holds the pseudo header's part already.
+/// Computes a checksum whose field has the sum of the pseudo header.
 fn complete_checksum(header: &OffloadHeader, frame: &mut Mbuf<'_>) -> bool {
     let start = usize::from(header.csum_start);
     let Some(covered) = frame
@@ -81,7 +81,7 @@ fn complete_checksum(header: &OffloadHeader, frame: &mut Mbuf<'_>) -> bool {
         return false;
     };
     let sum = match checksum(covered) {
-        // 0 says that there is none (RFC 768).
+        // 0 means no checksum (RFC 768).
         0 if header.csum_offset == UDP_CHECKSUM => 0xffff,
         sum => sum,
     };
@@ -95,7 +95,7 @@ fn complete_checksum(header: &OffloadHeader, frame: &mut Mbuf<'_>) -> bool {
     }
 }
 
-/// The header of a frame that goes to a guest.
+/// Returns the virtio header of a frame to a guest.
 #[inline(always)]
 pub(super) fn header_of(frame: &Outgoing<'_>) -> RawHeader {
     if frame.flags() & TO_CUT == 0 {
@@ -107,7 +107,7 @@ pub(super) fn header_of(frame: &Outgoing<'_>) -> RawHeader {
 #[cold]
 fn segmentation_of(frame: &Outgoing<'_>) -> RawHeader {
     let (mut l2, mut l3, mut l4, mut size, mut is_ipv4) = (0, 0, 0, 0, 0);
-    // SAFETY: the frame is owned by a burst that is borrowed; the places outlive the call.
+    // SAFETY: the frame is owned by a burst that is borrowed; the output variables outlive the call.
     let is_to_segment = unsafe {
         sys::qw_is_to_segment(
             frame.buffer(),

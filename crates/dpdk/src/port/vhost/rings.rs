@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A guest's rings as forwarding threads use them.
+//! A guest's rings in forwarding threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink
 /// Misses are reported for whole pages of this size.
 pub(super) const IOTLB_PAGE: u64 = 4096;
 
-/// Addresses that a ring waits for, for the thread that talks to peers. A word without one is 0: the lowest bit of others is
+/// Addresses that a ring waits for, reported to the peer thread. A free word is 0; the lowest bit of the others is
 /// set.
 #[derive(Debug, Default)]
 pub(super) struct Misses([AtomicU64; AHEAD_MAX]);
@@ -33,7 +33,7 @@ impl Misses {
     const IS_SET: u64 = 1;
     const IS_WRITE: u64 = 2;
 
-    /// Notes an address. One too many is lost: the ring finds it missing again.
+    /// Records an address. If there is no free word, it is lost, and the ring will miss it again.
     #[cold]
     pub(super) fn add(&self, miss: Miss) {
         let page = miss.iova / IOTLB_PAGE * IOTLB_PAGE;
@@ -48,7 +48,7 @@ impl Misses {
         }
     }
 
-    /// Returns the addresses noted since the last call, each that of a page.
+    /// Returns the addresses recorded since the last call, each that of a page.
     pub(super) fn take(&self) -> impl Iterator<Item = Miss> + '_ {
         self.0
             .iter()
@@ -56,12 +56,12 @@ impl Misses {
             .filter_map(Self::miss_of)
     }
 
-    /// Forgets addresses but those for which `is_kept` is true.
+    /// Forgets the addresses for which `is_kept` returns false.
     pub(super) fn retain(&self, is_kept: impl Fn(&Miss) -> bool) {
         for place in &self.0 {
             let word = place.load(Ordering::Relaxed);
             if Self::miss_of(word).is_some_and(|miss| !is_kept(&miss)) {
-                // The ring fills free places only, so this one is still the same.
+                // The ring fills free words only, so this word is unchanged.
                 place.store(0, Ordering::Relaxed);
             }
         }
@@ -75,10 +75,10 @@ impl Misses {
     }
 }
 
-/// What a ring needs beside itself, the same for both directions.
+/// Common context of a ring, for both directions.
 #[derive(Debug)]
 pub(super) struct Surroundings {
-    /// The guest's interrupt; none when it polls.
+    /// The guest's interrupt; none if the guest polls.
     pub(super) call: Option<Doorbell>,
     pub(super) misses: Arc<Misses>,
     has_iotlb: bool,
@@ -105,7 +105,7 @@ impl Surroundings {
         }
     }
 
-    /// Wakes the guest if it wants that. Returns the number of interrupts.
+    /// Interrupts the guest if it requests that. Returns the number of interrupts.
     #[inline(always)]
     fn notify(&self, ring: &mut impl Ring) -> u64 {
         match &self.call {
@@ -115,16 +115,16 @@ impl Surroundings {
     }
 }
 
-/// A ring that a guest sends frames through.
+/// A ring through which a guest sends frames.
 #[derive(Debug)]
 pub(crate) struct RxRing {
     pub(super) ring: ring::Receiver,
     pub(super) around: Surroundings,
-    /// A guest that came here by migration: its address is to be announced (`VHOST_USER_SEND_RARP`).
+    /// Address to announce after the migration of a guest to this host (`VHOST_USER_SEND_RARP`).
     pub(super) announce: Option<[u8; 6]>,
 }
 
-/// A ring that a guest receives frames through.
+/// A ring through which a guest receives frames.
 #[derive(Debug)]
 pub(crate) struct TxRing {
     pub(super) ring: ring::Sender,
@@ -146,7 +146,7 @@ impl<R: Receive> Source for RxBurst<'_, R> {
 
     #[inline(always)]
     fn ready(&mut self, most: usize) -> usize {
-        // Of what the last burst returned: by now it has reached the cache.
+        // Notifies of buffers returned by the last burst, whose writes have reached the cache by now.
         self.around.notify(self.ring);
         self.ring.ready(most)
     }
@@ -333,9 +333,24 @@ impl Receiver {
         }
         count
     }
+
+    /// Has the guest kick for frames from now on. A ring that is attached later does so once the queue is armed again.
+    pub(crate) fn arm(&mut self) {
+        self.request_kicks(true);
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.request_kicks(false);
+    }
+
+    fn request_kicks(&mut self, wanted: bool) {
+        if let Some(mut visit) = self.ring.enter() {
+            visit.ring.request_notifications(wanted);
+        }
+    }
 }
 
-/// Yields a RARP request from the guest (RFC 903), which has bridges learn where it is now.
+/// Receives a RARP request in the name of the guest (RFC 903), from which bridges learn its new port.
 #[cold]
 fn receive_announcement(
     announce: &mut Option<[u8; 6]>,
@@ -358,7 +373,7 @@ fn receive_announcement(
     1
 }
 
-/// A broadcast RARP request of the smallest frame's size.
+/// Returns a broadcast RARP request with the smallest frame size.
 fn rarp_request(address: [u8; 6]) -> [u8; 60] {
     // Ethernet, IPv4, sizes of their addresses, and the operation 'request reverse'.
     const FIXED: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 3];
@@ -430,7 +445,7 @@ impl Sender {
         count
     }
 
-    /// True while the guest takes frames with TCP data of any length, over this version of IP.
+    /// Returns true while the guest accepts frames with TCP data of any length, over this version of IP.
     pub(crate) fn takes_uncut(&self, is_ipv4: bool) -> bool {
         takes_uncut(self.status.features(), is_ipv4)
     }
@@ -479,7 +494,7 @@ mod tests {
         misses.add(miss(0x2000, false));
         misses.retain(|miss| miss.iova != 0x1000);
         assert_eq!(misses.take().collect::<Vec<_>>(), [miss(0x2000, false)]);
-        // Those that are too many are lost.
+        // Addresses without a free word are lost.
         for page in 0..2 * AHEAD_MAX as u64 {
             misses.add(miss(page << 12, false));
         }

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The places where a guest's rings are attached to queues. Ring 2n + 1 carries frames from the guest to receive queue n, ring
+//! Slots that attach a guest's rings to queues. Ring 2n + 1 carries frames from the guest to receive queue n, ring
 //! 2n frames from transmit queue n to the guest (virtio 1.2, section 5.1.2).
 //!
-//! A ring is in its queue's gate while frames may pass, and parked here while anything about it changes.
+//! A ring is in its queue's gate while frames may pass, and parked here while it is changed.
+
+use std::os::fd::OwnedFd;
 
 use quietwire_memory::gate::Keeper;
 
 use super::rings::{RxRing, TxRing};
+use crate::port::interrupts::{Interrupts, Watched};
 
-/// Rings of former connections that a forwarding thread may still be in. A port with so many accepts no further one.
+/// Most former connections whose rings a forwarding thread still uses. A port with that many accepts no further connection.
 pub(super) const FORMER_MAX: usize = 2;
 
-/// A ring that knows its connection.
+/// A ring with its connection.
 pub(super) trait OfConnection {
     fn connection(&self) -> u32;
 }
@@ -34,7 +37,7 @@ pub(super) struct Slot<R> {
     keeper: Keeper<R>,
     parked: Option<Box<R>>,
     is_enabled: bool,
-    /// The visit that is waited for.
+    /// The visit that [`Slot::visit_has_ended`] waits for.
     visit: Option<u32>,
 }
 
@@ -48,25 +51,25 @@ impl<R: Send + OfConnection> Slot<R> {
         }
     }
 
-    /// Begins to wait for a visit that is going on. A parked ring has none.
+    /// Starts to wait for the current visit. A parked ring has none.
     fn await_visit(&mut self) {
         let keeper = &self.keeper;
         self.visit = keeper.is_open().then(|| keeper.visit()).flatten();
     }
 
-    /// Returns true once the visit that is waited for has ended.
+    /// Returns true if that visit has ended.
     fn visit_has_ended(&mut self) -> bool {
         let keeper = &self.keeper;
         self.visit = self.visit.filter(|visit| !keeper.has_ended(*visit));
         self.visit.is_none()
     }
 
-    /// Takes the ring out of the gate. Returns false while a thread is in it.
+    /// Removes the ring from the gate. Returns false while a thread uses it.
     fn park(&mut self, connection: u32) -> bool {
         let was_open = self.keeper.is_open();
         self.keeper.close();
         for ring in self.keeper.collect() {
-            // Those of former connections are dropped, and their memory with them.
+            // Rings of former connections are dropped with their memory.
             if ring.connection() == connection {
                 self.parked = Some(ring);
             }
@@ -74,7 +77,7 @@ impl<R: Send + OfConnection> Slot<R> {
         !was_open || self.parked.is_some()
     }
 
-    /// A thread is in the ring that was taken out last.
+    /// Returns true while a thread uses the last removed ring.
     fn is_waiting(&mut self, connection: u32) -> bool {
         for ring in self.keeper.collect() {
             if ring.connection() == connection {
@@ -98,6 +101,8 @@ impl<R: Send + OfConnection> Slot<R> {
 pub(super) struct Slots {
     rx: Vec<Slot<RxRing>>,
     tx: Vec<Slot<TxRing>>,
+    /// Of the receive queues, while threads may wait for them.
+    interrupts: Vec<Interrupts>,
     /// Rings whose queue is waited for.
     waiting: bool,
 }
@@ -115,6 +120,23 @@ macro_rules! slot {
 }
 
 impl Slots {
+    pub(super) fn new(interrupts: &[Interrupts]) -> Self {
+        Self {
+            interrupts: interrupts.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    /// Has the kick descriptor of a ring signal the interrupts of its receive queue, if threads wait for them.
+    pub(super) fn watch(&self, ring: u8, kick: OwnedFd) -> Result<Option<Watched>, String> {
+        let interrupts = self.interrupts.get(usize::from(ring) / 2);
+        interrupts
+            .filter(|_| ring % 2 == 1)
+            .map(|interrupts| interrupts.watch_peer(kick))
+            .transpose()
+            .map_err(|error| format!("eventfd: {error}"))
+    }
+
     pub(super) fn add_rx(&mut self, keeper: Keeper<RxRing>) {
         self.rx.push(Slot::new(keeper));
     }
@@ -123,7 +145,7 @@ impl Slots {
         self.tx.push(Slot::new(keeper));
     }
 
-    /// Takes all rings of a connection out of their gates. Returns false while a thread is in one of them; call it again then.
+    /// Removes all rings of a connection from their gates. Returns false while a thread uses one of them; the caller then tries again.
     pub(super) fn park(&mut self, connection: u32) -> bool {
         if self.waiting {
             let rx = self.rx.iter_mut().map(|slot| slot.is_waiting(connection));
@@ -137,13 +159,13 @@ impl Slots {
         !self.waiting
     }
 
-    /// Begins to wait for all visits that are going on: later ones see what was written before.
+    /// Starts to wait for all current visits. Later visits see earlier writes.
     pub(super) fn await_visits(&mut self) {
         self.rx.iter_mut().for_each(Slot::await_visit);
         self.tx.iter_mut().for_each(Slot::await_visit);
     }
 
-    /// Returns true once those visits have ended.
+    /// Returns true if those visits have ended.
     pub(super) fn visits_have_ended(&mut self) -> bool {
         let rx = self.rx.iter_mut().map(Slot::visit_has_ended);
         let tx = self.tx.iter_mut().map(Slot::visit_has_ended);
@@ -160,7 +182,7 @@ impl Slots {
         }
     }
 
-    /// Takes all rings away for good. Their memory is unmapped once no thread is in them.
+    /// Removes all rings permanently. Their memory is unmapped when no thread uses them any more.
     pub(super) fn clear(&mut self) {
         self.waiting = false;
         for slot in &mut self.rx {
@@ -174,7 +196,8 @@ impl Slots {
         self.collect();
     }
 
-    /// Unmaps memory of former connections that no thread is in any more. Returns how many are left. Only without a connection.
+    /// Unmaps memory of former connections that no thread uses any more. Returns the number of remaining connections. It must be
+    /// called only without a connection.
     pub(super) fn collect(&mut self) -> usize {
         let rx = self.rx.iter_mut().map(|slot| {
             drop(slot.keeper.collect());
@@ -187,20 +210,20 @@ impl Slots {
         rx.chain(tx).max().unwrap_or(0)
     }
 
-    /// The parked ring that frames come through.
+    /// Returns the parked receive ring.
     pub(super) fn rx(&mut self, ring: u8) -> Option<&mut Option<Box<RxRing>>> {
         let slot = self.rx.get_mut(usize::from(ring) / 2);
         slot.filter(|_| ring % 2 == 1).map(|slot| &mut slot.parked)
     }
 
-    /// The parked ring that frames go through.
+    /// Returns the parked transmit ring.
     pub(super) fn tx(&mut self, ring: u8) -> Option<&mut Option<Box<TxRing>>> {
         let slot = self.tx.get_mut(usize::from(ring) / 2);
         slot.filter(|_| ring.is_multiple_of(2))
             .map(|slot| &mut slot.parked)
     }
 
-    /// All parked rings that frames come through, and all that frames go through.
+    /// Returns all parked receive rings and all parked transmit rings.
     pub(super) fn parked(
         &mut self,
     ) -> (
@@ -217,9 +240,9 @@ impl Slots {
         )
     }
 
-    /// Has frames pass a ring, or not.
+    /// Enables or disables a ring.
     pub(super) fn enable(&mut self, ring: u8, is_enabled: bool) {
-        // Rings that no queue has are left alone.
+        // Rings without a queue stay unchanged.
         let _ = slot!(self, ring, slot => slot.is_enabled = is_enabled);
     }
 

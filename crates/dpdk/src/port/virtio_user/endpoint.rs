@@ -25,24 +25,24 @@ use crate::port::peer::{Guest, Status, shared_memory};
 use crate::port::peers::socket::{self, Address, Kind};
 use crate::port::peers::{self, Control, LogLimit, RETRY, retry_after};
 
-/// How long a back end may take until it processes the rings: Open vSwitch makes its buffers first.
+/// Timeout for a back end to process the rings. Open vSwitch allocates its buffers first.
 const HANDSHAKE: Duration = Duration::from_secs(15);
-/// Connections: so many at once, then one in each interval.
+/// Rate limit of connections: a burst, then one per interval.
 const CONNECTIONS_BURST: u32 = 16;
 const CONNECTION_INTERVAL: Duration = Duration::from_millis(100);
-/// Replies of one connection. Each answers a request, and there are a dozen for a ring.
+/// Most replies per connection. Each answers a request, and a ring has about a dozen.
 const REPLIES_MAX: u32 = 16 * 1024;
 const REPLIES_AT_ONCE: usize = 32;
-/// How often it is tried again to reuse memory that a thread is in.
+/// Interval between attempts to reuse memory that a thread uses.
 const COLLECT: Duration = Duration::from_millis(10);
-/// How often it is tried again to send what the socket had no room for.
+/// Interval between attempts to send messages while the socket is full.
 const FLUSH: Duration = Duration::from_millis(1);
 const NO_DESCRIPTORS: Duration = Duration::from_secs(1);
 
 const LISTENER: u32 = 0;
 const CONNECTION: u32 = 1;
 
-/// Where rings are attached to queues, in the queues' order.
+/// Slots that attach rings to queues, in the queues' order.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     pub(super) rx: Vec<Keeper<RxRing>>,
@@ -55,7 +55,7 @@ impl Queues {
         self.tx.iter_mut().for_each(Keeper::close);
     }
 
-    /// Returns true when no thread is in a ring of a former connection.
+    /// Returns true if no thread uses a ring of a former connection.
     fn collect(&mut self) -> bool {
         let rx = self.rx.iter_mut().map(|keeper| {
             drop(keeper.collect());
@@ -75,11 +75,11 @@ struct Connection {
     input: Vec<u8>,
     files: Vec<OwnedFd>,
     replies: u32,
-    /// Requests that the socket has no room for yet.
+    /// Requests that wait for room in the socket.
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     began: Instant,
     deadline: Deadline,
-    /// Rings that are attached once the back end processes them.
+    /// Rings that are attached when the back end processes them.
     rx: Vec<RxRing>,
     tx: Vec<TxRing>,
     is_attached: bool,
@@ -92,7 +92,7 @@ pub(super) struct Endpoint {
     config: FrontendConfig,
     layout: Layout,
     memory: Memory,
-    /// Memory of rings and buffers, made for the first connection and used again.
+    /// Memory of rings and buffers, created for the first connection and reused later.
     shared: Option<(Arc<Mapping>, OwnedFd)>,
     queues: Queues,
     status: Arc<Status>,
@@ -132,7 +132,7 @@ impl Endpoint {
         }
     }
 
-    /// Makes the socket.
+    /// Creates the socket.
     pub(super) fn listen(mut self) -> io::Result<Self> {
         self.listener = Some(socket::listen_at(&self.address, Kind::Stream)?);
         Ok(self)
@@ -143,7 +143,7 @@ impl Endpoint {
         control.wake_in(wait);
     }
 
-    /// Looks for a back end: listens, or connects.
+    /// Listens for a back end, or connects.
     fn look_for_peer(&mut self, control: &mut Control<'_>) {
         if let Some(until) = self.paused_until.filter(|until| *until > control.now) {
             return control.wake_at(until);
@@ -179,7 +179,7 @@ impl Endpoint {
         if matches!(accepted, Ok(None)) {
             return;
         }
-        // Others wait until the connection has ended.
+        // Further back ends wait until the connection has ended.
         control.unwatch(listener);
         self.is_listening = false;
         match accepted {
@@ -189,7 +189,7 @@ impl Endpoint {
                 if let Some(error) = error
                     && self.log.allows()
                 {
-                    tracing::warn!("{}: no connection accepted: {error}", self.address);
+                    tracing::warn!("{}: cannot accept a connection: {error}", self.address);
                 }
                 self.pause(wait, control);
             }
@@ -226,7 +226,7 @@ impl Endpoint {
         }
     }
 
-    /// Reads a reply and does what follows from it. Returns false when none has come whole.
+    /// Reads a reply and performs the resulting actions. Returns false if there is no complete reply.
     fn read(&mut self) -> Result<bool, String> {
         let Some(connection) = &mut self.connection else {
             return Ok(false);
@@ -262,21 +262,21 @@ impl Endpoint {
                     }
                 }
                 Action::Ready(negotiated) => self.attach(negotiated),
-                // No area is asked for, and rings are not stopped by this side.
+                // This side requests no inflight area and does not stop rings.
                 Action::KeepInflight(..) | Action::Stopped(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Lays out memory and rings for what was negotiated.
+    /// Lays out memory and rings for the negotiated features.
     fn resources(&mut self, negotiated: Negotiated) -> Result<Resources<OwnedFd>, String> {
         if self.shared.is_none() {
             let (mapping, file) = shared_memory(self.layout.total(), self.memory)?;
             self.shared = Some((Arc::new(mapping), file));
         }
         let (Some((mapping, file)), Some(connection)) = (&self.shared, &mut self.connection) else {
-            return Err("there is no memory".to_owned());
+            return Err("no memory available".to_owned());
         };
         if !self.layout.write(mapping) {
             return Err("the memory is too small".to_owned());
@@ -317,7 +317,7 @@ impl Endpoint {
                 addresses,
                 base: RingBase::initial(is_packed),
                 kick: Some(kick),
-                // This side polls. Some back ends wait for a descriptor all the same.
+                // This side polls, but some back ends wait for a descriptor.
                 call: Some(eventfd()?),
             });
         }
@@ -369,7 +369,7 @@ impl Endpoint {
 }
 
 impl Connection {
-    /// Sends requests that wait, as far as the socket has room. Without acknowledgements, a back end gets all of them at once.
+    /// Sends queued requests as far as the socket has room. A back end without acknowledgements gets all of them at once.
     fn flush(&mut self) -> Result<(), String> {
         while let Some((octets, files)) = self.outbox.front() {
             match socket::send(&self.socket, octets, files) {
@@ -381,7 +381,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads a reply; `None` when none has come whole.
+    /// Reads a reply. `None` if there is no complete reply.
     fn read(&mut self) -> Result<Option<(Reply, Vec<OwnedFd>)>, String> {
         loop {
             let wanted = match self.input.first_chunk() {
@@ -452,7 +452,10 @@ impl peers::Endpoint for Endpoint {
         if !connection.is_attached {
             let remaining = connection.deadline.remaining_at(control.now);
             if remaining.is_zero() {
-                self.end("the back end takes too long".to_owned(), control);
+                self.end(
+                    "the back end did not start the rings in time".to_owned(),
+                    control,
+                );
             } else {
                 control.wake_in(remaining);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports that are the guest's side of vhost-user, without a guest: they own the memory and the rings. Messages, sessions and rings are
-//! `quietwire_vhost`'s.
+//! Ports on the guest side of vhost-user, without a guest. They own the memory and the rings. `quietwire_vhost` has messages,
+//! sessions and rings.
 
 mod endpoint;
 mod rings;
@@ -25,10 +25,10 @@ use crate::uri::{PortUri, Role};
 
 type Opened = (PeerPort, Vec<Receiver>, Vec<Sender>);
 
-/// Octets of virtio's header, in a cache line of its own before each frame.
+/// Octets for virtio's header, in a separate cache line before each frame.
 const HEADER_ROOM: u32 = 64;
 
-/// Opens a port; it listens or connects once it is started.
+/// Opens a port. It listens or connects after its start.
 pub(super) fn open(
     eal: &Eal,
     uri: &PortUri,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rings of our own, as forwarding threads use them.
+//! Rings owned by this side, in forwarding threads.
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ enum TxKind {
     Packed(Box<driver::Sender<Packed>>),
 }
 
-/// What a ring needs beside itself.
+/// Context of a ring.
 #[derive(Debug)]
 struct Surroundings {
-    /// Wakes the back end.
+    /// Eventfd that notifies the back end.
     kick: Doorbell,
     passed: Passed,
 }
@@ -46,14 +46,14 @@ impl Surroundings {
     }
 }
 
-/// A ring that frames come from.
+/// A ring from which frames are received.
 #[derive(Debug)]
 pub(crate) struct RxRing {
     kind: RxKind,
     around: Surroundings,
 }
 
-/// A ring that frames go to.
+/// A ring to which frames are sent.
 #[derive(Debug)]
 pub(crate) struct TxRing {
     kind: TxKind,
@@ -86,7 +86,7 @@ impl RxRing {
         Ok(Self { kind, around })
     }
 
-    /// Wakes the back end, which may wait for the first buffers.
+    /// Notifies the back end, which may wait for the first buffers.
     pub(super) fn kick(&self) {
         self.around.kick.ring();
     }
@@ -188,7 +188,7 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
         offload.is_plain()
     }
 
-    /// No offload was negotiated, so that the device may leave nothing to the driver.
+    /// No offload is negotiated, so the device must not request any.
     fn complete(_: RawHeader, _: &mut Mbuf<'_>, _: u32) -> bool {
         false
     }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parameters of the kernel's command line (kernel documentation: admin-guide/kernel-parameters.rst).
+//! Kernel command line parameters (kernel documentation: admin-guide/kernel-parameters.rst).
 
 use crate::inventory::Vendor;
 
 use super::super::plan::{BootParameter, Plan};
 use super::Attempt;
 
-/// Pages of this size and more cannot be had reliably once memory is in pieces: they are reserved at boot, KiB.
+/// Smallest page size, KiB, that is reserved at boot: later, memory is too fragmented for pages of this size.
 const AT_BOOT_KIB: u64 = 1 << 20;
-/// `hugepages=NODE:COUNT,…` is known from this release on.
+/// First kernel release that supports `hugepages=NODE:COUNT,…`.
 const PAGES_BY_NODE: (u32, u32) = (5, 16);
 
 impl Attempt<'_> {
-    /// Puts the parameters together.
+    /// Adds the boot parameters to the plan.
     pub(super) fn boot_parameters(&mut self, plan: &mut Plan) {
         let mut boot = Vec::new();
         let mut add = |name: &str, value: Option<String>, why: &str| {
@@ -28,28 +28,28 @@ impl Attempt<'_> {
             add(
                 "isolcpus",
                 Some(format!("managed_irq,domain,{list}")),
-                "the scheduler puts nothing on them, nor do drivers that choose CPUs for interrupts themselves",
+                "keeps tasks and managed interrupts off the isolated CPUs",
             );
             add(
                 "nohz_full",
                 Some(list.clone()),
-                "no tick while one thread runs",
+                "stops the tick while only one thread runs on the CPU",
             );
-            add("rcu_nocbs", Some(list), "RCU's callbacks run elsewhere");
+            add("rcu_nocbs", Some(list), "runs RCU callbacks on other CPUs");
             add(
                 "irqaffinity",
                 Some(plan.housekeeping.to_string()),
-                "interrupts go to the host's CPUs from the start",
+                "sends interrupts to the housekeeping CPUs from boot on",
             );
             add(
                 "skew_tick",
                 Some("1".to_owned()),
-                "ticks of different CPUs do not meet at one lock",
+                "staggers the ticks of different CPUs, which avoids lock contention",
             );
             add(
                 "nosoftlockup",
                 None,
-                "no watchdog looks at CPUs that a poll loop has for ever",
+                "disables the soft lockup watchdog, which a poll loop would trigger",
             );
         }
         let has_pstate = self
@@ -62,7 +62,7 @@ impl Attempt<'_> {
             add(
                 "intel_pstate",
                 Some("passive".to_owned()),
-                "the governor that is set decides, not the driver's own",
+                "makes the driver obey the configured governor",
             );
         }
         let large: Vec<_> = plan
@@ -75,23 +75,24 @@ impl Attempt<'_> {
             add(
                 "default_hugepagesz",
                 Some(size.clone()),
-                "mounts without a size are of these pages",
+                "sets the page size of hugetlbfs mounts without a size",
             );
             add(
                 "hugepagesz",
                 Some(size),
-                "the size that the next parameter counts",
+                "sets the page size for the next parameter",
             );
             add(
                 "hugepages",
                 Some(self.boot_pages(&large)),
-                "pages so large are only there before memory is in pieces",
+                "reserves pages before memory fragments",
             );
         }
         let has_devices = !plan.nics.is_empty();
         if self.wishes.machine.iommu.unwrap_or(has_devices) && self.machine.is_virtual != Some(true)
         {
-            const WHY: &str = "devices in user space reach only their own memory, those of the kernel are not slowed";
+            const WHY: &str =
+                "restricts user-space devices to their own memory without slowing kernel devices";
             match self.machine.vendor() {
                 Vendor::Intel => {
                     add("intel_iommu", Some("on".to_owned()), WHY);
@@ -106,7 +107,7 @@ impl Attempt<'_> {
         self.explain_boot(plan);
     }
 
-    /// Counts by node where the kernel knows that; else the sum, which it spreads evenly.
+    /// Returns the page counts by node if the kernel supports this, or else the total, which the kernel spreads evenly.
     fn boot_pages(&self, pools: &[&super::super::plan::HugePages]) -> String {
         let release = self.machine.kernel_release.as_deref().unwrap_or_default();
         let mut parts = release
@@ -127,13 +128,13 @@ impl Attempt<'_> {
         } else {
             1
         };
-        // Spread evenly, every node gets as many as the one that needs most.
+        // The kernel spreads the total evenly, so every node gets the count of the node that needs most.
         (most * nodes).to_string()
     }
 
     fn explain_boot(&mut self, plan: &Plan) {
         if self.wishes.machine.boot_isolation == Some(false) {
-            self.reason("boot", "no isolation on the command line, as wished: CPU sets alone keep others off, the kernel's own work still comes");
+            self.reason("boot", "no isolation on the kernel command line, as requested: CPU sets keep other processes off, but not the kernel's own work");
         }
         let told: Vec<(String, String)> = plan
             .boot

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cache ways and memory bandwidth, shared out among classes of service.
+//! Allocation of cache ways and memory bandwidth to classes of service.
 //!
-//! In every cache, classes with CPUs there get ways of their own, side by side. Network controllers write into the ways
-//! that `shareable_bits` names, so that forwarding gets the end where those are and neighbours the other end.
+//! In every cache, each class that has CPUs there gets its own ways, side by side. Network cards write into the ways of
+//! `shareable_bits`, so forwarding gets that end of the cache and neighbours get the other end.
 
 use crate::CpuList;
 use crate::inventory::{BandwidthAllocation, CacheAllocation, Rdt, Vendor};
@@ -10,17 +10,17 @@ use crate::inventory::{BandwidthAllocation, CacheAllocation, Rdt, Vendor};
 use super::super::plan::{Bandwidth, CacheMask, Class, Plan, Role};
 use super::{Attempt, Member, Whose};
 
-/// The class of everything that is in no other.
+/// Name of the default class, which contains everything that is in no other class.
 const DEFAULT: &str = "default";
-/// Parts of what is not wished for otherwise: forwarding gets as much as all others together have on a small machine.
+/// Weight of forwarding in the ways that no request assigns: as much as all other classes together on a small machine.
 const FORWARDING_PARTS: u32 = 4;
 const GUEST_PARTS: u32 = 2;
 const OTHER_PARTS: u32 = 1;
-/// Limit of a neighbour's bandwidth unless another is wished, percent.
+/// Default limit of a neighbour's bandwidth, percent.
 const NEIGHBOUR_BANDWIDTH: u32 = 50;
 const PERCENT: u32 = 100;
 
-/// A class while it is made.
+/// A class under construction.
 struct Share {
     name: String,
     rank: u8,
@@ -32,10 +32,10 @@ struct Share {
 }
 
 impl Attempt<'_> {
-    /// Makes the classes.
+    /// Adds the classes of service to the plan.
     pub(super) fn share_caches(&mut self, plan: &mut Plan) {
         let rdt = &self.machine.rdt;
-        // The last level that can be shared out; a cache further in is each core's own anyway.
+        // The last level that can be allocated. Caches of lower levels belong to one core each.
         let cache = rdt.caches.iter().max_by_key(|cache| cache.level);
         if self.lacks_allocation(cache.is_some(), rdt.bandwidth.is_some()) {
             return;
@@ -70,18 +70,18 @@ impl Attempt<'_> {
         plan.classes = classes;
     }
 
-    /// Whether nothing can be shared out; wishes for it are conflicts then.
+    /// Returns whether the machine supports no allocation. Requests for shares are conflicts then.
     fn lacks_allocation(&mut self, has_cache: bool, has_bandwidth: bool) -> bool {
         let flags = &self.machine.rdt.cpu_flags;
         let has_flags = flags
             .iter()
             .any(|flag| flag.starts_with("cat_") || flag == "mba");
         let how = if self.machine.rdt.is_mounted {
-            "resctrl does not offer it"
+            "resctrl does not support it"
         } else if has_flags {
-            "resctrl is not mounted; `mount -t resctrl resctrl /sys/fs/resctrl` brings it"
+            "resctrl is not mounted; run `mount -t resctrl resctrl /sys/fs/resctrl`"
         } else {
-            "the processor or the kernel has no resctrl"
+            "the processor or the kernel does not support resctrl"
         };
         let members: Vec<Member> = self.members.clone();
         for member in members {
@@ -89,14 +89,14 @@ impl Attempt<'_> {
                 self.conflict(
                     &member.name,
                     format!(
-                        "a share of the cache is wished, and the cache cannot be shared out: {how}"
+                        "a cache share is requested, but cache allocation is not available: {how}"
                     ),
                     "no share",
                 );
                 self.change_shares(&member, |cache, _| *cache = None);
             }
             if member.bandwidth_percent.is_some() && !has_bandwidth {
-                self.conflict(&member.name, format!("a share of the memory bandwidth is wished, and that cannot be limited: {how}"), "no limit");
+                self.conflict(&member.name, format!("a bandwidth share is requested, but bandwidth limits are not available: {how}"), "no limit");
                 self.change_shares(&member, |_, bandwidth| *bandwidth = None);
             }
             for (percent, what) in [
@@ -109,7 +109,7 @@ impl Attempt<'_> {
                     self.conflict(
                         &member.name,
                         format!(
-                            "{percent} percent of the {what} is wished; shares go from 1 to 100"
+                            "{percent} percent of the {what} is requested, but shares range from 1 to 100 percent"
                         ),
                         "no share",
                     );
@@ -122,7 +122,7 @@ impl Attempt<'_> {
         !has_cache && !has_bandwidth
     }
 
-    /// Changes what a group wishes of cache and bandwidth in what is planned next.
+    /// Replaces a group's cache and bandwidth request for the next planning round.
     fn change_shares(
         &mut self,
         member: &Member,
@@ -170,8 +170,8 @@ impl Attempt<'_> {
         change(cache, bandwidth);
     }
 
-    /// One class for forwarding, each guest and each neighbour; the host's is the default one. Control and service have
-    /// one of their own only when something is wished for them.
+    /// Returns one class each for forwarding, every guest and every neighbour. The host has the default class. Control and
+    /// service have a separate class only if a share is requested for them.
     fn shares(&self, plan: &Plan) -> Vec<Share> {
         let mut shares = Vec::new();
         let mut host: Option<Share> = None;
@@ -226,8 +226,8 @@ impl Attempt<'_> {
         shares
     }
 
-    /// Makes fewer classes of those that are too many for the hardware: neighbours share one, then guests do, then
-    /// neighbours are in the default class.
+    /// Merges classes if there are more than the hardware supports: first the neighbours share a class, then the guests, then
+    /// the neighbours join the default class.
     fn merge(&mut self, shares: &mut Vec<Share>, most: usize, cache: Option<&CacheAllocation>) {
         let ways = cache.map_or(usize::MAX, |cache| {
             (cache.ways() / cache.ways_min.max(1)) as usize
@@ -240,7 +240,7 @@ impl Attempt<'_> {
             }
         }
         while shares.len() > limit {
-            // The last is the least: forwarding is kept apart longest.
+            // The last class has the lowest rank. Forwarding keeps its class longest.
             let least = (1..shares.len())
                 .rev()
                 .min_by_key(|at| shares.get(*at).map(|share| share.rank));
@@ -249,7 +249,7 @@ impl Attempt<'_> {
             self.reason(
                 "cache",
                 format!(
-                    "{} shares the default class: there are classes and ways for {limit} only",
+                    "{} shares the default class: the hardware has classes and ways for only {limit}",
                     gone.name
                 ),
             );
@@ -274,7 +274,7 @@ impl Attempt<'_> {
         }
         self.reason(
             "cache",
-            format!("{name} share one class: there are classes and ways for {limit} only"),
+            format!("{name} share one class: the hardware has classes and ways for only {limit}"),
         );
         let mut one = Share {
             name: name.to_owned(),
@@ -305,8 +305,8 @@ impl Attempt<'_> {
     fn no_class_left(&mut self, share: &Share) {
         self.conflict(
             &share.name,
-            "a share of the cache is wished, and there are not so many classes or ways",
-            "no share of its own",
+            "a cache share is requested, but the hardware has too few classes or ways",
+            "no separate share",
         );
         let member = self
             .members
@@ -318,7 +318,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Divides one cache's ways.
+    /// Divides the ways of one cache.
     fn divide(
         &mut self,
         cache: &CacheAllocation,
@@ -361,7 +361,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// CPUs that a cache serves; none where the machine does not tell.
+    /// Returns the CPUs that share a cache. `None` if the machine does not report them.
     fn cpus_of_cache(&self, level: u8, domain: u32) -> Option<CpuList> {
         let mut caches = self.machine.caches.iter();
         let cache = caches.find(|cache| {
@@ -380,12 +380,12 @@ impl Attempt<'_> {
             .map(|(name, percent)| format!("{name} {percent}"))
             .collect();
         let text = format!(
-            "shares of {} percent are wished of a cache with {} ways, of which every class needs {} at least",
+            "shares of {} percent are requested, but the cache has {} ways and every class needs at least {}",
             told.join(", "),
             cache.ways(),
             cache.ways_min.max(1)
         );
-        // The largest gives way, by what is too much.
+        // Reduce the largest share by the excess.
         let Some((name, percent)) = wished.iter().max_by_key(|(_, percent)| *percent) else {
             return;
         };
@@ -439,15 +439,15 @@ impl Attempt<'_> {
                 .iter()
                 .any(|class| class.name == Role::Forwarding.name())
         {
-            self.reason("cache", format!("devices write into the ways {:x}, so that forwarding has that end and neighbours have the other", cache.shared_with_devices));
+            self.reason("cache", format!("devices write into the ways {:x}, so forwarding gets that end of the cache and neighbours get the other end", cache.shared_with_devices));
         }
         if self.machine.vendor() == Vendor::Amd && self.machine.rdt.bandwidth.is_some() {
-            self.reason("cache", "limits of bandwidth are in units of 1/8 GB/s");
+            self.reason("cache", "bandwidth limits are in units of 1/8 GB/s");
         }
     }
 }
 
-/// Ways of each class, in their order; and whether more was wished than there is.
+/// Returns the number of ways of each class, in order, and whether the requests exceed the cache.
 fn ways(shares: &[&Share], total: u32, least: u32) -> (Vec<u32>, bool) {
     let wished = |share: &Share| {
         share
@@ -471,8 +471,8 @@ fn ways(shares: &[&Share], total: u32, least: u32) -> (Vec<u32>, bool) {
                 .unwrap_or_else(|| least + (spare * share.parts).checked_div(parts).unwrap_or(0))
         })
         .collect();
-    // What rounding leaves goes to the class with the highest rank that did not wish a number; to the default class
-    // where all did.
+    // The remainder from rounding goes to the class of the highest rank without a requested share, or to the default class
+    // if all classes have one.
     let given: u32 = counts.iter().sum();
     let heir = (0..shares.len())
         .rev()
@@ -488,7 +488,7 @@ fn ways(shares: &[&Share], total: u32, least: u32) -> (Vec<u32>, bool) {
     (counts, is_too_much)
 }
 
-/// Masks without holes, one beside the other, the last at the end that devices write into.
+/// Returns contiguous masks side by side. The last one is at the end into which devices write.
 fn side_by_side(ways: &[u32], cache: &CacheAllocation) -> Vec<u64> {
     let total = cache.ways();
     let lowest = cache.mask.trailing_zeros();
@@ -499,7 +499,7 @@ fn side_by_side(ways: &[u32], cache: &CacheAllocation) -> Vec<u64> {
     let mut at = 0;
     let mut masks = Vec::new();
     for count in ways {
-        // Where too much was wished the plan is made again; until then no mask may leave the cache.
+        // If the requests exceed the cache, another round follows. Until then, no mask may leave the cache.
         let count = (*count).clamp(1, total.max(1));
         let start = at.min(total - count.min(total));
         let ones = if count >= 64 {
@@ -518,7 +518,7 @@ fn side_by_side(ways: &[u32], cache: &CacheAllocation) -> Vec<u64> {
     masks
 }
 
-/// A class's limits.
+/// Returns the bandwidth limits of a class.
 fn bandwidth(rdt: &Rdt, share: &Share) -> Vec<Bandwidth> {
     let Some(allocation) = &rdt.bandwidth else {
         return Vec::new();
@@ -534,7 +534,7 @@ fn bandwidth(rdt: &Rdt, share: &Share) -> Vec<Bandwidth> {
         .collect()
 }
 
-/// A limit that the hardware knows: rounded up to its step.
+/// Returns a limit that the hardware supports, rounded up to its step.
 fn limit(allocation: &BandwidthAllocation, percent: u32) -> u32 {
     let step = allocation.step.max(1);
     let wanted = (allocation.unlimited * percent).div_ceil(PERCENT);

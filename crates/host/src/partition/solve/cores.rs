@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine as the placement sees it: cores with their threads, and who has taken what.
+//! Cores with their threads, and the owner of each CPU, as used for placement.
 
 use std::collections::BTreeMap;
 
 use crate::inventory::{CoreKind, Inventory};
 use crate::{CpuId, CpuList};
 
-/// One core with those of its threads that are online.
+/// One core and its online threads.
 #[derive(Clone, Debug)]
 pub(super) struct Core {
     /// Its threads.
     pub(super) cpus: Vec<CpuId>,
-    /// Its NUMA node; none if it is unknown.
+    /// Its NUMA node. `None` if it is unknown.
     pub(super) node: Option<u32>,
-    /// Which last level cache it has, as an index.
+    /// Index of its last level cache.
     pub(super) cache: usize,
-    /// Whether SST-BF lets it run faster.
+    /// Whether it is a high-priority core of SST-BF.
     pub(super) is_high: bool,
-    /// How strong it is: efficiency cores and small ones come last.
+    /// Capacity of the core: efficiency cores and small cores have a lower one.
     pub(super) strength: u32,
 }
 
@@ -26,22 +26,22 @@ pub(super) struct Core {
 pub(super) struct Cores {
     /// Cores in order of their lowest CPUs.
     pub(super) all: Vec<Core>,
-    /// Nodes in order, first that of cores whose node is unknown.
+    /// Nodes in order. An unknown node comes first.
     pub(super) nodes: Vec<Option<u32>>,
     distances: BTreeMap<(u32, u32), u32>,
     core_of: BTreeMap<CpuId, usize>,
     owner: BTreeMap<CpuId, usize>,
-    /// Whether a core is kept for the one group that has threads of it.
+    /// Whether a core is reserved for the one group that has threads of it.
     closed: Vec<bool>,
 }
 
-/// A CPU of a kind that the kernel gives no capacity for.
+/// Capacity of a CPU for which the kernel reports none.
 const FULL_STRENGTH: u32 = 1024;
-/// An efficiency core beside those, when the kernel gives no capacities.
+/// Capacity of an efficiency core if the kernel reports none.
 const EFFICIENCY_STRENGTH: u32 = 512;
 
 impl Cores {
-    /// The cores of the CPUs that are online.
+    /// Returns the cores of the online CPUs.
     pub(super) fn new(machine: &Inventory, online: &CpuList) -> Self {
         let high = machine.high_priority();
         let caches = cache_indices(machine);
@@ -90,41 +90,41 @@ impl Cores {
         }
     }
 
-    /// Which core a CPU is of.
+    /// Returns the index of a CPU's core.
     pub(super) fn core_of(&self, cpu: CpuId) -> Option<usize> {
         self.core_of.get(&cpu).copied()
     }
 
-    /// The core's other threads.
+    /// Returns the other threads of a CPU's core.
     pub(super) fn siblings(&self, cpu: CpuId) -> impl Iterator<Item = CpuId> + '_ {
         let core = self.core_of(cpu).and_then(|core| self.all.get(core));
         let cpus = core.into_iter().flat_map(|core| core.cpus.iter().copied());
         cpus.filter(move |sibling| *sibling != cpu)
     }
 
-    /// The node of a CPU, if it is known.
+    /// Returns the node of a CPU, if known.
     pub(super) fn node_of(&self, cpu: CpuId) -> Option<u32> {
         self.all.get(self.core_of(cpu)?)?.node
     }
 
-    /// Who has a CPU.
+    /// Returns the group that owns a CPU.
     pub(super) fn owner(&self, cpu: CpuId) -> Option<usize> {
         self.owner.get(&cpu).copied()
     }
 
-    /// Gives a CPU to a group.
+    /// Assigns a CPU to a group.
     pub(super) fn give(&mut self, cpu: CpuId, group: usize) {
         self.owner.insert(cpu, group);
     }
 
-    /// Keeps a core's free threads from others.
+    /// Reserves the free threads of a core.
     pub(super) fn close(&mut self, core: usize) {
         if let Some(closed) = self.closed.get_mut(core) {
             *closed = true;
         }
     }
 
-    /// Threads of a core that nobody has and anybody may have.
+    /// Returns the unassigned threads of a core that is not reserved.
     pub(super) fn free(&self, core: usize) -> impl Iterator<Item = CpuId> + '_ {
         let is_closed = self.closed.get(core).copied().unwrap_or(true);
         let cpus = self.all.get(core).filter(|_| !is_closed);
@@ -132,33 +132,33 @@ impl Cores {
         cpus.filter(|cpu| !self.owner.contains_key(cpu))
     }
 
-    /// Whether nobody has any thread of a core.
+    /// Returns whether no thread of a core is assigned.
     pub(super) fn is_untouched(&self, core: usize) -> bool {
         self.all
             .get(core)
             .is_some_and(|it| self.free(core).count() == it.cpus.len())
     }
 
-    /// CPUs that nobody has, those on closed cores included.
+    /// Returns all unassigned CPUs, including those on reserved cores.
     pub(super) fn without_owner(&self) -> Vec<CpuId> {
         let all = self.core_of.keys().copied();
         all.filter(|cpu| !self.owner.contains_key(cpu)).collect()
     }
 
-    /// Whether a CPU is on a closed core.
+    /// Returns whether a CPU is on a reserved core.
     pub(super) fn is_closed(&self, cpu: CpuId) -> bool {
         self.core_of(cpu)
             .and_then(|core| self.closed.get(core).copied())
             .unwrap_or(false)
     }
 
-    /// CPUs of a group.
+    /// Returns the CPUs of a group.
     pub(super) fn of(&self, group: usize) -> CpuList {
         let owned = self.owner.iter().filter(|(_, owner)| **owner == group);
         owned.map(|(cpu, _)| *cpu).collect()
     }
 
-    /// Some CPUs core by core, in the order of each core's lowest.
+    /// Groups CPUs by core, in the order of each core's lowest CPU.
     pub(super) fn by_core(&self, cpus: &CpuList) -> Vec<CpuList> {
         let of_core = |core: &Core| -> CpuList {
             let threads = core.cpus.iter().copied();
@@ -168,13 +168,13 @@ impl Cores {
         cores.filter(|threads| !threads.is_empty()).collect()
     }
 
-    /// CPUs whose node is unknown.
+    /// Returns the CPUs with an unknown node.
     pub(super) fn without_node(&self) -> CpuList {
         let cores = self.all.iter().filter(|core| core.node.is_none());
         cores.flat_map(|core| core.cpus.iter().copied()).collect()
     }
 
-    /// Nodes of some CPUs, in order.
+    /// Returns the nodes of CPUs, in order.
     pub(super) fn nodes_of(&self, cpus: &CpuList) -> Vec<Option<u32>> {
         let mut nodes: Vec<Option<u32>> = cpus.iter().map(|cpu| self.node_of(cpu)).collect();
         nodes.sort_unstable();
@@ -182,9 +182,9 @@ impl Cores {
         nodes
     }
 
-    /// All nodes, those nearest to `from` first.
+    /// Returns all nodes, those nearest to `from` first.
     pub(super) fn nearest(&self, from: &[Option<u32>]) -> Vec<Option<u32>> {
-        /// More than any distance that the kernel knows.
+        /// A distance greater than any that the kernel reports.
         const FAR: u32 = 256;
         let distance = |node: Option<u32>| {
             let one = |from: &Option<u32>| {
@@ -200,7 +200,7 @@ impl Cores {
     }
 }
 
-/// Nodes in a message: `0, 1`, and `unknown` for those that are.
+/// Formats nodes for a message: `0, 1`, or `unknown` for an unknown node.
 pub(super) fn in_words(nodes: &[Option<u32>]) -> String {
     let word = |node: &Option<u32>| node.map_or("unknown".to_owned(), |node| node.to_string());
     nodes.iter().map(word).collect::<Vec<_>>().join(", ")
@@ -215,7 +215,7 @@ fn distances(machine: &Inventory) -> BTreeMap<(u32, u32), u32> {
     rows.collect()
 }
 
-/// Which of the highest caches each CPU has. Without such, all have the same.
+/// Returns the index of each CPU's last level cache. If no caches are reported, all CPUs have the same index.
 fn cache_indices(machine: &Inventory) -> BTreeMap<CpuId, usize> {
     let last = machine.caches.iter().map(|cache| cache.level).max();
     let caches = machine

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How fast CPUs are to run.
+//! Frequency settings of the CPUs.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::CpuId;
 use super::super::plan::{FrequencySetting, Plan};
 use super::Attempt;
 
-/// Governor of CPUs that are kept quiet: a change of frequency is a pause.
+/// Default governor of isolated CPUs: every frequency change pauses the CPU.
 const GOVERNOR: &str = "performance";
 
 impl Attempt<'_> {
-    /// Governors and limits of isolated CPUs; with SST-BF limits of all.
+    /// Adds governors and limits of isolated CPUs to the plan, and with SST-BF the limits of all CPUs.
     pub(super) fn set_frequencies(&mut self, plan: &mut Plan) {
         let isolated = plan.isolated();
         let high = self.machine.high_priority();
@@ -36,8 +36,8 @@ impl Attempt<'_> {
                 && wished.is_some()
                 && !frequency.governors.is_empty()
                 && governor.is_none();
-            // With SST-BF every core runs at its own base frequency, or those without priority would take the power
-            // that the others count on.
+            // With SST-BF, every core runs at its own base frequency. Otherwise the low-priority cores would take the power
+            // that the high-priority cores need.
             let base = frequency.base_khz.filter(|_| !high.is_empty());
             let is_high = high.contains(cpu);
             let min = base.filter(|_| is_quiet || is_high);
@@ -51,7 +51,7 @@ impl Attempt<'_> {
         if is_refused {
             self.conflict(
                 "frequency",
-                format!("the governor {wanted} is wished, and the machine does not have it"),
+                format!("the governor {wanted} is requested, but the machine does not support it"),
                 format!("the governor {GOVERNOR}"),
             );
             self.nearest.machine.governor = None;
@@ -71,18 +71,16 @@ impl Attempt<'_> {
 
     fn explain_frequency(&mut self, setting: &FrequencySetting) {
         let mut parts: Vec<String> = Vec::new();
-        parts.extend(
-            setting.governor.as_ref().map(|governor| {
-                format!("governor {governor}, as a change of frequency is a pause")
-            }),
-        );
+        parts.extend(setting.governor.as_ref().map(|governor| {
+            format!("governor {governor}, because every frequency change pauses the CPU")
+        }));
         parts.extend(setting.max_khz.map(|khz| {
             let why = if setting.is_high_priority {
-                "SST-BF's cores of high priority"
+                "of the high-priority cores of SST-BF"
             } else {
-                "so that SST-BF's cores of high priority keep theirs"
+                "so that the high-priority cores of SST-BF keep theirs"
             };
-            format!("at most {} MHz, the base frequency, {why}", khz / 1000)
+            format!("at most {} MHz, the base frequency {why}", khz / 1000)
         }));
         self.reason(
             "frequency",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wishes that name things: controllers, nodes, CPUs one by one.
+//! Requests for named objects: network cards, nodes and individual CPUs.
 
 use crate::inventory::Nic;
 use crate::{CpuId, CpuList};
@@ -9,7 +9,7 @@ use super::cores::in_words;
 use super::{Attempt, Member, Role, Whose, listed};
 
 impl<'a> Attempt<'a> {
-    /// A controller of the machine by the address in a wish, which may lack the domain.
+    /// Returns the network card with a requested address, which may lack the PCI domain.
     pub(super) fn nic(&self, address: &str) -> Option<&'a Nic> {
         let nics = self.machine.nics.iter();
         let matches = |nic: &&Nic| {
@@ -22,7 +22,7 @@ impl<'a> Attempt<'a> {
         nics.into_iter().find(matches)
     }
 
-    /// Controllers that are wished for and there, each once.
+    /// Returns the requested network cards that exist, each once.
     pub(super) fn wished_nics(&self) -> Vec<&'a Nic> {
         let mut found: Vec<&Nic> = Vec::new();
         for wish in &self.wishes.nics {
@@ -37,7 +37,7 @@ impl<'a> Attempt<'a> {
         found
     }
 
-    /// Puts down what is wished of controllers that are not there, and of functions that they cannot have.
+    /// Records conflicts for network cards that do not exist and for virtual functions that they do not support.
     pub(super) fn known_nics(&mut self) {
         let mut seen: Vec<&str> = Vec::new();
         let mut kept = Vec::new();
@@ -56,13 +56,13 @@ impl<'a> Attempt<'a> {
                 };
                 self.conflict(
                     &wish.pci,
-                    format!("there is no such network controller; there are: {there}"),
-                    "it is left out",
+                    format!("no such network card (available: {there})"),
+                    "left out",
                 );
                 continue;
             };
             if seen.contains(&nic.pci_address.as_str()) {
-                self.conflict(&wish.pci, "it is wished for twice", "once, the first");
+                self.conflict(&wish.pci, "requested twice", "the first request only");
                 continue;
             }
             seen.push(&nic.pci_address);
@@ -71,12 +71,16 @@ impl<'a> Attempt<'a> {
             if let Some(functions) = wish.functions.filter(|functions| *functions > most) {
                 let (text, instead) = if most == 0 {
                     (
-                        format!("{functions} virtual functions are wished and it has no SR-IOV"),
+                        format!(
+                            "{functions} virtual functions are requested, but the card does not support SR-IOV"
+                        ),
                         None,
                     )
                 } else {
                     (
-                        format!("{functions} virtual functions are wished and it can have {most}"),
+                        format!(
+                            "{functions} virtual functions are requested, but the card supports at most {most}"
+                        ),
                         Some(most),
                     )
                 };
@@ -87,8 +91,8 @@ impl<'a> Attempt<'a> {
             if wish.queues == Some(0) {
                 self.conflict(
                     &wish.pci,
-                    "no receive queue is wished, so that nothing would be received",
-                    "as many as CPUs poll it",
+                    "0 receive queues are requested, so the port would receive nothing",
+                    "one queue for each CPU that polls it",
                 );
                 wish.queues = None;
             }
@@ -97,7 +101,7 @@ impl<'a> Attempt<'a> {
         self.nearest.nics = kept;
     }
 
-    /// Gives the CPUs that are named.
+    /// Assigns the CPUs that the request names.
     pub(super) fn take_lists(&mut self) {
         for index in 0..self.members.len() {
             let Some(member) = self.members.get(index).cloned() else {
@@ -119,10 +123,10 @@ impl<'a> Attempt<'a> {
         };
         let nodes = &self.cores.nodes;
         let text = if nodes.iter().all(Option::is_none) {
-            format!("node {node} is requested, and the nodes of this machine's CPUs are unknown")
+            format!("node {node} is requested, but the nodes of this machine's CPUs are unknown")
         } else {
             format!(
-                "node {node} has no CPUs; nodes with CPUs are {}",
+                "node {node} has no CPUs (nodes with CPUs: {})",
                 in_words(nodes)
             )
         };
@@ -152,8 +156,8 @@ impl<'a> Attempt<'a> {
         if wished.is_empty() {
             self.conflict(
                 name,
-                "an empty list of CPUs is wished",
-                "as many as are chosen without the key",
+                "the requested list of CPUs is empty",
+                "the default number of CPUs",
             );
             self.wish_instead(index, None);
             return;
@@ -167,25 +171,25 @@ impl<'a> Attempt<'a> {
                 .map(|present| bad.intersection(present));
             let text = match offline.filter(|offline| *offline == bad) {
                 Some(offline) => format!(
-                    "CPU {offline} is offline; `echo 1 > /sys/devices/system/cpu/cpuN/online` brings it up"
+                    "CPU {offline} is offline (bring it online with `echo 1 > /sys/devices/system/cpu/cpuN/online`)"
                 ),
-                None => format!("CPU {bad} is not there; online are {}", self.online),
+                None => format!("CPU {bad} does not exist (online: {})", self.online),
             };
-            self.conflict(name, text, "without it");
+            self.conflict(name, text, "the other CPUs only");
         }
         for cpu in wished.intersection(&self.online).iter() {
             if let Some(owner) = self.cores.owner(cpu) {
                 let owner = self.name(owner);
                 self.conflict(
                     name,
-                    format!("CPU {cpu} is wished for {owner}, too, and a CPU has one role"),
-                    format!("{owner} has it"),
+                    format!("CPU {cpu} is also requested for {owner}, but a CPU has only one role"),
+                    format!("{owner} gets it"),
                 );
                 bad.insert(cpu);
             } else if let Some(sibling) = self.forwarding_sibling(index, cpu) {
                 self.conflict(
                     name,
-                    format!("CPU {cpu} is a thread of the same core as forwarding CPU {sibling}, and what runs on it would slow that"),
+                    format!("CPU {cpu} is a thread of the same core as forwarding CPU {sibling}; any work on it would slow forwarding"),
                     "it stays idle",
                 );
                 bad.insert(cpu);
@@ -203,7 +207,7 @@ impl<'a> Attempt<'a> {
             touched.into_iter().for_each(|core| self.cores.close(core));
         }
         if bad.is_empty() {
-            self.reason(name, format!("CPUs {good}: as wished"));
+            self.reason(name, format!("CPUs {good}: as requested"));
         } else {
             self.wish_instead(
                 index,
@@ -215,7 +219,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// A forwarding CPU on the same core, when the group is another one.
+    /// Returns a forwarding CPU on the same core, unless the group is forwarding itself.
     fn forwarding_sibling(&self, index: usize, cpu: CpuId) -> Option<CpuId> {
         let forwarding = self.index(Whose::Forwarding);
         if index == forwarding {
@@ -226,7 +230,7 @@ impl<'a> Attempt<'a> {
             .find(|sibling| self.cores.owner(*sibling) == Some(forwarding))
     }
 
-    /// Every controller needs a forwarding CPU on its node.
+    /// Checks that every network card has a forwarding CPU on its node.
     fn check_list_near_controllers(&mut self, index: usize, cpus: &CpuList) {
         let nodes = self.cores.nodes_of(cpus);
         for nic in self.wished_nics() {
@@ -242,14 +246,14 @@ impl<'a> Attempt<'a> {
                 continue;
             }
             let text = format!(
-                "none of the forwarding CPUs {cpus} is on node {node}, where controller {} is; node {node} has the CPUs {}",
+                "none of the forwarding CPUs {cpus} is on node {node}, the node of network card {} (CPUs of node {node}: {})",
                 nic.pci_address,
                 listed(&on_node),
             );
             self.conflict(
                 "forwarding",
                 text,
-                "as many CPUs, on the controllers' nodes",
+                "the same number of CPUs, on the nodes of the network cards",
             );
             let count = u32::try_from(cpus.len()).unwrap_or(u32::MAX).max(1);
             self.wish_instead(index, Some(CpuWish::Count(count)));

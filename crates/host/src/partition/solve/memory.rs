@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Huge pages: how many on which node, for the data plane and for guests.
+//! Number of huge pages on each node for the data plane and guests.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use super::cores::in_words;
 
 /// Size of a large huge page on x86-64 and on Arm with base pages of 4 KiB, KiB.
 const GIB_PAGE_KIB: u64 = 1 << 20;
-/// A node has to have that much before it is cut into pages of 1 GiB, MiB.
+/// Minimum memory of a node for pages of 1 GiB, MiB.
 const LARGE_NODE_MIB: u64 = 16 << 10;
-/// What the kernel and everything else keep of a node at least: one part of this many.
+/// Divisor of a node's memory for the minimum share of the kernel and other processes.
 const KEPT_PART: u64 = 8;
-/// What the data plane takes of a node at most unless it is wished: one part of this many.
+/// Divisor of a node's memory for the data plane's maximum share, unless its memory is requested.
 const CHOSEN_PART: u64 = 4;
 const KIB_PER_MIB: u64 = 1024;
 
-/// Buffers of one MTU (TripleO's rule for Open vSwitch with DPDK): so many, of the MTU rounded up and this much more.
+/// Number of buffers of one MTU (TripleO's rule for Open vSwitch with DPDK). Each has the rounded-up MTU plus an overhead.
 const BUFFERS: u64 = 4096 * 64;
 const MTU_ROUNDING: u64 = 1024;
 const BUFFER_EXTRA: u64 = 800;
-/// Beside the buffers, MiB.
+/// Memory in addition to the buffers, MiB.
 const BESIDE_BUFFERS_MIB: u64 = 512;
-/// The sum is rounded up to this, MiB.
+/// Unit to which the sum is rounded up, MiB.
 const ROUNDING_MIB: u64 = 1024;
 
-/// Memory of a data plane on a node whose controllers have these MTUs, MiB.
+/// Returns the memory of a data plane on a node whose network cards have these MTUs, MiB.
 pub(super) fn memory_of_mtus(mtus: &[u16]) -> u64 {
     let mut distinct = mtus.to_vec();
     distinct.sort_unstable();
@@ -39,7 +39,7 @@ pub(super) fn memory_of_mtus(mtus: &[u16]) -> u64 {
 }
 
 impl Attempt<'_> {
-    /// Sizes the pools.
+    /// Adds the pools of huge pages to the plan.
     pub(super) fn size_memory(&mut self, plan: &mut Plan) {
         let Some(page_kib) = self.page_kib() else {
             return;
@@ -86,7 +86,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Size of pages; none on a machine without any.
+    /// Returns the page size. `None` if the machine has no huge pages.
     fn page_kib(&mut self) -> Option<u64> {
         let sizes: Vec<u64> = self
             .machine
@@ -102,7 +102,7 @@ impl Attempt<'_> {
             self.conflict(
                 "huge-pages",
                 format!(
-                    "pages of {wished} KiB are wished; the machine has these sizes: {}",
+                    "pages of {wished} KiB are requested, but the machine does not support them (sizes in KiB: {})",
                     if there.is_empty() {
                         "none".to_owned()
                     } else {
@@ -126,14 +126,14 @@ impl Attempt<'_> {
         }
         let smallest = sizes.iter().min().copied();
         if smallest.is_none() {
-            self.reason("huge-pages", "none: the kernel has no huge pages");
+            self.reason("huge-pages", "none: the kernel does not support huge pages");
             let wants = |mib: u64| mib > 0;
             for (at, guest) in self.wishes.guests.iter().enumerate() {
                 if wants(guest.memory_mib) {
                     let (name, mib) = (guest.name.clone(), guest.memory_mib);
                     self.conflict(
                         &name,
-                        format!("{mib} MiB of huge pages are wished, and the kernel has none"),
+                        format!("{mib} MiB of huge pages are requested, but the kernel does not support huge pages"),
                         "none",
                     );
                     if let Some(guest) = self.nearest.guests.get_mut(at) {
@@ -145,7 +145,8 @@ impl Attempt<'_> {
         smallest
     }
 
-    /// What may be huge pages on a node, MiB; none where its memory is not known. CPUs of unknown nodes share all memory.
+    /// Returns the memory of a node that may become huge pages, MiB. `None` if its memory is unknown. CPUs of unknown nodes
+    /// share all memory.
     fn room_mib(&self, node: Option<u32>) -> Option<u64> {
         let known = self.machine.nodes.iter();
         let known = known.into_iter().find(|known| Some(known.node) == node);
@@ -174,14 +175,14 @@ impl Attempt<'_> {
             memory_of_mtus(&mtus)
         };
         let page_mib = (page_kib / KIB_PER_MIB).max(1);
-        // It was not asked for: a small machine is not filled with it.
+        // The size is a default, so it does not fill a small machine.
         let most = self
             .room_mib(node)
             .map_or(u64::MAX, |room| room / CHOSEN_PART / page_mib * page_mib);
         reckoned.min(most.max(page_mib))
     }
 
-    /// What is wished for the data plane has to be there.
+    /// Checks that every node has the memory that the data plane requests.
     fn fit_data_plane(&mut self, pages: &mut BTreeMap<Option<u32>, u64>, page_kib: u64) {
         for (node, count) in pages {
             let Some(room) = self.room_mib(*node) else {
@@ -193,7 +194,7 @@ impl Attempt<'_> {
                 let instead = most * page_kib / KIB_PER_MIB;
                 self.conflict(
                     "forwarding",
-                    format!("{wished} MiB of huge pages are wished on node {}, and it can give {room} MiB beside what the kernel keeps", in_words(&[*node])),
+                    format!("{wished} MiB of huge pages are requested on node {}, but only {room} MiB are available beside the kernel's memory", in_words(&[*node])),
                     format!("{instead} MiB"),
                 );
                 self.nearest.forwarding.memory_mib = Some(instead);
@@ -202,7 +203,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// A guest's memory is spread over the nodes that its CPUs are on.
+    /// Spreads a guest's memory over the nodes of its CPUs.
     fn fit_guest(
         &mut self,
         at: usize,
@@ -245,7 +246,7 @@ impl Attempt<'_> {
             let instead = free * count;
             self.conflict(
                 &wish.name,
-                format!("{} MiB of huge pages are wished, of which {share_mib} MiB on node {}, and {free} MiB are left there", wish.memory_mib, in_words(&[node])),
+                format!("{} MiB of huge pages are requested, {share_mib} MiB of them on node {}, but only {free} MiB are left there", wish.memory_mib, in_words(&[node])),
                 format!("{instead} MiB"),
             );
             if let Some(guest) = self
@@ -270,7 +271,7 @@ mod tests {
 
     #[test]
     fn memory_follows_the_published_rule() {
-        // The two examples of Red Hat's guide to OVS-DPDK parameters.
+        // Both examples are from Red Hat's guide to OVS-DPDK parameters.
         assert_eq!(memory_of_mtus(&[9000]), 3072);
         assert_eq!(memory_of_mtus(&[9000, 2000]), 4096);
         assert_eq!(memory_of_mtus(&[1500, 1500]), memory_of_mtus(&[1500]));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which forwarding CPU polls which receive queue. Without figures of the load every queue counts the same.
+//! Assignment of receive queues to forwarding CPUs. Every queue has the same weight, because its load is unknown.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::CpuId;
 use super::super::plan::{NicPlan, Plan, QueueCpu, Role};
 use super::Attempt;
 
-/// Ethernet's.
+/// MTU of Ethernet, octets.
 pub(super) const MTU: u16 = 1500;
 
 impl Attempt<'_> {
-    /// Gives every controller queues, polled on its own node.
+    /// Assigns queues to every network card, polled by CPUs of its own node.
     pub(super) fn assign_queues(&mut self, plan: &mut Plan) {
         let forwarding = plan.cpus(Role::Forwarding);
         let mut load: BTreeMap<CpuId, u32> = forwarding.iter().map(|cpu| (cpu, 0)).collect();
@@ -42,16 +42,16 @@ impl Attempt<'_> {
             let (cpus, place) = if near.is_empty() {
                 (
                     forwarding.iter().collect::<Vec<CpuId>>(),
-                    "which are on another node, as its own has none".to_owned(),
+                    "on another node, because its own node has no forwarding CPU".to_owned(),
                 )
             } else {
                 let is_known = near.iter().all(|cpu| self.cores.node_of(*cpu).is_some());
                 let place = match nic.node {
-                    None => "whichever, as its node is not known".to_owned(),
+                    None => "on any node, because the node of the card is unknown".to_owned(),
                     Some(node) if is_known => format!("on its node {node}"),
                     Some(node) => {
                         format!(
-                            "whichever, as it is on node {node} and the nodes of CPUs are unknown"
+                            "on any node: the card is on node {node}, but the nodes of CPUs are unknown"
                         )
                     }
                 };
@@ -77,7 +77,7 @@ impl Attempt<'_> {
             self.reason(
                 &nic.pci_address,
                 format!(
-                    "{} receive queues, polled by the CPUs {pollers} {place}",
+                    "{} receive queues, polled by CPUs {pollers} {place}",
                     queues.len()
                 ),
             );

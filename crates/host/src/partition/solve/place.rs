@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which CPUs a group gets that wishes for a number of them.
+//! Choice of CPUs for groups that request a number of CPUs.
 //!
-//! Forwarding and guests get whole cores that nobody else has a thread of. The host gets what is left, and at least the
-//! core that the machine boots on.
+//! Forwarding and guests get whole cores, whose threads no other group uses. The host gets all remaining CPUs, and at least
+//! the boot core.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::cores::in_words;
 use super::{Attempt, Member, Role, Whose, listed};
 
 impl Attempt<'_> {
-    /// Gives CPUs to everybody who did not name them, and the rest to the host.
+    /// Chooses CPUs for every group that does not name its CPUs. The host gets all others.
     pub(super) fn place(&mut self) {
         self.reserve_host();
         let forwarding = self.index(Whose::Forwarding);
@@ -41,7 +41,7 @@ impl Attempt<'_> {
         self.give_rest();
     }
 
-    /// The host's own CPUs come first: without any, nothing else runs.
+    /// Reserves the host's CPUs before all others: without them, nothing else runs.
     fn reserve_host(&mut self) {
         let index = self.index(Whose::Host);
         let wish = self.member(index).and_then(|member| member.cpus.clone());
@@ -49,7 +49,7 @@ impl Attempt<'_> {
         let count = match wish {
             Some(CpuWish::These(_)) if !self.cores.of(index).is_empty() => return,
             Some(CpuWish::Count(count)) => count.max(1) as usize,
-            // Threads of the first core, all of them.
+            // All threads of the first core.
             _ => cores
                 .first()
                 .map_or(1, |core| self.cores.free(*core).count()),
@@ -63,20 +63,24 @@ impl Attempt<'_> {
             self.make_room_for_host();
         } else if let Some(CpuWish::Count(wished)) = wish {
             if wished == 0 {
-                self.conflict("host", "no CPU is wished, and the kernel needs one", "1");
+                self.conflict(
+                    "host",
+                    "0 CPUs are requested, but the kernel needs one",
+                    "1",
+                );
                 self.wish_instead(index, Some(CpuWish::Count(1)));
             } else if cpus.len() < count {
                 self.short(
                     index,
                     count,
                     cpus.len(),
-                    "are left of those that nobody named",
+                    "are not requested by another group",
                 );
             }
         }
     }
 
-    /// Cores with free threads: the first of each node first, fast ones last.
+    /// Returns cores with free threads: the first core of each node first, high-priority cores last.
     fn host_cores(&self) -> Vec<usize> {
         let mut turns: BTreeMap<Option<u32>, usize> = BTreeMap::new();
         let mut cores: Vec<(bool, usize, Option<u32>, usize)> = Vec::new();
@@ -91,7 +95,7 @@ impl Attempt<'_> {
         cores.into_iter().map(|(.., index)| index).collect()
     }
 
-    /// Lists that name every CPU give the first core back.
+    /// Removes the first core from lists that name every CPU.
     fn make_room_for_host(&mut self) {
         let first: CpuList = self
             .cores
@@ -110,9 +114,9 @@ impl Attempt<'_> {
             self.conflict(
                 &name,
                 format!(
-                    "with the CPUs {cpus} nothing is left for the host, and the kernel needs a CPU"
+                    "the request for CPUs {cpus} leaves no CPU for the host, but the kernel needs one"
                 ),
-                format!("CPU {lost} is the host's"),
+                format!("CPU {lost} goes to the host"),
             );
             let rest = cpus.difference(&lost);
             self.wish_instead(index, (!rest.is_empty()).then_some(CpuWish::These(rest)));
@@ -137,7 +141,7 @@ impl Attempt<'_> {
         if wished == Some(0) {
             self.conflict(
                 "forwarding",
-                "no CPU is wished, and nothing would forward",
+                "0 CPUs are requested, so nothing would forward",
                 "1",
             );
             self.wish_instead(index, Some(CpuWish::Count(1)));
@@ -180,7 +184,7 @@ impl Attempt<'_> {
             let whose = if !is_tied {
                 String::new()
             } else if forwarding.node.is_some() {
-                ", which is wished".to_owned()
+                ", the requested node".to_owned()
             } else {
                 format!(
                     ", where {} {}",
@@ -191,7 +195,7 @@ impl Attempt<'_> {
             self.conflict(
                 "forwarding",
                 format!(
-                    "{count} CPUs are wished, and {capacity} {what} are free on node {}{whose}",
+                    "{count} CPUs are requested, but only {capacity} {what} are free on node {}{whose}",
                     in_words(&nodes)
                 ),
                 format!("{capacity} CPUs"),
@@ -209,7 +213,7 @@ impl Attempt<'_> {
         self.explain_forwarding(index, is_tied, wished.is_none());
     }
 
-    /// Fewer CPUs than nodes with controllers: some path would cross between nodes.
+    /// Checks whether there are fewer CPUs than nodes with network cards: packets of some cards would cross to another node.
     fn crosses_nodes(
         &mut self,
         index: usize,
@@ -222,7 +226,7 @@ impl Attempt<'_> {
         let places = in_words(nodes);
         self.conflict(
             "forwarding",
-            format!("controllers are on nodes {places}, and with {count} CPUs packets of some would cross to another node"),
+            format!("the network cards are on nodes {places}, so with {count} CPUs packets of some cards would cross to another node"),
             format!("{} CPUs", nodes.len()),
         );
         self.wish_instead(
@@ -234,7 +238,7 @@ impl Attempt<'_> {
         true
     }
 
-    /// CPUs that could forward on a node.
+    /// Returns the number of CPUs on a node that can forward.
     fn forwarding_room(&self, node: Option<u32>) -> usize {
         let cores = self.cores.all.iter().enumerate();
         let untouched =
@@ -245,7 +249,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Nodes with room, the one with the most first and then those nearest to it.
+    /// Returns the nodes with free cores: the one with the most first, then those nearest to it.
     fn free_nodes(&self, room: &BTreeMap<Option<u32>, usize>) -> Vec<Option<u32>> {
         let best = room
             .iter()
@@ -270,7 +274,7 @@ impl Attempt<'_> {
                 in_words(&[node]),
                 gone.join(", ")
             ),
-            "the controllers of that node are left out",
+            "without the network cards of that node",
         );
         let is_gone = |pci: &str| self.nic(pci).is_some_and(|nic| nic.node == node);
         let kept: Vec<_> = self
@@ -283,7 +287,7 @@ impl Attempt<'_> {
         self.nearest.nics = kept;
     }
 
-    /// Somebody else has every core: the last one who has some gives one back.
+    /// Handles a partition in which other groups have every core: the last group with CPUs gives one core back.
     fn no_room_for_forwarding(&mut self, nodes: &[Option<u32>]) {
         let places = in_words(nodes);
         let place = if places.is_empty() {
@@ -321,7 +325,7 @@ impl Attempt<'_> {
                     "no whole core is free{place}: {} has the CPUs {cpus}",
                     member.name
                 ),
-                format!("{} is without CPU {lost}", member.name),
+                format!("{} without CPU {lost}", member.name),
             );
             let wish = match member.cpus {
                 Some(CpuWish::Count(_)) => Some(CpuWish::Count(
@@ -336,17 +340,18 @@ impl Attempt<'_> {
             self.conflict(
                 "forwarding",
                 format!("no whole core is free{place} beside the host's"),
-                "another node, without the controllers",
+                "another node, without the network cards",
             );
             self.nearest.forwarding.node = None;
             self.nearest.nics.clear();
             return;
         }
-        let text = "no whole core is free beside the host's; a forwarding core shares no thread with anything else";
-        self.conflict("forwarding", text, "nothing");
+        let text =
+            "no whole core is free beside the host's, but a forwarding core may not be shared";
+        self.conflict("forwarding", text, "none");
     }
 
-    /// Cores of a node that nobody has, in the order in which forwarding wants them.
+    /// Returns the unassigned cores of a node, the best for forwarding first.
     fn best_cores(&self, node: Option<u32>) -> Vec<usize> {
         let first = self.cores.all.iter().position(|core| core.node == node);
         let mut free: Vec<usize> = (0..self.cores.all.len())
@@ -401,19 +406,19 @@ impl Attempt<'_> {
         let nodes = self.cores.nodes_of(&cpus);
         let nics = join(self.wished_nics().iter().map(|nic| nic.pci_address.clone()));
         let why = if self.wishes.forwarding.node.is_some() {
-            "as wished".to_owned()
+            "as requested".to_owned()
         } else if is_tied {
-            format!("where the controllers {nics} are, so that packets stay on their node")
+            format!("the node of the network cards {nics}, so packets stay on their node")
         } else {
-            "which has the most free cores, as no controller ties it to another".to_owned()
+            "the node with the most free cores, because no network card requires another".to_owned()
         };
         let count = if is_default {
-            " (one for each controller, as no number is wished)"
+            " (default: one for each network card)"
         } else {
             ""
         };
         let text = if nodes.iter().all(Option::is_none) {
-            format!("CPUs {cpus}{count}: the nodes are unknown, and not considered")
+            format!("CPUs {cpus}{count}: the nodes are unknown and not considered")
         } else {
             format!("CPUs {cpus}{count} of node {}, {why}", in_words(&nodes))
         };
@@ -424,13 +429,13 @@ impl Attempt<'_> {
             let rest = if rest.is_empty() {
                 String::new()
             } else {
-                format!("; there are no more of those for {rest}")
+                format!("; there are no more such cores for CPUs {rest}")
             };
-            self.reason("forwarding", format!("CPUs {high} are of high priority (SST-BF): they run faster than the others{rest}"));
+            self.reason("forwarding", format!("CPUs {high} are high-priority cores (SST-BF), which run faster than the others{rest}"));
         }
     }
 
-    /// Control and service share cores with the host, never with what is kept quiet.
+    /// Places control or service threads. They may share cores with the host, but not with isolated CPUs.
     fn place_helper(&mut self, index: usize, member: &Member) {
         let count = wished_count(member);
         let near = self.cores.nearest(&self.forwarding_nodes());
@@ -449,8 +454,8 @@ impl Attempt<'_> {
             index,
             count,
             &cpus,
-            "are free that forward nothing",
-            "near the forwarding CPUs, on cores shared with the host's work at most",
+            "are free outside the forwarding cores",
+            "near the forwarding CPUs, on cores that only the host may share",
         );
     }
 
@@ -468,20 +473,20 @@ impl Attempt<'_> {
             .filter(|node| self.cores.nodes.contains(&Some(*node)));
         let whole = near.iter().copied().find(|node| room(node) >= count);
         let (nodes, why) = match (wished, whole) {
-            (Some(node), _) => (vec![Some(node)], format!("on node {node}, as wished")),
+            (Some(node), _) => (vec![Some(node)], format!("on node {node}, as requested")),
             (None, Some(None)) => (
                 vec![None],
-                "the nodes are unknown, and not considered".to_owned(),
+                "the nodes are unknown and not considered".to_owned(),
             ),
             (None, Some(Some(node))) => (
                 vec![Some(node)],
                 format!(
-                    "on node {node}, the nearest to the forwarding CPUs with room for all of it"
+                    "on node {node}, the node nearest to the forwarding CPUs with enough free cores"
                 ),
             ),
             (None, None) => (
                 near,
-                "over several nodes, as none has room for all of it".to_owned(),
+                "on several nodes, because no node has enough free cores".to_owned(),
             ),
         };
         let quiet = self.caches_of_forwarding();
@@ -498,13 +503,13 @@ impl Attempt<'_> {
                 self.cores.close(core);
             }
         }
-        self.settle(index, count, &cpus, "on whole cores are free there", &why);
+        self.settle(index, count, &cpus, "are free on whole cores there", &why);
     }
 
-    /// Whole free cores of a node; those that share a cache with forwarding, and fast ones, last.
+    /// Returns the free cores of a node. Those that share a cache with forwarding, and high-priority cores, come last.
     fn guest_cores(&self, node: Option<u32>, quiet: &[usize]) -> Vec<usize> {
         let mut cores = self.best_cores(node);
-        // Stable: within each kind the order stays.
+        // The sort is stable, so the order within each kind stays.
         cores.sort_by_key(|at| {
             self.cores
                 .all
@@ -541,11 +546,11 @@ impl Attempt<'_> {
             count,
             &cpus,
             "are free there",
-            "as far from the forwarding CPUs as there was room: another cache, another node",
+            "as far from the forwarding CPUs as free CPUs allow: another cache, another node",
         );
     }
 
-    /// Gives what was found, tells why, or that it is not enough.
+    /// Assigns the chosen CPUs and explains the choice, or records a conflict if there are too few.
     fn settle(&mut self, index: usize, count: usize, cpus: &[CpuId], lack: &str, why: &str) {
         for cpu in cpus {
             self.cores.give(*cpu, index);
@@ -561,18 +566,15 @@ impl Attempt<'_> {
     fn short(&mut self, index: usize, wished: usize, found: usize, lack: &str) {
         let name = self.name(index);
         let (text, instead) = if wished == 0 {
-            (
-                "no CPU is wished for it".to_owned(),
-                "it is left out".to_owned(),
-            )
+            ("0 CPUs are requested".to_owned(), "left out".to_owned())
         } else if found == 0 {
             (
-                format!("{wished} CPUs are wished, and none {lack}"),
-                "it is left out".to_owned(),
+                format!("{wished} CPUs are requested, but none {lack}"),
+                "left out".to_owned(),
             )
         } else {
             (
-                format!("{wished} CPUs are wished, and {found} {lack}"),
+                format!("{wished} CPUs are requested, but only {found} {lack}"),
                 format!("{found} CPUs"),
             )
         };
@@ -594,7 +596,7 @@ impl Attempt<'_> {
         match member.whose {
             Whose::Control => self.nearest.control = None,
             Whose::Service => self.nearest.service = None,
-            // By its name: places shift when one before it is left out.
+            // Guests are removed by name, because indices shift when an earlier guest is removed.
             Whose::Guest(_) => self
                 .nearest
                 .guests
@@ -607,7 +609,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// What nobody has is the host's; threads beside those that are kept quiet stay idle.
+    /// Assigns the remaining CPUs: the other threads of isolated cores stay idle, all others go to the host.
     fn give_rest(&mut self) {
         let (host, idle) = (self.index(Whose::Host), self.index(Whose::Idle));
         for cpu in self.cores.without_owner() {
@@ -621,10 +623,10 @@ impl Attempt<'_> {
         let (hosts, idles) = (self.cores.of(host), self.cores.of(idle));
         self.reason(
             "host",
-            format!("CPUs {hosts}: what nobody else has, and the core that the machine boots on"),
+            format!("CPUs {hosts}: the boot core and all CPUs without another role"),
         );
         if !idles.is_empty() {
-            self.reason("idle", format!("CPUs {idles}: the other threads of forwarding and guest cores; work there would slow those"));
+            self.reason("idle", format!("CPUs {idles}: the other threads of forwarding and guest cores, where any work would slow these cores"));
         }
     }
 
@@ -633,7 +635,7 @@ impl Attempt<'_> {
             .nodes_of(&self.cores.of(self.index(Whose::Forwarding)))
     }
 
-    /// Caches that forwarding CPUs use.
+    /// Returns the caches of the forwarding CPUs.
     fn caches_of_forwarding(&self) -> Vec<usize> {
         let cpus = self.cores.of(self.index(Whose::Forwarding));
         let cores = cpus.iter().filter_map(|cpu| self.cores.core_of(cpu));
@@ -642,7 +644,7 @@ impl Attempt<'_> {
     }
 }
 
-/// CPUs that a group wishes; one when it does not say.
+/// Returns the number of CPUs that a group requests. Default: 1.
 fn wished_count(member: &Member) -> usize {
     match member.cpus {
         Some(CpuWish::Count(count)) => count as usize,
@@ -650,8 +652,8 @@ fn wished_count(member: &Member) -> usize {
     }
 }
 
-/// How many CPUs each node gives: one each at first, then as `weights` (a node for each controller) go round, as far as
-/// there is room. Without weights, one node is filled after the other.
+/// Splits a number of CPUs among nodes: first one for each node, then round-robin over `weights` (the node of each network
+/// card) as long as there are free CPUs. Without weights, one node is filled after the other.
 fn split(
     count: usize,
     nodes: &[Option<u32>],
@@ -673,7 +675,7 @@ fn split(
             .find(|(known, share)| *known == node && *share < most);
         share.map(|(_, share)| *share += 1).is_some()
     };
-    // Every full turn gives at least one while there is room; `count` is never over all room.
+    // Every full round assigns at least one CPU while any is free; `count` never exceeds the free CPUs.
     let turns = nodes.len() + weights.len() * (count + 1);
     for _ in 0..turns {
         let Some(node) = order.next().filter(|_| left > 0) else {

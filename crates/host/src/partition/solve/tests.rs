@@ -23,7 +23,7 @@ fn cpus(text: &str) -> CpuList {
     text.parse().unwrap()
 }
 
-/// What holds of every plan.
+/// Checks the invariants of every plan.
 pub(crate) fn check(machine: &Inventory, plan: &Plan) {
     let online = machine.cpus_online.clone().unwrap();
     let mut seen = CpuList::new();
@@ -40,7 +40,7 @@ pub(crate) fn check(machine: &Inventory, plan: &Plan) {
     }
     assert_eq!(seen, online, "every CPU has a role");
     assert!(!plan.cpus(Role::Host).is_empty() && !plan.cpus(Role::Forwarding).is_empty());
-    // A forwarding core's other threads forward or idle.
+    // The other threads of a forwarding core forward or stay idle.
     for cpu in plan.cpus(Role::Forwarding).iter() {
         let siblings = machine
             .cpu(cpu)
@@ -82,7 +82,7 @@ pub(crate) fn check(machine: &Inventory, plan: &Plan) {
     }
 }
 
-/// Masks are without holes, within the cache, wide enough, and apart where both classes have CPUs.
+/// Checks that masks are contiguous, within the cache, wide enough, and disjoint if both classes have CPUs.
 fn check_classes(machine: &Inventory, plan: &Plan) {
     if plan.classes.is_empty() {
         return;
@@ -107,7 +107,7 @@ fn check_classes(machine: &Inventory, plan: &Plan) {
                 "{:x}",
                 mask.mask
             );
-            // A cache whose CPUs are all offline is not told of.
+            // The kernel does not report a cache whose CPUs are all offline.
             let mut caches = machine.caches.iter();
             let known = caches.find(|it| it.level == mask.level && it.id == Some(mask.domain));
             let here = known.map_or(CpuList::new(), |known| known.cpus.parse().unwrap());
@@ -168,7 +168,7 @@ fn unknown_nodes_are_said_to_be_unknown() {
         reasons.contains("numa: the NUMA nodes of CPUs 0-"),
         "{reasons}"
     );
-    // The card's own node is known.
+    // The node of the card is known.
     let others = reasons.lines().filter(|line| !line.starts_with("0000:"));
     for line in others {
         assert!(!line.contains("node 0"), "{line}");
@@ -218,7 +218,7 @@ fn forwarding_is_where_the_controller_is_and_its_siblings_idle() {
         plan.command_line()
     );
     assert!(plan.command_line().contains("intel_iommu=on iommu=pt"));
-    // Devices write into the high ways, and forwarding has those on its package only.
+    // Devices write into the high ways, which forwarding has on its own package only.
     let class = plan
         .classes
         .iter()
@@ -309,14 +309,14 @@ fn strong_cores_forward_on_a_hybrid_machine() {
     assert_eq!(plan.cpus(Role::Idle), cpus("3,5"));
 }
 
-/// Every conflict in turn, and a plan near it.
+/// Tests every conflict and its nearest plan.
 #[test]
 fn what_cannot_be_had_is_told_with_the_nearest_plan() {
     let machine = inventory(&machines::two_packages_with_clusters());
     for (text, parts) in [
         (
             "[forwarding]\ncpus = \"9,41\"\n[host]\ncpus = \"0,9\"\n",
-            &["CPU 9 is wished for forwarding, too"][..],
+            &["CPU 9 is also requested for forwarding"][..],
         ),
         (
             "[forwarding]\ncpus = \"9\"\n[[neighbour]]\nname = \"n\"\ncpus = \"41-42\"\n",
@@ -324,7 +324,7 @@ fn what_cannot_be_had_is_told_with_the_nearest_plan() {
         ),
         (
             "[forwarding]\ncpus = 9\n[[nic]]\npci = \"0000:65:00.0\"\n",
-            &["9 CPUs are wished", "8 cores", "node 1", "0000:65:00.0"],
+            &["9 CPUs are requested", "8 cores", "node 1", "0000:65:00.0"],
         ),
         (
             "[forwarding]\ncpus = \"20\"\n[[nic]]\npci = \"0000:17:00.0\"\n",
@@ -336,11 +336,11 @@ fn what_cannot_be_had_is_told_with_the_nearest_plan() {
         ),
         (
             "[forwarding]\ncpus = \"0-63\"\n",
-            &["nothing is left for the host"],
+            &["leaves no CPU for the host"],
         ),
         (
             "[forwarding]\ncpus = \"64\"\n",
-            &["CPU 64 is not there", "0-63"],
+            &["CPU 64 does not exist", "0-63"],
         ),
         (
             "[host]\ncpus = 64\n",
@@ -348,7 +348,7 @@ fn what_cannot_be_had_is_told_with_the_nearest_plan() {
         ),
         (
             "[[nic]]\npci = \"0000:99:00.0\"\n",
-            &["no such network controller", "0000:17:00.0"],
+            &["no such network card", "0000:17:00.0"],
         ),
         (
             "[[nic]]\npci = \"0000:17:00.0\"\nfunctions = 100\n",
@@ -360,15 +360,15 @@ fn what_cannot_be_had_is_told_with_the_nearest_plan() {
         ),
         (
             "[[guest]]\nname = \"big\"\ncpus = 100\n",
-            &["100 CPUs are wished", "60"],
+            &["100 CPUs are requested", "60"],
         ),
         (
             "[[guest]]\nname = \"../x\"\ncpus = 1\n",
-            &["'../x' is no name"],
+            &["'../x' is not a valid name"],
         ),
         (
             "[[guest]]\nname = \"host\"\ncpus = 1\n",
-            &["'host' is taken"],
+            &["'host' is already in use"],
         ),
         ("[forwarding]\nnode = 7\n", &["node 7 has no CPUs"]),
         (
@@ -384,7 +384,7 @@ fn what_cannot_be_had_is_told_with_the_nearest_plan() {
             "[forwarding]\nmemory-mib = 90000\n",
             &["90112 MiB of huge pages"],
         ),
-        ("[forwarding]\ncpus = 0\n", &["no CPU is wished"]),
+        ("[forwarding]\ncpus = 0\n", &["0 CPUs are requested"]),
     ] {
         let wished = wishes(text);
         let error = plan(&machine, &wished).expect_err(text);
@@ -394,7 +394,7 @@ fn what_cannot_be_had_is_told_with_the_nearest_plan() {
         }
         let (near, found) = error
             .nearest
-            .unwrap_or_else(|| panic!("{text}: nothing near: {message}"));
+            .unwrap_or_else(|| panic!("{text}: no nearest plan: {message}"));
         assert_eq!(plan(&machine, &near), Ok(found.clone()), "{text}");
         check(&machine, &found);
     }
@@ -441,7 +441,7 @@ fn one_core_is_not_enough() {
         plan(&single, &Wishes::default())
             .unwrap_err()
             .to_string()
-            .contains("1 is online")
+            .contains("only 1 is online")
     );
 }
 
@@ -672,7 +672,7 @@ proptest! {
                             check(&inventory, &found);
                             prop_assert_eq!(plan(&inventory, &near), Ok(found));
                         }
-                        None => prop_assert!(cores < 2, "{} cores and nothing near: {:?}", cores, impossible.conflicts),
+                        None => prop_assert!(cores < 2, "{} cores and no nearest plan: {:?}", cores, impossible.conflicts),
                     }
                 }
             }

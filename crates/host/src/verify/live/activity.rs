@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who really ran on isolated CPUs.
+//! Threads that ran on isolated CPUs.
 
 use super::super::check::{Check, some_of};
 use super::super::machine::Machine;
@@ -11,9 +11,9 @@ use crate::partition::Role;
 use crate::tasks::Task;
 
 const FILES: &str = "/proc/*/task/*/stat, schedstat";
-/// Microseconds a second that the kernel's own threads of a CPU may run there.
+/// Maximum run time of a kernel thread on an isolated CPU, microseconds per second.
 const OWN_US_PER_S: f64 = 1000.0;
-/// Length of a clock tick as `/proc` counts it (sysconf(_SC_CLK_TCK) is 100 on all of Linux).
+/// Length of a clock tick in `/proc`, nanoseconds (sysconf(_SC_CLK_TCK) is 100 on Linux).
 const TICK_NS: u64 = 10_000_000;
 
 pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
@@ -27,7 +27,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
         if thread.forwarding.is_some() || !(is_there || was_there) {
             continue;
         }
-        // A guest's threads are where they belong.
+        // Threads of guests may run on the guests' CPUs.
         if !thread.is_kernel && guests.contains(thread.cpu) {
             continue;
         }
@@ -37,7 +37,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
         }
         let us_per_s = ran_ns as f64 / 1000.0 / interval.seconds;
         let text = format!(
-            "{} ({tid}) {us_per_s:.0} us a second on CPU {}",
+            "{} ({tid}) {us_per_s:.0} µs per second on CPU {}",
             thread.name, thread.cpu
         );
         if !thread.is_kernel {
@@ -67,7 +67,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
         Check::new(
             "who-ran",
             FILES,
-            format!("nobody but forwarding threads and guests on the isolated CPUs {isolated}"),
+            format!("only forwarding threads and guests on the isolated CPUs {isolated}"),
             users,
             users_fine,
             remedy.text,
@@ -77,16 +77,16 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
             "kernel-threads",
             FILES,
             format!(
-                "none of the kernel's for more than {OWN_US_PER_S:.0} us a second on the isolated CPUs {isolated}"
+                "no kernel thread for more than {OWN_US_PER_S:.0} µs per second on the isolated CPUs {isolated}"
             ),
             own,
             own_fine,
-            "ksoftirqd comes with interrupts, kworker with work that is bound to its CPU: keep interrupts, sockets and file systems off it",
+            "ksoftirqd handles interrupts, kworker handles work bound to its CPU: keep interrupts, sockets and file systems off these CPUs",
         ),
     ]
 }
 
-/// Those that ended meanwhile are not to be moved, but may be started again.
+/// Returns the remedy for threads. Threads that have ended cannot be moved, but may be started again.
 fn mend(machine: &Machine<'_>, ids: &[i32]) -> Remedy {
     let tasks = machine.tasks.iter();
     let threads: Vec<&Task> = tasks.filter(|task| ids.contains(&task.tid)).collect();
@@ -94,16 +94,15 @@ fn mend(machine: &Machine<'_>, ids: &[i32]) -> Remedy {
     if threads.is_empty() {
         let cpus = &machine.plan.housekeeping;
         return Remedy {
-            text: format!(
-                "these threads ended meanwhile: start them with taskset --cpu-list {cpus}"
-            ),
+            text: format!("these threads have ended; start them with taskset --cpu-list {cpus}"),
             ..remedy
         };
     }
     remedy
 }
 
-/// How long a thread ran. With no count from before, ticks tell as well as they can; a new thread's all count.
+/// Returns how long a thread ran, nanoseconds. Without an earlier `schedstat` value, the ticks give an estimate. For a new
+/// thread, the total counts.
 fn ran_ns(thread: &ThreadSample, former: Option<&ThreadSample>) -> u64 {
     match (
         former,

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Interrupts and softirqs that isolated CPUs had.
-
-mod per_cpu;
+//! Interrupts and softirqs of isolated CPUs.
 
 use super::super::check::{APPLY, Check, UNREADABLE, some_of};
 use super::super::machine::Machine;
 use super::super::remedy;
 use super::interval::{Interval, TICKS_PER_S};
-
-pub use per_cpu::{Line, PerCpu};
+use crate::proc::PerCpu;
 
 /// The tick's line of `/proc/interrupts`: `LOC` on x86.
 const TICK: [&str; 2] = ["LOC", "arch_timer"];
-/// Interrupts between CPUs that one may have, a second: a rare one is the kernel keeping its own books.
+/// Maximum inter-processor interrupts of one kind per second: the kernel's own bookkeeping causes a few.
 const BETWEEN_CPUS_PER_S: f64 = 1.0;
-/// Softirqs that follow from the tick.
+/// Softirqs that the tick raises.
 const OF_THE_TICK: [&str; 4] = ["TIMER", "SCHED", "RCU", "HRTIMER"];
 
 pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
@@ -30,7 +27,7 @@ fn since(before: Option<&PerCpu>, after: Option<&PerCpu>) -> Option<PerCpu> {
 fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
     let file = "/proc/interrupts";
     let isolated = &interval.machine.isolated;
-    let devices_expected = format!("no device's interrupt on the isolated CPUs {isolated}");
+    let devices_expected = format!("no device interrupts on the isolated CPUs {isolated}");
     let came = since(
         interval.before.interrupts.as_ref(),
         interval.after.interrupts.as_ref(),
@@ -50,7 +47,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
             let rate = *count as f64 / interval.seconds;
             if is_tick {
                 if rate > TICKS_PER_S {
-                    ticks.push(format!("CPU {cpu} {rate:.0} a second"));
+                    ticks.push(format!("CPU {cpu} {rate:.0} per second"));
                 }
             } else if is_device {
                 devices.push(format!("{name} ({}) {count} times on CPU {cpu}", line.what));
@@ -59,7 +56,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
                 }
             } else if rate > BETWEEN_CPUS_PER_S {
                 between.push(format!(
-                    "{name} ({}) {rate:.1} a second on CPU {cpu}",
+                    "{name} ({}) {rate:.1} per second on CPU {cpu}",
                     line.what
                 ));
             }
@@ -86,12 +83,11 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
     ];
     let is_fine = ticks.is_empty() || !interval.is_tickless;
     let expected = if interval.is_tickless {
-        format!("at most {TICKS_PER_S:.0} a second on the isolated CPUs {isolated}")
+        format!("at most {TICKS_PER_S:.0} per second on the isolated CPUs {isolated}")
     } else {
-        "any, as the plan leaves the tick on".to_owned()
+        "any (the plan does not disable the tick)".to_owned()
     };
-    let remedy =
-        "nohz_full= needs one thread a CPU that never sleeps, and no timer there: see who else ran";
+    let remedy = "nohz_full= requires exactly one runnable thread and no timer on each CPU (see who-ran for other threads)";
     checks.push(Check::new(
         "tick",
         file,
@@ -103,15 +99,16 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
     checks.push(Check::new(
         "interrupts-between-cpus",
         file,
-        format!("at most {BETWEEN_CPUS_PER_S:.0} of a kind a second on the isolated CPUs {isolated}"),
+        format!("at most {BETWEEN_CPUS_PER_S:.0} of each kind per second on the isolated CPUs {isolated}"),
         seen(&between),
         between.is_empty(),
-        "RES is somebody who was woken there, TLB is a process with threads there and elsewhere that gives memory back, CAL is the kernel's own; rcu_nocbs= and memory that is locked help",
+        "RES: a thread was woken on the CPU; TLB: a process with threads on this and other CPUs released memory; CAL: kernel function calls. rcu_nocbs= and locked memory reduce them",
     ));
     checks
 }
 
-/// An interrupt whose affinity can be set is set; one that the kernel places is the boot parameter's.
+/// Returns the remedy for device interrupts: a command for each movable interrupt, a boot parameter for those that only the
+/// kernel can move.
 fn mend_devices(machine: &Machine<'_>, numbers: &[&str]) -> (String, Vec<String>) {
     let (fixed, movable): (Vec<&str>, Vec<&str>) = numbers
         .iter()
@@ -126,7 +123,7 @@ fn mend_devices(machine: &Machine<'_>, numbers: &[&str]) -> (String, Vec<String>
     }
     if !fixed.is_empty() {
         texts.push(format!(
-            "the kernel places interrupts {} itself, which applying cannot change: give it isolcpus=managed_irq,domain,{} and start again",
+            "only the kernel can move interrupts {}: add isolcpus=managed_irq,domain,{} to the kernel command line and reboot",
             fixed.join(", "),
             machine.isolated
         ));
@@ -138,7 +135,7 @@ fn softirqs(interval: &Interval<'_>) -> Check {
     let (name, file) = ("softirqs", "/proc/softirqs");
     let isolated = &interval.machine.isolated;
     let expected =
-        format!("at most {TICKS_PER_S:.0} of a kind a second on the isolated CPUs {isolated}");
+        format!("at most {TICKS_PER_S:.0} of each kind per second on the isolated CPUs {isolated}");
     let came = since(
         interval.before.softirqs.as_ref(),
         interval.after.softirqs.as_ref(),
@@ -154,15 +151,15 @@ fn softirqs(interval: &Interval<'_>) -> Check {
         for (cpu, count) in &line.counts {
             let rate = *count as f64 / interval.seconds;
             if rate > TICKS_PER_S {
-                wrong.push(format!("{kind} {rate:.0} a second on CPU {cpu}"));
+                wrong.push(format!("{kind} {rate:.0} per second on CPU {cpu}"));
             }
         }
     }
     let seen = if wrong.is_empty() {
-        "no more".to_owned()
+        "none above the limit".to_owned()
     } else {
         some_of(&wrong)
     };
-    let remedy = "NET_RX and NET_TX come with interrupts and receive steering; the others with threads that ran there";
+    let remedy = "NET_RX and NET_TX come from interrupts and receive steering, the others from threads on these CPUs";
     Check::new(name, file, expected, seen, wrong.is_empty(), remedy)
 }

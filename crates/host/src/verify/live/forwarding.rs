@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What forwarding threads were kept from their work by: switches, migrations, system calls.
+//! Interruptions of forwarding threads: context switches, migrations and system calls.
 
 use super::super::check::{Check, some_of};
 use super::interval::Interval;
 use super::sample::{ForwardingSample, ThreadSample};
 use crate::partition::Idle;
 
-/// Switches of a forwarding thread, a second, that pass: a migration thread's stop, a residual tick.
+/// Maximum context switches of a forwarding thread per second: migration threads and residual ticks cause a few.
 const SWITCHES_PER_S: f64 = 1.0;
-/// Share of its time that a poll loop may be in the kernel, which counts what interrupts it.
+/// Maximum share of kernel time of a poll loop. Interrupts count as kernel time.
 const KERNEL_SHARE: f64 = 0.01;
-/// Clock ticks in a second as `/proc` counts them.
+/// Clock ticks per second in `/proc`.
 const TICKS_PER_S: f64 = 100.0;
 
 /// One forwarding thread at both ends of the interval.
@@ -48,8 +48,8 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
         return vec![Check::cannot_tell(
             "forwarding-switches",
             "/proc/*/task/*/status",
-            "forwarding threads that are not disturbed",
-            "no forwarding thread ran through the interval",
+            "forwarding threads without interruptions",
+            "no forwarding thread ran during the whole interval",
         )];
     }
     vec![
@@ -68,23 +68,23 @@ fn switches(interval: &Interval<'_>, pairs: &[Pair<'_>]) -> Check {
         let may_sleep = interval.machine.plan.idle != Idle::Poll;
         if forced > SWITCHES_PER_S || (wanted > SWITCHES_PER_S && !may_sleep) {
             wrong.push(format!(
-                "{} {forced:.1} forced and {wanted:.1} wanted",
+                "{} {forced:.1} involuntary and {wanted:.1} voluntary",
                 pair.label()
             ));
         }
     }
     let seen = if wrong.is_empty() {
-        format!("{} threads, none more", pairs.len())
+        format!("{} threads, none with more", pairs.len())
     } else {
         some_of(&wrong)
     };
     Check::new(
         "forwarding-switches",
         "/proc/*/task/*/status",
-        format!("at most {SWITCHES_PER_S:.0} context switch a second of a forwarding thread"),
+        format!("at most {SWITCHES_PER_S:.0} context switch per second for each forwarding thread"),
         seen,
         wrong.is_empty(),
-        "forced ones are others on its CPU: see who ran; wanted ones are system calls that wait",
+        "involuntary switches come from other threads on the CPU (see who-ran), voluntary switches from system calls that wait",
     )
 }
 
@@ -106,7 +106,7 @@ fn migrations(pairs: &[Pair<'_>]) -> Check {
         }
     }
     if wrong.is_empty() && !is_known {
-        let why = "the kernel does not count migrations (CONFIG_SCHED_DEBUG); at both ends of the interval they were on the same CPU";
+        let why = "the kernel does not count migrations (CONFIG_SCHED_DEBUG); at both ends of the interval the threads were on the same CPU";
         return Check::cannot_tell(name, files, expected, why);
     }
     let seen = if wrong.is_empty() {
@@ -118,8 +118,7 @@ fn migrations(pairs: &[Pair<'_>]) -> Check {
     Check::new(name, files, expected, seen, wrong.is_empty(), remedy)
 }
 
-/// A poll loop makes no system call. One that waits in a call is seen there; one that makes short ones is seen by the time
-/// that it spends in the kernel.
+/// Checks for system calls: a poll loop makes none. Samples show calls that wait. The time in the kernel shows short calls.
 fn system_calls(interval: &Interval<'_>, pairs: &[Pair<'_>]) -> Check {
     let (name, files) = ("system-calls", "/proc/*/task/*/syscall, stat");
     let expected = "none in a poll loop";
@@ -138,7 +137,7 @@ fn system_calls(interval: &Interval<'_>, pairs: &[Pair<'_>]) -> Check {
                 let (label, looks) = (pair.label(), calls.looks);
                 let numbers = numbers.join(", ");
                 wrong.push(format!(
-                    "{label} in {waiting} of {looks} looks in call {numbers}"
+                    "{label} in system call {numbers} in {waiting} of {looks} samples"
                 ));
                 continue;
             }
@@ -155,17 +154,17 @@ fn system_calls(interval: &Interval<'_>, pairs: &[Pair<'_>]) -> Check {
     }
     if wrong.is_empty() && (denied > 0 || looks == 0) {
         let why = if denied > 0 {
-            "looking into forwarding threads is not permitted: it takes CAP_SYS_PTRACE"
+            "no permission to sample forwarding threads (requires CAP_SYS_PTRACE)"
         } else {
-            "the kernel does not tell (CONFIG_HAVE_ARCH_TRACEHOOK); little time was spent in it"
+            "the kernel does not report system calls (CONFIG_HAVE_ARCH_TRACEHOOK); the threads spent little time in the kernel"
         };
         return Check::cannot_tell(name, files, expected, why);
     }
     let seen = if wrong.is_empty() {
-        format!("none in {looks} looks")
+        format!("none in {looks} samples")
     } else {
         some_of(&wrong)
     };
-    let remedy = "turn the yield of idle loops off (vRouter: --yield_option 0), and see by `perf trace -t THREAD` what is called";
+    let remedy = "disable yielding in idle loops (vRouter: --yield_option 0); `perf trace -t THREAD` shows the system calls";
     Check::new(name, files, expected, seen, wrong.is_empty(), remedy)
 }

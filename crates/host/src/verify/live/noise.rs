@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frequencies, what is used of the cache, and what the kernel's own measurer of noise says, if somebody turned it on.
+//! CPU frequencies, cache occupancy, and the results of the kernel's osnoise tracer if it is enabled.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::{CpuId, CpuList};
 
 const CPUS: &str = "sys/devices/system/cpu";
 const TRACING: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
-/// A CPU is measured while its frequency wanders a little.
+/// Tolerance of the frequency check: the frequency of a CPU varies a little.
 const FREQUENCY_SLACK: f64 = 0.95;
-/// What is used of a cache is reckoned from samples.
+/// Tolerance of the cache check: the hardware estimates occupancy from samples.
 const OCCUPANCY_SLACK: f64 = 1.1;
-/// Per cent of its time that a CPU has to have for the thread that is alone there.
+/// Minimum availability of an isolated CPU for its thread, percent of time.
 const AVAILABLE: f64 = 99.99;
 
 pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
@@ -26,7 +26,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
     checks
 }
 
-/// Forwarding CPUs run as fast as planned.
+/// Checks that forwarding CPUs run at least at their planned frequency.
 fn frequency(interval: &Interval<'_>) -> Check {
     let machine = interval.machine;
     let name = "frequency";
@@ -46,17 +46,17 @@ fn frequency(interval: &Interval<'_>) -> Check {
         }
         seen.push(text);
     }
-    let expected = "forwarding CPUs at their planned lower limit at least";
+    let expected = "forwarding CPUs at or above their planned lower limit";
     if seen.is_empty() {
         return Check::cannot_tell(name, files, expected, UNREADABLE);
     }
     let is_fine = slow.is_empty();
     let told = some_of(if is_fine { &seen } else { &slow });
-    let remedy = "look at the governor, the limits, and at heat and power (turbostat)";
+    let remedy = "check the governor, the limits, temperature and power (turbostat)";
     Check::new(name, files, expected, told, is_fine, remedy)
 }
 
-/// Classes use no more of the cache than their ways.
+/// Checks that no class uses more of the cache than its ways.
 fn occupancy(interval: &Interval<'_>) -> Vec<Check> {
     let machine = interval.machine;
     if machine.plan.classes.is_empty() {
@@ -108,16 +108,16 @@ fn occupancy(interval: &Interval<'_>) -> Vec<Check> {
             name,
             files,
             expected,
-            "this processor does not measure it",
+            "this processor does not measure cache occupancy",
         )];
     }
     let is_fine = wrong.is_empty();
     let told = some_of(if is_fine { &seen } else { &wrong });
-    let remedy = "it shrinks as lines are replaced, minutes after ways were taken away; else look who is in the class";
+    let remedy = "occupancy shrinks within minutes after a class loses ways; otherwise check the tasks of the class";
     vec![Check::new(name, files, expected, told, is_fine, remedy)]
 }
 
-/// Size of the last level cache of a class's CPUs.
+/// Returns the size of the last level cache of a class's CPUs, octets.
 fn cache_octets(interval: &Interval<'_>, class: &Class) -> Option<u64> {
     let cpu = class.cpus.first().unwrap_or(CpuId(0));
     let size = interval
@@ -126,12 +126,12 @@ fn cache_octets(interval: &Interval<'_>, class: &Class) -> Option<u64> {
     Some(size.strip_suffix('K')?.parse::<u64>().ok()? * 1024)
 }
 
-/// What the tracer osnoise found, when it runs: this verifier would have to write to turn it on.
+/// Checks the results of the osnoise tracer if it is running. Verification does not start it, because it never writes.
 fn noise(interval: &Interval<'_>) -> Check {
     let machine = interval.machine;
     let name = "noise";
     let expected = format!(
-        "the isolated CPUs {} available for {AVAILABLE} %",
+        "isolated CPUs {} at least {AVAILABLE} % available",
         machine.isolated
     );
     let running = TRACING.iter().find(|directory| {
@@ -141,7 +141,7 @@ fn noise(interval: &Interval<'_>) -> Check {
             == Some("osnoise")
     });
     let Some(directory) = running else {
-        let why = "the kernel's osnoise tracer does not run; quietwire host jitter --cpus LIST measures gaps while nothing forwards";
+        let why = "the kernel's osnoise tracer is not running; quietwire host jitter --cpus LIST measures gaps while nothing forwards";
         return Check::cannot_tell(name, format!("/{}/trace", TRACING[0]), expected, why);
     };
     let file = format!("{directory}/trace");
@@ -151,7 +151,7 @@ fn noise(interval: &Interval<'_>) -> Check {
             name,
             format!("/{file}"),
             expected,
-            "no line of an isolated CPU yet",
+            "no results for isolated CPUs yet",
         );
     }
     let told = |(cpu, share): (&CpuId, &f64)| format!("CPU {cpu} {share} %");
@@ -166,13 +166,13 @@ fn noise(interval: &Interval<'_>) -> Check {
     } else {
         some_of(&wrong)
     };
-    let remedy = "the columns behind it tell of what kind the noise is: hardware, NMI, interrupt, softirq, thread";
+    let remedy = "see the following columns for the kind of noise: hardware, NMI, interrupt, softirq, thread";
     Check::new(name, format!("/{file}"), expected, seen, is_fine, remedy)
 }
 
-/// The column `% OF CPU AVAILABLE` of each CPU's last line (kernel documentation: trace/osnoise-tracer.rst).
+/// Returns the column `% OF CPU AVAILABLE` of each CPU's last line (kernel documentation: trace/osnoise-tracer.rst).
 fn available(trace: &str, cpus: &CpuList) -> BTreeMap<CpuId, f64> {
-    /// Where the column stands behind the time.
+    /// Index of the column after the time.
     const COLUMN: usize = 2;
     let mut found = BTreeMap::new();
     for line in trace

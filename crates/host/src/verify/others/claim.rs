@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a file of another program says of CPUs.
+//! CPUs in the configuration of another program.
 
 use crate::CpuList;
 
-/// What a program's CPUs are to be.
+/// Required CPUs of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// Forwarding CPUs only.
@@ -12,17 +12,17 @@ pub(super) enum Wanted {
     Guests,
     /// No isolated CPU.
     NotIsolated,
-    /// All isolated CPUs at least.
+    /// At least all isolated CPUs.
     AllIsolated,
 }
 
-/// CPUs in a file of another program's.
+/// CPUs in a file of another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) name: &'static str,
     pub(super) file: String,
     pub(super) what: String,
-    /// None where the text is no set of CPUs.
+    /// `None` if the text is not a valid CPU set.
     pub(super) cpus: Option<CpuList>,
     pub(super) wanted: Wanted,
     pub(super) remedy: &'static str,

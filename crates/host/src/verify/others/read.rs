@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading the files of other programs, as far as CPUs are in them.
+//! Reads CPUs from the files of other programs.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ const VHOST0: &str = "etc/sysconfig/network-scripts/ifcfg-vhost0";
 const VROUTER: &str = "etc/contrail/common_vrouter.env";
 const KUBELET: &str = "var/lib/kubelet/cpu_manager_state";
 
-/// Everything that can be found.
+/// Returns the CPUs of all programs whose files exist.
 pub(super) fn claims(machine: &Machine<'_>) -> Vec<Claim> {
     let mut claims = Vec::new();
     claims.extend(open_vswitch(machine));
@@ -51,7 +51,7 @@ fn claim(
     }
 }
 
-/// The database is a journal of transactions, one JSON object every other line (ovsdb(5)); the last word counts.
+/// The database is a journal of transactions, one JSON object every other line (ovsdb(5)); the last value is valid.
 fn open_vswitch(machine: &Machine<'_>) -> Vec<Claim> {
     let text = machine.text(OVS).unwrap_or_default();
     let mut config = Vec::new();
@@ -107,11 +107,10 @@ fn vpp(machine: &Machine<'_>) -> Vec<Claim> {
         .collect()
 }
 
-/// CPUs that forward are in the interface's file, those of other threads in the container's variables. Each is a mask, a
-/// list, or a list in parentheses.
+/// Reads vRouter's CPUs: forwarding CPUs from the interface's file, those of other threads from the container's variables.
+/// Each value is a mask, a list, or a list in parentheses.
 fn vrouter(machine: &Machine<'_>) -> Vec<Claim> {
-    let remedy =
-        "quietwire partition render --for vrouter; CPU_LIST of ifcfg-vhost0 is CPU_CORE_MASK of it";
+    let remedy = "quietwire partition render --for vrouter (CPU_CORE_MASK of its output is CPU_LIST of ifcfg-vhost0)";
     let files: [(&str, &[&'static str]); 2] = [
         (VHOST0, &["CPU_LIST"]),
         (
@@ -138,7 +137,7 @@ fn vrouter(machine: &Machine<'_>) -> Vec<Claim> {
     claims
 }
 
-/// Values of `key = value` lines, the last of each.
+/// Returns the last value of each key from `key = value` lines.
 fn values<'a>(text: &'a str, keys: &[&'static str]) -> Vec<(&'static str, &'a str)> {
     let value = |key: &&'static str| {
         let found = text.lines().rev().find_map(|line| {
@@ -179,7 +178,7 @@ fn systemd(machine: &Machine<'_>) -> Vec<Claim> {
             let found: Vec<Claim> = found
                 .into_iter()
                 .map(|(key, value)| {
-                    // Systemd takes blanks for commas.
+                    // systemd accepts spaces in place of commas.
                     let list = value.split_whitespace().collect::<Vec<_>>().join(",");
                     let remedy = "quietwire partition render --for systemd";
                     claim("systemd", file, key, &list, Wanted::NotIsolated, remedy)
@@ -190,7 +189,7 @@ fn systemd(machine: &Machine<'_>) -> Vec<Claim> {
         .collect()
 }
 
-/// Only when the profile is in use.
+/// Reads tuned's CPUs if its profile is active.
 fn tuned(machine: &Machine<'_>) -> Vec<Claim> {
     let profile = machine.text(TUNED_PROFILE).unwrap_or_default();
     if !profile.contains("cpu-partitioning") {
@@ -204,7 +203,7 @@ fn tuned(machine: &Machine<'_>) -> Vec<Claim> {
         .collect()
 }
 
-/// Where guests' virtual CPUs are pinned to.
+/// Reads the CPUs to which libvirt pins the guests' virtual CPUs.
 fn libvirt(machine: &Machine<'_>) -> Vec<Claim> {
     let mut claims = Vec::new();
     for name in machine.names(LIBVIRT) {
@@ -247,7 +246,7 @@ fn libvirt(machine: &Machine<'_>) -> Vec<Claim> {
     claims
 }
 
-/// `defaultCpuSet` is what pods share; `entries` what containers have for themselves.
+/// Reads kubelet's state: pods share the CPUs of `defaultCpuSet`; containers have the CPUs of `entries` exclusively.
 fn kubelet(machine: &Machine<'_>) -> Vec<Claim> {
     let text = machine.text(KUBELET).unwrap_or_default();
     let Ok(state) = serde_json::from_str::<Value>(&text) else {

@@ -159,7 +159,7 @@ impl Process {
 
     /// Asks it to end, and ends it when it does not.
     pub(super) fn stop(&mut self) -> Result<(), String> {
-        match spawn::stop(&mut self.child, STOP_PATIENCE) {
+        match quietwire_base::supervised::end(&mut self.child, STOP_PATIENCE) {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!(
                 "the network function did not end when asked, and was killed. Its last words:\n{}",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use quietwire_host::process::wait_until;
+use quietwire_base::wait_until;
 
 use super::function::{Function, Machine};
 use super::ports::OF_KERNEL;

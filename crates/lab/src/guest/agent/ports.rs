@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quietwire_host::process::wait_until;
+use quietwire_base::wait_until;
 use quietwire_packet::MacAddress;
 
 /// PCI class of network controllers, the highest of three octets: virtio's, and cards of the host's that the guest was given.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use quietwire_base::wait_until;
 use quietwire_host::CpuList;
-use quietwire_host::process::wait_until;
 use quietwire_host::threads::online_cpus;
 use serde::Serialize;
 use serde_json::Value;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a client can ask for that a server may refuse.
+//! Memory that a client offers, and that a server may refuse.
 
 use crate::message::RingPlace;
 

@@ -6,84 +6,92 @@ use serde::Serialize;
 
 use super::super::spread::Spread;
 
-/// What the searches for one goal found, over all rounds.
+/// Results of the searches for one goal, over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GoalSummary {
     /// Name of the goal.
     pub name: String,
-    /// Loss that it allows, 0 to 1.
+    /// Allowed loss ratio, 0 to 1.
     pub loss_ratio: f64,
-    /// One for each round that was begun.
+    /// Outcome of each started round.
     pub outcomes: Vec<SearchOutcome>,
-    /// What each of them would be if its invalid trials counted; none of a search that is not through.
+    /// Outcome of each round if its invalid trials counted; none for an unfinished search.
     pub readings: Vec<Option<Readings>>,
-    /// The rates found, frames per second, as they were achieved. A round in which no rate held counts as zero; one that the tester failed, or
-    /// that was not ended, does not count. None without rounds that count.
+    /// Rates found, frames per second, as achieved. A round in which no rate held counts as zero. A round in which the tester failed, or
+    /// that is unfinished, does not count. None without rounds that count.
     pub rate_pps: Option<Spread>,
-    /// True when the highest rate of all held in a round of the median or one below it, so that the median may be
+    /// True if the highest rate of the search held in a round of the median or one below it, so the median may be
     /// too low: "at least".
     pub is_lower_limit_only: bool,
-    /// The median in percent of the first case's.
+    /// Median in percent of the first case's.
     pub percent_of_baseline: Option<f64>,
 }
 
-/// What came out at the highest load of the sweep.
+/// Forwarding at the highest load of the sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HighestLoad {
-    /// The load as the tester achieved it, frames per second, median.
+    /// Achieved load of the tester, frames per second, median.
     pub offered_pps: f64,
-    /// What was forwarded, frames per second.
+    /// Forwarding rate, frames per second.
     pub forwarding_pps: Spread,
-    /// The median in percent of the first case's.
+    /// Median in percent of the first case's.
     pub percent_of_baseline: Option<f64>,
 }
 
 /// One load of the sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SweepPoint {
-    /// The load as it was intended, frames per second.
+    /// Intended load, frames per second.
     pub load_pps: f64,
-    /// The load as the tester achieved it, frames per second, median; the intended one when no trial was valid.
+    /// Achieved load of the tester, frames per second, median; the intended load without valid trials.
     pub offered_pps: f64,
-    /// Loss over the rounds, 0 to 1. None when no trial was valid.
+    /// Loss ratio over the rounds, 0 to 1. None without valid trials.
     pub loss_ratio: Option<Spread>,
-    /// Forwarding rate over the rounds, frames per second. None when no trial was valid.
+    /// Forwarding rate over the rounds, frames per second. None without valid trials.
     pub forwarding_pps: Option<Spread>,
+    /// Frames lost in all valid trials.
+    pub lost_frames: u64,
+    /// Frames offered in all valid trials.
+    pub offered_frames: u64,
+    /// Trials.
+    pub trials: usize,
+    /// Valid trials.
+    pub valid_trials: usize,
 }
 
 /// One valid trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LossPoint {
-    /// The load as the tester achieved it, frames per second.
+    /// Achieved load of the tester, frames per second.
     pub offered_pps: f64,
-    /// Loss, 0 to 1.
+    /// Loss ratio, 0 to 1.
     pub loss_ratio: f64,
 }
 
-/// How one search ended.
+/// Outcome of one search.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum SearchOutcome {
-    /// The highest rate that was seen to hold.
+    /// A rate held.
     Held {
-        /// Frames per second, as the tester achieved it.
+        /// Highest rate that held, frames per second, as achieved by the tester.
         rate_pps: f64,
-        /// Trials at or under it that lost too much: the device contradicted itself.
+        /// Trials at or below it with too much loss: contradictory results of the device.
         contradictions: u32,
     },
-    /// The highest rate allowed held: the device may well do more.
+    /// The highest rate allowed held, so the device may forward more.
     AtLeast {
-        /// Frames per second, as the tester achieved it.
+        /// Rate, frames per second, as achieved by the tester.
         rate_pps: f64,
     },
-    /// Every rate that was tried lost too much.
+    /// No rate held: every trial lost too much.
     NothingHeld {
-        /// The lowest of them, frames per second.
+        /// Lowest rate tried, frames per second.
         lowest_tried_pps: f64,
     },
-    /// The tester failed over and over.
+    /// The tester failed repeatedly.
     TesterFailed,
-    /// It did not come to its end.
+    /// The search is unfinished.
     Unfinished,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Beside the library of the document's authors (PyPI `MLRsearch`).
+//! Comparison with the library of the document's authors (PyPI `MLRsearch`).
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -12,10 +12,10 @@ use super::{config, ratio};
 use crate::mlrsearch::load::{Measured, conditional_throughput};
 use crate::{DurationSums, LoadClass, LossRatio, MlrGoal, MlrSearchConfig};
 
-/// What the library says.
+/// Returns the library's results.
 fn said(work: &Value) -> Answers {
     let python = std::env::var("QUIETWIRE_PYTHON")
-        .expect("QUIETWIRE_PYTHON has to name a Python with MLRsearch; `make test` installs one");
+        .expect("set QUIETWIRE_PYTHON to a Python with MLRsearch (`make test` installs one)");
     let mut child = Command::new(python)
         .args(["-c", include_str!("oracle.py")])
         .stdin(Stdio::piped())
@@ -54,12 +54,12 @@ fn fdio() -> Vec<MlrGoal> {
     vec![MlrGoal::fdio(LossRatio::ZERO), MlrGoal::fdio(ratio(0.005))]
 }
 
-/// The capacity of the device with this seed: anywhere between 1 and 28 Mpps.
+/// Returns the capacity of the device with this seed: between 1 and 28 Mpps.
 fn capacity(seed: u64) -> f64 {
     1e6 * 28f64.powf(chance(seed, 1 << 40))
 }
 
-/// A search of ours and one of theirs, of the same device.
+/// One search of this crate and one of the library, on the same device.
 struct Pair {
     device: Device,
     ours: Searched,
@@ -108,7 +108,7 @@ fn job(config: &MlrSearchConfig, device: Device, seed: u64) -> Value {
     })
 }
 
-/// Both searches, on every device and with each seed.
+/// Runs both searches on every device and with each seed.
 fn both(config: &MlrSearchConfig, seeds: u64) -> Vec<(&'static str, Vec<Pair>)> {
     let mut ours = Vec::new();
     let mut jobs = Vec::new();
@@ -140,13 +140,13 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
-/// One value a goal, over all seeds; none where any seed has none.
+/// Returns one mean per goal over all seeds; `None` if any seed has no result.
 fn means(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let values: Option<Vec<f64>> = values.collect();
     values.map(|values| mean(values.into_iter()))
 }
 
-/// Results of one goal agree: seed by seed where the device is always the same, else on average.
+/// Asserts that the results of one goal agree: seed by seed if the device is deterministic, otherwise on average.
 fn check_goal(name: &str, pairs: &[Pair], goal: usize, width: f64) {
     let is_random = matches!(name, "noisy" | "two-band" | "bursts");
     let near = |ours: Option<f64>, theirs: Option<f64>, what: &str| match (ours, theirs) {
@@ -231,7 +231,7 @@ fn long_trials_take_no_more_time_than_the_library_either() {
         let count = goals.len();
         for (name, pairs) in &both(&config(goals), 100) {
             check_time(name, pairs);
-            // With no share of trials that may lose too much, luck decides where a device of chance ends.
+            // If no trial may exceed the loss ratio, the result on a random device depends on chance.
             if !matches!(*name, "noisy" | "two-band" | "bursts") {
                 (0..count).for_each(|goal| check_goal(name, pairs, goal, 0.005));
             }
@@ -239,7 +239,7 @@ fn long_trials_take_no_more_time_than_the_library_either() {
     }
 }
 
-/// Trial sets of every kind: full-length and short, low and high loss, the goal's loss itself, ties.
+/// Returns a trial set of any kind: full-length and short, low and high loss, loss equal to the goal's, ties.
 fn trial_set(seed: u64) -> (MlrGoal, Vec<Measured>) {
     let dice = |throw| chance(seed, throw);
     let pick = |throw: u64, from: &[f64]| from[(dice(throw) * from.len() as f64) as usize];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cases worked by hand.
+//! Cases computed by hand.
 
 use super::devices::{Device, search};
 use super::{config, ratio};
@@ -9,7 +9,7 @@ use crate::{
     MlrSearch, MlrSearchConfig, Outcome, RecordError, Step,
 };
 
-/// ETSI TST 009 with one repeat.
+/// Returns the goal of ETSI TST 009 with one repeat.
 fn tst009() -> MlrGoal {
     MlrGoal {
         duration_sum_s: 120.0,
@@ -18,7 +18,7 @@ fn tst009() -> MlrGoal {
     }
 }
 
-/// Up to a fifth of 60 s may exceed.
+/// Returns a goal with 60 s of which a fifth may exceed.
 fn fifth() -> MlrGoal {
     MlrGoal {
         loss_ratio: ratio(0.005),
@@ -41,31 +41,31 @@ fn classes_by_the_formula() {
     use LoadClass::{LowerBound, Undecided, UpperBound};
     let fdio = MlrGoal::fdio(LossRatio::ZERO);
     let cases = [
-        // RFC 2544: one trial decides, and one lost frame in a short one does too.
+        // RFC 2544: one trial decides. One lost frame in a short trial is enough as well.
         (MlrGoal::rfc2544(), sums(0.0, 0.0, 0.0, 0.0), Undecided),
         (MlrGoal::rfc2544(), sums(60.0, 0.0, 0.0, 0.0), LowerBound),
         (MlrGoal::rfc2544(), sums(0.0, 60.0, 0.0, 0.0), UpperBound),
         (MlrGoal::rfc2544(), sums(0.0, 0.0, 600.0, 0.0), Undecided),
         (MlrGoal::rfc2544(), sums(60.0, 0.0, 600.0, 1.0), UpperBound),
-        // Two trials of which one may lose.
+        // Two trials, of which one may lose.
         (tst009(), sums(60.0, 0.0, 0.0, 0.0), LowerBound),
         (tst009(), sums(59.0, 0.0, 0.0, 0.0), Undecided),
         (tst009(), sums(60.0, 60.0, 0.0, 0.0), LowerBound),
         (tst009(), sums(0.0, 60.0, 0.0, 0.0), Undecided),
         (tst009(), sums(0.0, 61.0, 0.0, 0.0), UpperBound),
-        // More than the sum was measured: the share counts.
+        // More than the sum was measured, so the ratio counts.
         (tst009(), sums(120.0, 120.0, 0.0, 0.0), LowerBound),
         (tst009(), sums(120.0, 121.0, 0.0, 0.0), UpperBound),
-        // Of 15 s in trials of 1.5 s, more than half decides either way.
+        // Of 15 s in trials of 1.5 s, more than half decides in either direction.
         (fdio.clone(), sums(10.5, 9.0, 0.0, 0.0), LowerBound),
         (fdio.clone(), sums(9.0, 10.5, 0.0, 0.0), Undecided),
         (fdio, sums(9.0, 12.0, 0.0, 0.0), UpperBound),
-        // 12 s of 60 s may exceed. Four low seconds in short trials make up for one high one.
+        // 12 s of 60 s may exceed. Four low-loss seconds in short trials compensate for one high-loss second.
         (fifth(), sums(0.0, 0.0, 0.0, 12.0), Undecided),
         (fifth(), sums(0.0, 0.0, 0.0, 12.1), UpperBound),
         (fifth(), sums(0.0, 0.0, 4.0, 12.1), Undecided),
         (fifth(), sums(0.0, 0.0, 4.0, 13.1), UpperBound),
-        // 45 s of 105 s, 42.857 %, and 45 s of 165 s, 27.273 %, are over 20 %.
+        // 45 s of 105 s, 42.857 %, and 45 s of 165 s, 27.273 %, exceed 20 %.
         (fifth(), sums(60.0, 45.0, 0.0, 0.0), UpperBound),
         (fifth(), sums(120.0, 45.0, 0.0, 0.0), UpperBound),
         (fifth(), sums(180.0, 45.0, 0.0, 0.0), LowerBound),
@@ -101,15 +101,15 @@ fn conditional_throughput_takes_the_worst_trial_that_counts() {
         losses.iter().map(trial).collect()
     };
     let at = |goal: &MlrGoal, losses: &[f64]| conditional_throughput(goal, 1000.0, &trials(losses));
-    // Half of 120 s: the better one of two.
+    // Half of 120 s: the better of two trials.
     assert_eq!(at(&tst009(), &[0.5, 0.0]), 1000.0);
     assert_eq!(at(&tst009(), &[0.25]), 750.0);
-    // Half of 180 s: the second of three.
+    // Half of 180 s: the second of three trials.
     assert_eq!(at(&tst009(), &[0.75, 0.25, 0.0]), 750.0);
-    // 48 s of 60 s: the first is not less than that; 96 s of 120 s: the second counts.
+    // 48 s of 60 s: the first trial is not shorter. 96 s of 120 s: the second counts.
     assert_eq!(at(&fifth(), &[0.25]), 750.0);
     assert_eq!(at(&fifth(), &[0.0, 0.5]), 500.0);
-    // Nothing full-length, or too little: what is missing is lost.
+    // No full-length trial, or too few: the missing time counts as lost.
     assert_eq!(at(&tst009(), &[]), 0.0);
     let little = MlrGoal {
         duration_sum_s: 600.0,
@@ -136,10 +136,10 @@ fn a_device_of_fixed_capacity_takes_three_loads_beside_the_maximum() {
     rates.sort_by(f64::total_cmp);
     rates.dedup();
     assert_eq!(rates.len(), 4, "{rates:?}");
-    // Seven trials of 1.5 s hold, eight lose; the load between is measured for both goals at once.
+    // Seven trials of 1.5 s hold and eight lose. The load between is measured for both goals at once.
     assert_eq!(searched.history.len(), 1 + 7 + 8 + 8);
     let [ndr, pdr] = &searched.found.goals[..] else {
-        panic!("two goals were asked for")
+        panic!("the configuration has two goals")
     };
     for result in [ndr, pdr] {
         assert_eq!(result.irregularity, None);
@@ -194,16 +194,14 @@ fn invalid_trials_are_repeated_and_then_end_the_search() {
         max_invalid_repeats: 2,
         ..config(goals)
     };
-    let invalid = |reason: &str| Outcome::Invalid {
-        reason: reason.to_owned(),
-    };
+    let invalid = |reason: &str| Outcome::invalid(reason);
     let mut search = MlrSearch::new(config).unwrap();
     assert_eq!(
         search.record(Outcome::lost(0.0)),
         Err(RecordError::NothingPending)
     );
     let Step::Run(first) = search.step() else {
-        panic!("done before the first trial")
+        panic!("ended before the first trial")
     };
     for reason in ["a", "b"] {
         search.record(invalid(reason)).unwrap();
@@ -221,7 +219,7 @@ fn invalid_trials_are_repeated_and_then_end_the_search() {
     }
     search.record(invalid("c")).unwrap();
     let Step::Done(result) = search.step() else {
-        panic!("went on after three invalid trials")
+        panic!("continued after three invalid trials")
     };
     let json = serde_json::to_string(&result).unwrap();
     assert!(json.contains(r#""method":"mlrsearch""#), "{json}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which loads are tried, worked by hand: the goal's width is a half, so that a step halves or doubles the load.
+//! Sequence of loads, computed by hand. The goal's width is a half, so that a step halves or doubles the load.
 
 use super::ratio;
 use crate::mlrsearch::load::Measured;
@@ -9,7 +9,7 @@ use crate::{
     MlrSearchConfig, Outcome, Step,
 };
 
-/// One trial of 1 s decides.
+/// Returns a goal for which one trial of 1 s decides.
 fn halves(loss_ratio: LossRatio) -> MlrGoal {
     MlrGoal {
         final_trial_duration_s: 1.0,
@@ -21,7 +21,7 @@ fn halves(loss_ratio: LossRatio) -> MlrGoal {
     }
 }
 
-/// Rates that are tried from 1 to `max_rate_pps` on a device that passes so many frames of a load.
+/// Returns the rates tried from 1 to `max_rate_pps` on a device that forwards `passed(rate)`, and the result.
 fn tried(
     goal: MlrGoal,
     max_rate_pps: f64,
@@ -61,7 +61,7 @@ fn assert_near(rates: &[f64], expected: &[f64]) {
 
 #[test]
 fn without_a_lower_bound_five_steps_go_down_and_then_all_the_way() {
-    // A tenth is lost at every load, so that what came through always suggests a load less than a step away.
+    // A tenth is lost at every load, so the forwarding rate always suggests a load less than a step away.
     let (rates, found) = tried(halves(LossRatio::ZERO), 1024.0, 100, |rate| 0.9 * rate);
     assert_near(&rates, &[1024.0, 512.0, 256.0, 128.0, 64.0, 32.0, 1.0]);
     assert_eq!(rates[6], 1.0);
@@ -74,13 +74,13 @@ fn without_a_lower_bound_five_steps_go_down_and_then_all_the_way() {
 fn between_bounds_steps_go_off_the_one_that_was_measured_last_and_no_farther_than_the_middle() {
     let middle = (32.0f64 * 1024.0).sqrt();
     let lower = (32.0 * middle / 2.0).sqrt();
-    // Where there is loss, nothing comes through, so the first step is to the end of the range.
+    // With loss, nothing passes, so the first step goes to the end of the range.
     let (rates, found) = tried(halves(LossRatio::ZERO), 1024.0, 100, |rate| {
         if rate < 60.0 { rate } else { 0.0 }
     });
     let up = [1024.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
     assert_near(&rates[..7], &up);
-    // Five steps up, then the middle; that is lost, so down by a step, and then to the middle, which is nearer.
+    // Five steps up, then the middle. It is lost, so a step down, and then to the middle, which is nearer.
     assert_near(&rates[7..], &[middle, middle / 2.0, lower]);
     assert_eq!(found.goals[0].irregularity, None);
 }
@@ -97,7 +97,7 @@ fn a_search_that_ends_between_far_bounds_is_not_narrowed() {
 
 #[test]
 fn what_came_through_suggests_a_load_half_a_width_under_it() {
-    // A fifth may be lost: what passes at 64 is what passes at 80, of which 64 is four fifths.
+    // A fifth may be lost: 64 and 80 have the same forwarding rate, and 64 is four fifths of 80.
     let capacity = 64.0;
     let (rates, _) = tried(halves(ratio(0.2)), 1024.0, 100, |rate| rate.min(capacity));
     assert_near(&rates, &[1024.0, 80.0 / 2f64.sqrt(), 160.0 / 2f64.sqrt()]);
@@ -111,7 +111,7 @@ fn loads_less_than_four_widths_apart_tell_nothing_of_overload() {
         if rate == 1024.0 { 4.0 } else { rate.min(200.0) }
     });
     assert!((rates[7] / middle - 1.0).abs() < 1e-9, "{rates:?}");
-    // Less than a width over the lower bound, but more than half of one: worth a trial.
+    // Less than a width above the lower bound, but more than half a width: worth a trial.
     assert!(200.0 / 2f64.sqrt() < 64.0 * first);
     assert_near(&rates[8..], &[200.0 / 2f64.sqrt()]);
 }
@@ -125,7 +125,7 @@ fn bounds_a_width_apart_are_narrow_at_any_rate() {
     for scale in [1.0, 1e-3, 1e6] {
         assert!(tenth.is_narrow(9.0 * scale, 10.0 * scale));
         assert!(!tenth.is_narrow(8.999 * scale, 10.0 * scale));
-        // A step down from a load is the lowest one that is narrow.
+        // A step down from a load is the lowest load that is narrow.
         let lower = 10.0 * scale * (-tenth.log_width()).exp();
         assert!(tenth.is_narrow(lower, 10.0 * scale));
         assert!(!tenth.is_narrow(lower * (1.0 - 1e-6), 10.0 * scale));
@@ -152,7 +152,7 @@ fn a_load_leans_to_what_most_of_its_trials_say() {
     assert!(leans_low(sums(0.0, 0.0, 3.0, 3.0)) && !leans_low(sums(0.0, 0.0, 2.0, 3.0)));
     assert!(leans_low(sums(3.0, 2.0, 3.0, 4.0)) && !leans_low(sums(2.0, 2.0, 3.0, 4.0)));
     assert!(!leans_low(sums(10.0, 4.0, 3.0, 10.0)));
-    // What is certain needs no leaning.
+    // If the class is certain, it decides.
     assert!(leans_low(sums(60.0, 50.0, 0.0, 0.0)) && !leans_low(sums(0.0, 61.0, 90.0, 0.0)));
 }
 
@@ -163,9 +163,9 @@ fn the_margin_is_how_much_would_turn_a_load_over() {
         ..MlrGoal::rfc2544()
     };
     let margin = |exceed_ratio, sums: DurationSums| sums.margin_s(&goal(exceed_ratio));
-    // As much of one kind as of the other.
+    // Equal amounts of both kinds.
     assert_eq!(margin(0.5, sums(3.0, 1.0, 2.0, 4.0)), 0.0);
-    // A quarter may exceed: high seconds weigh three times as much as low ones.
+    // A quarter may exceed: high-loss seconds weigh three times as much as low-loss ones.
     assert_eq!(
         margin(0.25, sums(3.0, 5.0, 2.0, 6.0)),
         11.0 * 0.75 - 5.0 * 0.25

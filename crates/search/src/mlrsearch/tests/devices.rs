@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Simulated devices; `oracle.py` has the same, number for number.
+//! Simulated devices. `oracle.py` has the same ones, number for number.
 
 use serde::Serialize;
 
@@ -11,16 +11,16 @@ pub(super) const OVERHEAD_S: f64 = 0.5;
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Device {
     pub(super) capacity_pps: f64,
-    /// The capacity of a trial is within this part of it, the middle likelier than the ends.
+    /// Largest relative deviation of a trial's capacity. Small deviations are more likely.
     pub(super) noise: f64,
-    /// In some trials, only this part of the capacity is there.
+    /// Part of the capacity that is available in some trials.
     pub(super) band: f64,
     pub(super) band_chance: f64,
     /// Frames that pass less for each frame over the capacity.
     pub(super) degrades: f64,
-    /// Lost at any load.
+    /// Loss ratio at any load.
     pub(super) base_loss: f64,
-    /// Chance for each second of a loss of 0.1 % that has nothing to do with the load.
+    /// Probability per second of a loss of 0.1 % that is independent of the load.
     pub(super) bursts_per_s: f64,
 }
 
@@ -58,7 +58,7 @@ impl Device {
     }
 }
 
-/// A number in \[0, 1) for each seed and index (SplitMix64's mixer).
+/// Returns a pseudo-random number in \[0, 1) for a seed and an index (SplitMix64's mixer).
 pub(super) fn chance(seed: u64, index: u64) -> f64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -66,7 +66,7 @@ pub(super) fn chance(seed: u64, index: u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// What a search took and found.
+/// Trials and findings of a search.
 pub(super) struct Searched {
     pub(super) time_s: f64,
     pub(super) history: Vec<crate::Attempt>,

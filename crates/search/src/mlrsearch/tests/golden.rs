@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The document's own example (RFC 9971, "Example Search"): four goals, one load, six points in time.
 //!
-//! Two cells are not as printed there: at points 5 and 6 the fourth goal is called a lower bound, while the document's
-//! pseudocode gives an upper one, 42.857 % and 27.273 % being more than the 20 % that may exceed.
+//! Two cells differ from the printed table. At points 5 and 6, it classifies the load as a lower bound for the fourth goal. The
+//! document's pseudocode gives an upper bound, because 42.857 % and 27.273 % exceed the permitted 20 %.
 
 use super::ratio;
 use crate::mlrsearch::load::{Measured, conditional_throughput};
@@ -21,7 +21,7 @@ fn goal(final_s: f64, sum_s: f64, loss_ratio: f64, exceed_ratio: f64) -> MlrGoal
     }
 }
 
-/// RFC2544, TST009, "1s final" and "20% exceed".
+/// Returns the goals "RFC2544", "TST009", "1s final" and "20% exceed".
 fn goals() -> [MlrGoal; 4] {
     [
         goal(60.0, 60.0, 0.0, 0.0),
@@ -31,9 +31,9 @@ fn goals() -> [MlrGoal; 4] {
     ]
 }
 
-/// What is added at a point, and the columns of its table.
+/// Trials added at a point, and the columns of its table.
 struct Point {
-    /// How many trials, of what length in seconds, with what loss ratio.
+    /// Number of trials, their length in seconds, and their loss ratio.
     added: (usize, f64, f64),
     /// Rows "Full-length high-loss sum", "Full-length low-loss sum", "Short high-loss sum", "Short low-loss sum" in
     /// seconds, and "Classification Result", by goals.
@@ -101,7 +101,7 @@ fn points() -> [Point; 6] {
     ]
 }
 
-/// All trials up to each point.
+/// Returns all trials up to each point.
 fn trials_by_points() -> Vec<Vec<Measured>> {
     let mut trials = Vec::new();
     let up_to = |point: Point| {

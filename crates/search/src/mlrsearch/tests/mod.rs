@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! MLRsearch: by hand, by properties, and beside the library of the document's authors.
+//! Tests of MLRsearch: cases computed by hand, properties, and a comparison with the library of the document's authors.
 
 mod beside_library;
 mod by_hand;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What holds for every goal on every device.
+//! Properties of every goal on every device.
 
 use proptest::prelude::*;
 
@@ -45,7 +45,7 @@ prop_compose! {
     }
 }
 
-/// Classes of all loads, from the history alone.
+/// Returns the classes of all loads, derived from the history alone.
 fn classes(goal: &MlrGoal, searched: &Searched) -> Vec<(f64, LoadClass)> {
     let mut rates: Vec<f64> = searched
         .history
@@ -81,7 +81,7 @@ fn classes(goal: &MlrGoal, searched: &Searched) -> Vec<(f64, LoadClass)> {
     rates.into_iter().map(|rate| (rate, class(rate))).collect()
 }
 
-/// The bounds once more, straight from the words of the document.
+/// Checks the bounds by an implementation that follows the words of the document.
 fn check_bounds(searched: &Searched, result: &MlrGoalResult) -> Result<(), TestCaseError> {
     let classes = classes(&result.goal, searched);
     let of = |wanted| move |(rate, class): &(f64, LoadClass)| (*class == wanted).then_some(*rate);
@@ -97,7 +97,7 @@ fn check_bounds(searched: &Searched, result: &MlrGoalResult) -> Result<(), TestC
     prop_assert_eq!(result.upper.map(|bound| bound.rate_pps), upper);
     prop_assert_eq!(result.lower.map(|bound| bound.rate_pps), lower);
     if let (Some(lower), Some(passed)) = (lower, result.conditional_throughput_pps) {
-        // A lower bound's throughput loses no more than the goal allows.
+        // The throughput at a lower bound loses no more than the goal permits.
         prop_assert!(passed <= lower);
         prop_assert!(passed >= lower * (1.0 - result.goal.loss_ratio.get()) * (1.0 - 1e-12));
     }
@@ -164,7 +164,7 @@ proptest! {
     ) {
         let result = &search(&config(vec![goal.clone()]), Device::of(capacity_pps), seed).found.goals[0];
         let just_holds = capacity_pps / (1.0 - goal.loss_ratio.get());
-        // Whole frames are lost, never parts of them.
+        // Loss consists of whole frames.
         let slack = 1.0 / goal.initial_trial_duration_s;
         prop_assert!(result.lower.unwrap().rate_pps <= just_holds + slack);
         prop_assert!(result.upper.unwrap().rate_pps > just_holds - slack);

@@ -9,15 +9,15 @@ use crate::error::positive;
 /// Parameters of an [`AddressCaching`](super::AddressCaching).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AddressCachingConfig {
-    /// Most addresses to try, and the first number tried.
+    /// Largest number of addresses, which is tried first.
     pub max_addresses: u32,
-    /// The search stops when the most that were kept and the fewest that were not are so near.
+    /// Resolution: the search ends when the largest number that was kept and the smallest that was not differ by no more than this.
     pub resolution_addresses: u32,
-    /// Rate of the learning frames, frames per second: one that the switch is sure to learn at.
+    /// Rate of the learning frames, frames per second. The switch must be able to learn at this rate.
     pub learning_rate_pps: f64,
-    /// Rate of the frames to learned addresses, frames per second: one that the switch is sure to forward.
+    /// Rate of the frames to learned addresses, frames per second. The switch must be able to forward at this rate.
     pub probe_rate_pps: f64,
-    /// How often one action is repeated because it was invalid, before all is given up.
+    /// Largest number of repeats of an invalid action before the procedure ends.
     pub max_invalid_repeats: u32,
 }
 
@@ -41,13 +41,13 @@ impl AddressCachingConfig {
     }
 }
 
-/// What an [`AddressCaching`](super::AddressCaching) found.
+/// Findings of an [`AddressCaching`](super::AddressCaching).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AddressCachingFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: AddressCachingConfig,
-    /// Most addresses that were kept without a frame flooded or lost; none when not even the fewest tried were.
+    /// Largest number of addresses kept without flooding or loss; `None` if not even the smallest number tried was kept.
     pub capacity_addresses: Option<u32>,
-    /// True when that is the most that were allowed to be tried: the switch may keep more.
+    /// True if that is the largest number allowed: the switch may keep more.
     pub is_limit: bool,
 }

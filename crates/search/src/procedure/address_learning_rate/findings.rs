@@ -9,16 +9,16 @@ use crate::error::positive;
 /// Parameters of an [`AddressLearningRate`](super::AddressLearningRate).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AddressLearningRateConfig {
-    /// Addresses to learn: no more than the caching capacity that [`super::super::AddressCaching`] found.
+    /// Number of addresses, at most the caching capacity that [`super::super::AddressCaching`] found.
     pub addresses: u32,
-    /// Highest rate of learning frames, frames per second, and the first one tried.
+    /// Highest rate of learning frames, frames per second, which is tried first.
     pub max_rate_pps: u32,
-    /// The search stops when the highest rate that was learned at and the lowest that was not are so near, frames per
-    /// second.
+    /// Resolution: the search ends when the highest rate that was learned and the lowest that was not differ by no more than this, frames
+    /// per second.
     pub resolution_pps: u32,
-    /// Rate of the frames to learned addresses, frames per second: one that the switch is sure to forward.
+    /// Rate of the frames to learned addresses, frames per second. The switch must be able to forward at this rate.
     pub probe_rate_pps: f64,
-    /// How often one action is repeated because it was invalid, before all is given up.
+    /// Largest number of repeats of an invalid action before the procedure ends.
     pub max_invalid_repeats: u32,
 }
 
@@ -42,13 +42,13 @@ impl AddressLearningRateConfig {
     }
 }
 
-/// What an [`AddressLearningRate`](super::AddressLearningRate) found.
+/// Findings of an [`AddressLearningRate`](super::AddressLearningRate).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AddressLearningRateFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: AddressLearningRateConfig,
-    /// Highest rate at which all addresses were learned, frames per second; none when they were at no rate tried.
+    /// Highest rate at which all addresses were learned, frames per second; `None` if there was none.
     pub learning_rate_pps: Option<u32>,
-    /// True when that is the highest that was allowed to be tried: the switch may learn faster.
+    /// True if that is the highest rate allowed: the switch may learn faster.
     pub is_limit: bool,
 }

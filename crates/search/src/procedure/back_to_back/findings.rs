@@ -9,23 +9,23 @@ use crate::{ConfigError, Statistics};
 /// Parameters of a [`BackToBack`](super::BackToBack).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BackToBackConfig {
-    /// Rate of a burst, unless its tester tells it: the highest that the medium allows, frames per second ("Max Theoretical
-    /// Frame Rate").
+    /// Rate of a burst if the tester does not measure it: the highest rate of the medium, frames per second ("Max Theoretical Frame
+    /// Rate").
     pub max_rate_pps: f64,
-    /// Throughput of this frame size, found before, frames per second. Where it is not under `max_rate_pps`, the test
-    /// tells nothing, since the device never has to store frames (RFC 9004, section 4).
+    /// Throughput at this frame size, measured before, frames per second. It must be below `max_rate_pps`: otherwise the device never
+    /// buffers frames, and the test has no result (RFC 9004, section 4).
     pub throughput_pps: f64,
-    /// Longest burst, frames. RFC 2544 asks for at least 2 s of them.
+    /// Longest burst, frames. RFC 2544 requires at least 2 s.
     pub max_burst_frames: u64,
-    /// The search stops when the longest burst that passed and the shortest that did not are so near, frames.
+    /// Resolution: the search ends when the longest burst without loss and the shortest with loss differ by no more than this, frames.
     pub resolution_frames: u64,
-    /// How often the search is made. RFC 2544 recommends 50.
+    /// Number of searches. RFC 2544 recommends 50.
     pub repeats: u32,
-    /// How long to wait after each burst, seconds.
+    /// Wait after each burst, seconds.
     pub pause_s: f64,
-    /// Level of the confidence interval of the mean, between 0 and 1.
+    /// Confidence level of the interval of the mean, between 0 and 1.
     pub confidence: f64,
-    /// How often one burst is repeated because it was invalid, before all is given up.
+    /// Largest number of repeats of an invalid burst before the procedure ends.
     pub max_invalid_repeats: u32,
 }
 
@@ -58,23 +58,23 @@ impl BackToBackConfig {
     }
 }
 
-/// What a [`BackToBack`](super::BackToBack) found.
+/// Findings of a [`BackToBack`](super::BackToBack).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BackToBackFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: BackToBackConfig,
-    /// The longest burst without loss of each repetition, frames; 0 where none passed.
+    /// Longest burst without loss of each repetition, frames; 0 if none passed.
     pub longest_frames: Vec<u64>,
-    /// Repetitions in which the longest burst allowed passed: there the true value may be higher.
+    /// Number of repetitions in which the longest burst allowed passed: the true value may be higher.
     pub at_limit: u32,
-    /// Mean (the result), smallest, largest, deviation; none before the first repetition.
+    /// Statistics of the longest bursts, frames. The mean is the result. `None` before the first repetition.
     pub frames: Option<Statistics>,
-    /// Rate at which the longest bursts went out, frames per second, where the tester told it.
+    /// Rate of the longest bursts, frames per second, if the tester measured it.
     #[serde(default)]
     pub burst_rate_pps: Option<Statistics>,
-    /// How long the mean burst is, seconds ("Implied DUT Buffer Time").
+    /// Duration of the mean burst, seconds ("Implied DUT Buffer Time").
     pub implied_buffer_s: Option<f64>,
-    /// The same less what the device forwarded meanwhile, seconds ("Corrected DUT Buffer Time", RFC 9004, section 6.4); none
-    /// where bursts went out no faster than that.
+    /// Duration of the mean burst minus the frames forwarded meanwhile, seconds ("Corrected DUT Buffer Time", RFC 9004, section 6.4);
+    /// `None` if the burst rate did not exceed the forwarding rate.
     pub corrected_buffer_s: Option<f64>,
 }

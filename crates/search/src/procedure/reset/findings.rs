@@ -10,17 +10,17 @@ use crate::{ConfigError, Statistics};
 /// Parameters of a [`Reset`](super::Reset).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResetConfig {
-    /// How the device is restarted.
+    /// Kind of the restart.
     pub kind: RestartKind,
-    /// Load meanwhile, frames per second: the throughput of the smallest frames.
+    /// Load during the restart, frames per second: the throughput of the smallest frames.
     pub rate_pps: f64,
-    /// How long to wait for frames to come again, seconds.
+    /// Time limit for frames to return, seconds.
     pub limit_s: f64,
-    /// How often.
+    /// Number of restarts.
     pub repeats: u32,
-    /// Level of the confidence interval of the mean, between 0 and 1.
+    /// Confidence level of the interval of the mean, between 0 and 1.
     pub confidence: f64,
-    /// How often one restart is made again because it was invalid, before all is given up.
+    /// Largest number of repeats of an invalid restart before the procedure ends.
     pub max_invalid_repeats: u32,
 }
 
@@ -40,22 +40,22 @@ impl ResetConfig {
     }
 }
 
-/// One restart after which frames came again.
+/// Outage of one restart after which frames returned.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outage {
-    /// Lost frames over the load, seconds (RFC 6201, "frame-loss method").
+    /// Lost frames divided by the load, seconds (RFC 6201, "frame-loss method").
     pub by_loss_s: f64,
-    /// From the last frame before to the first one after, seconds, where the tester has it ("timestamp method").
+    /// Time from the last frame before to the first frame after the restart, seconds, if the tester measured it ("timestamp method").
     pub by_time_s: Option<f64>,
 }
 
-/// What a [`Reset`](super::Reset) found.
+/// Findings of a [`Reset`](super::Reset).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResetFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: ResetConfig,
-    /// Each restart; none where no frame came within the limit.
+    /// Outage of each restart; `None` if no frame returned within the limit.
     pub outages: Vec<Option<Outage>>,
-    /// By the frame-loss method, of the restarts after which frames came again, seconds: the mean is the result.
+    /// Statistics by the frame-loss method of the restarts after which frames returned, seconds. The mean is the result.
     pub reset_s: Option<Statistics>,
 }

@@ -6,26 +6,25 @@ use serde::{Deserialize, Serialize};
 use crate::error::{confidence, positive};
 use crate::{ConfigError, Statistics};
 
-/// Overload, as a part of the throughput.
+/// Overload, as a multiple of the throughput.
 pub(super) const OVERLOAD: f64 = 1.1;
 
 /// Parameters of a [`SystemRecovery`](super::SystemRecovery).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SystemRecoveryConfig {
-    /// Throughput of the device, found before, frames per second. The overload is 110 % of it, or `max_rate_pps` where
-    /// that is less.
+    /// Throughput of the device, measured before, frames per second. The overload is 110 % of it, or `max_rate_pps` if that is less.
     pub throughput_pps: f64,
     /// Highest rate that the tester or the medium allows, frames per second.
     pub max_rate_pps: f64,
-    /// How long the overload is offered, seconds. RFC 2544 asks for at least 60.
+    /// Duration of the overload, seconds. RFC 2544 requires at least 60.
     pub overload_s: f64,
-    /// How long half of it is offered then, seconds.
+    /// Duration of the load afterwards, half of the overload, seconds.
     pub reduced_s: f64,
-    /// How often.
+    /// Number of repetitions.
     pub repeats: u32,
-    /// Level of the confidence interval of the mean, between 0 and 1.
+    /// Confidence level of the interval of the mean, between 0 and 1.
     pub confidence: f64,
-    /// How often one repetition is made again because it was invalid, before all is given up.
+    /// Largest number of repeats of an invalid repetition before the procedure ends.
     pub max_invalid_repeats: u32,
 }
 
@@ -46,21 +45,20 @@ impl SystemRecoveryConfig {
         Ok(())
     }
 
-    /// The load that is too much, frames per second.
+    /// Returns the rate of the overload, frames per second.
     #[must_use]
     pub fn overload_pps(&self) -> f64 {
         (OVERLOAD * self.throughput_pps).min(self.max_rate_pps)
     }
 }
 
-/// What a [`SystemRecovery`](super::SystemRecovery) found.
+/// Findings of a [`SystemRecovery`](super::SystemRecovery).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SystemRecoveryFindings {
-    /// The parameters it ran with.
+    /// The parameters.
     pub config: SystemRecoveryConfig,
-    /// Of each repetition, from the reduction of the load to the last lost frame, seconds; none where frames were lost
-    /// to the end.
+    /// Time from the reduction of the load to the last lost frame in each repetition, seconds; `None` if frames were lost until the end.
     pub recoveries_s: Vec<Option<f64>>,
-    /// Of the repetitions in which the device recovered, seconds: the mean is the result.
+    /// Statistics of the repetitions in which the device recovered, seconds. The mean is the result.
     pub recovery_s: Option<Statistics>,
 }

@@ -1,36 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `[application]` may get wrong.
+//! Devices that do not support `[application]`.
 
 use quietwire_lab::topology::LinkKind;
-use quietwire_tester::echo::{PAYLOAD_MAX, PAYLOAD_MIN};
 
+use super::super::limits::{Checked, fault};
 use super::super::locate::At::{Index, Key};
 use super::super::study_file::StudyFile;
-use super::limits::{Checked, between, fault};
 
-/// Longest run of either, seconds.
-const DURATION_S_MAX: u32 = 3600;
-/// Most connections: iperf3's own limit.
-const STREAMS_MAX: u32 = 128;
-
-/// Sound numbers, and devices whose ports an application can have.
+/// Checks that applications can use the ports of every device.
 pub(super) fn application(file: &StudyFile) -> Checked {
-    let Some(plan) = &file.application else {
+    if file.application.is_none() {
         return Ok(());
-    };
-    let at = |key| [Key("application"), Key(key)];
-    between(plan.tcp_s, 1, DURATION_S_MAX, &at("tcp-s"))?;
-    between(plan.echo_s, 1, DURATION_S_MAX, &at("echo-s"))?;
-    between(u32::from(plan.streams), 1, STREAMS_MAX, &at("streams"))?;
-    let payload = u32::from(plan.payload);
-    between(
-        payload,
-        u32::from(PAYLOAD_MIN),
-        u32::from(PAYLOAD_MAX),
-        &at("payload"),
-    )?;
+    }
     for (index, case) in file.cases.iter().enumerate() {
-        // What makes no sense was told before.
+        // Reported by another check.
         let Ok(graph) = file.device_of(case).graph() else {
             continue;
         };
@@ -40,7 +23,7 @@ pub(super) fn application(file: &StudyFile) -> Checked {
         if !outer.all(|link| link.kind == LinkKind::Veth) {
             return fault(
                 &[Key("case"), Index(index)],
-                "applications talk through interfaces of the kernel's, and this case's device has none on its outer links; choose link = \"veth\"",
+                "[application] requires kernel interfaces, and the device of this case has none on its outer links (set link = \"veth\")",
             );
         }
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What published figures may get wrong.
+//! Checks of published figures.
 
+use super::super::limits::{Checked, fault};
 use super::super::locate::At::{Index, Key};
 use super::super::study_file::StudyFile;
 use super::super::{PublishedFigure, Ratio};
-use super::limits::{Checked, fault};
 
-/// What was published has a title. Every figure says what the published number is and where it stands, has a ratio, and a case that there is
+/// Checks that the source has a title, and that every figure has a quantity, a place in the source, a ratio, and either an existing case
 /// or a reason why there is none.
 pub(super) fn published(file: &StudyFile) -> Checked {
     let Some(published) = &file.published else {
@@ -15,7 +15,7 @@ pub(super) fn published(file: &StudyFile) -> Checked {
     if is_missing(published.title.as_ref()) {
         return fault(
             &[Key("published")],
-            "it has no title; give that of the source, or its authors and subject",
+            "title is missing (write the title of the source, or its authors and subject)",
         );
     }
     for (index, known) in published.figures.iter().enumerate() {
@@ -34,17 +34,17 @@ fn figure(file: &StudyFile, figure: &PublishedFigure, index: usize) -> Checked {
     if is_missing(figure.quantity.as_ref()) {
         return fault(
             whole,
-            "it has no quantity; give the published number, and whether it is a loss, a gain or what is left",
+            "quantity is missing (write the published number, and whether it is a loss, a gain or what is left)",
         );
     }
     if is_missing(figure.place.as_ref()) {
         return fault(
             whole,
-            "it has no place; give page, section, table or chart of the source, or say that it is unknown",
+            "place is missing (write page, section, table or chart of the source, or that it is unknown)",
         );
     }
     if figure.throughput.is_none() && figure.round_trip.is_none() {
-        return fault(whole, "it has no ratio; give throughput or round-trip");
+        return fault(whole, "no ratio is given (add throughput or round-trip)");
     }
     let ratios = [
         ("throughput", figure.throughput),
@@ -54,17 +54,17 @@ fn figure(file: &StudyFile, figure: &PublishedFigure, index: usize) -> Checked {
     if let Some((key, _)) = ratios.iter().find(|(_, ratio)| is_wrong(*ratio)) {
         return fault(
             &at(key),
-            "write a ratio above 0, such as 0.6, or two as [0.5, 0.6]",
+            "a ratio must be above 0 (write 0.6, for example, or [0.5, 0.6] for a range)",
         );
     }
     match (&figure.case, &figure.otherwise) {
         (Some(_), Some(_)) => {
-            return fault(&at("otherwise"), "a case answers to it; leave this out");
+            return fault(&at("otherwise"), "the figure has a case (remove this key)");
         }
         (None, None) => {
             return fault(
                 whole,
-                "no case answers to it; name one with case, or say why not with otherwise",
+                "the figure has no case (name one with case, or explain with otherwise why there is none)",
             );
         }
         _ => {}
@@ -72,7 +72,7 @@ fn figure(file: &StudyFile, figure: &PublishedFigure, index: usize) -> Checked {
     for (key, name) in [("case", &figure.case), ("against", &figure.against)] {
         let Some(name) = name else { continue };
         if !file.cases.iter().any(|case| case.name == *name) {
-            return fault(&at(key), format!("there is no case '{name}'"));
+            return fault(&at(key), format!("unknown case '{name}'"));
         }
     }
     Ok(())

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sizes of rings, and what a device does without frames.
-
-use quietwire_base::Idle;
+//! Sizes of rings.
 
 use super::super::Device;
+use super::super::limits::{Checked, fault};
 use super::super::locate::At::Key;
-use super::limits::{Checked, fault};
 
-/// Largest ring that DPDK's drivers for these links take.
+/// Largest ring size that DPDK's drivers for these links support.
 pub(super) const RING_SIZE_MAX: u16 = 16_384;
 
 pub(super) fn rings(device: &Device) -> Checked {
@@ -19,15 +17,9 @@ pub(super) fn rings(device: &Device) -> Checked {
         if !size.is_power_of_two() || !(64..=RING_SIZE_MAX).contains(&size) {
             return fault(
                 &[Key("device"), Key(key)],
-                format!("{size} has to be a power of two, 64 to {RING_SIZE_MAX}"),
+                format!("{size} must be a power of two from 64 to {RING_SIZE_MAX}"),
             );
         }
-    }
-    if device.idle == Idle::Interrupt {
-        return fault(
-            &[Key("device"), Key("idle")],
-            "interrupt is not supported by this build of the switch: use sleep".to_owned(),
-        );
     }
     Ok(())
 }

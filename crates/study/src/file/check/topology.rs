@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a study of topologies may get wrong: parts that do not go together, and keys that only quietwire's switch alone has.
+//! Checks of studies of topologies: invalid combinations, and keys that only the standalone quietwire switch supports.
 
 use std::path::Path;
 
 use quietwire_base::Idle;
 use quietwire_switch::config::rules::RuleFile;
 
+use super::super::limits::{Checked, fault};
 use super::super::locate::At;
 use super::super::locate::At::{Index, Key};
 use super::super::study_file::{Case, StudyFile};
-use super::limits::{Checked, fault};
 use super::ring_sizes::rings;
 
-/// What only quietwire's switch in vNet1 over memif is started for.
-const ALONE: &str = "only quietwire's switch alone has that: switch = \"quietwire\", topology = \"vNet1\", link = \"memif\" in all cases";
+/// Message for methods that require the standalone quietwire switch (vNet1 over memif).
+const ALONE: &str = "this requires the standalone quietwire switch (set switch = \"quietwire\", topology = \"vNet1\" and link = \"memif\" in all cases)";
 
-/// Every case's device, and what it cannot be asked for.
+/// Checks the device of every case, and keys that it does not support.
 pub(super) fn topologies(file: &StudyFile) -> Checked {
     rings(&file.device)?;
     only_alone(file)?;
@@ -41,7 +41,7 @@ pub(super) fn topologies(file: &StudyFile) -> Checked {
     Ok(())
 }
 
-/// Rules are read now, and not only when the firewall starts.
+/// Parses firewall rules now, before the firewall starts.
 fn rules(file: &StudyFile, case: &Case, index: usize) -> Checked {
     let Some(text) = file.device_of(case).rules else {
         return Ok(());
@@ -57,7 +57,7 @@ fn rules(file: &StudyFile, case: &Case, index: usize) -> Checked {
     )
 }
 
-/// Cards of the device are joined to the tester's by cables, one to one.
+/// Checks that the network cards of the device and of the tester match one to one.
 fn cards(file: &StudyFile, case: &Case, index: usize) -> Checked {
     let device = file.device_of(case);
     let (own_cards, testers) = (device.ports.len(), file.tester.ports.len());
@@ -67,12 +67,12 @@ fn cards(file: &StudyFile, case: &Case, index: usize) -> Checked {
     fault(
         &own(case.ports.is_some(), index, "ports"),
         format!(
-            "the device has {own_cards} network cards, and the tester {testers}; name in [tester] ports the cards that cables join them to"
+            "the device has {own_cards} network cards, but the tester has {testers} (list in ports of [tester] the cards that are cabled to them)"
         ),
     )
 }
 
-/// Where a key of a case's device is said.
+/// Returns where a key of a case's device is set.
 fn own(is_in_case: bool, index: usize, key: &'static str) -> Vec<At> {
     match is_in_case {
         true => vec![Key("case"), Index(index), Key(key)],
@@ -90,26 +90,19 @@ fn only_alone(file: &StudyFile) -> Checked {
     if file.neighbours.network_pps.is_some() {
         return fault(&[Key("neighbours"), Key("network-pps")], ALONE);
     }
-    let sections = [
-        ("reset", file.reset.is_some()),
-        ("address-caching", file.address_caching.is_some()),
-        (
-            "address-learning-rate",
-            file.address_learning_rate.is_some(),
-        ),
-    ];
-    match sections.iter().find(|(_, is_there)| *is_there) {
-        Some((section, _)) => fault(&[Key(section)], ALONE),
+    let mut methods = file.methods().into_iter();
+    match methods.find(|method| method.is_for_switch_alone()) {
+        Some(method) => fault(&[Key(method.section())], ALONE),
         None => Ok(()),
     }
 }
 
-/// A device that the lab does not start is one for all cases.
+/// Checks that a device outside the lab is the same in all cases.
 pub(super) fn not_of_cases(file: &StudyFile) -> Checked {
     match file.cases.iter().position(Case::has_own_device) {
         Some(index) => fault(
             &[Key("case"), Index(index)],
-            "the device is \"other\" in [device], which the lab does not start: a case cannot change it",
+            "the device is \"other\" in [device], which the lab does not start, so a case cannot change it (remove this key)",
         ),
         None => Ok(()),
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of `[device]`.
+//! Keys of `[device]`.
 
 use std::collections::BTreeMap;
 
@@ -11,59 +11,59 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{Link, Mode, Switch, Topology};
 
-/// `[device]`: the device under test and its links.
+/// Device under test and its links (`[device]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Device {
-    /// What forwards.
+    /// Switch.
     pub switch: Switch,
-    /// How it is connected.
+    /// Topology.
     pub topology: Topology,
-    /// What the links are; none for what both ends do best.
+    /// Kind of the links. Default: the kind that both ends support best.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<Link>,
-    /// How it forwards.
+    /// Forwarding mode.
     #[serde(default)]
     pub mode: Mode,
-    /// What the network functions are; quietwire's switch where nothing is said.
+    /// Kind of the network functions. Default: quietwire's switch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vnf: Option<Program>,
-    /// Chains at once, where the topology takes several.
+    /// Number of parallel chains, if the topology supports several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chains: Option<u32>,
-    /// Network functions in a chain, where the topology takes any number.
+    /// Number of network functions in a chain, if the topology supports any number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<u32>,
-    /// What frames carry; Ethernet only where nothing is said.
+    /// Encapsulation. Default: plain Ethernet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encapsulation: Option<Encapsulation>,
-    /// Where that runs which the topology puts into a guest; a guest where nothing is said.
+    /// Place of the elements that the topology puts into a guest. Default: a guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<ElementPlace>,
-    /// Under what guests run; KVM where they boot under it, where nothing is said.
+    /// Hypervisor of guests. Default: KVM if the guests boot under it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<AcceleratorChoice>,
-    /// Rules of firewalls, as files of rules have them; those that are usual where nothing is said.
+    /// Rules of firewalls, in the syntax of rule files. Default: a common set of rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<String>,
-    /// What guests of network functions boot; the image that is built for them where nothing is said.
+    /// Boot image of guests with network functions. Default: the image that is built for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<OwnImage>,
-    /// Network cards of the device, by their PCI addresses, two for each chain; none for links within the machine.
+    /// Network cards of the device, by PCI address, two for each chain. None for links within the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<String>,
-    /// CPUs of elements, by their names. Those that are not named get one each of the forwarding CPUs, and take turns where
-    /// there are too few.
+    /// CPUs of elements, by name. Other elements get one each of the forwarding CPUs, and share them if there are too
+    /// few.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cpus: BTreeMap<String, CpuList>,
-    /// CPUs that poll ports. None for a device that the lab does not start; in other topologies than that of quietwire's
-    /// switch alone, all but the tester's where nothing is said.
+    /// CPUs that poll ports. None for a device that the lab does not start. Default for topologies other than the standalone quietwire
+    /// switch: all CPUs but the tester's.
     #[serde(default)]
     pub forwarding_cpus: CpuList,
-    /// CPUs for what may wait a little.
+    /// CPUs of the service thread.
     #[serde(default)]
     pub service_cpus: CpuList,
-    /// CPUs for the control thread and the library's own threads.
+    /// CPUs of the control thread and of library threads.
     #[serde(default)]
     pub control_cpus: CpuList,
     /// Descriptors of each receive queue, a power of two.
@@ -72,13 +72,13 @@ pub struct Device {
     /// Descriptors of each transmit queue, a power of two.
     #[serde(default = "ring_size")]
     pub tx_ring_size: u16,
-    /// What a forwarding thread does when no packet came.
+    /// Idle strategy of a forwarding thread.
     #[serde(default)]
     pub idle: Idle,
-    /// IP destinations of each of the tester's ports, to which routers get routes: those of the case's traffic.
+    /// IP destinations of each of the tester's ports, for which routers get routes: those of the case's traffic.
     #[serde(skip, default = "one")]
     pub destinations: u32,
-    /// `bridge` only: addresses that its table has room for. Without it 65 536, or twice those of the traffic where that is
+    /// `bridge` only: size of the address table. Default: 65 536, or twice the number of addresses of the traffic if that is
     /// more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_entries: Option<u32>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores that earlier programs wrote: read as they are, rewritten when a study goes on, refused when too old.
+//! Stores of earlier versions: read unchanged, migrated when a study continues, refused if too old.
 
 use super::*;
 use crate::StudyResults;
 
-/// What the program with schema 2 wrote.
+/// Store with schema 2.
 const SCHEMA_2: &str = include_str!("../schema-2.sql");
 
 fn stored() -> (tempfile::TempDir, PathBuf) {
@@ -17,7 +17,7 @@ fn read(path: &Path) -> StudyResults {
     Store::open_to_read(path).unwrap().results().unwrap()
 }
 
-/// What is in the text of it, seen by eye.
+/// Checks the content, which was verified by hand.
 fn check(results: &StudyResults) {
     assert_eq!(results.file.name, "old");
     let trials: Vec<_> = results.trials().map(|(_, trial)| trial).collect();
@@ -26,7 +26,7 @@ fn check(results: &StudyResults) {
     assert_eq!(first.request.offered_rate_pps, 6e6);
     assert_eq!(first.result.lost_frames, 3023);
     assert_eq!(first.result.latency.samples, 5_996_977);
-    assert_eq!(first.activity["elapsed_s"], 1.3);
+    assert_eq!(first.activity.machine.as_ref().unwrap().elapsed_s, 1.3);
     for trial in trials {
         let (every, low_rate) = (&trial.result.variation, &trial.result.low_rate);
         for histogram in [
@@ -66,7 +66,7 @@ fn a_store_of_schema_2_is_rewritten_when_its_study_goes_on() {
     let size = std::fs::metadata(&path).unwrap().len();
     let mut store = Store::open(&path, &before.file, &text, OpenMode::Resume).unwrap();
     assert_eq!(store.results().unwrap(), before);
-    // It takes what a new one takes.
+    // It accepts everything that a new store accepts.
     let mut bench = SimulatedBench::new(1, 0);
     let stop = AtomicBool::new(false);
     run_study(&before.file, &mut store, &mut bench, &mut Silent, &stop).unwrap();
@@ -144,7 +144,7 @@ fn a_schema_that_is_too_old_is_refused_and_left_alone() {
             ),
             "{error}"
         );
-        assert!(error.to_string().contains("earlier quietwire"), "{error}");
+        assert!(error.to_string().contains("older quietwire"), "{error}");
     }
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much a trial takes with histograms as full as they get, and that nothing of them is lost.
+//! Size of a trial with full histograms, and their lossless storage.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,21 +12,21 @@ use super::super::compact;
 use super::*;
 use crate::bench::{Bench as _, Measured};
 
-/// What a store may grow by for each trial, octets.
+/// Maximum growth of a store for each trial, octets.
 const GROWTH_MAX: u64 = 50_000;
-/// Trials that are stored of each device.
+/// Number of trials of each device.
 const TRIALS: u32 = 50;
 /// Frames of a trial: ten seconds at 200 000 a second, each measured.
 const FRAMES: f64 = 2e6;
 
-/// A part of a distribution of times, nanoseconds.
+/// A component of a distribution of times, nanoseconds.
 #[derive(Clone, Copy)]
 enum Times {
-    /// Logarithm normal around this, with this deviation.
+    /// Log-normal around this value, with this deviation.
     Around(f64, f64),
     /// Exponential with this mean.
     Waiting(f64),
-    /// All as likely up to this.
+    /// Uniform from 0 to this value.
     Within(f64),
 }
 
@@ -43,7 +43,7 @@ impl Times {
     }
 }
 
-/// Chance, the same in each run (SplitMix64).
+/// Random numbers, the same in each run (SplitMix64).
 struct Chance(u64);
 
 impl Chance {
@@ -55,7 +55,7 @@ impl Chance {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A count whose mean is known: Poisson's distribution, or the normal one that comes near to it.
+    /// Returns a random count with this mean, by the Poisson distribution or its normal approximation.
     fn count(&mut self, mean: f64) -> u64 {
         if mean > 30.0 {
             let normal = (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0;
@@ -70,7 +70,7 @@ impl Chance {
     }
 }
 
-/// The tester's histogram of so many such times.
+/// Returns the tester's histogram of random times of this distribution.
 fn histogram(parts: &[(f64, Times)], frames: f64, chance: &mut Chance) -> String {
     let empty = Histogram::<u64>::new_with_bounds(1, (1 << 40) - 1, 3).unwrap();
     let mut histogram = empty.clone();
@@ -98,7 +98,7 @@ fn encoded(histogram: &Histogram<u64>) -> String {
     STANDARD.encode(octets)
 }
 
-/// A trial before a device with such a latency, and such differences between the delays of frames.
+/// Returns a trial with this distribution of latencies, and this one of differences between delays of consecutive frames.
 fn measured(latency: &[(f64, Times)], change: &[(f64, Times)], chance: &mut Chance) -> Measured {
     let mut bench = SimulatedBench::new(chance.0, 0);
     let case = small().cases[0].clone();
@@ -133,7 +133,7 @@ fn size(path: &Path) -> u64 {
         .sum()
 }
 
-/// Octets that a store grows by for each such trial.
+/// Returns the growth of a store for each such trial, octets.
 fn growth(kinds: &[Measured]) -> u64 {
     let (_directory, path) = scratch();
     let mut store = open(&path, OpenMode::New).unwrap();
@@ -188,12 +188,12 @@ fn a_store_grows_by_less_than_50_kb_a_trial_with_full_histograms() {
         let as_text = serde_json::to_string(&kinds[0].result).unwrap().len();
         println!("{name}: {growth} octets a trial, of which the result was {as_text} as text");
         assert!(growth < GROWTH_MAX, "{name}: {growth}");
-        // The histograms are as full as they are said to be.
+        // The histograms are as full as intended.
         assert!(growth > 20_000, "{name}: {growth}");
     }
 }
 
-/// Results with these texts in the places of histograms.
+/// Returns results with these texts as histograms.
 fn with_texts(texts: [&str; 9]) -> TrialResult {
     let mut chance = Chance(3);
     let mut result = measured(&[(1.0, Times::Waiting(1e3))], &[], &mut chance).result;
@@ -215,7 +215,7 @@ fn no_histogram_stays_in_the_text_and_each_comes_back_to_its_place() {
     let texts: Vec<String> = (1..=9)
         .map(|value| {
             let mut histogram = Histogram::<u64>::new(3).unwrap();
-            // Every other one is so short that it stays text.
+            // Every second one is short enough to stay text.
             let buckets = if value % 2 == 0 { 1 } else { 2000 };
             for bucket in 0..buckets {
                 histogram
@@ -239,7 +239,7 @@ fn no_histogram_stays_in_the_text_and_each_comes_back_to_its_place() {
 
 #[test]
 fn what_is_no_histogram_of_ours_is_kept_to_the_letter() {
-    // One is a histogram with bounds and digits of its own.
+    // One is a histogram with different bounds and digits.
     let mut other = Histogram::<u64>::new_with_bounds(100, 90_000, 2).unwrap();
     (0..5000u64).for_each(|value| other.record(value * 17).unwrap());
     let text = encoded(&other);
@@ -298,7 +298,7 @@ fn damaged_histograms_are_told_and_never_made_up() {
 }
 
 proptest! {
-    // Each has nine histograms.
+    // Each trial has nine histograms.
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn every_histogram_comes_back(values in prop::collection::vec((0..(1u64 << 40), 1..u64::from(u32::MAX)), 0..300)) {

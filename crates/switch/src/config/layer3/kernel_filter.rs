@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Planning what the kernel gets beside what is for the router itself: rules, checked.
+//! Validation of kernel filters.
 
 use super::Layer3Plan;
+use crate::config::EtherType;
 use crate::config::kernel_filter::KernelFilterSetting;
-use crate::config::packets::EtherType;
 use crate::config::place::Placed;
 use crate::error::SwitchError;
 use quietwire_tables::route::FILTER_RULES_MAX;
 
 const ARP: u16 = 0x0806;
 
-/// Plans rules, once VRFs and interfaces are planned.
+/// Plans kernel filters. Requires planned VRFs and interfaces.
 ///
 /// # Errors
-/// [`SwitchError::Config`] for a rule that can match nothing, or would take what the switch itself needs.
+/// [`SwitchError::Config`] for a filter that cannot match, or that would match packets the switch requires itself.
 pub(super) fn plan(
     settings: &[Placed<KernelFilterSetting>],
     layer3: &Layer3Plan,
@@ -26,11 +26,13 @@ pub(super) fn plan(
             return Err(place.wrong("the kernel filter has no name"));
         }
         if rules.iter().any(|rule| rule.name == *name) {
-            return Err(place.wrong(format!("there are two kernel filters '{name}'")));
+            return Err(place.wrong(format!(
+                "duplicate kernel filter '{name}' (use unique names)"
+            )));
         }
         if rules.len() == FILTER_RULES_MAX {
             return Err(place.wrong(format!(
-                "there are more than {FILTER_RULES_MAX} kernel filters"
+                "too many kernel filters (maximum: {FILTER_RULES_MAX})"
             )));
         }
         check_packet(value).map_err(wrong)?;
@@ -40,36 +42,35 @@ pub(super) fn plan(
     Ok(rules)
 }
 
-/// What is said of packets.
+/// Checks the packet fields.
 fn check_packet(rule: &KernelFilterSetting) -> Result<(), String> {
-    let words = rule.words();
-    if words.is_empty() {
+    if rule.packet.is_empty() {
         return Err(
-            "it would take everything; say an ethertype, a protocol or a prefix".to_owned(),
+            "it would match every packet (set an ethertype, a protocol or a prefix)".to_owned(),
         );
     }
-    if rule.ethertype == Some(EtherType(ARP)) {
+    if rule.packet.ethertype == Some(EtherType(ARP)) {
         return Err(
-            "ARP is the switch's own; the kernel gets the answers that it asked for anyway"
+            "the switch handles ARP itself (no filter is necessary: the kernel receives the replies to its own requests)"
                 .to_owned(),
         );
     }
-    words.check()
+    rule.packet.check()
 }
 
-/// What is said of where they come in.
+/// Checks the interface and the VRF.
 fn check_place(rule: &KernelFilterSetting, layer3: &Layer3Plan) -> Result<(), String> {
     if let Some(name) = &rule.interface {
         let interface = layer3.interfaces.iter().find(|one| one.name == *name);
-        let interface = interface.ok_or_else(|| format!("there is no interface '{name}'"))?;
+        let interface = interface.ok_or_else(|| format!("no such interface: '{name}'"))?;
         if interface.kernel.is_none() {
             return Err(format!(
-                "interface '{name}' has no tap of the kernel's; give it one (kernel = \"NAME\")"
+                "interface '{name}' has no kernel tap (set kernel = \"NAME\")"
             ));
         }
     }
     match &rule.vrf {
-        Some(name) if !layer3.vrfs.contains(name) => Err(format!("there is no VRF '{name}'")),
+        Some(name) if !layer3.vrfs.contains(name) => Err(format!("no such VRF: '{name}'")),
         _ => Ok(()),
     }
 }
@@ -128,21 +129,24 @@ mod tests {
     fn rules_that_make_no_sense_are_refused() {
         for (rules, said) in [
             (&["name = \"\""][..], "no name"),
-            (&["name = \"x\""], "would take everything"),
+            (&["name = \"x\""], "would match every packet"),
             (&["name = \"x\"\nethertype = \"0x0806\""], "ARP"),
             (
                 &["name = \"x\"\nethertype = \"0x0005\""],
                 "not an ethertype",
             ),
-            (&["name = \"x\"\nprotocol = \"256\""], "not a protocol"),
+            (&["name = \"x\"\nprotocol = \"256\""], "not an IP protocol"),
             (
                 &["name = \"x\"\nprotocol = \"ospf\"\nsource-port = \"1\""],
-                "have ports",
+                "ports require protocol",
             ),
-            (&["name = \"x\"\nsource-port = \"1\""], "have ports"),
+            (
+                &["name = \"x\"\nsource-port = \"1\""],
+                "ports require protocol",
+            ),
             (
                 &["name = \"x\"\nprotocol = \"tcp\"\nsource-port = \"2-1\""],
-                "no range",
+                "not a port or a range",
             ),
             (
                 &["name = \"x\"\nprotocol = \"tcp\"\nethertype = \"lldp\""],
@@ -150,30 +154,30 @@ mod tests {
             ),
             (
                 &["name = \"x\"\nethertype = \"ipv6\"\nsource = \"10.0.0.0/8\""],
-                "not of ipv6",
+                "does not match ethertype ipv6",
             ),
             (
                 &["name = \"x\"\nsource = \"10.0.0.0/8\"\ndestination = \"::/0\""],
-                "two versions",
+                "different IP versions",
             ),
             (
                 &["name = \"x\"\ninterface = \"c\"\nprotocol = \"tcp\""],
-                "no interface 'c'",
+                "no such interface: 'c'",
             ),
             (
                 &["name = \"x\"\ninterface = \"b\"\nprotocol = \"tcp\""],
-                "no tap",
+                "no kernel tap",
             ),
             (
                 &["name = \"x\"\nvrf = \"blue\"\nprotocol = \"tcp\""],
-                "no VRF",
+                "no such VRF",
             ),
             (
                 &[
                     "name = \"x\"\nprotocol = \"tcp\"",
                     "name = \"x\"\nprotocol = \"udp\"",
                 ],
-                "two kernel filters",
+                "duplicate kernel filter",
             ),
         ] {
             let error = planned(rules).unwrap_err();
@@ -184,6 +188,10 @@ mod tests {
             .collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(planned(&many[1..]).unwrap().len(), FILTER_RULES_MAX);
-        assert!(planned(&many).unwrap_err().contains("more than 64"));
+        assert!(
+            planned(&many)
+                .unwrap_err()
+                .contains("too many kernel filters (maximum: 64)")
+        );
     }
 }

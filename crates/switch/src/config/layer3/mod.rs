@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layer 3 as it is asked for: virtual routing and forwarding tables (VRFs), interfaces on ports, VLANs and bridges,
-//! static routes and neighbours.
+//! Layer 3 configuration: VRFs, interfaces on ports, VLANs and bridges, static routes and neighbours.
 
+mod change;
 mod kernel_filter;
 mod plan;
 #[cfg(test)]
@@ -19,30 +19,30 @@ use super::kernel_filter::KernelFilterSetting;
 pub use super::place::Placed;
 pub(super) use plan::plan;
 
-/// The VRF of interfaces that name none. It is always there.
+/// Name of the default VRF. It always exists.
 pub const VRF_MAIN: &str = "main";
 
 /// A VRF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct VrfSetting {
-    /// Its name; `main` is there always, and named only to say more about it.
+    /// Its name. `main` always exists; name it only to change its settings.
     pub name: String,
-    /// The kernel's routing table whose routes it follows; none when not said.
+    /// Kernel routing table to import routes from. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_table: Option<u32>,
 }
 
-/// Whether a source address has to have a way back (RFC 3704).
+/// Unicast reverse path forwarding check of source addresses (RFC 3704).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Urpf {
-    /// It need not.
+    /// No check.
     #[default]
     Off,
-    /// Some way (RFC 3704, section 2.4).
+    /// Loose mode: some route to the source must exist (RFC 3704, section 2.4).
     Loose,
-    /// One through the interface that the packet came in on (RFC 3704, section 2.2).
+    /// Strict mode: a route to the source through the ingress interface must exist (RFC 3704, section 2.2).
     Strict,
 }
 
@@ -52,58 +52,58 @@ pub enum Urpf {
 pub struct InterfaceSetting {
     /// Its name.
     pub name: String,
-    /// The port that it is on. Either this or a bridge.
+    /// The port that it is on. Excludes `bridge`.
     pub port: Option<String>,
-    /// The bridge that it is on.
+    /// The bridge that it is on. Excludes `port`.
     pub bridge: Option<String>,
-    /// The VLAN whose frames are its own; untagged ones when not said.
+    /// Its VLAN. Default: untagged frames.
     pub vlan: Option<VlanId>,
     /// Its addresses, each with the length of the prefix of its link.
     #[serde(default)]
     pub addresses: Vec<IpNet>,
-    /// Its VRF; `main` when not said.
+    /// Its VRF. Default: `main`.
     pub vrf: Option<String>,
-    /// Its MAC address; made of its place when not said.
+    /// MAC address. Default: derived from the location of the interface.
     pub mac: Option<MacAddress>,
-    /// Largest IP packet, octets; 1500 when not said.
+    /// Largest IP packet, octets. Default: 1500.
     pub mtu: Option<u16>,
     /// The check of source addresses.
     pub urpf: Option<Urpf>,
-    /// Name of a tap that the kernel is given, with the interface's addresses: packets to the router itself go there.
+    /// Name of a kernel tap that carries the interface's addresses and receives the packets to the router itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
 }
 
-/// One way of a route.
+/// A next hop of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ViaSetting {
-    /// The router at the other end; none where the destination itself is on the link.
+    /// Address of the next router. `None` if the destinations are on the link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// The interface; the one whose link has the address when not said.
+    /// Outgoing interface. Default: the interface whose link contains the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Its share of the flows, 1 to 255; 1 when not said.
+    /// Its share of the flows, 1 to 255. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u8>,
-    /// The router is on the interface's link although no address of the interface says so.
+    /// Treats the next hop as on-link even if no address of the interface covers it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub onlink: bool,
 }
 
-/// What becomes of packets to a prefix.
+/// Type of a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouteKind {
-    /// They go on.
+    /// Forward.
     #[default]
     Unicast,
-    /// They are dropped in silence.
+    /// Drop silently.
     Blackhole,
-    /// They are dropped, and their sender is told that there is no way (RFC 1812, section 5.2.7.1).
+    /// Drop and send ICMP host unreachable (RFC 1812, section 5.2.7.1).
     Unreachable,
-    /// They are dropped, and their sender is told that it may not (RFC 1812, section 5.2.7.1, code 13).
+    /// Drop and send ICMP communication administratively prohibited (RFC 1812, section 5.2.7.1, code 13).
     Prohibit,
 }
 
@@ -111,20 +111,20 @@ pub enum RouteKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RouteSetting {
-    /// The destinations.
+    /// Destination prefix.
     pub prefix: IpNet,
-    /// The VRF; `main` when not said.
+    /// The VRF. Default: `main`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vrf: Option<String>,
-    /// What becomes of packets; they go on when not said.
+    /// Type of the route. Default: unicast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<RouteKind>,
-    /// Where they go on. More than one share the flows.
+    /// Next hops. Several next hops share the flows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub via: Vec<ViaSetting>,
 }
 
-/// A neighbour that is not asked for.
+/// A static neighbour, which is never resolved by ARP or neighbour discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NeighbourSetting {
@@ -136,53 +136,53 @@ pub struct NeighbourSetting {
     pub mac: MacAddress,
 }
 
-/// Where an interface is.
+/// Location of an interface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attachment {
-    /// A port, by its place in the plan.
+    /// A port, by its index in the plan.
     Port(usize),
     /// A bridge, by its name.
     Bridge(String),
 }
 
-/// An interface to be made.
+/// A planned interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfacePlan {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its location.
     pub on: Attachment,
-    /// The VLAN whose frames are its own.
+    /// Its VLAN.
     pub vlan: Option<VlanId>,
     /// Its addresses.
     pub addresses: Vec<IpNet>,
-    /// Its VRF: a place in [`Layer3Plan::vrfs`].
+    /// Its VRF: an index into [`Layer3Plan::vrfs`].
     pub vrf: usize,
-    /// Its MAC address, where that was said.
+    /// Its MAC address, if configured.
     pub mac: Option<MacAddress>,
     /// Largest IP packet, octets.
     pub mtu: u16,
     /// The check of source addresses.
     pub urpf: Urpf,
-    /// Name of the kernel's tap.
+    /// Name of the kernel tap.
     pub kernel: Option<String>,
 }
 
-/// Everything at layer 3 that the control thread makes anew at each change. Routes and neighbours, of which there can be
-/// millions, are not among it.
+/// The layer 3 configuration that the control thread rebuilds at each change. Routes and neighbours, of which there can be millions, are
+/// not part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer3Plan {
     /// Names of VRFs; the first is the main one.
     pub vrfs: Vec<String>,
-    /// The kernel's table that each of them follows.
+    /// Kernel routing table of each VRF.
     pub kernel_tables: Vec<Option<u32>>,
     /// Interfaces.
     pub interfaces: Vec<InterfacePlan>,
-    /// What the kernel gets beside what is for the router itself.
+    /// Kernel filters.
     pub kernel_filters: Vec<KernelFilterSetting>,
 }
 
-/// What interfaces can be on.
+/// Ports and bridges that interfaces can be on.
 pub(super) struct Places<'plan> {
     /// Names of ports, in the order of the plan.
     pub(super) ports: &'plan [&'plan str],
@@ -198,10 +198,10 @@ struct File<'all> {
     neighbour: &'all [NeighbourSetting],
 }
 
-/// Routes and neighbours, as a file asks for them.
+/// Serialises routes and neighbours as configuration.
 ///
 /// # Errors
-/// What the TOML library said; none is known to happen.
+/// The TOML library's error. No case is known.
 pub(crate) fn to_toml(
     route: &[RouteSetting],
     neighbour: &[NeighbourSetting],

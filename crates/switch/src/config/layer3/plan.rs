@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Planning VRFs and interfaces: what was asked for, checked.
+//! Validation of VRFs and interfaces.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::config::kernel_filter::KernelFilterSetting;
 use crate::config::place::{Place, Placed};
 use crate::error::SwitchError;
 
-/// VRFs that there can be, the main one among them.
+/// Maximum number of VRFs, including the main VRF.
 const VRFS_MAX: usize = 1024;
-/// Interfaces that there can be.
+/// Maximum number of interfaces.
 const INTERFACES_MAX: usize = 4096;
-/// Smallest MTU: what IPv4 and IPv6 ask of a link (RFC 791, section 3.2; RFC 8200, section 5).
+/// Smallest MTU: the minimum that IPv4 and IPv6 require of a link (RFC 791, section 3.2; RFC 8200, section 5).
 const MTU_IPV4_MIN: u16 = 68;
 const MTU_IPV6_MIN: u16 = 1280;
 const MTU_MAX: u16 = 9198;
@@ -50,7 +50,7 @@ pub(in crate::config) fn plan(
         let key = (interface.on.clone(), interface.vlan.map(VlanId::get));
         if let Some(other) = taken.insert(key, &value.name) {
             return Err(place.wrong(format!(
-                "the interfaces '{other}' and '{}' have the same frames; give each its own VLAN",
+                "interfaces '{other}' and '{}' are in the same VLAN of one port or bridge (use another VLAN)",
                 value.name
             )));
         }
@@ -59,14 +59,14 @@ pub(in crate::config) fn plan(
     if plan.interfaces.len() > INTERFACES_MAX {
         return Err(SwitchError::Config {
             place: "interface".to_owned(),
-            what: format!("there are more than {INTERFACES_MAX}"),
+            what: format!("too many interfaces (maximum: {INTERFACES_MAX})"),
         });
     }
     plan.kernel_filters = kernel_filter::plan(filters, &plan)?;
     Ok(plan)
 }
 
-/// Names of taps, and tables, each once.
+/// Checks that names of taps and kernel tables are unique.
 fn check_kernel(
     vrfs: &[Placed<VrfSetting>],
     interfaces: &[Placed<InterfaceSetting>],
@@ -78,12 +78,12 @@ fn check_kernel(
         };
         if table == 0 || table == 255 {
             return Err(place.wrong(format!(
-                "kernel-table is {table}, which holds no routes to follow; the main one is 254"
+                "kernel-table {table} has no routes to import (the main table is 254)"
             )));
         }
         if let Some(other) = tables.insert(table, &value.name) {
             return Err(place.wrong(format!(
-                "the VRFs '{other}' and '{}' follow the same table {table} of the kernel",
+                "VRFs '{other}' and '{}' use the same kernel-table {table} (use a different table for each VRF)",
                 value.name
             )));
         }
@@ -94,7 +94,7 @@ fn check_kernel(
             && let Some(other) = taps.insert(tap, &value.name)
         {
             return Err(place.wrong(format!(
-                "the interfaces '{other}' and '{}' have the same tap '{tap}'",
+                "interfaces '{other}' and '{}' use the same kernel tap '{tap}' (use unique names)",
                 value.name
             )));
         }
@@ -109,10 +109,10 @@ fn plan_vrfs(settings: &[Placed<VrfSetting>]) -> Result<Vec<String>, SwitchError
             return Err(place.wrong("the VRF has no name"));
         }
         if value.name != VRF_MAIN && vrfs.contains(&value.name) {
-            return Err(place.wrong(format!("there are two VRFs '{}'", value.name)));
+            return Err(place.wrong(format!("duplicate VRF '{}' (use unique names)", value.name)));
         }
         if vrfs.len() == VRFS_MAX {
-            return Err(place.wrong(format!("there are more than {VRFS_MAX} VRFs")));
+            return Err(place.wrong(format!("too many VRFs (maximum: {VRFS_MAX})")));
         }
         if value.name != VRF_MAIN {
             vrfs.push(value.name.clone());
@@ -133,7 +133,7 @@ fn plan_interface(
         return Err(place.wrong("the interface has no name"));
     }
     if plan.interfaces.iter().any(|other| other.name == *name) {
-        return Err(place.wrong(format!("there are two interfaces '{name}'")));
+        return Err(place.wrong(format!("duplicate interface '{name}' (use unique names)")));
     }
     let vrf_name = setting.vrf.as_deref().unwrap_or(VRF_MAIN);
     let vrf = plan
@@ -142,7 +142,7 @@ fn plan_interface(
         .position(|vrf| vrf == vrf_name)
         .ok_or_else(|| {
             wrong(format!(
-                "there is no VRF '{vrf_name}'; define it with [[vrf]]"
+                "no such VRF: '{vrf_name}' (define it with [[vrf]])"
             ))
         })?;
     let mtu = setting.mtu.unwrap_or(1500);
@@ -150,14 +150,14 @@ fn plan_interface(
     let mtu_min = if has_ipv6 { MTU_IPV6_MIN } else { MTU_IPV4_MIN };
     if !(mtu_min..=MTU_MAX).contains(&mtu) {
         return Err(wrong(format!(
-            "mtu is {mtu}, and has to be {mtu_min} to {MTU_MAX}"
+            "mtu is {mtu} (allowed: {mtu_min} to {MTU_MAX})"
         )));
     }
     if let Some(mac) = setting
         .mac
         .filter(|mac| mac.is_multicast() || mac.to_u64() == 0)
     {
-        return Err(wrong(format!("{mac} is not the address of one interface")));
+        return Err(wrong(format!("{mac} is not a unicast MAC address")));
     }
     for net in &setting.addresses {
         check_address(net).map_err(wrong)?;
@@ -166,7 +166,7 @@ fn plan_interface(
         });
         if let Some(other) = other {
             return Err(wrong(format!(
-                "the address {} is that of interface '{}' too",
+                "address {} is also configured on interface '{}'",
                 net.addr(),
                 other.name
             )));
@@ -192,16 +192,16 @@ fn attachment(setting: &InterfaceSetting, places: &Places<'_>) -> Result<Attachm
             .iter()
             .position(|one| one == port)
             .map(Attachment::Port)
-            .ok_or_else(|| format!("there is no port '{port}'")),
+            .ok_or_else(|| format!("no such port: '{port}'")),
         (None, Some(bridge)) if places.bridges.contains(bridge.as_str()) => {
             Ok(Attachment::Bridge(bridge.clone()))
         }
-        (None, Some(bridge)) => Err(format!("there is no bridge '{bridge}'")),
-        _ => Err("say either the port or the bridge that it is on".to_owned()),
+        (None, Some(bridge)) => Err(format!("no such bridge: '{bridge}'")),
+        _ => Err("set either port or bridge".to_owned()),
     }
 }
 
-/// An address that a host can have (RFC 1122, section 3.2.1.3; RFC 4291, section 2.5).
+/// Checks that an address is a valid host address (RFC 1122, section 3.2.1.3; RFC 4291, section 2.5).
 fn check_address(net: &IpNet) -> Result<(), String> {
     let address = net.addr();
     let usable = match net {
@@ -213,9 +213,7 @@ fn check_address(net: &IpNet) -> Result<(), String> {
         IpNet::V6(_) => true,
     };
     if !usable || address.is_unspecified() || address.is_loopback() || address.is_multicast() {
-        return Err(format!(
-            "{net} is not an address that an interface can have"
-        ));
+        return Err(format!("{net} is not a valid interface address"));
     }
     Ok(())
 }

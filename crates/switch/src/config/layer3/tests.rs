@@ -49,60 +49,60 @@ fn interfaces_are_on_ports_vlans_and_bridges() {
 #[test]
 fn what_makes_no_sense_is_named() {
     for (interfaces, part) in [
-        (&["name='x'"][..], "say either the port or the bridge"),
+        (&["name='x'"][..], "set either port or bridge"),
         (
             &["name='x'\nport='a'\nbridge='lan'"],
-            "say either the port or the bridge",
+            "set either port or bridge",
         ),
-        (&["name='x'\nport='c'"], "there is no port 'c'"),
+        (&["name='x'\nport='c'"], "no such port: 'c'"),
         (
             &[
                 "name='x'\nport='a'\nkernel='t'",
                 "name='y'\nport='b'\nkernel='t'",
             ],
-            "have the same tap 't'",
+            "use the same kernel tap 't'",
         ),
-        (&["name='x'\nbridge='wan'"], "there is no bridge 'wan'"),
-        (&["name='x'\nport='a'\nvrf='red'"], "there is no VRF 'red'"),
-        (&["name='x'\nport='a'\nmtu=67"], "has to be 68 to 9198"),
+        (&["name='x'\nbridge='wan'"], "no such bridge: 'wan'"),
+        (&["name='x'\nport='a'\nvrf='red'"], "no such VRF: 'red'"),
+        (&["name='x'\nport='a'\nmtu=67"], "allowed: 68 to 9198"),
         (
             &["name='x'\nport='a'\nmtu=1000\naddresses=['2001:db8::1/64']"],
             "1280",
         ),
         (
             &["name='x'\nport='a'\nmac='03:00:00:00:00:01'"],
-            "not the address of one",
+            "not a unicast MAC address",
         ),
         (
             &["name='x'\nport='a'\naddresses=['192.0.2.0/24']"],
-            "192.0.2.0/24 is not an",
+            "192.0.2.0/24 is not a valid interface address",
         ),
         (
             &["name='x'\nport='a'\naddresses=['192.0.2.255/24']"],
-            "is not an",
+            "is not a valid interface address",
         ),
         (
             &["name='x'\nport='a'\naddresses=['127.0.0.1/8']"],
-            "is not an",
+            "is not a valid interface address",
         ),
         (
             &["name='x'\nport='a'\naddresses=['ff02::1/64']"],
-            "is not an",
+            "is not a valid interface address",
         ),
         (
             &["name='x'\nport='a'", "name='x'\nport='b'"],
-            "two interfaces 'x'",
+            "duplicate interface 'x'",
         ),
         (
             &["name='x'\nport='a'", "name='y'\nport='a'"],
-            "have the same frames",
+            "are in the same VLAN",
         ),
         (
             &[
                 "name='x'\nport='a'\naddresses=['192.0.2.1/24']",
                 "name='y'\nport='b'\naddresses=['192.0.2.1/25']",
             ],
-            "is that of interface 'x' too",
+            "is also configured on interface 'x'",
         ),
     ] {
         let error = planned(interfaces).unwrap_err();
@@ -129,10 +129,10 @@ fn vrfs_follow_tables_of_the_kernel() {
     assert_eq!(both.vrfs, ["main", "blue"]);
     assert_eq!(both.kernel_tables, [Some(254), Some(100)]);
     for (vrfs, part) in [
-        ([vrf("blue", Some(0)), vrf("red", None)], "holds no routes"),
+        ([vrf("blue", Some(0)), vrf("red", None)], "has no routes"),
         (
             [vrf("blue", Some(7)), vrf("red", Some(7))],
-            "the same table 7",
+            "the same kernel-table 7",
         ),
     ] {
         let error = planned(&vrfs).unwrap_err().to_string();

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A file of rules of its own.
+//! Separate file of filter rules.
 
 use std::path::Path;
 
+use quietwire_base::locate::line_of;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Action, RuleSetting};
-use crate::config::place::{Place, Placed, line_of, wrong};
+use crate::config::place::{Place, Placed, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
-/// A file of rules: `[[rule]]`, and `rule-default`.
+/// The file format: `[[rule]]`, and `rule-default`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct File {
@@ -20,12 +21,12 @@ struct File {
     rule: Vec<Spanned<RuleSetting>>,
 }
 
-/// What a file of rules says.
+/// Contents of a file of filter rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleFile {
     /// The rules, each with its line.
     pub rules: Vec<Placed<RuleSetting>>,
-    /// What becomes of the other frames, where it says so.
+    /// Default action for frames that match no rule, if set.
     pub default: Option<Action>,
 }
 
@@ -42,7 +43,7 @@ impl RuleFile {
         Self::parse(path, &text)
     }
 
-    /// Reads the text of such a file; `path` is for messages.
+    /// Parses the text of a file of filter rules. `path` appears in messages.
     ///
     /// # Errors
     /// [`SwitchError::Config`] with file, line and key.
@@ -62,7 +63,7 @@ impl RuleFile {
         })
     }
 
-    /// As settings, which say nothing else.
+    /// Converts to [`Settings`] without any other setting.
     #[must_use]
     pub fn settings(self) -> Settings {
         Settings {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Planning rules: what was asked for, checked.
+//! Validation of filter rules.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use quietwire_tables::filter::RULES_MAX;
 /// Plans rules, given the names of ports and bridges.
 ///
 /// # Errors
-/// [`SwitchError::Config`] for a rule that can match nothing.
+/// [`SwitchError::Config`] for a rule that cannot match.
 pub(in crate::config) fn plan(
     settings: &Settings,
     ports: &BTreeSet<&str>,
@@ -25,13 +25,13 @@ pub(in crate::config) fn plan(
             return Err(place.wrong("the rule has no name"));
         }
         if rules.iter().any(|rule| rule.name == *name) {
-            return Err(place.wrong(format!("there are two rules '{name}'")));
+            return Err(place.wrong(format!("duplicate rule '{name}' (use unique names)")));
         }
         if rules.len() == RULES_MAX {
-            return Err(place.wrong(format!("there are more than {RULES_MAX} rules")));
+            return Err(place.wrong(format!("too many rules (maximum: {RULES_MAX})")));
         }
         check_place(value, ports, bridges)
-            .and_then(|()| value.words().check())
+            .and_then(|()| value.packet.check())
             .map_err(|what| place.wrong(format!("rule '{name}': {what}")))?;
         rules.push(value.clone());
     }
@@ -41,21 +41,22 @@ pub(in crate::config) fn plan(
     })
 }
 
-/// What is said of where frames come in.
+/// Checks the ingress port and bridge.
 fn check_place(
     rule: &RuleSetting,
     ports: &BTreeSet<&str>,
     bridges: &BTreeSet<&str>,
 ) -> Result<(), String> {
     match (&rule.port, &rule.bridge) {
-        (Some(_), Some(_)) => {
-            Err("say a port or a bridge: all ports of the bridge are meant then".to_owned())
-        }
+        (Some(_), Some(_)) => Err(
+            "port and bridge exclude each other (a rule with a bridge applies to all of its ports)"
+                .to_owned(),
+        ),
         (Some(port), None) if !ports.contains(port.as_str()) => {
-            Err(format!("there is no port '{port}'"))
+            Err(format!("no such port: '{port}'"))
         }
         (None, Some(bridge)) if !bridges.contains(bridge.as_str()) => {
-            Err(format!("there is no bridge '{bridge}'"))
+            Err(format!("no such bridge: '{bridge}'"))
         }
         _ => Ok(()),
     }
@@ -94,10 +95,13 @@ mod tests {
     fn rules_that_make_no_sense_are_refused_with_their_line() {
         let drop = "\n[[rule]]\nname = \"x\"\naction = \"drop\"\n";
         for (more, said) in [
-            ("port = \"c\"", "no port 'c'"),
-            ("bridge = \"wan\"", "no bridge 'wan'"),
-            ("port = \"a\"\nbridge = \"lan\"", "a port or a bridge"),
-            ("protocol = \"icmp\"\nsource-port = \"1\"", "have ports"),
+            ("port = \"c\"", "no such port: 'c'"),
+            ("bridge = \"wan\"", "no such bridge: 'wan'"),
+            ("port = \"a\"\nbridge = \"lan\"", "port and bridge exclude"),
+            (
+                "protocol = \"icmp\"\nsource-port = \"1\"",
+                "ports require protocol",
+            ),
             ("vlan = 4095", "line 5"),
             (
                 "ethertype = \"arp\"\nsource = \"10.0.0.0/8\"",
@@ -105,7 +109,7 @@ mod tests {
             ),
             (
                 "source = \"10.0.0.0/8\"\ndestination = \"::/0\"",
-                "two versions",
+                "different IP versions",
             ),
             ("colour = \"red\"", "colour"),
             ("[[rule]]\nname = \"y\"", "action"),
@@ -126,6 +130,6 @@ mod tests {
         };
         assert_eq!(planned(&many(RULES_MAX)).unwrap().rules.len(), RULES_MAX);
         let error = planned(&many(RULES_MAX + 1)).unwrap_err();
-        assert!(error.contains("more than 256"), "{error}");
+        assert!(error.contains("too many rules (maximum: 256)"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many threads at the same few slots: learning, looking up, ageing, removing, and setting static entries.
+//! Many threads on the same few slots: learning, looking up, ageing, removing, and setting static entries.
 
 use std::collections::HashSet;
 
@@ -11,12 +11,12 @@ const STATICS: usize = 4;
 const ROUNDS: u64 = 15_000;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Ports of a key are congruent with its number.
+/// Returns a port congruent with the number of the key.
 fn port(key: usize, round: u64) -> u16 {
     (key as u64 + KEYS as u64 * (round % 5)) as u16
 }
 
-/// Learns and looks up, and says how often it found something.
+/// Learns and looks up. Returns the number of successful look-ups.
 fn forward(fdb: &Fdb, keys: &[Key], thread: u64, began: Instant) -> u64 {
     let mut found = 0;
     for round in 0..ROUNDS {
@@ -46,7 +46,7 @@ fn age_and_remove(fdb: &Fdb, keys: &[Key], done: &AtomicBool, began: Instant) {
         fdb.sweep(0, 4, now_s);
         let number = STATICS + (round % (KEYS - STATICS) as u64) as usize;
         fdb.remove(keys[number]);
-        // One that comes and goes, while others learn the same address.
+        // A static entry that is set and removed while others learn the same address.
         let last = KEYS - 1;
         if fdb.set_static(keys[last], port(last, round)).is_ok() {
             fdb.remove(keys[last]);
@@ -91,5 +91,9 @@ fn counts_and_static_entries_survive_every_race() {
     let known: HashSet<Key> = keys.iter().copied().collect();
     assert!(there.iter().all(|(key, _)| known.contains(key)));
     let different: HashSet<Key> = there.iter().map(|(key, _)| *key).collect();
-    assert_eq!(different.len(), there.len(), "an address is there twice");
+    assert_eq!(
+        different.len(),
+        there.len(),
+        "duplicate entry of an address"
+    );
 }

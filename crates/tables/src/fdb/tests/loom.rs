@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What threads do to the slots of a key, in every order that the memory model allows. Two buckets of one or two slots
-//! each are enough for all that can happen.
+//! Model check of the slots of a key in every order that the memory model allows. Two buckets of one or two slots each cover all cases.
 
 use ::loom::model;
 use ::loom::sync::Arc;
@@ -26,7 +25,7 @@ impl Cell for AtomicU64 {
     }
 }
 
-/// Entries that came and did not go. Not a part of the model: it is looked at only when all threads have ended.
+/// Number of entries. Not part of the model: it is read only after all threads have ended.
 #[derive(Default)]
 struct Population(std::sync::atomic::AtomicI32);
 
@@ -60,12 +59,12 @@ fn stamp(second: u32) -> Stamp {
 }
 
 impl Table {
-    /// Of the key with this number. The buckets of all keys are the same.
+    /// Returns the places of the key with this number. The buckets of all keys are the same.
     fn places(&self, key: u64) -> Places<'_, AtomicU64> {
         Places::new(&self.first, &self.second, Identity::first(key))
     }
 
-    /// As [`crate::fdb::Fdb::learn`] does it.
+    /// Learns like [`crate::fdb::Fdb::learn`].
     fn learn(&self, key: u64, port: u16, second: u32) {
         let places = self.places(key);
         let make = |identity| Word::new(identity, port, stamp(second));
@@ -82,7 +81,7 @@ impl Table {
         }
     }
 
-    /// As [`crate::fdb::Fdb::set_static`] does it, once.
+    /// Sets a static entry like [`crate::fdb::Fdb::set_static`], with one attempt.
     fn set_static(&self, key: u64, port: u16) -> bool {
         let places = self.places(key);
         let make = |identity| Word::new(identity, port, Stamp::STATIC);
@@ -140,7 +139,7 @@ fn a_static_entry_stays_whoever_learns_the_address_meanwhile() {
         thread.join().unwrap();
         let entries = table.entries(7);
         assert_eq!(entries.len(), 1);
-        // When its place was taken in between, it is tried again.
+        // If its slot is taken in between, it tries again.
         assert_eq!(entries[0].is_static(), set);
         assert!(set || table.set_static(7, 2));
         assert!(table.entries(7).iter().all(|word| word.is_static()));
@@ -148,7 +147,7 @@ fn a_static_entry_stays_whoever_learns_the_address_meanwhile() {
     });
 }
 
-/// Key 1 is moved to its second bucket by one that wants its slot, while it is renewed.
+/// Key 1 is moved to its second bucket by a key that claims its slot, while it is refreshed.
 #[test]
 fn an_entry_that_is_moved_away_is_not_lost_when_it_is_seen_meanwhile() {
     model(|| {

@@ -57,7 +57,7 @@ fn entries_age_from_when_they_were_last_seen() {
     assert_eq!(learn(&fdb, 2, 1, 105), Learned::Known);
     assert_eq!(look_up(&fdb, 1, 110), Some(1));
     assert_eq!(sweep(&fdb, 110), 0);
-    // Nothing is given out that is too old, swept or not.
+    // No look-up returns an aged entry, swept or not.
     assert_eq!(look_up(&fdb, 1, 111), None);
     assert_eq!(fdb.entries(), 2);
     assert_eq!(sweep(&fdb, 111), 1);
@@ -81,8 +81,8 @@ fn the_sweep_looks_only_where_it_is_told() {
     assert_eq!(fdb.sweep(usize::MAX, 1, 9), 0);
 }
 
-/// Two threads learn, move and look up, one ages and one removes, all on the same few addresses in a table that
-/// is so full that entries are moved about. Whatever is looked up was learned of that very address.
+/// Two threads learn, move and look up, one ages and one removes, all on the same few addresses in a table so full that entries are moved.
+/// Every look-up result was learned of that very address.
 #[test]
 fn readers_never_see_what_belongs_to_another_address() {
     const ADDRESSES: u64 = 120;
@@ -133,10 +133,10 @@ fn readers_never_see_what_belongs_to_another_address() {
         sweeper.join().unwrap();
         assert!(
             found.iter().all(|found| *found > 0),
-            "nothing was ever found: {found:?}"
+            "no look-up succeeded: {found:?}"
         );
     });
-    // The counts are what is there, after all these races.
+    // After all these races, the counts match the entries.
     let there = fdb
         .slots(0, usize::MAX)
         .filter(|(_, slot)| slot.word() != Word::EMPTY);
@@ -199,7 +199,7 @@ fn a_port_has_no_more_than_it_may() {
     assert_eq!(learn(3, 0, 2), Learned::OverLimit);
     assert_eq!(learn(2, 0, 2), Learned::Known);
     assert_eq!(learn(4, 1, 2), Learned::New);
-    // It cannot move there either, and stays where it is.
+    // It cannot move there either, and its entry stays unchanged.
     assert_eq!(learn(4, 0, 2), Learned::OverLimit);
     assert_eq!(look_up(&fdb, 4, 5), Some(1));
     assert_eq!(learn(1, 1, 2), Learned::Moved);
@@ -225,7 +225,7 @@ fn what_cannot_be_static_is_refused() {
     assert_eq!(fdb.set_static(key(1), 4), Ok(()));
     assert_eq!(look_up(&fdb, 1, 500), Some(4));
     let full = fdb.set_static(key(2), 3).unwrap_err().to_string();
-    assert!(full.contains("holds 1 addresses"), "{full}");
+    assert!(full.contains("full with 1 addresses"), "{full}");
     assert_eq!(learn(&fdb, 1, 4, 5), Learned::Known);
     assert_eq!(learn(&fdb, 1, 5, 5), Learned::Static);
     assert!(fdb.remove(key(1)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table beside a model of it, with keys that all want the same four buckets, so that they use second buckets, move
-//! each other away and find no room.
+//! The table compared with a model, with keys that share the same four buckets, so that they use second buckets, move each other and run
+//! out of room.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use super::*;
 
 const AGEING_S: u32 = 10;
-/// More than the four buckets have slots.
+/// More keys than the four buckets have slots.
 const KEYS: usize = 44;
 const PORTS: u16 = 5;
 
-/// Keys both of whose buckets are among the first four of the table.
+/// Returns keys both of whose buckets are among the first four of the table.
 pub(super) fn crowded_keys(fdb: &Fdb, count: usize) -> Vec<Key> {
     const CROWDED: usize = 4;
     let permutation = fdb.permutation;
@@ -21,7 +21,7 @@ pub(super) fn crowded_keys(fdb: &Fdb, count: usize) -> Vec<Key> {
         .flat_map(|rest| (0..CROWDED).map(move |bucket| (bucket, Identity::first(rest))))
         .filter(|(bucket, identity)| permutation.other_bucket(*bucket, *identity) < CROWDED)
         .map(|(bucket, identity)| permutation.key(bucket, identity))
-        // A static entry is about one station.
+        // A static entry requires a unicast address.
         .filter(|key| !key.address().is_multicast())
         // 4095 is no VLAN (IEEE 802.1Q, table 9-2).
         .filter(|key| key.number() >> 48 != 4095)
@@ -29,7 +29,7 @@ pub(super) fn crowded_keys(fdb: &Fdb, count: usize) -> Vec<Key> {
         .collect()
 }
 
-/// A table with [`KEYS`] such keys. Few seeds have less of them where the search looks: then another one is drawn.
+/// Returns a table with [`KEYS`] such keys. A few seeds yield fewer keys in the searched range; then another seed is drawn.
 fn crowded_table(entries_max: u32) -> (Fdb, Vec<Key>) {
     const SEEDS: u32 = 10;
     let mut tried = 0;
@@ -74,7 +74,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A table by the book, without buckets.
+/// Reference table without buckets.
 struct Model {
     known: HashMap<Key, Known>,
     entries_max: usize,
@@ -126,7 +126,7 @@ impl Model {
     }
 }
 
-/// No key is refused for want of room in its buckets as long as they cannot both be full.
+/// No key is refused for lack of room in its buckets as long as they cannot both be full.
 const REFUSED_FROM: usize = 2 * SLOTS;
 
 fn take(step: Step, fdb: &Fdb, keys: &[Key], model: &mut Model) -> Result<(), TestCaseError> {

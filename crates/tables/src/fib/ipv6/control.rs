@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the writer of an IPv6 table notes of each node, and how changed nodes are made anew and shown.
+//! Writer state of an IPv6 table: notes of each node, and the rebuilding and publishing of changed nodes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::poptrie::{Ipv6Fib, NODE, ROOT_BITS, SLOTS, STRIDE, Words, root_index,
 use crate::arena::{Blocks, Epoch};
 use crate::fib::NO_ROUTE;
 
-/// There was no room; nothing that readers see has changed.
+/// No room. Nothing visible to readers has changed.
 #[derive(Debug)]
 pub(super) struct NoRoom;
 
@@ -20,37 +20,36 @@ struct Block {
     count: u32,
 }
 
-/// What readers see of a node.
+/// Published part of a node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shown {
     words: Words,
-    /// Its next hops and its children, which are its own.
+    /// Blocks of its next hops and of its children, owned by the node.
     leaves: Block,
     children: Block,
-    /// The next hop of destinations that nothing in here says anything of.
+    /// Next hop of destinations without a route in this node.
     inherited: u32,
 }
 
-/// A node as the writer knows it.
+/// Writer's note of a node.
 #[derive(Debug, Default)]
 struct Note {
-    /// Routes that end here, by the bits of theirs that the node decides on with a 1 in front of them: as the places of a
-    /// binary heap are numbered.
+    /// Routes that end in this node, keyed by the bits that the node decides on with a leading 1, like the numbering of a binary heap.
     routes: Vec<(u8, u32)>,
-    /// Nodes below, by slot.
+    /// Child nodes by slot.
     children: Vec<(u8, u32)>,
     shown: Shown,
-    /// Something in or below it is not shown yet.
+    /// The node or a descendant has unpublished changes.
     dirty: bool,
 }
 
 impl Note {
-    /// True when nothing is left of it. To be asked once it is made.
+    /// Returns true if the node is empty. Valid after [`Control::make`].
     fn is_gone(&self) -> bool {
         self.routes.is_empty() && self.shown.words.children == 0
     }
 
-    /// The next hop of each slot.
+    /// Returns the next hop of each slot.
     fn slots(&self, inherited: u32) -> [u32; SLOTS] {
         let mut heap = [NO_ROUTE; 2 * SLOTS];
         heap[1] = inherited;
@@ -68,7 +67,7 @@ impl Note {
     }
 }
 
-/// The writer's notes.
+/// Writer's notes of all nodes.
 #[derive(Debug)]
 pub(super) struct Control {
     fib: Arc<Ipv6Fib>,
@@ -76,17 +75,17 @@ pub(super) struct Control {
     leaves: Blocks,
     notes: Vec<Note>,
     unused: Vec<u32>,
-    /// Notes of the nodes that root entries lead to, and where those are.
+    /// Notes of the nodes below root entries, and the published locations of these nodes.
     roots: HashMap<u32, (u32, Option<u32>)>,
-    /// Routes no longer than the root decides on, by length.
+    /// Routes of at most the root's length, by length.
     short: [HashMap<u32, u32>; ROOT_BITS as usize + 1],
     dirty: BTreeSet<u32>,
-    /// What was shown before, of nodes made anew and not shown yet.
+    /// Previously published state of nodes that are rebuilt and not published yet.
     undo: Vec<(u32, Shown)>,
     len: usize,
 }
 
-/// The place of a route in a node at this depth.
+/// Returns the key of a route in a node at this depth.
 fn place_in(network: u128, length: u8, depth: u32) -> u8 {
     let bits = u32::from(length) - depth;
     (1 << bits | slot_at(network, depth) >> (STRIDE - bits)) as u8
@@ -148,7 +147,7 @@ impl Control {
             .map(|(_, next_hop)| *next_hop)
     }
 
-    /// Notes a route, or that there is none; returns the former next hop. Readers see it after [`Self::publish`].
+    /// Notes a route or its removal and returns the previous next hop. Readers see it after [`Self::publish`].
     pub(super) fn set(&mut self, network: u128, length: u8, next_hop: Option<u32>) -> Option<u32> {
         let root = root_index(network) as u32;
         let former = if u32::from(length) <= ROOT_BITS {
@@ -171,7 +170,7 @@ impl Control {
         former
     }
 
-    /// The node that a route ends in, and those on the way, made if need be and marked to be made anew.
+    /// Returns the node that a route ends in. Creates it and its ancestors if necessary, and marks them for rebuilding.
     fn note_for(&mut self, network: u128, length: u8) -> u32 {
         let root = root_index(network) as u32;
         let mut note = match self.roots.get(&root) {
@@ -219,7 +218,7 @@ impl Control {
         }
     }
 
-    /// Shows what was noted. Without room nothing is shown, and what was noted stays noted.
+    /// Publishes the noted changes. If there is no room, nothing is published and the notes stay.
     pub(super) fn publish(&mut self) -> Result<(), NoRoom> {
         let roots: Vec<u32> = self.dirty.iter().copied().collect();
         let mut shown = Vec::with_capacity(roots.len());
@@ -237,7 +236,7 @@ impl Control {
         for (root, entry) in shown {
             self.show(root, entry);
         }
-        // Nodes come after those below them here.
+        // Nodes follow their descendants here.
         for (note, former) in std::mem::take(&mut self.undo) {
             let now = self.notes[note as usize].shown;
             retire(&mut self.leaves, former.leaves, now.leaves);
@@ -248,7 +247,7 @@ impl Control {
         Ok(())
     }
 
-    /// Makes what a root entry leads to; the entry that it is to have.
+    /// Rebuilds the nodes below a root entry. Returns the new root entry.
     fn make_root(&mut self, root: u32) -> Result<Option<u32>, NoRoom> {
         let inherited = self.short_hop(root);
         let Some((note, place)) = self.roots.get(&root).copied() else {
@@ -265,7 +264,7 @@ impl Control {
         Ok(Some(node))
     }
 
-    /// The next hop of a root entry that leads nowhere: the longest of the short prefixes, but the default route.
+    /// Returns the next hop of a root entry without nodes: the longest short prefix except the default route.
     fn short_hop(&self, root: u32) -> u32 {
         for length in (1..=ROOT_BITS).rev() {
             let routes = &self.short[length as usize];
@@ -280,7 +279,7 @@ impl Control {
         NO_ROUTE
     }
 
-    /// Makes a node anew, and those below it that have changed. Readers do not see it yet.
+    /// Rebuilds a node and its changed descendants, not yet visible to readers.
     fn make(&mut self, index: u32, inherited: u32) -> Result<(), NoRoom> {
         let note = &self.notes[index as usize];
         if !note.dirty && note.shown.inherited == inherited {
@@ -307,7 +306,7 @@ impl Control {
             words.push(now);
         }
         changed |= former.words.children != present;
-        // From here on what was shown is on record, and comes back when there is no room.
+        // The published state is recorded from here on, and is restored if there is no room.
         self.undo.push((index, former));
         if changed {
             shown.children = self.store_children(&words)?;
@@ -364,7 +363,7 @@ impl Control {
             Some(node) if !is_gone => NODE | node,
             _ => self.short_hop(root),
         };
-        // Whoever sees the entry sees what it leads to.
+        // A reader that sees the entry also sees the nodes below it.
         self.fib.root[root as usize].store(entry, Ordering::Release);
         if let Some((_, place)) = self.roots.get_mut(&root) {
             let former = std::mem::replace(place, node.filter(|_| !is_gone));
@@ -376,7 +375,7 @@ impl Control {
         }
     }
 
-    /// There was no room: what was made and not shown is given back, and made again another time.
+    /// Rolls back after a lack of room: frees unpublished nodes and keeps them marked for rebuilding.
     fn take_back(&mut self, made: &[(u32, Option<u32>)]) {
         for (root, node) in made {
             if let (Some(node), Some((_, place))) = (node, self.roots.get(root))
@@ -394,7 +393,7 @@ impl Control {
         }
     }
 
-    /// Forgets what hangs below a node and is gone.
+    /// Removes empty descendants of a node.
     fn prune(&mut self, index: u32) {
         let mut children = std::mem::take(&mut self.notes[index as usize].children);
         children.retain(|(_, child)| {
@@ -407,7 +406,7 @@ impl Control {
         self.notes[index as usize].children = children;
     }
 
-    /// Forgets what hangs below changed root entries and is gone.
+    /// Removes empty nodes below changed root entries.
     fn drop_roots(&mut self) {
         for root in std::mem::take(&mut self.dirty) {
             if let Some((note, _)) = self.roots.get(&root).copied()
@@ -427,7 +426,7 @@ impl Control {
     }
 }
 
-/// The depth of the node that a route of this length ends in.
+/// Returns the depth of the node that a route of this length ends in.
 fn depth_of(length: u8) -> u32 {
     ROOT_BITS + (u32::from(length) - ROOT_BITS - 1) / STRIDE * STRIDE
 }
@@ -444,7 +443,7 @@ fn set_in(list: &mut Vec<(u8, u32)>, key: u8, value: Option<u32>) -> Option<u32>
     }
 }
 
-/// Which slots begin another next hop than the one before, of those that lead to no node; and these next hops.
+/// Returns a bit mask of the slots without a node whose next hop differs from the previous one, and these next hops.
 fn leaves_of(slots: &[u32; SLOTS], children: u64) -> (u64, Vec<u32>) {
     let (mut bits, mut hops) = (0, Vec::new());
     for (slot, hop) in slots.iter().enumerate() {

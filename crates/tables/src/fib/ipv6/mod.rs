@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! IPv6: a Poptrie (Asai, Ohara, "Poptrie: A Compressed Trie with Population Count for Fast and Scalable Software IP
-//! Routing Table Lookup", SIGCOMM 2015) with a writer beside readers.
+//! IPv6: a Poptrie (Asai, Ohara, "Poptrie: A Compressed Trie with Population Count for Fast and Scalable Software IP Routing Table Lookup",
+//! SIGCOMM 2015) with a writer concurrent to readers.
 //!
-//! The first 18 bits of a destination choose a root entry; from there nodes decide on 6 bits each. A node has a bit for
-//! each of its 64 slots that leads to another node, and one for each slot whose next hop differs from the one before;
-//! counting bits below a slot gives the place of the next node or of the next hop. The nodes that the destinations of a
-//! burst are at are loaded together, level by level. The default route is held apart.
+//! The first 18 bits of a destination select a root entry; each node below decides on 6 bits. A node has one bit mask of its 64 slots that
+//! lead to another node, and one of the slots whose next hop differs from the previous one. The number of set bits below a slot gives the
+//! index of the next node or of the next hop. The nodes of a burst's destinations are loaded together, level by level. The default route is
+//! stored separately.
 //!
-//! A change makes the nodes on the way to it anew, and their neighbours in one block with them, and exchanges one root
-//! entry: whoever looks up sees all of it or nothing.
+//! A change rebuilds the nodes on its path, and their siblings in the same block, and exchanges one root entry: a look-up sees all of the
+//! change or nothing.
 //!
-//! Memory: 1 MiB for the root, 32 octets a node, 4 a next hop; half a million routes of Internet-like lengths take about
-//! 100 MiB with the writer's own notes.
+//! Memory: 1 MiB for the root, 32 octets per node, 4 octets per next hop. Half a million routes of Internet-like lengths take about 100 MiB
+//! including the writer's notes.
 
 mod control;
 mod poptrie;
@@ -29,7 +29,7 @@ use poptrie::{LEAF, ROOT_BITS};
 
 pub use poptrie::Ipv6Fib;
 
-/// The writer's end of a table.
+/// Writer of a table.
 #[derive(Debug)]
 pub struct Ipv6Routes {
     fib: Arc<Ipv6Fib>,
@@ -37,13 +37,13 @@ pub struct Ipv6Routes {
 }
 
 impl Ipv6Routes {
-    /// An empty table with room for so many nodes.
+    /// Creates an empty table with room for this number of nodes.
     ///
     /// # Errors
     /// [`FibError::Memory`].
     pub fn new(nodes_max: u32) -> Result<Self, FibError> {
         let nodes_max = nodes_max.min(LEAF / 4);
-        // Leaves come in blocks of up to 64, mostly of 2 to 4 for a node.
+        // Leaf blocks have up to 64 next hops, typically 2 to 4 per node.
         let leaves_max = nodes_max * 4;
         let fib = Arc::new(Ipv6Fib {
             default: AtomicU32::new(NO_ROUTE),
@@ -55,58 +55,58 @@ impl Ipv6Routes {
         Ok(Self { fib, control })
     }
 
-    /// What forwarding threads look at.
+    /// Returns the table of forwarding threads.
     #[must_use]
     pub fn fib(&self) -> Arc<Ipv6Fib> {
         Arc::clone(&self.fib)
     }
 
-    /// Number of routes.
+    /// Returns the number of routes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.control.len()
     }
 
-    /// True without routes.
+    /// Returns true if there are no routes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Nodes in use.
+    /// Returns the number of nodes in use.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.control.nodes()
     }
 
-    /// The next hop of exactly this prefix.
+    /// Returns the next hop of exactly this prefix.
     #[must_use]
     pub fn get(&self, prefix: Ipv6Net) -> Option<u32> {
         let (network, length) = parts(prefix);
         self.control.get(network, length)
     }
 
-    /// Sets the next hop of a prefix; returns the former one. Bits of the address behind the prefix do not count.
+    /// Sets the next hop of a prefix and returns the previous one. Host bits of the prefix are ignored.
     ///
     /// # Errors
-    /// [`FibError`]; nothing has changed then.
+    /// [`FibError`]; nothing changes in that case.
     pub fn insert(&mut self, prefix: Ipv6Net, next_hop: u32) -> Result<Option<u32>, FibError> {
         check(next_hop)?;
         let (network, length) = parts(prefix);
         let former = self.control.set(network, length, Some(next_hop));
         if self.control.publish().is_err() {
             self.control.set(network, length, former);
-            // Everything is as it was, for which there was room.
+            // The previous state is restored; it had room before.
             drop(self.control.publish());
             return Err(FibError::Full(IpNet::V6(prefix)));
         }
         Ok(former)
     }
 
-    /// Sets the next hops of many prefixes, and has them seen at the end: quicker than one by one.
+    /// Sets the next hops of many prefixes and publishes them at the end, which is faster than one by one.
     ///
     /// # Errors
-    /// [`FibError`]; nothing has changed then.
+    /// [`FibError`]; nothing changes in that case.
     pub fn insert_all(
         &mut self,
         routes: impl IntoIterator<Item = (Ipv6Net, u32)>,
@@ -137,11 +137,11 @@ impl Ipv6Routes {
         Err(error)
     }
 
-    /// Removes a prefix; returns its next hop.
+    /// Removes a prefix and returns its next hop.
     ///
     /// # Errors
-    /// [`FibError::Full`] when there is no room for what the change makes anew beside what is still looked at; nothing
-    /// has changed then.
+    /// [`FibError::Full`] if there is no room for the rebuilt nodes in addition to those that readers still use; nothing changes in that
+    /// case.
     pub fn remove(&mut self, prefix: Ipv6Net) -> Result<Option<u32>, FibError> {
         let (network, length) = parts(prefix);
         let former = self.control.set(network, length, None);
@@ -153,12 +153,12 @@ impl Ipv6Routes {
         Ok(former)
     }
 
-    /// Notes the epoch in which memory is taken out from now on.
+    /// Sets the epoch of memory that is freed from now on.
     pub fn set_epoch(&mut self, epoch: Epoch) {
         self.control.set_epoch(epoch);
     }
 
-    /// Puts to use again what was taken out before this epoch: every forwarding thread has ended what it was at then.
+    /// Reuses memory freed before this epoch, because every forwarding thread has finished its burst of that time.
     pub fn reclaim(&mut self, epoch: Epoch) {
         self.control.reclaim(epoch);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of an IPv6 table that forwarding threads look at: nodes, and how look-ups go through them.
+//! Reader side of an IPv6 table: nodes and look-ups.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,18 +12,18 @@ use crate::fib::NO_ROUTE;
 pub(super) const ROOT_BITS: u32 = 18;
 pub(super) const STRIDE: u32 = 6;
 pub(super) const SLOTS: usize = 1 << STRIDE;
-/// Nodes that a look-up can pass: 18 + 19 · 6 is beyond 128.
+/// Maximum number of nodes of a look-up: 18 + 19 · 6 exceeds 128.
 const LEVELS: u32 = 19;
 
 /// The last depth at which a node decides on bits of a destination's upper half alone.
 const HALF_DEPTH: u32 = 64 - STRIDE;
 
-/// What a look-up has come to: a next hop, or the number of one, or of a node.
+/// Mask of the kind of a look-up state: a next hop, the index of a next hop, or the index of a node.
 const KIND: u32 = 3 << 30;
 pub(super) const NODE: u32 = 2 << 30;
 pub(super) const LEAF: u32 = 1 << 30;
 
-/// A node: which slots lead to nodes, which begin another next hop, and where both are.
+/// A node: masks of slots with nodes and of slots with a new next hop, and the locations of both.
 #[derive(Debug, Default, zerocopy::FromZeros)]
 #[repr(C, align(32))]
 pub(super) struct Node {
@@ -33,7 +33,7 @@ pub(super) struct Node {
     unused: AtomicU64,
 }
 
-/// A node's content.
+/// Words of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Words {
     pub(super) children: u64,
@@ -50,7 +50,7 @@ impl Node {
         self.bases.store(bases, Ordering::Relaxed);
     }
 
-    /// What the slot, of the lowest six bits, leads to. Which of both it is nobody can foresee, so that nothing branches on it.
+    /// Returns the target of a slot, given by the lowest six bits. The kind of target is unpredictable, so the code does not branch on it.
     #[inline(always)]
     fn follow(&self, slot: u32) -> u32 {
         let slot = slot % SLOTS as u32;
@@ -69,13 +69,13 @@ impl Node {
     }
 }
 
-/// The six bits of a destination that a node at this depth decides on.
+/// Returns the six bits of a destination that a node at this depth decides on.
 #[inline(always)]
 pub(super) const fn slot_at(destination: u128, depth: u32) -> u32 {
     ((destination << depth) >> (128 - STRIDE)) as u32
 }
 
-/// What forwarding threads look at.
+/// The table of forwarding threads.
 #[derive(Debug)]
 pub struct Ipv6Fib {
     pub(super) default: AtomicU32,
@@ -85,7 +85,7 @@ pub struct Ipv6Fib {
 }
 
 impl Ipv6Fib {
-    /// Number of the next hop of one destination; [`NO_ROUTE`] without one.
+    /// Returns the next hop number of a destination; [`NO_ROUTE`] if there is none.
     #[inline]
     #[must_use]
     pub fn look_up(&self, destination: u128) -> u32 {
@@ -104,8 +104,7 @@ impl Ipv6Fib {
         self.finish(at)
     }
 
-    /// Numbers of the next hops of a burst of destinations. What is beyond [`BURST_MAX`], or has no place in
-    /// `next_hops`, is not looked up.
+    /// Looks up the next hop numbers of a burst. Destinations beyond [`BURST_MAX`], or without a place in `next_hops`, are ignored.
     #[inline]
     pub fn look_up_burst(&self, destinations: &[u128], next_hops: &mut [u32]) {
         let destinations = destinations.get(..BURST_MAX).unwrap_or(destinations);
@@ -114,7 +113,7 @@ impl Ipv6Fib {
                 prefetch(place);
             }
         }
-        // Places of those that are at a node, so that the others cost nothing at the levels below theirs.
+        // Places of look-ups that are at a node, so that finished look-ups cost nothing at deeper levels.
         let mut under_way = [0u8; BURST_MAX];
         let mut count = 0;
         for (place, (destination, at)) in destinations.iter().zip(&mut *next_hops).enumerate() {
@@ -129,7 +128,7 @@ impl Ipv6Fib {
             let depth = ROOT_BITS + level * STRIDE;
             let on = (&mut under_way, count);
             count = if depth <= HALF_DEPTH {
-                // Prefixes of the Internet end in the upper half: one shift instead of a shift of two words.
+                // Internet prefixes end in the upper half: one shift instead of a two-word shift.
                 let slot = |to: u128| ((to >> 64) as u64 >> (HALF_DEPTH - depth)) as u32;
                 self.step_all(destinations, next_hops, on, slot)
             } else {
@@ -144,7 +143,7 @@ impl Ipv6Fib {
         }
     }
 
-    /// Takes the look-ups that are at nodes one level down; how many are at nodes again.
+    /// Advances the look-ups at nodes by one level. Returns the number still at nodes.
     #[inline(always)]
     fn step_all(
         &self,
@@ -179,7 +178,7 @@ impl Ipv6Fib {
         }
     }
 
-    /// Asks for what a look-up comes to next, without a branch on which of both that is.
+    /// Prefetches the next memory of a look-up, without a branch on its kind.
     #[inline(always)]
     fn prefetch(&self, at: u32) {
         let index = (at & !KIND) as usize;
@@ -188,7 +187,7 @@ impl Ipv6Fib {
         prefetch_address(if at & KIND == NODE { node } else { leaf });
     }
 
-    /// From a node to what is below it.
+    /// Returns the state below a node.
     #[inline(always)]
     fn step(&self, at: u32, slot: u32) -> u32 {
         match self.nodes.get((at & !KIND) as usize) {
@@ -214,7 +213,7 @@ impl Ipv6Fib {
     }
 }
 
-/// Keeps the place of a look-up that is at a node. Whether it is one cannot be foreseen either.
+/// Records a look-up that is at a node, without a branch.
 #[inline(always)]
 fn keep(places: &mut [u8; BURST_MAX], count: &mut usize, place: u8, at: u32) {
     if let Some(free) = places.get_mut(*count) {

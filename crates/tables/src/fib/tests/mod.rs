@@ -110,7 +110,7 @@ fn a_full_table_says_so_and_stays_as_it_was() {
     let full = routes.insert(v4("10.0.2.1/32"), 1);
     assert_eq!(full, Err(FibError::Full("10.0.2.1/32".parse().unwrap())));
     assert_eq!(hop4(&routes, "10.0.2.1"), NO_ROUTE);
-    // A group that was given back serves again after its epoch.
+    // A freed group is reused after its epoch.
     routes.set_epoch(1);
     routes.remove(v4("10.0.0.1/32"));
     assert!(routes.insert(v4("10.0.2.1/32"), 1).is_err());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tables beside the obvious one, with prefixes that crowd each other.
+//! The tables compared with the reference table, with overlapping prefixes.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ enum Step<P> {
     Remove(P),
 }
 
-/// Steps with these prefixes; few next hops, so that neighbours often have the same.
+/// Steps with these prefixes. Few next hops, so that adjacent prefixes often have the same one.
 fn steps<P: Clone + std::fmt::Debug + 'static>(
     prefix: impl Strategy<Value = P> + Clone + 'static,
 ) -> impl Strategy<Value = Vec<Step<P>>> {
@@ -25,7 +25,7 @@ fn steps<P: Clone + std::fmt::Debug + 'static>(
     prop::collection::vec(step, 1..120)
 }
 
-/// A few bits of freedom near the ends of the words that the tables are made of.
+/// Returns a few variable bits near the word boundaries of the tables.
 fn prefix4() -> impl Strategy<Value = Ipv4Net> + Clone {
     (any::<u32>(), 0..=32u8, prop::bool::weighted(0.9)).prop_map(|(bits, length, near)| {
         let address = if near {
@@ -151,7 +151,7 @@ proptest! {
                 seen.drain(..256);
             }
         }
-        // Nothing is left of a table from which everything is taken.
+        // A table is empty after all routes are removed.
         let left: Vec<IpNet> = reference.prefixes().collect();
         for prefix in left {
             if let IpNet::V6(prefix) = prefix {
@@ -161,7 +161,7 @@ proptest! {
         prop_assert_eq!(routes.nodes(), 0);
     }
 
-    /// With hardly any room, changes fail now and then, and what is seen is always what was agreed to.
+    /// With very little room, changes fail sometimes, and look-ups always match the successful changes.
     #[test]
     fn a_crowded_ipv6_table_stays_whole(steps in steps(prefix6())) {
         let mut routes = Ipv6Routes::new(64).unwrap();

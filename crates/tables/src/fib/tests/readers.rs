@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Readers beside the writer: a look-up answers with what was there before a change or after it.
+//! Readers concurrent to the writer: a look-up returns the result before or after a change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use super::*;
 const READERS: usize = 2;
 const ROUNDS: u64 = 400;
 
-/// The epoch that readers are in: each notes the one it saw last before a burst.
+/// Epoch of each reader: the one it saw last before a burst.
 struct Epochs {
     now: AtomicU64,
     seen: [AtomicU64; READERS],
@@ -25,14 +25,14 @@ impl Epochs {
         })
     }
 
-    /// What all readers are through with: everything taken out before this epoch.
+    /// Returns the epoch that all readers have reached: memory freed before it can be reused.
     fn over(&self) -> u64 {
         let seen = self.seen.iter().map(|seen| seen.load(Ordering::SeqCst));
         seen.min().unwrap_or(0)
     }
 }
 
-/// Reads until it is told to stop; every answer for `destinations` has to be one that is allowed.
+/// Reads until the stop flag is set. Every result for `destinations` must be an allowed one.
 fn read(epochs: &Epochs, reader: usize, look_up: impl Fn(usize) -> u32, allowed: &[&[u32]]) {
     while !epochs.stop.load(Ordering::SeqCst) {
         let now = epochs.now.load(Ordering::SeqCst);
@@ -76,7 +76,7 @@ fn ipv4_readers_see_before_or_after() {
             let hop = [3, 4, 2];
             let at = (round % 3) as usize;
             if routes.remove(prefix[at]).is_none() {
-                // Room may have to wait until readers have gone on.
+                // The writer may have to wait for readers before memory is reused.
                 drop(routes.insert(prefix[at], hop[at]));
             }
         }

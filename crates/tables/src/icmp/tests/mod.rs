@@ -103,7 +103,7 @@ fn errors_of_ipv4() {
     ] {
         let packet = udp4(HOST4, FAR4, 1000);
         let answer = error(&packet, error_kind, us4()).unwrap();
-        // As much of it as fits 576 octets (section 4.3.2.3).
+        // As much of the packet as fits 576 octets (section 4.3.2.3).
         assert_eq!(answer.len(), 576);
         let slice = Ipv4Slice::from_slice(&answer).unwrap();
         let header = slice.header().to_header();
@@ -200,7 +200,7 @@ fn errors_that_may_not_be_sent() {
     let group = udp6("2001:db8::7", "ff0e::1", 10);
     assert_eq!(error(&group, Error::TimeExceeded, us6()), None);
     assert!(error(&group, Error::TooBig(1280), us6()).is_some());
-    // Of the other version of IP.
+    // Packet of the other IP version.
     assert_eq!(error(&group, Error::TooBig(1280), us4()), None);
 }
 

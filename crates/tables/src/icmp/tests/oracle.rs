@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers to what scapy builds, as scapy reads them.
+//! Replies to packets built by scapy, parsed by scapy.
 
 use super::*;
 use crate::scapy::{built, said};
 
-/// Addresses, type, code, and whether scapy has the same checksums; then what else there is to say.
+/// Returns addresses, type, code, and whether scapy computes the same checksums, then the expression `more`.
 fn show_v4(packet: &[u8], more: &str) -> String {
     let script = "p = IP(octets)\nm = p[ICMP]\nb = p.copy()\ndel b.chksum\ndel b[ICMP].chksum\n\
                   print(p.src, p.dst, m.type, m.code, bytes(b) == octets, ";

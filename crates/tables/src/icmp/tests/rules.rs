@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// An echo request over IPv6 behind extension headers, the first of which is of kind `first`.
+/// Returns an echo request over IPv6 behind extension headers, the first of which is of type `first`.
 fn echo6_behind(from: &str, first: u8, extensions: &[u8]) -> Vec<u8> {
     let (from, to) = (v6(from), v6("2001:db8::1"));
     let mut message = vec![128, 0, 0, 0, 0, 3, 0, 4, b'h', b'i'];
@@ -32,7 +32,7 @@ fn with_headers(from: [u8; 16], to: [u8; 16], first: u8, headers: &[u8], rest: &
 
 const OPTIONS: [u8; 8] = [58, 0, 1, 4, 0, 0, 0, 0];
 
-/// RFC 1122, section 3.2.1.3; RFC 4443, section 2.4 (e.6): nobody can make us speak to a group or to ourselves.
+/// RFC 1122, section 3.2.1.3; RFC 4443, section 2.4 (e.6): no packet makes us send to a group or to ourselves.
 #[test]
 fn only_single_hosts_are_answered_rfc_1122_3_2_1_3() {
     for from in [
@@ -61,12 +61,12 @@ fn only_single_hosts_are_answered_rfc_1122_3_2_1_3() {
     }
 }
 
-/// RFC 1812, section 4.3.2.5: replies have the type of service of requests, errors the precedence of what keeps networks
-/// running. RFC 6864, section 4.3: what may be fragmented has a number.
+/// RFC 1812, section 4.3.2.5: replies have the type of service of requests, errors have precedence internetwork control. RFC 6864, section
+/// 4.3: a packet that may be fragmented has an identification.
 #[test]
 fn type_of_service_rfc_1812_4_3_2_5() {
     let mut request = echo4(b"hello");
-    // DSCP 46 with ECN 1; number 0x1234; may be fragmented.
+    // DSCP 46 with ECN 1; identification 0x1234; may be fragmented.
     request[1] = 46 << 2 | 1;
     request[4..8].copy_from_slice(&[0x12, 0x34, 0, 0]);
     let reply = echo_reply(&request).unwrap();
@@ -80,7 +80,7 @@ fn type_of_service_rfc_1812_4_3_2_5() {
     assert_eq!(reply[..2], [0x6b, 0x80]);
 }
 
-/// RFC 8200, section 4: extension headers may precede a request. RFC 6946: one fragment can be the whole.
+/// RFC 8200, section 4: extension headers may precede a request. RFC 6946: atomic fragments.
 #[test]
 fn requests_behind_extension_headers_are_answered_rfc_8200_4() {
     let plain = echo_reply(&echo6_behind("2001:db8::7", 58, &[])).unwrap();
@@ -97,7 +97,7 @@ fn requests_behind_extension_headers_are_answered_rfc_8200_4() {
     }
 }
 
-/// RFC 4443, section 2.4 (e.1, e.2): no errors about errors and redirects, whatever they are behind.
+/// RFC 4443, section 2.4 (e.1, e.2): no errors about errors and redirects, behind any extension headers.
 #[test]
 fn errors_behind_extension_headers_are_seen_rfc_4443_2_4_e() {
     let authentication = [58, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
@@ -121,14 +121,14 @@ fn errors_behind_extension_headers_are_seen_rfc_4443_2_4_e() {
         }
         assert_eq!(about(first, headers, &[]), None, "the type is missing");
     }
-    // Whose later part it is cannot be told when it is of ICMP; of UDP it can.
+    // A later fragment of ICMP may belong to an error; one of UDP does not.
     assert_eq!(about(44, &[58, 0, 0, 8, 0, 0, 0, 9], &[200; 8]), None);
     assert!(about(44, &[17, 0, 0, 8, 0, 0, 0, 9], &[1; 8]).is_some());
     // An extension header without an end.
     assert_eq!(about(60, &[], &[58, 9, 0, 0]), None);
 }
 
-/// RFC 4443, section 3.4: it points to where the header says what follows it; RFC 792: the first octet of the word.
+/// RFC 4443, section 3.4: the pointer is the offset of the next header field; RFC 792: the first octet of the word.
 #[test]
 fn parameter_problems_point_rfc_4443_3_4() {
     let behind = |first, headers: &[u8]| {
@@ -161,13 +161,13 @@ fn parameter_problems_point_rfc_4443_3_4() {
     );
 }
 
-/// Time too short to be counted in microseconds adds up.
+/// Intervals below a microsecond add up.
 #[test]
 fn frequent_attempts_do_not_stop_the_clock() {
     let mut limit = RateLimit::new(100);
     let sent = (0..250_000)
         .filter(|attempt| limit.take(Duration::from_nanos(900 * attempt)))
         .count();
-    // Ten at once, and 22 in the 225 milliseconds that follow.
+    // Ten in a burst, and 22 in the following 225 milliseconds.
     assert_eq!(sent, 32);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What follows from an interface's addresses.
+//! Properties derived from an interface's addresses.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn the_link_local_address_is_made_of_the_mac_address() {
         };
         IpAddr::V6(facts.link_local())
     };
-    // RFC 4291, appendix A: the universal/local bit is inverted, and ff:fe stands in the middle.
+    // RFC 4291, appendix A: the universal/local bit is inverted, and ff:fe is inserted in the middle.
     assert_eq!(of(0x0011_2233_4455), ip("fe80::211:22ff:fe33:4455"));
     assert_eq!(of(0x0200_0000_000a), ip("fe80::ff:fe00:a"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kernel says beside what was found and what was set.
+//! Kernel neighbours in combination with dynamic and static ones.
 
 use super::*;
 
@@ -31,11 +31,11 @@ fn one_that_was_set_in_the_kernel_holds_until_the_kernel_takes_it_back() {
     table.kernel_has(s(0), ADDRESS, THEIRS, true);
     let set = Some((State::Permanent, Origin::Kernel, Some(THEIRS)));
     assert_eq!(table.seen(ADDRESS), set);
-    // Whatever is said on the link.
+    // Regardless of messages on the link.
     table.arp(s(1), &arp_reply([192, 0, 2, 9], OTHER));
     assert_eq!(table.seen(ADDRESS), set);
     assert!(table.tick(s(1_000)).is_empty());
-    // Another MAC address is news from the kernel.
+    // A different MAC address from the kernel is a change.
     table.kernel_has(s(2), ADDRESS, OTHER, true);
     assert!(matches!(table.out[..], [Action::Found { mac: OTHER, .. }]));
     table.out.clear();
@@ -58,7 +58,7 @@ fn one_that_the_kernel_has_found_is_asked_by_the_router_from_then_on() {
     table.arp(s(6), &arp_reply([192, 0, 2, 9], THEIRS));
     let found = (State::Reachable, Origin::Found, Some(THEIRS));
     assert_eq!(table.seen(ADDRESS), Some(found));
-    // What the kernel has lost is none of its own any more.
+    // A neighbour that the kernel lost no longer originates from it.
     table.kernel_lost(s(7), ADDRESS);
     assert_eq!(table.seen(ADDRESS), Some(found));
 }
@@ -104,7 +104,7 @@ fn what_cannot_be_a_neighbour_is_not_taken_over() {
     // The tap of another interface goes.
     table.neighbours.forget_kernel(s(1), 4, &mut table.out);
     assert!(table.seen("fe80::9").is_some());
-    // The tap goes: what was set in the kernel goes with it, what it had found is asked.
+    // The tap is removed: permanent neighbours of the kernel are removed with it, others are probed.
     table.neighbours.forget_kernel(s(1), 3, &mut table.out);
     assert_eq!(table.seen("fe80::9"), None);
     assert_eq!(table.state(ADDRESS), Some(State::Stale));

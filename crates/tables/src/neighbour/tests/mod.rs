@@ -86,7 +86,7 @@ impl Table {
     }
 }
 
-/// An answer to our question, as RFC 826 has it.
+/// Returns a reply to our request (RFC 826).
 fn arp_reply(from: [u8; 4], mac: MacAddress) -> Vec<u8> {
     arp_frame(2, from, mac, [192, 0, 2, 1])
 }
@@ -168,7 +168,7 @@ fn packets_wait_until_the_neighbour_answers() {
     }
 }
 
-/// RFC 4861, section 7.3.3: three questions a second apart, then it is given up.
+/// RFC 4861, section 7.3.3: three requests a second apart, then resolution fails.
 #[test]
 fn nobody_answers() {
     let mut table = Table::new();
@@ -185,7 +185,7 @@ fn nobody_answers() {
     assert_eq!(table.neighbours.next_deadline(), None);
 }
 
-/// RFC 4861, section 7.3.2: who has not been heard of is asked, directly, and forgotten when it does not answer.
+/// RFC 4861, section 7.3.2: a neighbour that is not heard from is probed by unicast, and removed if it does not answer.
 #[test]
 fn neighbours_are_asked_again() {
     let mut table = Table::new();
@@ -199,7 +199,7 @@ fn neighbours_are_asked_again() {
     };
     assert_eq!(frame[..6], THEIRS.to_u64().to_be_bytes()[2..]);
     assert_eq!(table.state("192.0.2.9"), Some(State::Probe));
-    // It answers, and then it does not.
+    // The first probe is answered, the next one is not.
     assert_eq!(table.arp(due, &arp_reply([192, 0, 2, 9], THEIRS)), []);
     assert_eq!(table.state("192.0.2.9"), Some(State::Reachable));
     let mut now = table.neighbours.next_deadline().unwrap();
@@ -214,7 +214,7 @@ fn neighbours_are_asked_again() {
     assert_eq!(table.tick(now), [lost]);
 }
 
-/// RFC 826: who asks us is noted; RFC 5227: who speaks of itself only when it is known.
+/// RFC 826: the sender of a request to us is added; RFC 5227: an announcement only updates a known neighbour.
 #[test]
 fn arp_requests_are_answered_and_noted() {
     let mut table = Table::new();
@@ -222,7 +222,7 @@ fn arp_requests_are_answered_and_noted() {
     assert_eq!(actions[0], found("192.0.2.9", THEIRS, &[]));
     assert!(matches!(actions[1], Action::Transmit { .. }));
     assert_eq!(table.state("192.0.2.9"), Some(State::Stale));
-    // For somebody else, from nowhere, from another link, with our own address.
+    // For another host, without a source, from another link, with our own address.
     for (from, to) in [
         ([192, 0, 2, 8], [192, 0, 2, 7]),
         ([192, 0, 2, 8], [192, 0, 2, 8]),
@@ -232,10 +232,10 @@ fn arp_requests_are_answered_and_noted() {
         assert_eq!(table.arp(s(0), &arp_frame(1, from, THEIRS, to)), []);
     }
     assert_eq!(table.neighbours.counts().conflicts, 1);
-    // A probe for our address (RFC 5227, section 2.1.1) is answered, and nobody is noted.
+    // A probe for our address (RFC 5227, section 2.1.1) is answered, and no neighbour is added.
     let actions = table.arp(s(0), &arp_frame(1, [0; 4], THEIRS, [192, 0, 2, 1]));
     assert!(matches!(actions[..], [Action::Transmit { .. }]));
-    // It has moved, and says so to all.
+    // The neighbour has moved and announces it.
     let other = MacAddress::from_u64(0x0200_0000_0002);
     let actions = table.arp(s(1), &arp_frame(1, [192, 0, 2, 9], other, [192, 0, 2, 9]));
     assert_eq!(actions, [found("192.0.2.9", other, &[])]);
@@ -260,7 +260,7 @@ fn solicitations_are_answered() {
     };
     assert_eq!(frame[..6], THEIRS.to_u64().to_be_bytes()[2..]);
     assert_eq!((frame[54], frame[58], frame[21]), (136, 0xe0, 255));
-    // Somebody is about to take our address: all are told that it is ours.
+    // A host probes our address: the reply goes to all nodes.
     let probe = nd_frame(135, 0, "::", "ff02::1:ff00:1", "2001:db8::1", None);
     let actions = table.nd(s(0), &probe);
     let [Action::Transmit { frame, .. }] = &actions[..] else {
@@ -276,7 +276,7 @@ fn solicitations_are_answered() {
     assert_eq!(table.nd(s(0), &asked).len(), 2);
 }
 
-/// RFC 4861, section 7.1: what is not sound changes nothing.
+/// RFC 4861, section 7.1: invalid messages change nothing.
 #[test]
 fn unsound_messages_are_dropped() {
     let mut table = Table::new();
@@ -306,7 +306,7 @@ fn unsound_messages_are_dropped() {
     assert_eq!(table.nd(s(0), &sound).len(), 1);
 }
 
-/// RFC 4861, section 7.2.5: without leave to override, another address only casts doubt.
+/// RFC 4861, section 7.2.5: without the override flag, a different address only starts probing.
 #[test]
 fn advertisements_override_only_when_they_say_so() {
     let mut table = Table::new();
@@ -322,7 +322,7 @@ fn advertisements_override_only_when_they_say_so() {
     assert_eq!(actions, [found("2001:db8::9", other, &[])]);
 }
 
-/// RFC 6583: whoever scans a large link does not fill the memory or the link.
+/// RFC 6583: a scan of a large link fills neither the memory nor the link.
 #[test]
 fn a_scan_is_bounded() {
     let mut table = Table::with(Limits {
@@ -395,7 +395,7 @@ fn host(number: u8) -> IpAddr {
 }
 
 proptest! {
-    /// Each packet comes out once or is counted, memory is bounded, and what is installed is told in order.
+    /// Each packet is released once or counted, memory is bounded, and changes of MAC addresses are reported in order.
     #[test]
     fn nothing_is_lost_in_silence(events in prop::collection::vec(event(), 1..200)) {
         let mut table = Table::with(Limits { neighbours: 6, waiting: 3, waiting_in_all: 7, asks_per_second: 5 });
@@ -466,7 +466,7 @@ proptest! {
         prop_assert!(table.neighbours.ranks.is_empty());
     }
 
-    /// Any octets at all.
+    /// Any octets.
     #[test]
     fn no_frame_does_harm(frame in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut table = Table::new();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is sent, as scapy reads it; and what scapy builds, as it is taken.
+//! Sent frames parsed by scapy, and received frames built by scapy.
 
 use super::*;
 use crate::scapy::{built, said};
 
-/// The frame that is sent last.
+/// Returns the last sent frame.
 fn sent(actions: &[Action<u32>]) -> &[u8] {
     match actions.last() {
         Some(Action::Transmit { frame, .. }) => frame,

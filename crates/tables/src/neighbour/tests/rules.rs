@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Single rules of the RFCs, and the bounds of the table.
+//! Single rules of the RFCs, and the limits of the table.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn limits(neighbours: usize) -> Limits {
     }
 }
 
-/// A neighbour that asked us, and has confirmed nothing.
+/// Returns a neighbour that sent a request to us, and is not confirmed.
 fn asked_us(table: &mut Table, now: Duration, host: u8) -> Vec<Action<u32>> {
     let question = arp_frame(1, [192, 0, 2, host], THEIRS, [192, 0, 2, 1]);
     table.arp(now, &question)
@@ -28,7 +28,7 @@ fn listed(table: &Table) -> Vec<String> {
     all.map(|shown| shown.address.to_string()).collect()
 }
 
-/// RFC 4861, section 7.2.5: the same address said unasked leaves the state as it is, and confirms nothing.
+/// RFC 4861, section 7.2.5: an unsolicited message with the same address leaves the state unchanged, and confirms nothing.
 #[test]
 fn what_is_said_unasked_confirms_nothing_rfc_4861_7_2_5() {
     let mut table = Table::new();
@@ -42,7 +42,7 @@ fn what_is_said_unasked_confirms_nothing_rfc_4861_7_2_5() {
     assert_eq!(table.neighbours.next_deadline(), Some(due));
 }
 
-/// RFC 4861, section 7.3.3: who speaks all the time, and is not known to hear, is asked nevertheless.
+/// RFC 4861, section 7.3.3: a neighbour that keeps sending without being confirmed is probed nevertheless.
 #[test]
 fn a_stale_neighbour_that_goes_on_speaking_is_asked_rfc_4861_7_3_3() {
     let mut table = Table::new();
@@ -54,7 +54,7 @@ fn a_stale_neighbour_that_goes_on_speaking_is_asked_rfc_4861_7_3_3() {
     assert_eq!(table.state("192.0.2.9"), Some(State::Probe));
 }
 
-/// RFC 4861, section 4.3: the option may be missing from what is sent to us alone; section 7.2.4: it is answered.
+/// RFC 4861, section 4.3: a unicast solicitation may omit the option; section 7.2.4: it is answered.
 #[test]
 fn a_solicitation_without_option_is_answered_rfc_4861_7_2_4() {
     let mut table = Table::new();
@@ -65,11 +65,11 @@ fn a_solicitation_without_option_is_answered_rfc_4861_7_2_4() {
     };
     assert_eq!(frame[..6], THEIRS.to_u64().to_be_bytes()[2..]);
     assert_eq!((frame[54], frame[58]), (136, 0xe0));
-    // Nothing is noted of who did not say its address.
+    // A sender without an address option is not added.
     assert_eq!(table.state("2001:db8::9"), None);
 }
 
-/// RFC 1122, section 3.2.1.3: nobody has a broadcast address, a group's, or none. RFC 3021: of two on a link, both are hosts.
+/// RFC 1122, section 3.2.1.3: broadcast, multicast and unspecified addresses are not neighbours. RFC 3021: on a /31 link, both are hosts.
 #[test]
 fn only_single_hosts_are_neighbours_rfc_1122_3_2_1_3() {
     let mut table = Table::new();
@@ -97,7 +97,7 @@ fn only_single_hosts_are_neighbours_rfc_1122_3_2_1_3() {
     assert_eq!(listed(&table), ["198.51.100.1"]);
 }
 
-/// RFC 826 knows two operations; others (RFC 2390's, say) are not about us.
+/// RFC 826 defines two operations; others (for example RFC 2390's) do not concern us.
 #[test]
 fn other_operations_change_nothing_rfc_826() {
     let mut table = Table::new();
@@ -109,21 +109,21 @@ fn other_operations_change_nothing_rfc_826() {
     assert_eq!(table.neighbours.mac(3, ip("192.0.2.9")), Some(THEIRS));
 }
 
-/// RFC 6583, section 7: who was found is worth more than who is asked for, and that more than who only spoke to us.
+/// RFC 6583, section 7: a resolved neighbour is worth more than one being resolved, and that more than one that only sent to us.
 #[test]
 fn the_least_useful_makes_room_rfc_6583() {
     let mut table = Table::with(limits(3));
     confirmed(&mut table, s(0), 10);
     asked_us(&mut table, s(0), 20);
     asked_us(&mut table, s(1), 21);
-    // Another that only spoke takes the place of the one that is silent for longest.
+    // Another unconfirmed neighbour evicts the one that has been silent longest.
     let actions = asked_us(&mut table, s(2), 22);
     let lost = |host: u8| Action::Lost {
         interface: 3,
         address: Ipv4Addr::new(192, 0, 2, host).into(),
     };
     assert_eq!(actions[0], lost(20));
-    // One that packets are for takes such a place, too, then that of another that is asked for.
+    // A neighbour being resolved evicts an unconfirmed one first, then another one being resolved.
     assert_eq!(table.resolve(s(3), "192.0.2.30", Some(1))[0], lost(21));
     assert_eq!(table.resolve(s(3), "192.0.2.31", Some(2))[0], lost(22));
     let unreachable = Action::Unreachable {
@@ -138,7 +138,7 @@ fn the_least_useful_makes_room_rfc_6583() {
     assert_eq!(table.neighbours.counts().no_room, 1);
 }
 
-/// What an operator sets takes any place but that of what was set before.
+/// A static neighbour evicts any neighbour except other static ones.
 #[test]
 fn set_neighbours_find_room() {
     let mut table = Table::with(limits(2));
@@ -168,7 +168,7 @@ fn set_neighbours_find_room() {
     assert_eq!(table.neighbours.counts().overflowed, 1);
 }
 
-/// RFC 1122, section 2.3.2.2: the latest packets are kept; and those of all neighbours have a bound of their own.
+/// RFC 1122, section 2.3.2.2: the latest packets are kept; packets of all neighbours together have a limit too.
 #[test]
 fn waiting_packets_are_bounded_rfc_1122_2_3_2_2() {
     let mut table = Table::with(Limits {
@@ -180,7 +180,7 @@ fn waiting_packets_are_bounded_rfc_1122_2_3_2_2() {
         table.resolve(s(0), "192.0.2.9", Some(packet));
     }
     table.resolve(s(0), "192.0.2.10", Some(5));
-    // No room for another neighbour's first; the older gives way to the newer of the same.
+    // No room for another neighbour's first packet; a newer packet of the same neighbour replaces an older one.
     table.resolve(s(0), "192.0.2.11", Some(6));
     table.resolve(s(0), "192.0.2.10", Some(7));
     assert_eq!(table.neighbours.counts().overflowed, 3);
@@ -194,7 +194,7 @@ fn waiting_packets_are_bounded_rfc_1122_2_3_2_2() {
     assert_eq!(actions, [found("192.0.2.12", THEIRS, &[8])]);
 }
 
-/// RFC 6583, section 7: repeated questions count, too. RFC 4861, section 7.3.1: those to known neighbours are not held back.
+/// RFC 6583, section 7: retransmitted requests count, too. RFC 4861, section 7.3.1: probes of known neighbours are not limited.
 #[test]
 fn repeated_questions_are_bounded_rfc_6583() {
     let mut table = Table::with(Limits {
@@ -214,7 +214,7 @@ fn repeated_questions_are_bounded_rfc_6583() {
             .filter(|action| matches!(action, Action::Transmit { .. }))
             .count();
     }
-    // What may be sent at once, and ten seconds' worth.
+    // A burst, and ten seconds' worth.
     assert!((100..=110).contains(&sent), "{sent}");
     assert!(table.neighbours.list(s(0)).count() <= 40);
 
@@ -228,7 +228,7 @@ fn repeated_questions_are_bounded_rfc_6583() {
     assert_eq!(table.tick(s(5)).len(), 10);
 }
 
-/// Time too short to be counted in microseconds adds up, however often somebody tries meanwhile.
+/// Intervals below a microsecond add up, regardless of the number of attempts.
 #[test]
 fn frequent_attempts_do_not_stop_the_clock() {
     let mut table = Table::with(Limits {
@@ -242,6 +242,6 @@ fn frequent_attempts_do_not_stop_the_clock() {
         table.neighbours.remove(3, ip("192.0.2.10"), &mut table.out);
         table.out.clear();
     }
-    // Ten at once, and two in the 225 milliseconds that follow.
+    // Ten in a burst, and two in the following 225 milliseconds.
     assert_eq!(sent, 12);
 }

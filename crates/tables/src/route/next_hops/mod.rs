@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Next hops by number: what forwarding tables lead to. Each is one word, which the control thread exchanges as a whole:
-//! a neighbour that is found, lost or replaced is one store, however many routes lead to it.
+//! Next hops by number: the results of forwarding tables. Each is one word, which the control thread exchanges as a whole: resolving,
+//! losing or replacing a neighbour is one store, regardless of the number of routes.
 //!
-//! A group shares flows out to several next hops (equal-cost multipath; RFC 2992). Its buckets are resilient: a member
-//! that leaves gives only its own buckets to the others, and one that joins takes only its share, so that the flows of the
-//! others stay where they are.
+//! A group distributes flows over several next hops (equal-cost multipath; RFC 2992). Its hashing is resilient: a leaving member gives only
+//! its own buckets to the others, and a joining member takes only its share, so that other flows stay on their member.
 
 mod shares;
 #[cfg(test)]
@@ -18,11 +17,11 @@ use quietwire_packet::MacAddress;
 use super::decision::Adjacency;
 pub use writer::NextHopWriter;
 
-/// Members of a group at most.
+/// Maximum number of members of a group.
 pub const MEMBERS_MAX: usize = 64;
 
 const KIND_SHIFT: u32 = 60;
-/// The kind of a neighbour that is known.
+/// Kind of a resolved neighbour.
 const ADJACENCY: u64 = 7;
 const INTERFACE_SHIFT: u32 = 48;
 const INTERFACE_MASK: u64 = 0xfff;
@@ -30,41 +29,41 @@ const MAC_MASK: u64 = (1 << INTERFACE_SHIFT) - 1;
 const SIZE_SHIFT: u32 = 32;
 const COUNT_SHIFT: u32 = 37;
 
-/// What is to be done with a packet.
+/// A next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
-    /// There is no way.
+    /// No route.
     None,
-    /// It is dropped in silence.
+    /// Drop silently.
     Blackhole,
-    /// It is dropped, and the sender told that there is no way.
+    /// Drop and send ICMP host unreachable.
     Unreachable,
-    /// It is dropped, and the sender told that it may not.
+    /// Drop and send ICMP communication administratively prohibited.
     Prohibit,
-    /// It is for the router itself.
+    /// Deliver to the router itself.
     Local,
-    /// The destination is on this interface's link, and nothing is known of it yet.
+    /// The destination is on this interface's link, and not resolved yet.
     Glean {
         /// Number of the interface.
         interface: u16,
     },
-    /// The next router is on this interface's link, and its address there is not known yet.
+    /// The next router is on this interface's link, and not resolved yet.
     Incomplete {
         /// Number of the interface.
         interface: u16,
     },
-    /// It is sent.
+    /// Forward to a neighbour.
     Adjacency {
         /// Number of the interface.
         interface: u16,
-        /// To whom.
+        /// MAC address of the neighbour.
         mac: MacAddress,
     },
-    /// One of several, by the packet's flow.
+    /// Select a member by the packet's flow hash.
     Group(Buckets),
 }
 
-/// The buckets of a group and its members.
+/// Buckets and members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets {
     first: u32,
@@ -118,7 +117,7 @@ impl NextHop {
         }
     }
 
-    /// The interface that packets leave by.
+    /// Returns the egress interface.
     #[inline(always)]
     #[must_use]
     pub const fn interface(self) -> Option<u16> {
@@ -131,7 +130,7 @@ impl NextHop {
     }
 }
 
-/// What forwarding threads look at.
+/// Next hop table of forwarding threads.
 #[derive(Debug)]
 pub struct NextHops {
     words: Box<[AtomicU64]>,
@@ -139,7 +138,7 @@ pub struct NextHops {
 }
 
 impl NextHops {
-    /// The next hop of this number.
+    /// Returns the next hop with this number.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, number: u32) -> NextHop {
@@ -149,14 +148,14 @@ impl NextHops {
         }
     }
 
-    /// The same where it is a neighbour that is known, as most are.
+    /// Returns the adjacency of a resolved neighbour, the most common next hop.
     #[inline(always)]
     pub(super) fn adjacency(&self, number: u32) -> Option<Adjacency> {
         let word = self.words.get(number as usize)?.load(Ordering::Acquire);
         (word >> KIND_SHIFT == ADJACENCY).then_some(Adjacency::of_word(word))
     }
 
-    /// Asks the processor to load the next hop of this number.
+    /// Prefetches the next hop with this number.
     #[inline(always)]
     pub fn prefetch(&self, number: u32) {
         if let Some(word) = self.words.get(number as usize) {
@@ -164,7 +163,7 @@ impl NextHops {
         }
     }
 
-    /// The next hop of a flow in a group.
+    /// Returns the next hop of a flow in a group.
     #[inline]
     #[must_use]
     pub fn choose(&self, group: Buckets, flow: u32) -> NextHop {
@@ -175,7 +174,7 @@ impl NextHops {
         }
     }
 
-    /// True when a member of the group leaves by this interface.
+    /// Returns true if a member of the group uses this egress interface.
     #[must_use]
     pub fn leaves_by(&self, group: Buckets, interface: u16) -> bool {
         let first = group.first as usize + (1 << group.size_log2);
@@ -190,16 +189,16 @@ impl NextHops {
     }
 }
 
-/// Why a next hop could not be made.
+/// Error of creating a next hop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NextHopError {
-    /// No room for another.
-    #[error("there is no room for another next hop; give it more with 'next-hops-max'")]
+    /// The table is full.
+    #[error("the next hop table is full (raise next-hops-max)")]
     Full,
-    /// Not between 1 and [`MEMBERS_MAX`] members.
-    #[error("{0} ways at once are not possible, 1 to {MEMBERS_MAX} are")]
+    /// Number of members not between 1 and [`MEMBERS_MAX`].
+    #[error("a route has {0} next hops (allowed: 1 to {MEMBERS_MAX})")]
     Members(usize),
 }
 
-/// A member of a group: the number of a next hop, and its share.
+/// A member of a group: a next hop number, and its weight.
 pub type Member = (u32, u8);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which member of a group has which bucket.
+//! Assignment of buckets to group members.
 
 use super::Member;
 use crate::fib::NO_ROUTE;
 
 const BUCKETS_MIN: u32 = 16;
 pub(super) const BUCKETS_MAX: u32 = 4096;
-/// Buckets for each unit of weight, so that shares are as asked to about a tenth.
+/// Buckets per unit of weight, for shares accurate to about a tenth.
 const BUCKETS_A_WEIGHT: u32 = 8;
 
 fn weight_of((_, weight): &Member) -> u32 {
@@ -20,7 +20,7 @@ pub(super) fn buckets_for(members: &[Member]) -> u32 {
         .clamp(BUCKETS_MIN, BUCKETS_MAX)
 }
 
-/// Buckets that each member is to have: shares rounded down, and one more for the first until all are given out.
+/// Returns the number of buckets of each member: shares rounded down, plus one for the first members until all are assigned.
 pub(super) fn quotas(size: usize, members: &[Member]) -> Vec<usize> {
     let weights: usize = members
         .iter()
@@ -35,8 +35,7 @@ pub(super) fn quotas(size: usize, members: &[Member]) -> Vec<usize> {
     quotas
 }
 
-/// Who has which bucket, with as few changes as can be. When there are more buckets than before, each of the former ones
-/// counts for several.
+/// Assigns buckets to members with as few changes as possible. If there are more buckets than before, each former one counts for several.
 pub(super) fn share_out(before: &[u32], size: usize, members: &[Member]) -> Vec<u32> {
     let mut room = quotas(size, members);
     let mut after = vec![NO_ROUTE; size];
@@ -54,7 +53,7 @@ pub(super) fn share_out(before: &[u32], size: usize, members: &[Member]) -> Vec<
     }
     let mut next = 0;
     for number in after.iter_mut().filter(|number| **number == NO_ROUTE) {
-        // Round and round, so that the buckets of one who leaves go to all others.
+        // Round robin, so that the buckets of a leaving member go to all others.
         while room[next % members.len()] == 0 {
             next += 1;
         }

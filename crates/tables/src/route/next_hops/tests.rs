@@ -49,7 +49,7 @@ fn numbers_are_used_again_after_their_epoch() {
     writer.remove(5);
     writer.reclaim(3);
     assert_eq!(writer.add(NextHop::Local), Err(NextHopError::Full));
-    // Whoever had the number before still finds what it stood for.
+    // A reader with the old number still finds its former next hop.
     assert_eq!(writer.shared().get(5), NextHop::Local);
     writer.reclaim(4);
     assert_eq!(writer.add(NextHop::Blackhole), Ok(5));
@@ -74,7 +74,7 @@ fn shares_follow_weights() {
     );
 }
 
-/// Many large groups that change within one epoch, as when an interface goes: more than there is room for twice.
+/// Many large groups change within one epoch, as when an interface is removed: more than fit twice.
 #[test]
 fn groups_change_without_room_for_a_second_one() {
     let mut writer = NextHopWriter::new(64).unwrap();
@@ -96,7 +96,7 @@ fn groups_change_without_room_for_a_second_one() {
             assert_eq!(usize::from(buckets.members), left);
         }
     }
-    // A new one has to wait for the epoch.
+    // A new group must wait for the epoch.
     writer.set_epoch(1);
     writer.remove(groups[0]);
     assert_eq!(writer.add_group(&members), Err(NextHopError::Full));
@@ -137,7 +137,7 @@ proptest! {
         for (number, _) in before.iter().chain(&after) {
             prop_assert_eq!(counts(&first).get(number).copied().unwrap_or(0), quota(&before, *number));
             prop_assert_eq!(counts(&second).get(number).copied().unwrap_or(0), quota(&after, *number));
-            // As many stay as can: the smaller of both shares.
+            // As many buckets as possible stay: the smaller of both shares.
             let stayed = first.iter().zip(&second).filter(|(a, b)| a == b && *a == number).count();
             prop_assert_eq!(stayed, quota(&before, *number).min(quota(&after, *number)));
         }

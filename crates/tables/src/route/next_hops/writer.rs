@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control thread's end of the next hops: numbers, groups, and the buckets of each.
+//! Writer side of the next hops: numbers, groups, and the buckets of each group.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::{Buckets, MEMBERS_MAX, Member, NextHop, NextHopError, NextHops};
 use crate::arena::{Blocks, Epoch, NoMemory, zeroed};
 use crate::fib::{NEXT_HOP_MAX, NO_ROUTE};
 
-/// The writer's end.
+/// Writer of the next hop table.
 #[derive(Debug)]
 pub struct NextHopWriter {
     shared: Arc<NextHops>,
@@ -20,7 +20,7 @@ pub struct NextHopWriter {
 }
 
 impl NextHopWriter {
-    /// Room for so many next hops, and buckets for a quarter as many groups.
+    /// Creates a table with room for this number of next hops, and buckets for a quarter as many groups.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -32,7 +32,7 @@ impl NextHopWriter {
             buckets: zeroed(buckets as usize)?,
         });
         let mut numbers = Blocks::new(next_hops_max + 1);
-        // Its number stands for no route.
+        // Number 0 means no route.
         let none = numbers.take(1);
         debug_assert_eq!(none, Some(NO_ROUTE));
         Ok(Self {
@@ -43,13 +43,13 @@ impl NextHopWriter {
         })
     }
 
-    /// What forwarding threads look at.
+    /// Returns the table of forwarding threads.
     #[must_use]
     pub fn shared(&self) -> Arc<NextHops> {
         Arc::clone(&self.shared)
     }
 
-    /// A new next hop; its number.
+    /// Adds a next hop and returns its number.
     ///
     /// # Errors
     /// [`NextHopError::Full`].
@@ -59,14 +59,14 @@ impl NextHopWriter {
         Ok(number)
     }
 
-    /// Exchanges what a number stands for.
+    /// Exchanges the next hop of a number.
     pub fn set(&self, number: u32, next_hop: NextHop) {
         if let Some(word) = self.shared.words.get(number as usize) {
             word.store(next_hop.word(), Ordering::Release);
         }
     }
 
-    /// A new group; its number.
+    /// Adds a group and returns its number.
     ///
     /// # Errors
     /// [`NextHopError`].
@@ -80,17 +80,17 @@ impl NextHopWriter {
         Ok(number)
     }
 
-    /// Exchanges the members of a group. Flows of members that stay, and whose share does not shrink, stay with them.
+    /// Exchanges the members of a group. Flows of remaining members whose share does not shrink stay with them.
     ///
     /// # Errors
-    /// [`NextHopError`]; the group is as it was then.
+    /// [`NextHopError`]; the group stays unchanged in that case.
     pub fn set_group(&mut self, number: u32, members: &[Member]) -> Result<(), NextHopError> {
         check(members)?;
         let former = self.groups.get(&number).copied();
         let size = former
             .map_or(0, |(group, _)| 1u32 << group.size_log2)
             .max(buckets_for(members));
-        // As many members as it had before fit in always: those who leave for a while may come back.
+        // The previous number of members always fits, because members that leave for a while may return.
         let room = former.map_or(0, |(group, units)| units - (1u32 << group.size_log2));
         let units = size + room.max(members.len() as u32);
         let Some(first) = self.buckets.take(units) else {
@@ -116,8 +116,8 @@ impl NextHopWriter {
         Ok(())
     }
 
-    /// What former groups had is not free until the epoch has ended: this one keeps its buckets, and they are given out anew
-    /// one by one. Each of them leads to a member at any time, a former or a new one. Shares are as exact as its size lets.
+    /// Former buckets of groups are not free until the epoch ends, so this group keeps its buckets and they are reassigned one by one. Each
+    /// bucket leads to a former or a new member at any time. The accuracy of the shares is limited by the size of the group.
     fn set_in_place(&mut self, number: u32, members: &[Member]) -> Result<(), NextHopError> {
         let (mut group, units) = self
             .groups
@@ -148,7 +148,7 @@ impl NextHopWriter {
             .collect()
     }
 
-    /// Gives a number back that no route leads to any more.
+    /// Frees a number that no route uses any more.
     pub fn remove(&mut self, number: u32) {
         if let Some((group, units)) = self.groups.remove(&number) {
             self.buckets.retire(group.first, units);
@@ -156,25 +156,25 @@ impl NextHopWriter {
         self.numbers.retire(number, 1);
     }
 
-    /// Next hops in use.
+    /// Returns the number of next hops in use.
     #[must_use]
     pub fn len(&self) -> usize {
         self.numbers.used() - 1
     }
 
-    /// True without next hops.
+    /// Returns true if there are no next hops.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Notes the epoch in which next hops are taken out from now on.
+    /// Sets the epoch of next hops that are freed from now on.
     pub fn set_epoch(&mut self, epoch: Epoch) {
         self.numbers.set_epoch(epoch);
         self.buckets.set_epoch(epoch);
     }
 
-    /// Puts to use again what was taken out before this epoch.
+    /// Reuses next hops freed before this epoch.
     pub fn reclaim(&mut self, epoch: Epoch) {
         self.numbers.reclaim(epoch);
         self.buckets.reclaim(epoch);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The routing information base: all routes that are known, from all sources, and which of them the forwarding tables
-//! hold. Belongs to the control side; forwarding threads read what it writes.
+//! The routing information base: all known routes of all sources, and the selection for the forwarding tables. Belongs to the control side;
+//! forwarding threads read its output.
 //!
-//! Of several routes to a prefix the one of the best source is taken, then the one with the lowest metric. A route is
-//! usable while one of its ways is: an interface that is there, whose link the gateway is on.
+//! Of several routes to a prefix, the one of the best source wins, then the one with the lowest metric. A route is usable while one of its
+//! next hops is: an existing interface whose link contains the gateway.
 
 mod targets;
 #[cfg(test)]
@@ -23,47 +23,47 @@ use targets::{KeptTarget, Targets};
 
 pub use targets::{Target, Via};
 
-/// Who a route is known from.
+/// Origin of a route.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// An address of the router's own.
+    /// Address of the router itself.
     Local,
-    /// The link of an interface.
+    /// Link of an interface.
     Connected,
-    /// An operator.
+    /// Static route of an operator.
     Static,
-    /// A routing daemon, by way of the kernel.
+    /// Kernel route, for example of a routing daemon.
     Kernel,
-    /// A neighbour that was found on a link.
+    /// Resolved neighbour on a link.
     Neighbour,
 }
 
 /// A route to a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Who it is known from; one route of each source to a prefix.
+    /// Its origin. A prefix has at most one route per origin.
     pub source: Source,
-    /// The lower the better, among those of a source.
+    /// Metric among the routes of one origin. Lower is better.
     pub metric: u32,
-    /// Where packets go.
+    /// Its target.
     pub target: Target,
 }
 
-/// A route as it is shown.
+/// A route in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The prefix.
     pub prefix: IpNet,
     /// The route.
     pub route: Route,
-    /// True when packets take it.
+    /// True if the route is used for forwarding.
     pub is_active: bool,
 }
 
-/// An interface as routes need it.
+/// Addresses and VRF of an interface, as routes require them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Number of its VRF.
@@ -72,22 +72,22 @@ pub struct Link {
     pub addresses: Vec<IpNet>,
 }
 
-/// Why a route could not be added. Everything is as it was.
+/// Error of adding a route. Nothing changes in that case.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RibError {
-    /// No such VRF.
-    #[error("there is no VRF {0}")]
+    /// Unknown VRF.
+    #[error("no such VRF: {0}")]
     Vrf(u16),
-    /// A way by an interface that is not there, or of another VRF.
-    #[error("there is no interface {0} in this VRF")]
+    /// Next hop through an interface that does not exist or is in another VRF.
+    #[error("no interface {0} in this VRF")]
     Interface(u16),
-    /// A gateway of the other version of IP.
-    #[error("{0} cannot be the gateway of {1}")]
+    /// Gateway of the other IP version.
+    #[error("gateway {0} and prefix {1} have different IP versions")]
     Version(IpAddr, IpNet),
-    /// A gateway that is our own address.
+    /// Gateway that is our own address.
     #[error("the gateway {0} is an address of the router itself")]
     OwnAddress(IpAddr),
-    /// No ways, or too many.
+    /// No next hops, or too many.
     #[error(transparent)]
     NextHop(#[from] NextHopError),
     /// The table is full.
@@ -95,7 +95,7 @@ pub enum RibError {
     Fib(#[from] FibError),
 }
 
-/// A route as it is kept.
+/// A stored route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kept {
     source: Source,
@@ -103,7 +103,7 @@ struct Kept {
     target: KeptTarget,
 }
 
-/// Routes to one prefix: one in nearly all cases.
+/// Routes to one prefix, nearly always one.
 #[derive(Clone, Debug)]
 enum Candidates {
     One(Kept),
@@ -118,7 +118,7 @@ impl Candidates {
         }
     }
 
-    /// Puts a route in; the one of its source that was there.
+    /// Inserts a route and returns the previous route of the same source.
     fn put(&mut self, kept: Kept) -> Option<Kept> {
         let mut all = self.as_slice().to_vec();
         let at = all.iter().position(|one| one.source == kept.source);
@@ -149,11 +149,11 @@ struct Tables {
 /// Sizes of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Different /24 with longer prefixes, for each VRF.
+    /// Number of different /24 with longer prefixes, per VRF.
     pub ipv4_groups: u32,
-    /// Nodes of the IPv6 table of each VRF; half a million routes take about a million.
+    /// Number of nodes of the IPv6 table, per VRF; half a million routes take about a million.
     pub ipv6_nodes: u32,
-    /// Next hops, of all VRFs.
+    /// Number of next hops, over all VRFs.
     pub next_hops: u32,
 }
 
@@ -177,7 +177,7 @@ pub struct Rib {
 }
 
 impl Rib {
-    /// Without VRFs.
+    /// Creates a base without VRFs.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -190,7 +190,7 @@ impl Rib {
         })
     }
 
-    /// Makes the tables of a VRF, unless they are there.
+    /// Creates the tables of a VRF, unless they exist.
     ///
     /// # Errors
     /// [`FibError::Memory`].
@@ -210,7 +210,7 @@ impl Rib {
         Ok(())
     }
 
-    /// Forgets a VRF and its routes. Forwarding threads may hold its tables longer.
+    /// Removes a VRF and its routes. Forwarding threads may hold its tables longer.
     pub fn del_vrf(&mut self, vrf: u16) {
         if let Some(tables) = self.vrfs.get_mut(usize::from(vrf)).and_then(Option::take) {
             let all = tables
@@ -223,7 +223,7 @@ impl Rib {
         }
     }
 
-    /// What forwarding threads read, by number of the VRF; none where there is none.
+    /// Returns the tables of forwarding threads by VRF number; `None` for unused numbers.
     #[must_use]
     pub fn vrfs(&self) -> Vec<Option<Vrf>> {
         let vrf = |tables: &Tables| Vrf {
@@ -236,17 +236,17 @@ impl Rib {
             .collect()
     }
 
-    /// The next hops that forwarding threads read.
+    /// Returns the next hop table of forwarding threads.
     #[must_use]
     pub fn next_hops(&self) -> std::sync::Arc<super::NextHops> {
         self.targets.shared()
     }
 
-    /// From now on these interfaces and no others: their addresses and links have routes, and other routes by interfaces
-    /// that are gone are not used until those come back.
+    /// Replaces the set of interfaces. Their addresses and links have routes. Other routes through removed interfaces are unusable until
+    /// the interfaces return.
     ///
     /// # Errors
-    /// [`RibError`] when there is no room, after which some may be missing.
+    /// [`RibError`] if there is no room; some routes may be missing in that case.
     pub fn set_links(&mut self, links: BTreeMap<u16, Link>) -> Result<(), RibError> {
         let former = std::mem::replace(&mut self.links, links);
         for (number, link) in &former {
@@ -283,14 +283,14 @@ impl Rib {
             self.lose(Some(link.vrf), number, address);
         }
         self.targets.set_down(number);
-        // Without room nothing has to be put in here: routes only go.
+        // Even without room this cannot fail: routes are only removed.
         drop(self.settle(link.vrf));
     }
 
-    /// Adds a route, or replaces the one of the same source.
+    /// Adds a route, or replaces the route of the same source.
     ///
     /// # Errors
-    /// [`RibError`]; nothing has changed then.
+    /// [`RibError`]; nothing changes in that case.
     pub fn add(&mut self, vrf: u16, prefix: IpNet, route: Route) -> Result<(), RibError> {
         if let Target::Via(ways) = &route.target {
             for via in ways {
@@ -346,7 +346,7 @@ impl Rib {
         Ok(())
     }
 
-    /// There was no room for a route: what was there before is there again.
+    /// Restores the previous route after a lack of room.
     fn put_back(&mut self, vrf: u16, prefix: IpNet, source: Source, former: Option<Kept>) {
         self.candidates(vrf, prefix, |candidates| {
             let mut all = candidates.map_or_else(Vec::new, |one| one.as_slice().to_vec());
@@ -356,7 +356,7 @@ impl Rib {
         });
     }
 
-    /// Removes the route of a source; false when there is none.
+    /// Removes the route of a source. Returns false if there is none.
     pub fn remove(&mut self, vrf: u16, prefix: IpNet, source: Source) -> bool {
         let prefix = prefix.trunc();
         if self.tables(vrf).is_none() {
@@ -373,7 +373,9 @@ impl Rib {
         });
         if let Some(former) = former {
             if let Err(error) = self.choose(vrf, prefix) {
-                tracing::error!("{prefix}: the route stays in the forwarding table: {error}");
+                tracing::error!(
+                    "cannot remove the route to {prefix} from the forwarding table: {error}"
+                );
             }
             self.targets.release(former.target);
         }
@@ -395,7 +397,7 @@ impl Rib {
         self.vrfs.get_mut(usize::from(vrf))?.as_mut()
     }
 
-    /// Replaces the candidates of a prefix by what `change` makes of them.
+    /// Applies `change` to the candidates of a prefix.
     fn candidates<T>(
         &mut self,
         vrf: u16,
@@ -409,7 +411,7 @@ impl Rib {
         }
     }
 
-    /// Has the forwarding table hold the best usable route to a prefix.
+    /// Installs the best usable route to a prefix in the forwarding table.
     fn choose(&mut self, vrf: u16, prefix: IpNet) -> Result<(), RibError> {
         let Some(tables) = self.vrfs.get_mut(usize::from(vrf)).and_then(Option::as_mut) else {
             return Err(RibError::Vrf(vrf));
@@ -437,7 +439,7 @@ impl Rib {
         Ok(())
     }
 
-    /// Chooses anew for all prefixes of a VRF: interfaces have come or gone.
+    /// Selects the best routes of all prefixes of a VRF again after interfaces were added or removed.
     fn settle(&mut self, vrf: u16) -> Result<(), RibError> {
         let Some(tables) = self.tables(vrf) else {
             return Ok(());
@@ -458,10 +460,10 @@ impl Rib {
         Ok(())
     }
 
-    /// A neighbour was found: routes by way of it, and packets to it, go there from now on.
+    /// Notes that a neighbour is resolved: routes through it, and packets to it, use it from now on.
     ///
     /// # Errors
-    /// [`RibError`] when there is no room for another.
+    /// [`RibError`] if there is no room for another next hop.
     pub fn found(
         &mut self,
         interface: u16,
@@ -490,7 +492,7 @@ impl Rib {
         self.put(vrf, IpNet::from(address), route)
     }
 
-    /// A neighbour is not there any more.
+    /// Notes that a neighbour is no longer resolved.
     pub fn lost(&mut self, interface: u16, address: IpAddr) {
         let vrf = self.links.get(&interface).map(|link| link.vrf);
         self.lose(vrf, interface, address);
@@ -505,7 +507,7 @@ impl Rib {
         self.targets.lost(interface, address);
     }
 
-    /// The neighbours that packets to a destination wait for: interfaces, and addresses there.
+    /// Returns the neighbours that packets to a destination wait for: interfaces and addresses.
     #[must_use]
     pub fn neighbours_for(&self, vrf: u16, destination: IpAddr) -> Vec<(u16, IpAddr)> {
         let number = self.look_up(vrf, destination);
@@ -515,7 +517,7 @@ impl Rib {
         }
     }
 
-    /// The next hop of a destination.
+    /// Returns the next hop of a destination.
     #[must_use]
     pub fn next_hop(&self, vrf: u16, destination: IpAddr) -> NextHop {
         let shared = self.targets.shared();
@@ -535,18 +537,18 @@ impl Rib {
         }
     }
 
-    /// Gateways that nobody has asked for yet, each once.
+    /// Returns new unresolved gateways, each once.
     pub fn take_wanted(&mut self) -> Vec<(u16, IpAddr)> {
         self.targets.take_wanted()
     }
 
-    /// Gateways that routes lead to and that are not found.
+    /// Returns the unresolved gateways of routes.
     #[must_use]
     pub fn missing_gateways(&self) -> Vec<(u16, IpAddr)> {
         self.targets.missing()
     }
 
-    /// The route of a source to exactly this prefix.
+    /// Returns the route of a source to exactly this prefix.
     #[must_use]
     pub fn route(&self, vrf: u16, prefix: IpNet, source: Source) -> Option<Route> {
         let tables = self.vrfs.get(usize::from(vrf))?.as_ref()?;
@@ -565,7 +567,7 @@ impl Rib {
         })
     }
 
-    /// All routes of a VRF, in no order.
+    /// Returns all routes of a VRF, unordered.
     pub fn routes(&self, vrf: u16) -> impl Iterator<Item = Shown> + '_ {
         let tables = self.vrfs.get(usize::from(vrf)).and_then(Option::as_ref);
         let all4 = tables.into_iter().flat_map(|tables| &tables.routes4);
@@ -586,7 +588,7 @@ impl Rib {
             })
     }
 
-    /// Number of routes that packets of a VRF take: IPv4 and IPv6.
+    /// Returns the number of active routes of a VRF: IPv4 and IPv6.
     #[must_use]
     pub fn len(&self, vrf: u16) -> (usize, usize) {
         match self.vrfs.get(usize::from(vrf)) {
@@ -595,7 +597,7 @@ impl Rib {
         }
     }
 
-    /// Notes the epoch in which memory is taken out from now on.
+    /// Sets the epoch of memory that is freed from now on.
     pub fn set_epoch(&mut self, epoch: Epoch) {
         self.targets.set_epoch(epoch);
         for tables in self.vrfs.iter_mut().flatten() {
@@ -604,7 +606,7 @@ impl Rib {
         }
     }
 
-    /// Puts to use again what was taken out before this epoch.
+    /// Reuses memory freed before this epoch.
     pub fn reclaim(&mut self, epoch: Epoch) {
         self.targets.reclaim(epoch);
         for tables in self.vrfs.iter_mut().flatten() {
@@ -627,7 +629,7 @@ fn exchange<P: Eq + std::hash::Hash, T>(
     result
 }
 
-/// The number of the best usable route, and its source.
+/// Returns the next hop number of the best usable route, and its source.
 fn best(candidates: &Candidates, targets: &Targets) -> Option<(u32, Source)> {
     candidates
         .as_slice()
@@ -637,7 +639,7 @@ fn best(candidates: &Candidates, targets: &Targets) -> Option<(u32, Source)> {
         .map(|(kept, number)| (number, kept.source))
 }
 
-/// The routes that an interface's addresses are.
+/// Returns the routes to an interface's own addresses and links.
 fn own_routes(number: u16, link: &Link) -> Vec<(IpNet, Route)> {
     let via = Via {
         gateway: None,
@@ -656,7 +658,7 @@ fn own_routes(number: u16, link: &Link) -> Vec<(IpNet, Route)> {
             let link = route(Source::Connected, Target::Via(vec![via]));
             routes.push((net.trunc(), link));
         }
-        // Not forwarded (RFC 2644).
+        // Directed broadcasts are not forwarded (RFC 2644).
         if let IpNet::V4(net) = net
             && net.prefix_len() < 31
         {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where routes lead: sets of ways, each held once however many routes have it, and neighbours, each held once however
-//! many sets have it.
+//! Targets of routes: sets of next hops, stored once regardless of the number of routes, and neighbours, stored once regardless of the
+//! number of sets.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -11,37 +11,37 @@ use quietwire_packet::MacAddress;
 use crate::arena::{Epoch, NoMemory};
 use crate::route::next_hops::{MEMBERS_MAX, NextHop, NextHopError, NextHopWriter, NextHops};
 
-/// One way of a route.
+/// A next hop of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Via {
-    /// The next router; none where the destination itself is on the link.
+    /// Address of the next router. `None` if the destinations are on the link.
     pub gateway: Option<IpAddr>,
     /// Number of the interface.
     pub interface: u16,
-    /// Its share of the flows.
+    /// Its weight in the distribution of flows.
     pub weight: u8,
 }
 
-/// What becomes of packets to a prefix.
+/// Target of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// They go on by one of these.
+    /// Forward through one of these next hops.
     Via(Vec<Via>),
-    /// They are for the router itself.
+    /// Deliver to the router itself.
     Local,
-    /// They are dropped.
+    /// Drop silently.
     Blackhole,
-    /// They are dropped, and the sender told that there is no way.
+    /// Drop and send ICMP host unreachable.
     Unreachable,
-    /// They are dropped, and the sender told that it may not.
+    /// Drop and send ICMP communication administratively prohibited.
     Prohibit,
 }
 
-/// A set of ways.
+/// Identity of a set of next hops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SetId(u32);
 
-/// Where a route leads, as it is kept.
+/// Stored target of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptTarget {
     Set(SetId),
@@ -55,9 +55,9 @@ pub(super) enum KeptTarget {
 struct Set {
     ways: Vec<Via>,
     routes: u32,
-    /// Number of the next hop; none while no way is usable.
+    /// Number of the next hop; `None` while the set has no usable next hop.
     number: Option<u32>,
-    /// The number is that of a group of its own.
+    /// The number is that of a group owned by the set.
     is_group: bool,
 }
 
@@ -69,7 +69,7 @@ struct Neighbour {
     mac: Option<MacAddress>,
 }
 
-/// All of them.
+/// All targets.
 #[derive(Debug)]
 pub(super) struct Targets {
     writer: NextHopWriter,
@@ -82,9 +82,9 @@ pub(super) struct Targets {
     next_set: u32,
     neighbours: HashMap<(u16, IpAddr), Neighbour>,
     by_number: HashMap<u32, (u16, IpAddr)>,
-    /// Found neighbours, also those that no set has.
+    /// Resolved neighbours, including those in no set.
     macs: BTreeMap<(u16, IpAddr), MacAddress>,
-    /// The next hop of packets to stations on a link, by interface.
+    /// Next hop of packets to hosts on a link, by interface.
     links: BTreeMap<u16, u32>,
     hosts: BTreeSet<(u16, IpAddr)>,
     wanted: BTreeSet<(u16, IpAddr)>,
@@ -126,7 +126,7 @@ impl Targets {
         self.writer.reclaim(epoch);
     }
 
-    /// The number of the next hop; none while there is no usable way.
+    /// Returns the next hop number; `None` while there is no usable next hop.
     pub(super) fn number(&self, target: KeptTarget) -> Option<u32> {
         match target {
             KeptTarget::Set(id) => self.sets.get(&id)?.number,
@@ -151,7 +151,7 @@ impl Targets {
         }
     }
 
-    /// Notes that one more route leads there.
+    /// Adds a reference to a target.
     pub(super) fn hold(&mut self, target: Target) -> Result<KeptTarget, NextHopError> {
         let mut ways = match target {
             Target::Local => return Ok(KeptTarget::Local),
@@ -242,7 +242,7 @@ impl Targets {
         }
     }
 
-    /// Gives a set the next hop that its usable ways make.
+    /// Updates the next hop of a set to its usable next hops.
     fn resolve(&mut self, set: &mut Set) -> Result<(), NextHopError> {
         let usable: Vec<(u32, u8)> = set
             .ways
@@ -275,7 +275,7 @@ impl Targets {
         }
     }
 
-    /// One route less leads there.
+    /// Removes a reference to a target.
     pub(super) fn release(&mut self, target: KeptTarget) {
         let KeptTarget::Set(id) = target else { return };
         let Some(set) = self.sets.get_mut(&id) else {
@@ -294,7 +294,7 @@ impl Targets {
         }
     }
 
-    /// An interface is there.
+    /// Notes a new interface.
     pub(super) fn set_up(&mut self, interface: u16) -> Result<(), NextHopError> {
         if let std::collections::btree_map::Entry::Vacant(place) = self.links.entry(interface) {
             place.insert(self.writer.add(NextHop::Glean { interface })?);
@@ -302,7 +302,7 @@ impl Targets {
         self.resolve_all(interface)
     }
 
-    /// An interface is gone.
+    /// Notes that an interface is removed.
     pub(super) fn set_down(&mut self, interface: u16) {
         let Some(number) = self.links.remove(&interface) else {
             return;
@@ -314,9 +314,9 @@ impl Targets {
                 self.writer.set(neighbour.number, next_hop(interface, None));
             }
         }
-        // A group with fewer members needs no more room than it had, but for the time that both are there.
+        // A smaller group requires no more room than before, except while both exist.
         if let Err(error) = self.resolve_all(interface) {
-            tracing::error!("ways by an interface that is gone stay in use: {error}");
+            tracing::error!("cannot remove next hops of a removed interface: {error}");
         }
         self.writer.remove(number);
     }
@@ -355,7 +355,7 @@ impl Targets {
         if let Some(neighbour) = self.neighbours.get_mut(&key) {
             neighbour.mac = None;
             self.writer.set(neighbour.number, next_hop(interface, None));
-            // Routes lead there still.
+            // Routes still refer to it.
             self.wanted.insert(key);
         }
     }
@@ -368,13 +368,13 @@ impl Targets {
         self.hosts.remove(&(interface, address))
     }
 
-    /// Neighbours on an interface that packets go to.
+    /// Returns the neighbours on an interface that are used as next hops.
     pub(super) fn hosts_on(&self, interface: u16) -> impl Iterator<Item = IpAddr> + '_ {
         let hosts = self.hosts.iter().filter(move |(one, _)| *one == interface);
         hosts.map(|(_, address)| *address)
     }
 
-    /// Gateways of a next hop that are not found yet.
+    /// Returns the unresolved gateways of a next hop.
     pub(super) fn gateways_of(&self, number: u32) -> Vec<(u16, IpAddr)> {
         let sets = self
             .sets
@@ -389,13 +389,13 @@ impl Targets {
             .collect()
     }
 
-    /// Next hops in use.
+    /// Returns the number of next hops in use.
     #[cfg(test)]
     pub(super) fn next_hops(&self) -> usize {
         self.writer.len()
     }
 
-    /// Gateways that routes lead to and that are not found, on links that are there.
+    /// Returns the unresolved gateways of routes on existing links.
     pub(super) fn missing(&self) -> Vec<(u16, IpAddr)> {
         let missing = self.neighbours.iter().filter(|((interface, _), one)| {
             one.mac.is_none() && self.links.contains_key(interface)

@@ -95,7 +95,7 @@ fn a_gateway_is_found_and_lost_for_all_its_routes() {
     assert!(rib.neighbours_for(0, ip("10.0.0.1")).is_empty());
     assert!(rib.take_wanted().is_empty() && rib.missing_gateways().is_empty());
     rib.lost(1, gateway.1);
-    // It is asked for at once, and again while it is missing.
+    // It is wanted at once, and again while it is missing.
     assert_eq!(rib.take_wanted(), [gateway]);
     assert_eq!(rib.missing_gateways(), [gateway]);
     assert_eq!(
@@ -218,7 +218,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What was done to the routing information base, to be done to a new one in another order.
+/// Changes of the routing information base, to be replayed on a new one in another order.
 #[derive(Default)]
 struct Record {
     routes: BTreeMap<(usize, Source), usize>,
@@ -234,11 +234,11 @@ impl Record {
             .collect()
     }
 
-    /// A new one, its interfaces and neighbours first.
+    /// Replays the changes on a new base, its interfaces and neighbours first.
     fn replay(&self) -> Rib {
         let mut rib = Rib::new(SMALL).unwrap();
         rib.add_vrf(0).unwrap();
-        // Routes can only be given by interfaces that are there.
+        // Routes require existing interfaces.
         rib.set_links(links()).unwrap();
         for ((prefix, source), number) in &self.routes {
             let route = route(*source, target(*number));
@@ -256,7 +256,7 @@ impl Record {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever happened on the way, the tables are those of a base that was told only how things are now.
+    /// Regardless of their history, the tables equal those of a base that gets only the final state.
     #[test]
     fn tables_do_not_depend_on_history(steps in prop::collection::vec(step(), 1..60)) {
         let mut rib = rib();
@@ -299,7 +299,7 @@ proptest! {
         ] {
             let (now, then) = (rib.next_hop(0, ip(address)), again.next_hop(0, ip(address)));
             let same = match (now, then) {
-                // Of a group, whichever member: both have the same.
+                // Any member of a group: both bases have the same group.
                 (NextHop::Adjacency { .. } | NextHop::Incomplete { .. }, NextHop::Adjacency { .. } | NextHop::Incomplete { .. }) => true,
                 (now, then) => now == then,
             };

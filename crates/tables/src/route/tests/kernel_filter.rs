@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules about what the kernel gets, compared with rules that are read one by one by another library.
+//! Kernel filters compared with rules evaluated one by one on headers parsed by another library.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 use super::*;
+use crate::filter::{EtherType, PacketMatch, Ports, Protocol};
 
-/// What the obvious reader says of a frame: version of IP, addresses, protocol, ports.
+fn ports((first, last): (u16, u16)) -> Ports {
+    Ports { first, last }
+}
+
+/// Fields of a frame from the reference parser: IP version, addresses, protocol, ports.
 struct Packet {
     addresses: Option<(IpAddr, IpAddr)>,
     protocol: Option<u8>,
@@ -55,45 +60,51 @@ impl Packet {
     fn is_as(&self, rule: &FilterRule, interface: u16, vrf: u16) -> bool {
         let is_on = rule.interface.is_none_or(|one| one == interface)
             && rule.vrf.is_none_or(|one| one == vrf);
-        let is_of = rule.ethertype.is_none_or(|one| one == self.ethertype)
-            && rule.protocol.is_none_or(|one| Some(one) == self.protocol);
+        let is_of = rule
+            .packet
+            .ethertype
+            .is_none_or(|one| one.0 == self.ethertype)
+            && rule
+                .packet
+                .protocol
+                .is_none_or(|one| Some(one.0) == self.protocol);
         let within = |prefix: Option<IpNet>, of: fn((IpAddr, IpAddr)) -> IpAddr| {
             prefix.is_none_or(|prefix| {
                 self.addresses
                     .is_some_and(|addresses| prefix.contains(&of(addresses)))
             })
         };
-        let among = |range: Option<(u16, u16)>, of: fn((u16, u16)) -> u16| {
-            range.is_none_or(|(first, last)| {
+        let among = |range: Option<Ports>, of: fn((u16, u16)) -> u16| {
+            range.is_none_or(|Ports { first, last }| {
                 self.ports
                     .is_some_and(|ports| first <= of(ports) && of(ports) <= last)
             })
         };
         is_on
             && is_of
-            && within(rule.source, |(from, _)| from)
-            && within(rule.destination, |(_, to)| to)
-            && among(rule.source_ports, |(from, _)| from)
-            && among(rule.destination_ports, |(_, to)| to)
+            && within(rule.packet.source, |(from, _)| from)
+            && within(rule.packet.destination, |(_, to)| to)
+            && among(rule.packet.source_port, |(from, _)| from)
+            && among(rule.packet.destination_port, |(_, to)| to)
     }
 }
 
-/// What rules leave alone.
+/// Decisions that rules do not override.
 fn is_closed(decision: Decision) -> bool {
     match decision {
         Decision::Punt(Punt::Arp | Punt::ForUs) => true,
         Decision::Drop(reason) => ![
-            DropReason::UnknownProtocol,
-            DropReason::Martian,
-            DropReason::Multicast,
-            DropReason::Blackhole,
+            RouterDrop::UnknownProtocol,
+            RouterDrop::Martian,
+            RouterDrop::Multicast,
+            RouterDrop::Blackhole,
         ]
         .contains(&reason),
         _ => false,
     }
 }
 
-/// Sound frames of several kinds, to an interface of the router or to a group.
+/// Valid frames of several kinds, to an interface of the router or to a group.
 pub(super) fn sound() -> impl Strategy<Value = (Vec<u8>, u16)> {
     let kind = prop_oneof![3 => Just(17u8), 3 => Just(6), 1 => Just(89), 1 => Just(0)];
     let ports = prop_oneof![Just(179u16), Just(180), Just(5000)];
@@ -137,7 +148,7 @@ fn rule() -> impl Strategy<Value = FilterRule> {
         Just("2001:db8:b::9/128"),
     ]
     .prop_map(|text| text.parse::<IpNet>().unwrap());
-    let ports = prop_oneof![Just((179, 179)), Just((180, 6000)), Just((0, 65535))];
+    let ranges = prop_oneof![Just((179, 179)), Just((180, 6000)), Just((0, 65535))];
     (
         maybe(0.3, (0..3u16).boxed()),
         maybe(0.3, (0..2u16).boxed()),
@@ -148,30 +159,32 @@ fn rule() -> impl Strategy<Value = FilterRule> {
         prop::option::weighted(0.4, prop_oneof![Just(17u8), Just(6), Just(89)]),
         prop::option::weighted(0.2, prefix.clone()),
         prop::option::weighted(0.2, prefix),
-        prop::option::weighted(0.2, ports.clone()),
-        prop::option::weighted(0.2, ports),
+        prop::option::weighted(0.2, ranges.clone()),
+        prop::option::weighted(0.2, ranges),
     )
         .prop_map(
             |(interface, vrf, ethertype, protocol, source, destination, from, to)| FilterRule {
                 interface,
                 vrf,
-                ethertype: match source.or(destination) {
-                    Some(IpNet::V4(_)) => Some(0x800),
-                    Some(IpNet::V6(_)) => Some(0x86dd),
-                    None => ethertype,
+                packet: PacketMatch {
+                    ethertype: match source.or(destination) {
+                        Some(IpNet::V4(_)) => Some(EtherType(0x800)),
+                        Some(IpNet::V6(_)) => Some(EtherType(0x86dd)),
+                        None => ethertype.map(EtherType),
+                    },
+                    protocol: protocol.map(Protocol),
+                    source,
+                    destination: destination.filter(|one| {
+                        source.is_none_or(|source| source.addr().is_ipv4() == one.addr().is_ipv4())
+                    }),
+                    source_port: from.map(ports),
+                    destination_port: to.map(ports),
                 },
-                protocol,
-                source,
-                destination: destination.filter(|one| {
-                    source.is_none_or(|source| source.addr().is_ipv4() == one.addr().is_ipv4())
-                }),
-                source_ports: from,
-                destination_ports: to,
             },
         )
 }
 
-/// A world with rules; interface 1 has no tap.
+/// Returns a world with kernel filters; interface 1 has no tap.
 fn filtered(rules: &[FilterRule]) -> (World, Vec<Arc<AtomicU64>>) {
     let mut world = World::new();
     let counts: Vec<Arc<AtomicU64>> = rules.iter().map(|_| Arc::default()).collect();
@@ -211,7 +224,7 @@ proptest! {
         prop_assert_eq!(counted, expected);
     }
 
-    /// Whatever octets there are.
+    /// Any octets.
     #[test]
     fn no_frame_harms_the_filter(frames in prop::collection::vec(frame(), 1..32), rules in prop::collection::vec(rule(), 1..64)) {
         let (world, _) = filtered(&rules);
@@ -219,13 +232,15 @@ proptest! {
     }
 }
 
-/// RFC 8200, section 4.5; RFC 791, section 3.2: ports are in the first piece of a datagram only, and behind extension
-/// headers.
+/// RFC 8200, section 4.5; RFC 791, section 3.2: only the first fragment of a datagram has ports, and they can be behind extension headers.
 #[test]
 fn ports_are_read_where_they_are() {
     let rule = FilterRule {
-        protocol: Some(17),
-        destination_ports: Some((5000, 5000)),
+        packet: PacketMatch {
+            protocol: Some(Protocol(17)),
+            destination_port: Some(ports((5000, 5000))),
+            ..PacketMatch::default()
+        },
         ..FilterRule::default()
     };
     let (world, _) = filtered(&[rule]);

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use quietwire_packet::MacAddress;
 
 use super::*;
+use crate::drops::RouterDrop;
 use crate::fib::{Ipv4Routes, Ipv6Routes, ReferenceFib};
 use kernel_filter::sound;
 use reference::fate;
@@ -23,14 +24,14 @@ const MAC: [MacAddress; 3] = [
 ];
 const NEIGHBOUR: MacAddress = MacAddress::from_u64(0x0200_0000_0099);
 
-/// A router of three interfaces in two VRFs, and the same routes in the obvious table.
+/// A router of three interfaces in two VRFs, and the same routes in the reference table.
 struct World {
     router: Router,
     hops: Vec<(u32, NextHop)>,
     reference: [ReferenceFib; 2],
 }
 
-/// Prefixes, and which of the next hops below they lead to.
+/// Prefixes and the indexes of their next hops below.
 const ROUTES: &[(u16, &str, usize)] = &[
     (0, "192.0.2.0/24", 3),
     (0, "192.0.2.1/32", 2),
@@ -170,7 +171,7 @@ fn mac() -> impl Strategy<Value = [u8; 6]> {
     ]
 }
 
-/// Anything in the middle of a packet: addresses, time to live, and whether there are options.
+/// Random middle of a packet: addresses, time to live, and whether there are options.
 type Middle = (IpAddr, IpAddr, u8, bool);
 
 fn middle() -> impl Strategy<Value = Middle> {
@@ -192,7 +193,7 @@ fn build(mac: [u8; 6], (from, to, ttl, options): Middle, port: u16, length: usiz
             let mut header = etherparse::Ipv4Header::new(0, ttl, udp, from, to).unwrap();
             header.dont_fragment = ttl == 64 && from[3] == 7;
             if options {
-                // A record of the way, which is let pass, or a source route.
+                // A record route option, which is forwarded, or a source route.
                 let kind = if to[3] == 9 { 131 } else { 7 };
                 header.options = [1, kind, 7, 4, 0, 0, 0, 0].into();
             }
@@ -207,7 +208,7 @@ fn build(mac: [u8; 6], (from, to, ttl, options): Middle, port: u16, length: usiz
     frame
 }
 
-/// A frame, sound or damaged, and the interface it comes in by.
+/// Returns a frame, valid or damaged, and its ingress interface.
 fn frame() -> impl Strategy<Value = (Vec<u8>, u16)> {
     let sound = (mac(), middle(), any::<u16>(), 0..400usize)
         .prop_map(|(mac, middle, port, length)| build(mac, middle, port, length));
@@ -250,7 +251,7 @@ proptest! {
         prop_assert_eq!(all, frames.len() as u64);
     }
 
-    /// Of one interface, as most bursts are, with packets that go on among them.
+    /// Bursts of one interface, the common case, with forwarded packets among them.
     #[test]
     fn bursts_of_one_interface_meet_the_same(
         frames in prop::collection::vec(frame(), 1..40),
@@ -334,15 +335,15 @@ fn packets_meet_what_the_rules_say() {
         ),
         (
             udp([127, 0, 0, 1], far, 64, 10),
-            Decision::Drop(DropReason::Martian),
+            Decision::Drop(RouterDrop::Martian),
         ),
         (
             udp([169, 254, 1, 2], far, 64, 10),
-            Decision::Drop(DropReason::Martian),
+            Decision::Drop(RouterDrop::Martian),
         ),
         (
             udp(host, [169, 254, 1, 2], 64, 10),
-            Decision::Drop(DropReason::Martian),
+            Decision::Drop(RouterDrop::Martian),
         ),
         (
             udp(host, [169, 254, 0, 2], 64, 10),
@@ -354,11 +355,11 @@ fn packets_meet_what_the_rules_say() {
         ),
         (
             udp(host, [230, 0, 0, 5], 1, 10),
-            Decision::Drop(DropReason::Multicast),
+            Decision::Drop(RouterDrop::Multicast),
         ),
         (
             udp(host, [203, 0, 113, 5], 64, 10),
-            Decision::Drop(DropReason::Blackhole),
+            Decision::Drop(RouterDrop::Blackhole),
         ),
         (
             udp(host, [203, 0, 113, 200], 64, 10),
@@ -367,7 +368,7 @@ fn packets_meet_what_the_rules_say() {
     ] {
         assert_eq!(world.decide(&[(frame, 0)]).0, [decision]);
     }
-    // A frame of another VRF in the same burst has its own routes.
+    // A frame of another VRF in the same burst uses its own routes.
     let mut other = udp(host, [9, 9, 9, 9], 64, 10);
     other[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0xc]);
     let frames = [
@@ -381,7 +382,7 @@ fn packets_meet_what_the_rules_say() {
     );
 }
 
-/// RFC 2992: packets of a flow take one way, flows take all.
+/// RFC 2992: packets of a flow use one next hop, flows use all.
 #[test]
 fn flows_share_the_ways_of_a_group() {
     let world = World::new();

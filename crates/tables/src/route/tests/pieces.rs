@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pieces of packets, put together again.
+//! Reassembly of fragments.
 
 use etherparse::{IpNumber, Ipv4Header, Ipv4Slice};
 use proptest::prelude::*;
@@ -34,11 +34,11 @@ proptest! {
         offset in prop_oneof![Just(0u16), Just(185)],
         more in any::<bool>(),
     ) {
-        // A piece that has more behind it is a multiple of eight octets.
+        // A fragment with MF set has a multiple of eight octets.
         let payload = if more { payload[..payload.len() / 8 * 8].to_vec() } else { payload };
         prop_assume!(!payload.is_empty());
         let packet = packet(&payload, options, offset, more);
-        // Octets behind the packet, as short frames have.
+        // Padding behind the packet, as in short frames.
         let padded = [&packet[..], &[0xee; 10]].concat();
         let mut again = vec![None; payload.len()];
         let mut last_seen = false;
@@ -74,8 +74,8 @@ proptest! {
     }
 }
 
-/// RFC 791, section 3.1: offsets have thirteen bits, in units of eight octets. A piece near the end that is cut once more must
-/// not begin anew at zero.
+/// RFC 791, section 3.1: offsets have thirteen bits, in units of eight octets. Further fragmentation of a fragment near the end must not
+/// wrap around to zero.
 #[test]
 fn offsets_do_not_wrap() {
     // The last offset, one that just fits, and one beyond.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames over IPv6 and TCP, and frames whose sums happen to be right.
+//! Frames over IPv6 and TCP, and frames with accidentally correct sums.
 
 use super::super::*;
 use super::frame;
@@ -7,7 +7,7 @@ use super::frame;
 const PAYLOAD: &[u8] = b"QW payload of some octets";
 const MACS: ([u8; 6], [u8; 6]) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
 
-/// Place of the UDP checksum, and of a word of zeros in the payload of [`frame`].
+/// Offset of the UDP checksum, and of a zero word in the payload of [`frame`].
 const CHECKSUM: usize = 40;
 const FREE: usize = 100;
 
@@ -17,7 +17,7 @@ fn built(step: etherparse::PacketBuilderStep<etherparse::UdpHeader>) -> Vec<u8> 
     frame
 }
 
-/// Places of octets in which a changed bit goes unnoticed.
+/// Returns the octets in which a changed bit goes unnoticed.
 fn unnoticed(checksums: &Checksums, frame: &[u8]) -> Vec<usize> {
     assert!(checksums.are_right(frame));
     let is_unnoticed = |at: &usize| {
@@ -36,7 +36,7 @@ fn over_ipv6_the_datagram_and_the_addresses_are_covered() {
             .udp(1024, 7),
     );
     let checksums = Checksums::of_plain(IpVersion::V6);
-    // No checksum is over the Ethernet header and the first eight octets of the IPv6 header.
+    // No checksum covers the Ethernet header and the first eight octets of the IPv6 header.
     assert_eq!(
         unnoticed(&checksums, &frame),
         (0..22).collect::<Vec<usize>>()
@@ -83,7 +83,7 @@ fn tcp_covers_all_to_the_end_of_the_frame() {
 #[test]
 fn every_cover_has_to_be_right() {
     let cover = |range| Cover::Header(range);
-    // Two octets of ones are a right sum, two of zeros are not.
+    // Two octets of ones are a correct sum, two octets of zeros are not.
     let frame = [0xff, 0xff, 0, 0];
     assert!(Checksums::new(vec![cover(0..2)]).are_right(&frame));
     assert!(!Checksums::new(vec![cover(2..4)]).are_right(&frame));
@@ -97,13 +97,13 @@ fn a_plain_frame_is_right_by_one_sum() {
     for size in [71, 72, 73, 200, 1518] {
         assert!(is_right_plain_v4(&frame(size)), "{size}");
     }
-    // Not so a padded one, whose sums are taken one by one.
+    // A padded frame does not pass: its sums are verified separately.
     let mut padded = frame(71);
     padded.push(0);
     assert!(!is_right_plain_v4(&padded));
 }
 
-/// Replaces the checksum of a datagram by all ones, and makes up for it in the payload.
+/// Replaces the checksum of a datagram by all ones, and compensates for it in the payload.
 fn with_checksum_of_ones() -> Vec<u8> {
     let mut frame = frame(200);
     assert_eq!(frame[FREE..FREE + 2], [0, 0]);
@@ -117,7 +117,7 @@ fn a_checksum_of_zeros_is_none_even_if_the_sum_would_be_right() {
     let checksums = Checksums::of_plain(IpVersion::V4);
     let mut frame = with_checksum_of_ones();
     assert!(checksums.are_right(&frame));
-    // Zeros and ones are both zero to the sum.
+    // Zeros and ones are both zero in the sum.
     frame[CHECKSUM..CHECKSUM + 2].fill(0);
     assert!(!checksums.are_right(&frame));
     frame.extend([0xa5; 4]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is exactly at a limit is within it, and reasons name the limits.
+//! Values exactly at a limit are within it, and reasons name the limits.
 
 use super::{clean, reasons};
 use crate::judge::{Limits, judge};
@@ -48,7 +48,7 @@ fn a_missed_rate_is_told_with_its_limit() {
     assert_eq!(
         missed,
         [
-            "the tester offered 960 of 1000 frames of its schedule: the rate was missed by 4.000 %, and 3.000 % is the limit"
+            "the tester offered 960 of 1000 frames of its schedule: the rate was missed by 4.000 % (limit: 3.000 %)"
         ]
     );
 }
@@ -57,7 +57,7 @@ fn a_missed_rate_is_told_with_its_limit() {
 fn a_stretched_trial_is_told_with_its_limit() {
     assert_eq!(
         texts(|result| result.health.stretch_ratio = 0.06),
-        ["the traffic lasted 6.000 % longer than the 1 s asked for, and 5.000 % is the limit"]
+        ["the traffic lasted 6.000 % longer than the requested 1 s (limit: 5.000 %)"]
     );
 }
 
@@ -67,9 +67,7 @@ fn clocks_that_disagree_are_told_with_their_limit() {
         let told = texts(|result| result.health.clock_error_ratio = error);
         assert_eq!(told.len(), 1);
         assert!(
-            told[0].contains(
-                "disagree by 0.800 % about the length of the trial, and 0.700 % is the limit"
-            ),
+            told[0].contains("disagree by 0.800 % about the length of the trial (limit: 0.700 %)"),
             "{told:?}"
         );
     }
@@ -79,7 +77,7 @@ fn clocks_that_disagree_are_told_with_their_limit() {
 fn an_overrun_counts_from_a_nanosecond_over_its_limit() {
     assert_eq!(
         texts(|result| result.health.overrun_ns = 2_000_000_001),
-        ["the trial ended 2.000 s after its deadline: the tester was held up"]
+        ["the trial ended 2.000 s after its deadline: the tester stalled"]
     );
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Schedules by hand: a clock of one tick a microsecond, and mostly one frame a tick.
+//! Schedules computed by hand, with a clock of one tick per microsecond and mostly one frame per tick.
 
 use super::super::*;
 
@@ -14,7 +14,7 @@ fn due(frames: u64, late: bool) -> Due {
     }
 }
 
-/// Sends all that is due at an instant, 32 frames at a time.
+/// Sends all frames due at an instant, 32 at a time.
 fn drain(pacer: &mut Pacer, now: u64) {
     while pacer.due(now, 32).frames > 0 {}
 }
@@ -46,7 +46,7 @@ fn a_lane_has_its_share_of_rates_and_its_part_of_a_burst() {
 #[test]
 fn frames_are_dealt_to_the_nearest_whole_number() {
     assert_eq!(dealt(100, &[1.0, 1.0, 2.0]), [25, 25, 50]);
-    // Up to 3.33 and 6.67 of 10.
+    // Cumulative parts: 3.33 and 6.67 of 10.
     assert_eq!(dealt(10, &[1.0, 1.0, 1.0]), [3, 4, 3]);
     assert_eq!(dealt(10, &[0.0, 0.5]), [0, 10]);
     assert_eq!(dealt(10, &[0.0, 0.0]), [0, 0]);
@@ -67,7 +67,7 @@ fn two_bursts_behind_are_late() {
     let at = |now| Pacer::new(EVERY_TICK, 0, HZ, HZ, 512).due(now, 32);
     assert_eq!(at(62), due(32, false));
     assert_eq!(at(63), due(32, true));
-    // Where more frames belong together than are sent at once, two such groups.
+    // If a group has more frames than one burst, two groups are the limit of lateness.
     let at = |now| {
         let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 512).in_bursts(100);
         pacer.due(now, 32)
@@ -86,7 +86,7 @@ fn frames_are_struck_from_one_more_than_the_limit_on() {
     assert_eq!(at(99), (100, 0));
     assert_eq!(at(100), (100, 1));
     assert_eq!(at(109), (100, 10));
-    // Frames that are due together are no delay.
+    // A group of frames due at once is not late.
     let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 100).in_bursts(50);
     pacer.due(149, 512);
     assert_eq!((pacer.offered(), pacer.unsent()), (150, 0));
@@ -107,7 +107,7 @@ fn groups_are_due_with_their_first_frame() {
 fn what_is_owed_is_made_good_by_two_frames_in_a_thousand() {
     let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 100);
     drain(&mut pacer, 0);
-    // 10,100 frames behind, of which 100 are sent.
+    // 10,100 frames behind, 100 of them are sent.
     drain(&mut pacer, 10_100);
     assert_eq!((pacer.offered(), pacer.unsent()), (101, 10_000));
     (10_101..=10_599).for_each(|now| drain(&mut pacer, now));
@@ -116,11 +116,11 @@ fn what_is_owed_is_made_good_by_two_frames_in_a_thousand() {
     assert_eq!((pacer.offered(), pacer.unsent()), (602, 9_999));
     (10_601..=15_100).for_each(|now| drain(&mut pacer, now));
     assert_eq!(pacer.unsent(), 9_990);
-    // As late as is allowed: what is owed goes on being made good as if nothing had been.
+    // Exactly at the limit of lateness: catching up continues as if there had been no stall.
     drain(&mut pacer, 15_200);
     (15_201..=15_650).for_each(|now| drain(&mut pacer, now));
     assert_eq!(pacer.unsent(), 9_989);
-    // Later than that: what is made good starts anew.
+    // Beyond the limit: catching up restarts.
     drain(&mut pacer, 15_850);
     assert_eq!(pacer.unsent(), 9_989 + 100);
     (15_851..=16_349).for_each(|now| drain(&mut pacer, now));
@@ -145,10 +145,10 @@ fn no_more_is_made_good_than_fits_and_is_owed() {
     drain(&mut pacer, 0);
     drain(&mut pacer, 110);
     assert_eq!((pacer.offered(), pacer.unsent()), (101, 10));
-    // One tick at a time without a chance to make good, since the burst is full.
+    // One tick at a time without room to catch up, because the burst is full.
     (111..=5_110).for_each(|now| assert_eq!(pacer.due(now, 1), due(1, false)));
     assert_eq!(pacer.unsent(), 10);
-    // Ten frames would be allowed by now; four fit beside the one that is due.
+    // The surplus allows ten frames by now; four fit in addition to the one due.
     assert_eq!(pacer.due(5_111, 5).frames, 5);
     assert_eq!(pacer.unsent(), 6);
     (5_112..=20_000).for_each(|now| drain(&mut pacer, now));
@@ -172,24 +172,24 @@ fn a_step_counts_ticks_at_either_rate() {
         [99, 100, 101, 102, 150].map(&mut offered),
         [100, 101, 101, 102, 126]
     );
-    // A step beyond the end is none.
+    // A step beyond the end has no effect.
     assert_eq!(Pacer::new(pace, 0, 50, HZ, 512).scheduled(), 50);
 }
 
 #[test]
 fn times_are_rounds_of_ticks() {
-    // Two ticks a nanosecond, and all of it four times faster.
+    // Two ticks per nanosecond, and four times the speed.
     let times = Times::new(&[0, 1000], 3001, 4.0, 2_000_000_000);
     let due = [0, 499, 500, 1500, 1501, 2000, 2001, 3002].map(|elapsed| times.due(elapsed));
     // A round is 1500.5 ticks, rounded up.
     assert_eq!(due, [1, 1, 2, 2, 3, 3, 4, 5]);
-    // What has no length is taken for one tick.
+    // A period of zero becomes one tick.
     assert_eq!(Times::new(&[0], 0, 1.0, HZ).due(9), 10);
     let pacer = |ticks| {
         let times = Times::new(&[0, 500], 1000, 1.0, 1_000_000_000);
         Pacer::new(Pace::Unpaced, 0, 0, HZ, 512).by_times(Some(Arc::new(times)), ticks)
     };
-    // What would be due at the end itself is not part of it.
+    // A frame due exactly at the end is not part of the schedule.
     assert_eq!(
         [500, 501, 1000, 1001].map(|ticks| pacer(ticks).scheduled()),
         [1, 2, 2, 3]
@@ -203,15 +203,15 @@ fn a_spread_schedule_moves_by_what_was_held_up() {
         rate_pps: 5e5,
     };
     let mut pacer = Pacer::new(pace, 10, 0, HZ, 512);
-    // 51 frames are due, of which 32 are sent; the other 19 are due later by two ticks each.
+    // 51 frames are due and 32 are sent. The schedule of the other 19 shifts by two ticks per frame.
     assert_eq!(pacer.due(110, 64), due(32, false));
     assert_eq!((pacer.start(), pacer.unsent()), (48, 0));
     assert_eq!(pacer.due(111, 64).frames, 0);
     assert_eq!(pacer.due(112, 64).frames, 1);
-    // Exactly as many as are sent in a row move nothing.
+    // A backlog of exactly the limit shifts nothing.
     assert_eq!(pacer.due(176, 64).frames, 32);
     assert_eq!(pacer.start(), 48);
-    // Where fewer may be sent, fewer are.
+    // A smaller limit applies if it is given.
     let mut pacer = Pacer::new(pace, 10, 0, HZ, 8);
     assert_eq!(pacer.due(110, 64).frames, 8);
 }
@@ -249,7 +249,7 @@ fn a_closed_schedule_has_what_is_left_unsent() {
 
 #[test]
 fn a_frame_is_late_more_than_100_us_or_two_bursts_after_it_was_due() {
-    // A frame every 50 us, of which no 64 are ever behind.
+    // A frame every 50 us: the backlog never reaches 64 frames.
     let mut pacer = Pacer::new(Pace::Rate(20_000.0), 0, HZ, HZ, 512);
     let late = |pacer: &mut Pacer, now| {
         let due = pacer.due(now, 32);
@@ -257,13 +257,13 @@ fn a_frame_is_late_more_than_100_us_or_two_bursts_after_it_was_due() {
         (due.frames, due.late_frames)
     };
     assert_eq!(late(&mut pacer, 100), (3, 0));
-    // Those of 150 and 200 us; the one of 250 us is just in time.
+    // The frames of 150 and 200 us are late; the one of 250 us is just in time.
     assert_eq!(late(&mut pacer, 350), (5, 2));
     assert_eq!((late(&mut pacer, 351), pacer.late()), ((0, 0), 2));
-    // Ten in a row, and those of 400 to 750 us are late.
+    // Ten in a row: those of 400 to 750 us are late.
     assert_eq!(late(&mut pacer, 851), (10, 8));
     assert_eq!(pacer.late(), 10);
-    // A frame every tick: 64 behind are late as a whole, and what is left of them is not.
+    // A frame every tick: 64 frames behind are late as a whole, the remainder is not.
     let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 512);
     assert_eq!(pacer.due(63, 32).late_frames, 32);
     assert_eq!(pacer.due(63, 32).late_frames, 0);
@@ -273,10 +273,10 @@ fn a_frame_is_late_more_than_100_us_or_two_bursts_after_it_was_due() {
 #[test]
 fn what_is_made_good_is_late_and_what_is_due_beside_it_is_not() {
     let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 8);
-    // 100 frames are due: 92 are owed, and of the 8 sent none is late.
+    // 100 frames are due: 92 are unsent, and none of the 8 sent is late.
     let due = pacer.due(99, 32);
     assert_eq!((due.frames, due.late_frames, pacer.unsent()), (8, 0, 92));
-    // 500 ticks at 0.2 % make one good.
+    // 500 ticks at 0.2 % allow one unsent frame.
     (100..599).for_each(|now| assert_eq!(pacer.due(now, 32).late_frames, 0));
     let due = pacer.due(599, 32);
     assert_eq!((due.frames, due.late_frames, pacer.unsent()), (2, 1, 91));
@@ -290,14 +290,14 @@ fn without_a_schedule_no_frame_is_late() {
         assert_eq!(pacer.due(5000, 32), due(32, false));
         assert_eq!(pacer.late(), 0);
     }
-    // What is late moves this schedule.
+    // A stall shifts this schedule, so no frame is late.
     let spread = Pace::Spread {
         frames: 100,
         rate_pps: 1e6,
     };
     let mut pacer = Pacer::new(spread, 0, HZ, HZ, 512);
     assert_eq!(pacer.due(5000, 64), due(32, false));
-    // Frames with times of their own: at 0 and 500 us.
+    // Frames with individual times: at 0 and 500 us.
     let times = Arc::new(Times::new(&[0, 500_000], 1_000_000, 1.0, HZ));
     let mut pacer = Pacer::new(EVERY_TICK, 0, HZ, HZ, 512).by_times(Some(times), 1000);
     assert_eq!(pacer.due(600, 32).late_frames, 1);

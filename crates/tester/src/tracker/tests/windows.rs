@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the window of a flow holds, number by number.
+//! Contents of a flow's window, sequence number by sequence number.
 
 use super::super::*;
 
 #[test]
 fn flows_do_not_see_the_numbers_of_each_other() {
     let mut trackers = Trackers::new(3, WINDOW_MIN);
-    // Each flow receives every third number, and no two flows the same.
+    // Each flow receives every third number. No two flows receive the same ones.
     for sequence in 0..1500 {
         trackers.record((sequence % 3) as usize, sequence);
     }
@@ -40,7 +40,7 @@ fn a_number_that_is_not_received_yet_is_not_held() {
     for sequence in 0..512 {
         trackers.record(0, sequence);
     }
-    // 512 has the place of 0, which was received.
+    // Number 512 has the place of 0, which was received.
     let held = |trackers: &Trackers| {
         let flow = trackers.get(0).unwrap();
         [0, 1, 511, 512, 513].map(|sequence| flow.holds(sequence))
@@ -135,7 +135,7 @@ fn the_whole_of_a_number_is_the_one_nearest_to_the_newest() {
 
 #[test]
 fn windows_hold_what_was_asked_for() {
-    // The frame that is exactly a window behind is the last one held.
+    // The frame exactly one window behind is the last one in the window.
     for window in [512, 1024, 4096] {
         let mut trackers = Trackers::new(2, window);
         for sequence in 0..10_000 {

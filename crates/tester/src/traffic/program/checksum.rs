@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sums over octets, for checksums.
+//! Sums over octets for checksums.
 
-/// The sum of 16-bit words in network order, two at a time.
+/// Returns the sum of 16-bit words in network order, added two at a time.
 #[inline(always)]
 pub(crate) fn sum(octets: &[u8]) -> u64 {
     let (chunks, rest) = octets.as_chunks::<4>();

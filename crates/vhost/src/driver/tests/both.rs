@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's and the device's side of the same rings.
+//! Tests with the driver's and the device's side of the same rings.
 
 use proptest::prelude::*;
 
@@ -130,7 +130,7 @@ fn check<Q: Queue>(size: u16, mergeable: bool, event_index: bool, steps: &[Step]
             }
             _ => {
                 for _ in 0..both.receiver.ready(most) {
-                    // Frames in one buffer are taken either way.
+                    // Single-buffer frames are received with either method.
                     if let Some((_, data)) = inbound.front()
                         && data.len() % 2 == 0
                         && let Some((first, header)) = both.receiver.next_contiguous()
@@ -198,7 +198,8 @@ fn rings_turn_many_times() {
     }
 }
 
-/// A device in a thread of its own returns each frame; the driver compares what comes back with what it sent.
+/// Checks threads: a device in another thread returns each frame; the driver compares the returned frames with the sent
+/// ones.
 fn check_threads<Q: Queue + Send + 'static>(event_index: bool) {
     const FRAMES: u32 = 20_000;
     let both = both::<Q>(128, features(Q::PACKED, true, event_index));
@@ -240,7 +241,7 @@ fn check_threads<Q: Queue + Send + 'static>(event_index: bool) {
     });
     let (mut sent, mut received) = (0_u32, 0_u32);
     while received < FRAMES {
-        // Neither ring ever has to hold more than it can.
+        // Never more frames than either ring can hold.
         let most = (FRAMES - sent).min(48 - (sent - received).min(48));
         for _ in 0..sender.ready(most as usize) {
             let data = frame(sent, 1 + sent as usize * 53 % 250);
@@ -258,7 +259,7 @@ fn check_threads<Q: Queue + Send + 'static>(event_index: bool) {
                 break;
             };
             let Received::Frame(next) = next else {
-                panic!("a frame is taken for none");
+                panic!("a valid frame is bad");
             };
             let data = frame(received, 1 + received as usize * 53 % 250);
             assert_eq!(octets(&next), data, "{received}");

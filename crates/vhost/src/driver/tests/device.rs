@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device that is slow and obvious: it reads and writes octets of the memory where the specification has them.
+//! A slow and simple device: it accesses octets of the memory at the offsets of the specification.
 
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ impl Device {
             let is_available = (flags >> 7 & 1 == 1) == self.available_wrap
                 && (flags >> 15 & 1 == 1) != self.available_wrap;
             if !is_available {
-                assert!(parts.is_empty(), "a chain is available as a whole");
+                assert!(parts.is_empty(), "a chain is only partly available");
                 return None;
             }
             parts.push(self.part(descriptor, flags));
@@ -156,7 +156,7 @@ impl Device {
         }
     }
 
-    /// Says whether the driver is to notify of what it makes available from now on.
+    /// Sets whether the driver must notify of what it makes available from now on.
     pub(super) fn want_kick(&self, wanted: bool) {
         let area = self.queue.device_area;
         if self.packed {
@@ -169,7 +169,7 @@ impl Device {
             self.write(area, &off_wrap.to_le_bytes());
             self.write(area + 2, &flags.to_le_bytes());
         } else if self.event_index {
-            // Without a wish the event is one that passed.
+            // If no notification is wanted, the event is one that has passed.
             let event = self.available.wrapping_sub(u16::from(!wanted));
             let at = area + 4 + 8 * u64::from(self.queue.size);
             self.write(at, &event.to_le_bytes());
@@ -193,7 +193,7 @@ impl Device {
         octets
     }
 
-    /// Writes a frame to as many chains as it needs; `chains` are taken in the given order. Returns the number of chains.
+    /// Writes a frame to the chains that it requires; `chains` are used in the given order. Returns the number of chains.
     pub(super) fn write_frame(&mut self, chains: &[Chain], header: &[u8], data: &[u8]) -> usize {
         assert_eq!(header.len(), HEADER_LEN);
         let whole: Vec<u8> = header.iter().chain(data).copied().collect();
@@ -204,7 +204,7 @@ impl Device {
                 break;
             }
             let [part] = chain.parts.as_slice() else {
-                panic!("a receive buffer is one descriptor: {chain:?}");
+                panic!("a receive buffer has several descriptors: {chain:?}");
             };
             assert!(part.is_writable);
             let (now, later) = left.split_at(left.len().min(part.len));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices that write whatever they like.
+//! Devices that write arbitrary values.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn a_buffer_that_the_device_does_not_have_is_a_fault() {
         let (first, second) = (device.take().unwrap(), device.take().unwrap());
         device.give(&first, 50);
         device.give(&first, 50);
-        // The first one is a frame all the same, the second is none.
+        // The first one is still a valid frame, the second is not.
         assert_eq!(receiver.ready(64), 1);
         assert!(matches!(receiver.next(), Some(Received::Frame(_))));
         assert_eq!(receiver.fault(), Some(Fault::Id(0)));

@@ -35,7 +35,7 @@ fn memory(size: u16, buffer_size: u32, packed: bool) -> (Arc<Mapping>, Layout, O
     (Arc::new(mapping), layout, file)
 }
 
-/// Octets that tell frames apart.
+/// Returns octets that distinguish frames.
 fn frame(number: u32, length: usize) -> Vec<u8> {
     (0..length)
         .map(|at| (number as usize * 31 + at * 7 + at / 256) as u8)
@@ -80,7 +80,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((any::<u8>(), any::<u16>()), 1..300)
 }
 
-/// Frames to a device that returns buffers in arbitrary order.
+/// Checks a sender whose device returns buffers in arbitrary order.
 fn check_sender<Q: Queue>(size: u16, event_index: bool, steps: &[Step]) {
     let (mapping, layout, _file) = memory(size, BUFFER, Q::PACKED);
     check_sender_on::<Q>(&mapping, &layout, event_index, steps);
@@ -108,7 +108,7 @@ fn check_sender_on<Q: Queue>(
                 let mut has_chain = false;
                 for _ in 0..most {
                     number += 1;
-                    // Mostly short ones, some in chains.
+                    // Mostly short frames, some in chains.
                     let length =
                         1 + number as usize * 37 % 100 * (1 + usize::from(number % 5 == 0) * 3);
                     let data = frame(number, length);
@@ -126,7 +126,7 @@ fn check_sender_on<Q: Queue>(
                 published = sent.len();
                 assert_eq!(sender.publish(), is_new && is_waiting, "kick");
                 if is_new && event_index && is_waiting {
-                    // The event has passed, unless the device asks anew.
+                    // The event has passed, unless the device requests another one.
                     device.want_kick(false);
                     is_waiting = false;
                 }
@@ -154,7 +154,7 @@ fn check_sender_on<Q: Queue>(
         }
         assert_eq!(sender.fault(), None);
     }
-    // All that was lent comes back.
+    // All lent buffers return.
     while let Some(chain) = device.take() {
         held.push(chain);
     }
@@ -165,7 +165,7 @@ fn check_sender_on<Q: Queue>(
     assert_eq!(all, Some(usize::from(size)));
 }
 
-/// Frames from a device that takes buffers in order and returns them in arbitrary order.
+/// Checks a receiver whose device takes buffers in order and returns them in arbitrary order.
 fn check_receiver<Q: Queue>(size: u16, mergeable: bool, event_index: bool, steps: &[Step]) {
     let (mapping, layout, _file) = memory(size, BUFFER, Q::PACKED);
     check_receiver_on::<Q>(&mapping, &layout, mergeable, event_index, steps);
@@ -212,7 +212,7 @@ fn check_receiver_on<Q: Queue>(
                 let ready = receiver.ready(usize::from(detail % 70));
                 assert!(ready <= usize::from(detail % 70));
                 for _ in 0..ready {
-                    // Frames in one buffer are taken either way.
+                    // Single-buffer frames are received with either method.
                     if detail % 2 == 0
                         && let Some((span, _)) = receiver.next_contiguous()
                     {
@@ -225,7 +225,7 @@ fn check_receiver_on<Q: Queue>(
                         break;
                     };
                     let Received::Frame(frame) = received else {
-                        panic!("a frame is taken for none");
+                        panic!("a valid frame is bad");
                     };
                     let (header, data) = sent.pop_front().unwrap();
                     assert_eq!(octets(&frame), data);
@@ -258,7 +258,7 @@ fn check_receiver_on<Q: Queue>(
     while let Some(chain) = device.take() {
         held.push(chain);
     }
-    // The device has all buffers but a batch that is not worth a write yet.
+    // The device has all buffers except a batch that does not justify a write yet.
     assert!(held.len() + if size < 96 { 1 } else { 32 } > usize::from(size));
 }
 
@@ -287,7 +287,7 @@ proptest! {
     }
 }
 
-/// Indices of 16 bits run over their end.
+/// Indices of 16 bits wrap.
 #[test]
 fn rings_run_for_longer_than_their_counters() {
     let steps: Vec<Step> = (0..4000).map(|step| ([0, 4, 6, 6][step % 4], 39)).collect();
@@ -321,8 +321,8 @@ fn descriptors_of_a_steady_stream_are_not_written_again() {
         }
     };
     turn(&mut device);
-    // Whatever is written to these lines now stays, since the driver writes there no more: the length of a descriptor, an
-    // entry of the available ring, a header. The device would see it.
+    // Whatever is written to these lines now remains, because the driver does not write them again: the length of a
+    // descriptor, an entry of the available ring, a header. The device would see it.
     let descriptor = queue.descriptors + 16 * 3 + 8;
     device.write(descriptor, &71_u32.to_le_bytes());
     let mut lengths = Vec::new();
@@ -346,7 +346,7 @@ fn frames_that_do_not_fit_are_bad_and_leave_nothing_behind() {
         let mut sender = Sender::<Q>::new(&mapping, &layout, 1, features).unwrap();
         let header = OffloadHeader::default();
         let data = frame(1, 1000);
-        // Empty; shorter and longer than said, in one buffer and in several; longer than all buffers.
+        // Empty; shorter and longer than stated, in one buffer and in several; longer than all buffers.
         for (segment, length) in [
             (0, 0),
             (9, 10),
@@ -387,7 +387,7 @@ fn buffers_without_a_frame_are_bad_and_return_to_the_device() {
         let features = features(Q::PACKED, true, false);
         let mut receiver = Receiver::<Q>::new(&mapping, &layout, 0, features).unwrap();
         let mut device = Device::new(&mapping, layout.queue(0).unwrap(), Q::PACKED, false);
-        // Length written, number of buffers. Each but the first of each frame with several is bad by itself as well.
+        // Length written, number of buffers. In a frame with several buffers, each but the first is also bad alone.
         for (len, buffers) in [
             (0, 1),
             (12, 1),

@@ -14,7 +14,7 @@ pub(super) const HEADER_WORDS: usize = 4;
 /// `inflight`, padding, `next`, `last` and `num`; `counter`; `id`, `flags` and `len`; `addr`.
 pub(super) const ENTRY_WORDS: usize = 4;
 
-/// `next` of the last free entry is the number of entries.
+/// Index of an entry. `next` of the last free entry is the number of entries.
 type Index = u16;
 
 /// Address and second word of a descriptor.
@@ -47,14 +47,14 @@ impl State {
     }
 }
 
-/// What a device before took.
+/// State that a previous device left.
 #[derive(Debug)]
 struct Taken {
     entry: Index,
     descriptors: Vec<PackedDescriptor>,
 }
 
-/// Chains of a packed queue that are taken.
+/// Chains of a packed queue that are in flight.
 #[derive(Debug)]
 pub(crate) struct PackedInflight {
     words: Words,
@@ -76,7 +76,7 @@ pub(crate) struct PackedInflight {
 
 impl PackedInflight {
     /// Takes over a region; `None` if the mapping is too short, or the region belongs to another kind of queue. `start` is
-    /// where a new region begins.
+    /// the position at which a new region begins.
     pub(crate) fn new(
         region: &InflightRegion,
         size: u16,
@@ -109,7 +109,7 @@ impl PackedInflight {
         Some(this)
     }
 
-    /// Finds the chains that are taken.
+    /// Finds the chains in flight.
     fn recover(
         &mut self,
         header: u64,
@@ -131,7 +131,7 @@ impl PackedInflight {
                 .map_or(0, |[_, word]| word.load(Ordering::Acquire));
             let flags = PackedWord(u64::from_le(word)).flags() & (FLAG_AVAIL | FLAG_USED);
             if flags != packed::avail_flags(old_used.wrap) {
-                // The guest has the batch.
+                // The guest has seen the batch.
                 old_used = used;
                 free = field(header, 32);
             }
@@ -167,7 +167,7 @@ impl PackedInflight {
         Some(())
     }
 
-    /// Returns the descriptors of a chain; `None` if they are not a chain of their own.
+    /// Returns the descriptors of a chain; `None` if they do not form a separate chain.
     fn collect(&self, entry: Index, seen: &mut [bool]) -> Option<Vec<PackedDescriptor>> {
         let num = self.state(entry).num;
         if num == 0 || num > self.size {
@@ -198,7 +198,7 @@ impl PackedInflight {
         Some(indices.into_iter().map(descriptor).collect())
     }
 
-    /// Links the entries that no chain uses, and writes all that was found.
+    /// Links the entries that no chain uses, and writes the recovered state.
     fn rebuild(&mut self) {
         let mut is_free = vec![true; usize::from(self.size)];
         let chains: Vec<(Index, usize)> = self
@@ -214,7 +214,7 @@ impl PackedInflight {
                 }
                 (last, at) = (at, self.state(at).next);
             }
-            // What the region says of the last one may be wrong.
+            // The region's value for the last one may be wrong.
             let state = State {
                 last,
                 ..self.state(entry)
@@ -278,12 +278,12 @@ impl PackedInflight {
         self.used
     }
 
-    /// Returns the slots of chains that a device before took and that are not resubmitted yet.
+    /// Returns the number of slots of chains that a previous device took and that are not resubmitted yet.
     pub(crate) fn pending(&self) -> u16 {
         self.pending_slots
     }
 
-    /// Returns the next of them, unless it has more than `room` descriptors behind its first.
+    /// Returns the next of these chains, unless it has more than `room` descriptors after its first.
     pub(crate) fn resubmit(&mut self, room: usize) -> Option<Vec<PackedDescriptor>> {
         let len = self.pending.front()?.descriptors.len();
         if len > room + 1 && len <= super::super::chain::CHAIN_MAX {
@@ -295,7 +295,7 @@ impl PackedInflight {
         Some(taken.descriptors)
     }
 
-    /// Marks a chain as taken, and as one of the batch that is returned next.
+    /// Marks a chain as taken, and adds it to the batch that is returned next.
     pub(crate) fn take(&mut self, descriptors: impl Iterator<Item = PackedDescriptor>) {
         if let Some(entry) = self.resubmitted.pop_front() {
             self.batch.push(entry);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory of one queue, in words.
+//! Memory of one queue's inflight region, in words.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use quietwire_memory::{Mapping, SharedSlice};
 /// `version` of a region in use; 0 for a new one.
 pub(super) const VERSION: u16 = 1;
 
-/// The memory in which the chains of one queue are tracked.
+/// Memory that tracks the chains of one queue.
 #[derive(Clone, Debug)]
 pub struct InflightRegion {
     pub(super) mapping: Arc<Mapping>,
@@ -17,8 +17,8 @@ pub struct InflightRegion {
 }
 
 impl InflightRegion {
-    /// Returns the region at an offset of a mapping, which has to begin at an address that is a multiple of 8. Its length
-    /// is [`inflight_region_len`](super::inflight_region_len), checked when a queue is started.
+    /// Returns the region at an offset of a mapping, which must be at an address that is a multiple of 8. Its length is
+    /// [`inflight_region_len`](super::inflight_region_len), checked when a queue is started.
     #[must_use]
     pub fn new(mapping: &Arc<Mapping>, offset: u64) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Words {
         u64::from_le(word)
     }
 
-    /// Writes a word after all that were written before.
+    /// Writes a word after all previous writes (release).
     pub(super) fn set(&self, at: usize, value: u64) {
         if let Some(word) = self.0.get(at) {
             word.store(value.to_le(), Ordering::Release);

@@ -10,7 +10,7 @@ pub(super) const HEADER_WORDS: usize = 2;
 /// `inflight`, padding and `next`; then `counter`.
 pub(super) const ENTRY_WORDS: usize = 2;
 
-/// Chains of a split queue that are taken.
+/// Chains of a split queue that are in flight.
 #[derive(Debug)]
 pub(crate) struct SplitInflight {
     words: Words,
@@ -20,7 +20,7 @@ pub(crate) struct SplitInflight {
     used_idx: u16,
     /// Heads completed and not committed.
     batch: Vec<u16>,
-    /// Heads that a device before took, in that order.
+    /// Heads that a previous device took, in that order.
     pending: VecDeque<u16>,
     /// Heads resubmitted and not completed.
     resubmitted: VecDeque<u16>,
@@ -61,7 +61,7 @@ impl SplitInflight {
         }
     }
 
-    /// Finds the chains that are taken. The last `unfinished` of those that were returned may still be marked.
+    /// Finds the chains in flight. The last `unfinished` of the returned ones may still be marked.
     fn recover(&mut self, unfinished: u16) {
         let mut head = self.last_batch_head;
         for _ in 0..unfinished.min(self.size) {
@@ -100,24 +100,24 @@ impl SplitInflight {
         self.words.set(1, header);
     }
 
-    /// Returns the number of chains that a device before took and that are not resubmitted yet.
+    /// Returns the number of chains that a previous device took and that are not resubmitted yet.
     pub(crate) fn pending(&self) -> u16 {
         self.pending.len() as u16
     }
 
-    /// Returns the head of the next of them.
+    /// Returns the head of the next of these chains.
     pub(crate) fn resubmit(&mut self) -> Option<u16> {
         let head = self.pending.pop_front()?;
         self.resubmitted.push_back(head);
         Some(head)
     }
 
-    /// Marks a chain as taken, and as one of the batch that is returned next.
+    /// Marks a chain as taken, and adds it to the batch that is returned next.
     pub(crate) fn take(&mut self, head: u16) {
         if head >= self.size || self.batch.len() >= usize::from(self.size) {
             return;
         }
-        // One that is resubmitted keeps its place in the order.
+        // A resubmitted chain keeps its place in the order.
         if self.resubmitted.pop_front().is_none() {
             self.words.set(Self::at(head) + 1, self.counter);
             self.counter = self.counter.wrapping_add(1);

@@ -34,14 +34,14 @@ fn split_regions_are_laid_out_as_specified() {
     assert_eq!(fields(64 + 16 + 16 * 3), [1, 0, 0, 5]);
     assert_eq!(u16_at(&mapping, 64 + 16 + 16 * 3 + 8), 1);
     assert_eq!(fields(64 + 8), [1, 8, 3, 40]);
-    // Another device finds both in the order in which they were taken.
+    // A second device finds both in the order in which they were taken.
     let mut other = SplitInflight::new(&region, 8, 40).unwrap();
     assert_eq!(other.pending(), 2);
     assert_eq!(
         [other.resubmit(), other.resubmit(), other.resubmit()],
         [Some(5), Some(3), None]
     );
-    // One that finds the used index moved does not: the guest has them.
+    // A device that finds a changed used index does not: the guest has them.
     let copy = SplitInflight::new(&region, 8, 42).unwrap();
     assert_eq!(copy.pending(), 0);
     inflight.commit(42);
@@ -97,7 +97,7 @@ fn packed_regions_are_laid_out_as_specified() {
     let before = mapping.span(0, 320).unwrap().read_array::<320>().unwrap();
     let rolled_back = PackedInflight::new(&region, 8, start, &ring).unwrap();
     assert_eq!((rolled_back.pending(), rolled_back.position()), (3, start));
-    // A crash after: nothing is.
+    // After a crash later than that, none is in flight.
     mapping.span(0, 320).unwrap().copy_from(&before);
     let word = PackedWord::new(0, 0, packed::used_flags(true));
     ring[6][1].store(word.0, Ordering::Relaxed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Addresses that the IOTLB lacks are found before the chains are needed.
+//! Tests that addresses missing in the IOTLB are found before the chains are needed.
 
 use super::frame;
 use super::guest::{ACCESS_PLATFORM, Guest, PACKED, VERSION_1};
@@ -8,12 +8,12 @@ use crate::address_space::Miss;
 use crate::ring::virtqueue::{AHEAD_MAX, Ring};
 use crate::ring::{OffloadHeader, Put, Receive, Received, Receiver, Sender, Transmit};
 
-/// More chains than one call looks at.
+/// More chains than one call checks.
 const CHAINS: u64 = AHEAD_MAX as u64 + 8;
 /// Octets of a frame. Buffers of neighbours share a page.
 const LEN: usize = 1500;
 
-/// Looks ahead until nothing is missing, and answers; returns the misses of each call.
+/// Calls `look_ahead` and answers until nothing is missing; returns the number of misses of each call.
 fn answer_all(guest: &Guest, mut look_ahead: impl FnMut(&mut dyn FnMut(Miss))) -> Vec<usize> {
     let mut counts = Vec::new();
     for _ in 0..6 {
@@ -55,7 +55,7 @@ fn buffers_for_frames_are_looked_at_ahead() {
             assert_eq!(put, Put::Sent, "{seed}");
         }
         sender.publish();
-        // The look-ahead covers those that the guest offers later, too.
+        // The look-ahead also covers chains that the guest offers later.
         for _ in 0..CHAINS {
             guest.collect().unwrap();
         }

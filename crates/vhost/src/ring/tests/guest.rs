@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A driver that is slow and obvious: it reads and writes octets where the specification has them.
+//! A slow and simple driver: it accesses octets at the offsets of the specification.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::address_space::{AddressSpace, Iotlb, Permission, Region};
 use crate::ring::config::RingConfig;
 use crate::ring::{DirtyLog, InflightRegion};
 
-/// Octets of the memory for rings, for data, and all.
+/// Octets of the memory for rings, for data, and in total.
 const RINGS: u64 = 0x1_0000;
 const DATA: u64 = 0x20_0000;
 pub(super) const MEMORY: u64 = RINGS + DATA;
-/// Guest addresses: the rings, and two halves of the data that are adjacent for the guest and exchanged in the mapping.
+/// Guest addresses: the rings, and two halves of the data that are adjacent for the guest and swapped in the mapping.
 const GUEST_RINGS: u64 = 0x4000_0000;
 pub(super) const GUEST_DATA: u64 = 0x8000_0000;
 const HALF: u64 = DATA / 2;
-/// User addresses, and I/O virtual addresses are so much above guest addresses.
+/// User addresses, and the distance of I/O virtual addresses from guest addresses.
 const USER_RINGS: u64 = 0x7f00_0000_0000;
 const USER_DATA: u64 = 0x7f80_0000_0000;
 const IOVA: u64 = 0x10_0000_0000;
@@ -103,7 +103,7 @@ impl Guest {
         self.features & PACKED != 0
     }
 
-    /// Octets in front of a frame.
+    /// Returns the length of the header before a frame, octets.
     pub(super) fn header_len(&self) -> usize {
         if self.features & (VERSION_1 | MERGEABLE) == 0 {
             10
@@ -112,7 +112,7 @@ impl Guest {
         }
     }
 
-    /// Added to each guest address that the device sees.
+    /// Returns the distance of the addresses that the device sees from guest addresses.
     fn shift(&self) -> u64 {
         if self.features & ACCESS_PLATFORM != 0 {
             IOVA
@@ -146,7 +146,7 @@ impl Guest {
         }
     }
 
-    /// The base of a new queue.
+    /// Returns the base of a new queue.
     pub(super) fn first_base(&self) -> u32 {
         if self.is_packed() { 0x8000_8000 } else { 0 }
     }
@@ -197,7 +197,7 @@ impl Guest {
         u32::from(self.read_u16(offset)) | u32::from(self.read_u16(offset + 2)) << 16
     }
 
-    /// Returns guest memory that nothing uses: each call goes on where the last ended, round and round.
+    /// Returns unused guest memory: each call continues where the last ended, in a circle.
     pub(super) fn data(&mut self, len: u64) -> u64 {
         if self.next_data + len > DATA {
             self.next_data = 0;
@@ -206,12 +206,12 @@ impl Guest {
         GUEST_DATA + self.next_data - len
     }
 
-    /// Makes the next buffers lie across the border of the two regions.
+    /// Makes the next buffers span the border of the two regions.
     pub(super) fn go_to_border(&mut self, before: u64) {
         self.next_data = HALF - before;
     }
 
-    /// Adds to the IOTLB what a miss asks for: one page.
+    /// Adds the page of a miss to the IOTLB.
     pub(super) fn answer_miss(&self, iova: u64) {
         let page = (iova - IOVA) & !4095;
         let user = if page >= GUEST_DATA {
@@ -231,7 +231,7 @@ impl Guest {
         (octets, if is_writable { 2 } else { 0 })
     }
 
-    /// Writes an indirect table; returns the buffer that it is.
+    /// Writes an indirect table; returns the buffer that contains it.
     fn table(&mut self, buffers: &[Buffer]) -> Buffer {
         let len = 16 * buffers.len() as u64;
         let table = self.data(len);
@@ -329,7 +329,7 @@ impl Guest {
         self.chains.insert(id, (vec![0; buffers.len()], token));
     }
 
-    /// Takes back the next used chain: its token and the octets that the device wrote.
+    /// Collects the next used chain: its token and the number of octets that the device wrote.
     pub(super) fn collect(&mut self) -> Option<(u64, u32)> {
         let [descriptors, _, used] = self.parts();
         let (id, len);
@@ -352,10 +352,7 @@ impl Guest {
             len = self.read_u32(entry + 4);
             self.used = self.used.wrapping_add(1);
         }
-        let (slots, token) = self
-            .chains
-            .remove(&id)
-            .expect("an identifier that is in use");
+        let (slots, token) = self.chains.remove(&id).expect("an identifier in use");
         self.free_slots += slots.len() as u16;
         if self.is_packed() {
             self.free.push(id);
@@ -370,7 +367,7 @@ impl Guest {
         Some((token, len))
     }
 
-    /// Asks for a notification when the device has used the next chain, for none, or (without event index) for all.
+    /// Requests a notification when the device has used the next chain, or none; without the event index, all or none.
     pub(super) fn want_notification(&self, wanted: bool) {
         let [_, driver, _] = self.parts();
         let has_events = self.features & EVENT_INDEX != 0;
@@ -395,7 +392,7 @@ impl Guest {
         }
     }
 
-    /// Returns true if the device asks for a notification of a chain that was just made available.
+    /// Returns true if the device wants a notification of the last chain made available.
     pub(super) fn device_wants_notification(&self) -> bool {
         let [_, _, device] = self.parts();
         if self.is_packed() {
@@ -418,7 +415,7 @@ impl Guest {
         octets
     }
 
-    /// Clears the log, as a front end does that has copied the pages.
+    /// Clears the log, like a front end that has copied the pages.
     pub(super) fn clear_log(&self) {
         let (mapping, _) = self.log.as_ref().unwrap();
         let span = mapping.span(0, mapping.len()).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rings against a slow and obvious driver.
+//! Tests of rings against a slow and simple driver.
 
 mod ahead;
 mod guest;
@@ -32,7 +32,7 @@ fn kinds() -> impl Strategy<Value = (u64, u16)> {
     })
 }
 
-/// The octets of a frame that is unlike others.
+/// Returns the octets of a frame that differs from others.
 fn frame(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let octet = |_| {
@@ -44,7 +44,7 @@ fn frame(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(octet).collect()
 }
 
-/// Lengths that add up to `total`: as given, then what is left.
+/// Returns lengths that add up to `total`: the given ones, then the remainder.
 fn cut(total: usize, lengths: &[usize]) -> Vec<usize> {
     let mut left = total;
     let mut pieces = Vec::new();

@@ -29,7 +29,7 @@ pub(super) fn given() -> impl Strategy<Value = Given> {
     })
 }
 
-/// Offers frame number `seed`; returns what the device has to see, or `None` without room.
+/// Offers frame number `seed`; returns what the device must see, or `None` if there is no room.
 pub(super) fn offer(
     guest: &mut Guest,
     given: &Given,
@@ -58,7 +58,7 @@ pub(super) fn offer(
         at += piece;
     }
     assert!(guest.offer(&buffers, is_indirect, seed));
-    // What was not negotiated does not count.
+    // Offloads that were not negotiated are ignored.
     let header = match guest.features & CSUM {
         0 => OffloadHeader::default(),
         _ => OffloadHeader::parse(&header),
@@ -66,13 +66,13 @@ pub(super) fn offer(
     Some((header, octets))
 }
 
-/// Takes the next frame out of the ring; answers misses. Returns false without one.
+/// Takes the next frame out of the ring and answers misses. Returns false if there is none.
 pub(super) fn take(
     guest: &Guest,
     receiver: &mut Receiver,
     expected: &mut VecDeque<(OffloadHeader, Vec<u8>)>,
 ) -> bool {
-    // Chains of one descriptor are taken either way.
+    // Single-descriptor chains are received with either method.
     if let Some((_, octets)) = expected.front()
         && octets.len() % 2 == 0
     {
@@ -162,7 +162,7 @@ proptest! {
                 }
             }
             prop_assert!(waiting - expected.len() <= ready);
-            // Nothing is returned before it is released.
+            // Nothing is returned before the release.
             prop_assert!(guest.collect().is_none());
             guest.want_notification(true);
             let wants = receiver.release();

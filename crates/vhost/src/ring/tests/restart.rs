@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queues that stop and go on elsewhere.
+//! Queues that stop and continue in another device.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::ring::{
     InflightRegion, Put, RawHeader, Receive, Receiver, Sender, Transmit, inflight_region_len,
 };
 
-/// What happens to the device after a burst.
+/// Event after a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     GoesOn,
-    /// It returns what it took and stops; another goes on at its base.
+    /// The device returns what it took and stops; another one continues at its base.
     Stops,
-    /// It ends without returning what it took; another goes on with the inflight region.
+    /// The device ends without returning what it took; another one continues with the inflight region.
     Crashes,
 }
 
@@ -68,7 +68,7 @@ proptest! {
                 expected.push_back(sight);
                 frames.next();
             }
-            // What is taken before a crash is seen again.
+            // Frames taken before a crash are seen again.
             let before = expected.clone();
             receiver.ready(*most);
             for _ in 0..*takes {
@@ -76,10 +76,10 @@ proptest! {
                     break;
                 }
             }
-            // A few rounds without: else nothing would ever be returned.
+            // A few rounds without an event: otherwise nothing would ever be returned.
             match event {
-                // Without inflight tracking a split ring is as good a record, for a device that returns in order. A packed
-                // ring is not: used descriptors replace available ones.
+                // Without inflight tracking a split ring is an equally good record, for a device that returns in order. A
+                // packed ring is not: used descriptors replace available ones.
                 Event::Crashes if idle < 3 && (has_inflight || !guest.is_packed()) => {
                     receiver = Receiver::new(&guest.config(base)).unwrap();
                     expected = before;

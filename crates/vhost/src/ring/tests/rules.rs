@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Chains and rings against the rules.
+//! Chains and rings that violate the rules.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn good(len: usize) -> Given {
     }
 }
 
-/// Offers a chain to the device, and a good one behind it: the first comes back, the second arrives.
+/// Offers a chain to the device, and a valid one after it: the first is returned, the second arrives.
 fn expect_bad(features: u64, buffers: &[Buffer], is_indirect: bool) {
     for kind in KINDS {
         let mut guest = Guest::new(features | kind | VERSION_1, 256);
@@ -49,14 +49,14 @@ fn expect_bad(features: u64, buffers: &[Buffer], is_indirect: bool) {
 #[test]
 fn bad_chains_go_back_and_the_next_arrives() {
     let start = GUEST_DATA + 0x10_0000;
-    // Writable for the device, all or in part.
+    // Entirely or partly writable for the device.
     expect_bad(0, &[(start, 100, true)], false);
     expect_bad(0, &[(start, 100, false), (start, 1, true)], false);
-    // No frame behind the header, or no header.
+    // No frame after the header, or no header.
     expect_bad(0, &[(start, 12, false)], false);
     expect_bad(0, &[(start, 4, false), (start, 8, false)], false);
     expect_bad(0, &[(start, 0, false)], false);
-    // Outside of all regions, all or in part.
+    // Entirely or partly outside of all regions.
     expect_bad(0, &[(0x1000, 100, false)], false);
     expect_bad(0, &[(u64::MAX, 100, false)], false);
     expect_bad(0, &[(GUEST_DATA + 0x20_0000 - 50, 100, false)], false);
@@ -67,9 +67,9 @@ fn bad_chains_go_back_and_the_next_arrives() {
         &[(GUEST_DATA, OCTETS_MAX, false), (start, 1, false)],
         false,
     );
-    // Too many, in the ring or in a table.
+    // Too many buffers, in the ring or in a table.
     expect_bad(INDIRECT, &[(start, 1, false); 257], true);
-    // Tables without the feature, empty, too short, or outside.
+    // Tables without the feature, empty, too short, or outside all regions.
     expect_bad(0, &[(start, 100, false)], true);
     expect_bad(INDIRECT, &[(start, 100, true)], true);
 }
@@ -117,7 +117,7 @@ fn a_chain_with_more_descriptors_than_pieces_is_bad() {
 
 #[test]
 fn loops_come_to_an_end() {
-    // Split: a chain that leads to itself, directly and in a table.
+    // Split: a chain that refers to itself, directly and in a table.
     let mut guest = Guest::new(VERSION_1 | INDIRECT, 4);
     let mut receiver = Receiver::new(&guest.config(0)).unwrap();
     let [descriptors, ..] = guest.parts();
@@ -127,12 +127,12 @@ fn loops_come_to_an_end() {
     assert_eq!(receiver.ready(64), 1);
     assert!(matches!(receiver.next(), Some(Received::Bad)));
     assert!(guest.offer(&[(GUEST_DATA, 100, false); 2], true, 1));
-    // The table is at the start of the data; its second entry leads to its first.
+    // The table is at the start of the data; its second entry refers to its first.
     guest.write(GUEST_DATA + 16 + 12, &[1, 0, 0, 0]);
     assert_eq!(receiver.ready(64), 1);
     assert!(matches!(receiver.next(), Some(Received::Bad)));
     assert_eq!(receiver.counters().bad, 2);
-    // Packed: each slot available, each with a next.
+    // Packed: every slot is available and continues in the next.
     let guest = Guest::new(VERSION_1 | PACKED, 7);
     let mut receiver = Receiver::new(&guest.config(0x8000_8000)).unwrap();
     let [ring, ..] = guest.parts();
@@ -157,7 +157,7 @@ fn an_index_that_cannot_be_is_counted_and_passed_over() {
     assert_eq!(receiver.counters().resyncs, 1);
     assert_eq!(receiver.ready(64), 0);
     assert_eq!(receiver.counters().resyncs, 1);
-    // Back where the driver believes to be: what it offers arrives.
+    // Back at the driver's own index: what it offers arrives.
     index.copy_from(&0_u16.to_le_bytes());
     assert_eq!(receiver.ready(64), 0);
     assert_eq!(receiver.counters().resyncs, 2);
@@ -180,7 +180,7 @@ fn a_split_head_outside_the_table_is_bad() {
     assert!(matches!(receiver.next(), Some(Received::Bad)));
 }
 
-/// Puts a frame of `len` octets.
+/// Sends a frame of `len` octets.
 fn put(sender: &mut Sender, len: usize) -> Put {
     let octets = frame(5, len);
     let segments = [&octets[..]].into_iter();
@@ -238,7 +238,7 @@ fn bad_chains_of_the_guests_go_back_before_frames() {
         let base = guest.first_base();
         let mut sender = Sender::new(&guest.config(base)).unwrap();
         let address = guest.data(1000);
-        // Shorter than the header; not writable; outside; then a good one, a bad one, and two good ones.
+        // Shorter than the header; not writable; outside; then a valid one, a bad one, and two valid ones.
         assert!(guest.offer(&[(address, 11, true)], false, 0));
         assert!(guest.offer(&[(address, 100, false)], false, 1));
         assert!(guest.offer(&[(0, 100, true)], false, 2));
@@ -249,7 +249,7 @@ fn bad_chains_of_the_guests_go_back_before_frames() {
         for _ in 0..3 {
             assert_eq!(put(&mut sender, 150), Put::Bad);
         }
-        // The good one in front of the bad one goes back empty, since chains are returned in order.
+        // The valid chain before the bad one is returned empty, because chains are returned in order.
         assert_eq!(put(&mut sender, 150), Put::Bad);
         assert_eq!(put(&mut sender, 150), Put::Sent);
         sender.publish();

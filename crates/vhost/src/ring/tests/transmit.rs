@@ -20,7 +20,7 @@ fn rooms() -> impl Strategy<Value = Vec<Room>> {
     proptest::collection::vec((len, cuts, any::<bool>()), 1..6)
 }
 
-/// Offers a chain; returns its buffers, or `None` without room.
+/// Offers a chain; returns its buffers, or `None` if there is no room.
 fn offer(guest: &mut Guest, room: &Room, token: u64) -> Option<Vec<Buffer>> {
     let (len, cuts, is_indirect) = room;
     let is_indirect = *is_indirect && guest.features & INDIRECT != 0;
@@ -39,7 +39,7 @@ fn offer(guest: &mut Guest, room: &Room, token: u64) -> Option<Vec<Buffer>> {
     Some(buffers)
 }
 
-/// Puts a frame in segments; answers misses.
+/// Sends a frame in segments and answers misses.
 fn put(
     guest: &Guest,
     sender: &mut Sender,
@@ -53,7 +53,7 @@ fn put(
         segments.push(&octets[at..at + piece]);
         at += piece;
     }
-    // Frames of one piece are put either way.
+    // Single-piece frames are sent with either method.
     if header == OffloadHeader::default() && segments.len() == 1 && octets.len().is_multiple_of(2) {
         let put = sender.put_contiguous(|first| std::iter::once(octets).skip(first));
         if put.0 > 0 {
@@ -72,7 +72,7 @@ fn put(
     panic!("too many misses");
 }
 
-/// Takes the next frame out of the guest's buffers, and checks the lengths that the device says.
+/// Takes the next frame out of the guest's buffers, and checks the lengths that the device reports.
 fn collect(
     guest: &mut Guest,
     chains: &mut VecDeque<Vec<Buffer>>,
@@ -111,14 +111,14 @@ fn collect(
             header = Some(parsed);
         }
         left -= 1;
-        // All but the last are full.
+        // All but the last must be full.
         assert!(left == 0 || len == room);
     }
     whole.drain(..guest.header_len());
     Some((header?, whole))
 }
 
-/// Pages that changed between two looks are in the log.
+/// Checks that pages that changed since the snapshot are in the log.
 fn check_log(guest: &Guest, before: &[u8]) {
     let after = guest.snapshot();
     for (page, (old, new)) in before.chunks(4096).zip(after.chunks(4096)).enumerate() {
@@ -142,7 +142,7 @@ fn a_frame_waits_for_buffers_that_are_used_and_not_published() {
         let (short, long) = (frame(1, 200), frame(2, 200));
         let header = OffloadHeader::default();
         assert_eq!(put(&guest, &mut sender, header, &short, &[]), Put::Sent);
-        // The first buffer comes back once the guest has seen the frame.
+        // The first buffer is returned once the guest has seen the frame.
         assert_eq!(put(&guest, &mut sender, header, &long, &[]), Put::Full);
         assert!(sender.publish());
         let mut token = 0;
@@ -153,7 +153,7 @@ fn a_frame_waits_for_buffers_that_are_used_and_not_published() {
         assert!(sender.publish());
         let (_, octets) = collect(&mut guest, &mut chains, &mut token).unwrap();
         assert_eq!(octets, long);
-        // Both buffers are at hand, and too small.
+        // The device has both buffers, and they are too small.
         chains.extend(offer(&mut guest, &room(100), 3));
         chains.extend(offer(&mut guest, &room(100), 4));
         assert_eq!(put(&guest, &mut sender, header, &long, &[]), Put::TooLong);
@@ -212,7 +212,7 @@ proptest! {
                         frames.next();
                     }
                     Put::Full => {
-                        // All that the ring can hold may be too little for it.
+                        // All that the ring can hold may be too little for the frame.
                         if chains.len() == before_offers {
                             frames.next();
                         }

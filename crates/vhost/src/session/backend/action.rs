@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a back end offers, and what it asks its caller for.
+//! Configuration of a back end, and the actions that it requests of its caller.
 
 use crate::features::*;
 use crate::message::{InflightArea, IotlbEntry, IotlbRange, Region, RingBase};
@@ -18,14 +18,14 @@ pub const PROTOCOL_FEATURES: u64 = PROTOCOL_F_MQ
     | PROTOCOL_F_CONFIGURE_MEM_SLOTS
     | PROTOCOL_F_STATUS;
 
-/// What a back end offers.
+/// Configuration of a back end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// Virtio features on offer. `F_PROTOCOL_FEATURES` is added if there are protocol features.
+    /// Offered virtio features. `F_PROTOCOL_FEATURES` is added if there are protocol features.
     pub features: u64,
-    /// Virtio features that the front end has to accept before a ring starts.
+    /// Virtio features that the front end must accept before a ring starts.
     pub required_features: u64,
-    /// Protocol features on offer. Those that are not in [`PROTOCOL_FEATURES`] are left out.
+    /// Offered protocol features. Those not in [`PROTOCOL_FEATURES`] are ignored.
     pub protocol_features: u64,
     /// Largest number of queue pairs, 1 to [`QUEUE_PAIRS_MAX`](crate::session::QUEUE_PAIRS_MAX).
     pub queue_pairs: u16,
@@ -55,7 +55,7 @@ impl Default for BackendConfig {
 /// How the front end notifies the back end of available buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kick<F> {
-    /// Not at all: the back end polls.
+    /// No notification: the back end polls.
     Poll,
     /// By this eventfd.
     Event(F),
@@ -79,7 +79,7 @@ pub struct RingConfig<F> {
     pub used: u64,
     /// Guest address of the used ring for the log, if writes to it are logged.
     pub log: Option<u64>,
-    /// Where to start.
+    /// Start position.
     pub base: RingBase,
     /// Virtio features in use.
     pub features: u64,
@@ -93,21 +93,21 @@ pub struct RingConfig<F> {
     pub error: Option<F>,
 }
 
-/// What a caller does for a back end.
+/// An action that a caller carries out for a back end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<F> {
     /// Send these octets with these file descriptors.
     Reply(Vec<u8>, Vec<F>),
-    /// A request was refused; the acknowledgement that says so follows. For the log.
+    /// A request was refused; the acknowledgement of the failure follows. For the log.
     Refused(SessionError),
-    /// Map these regions, then use them in place of all former ones. Running rings are translated again. If it fails, the
-    /// former regions stay. Answer with [`super::Backend::memory_mapped`].
+    /// Map these regions, then replace all previous ones with them. Running rings are translated again. If it fails, the
+    /// previous regions are kept. Answer with [`super::Backend::memory_mapped`].
     SetMemory(Vec<(Region, F)>),
     /// Map one more region. Answer with [`super::Backend::memory_mapped`].
     AddRegion(Region, F),
-    /// Unmap a region. A running ring that lies in it does not run on. Answer with [`super::Backend::memory_mapped`].
+    /// Unmap a region. A running ring in it stops. Answer with [`super::Backend::memory_mapped`].
     RemoveRegion(Region),
-    /// Map the log in place of the former one. Answer with [`super::Backend::log_mapped`].
+    /// Map the log in place of the previous one. Answer with [`super::Backend::log_mapped`].
     SetLog {
         /// Octets of the log.
         size: u64,
@@ -116,7 +116,7 @@ pub enum Action<F> {
         /// The file.
         file: F,
     },
-    /// Start or stop logging of writes to guest memory, while rings run on.
+    /// Start or stop logging of writes to guest memory, without stopping the rings.
     SetLogging(bool),
     /// Start or stop logging of writes to a running ring's used ring; `Some` is its guest address in the log.
     SetRingLogging {
@@ -125,8 +125,8 @@ pub enum Action<F> {
         /// Guest address of the used ring.
         log: Option<u64>,
     },
-    /// The first ring starts: these are the features in use and the number of rings that the front end has named so far.
-    /// More may follow.
+    /// The first ring starts. Contains the features in use and the number of rings that the front end has named so far; more
+    /// may follow.
     DeviceReady {
         /// Virtio features.
         features: u64,
@@ -135,7 +135,7 @@ pub enum Action<F> {
         /// Number of rings.
         rings: u16,
     },
-    /// The last ring has stopped. The back end does not touch guest memory (section 'Suspended device state').
+    /// The last ring has stopped. The back end does not access guest memory (section 'Suspended device state').
     DeviceGone,
     /// Start a ring. If that fails, end the session.
     StartRing(Box<RingConfig<F>>),
@@ -172,12 +172,11 @@ pub enum Action<F> {
         /// The eventfd, if any.
         error: Option<F>,
     },
-    /// Send requests of the back end over this socket, in place of a former one.
+    /// Send requests of the back end over this socket, in place of a previous one.
     IotlbChannel(F),
     /// Add an entry to the IOTLB if its user addresses are mapped. Answer with [`super::Backend::iotlb_updated`].
     IotlbUpdate(IotlbEntry),
-    /// Remove a range from the IOTLB, and use none of its translations any more. Answer with
-    /// [`super::Backend::iotlb_updated`].
+    /// Remove a range from the IOTLB and stop using its translations. Answer with [`super::Backend::iotlb_updated`].
     IotlbInvalidate(IotlbRange),
     /// Allocate an area that tracks buffers in flight. Answer with [`super::Backend::inflight_created`].
     CreateInflight {
@@ -185,7 +184,7 @@ pub enum Action<F> {
         rings: u16,
         /// Entries of each ring.
         ring_size: u16,
-        /// True if rings are packed, as far as features are set yet.
+        /// True if rings are packed, by the features set so far.
         is_packed: bool,
     },
     /// Map an area that tracks buffers in flight. Answer with [`super::Backend::inflight_mapped`].

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A ring as the front end has set it, and what it needs to start.
+//! A ring as configured by the front end, and the conditions for its start.
 
 use super::action::{Action, Kick, RingConfig};
 use crate::features::F_RING_PACKED;
 use crate::message::{FrontendRequest, RingAddresses, RingBase, RingSize};
 use crate::session::SessionError;
 
-/// A ring as the front end has set it so far. While it runs, its descriptors are the caller's.
+/// A ring as configured by the front end so far. While it runs, its descriptors belong to the caller.
 #[derive(Debug)]
 pub(super) struct Ring<F> {
     pub(super) size: Option<RingSize>,
     pub(super) addresses: Option<RingAddresses>,
-    /// Positions as messages have them: their meaning depends on features, which may follow.
+    /// Positions in the message's format: their meaning depends on features, which may follow.
     pub(super) base: Option<u32>,
-    /// Where the ring was stopped by a reset, for GET_VRING_BASE alone.
+    /// Position at which a reset stopped the ring, for GET_VRING_BASE alone.
     pub(super) stopped_at: Option<u32>,
-    /// `None` while the ring runs or until it is to start.
+    /// `None` while the ring runs or before its start is due.
     pub(super) kick: Option<Kick<F>>,
     call: Option<F>,
     error: Option<F>,
@@ -55,7 +55,8 @@ impl<F> Ring<F> {
         }
     }
 
-    /// Sets the descriptor of a kick, call or error request: the caller's while the ring runs, and kept until then.
+    /// Sets the descriptor of a kick, call or error request. It is passed to the caller while the ring runs, and kept until
+    /// then.
     pub(super) fn set_event(
         &mut self,
         request: &FrontendRequest,
@@ -95,7 +96,7 @@ impl<F> Ring<F> {
         }
     }
 
-    /// Returns where the ring starts if all that it needs is set; `None` if something is missing or it runs already.
+    /// Returns the start position if all conditions are met; `None` if something is missing or the ring runs already.
     pub(super) fn check(
         &self,
         index: u8,
@@ -109,12 +110,12 @@ impl<F> Ring<F> {
         check_addresses(&addresses, is_packed).map_err(bad)?;
         let base = self
             .base(is_packed)
-            .ok_or(bad("reserved bits of its base are set"))?;
+            .ok_or(bad("reserved bits of the base are set"))?;
         check_base(base, size).map_err(bad)?;
         Ok(Some(base))
     }
 
-    /// Starts the ring if all that it needs is set.
+    /// Starts the ring if all conditions are met.
     pub(super) fn start(
         &mut self,
         index: u8,
@@ -158,7 +159,7 @@ fn check_size(size: RingSize, is_packed: bool) -> Result<(), &'static str> {
     }
 }
 
-/// Alignments of virtio 1.2, sections 2.7 and 2.8.
+/// Checks the alignments of virtio 1.2, sections 2.7 and 2.8.
 fn check_addresses(addresses: &RingAddresses, is_packed: bool) -> Result<(), &'static str> {
     let available = if is_packed { 4 } else { 2 };
     if !addresses.descriptors.is_multiple_of(16) {
@@ -172,12 +173,14 @@ fn check_addresses(addresses: &RingAddresses, is_packed: bool) -> Result<(), &'s
     }
 }
 
-/// Positions in a packed ring are entries of it.
+/// Checks that positions in a packed ring are within the ring.
 fn check_base(base: RingBase, size: RingSize) -> Result<(), &'static str> {
     match base {
         RingBase::Packed {
             available, used, ..
-        } if available >= size.get() || used >= size.get() => Err("base is beyond its end"),
+        } if available >= size.get() || used >= size.get() => {
+            Err("base is beyond the end of the ring")
+        }
         _ => Ok(()),
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests about rings, and when rings start and stop.
+//! Requests about rings, and conditions under which rings start and stop.
 
 use super::ring::Ring;
 use super::{Action, Backend, Progress, Waiting, done, reply};
@@ -58,7 +58,7 @@ impl<F> Backend<F> {
         }
     }
 
-    /// Sets the addresses of a ring. Those of a running ring do not change, but logging does (section 'Migration').
+    /// Sets the addresses of a ring. Those of a running ring cannot change, but logging can (section 'Migration').
     fn set_addresses(
         &mut self,
         index: u8,
@@ -110,7 +110,7 @@ impl<F> Backend<F> {
         Ok(ring)
     }
 
-    /// Starts all rings that have what they need.
+    /// Starts all rings whose conditions are met.
     ///
     /// With `F_LOG_ALL`, rings wait for the log: front ends that start a device during a migration send it last.
     pub(super) fn start_rings(&mut self, actions: &mut Vec<Action<F>>) -> Result<(), SessionError> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Back end against scripted requests.
+//! Tests of the back end with scripted requests.
 
 use super::*;
 
@@ -143,7 +143,7 @@ fn stopping_a_ring_replies_where_it_has_stopped() {
         .unwrap();
     assert_eq!(replies, [(Reply::RingBase { index: 1, bits: 41 }, vec![])]);
     assert_eq!(side.take_log(), [Action::StopRing { index: 1 }]);
-    // Again: it does not run, and stays where it is.
+    // Again: the ring does not run, and keeps its position.
     let replies = side
         .ask(R::GetRingBase { index: 1 }, false, vec![])
         .unwrap();
@@ -161,7 +161,7 @@ fn stopping_a_ring_replies_where_it_has_stopped() {
         side.take_log(),
         [Action::StopRing { index: 0 }, Action::DeviceGone]
     );
-    // The next kick descriptor starts it where it has stopped.
+    // The next kick descriptor starts it at the position where it stopped.
     side.tell(
         R::SetRingKick(RingEvent {
             index: 1,
@@ -212,7 +212,7 @@ fn descriptors_of_a_running_ring_are_replaced() {
             },
         ]
     );
-    // Those of other rings are held, one of each kind.
+    // Descriptors of other rings are kept, one of each kind.
     for file in 0..10 {
         let event = RingEvent {
             index: 1,
@@ -588,12 +588,12 @@ fn the_device_is_reset_by_request_or_status() {
         assert_eq!(side.number(R::GetStatus, false, vec![]), 0);
         assert_eq!(side.backend.features(), 0);
         assert_eq!(side.backend.regions(), [region(0)]);
-        // QEMU 7.2 resets the device before it asks where rings stopped.
+        // QEMU 7.2 resets the device before it asks for the positions of stopped rings.
         let replies = side
             .ask(R::GetRingBase { index: 1 }, false, vec![])
             .unwrap();
         assert_eq!(replies, [(Reply::RingBase { index: 1, bits: 41 }, vec![])]);
-        // All settings are gone but the memory.
+        // All settings except the memory are lost.
         side.tell(R::SetFeatures(F_VERSION_1), vec![]);
         side.tell(
             R::SetRingKick(RingEvent {
@@ -689,8 +689,8 @@ fn calls_out_of_order_end_the_session() {
     assert_eq!(backend.handle(R::SetOwner, false, vec![1]), Err(error));
 }
 
-/// What QEMU sends when it starts a device of two pairs and migrates it away: one device of two rings after the other, over
-/// the same connection, each with its own copy of the features.
+/// Checks QEMU's requests when it starts a device of two pairs and migrates it away: one device of two rings after the
+/// other, over the same connection, each with its own copy of the features.
 #[test]
 fn devices_of_two_rings_share_a_connection() {
     let protocol = PROTOCOL_F_MQ | PROTOCOL_F_LOG_SHMFD | PROTOCOL_F_REPLY_ACK;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Front end against back end.
+//! Tests of the front end with the back end.
 
 use super::*;
 use crate::session::frontend::{
     self, Frontend, FrontendConfig, FrontendRing, Inflight, Negotiated, Resources,
 };
 
-/// Carries messages between both sides until the front end has nothing more to say.
+/// Carries messages between both sides until the front end has nothing more to send.
 struct Link {
     frontend: Frontend<u32>,
     side: Side,
@@ -116,7 +116,7 @@ fn agree(is_packed: bool, pairs: u16, protocol_features: u64) {
         ..Default::default()
     };
     let mut link = Link::new(frontend, backend);
-    // Not a power of two: only packed rings may be so.
+    // Not a power of two: allowed for packed rings only.
     link.ring_size = if is_packed { 300 } else { 256 };
     link.start().unwrap();
     let used = if protocol_features == 0 { 1 } else { pairs };
@@ -159,7 +159,7 @@ fn agree(is_packed: bool, pairs: u16, protocol_features: u64) {
     assert_eq!(link.stopped.as_ref(), Some(&bases));
     assert!(link.side.rings.is_empty());
     assert_eq!(link.side.log.last(), Some(&Action::DeviceGone));
-    // Once more on the same connection, from where the rings have stopped.
+    // Once more on the same connection, from the positions where the rings stopped.
     link.base = Some(bases[0]);
     let resources = link.resources(link.frontend.negotiated());
     let first = link.frontend.provide(resources);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Back end against front end, and each alone against a peer that does as it likes.
+//! Tests of the back end with the front end, and of each alone with a misbehaving peer.
 
 mod backend_tests;
 mod frontend_tests;
@@ -46,7 +46,7 @@ fn parse_reply(octets: &[u8], descriptors: usize) -> Reply {
     Reply::parse(Header::parse(header).unwrap(), payload, descriptors).unwrap()
 }
 
-/// A back end, and a caller that carries out what it asks for.
+/// A back end, and a caller that carries out its actions.
 struct Side {
     backend: Backend<u32>,
     rings: Rings,
@@ -66,7 +66,7 @@ impl Side {
         }
     }
 
-    /// Hands in a request; returns the replies.
+    /// Passes a request to the back end; returns the replies.
     fn ask(
         &mut self,
         request: R,
@@ -132,7 +132,7 @@ impl Side {
         more
     }
 
-    /// Hands in a request that has no reply.
+    /// Passes a request that has no reply.
     fn tell(&mut self, request: R, descriptors: Vec<u32>) {
         let replies = self.ask(request, false, descriptors).unwrap();
         assert!(replies.is_empty(), "{replies:?}");
@@ -151,7 +151,7 @@ impl Side {
         }
     }
 
-    /// Sends what a ring needs, in the usual order.
+    /// Sends what a ring requires, in the usual order.
     fn set_up(&mut self, index: u8) {
         let size = RingSize::new(256).unwrap();
         self.tell(R::SetRingSize { index, size }, vec![]);

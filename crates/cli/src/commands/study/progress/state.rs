@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of a running study, for whoever shows it.
+//! State of a running study, for the progress output.
 
 use std::time::{Duration, Instant};
 
 use quietwire_search::procedure::{Action, Observation};
 use quietwire_study::{CaseSpec, DeedEvent, Estimate, StepKind, StudyFile, TrialEvent};
 
-/// Steps that are through, at most so many are kept to be shown.
+/// Most finished steps that are kept.
 const DONE_MAX: usize = 100;
 
-/// Between which rates a goal's result is, as far as the trials of its search tell.
+/// Bounds of a goal's result, from the trials of its search so far.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Interval {
     pub(super) goal: String,
     pub(super) loss_ratio: f64,
-    /// Highest rate that held.
+    /// Highest rate within the loss ratio, frames per second.
     pub(super) held_pps: Option<f64>,
-    /// Lowest rate that lost too much.
+    /// Lowest rate above the loss ratio, frames per second.
     pub(super) lost_pps: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Last {
     pub(super) is_valid: bool,
 }
 
-/// Everything that is shown.
+/// The displayed state.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) title: String,
@@ -58,7 +58,7 @@ pub(super) struct State {
     pub(super) estimate: Estimate,
     pub(super) done: Vec<String>,
     goals: Vec<Interval>,
-    /// Trials that were not made now do not tell how long one takes.
+    /// Trials of this run. Trials of an earlier run give no duration for the estimate.
     made_now: u32,
     began: Instant,
 }
@@ -105,11 +105,7 @@ impl State {
 
     fn place(&mut self, case: &str, size: String, kind: &StepKind, sequence: u32) {
         if sequence == 0 || self.step != kind.to_string() {
-            let of_step = |goal: &&Interval| match kind {
-                StepKind::Search(name) => *name == goal.goal,
-                StepKind::Goals => true,
-                _ => false,
-            };
+            let of_step = |goal: &&Interval| kind.searches_for(&goal.goal);
             self.intervals = self.goals.iter().filter(of_step).cloned().collect();
         }
         case.clone_into(&mut self.case);
@@ -161,7 +157,7 @@ impl State {
         self.remark(&format!("{case}, {kind} {}", intervals.join("; ")));
     }
 
-    /// Something to be shown from now on, among the steps that are through.
+    /// Adds a line to the finished steps.
     pub(super) fn remark(&mut self, line: &str) {
         self.done.push(line.trim_end().to_owned());
         if self.done.len() > DONE_MAX {
@@ -173,21 +169,21 @@ impl State {
         self.began.elapsed()
     }
 
-    /// About what is left, by the pace until now; none before the first trial of this run. Searches are usually through
-    /// earlier than the estimate has it.
+    /// Estimates the remaining time from the rate of trials so far; none before the first trial of this run. Searches usually end
+    /// earlier than estimated.
     pub(super) fn left(&self, elapsed: Duration) -> Option<Duration> {
         let to_do = self.estimate.trials.saturating_sub(self.trials);
         (self.made_now > 0).then(|| elapsed / self.made_now * to_do)
     }
 }
 
-/// `6.100 to 6.300 Mpps`, as far as it is known.
+/// Formats an interval like `6.100 to 6.300 Mpps`, with the bounds known so far.
 pub(super) fn within(interval: &Interval) -> String {
     let mpps = |rate: f64| format!("{:.3}", rate / 1e6);
     match (interval.held_pps, interval.lost_pps) {
         (Some(held), Some(lost)) if held >= lost => {
             format!(
-                "{} Mpps held, {} lost: it contradicts itself",
+                "{} Mpps passed but {} Mpps failed: inconsistent",
                 mpps(held),
                 mpps(lost)
             )
@@ -199,7 +195,7 @@ pub(super) fn within(interval: &Interval) -> String {
     }
 }
 
-/// What was done and seen, in one line.
+/// Formats an action and its observation in one line.
 pub(super) fn told(event: &DeedEvent<'_>) -> String {
     let action = match event.action {
         Action::Burst { frames, .. } => format!("burst of {frames} frames"),
@@ -207,12 +203,12 @@ pub(super) fn told(event: &DeedEvent<'_>) -> String {
             format!("overload of {:.3} Mpps", overload_pps / 1e6)
         }
         Action::Restart { .. } => "restart".to_owned(),
-        Action::Forget => "addresses forgotten".to_owned(),
+        Action::Forget => "addresses flushed".to_owned(),
         Action::Learn {
             addresses,
             rate_pps,
         } => {
-            format!("{addresses} addresses at {rate_pps:.0} a second")
+            format!("{addresses} addresses at {rate_pps:.0} per second")
         }
         Action::Probe { addresses, .. } => format!("frames to {addresses} addresses"),
     };

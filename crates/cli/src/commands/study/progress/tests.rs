@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The view of a study that runs on a simulated device, drawn into memory after every trial.
+//! Tests of the view of a study on a simulated device. The view is drawn into memory after every trial.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -42,7 +42,7 @@ neighbours = "none"
 pinning = "none"
 "#;
 
-/// What is on a screen of 100 columns and 24 lines, line by line.
+/// Returns the lines of a screen of 100 columns and 24 lines.
 fn screen(state: &State, elapsed: Duration) -> Vec<String> {
     const COLUMNS: u16 = 100;
     let mut terminal = Terminal::new(TestBackend::new(COLUMNS, 24)).unwrap();
@@ -56,7 +56,7 @@ fn screen(state: &State, elapsed: Duration) -> Vec<String> {
         .collect()
 }
 
-/// Draws after everything that is told.
+/// Draws the view after every event.
 struct Watched {
     state: State,
     /// Step, screen and rate of each trial.
@@ -64,7 +64,7 @@ struct Watched {
     deeds: Vec<Vec<String>>,
 }
 
-/// Every trial takes as long.
+/// Simulated duration of every trial.
 const TRIAL: Duration = Duration::from_secs(2);
 
 impl Progress for Watched {
@@ -119,7 +119,7 @@ fn has(screen: &[String], part: &str) -> bool {
     screen.iter().any(|line| line.contains(part))
 }
 
-/// The number before ` % apart`.
+/// Returns the number before ` % apart`.
 fn apart(screen: &[String]) -> Option<f64> {
     let line = screen.iter().find(|line| line.contains("% apart"))?;
     let before = line.split(" % apart").next()?;
@@ -154,7 +154,7 @@ fn the_interval_narrows_under_rate_loss_and_latency() {
         // The steps end under 1 % of 10 Mpps.
         assert!(widths.last().is_some_and(|last| *last < 2.0), "{widths:?}");
     }
-    // What is through stays to be seen, with the interval it ended with.
+    // A finished step stays visible with its final interval.
     let (_, last, _) = watched.trials.last().unwrap();
     let through = last
         .iter()
@@ -174,11 +174,11 @@ fn the_time_left_shrinks_with_what_is_to_do() {
     };
     let times: Vec<u64> = watched.trials.iter().map(|it| left(&it.1)).collect();
     let all = u64::from(watched.state.estimate.trials);
-    // Trials of two seconds: after the first one, all the others are to be made.
+    // Every trial takes two seconds. After the first one, all others are left.
     assert_eq!(times[0], (all - 1) * TRIAL.as_secs());
     assert!(times.is_sorted_by(|a, b| a > b), "{times:?}");
     let unknown = screen(&State::new(&file()), Duration::from_secs(3));
-    assert!(has(&unknown, "time left not known yet") && has(&unknown, "setting up"));
+    assert!(has(&unknown, "time left unknown") && has(&unknown, "setting up"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The view on a whole terminal: each search as it closes in.
+//! The full-screen view of the progress of each search.
 
 use std::io::{Stderr, stderr};
 use std::time::Duration;
@@ -16,30 +16,31 @@ use ratatui::{Frame, Terminal};
 
 use super::state::{Interval, State, within};
 
-/// The terminal, taken until this is dropped. Keys are left alone, so that Ctrl-C goes on ending the study.
+/// The alternate screen of the terminal, left on drop. Keys are not captured, so Ctrl-C still stops the study.
 pub(super) struct View {
     terminal: Terminal<CrosstermBackend<Stderr>>,
 }
 
 impl View {
     pub(super) fn open() -> Result<Self> {
-        execute!(stderr(), EnterAlternateScreen).context("taking the terminal for --progress")?;
-        // From here on, dropping gives it back.
+        execute!(stderr(), EnterAlternateScreen)
+            .context("cannot use the terminal for --progress")?;
+        // From here on, the drop leaves the alternate screen.
         let terminal = Terminal::new(CrosstermBackend::new(stderr()));
         match terminal {
             Ok(terminal) => Ok(Self { terminal }),
             Err(error) => {
                 leave();
-                Err(error).context("drawing on the terminal for --progress")
+                Err(error).context("cannot draw on the terminal for --progress")
             }
         }
     }
 
-    /// Draws it anew. A terminal that went away is no reason to end a study.
+    /// Draws the view. The study continues if the terminal is gone.
     pub(super) fn draw(&mut self, state: &State) {
         let elapsed = state.elapsed();
         if let Err(error) = self.terminal.draw(|frame| render(frame, state, elapsed)) {
-            tracing::debug!("the terminal could not be drawn on: {error}");
+            tracing::debug!("cannot draw on the terminal: {error}");
         }
     }
 }
@@ -52,11 +53,11 @@ impl Drop for View {
 }
 
 fn leave() {
-    // Nobody is left to be told when this fails.
+    // If this fails, the terminal is gone, so the error is ignored.
     let _ = execute!(stderr(), LeaveAlternateScreen);
 }
 
-/// All of it.
+/// Draws the complete view.
 pub(super) fn render(frame: &mut Frame<'_>, state: &State, elapsed: Duration) {
     let intervals = u16::try_from(state.intervals.len()).unwrap_or(u16::MAX);
     let [head, now, search, done, foot] = Layout::vertical([
@@ -76,7 +77,7 @@ pub(super) fn render(frame: &mut Frame<'_>, state: &State, elapsed: Duration) {
         .rev()
         .map(|line| Line::from(line.as_str()));
     let through = Paragraph::new(lines.collect::<Vec<_>>());
-    frame.render_widget(through.block(Block::bordered().title("through")), done);
+    frame.render_widget(through.block(Block::bordered().title("finished")), done);
     frame.render_widget(footer(state, elapsed), foot);
 }
 
@@ -120,7 +121,7 @@ fn last(state: &State) -> Paragraph<'_> {
     Paragraph::new(lines).block(Block::bordered().title("last trial"))
 }
 
-/// A bar a goal, as long as the highest rate that held, and the interval in words.
+/// Draws for each goal the interval as text and a bar up to the highest rate within the loss ratio.
 fn bounds(frame: &mut Frame<'_>, area: ratatui::layout::Rect, state: &State) {
     let block = Block::bordered().title("search");
     let inner = block.inner(area);
@@ -145,7 +146,7 @@ fn bounds(frame: &mut Frame<'_>, area: ratatui::layout::Rect, state: &State) {
     }
 }
 
-/// The highest rate that held, as a part of what is known to be the end of the range.
+/// Returns the highest rate within the loss ratio as a fraction of the known end of the range.
 fn held_part(interval: &Interval, state: &State) -> f64 {
     let end = state
         .max_rate_pps
@@ -157,7 +158,7 @@ fn held_part(interval: &Interval, state: &State) -> f64 {
     }
 }
 
-/// How wide the interval still is.
+/// Formats the width of the interval.
 fn width(interval: &Interval) -> String {
     match (interval.held_pps, interval.lost_pps) {
         (Some(held), Some(lost)) if lost > held => {
@@ -178,11 +179,11 @@ fn footer(state: &State, elapsed: Duration) -> Paragraph<'_> {
         )
     };
     let left = state.left(elapsed).map_or_else(
-        || "time left not known yet".to_owned(),
+        || "time left unknown".to_owned(),
         |left| format!("about {} left if no trial is invalid", time(left)),
     );
     Paragraph::new(format!(
-        "{} of about {} trials, {} invalid, {} gone, {left}",
+        "{} of about {} trials, {} invalid, {} elapsed, {left}",
         state.trials,
         state.estimate.trials,
         state.invalid,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Buckets at the ends of the powers of two, and figures that have to be exact.
+//! Buckets at the ends of the powers of two, and figures that must be exact.
 
 use super::super::*;
 
@@ -9,7 +9,7 @@ fn every_value_is_in_its_bucket_at_all_powers_of_two() {
         for value in [(1u64 << power) - 1, 1 << power, (1 << power) + 1] {
             let (low, width) = bounds(bucket(value));
             assert!(low <= value && value < low + width, "{value}");
-            // The next bucket begins where this one ends.
+            // The next bucket begins at the end of this one.
             assert_eq!(bounds(bucket(value) + 1).0, low + width, "{value}");
         }
     }
@@ -60,7 +60,7 @@ fn above_the_minimum_a_bucket_counts_as_its_middle() {
     recorder.record(1_000_000, 2);
     recorder.record(5_000_000, 1);
     let above = recorder.above_minimum();
-    // The middle of the bucket is 1,000,192; less 1000 it is in the one that begins at 998,912.
+    // The middle of the bucket is 1,000,192. Minus 1000, it is in the bucket that begins at 998,912.
     let middle = bounds(bucket(999_192)).0;
     assert_ne!(middle, bounds(bucket(998_680)).0);
     assert_eq!(

@@ -3,7 +3,7 @@
 
 use crate::message::Region;
 
-/// Change of the memory table, which takes effect when the caller has mapped it.
+/// Change of the memory table, which takes effect once the caller has mapped it.
 #[derive(Debug)]
 pub(in crate::session::backend) enum Change {
     Replace(Vec<Region>),

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where in a TOML file a fault is: line, column and key.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The file could not be read.
+    #[error("the file {} cannot be read: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The file says something that it may not.
+    #[error("{}:{line}:{column}: {}{message}", path.display(), KeyPrefix(key))]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+        /// The key as a path, `search.goal[1].loss-ratio`; empty where it is not known.
+        key: String,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+}
+
+struct KeyPrefix<'a>(&'a str);
+
+impl fmt::Display for KeyPrefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "{}: ", self.0)
+        }
+    }
+}
+
+/// One step of the way to a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum At {
+    /// A key of a table.
+    Key(&'static str),
+    /// An element of an array, from 0.
+    Index(usize),
+}
+
+/// Something wrong with a file that could be read.
+#[derive(Debug)]
+pub struct Fault {
+    /// The way to the value.
+    pub path: Vec<At>,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+/// The error for what the TOML reader found.
+#[must_use]
+pub fn of_toml(text: &str, path: &Path, error: &toml::de::Error) -> FileError {
+    let span = error.span();
+    let key = span
+        .as_ref()
+        .map_or_else(String::new, |span| key_of(text, span));
+    let offset = span.map_or(0, |span| span.start);
+    wrong(text, path, offset, key, error.message().to_owned())
+}
+
+/// Returns the way to the key whose name or value holds `span`, like `search.goal[1].loss-ratio`; empty if there is none, or the
+/// text is no TOML.
+#[must_use]
+pub fn key_of(text: &str, span: &Range<usize>) -> String {
+    DeTable::parse(text).map_or_else(|_| String::new(), |table| key_at(table.get_ref(), span))
+}
+
+/// Returns the line of an octet of a text, from 1.
+#[must_use]
+pub fn line_of(text: &str, offset: usize) -> usize {
+    let octets = text.as_bytes();
+    let before = octets.get(..offset).unwrap_or(octets);
+    1 + before.iter().filter(|octet| **octet == b'\n').count()
+}
+
+/// The error for what a check found.
+#[must_use]
+pub fn of_fault(text: &str, path: &Path, fault: Fault) -> FileError {
+    let offset = DeTable::parse(text)
+        .map(|table| offset_of(table.get_ref(), &fault.path))
+        .unwrap_or(0);
+    wrong(text, path, offset, written(&fault.path), fault.message)
+}
+
+fn wrong(text: &str, path: &Path, offset: usize, key: String, message: String) -> FileError {
+    let before = text.get(..offset.min(text.len())).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    FileError::Wrong {
+        path: path.to_owned(),
+        line: line_of(text, offset),
+        column: before[line_start..].chars().count() + 1,
+        key,
+        message,
+    }
+}
+
+fn written(path: &[At]) -> String {
+    path.iter().fold(String::new(), |text, at| match at {
+        At::Key(key) if text.is_empty() => (*key).to_owned(),
+        At::Key(key) => format!("{text}.{key}"),
+        At::Index(index) => format!("{text}[{index}]"),
+    })
+}
+
+/// Where the value at `path` begins, or the nearest thing around it that is in the file.
+fn offset_of(table: &DeTable<'_>, path: &[At]) -> usize {
+    let mut offset = 0;
+    let mut here: Option<&DeValue<'_>> = None;
+    for at in path {
+        let next = match (at, here) {
+            (At::Key(key), None) => table.get(*key),
+            (At::Key(key), Some(DeValue::Table(table))) => table.get(*key),
+            (At::Index(index), Some(DeValue::Array(array))) => array.get(*index),
+            _ => None,
+        };
+        let Some(next) = next else { break };
+        offset = next.span().start;
+        here = Some(next.get_ref());
+    }
+    offset
+}
+
+/// The key whose name or value holds `span`, as a path.
+fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> String {
+    let holds = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
+    for (key, value) in table.iter() {
+        let name = key.get_ref().to_string();
+        if holds(key.span()) {
+            return name;
+        }
+        let inner = key_in(value.get_ref(), span);
+        match inner {
+            Some(inner) if inner.starts_with('[') => return format!("{name}{inner}"),
+            Some(inner) => return format!("{name}.{inner}"),
+            None if holds(value.span()) => return name,
+            None => {}
+        }
+    }
+    String::new()
+}
+
+fn key_in(value: &DeValue<'_>, span: &Range<usize>) -> Option<String> {
+    match value {
+        DeValue::Table(table) => Some(key_at(table, span)).filter(|key| !key.is_empty()),
+        DeValue::Array(array) => array.iter().enumerate().find_map(|(index, element)| {
+            let inner = key_in(element.get_ref(), span);
+            let outer = element.span();
+            let holds = outer.start <= span.start && span.end <= outer.end;
+            match inner {
+                Some(inner) if inner.starts_with('[') => Some(format!("[{index}]{inner}")),
+                Some(inner) => Some(format!("[{index}].{inner}")),
+                None => holds.then(|| format!("[{index}]")),
+            }
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    const TEXT: &str = "name = \"a\"\n\n[[goal]]\nratio = 1\n[[goal]]\nratio = [1, { deep = 2 }]\n";
+
+    fn shown(error: &FileError) -> String {
+        error.to_string()
+    }
+
+    #[test]
+    fn a_fault_is_where_its_value_begins() {
+        let path = Path::new("x.toml");
+        let way = [
+            At::Key("goal"),
+            At::Index(1),
+            At::Key("ratio"),
+            At::Index(1),
+            At::Key("deep"),
+        ];
+        let fault = |path: &[At]| Fault {
+            path: path.to_vec(),
+            message: "wrong".to_owned(),
+        };
+        let error = of_fault(TEXT, path, fault(&way));
+        assert_eq!(shown(&error), "x.toml:6:22: goal[1].ratio[1].deep: wrong");
+        // A value that is missing: where the nearest thing around it begins.
+        let error = of_fault(
+            TEXT,
+            path,
+            fault(&[At::Key("goal"), At::Index(0), At::Key("none")]),
+        );
+        assert!(
+            shown(&error).starts_with("x.toml:3:1: goal[0].none: "),
+            "{error}"
+        );
+        let error = of_fault("", path, fault(&[]));
+        assert_eq!(shown(&error), "x.toml:1:1: wrong");
+    }
+
+    #[test]
+    fn the_key_of_a_place_is_its_way_from_the_root() {
+        let at = |part: &str| {
+            let start = TEXT.find(part).unwrap();
+            key_of(TEXT, &(start..start + part.len()))
+        };
+        assert_eq!(at("name"), "name");
+        assert_eq!(at("\"a\""), "name");
+        assert_eq!(at("deep"), "goal[1].ratio[1].deep");
+        assert_eq!(key_of("a = ", &(0..1)), "");
+        let lines = [(0, 1), (10, 1), (11, 2), (12, 3), (10_000, 7)];
+        for (offset, line) in lines {
+            assert_eq!(line_of(TEXT, offset), line, "{offset}");
+        }
+    }
+
+    #[test]
+    fn what_the_reader_says_is_located() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Small {
+            #[expect(dead_code, reason = "only read from a file")]
+            number: u8,
+        }
+        let read = |text: &str| {
+            let error = toml::from_str::<Small>(text).unwrap_err();
+            shown(&of_toml(text, Path::new("x.toml"), &error))
+        };
+        assert!(read("number = 300").starts_with("x.toml:1:10: number: "));
+        assert!(read("number = 3\n\ncolour = 4").starts_with("x.toml:3:1: colour: "));
+        assert!(read("number = ").starts_with("x.toml:1:"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_and_no_place_makes_it_panic(text in "[a-c\\[\\]{}=.,\"'0-9\n ä]{0,40}", start in 0usize..50, length in 0usize..10) {
+            let _ = (key_of(&text, &(start..start + length)), line_of(&text, start));
+            let path = vec![At::Key("a"), At::Index(start), At::Key("b")];
+            let message = String::new();
+            let _ = of_fault(&text, Path::new("x"), Fault { path, message }).to_string();
+            let _ = wrong(&text, Path::new("x"), start, String::new(), String::new());
+        }
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What DPDK and the libraries of its drivers say. Their lines go to this program's log, and the last ones into an error about
+//! what they said them.
+
+use std::collections::VecDeque;
+use std::ffi::c_char;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use crate::sys;
+
+/// Level of DPDK's log. Set, it also has the lines shown, as information.
+const LEVEL: &str = "QUIETWIRE_DPDK_LOG";
+const LEVEL_DEFAULT: &str = "warning";
+/// Lines that are kept for errors.
+const KEPT: usize = 64;
+/// Lines in one error.
+const TOLD: usize = 3;
+
+#[derive(Debug, Default)]
+struct Lines {
+    last: VecDeque<String>,
+    /// Lines ever said.
+    count: usize,
+}
+
+static LINES: Mutex<Lines> = Mutex::new(Lines {
+    last: VecDeque::new(),
+    count: 0,
+});
+
+/// Level from which DPDK says something.
+pub(crate) fn level() -> String {
+    std::env::var(LEVEL).unwrap_or_else(|_| LEVEL_DEFAULT.to_owned())
+}
+
+/// Has DPDK's lines come here. Called before the EAL is started.
+pub(crate) fn open() {
+    // SAFETY: the function stays, and takes what it is given as said there.
+    let code = unsafe { sys::qw_log_to(Some(take)) };
+    if code != 0 {
+        let cause = crate::error::text(code);
+        tracing::warn!("DPDK's lines go to the terminal: {cause}");
+    }
+}
+
+/// Has the lines of libraries come here that drivers brought. Called once drivers are loaded.
+pub(crate) fn open_libraries() {
+    // SAFETY: `take` was given before; libraries that are not loaded are left alone.
+    unsafe { sys::qw_log_libraries() };
+}
+
+/// A moment: what was said after it is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark(usize);
+
+impl Mark {
+    /// This moment.
+    pub(crate) fn now() -> Self {
+        Self(lock().count)
+    }
+
+    /// Returns the last lines since then, in parentheses and with a space in front; nothing if there are none.
+    pub(crate) fn said(self) -> String {
+        let lines = lock();
+        let new = lines.count.saturating_sub(self.0).min(TOLD);
+        let skipped = lines.last.len().saturating_sub(new);
+        let told: Vec<&str> = lines
+            .last
+            .iter()
+            .skip(skipped)
+            .map(String::as_str)
+            .collect();
+        match told.is_empty() {
+            true => String::new(),
+            false => format!(" (DPDK: {})", told.join("; ")),
+        }
+    }
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Lines> {
+    LINES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn note(line: &str) {
+    static IS_SHOWN: LazyLock<bool> = LazyLock::new(|| std::env::var_os(LEVEL).is_some());
+    let line = line.trim();
+    if line.is_empty() {
+        return;
+    }
+    if *IS_SHOWN {
+        tracing::info!("DPDK: {line}");
+    } else {
+        tracing::debug!("DPDK: {line}");
+    }
+    let mut lines = lock();
+    lines.count += 1;
+    if lines.last.len() == KEPT {
+        lines.last.pop_front();
+    }
+    lines.last.push_back(line.to_owned());
+}
+
+/// Takes what a library says, whole lines as a rule.
+unsafe extern "C" fn take(text: *const c_char, length: usize) {
+    // SAFETY: the shim gives as many octets as it says, which stay during the call.
+    let octets = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
+    String::from_utf8_lossy(octets).lines().for_each(note);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_the_last_lines_since_a_moment() {
+        // Lines of other tests may come between: these are recognised.
+        note("before");
+        let mark = Mark::now();
+        let lines = ["one\n\ntwo", "three", "four"];
+        for text in lines {
+            // SAFETY: as many octets as there are.
+            unsafe { take(text.as_ptr().cast(), text.len()) };
+        }
+        let said = mark.said();
+        assert!(
+            said.starts_with(" (DPDK: ") && said.contains("four"),
+            "{said}"
+        );
+        assert!(!said.contains("before") && !said.contains("one;"), "{said}");
+        for number in 0..2 * KEPT {
+            note(&format!("line {number}"));
+        }
+        assert_eq!(lock().last.len(), KEPT);
+        assert_eq!(Mark::now().said(), "");
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Receive interrupts: what a thread waits for instead of polling.
+//!
+//! Each receive queue has an epoll instance that stays while peers and their descriptors come and go. A thread waits for it in
+//! an epoll instance of its own. Both are edge-triggered: a descriptor of a peer's is never read, because a read could wait for
+//! ever. Its counter grows instead, and each signal is an edge.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use quietwire_memory::is_eventfd;
+
+/// The interrupts of one receive queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Interrupts(Arc<Epoll>);
+
+/// A descriptor that signals the interrupts of a queue until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    interrupts: Interrupts,
+    file: OwnedFd,
+}
+
+impl Interrupts {
+    /// Interrupts that nothing signals yet.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?)))
+    }
+
+    /// Has a descriptor of this process's own signal.
+    pub(crate) fn watch(&self, file: OwnedFd) -> io::Result<Watched> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
+        self.0.add(&file, event)?;
+        Ok(Watched {
+            interrupts: self.clone(),
+            file,
+        })
+    }
+
+    /// Has a descriptor of a peer's signal. Anything but an eventfd is refused: a file of the peer's making could keep whoever
+    /// asks it for events.
+    pub(crate) fn watch_peer(&self, file: OwnedFd) -> io::Result<Watched> {
+        if !is_eventfd(file.as_fd())? {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the descriptor is no eventfd",
+            ));
+        }
+        self.watch(file)
+    }
+
+    /// The descriptor to wait for.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.0.as_fd()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // The peer has the open file too: closing this descriptor alone would leave it watched.
+        if let Err(error) = self.interrupts.0.delete(&self.file) {
+            tracing::debug!("a descriptor was not watched any more: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::epoll::EpollTimeout;
+    use nix::sys::eventfd::{EfdFlags, EventFd};
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    use super::*;
+
+    fn eventfd() -> (OwnedFd, EventFd) {
+        let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
+        (event.as_fd().try_clone_to_owned().unwrap(), event)
+    }
+
+    #[test]
+    fn each_signal_is_an_edge_though_nobody_reads() {
+        let interrupts = Interrupts::new().unwrap();
+        let thread = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        let edge = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 7);
+        thread.add(interrupts.as_fd(), edge).unwrap();
+        let is_woken = || {
+            let mut events = [EpollEvent::empty()];
+            thread.wait(&mut events, EpollTimeout::ZERO).unwrap() == 1
+        };
+        let (copy, event) = eventfd();
+        let watched = interrupts.watch_peer(copy).unwrap();
+        assert!(!is_woken());
+        for _ in 0..3 {
+            event.write(1).unwrap();
+            assert!(is_woken());
+            assert!(!is_woken());
+        }
+        drop(watched);
+        event.write(1).unwrap();
+        assert!(!is_woken());
+    }
+
+    #[test]
+    fn what_a_peer_gives_has_to_be_an_eventfd() {
+        let interrupts = Interrupts::new().unwrap();
+        let file = memfd_create(c"no-eventfd", MFdFlags::MFD_CLOEXEC).unwrap();
+        let error = interrupts.watch_peer(file).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Parsers of `/proc/meminfo` and `/proc/self/mounts` (proc_meminfo(5), fstab(5)).
+
+/// Returns the value of a line of a `meminfo`, MiB. The kernel's kB are 1024 octets. Keys of a node's file begin with its number:
+/// `Node 1 MemTotal`.
+#[must_use]
+pub fn memory_mib(meminfo: &str, key: &str) -> Option<u64> {
+    let value = |line: &str| {
+        let value = line.strip_prefix(key)?.strip_prefix(':')?;
+        value.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    meminfo.lines().find_map(value).map(|kib| kib / 1024)
+}
+
+/// A mounted file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Mount point.
+    pub point: String,
+    /// Type, such as `cgroup2`.
+    pub kind: String,
+    /// Options.
+    pub options: Vec<String>,
+}
+
+impl Mount {
+    /// Returns the mount point with the escapes of `mounts`.
+    #[must_use]
+    pub fn escaped_point(&self) -> String {
+        let mut field = String::with_capacity(self.point.len());
+        for letter in self.point.chars() {
+            match letter {
+                ' ' | '\t' | '\n' | '\\' => field += &format!("\\{:03o}", u32::from(letter)),
+                other => field.push(other),
+            }
+        }
+        field
+    }
+
+    /// Returns whether it has an option.
+    #[must_use]
+    pub fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|other| other == option)
+    }
+}
+
+/// Parses the text of `mounts`. Ignores lines that lack a field.
+pub fn mounts(text: &str) -> impl Iterator<Item = Mount> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        Some(Mount {
+            point: unescaped(fields.next()?),
+            kind: fields.next()?.to_owned(),
+            options: fields.next()?.split(',').map(str::to_owned).collect(),
+        })
+    })
+}
+
+/// Decodes a path: the kernel writes blanks, newlines and backslashes as three octal digits (`mangle` of fs/proc_namespace.c).
+fn unescaped(field: &str) -> String {
+    let mut path = String::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((before, after)) = rest.split_once('\\') {
+        path += before;
+        let octet = after
+            .get(..3)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match octet.filter(u8::is_ascii) {
+            Some(octet) => {
+                path.push(char::from(octet));
+                rest = &after[3..];
+            }
+            None => {
+                path.push('\\');
+                rest = after;
+            }
+        }
+    }
+    path + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn memory_is_found_by_its_whole_key() {
+        let text = "MemTotalOther: 1 kB\nMemTotal:       2048 kB\nMemFree: many kB\nNode 1 MemTotal: 4096 kB\n";
+        assert_eq!(memory_mib(text, "MemTotal"), Some(2));
+        assert_eq!(memory_mib(text, "Node 1 MemTotal"), Some(4));
+        assert_eq!(memory_mib(text, "MemFree"), None);
+        assert_eq!(memory_mib("", "MemFree"), None);
+    }
+
+    #[test]
+    fn a_mount_may_have_blanks_in_its_path() {
+        let text = "c /sys/fs/cgroup cgroup2 rw,nosuid 0 0\nd /a\\040b\\134c\\012 tmpfs rw 0 0\nshort /x\n\n";
+        let all: Vec<Mount> = mounts(text).collect();
+        let points: Vec<&str> = all.iter().map(|mount| mount.point.as_str()).collect();
+        assert_eq!(points, ["/sys/fs/cgroup", "/a b\\c\n"]);
+        assert_eq!(all[1].escaped_point(), "/a\\040b\\134c\\012");
+        assert!(all[0].has("nosuid") && !all[0].has("no") && all[0].kind == "cgroup2");
+        assert_eq!(unescaped("\\04\\"), "\\04\\");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_parser_panic(text in "[\\\\0-7aä: \n]{0,40}") {
+            let _ = (mounts(&text).count(), memory_mib(&text, "a"), unescaped(&text));
+        }
+    }
+}

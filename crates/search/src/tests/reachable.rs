@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Searches with testers that do not reach every rate.
+
+use proptest::prelude::*;
+
+use super::{drive, invalid, loss_of, rates, single, small};
+use crate::{
+    BestWorst, BestWorstConfig, Findings, LossRatio, Method, MlrGoal, MlrIrregularity, MlrSearch,
+    MlrSearchConfig, Outcome, Reachable, Repeated, SearchEnd, Sides, SingleRun, SingleRunConfig,
+};
+
+/// A tester that reaches this rate, and achieves it if asked for more.
+fn reached(most_pps: f64, rate_pps: f64, otherwise: Outcome) -> Outcome {
+    if rate_pps <= most_pps {
+        return otherwise;
+    }
+    Outcome::Invalid {
+        reason: "the rate was missed".to_owned(),
+        achieved_rate_pps: Some(most_pps),
+    }
+}
+
+/// Steps of 10 from 10 to 100.
+fn steps() -> SingleRunConfig {
+    SingleRunConfig {
+        start_step_pps: 10.0,
+        max_invalid_repeats: 10,
+        ..small()
+    }
+}
+
+fn goal() -> MlrGoal {
+    MlrGoal {
+        width: 0.05,
+        ..MlrGoal::fdio(LossRatio::ZERO)
+    }
+}
+
+fn mlrsearch() -> MlrSearchConfig {
+    MlrSearchConfig {
+        goals: vec![goal()],
+        min_rate_pps: 1.0,
+        max_rate_pps: 100.0,
+        max_invalid_repeats: 10,
+        max_trials: 1000,
+    }
+}
+
+#[test]
+fn a_rate_out_of_reach_lowers_the_maximum() {
+    let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+    let result = drive(&mut search, 100, |_, rate| {
+        reached(60.0, rate, Outcome::lost(0.0))
+    });
+    let found = single(&result);
+    assert_eq!(found.end, SearchEnd::HeldAtMaxRate);
+    assert_eq!(found.highest_held_pps, Some(57.0));
+    assert_eq!(found.config.max_rate_pps, 57.0);
+    // Up to 60, five trials at 70, and the same way again up to the new maximum.
+    let first = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0];
+    let missed = [70.0; 5];
+    let again = [10.0, 20.0, 30.0, 40.0, 50.0, 57.0];
+    assert_eq!(rates(&result), [&first[..], &missed, &again].concat());
+}
+
+#[test]
+fn the_maximum_falls_by_a_tenth_at_least() {
+    let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+    // Just under 70: the tester achieves nearly what it was asked for.
+    let result = drive(&mut search, 100, |_, rate| {
+        reached(69.9, rate, Outcome::lost(0.0))
+    });
+    assert_eq!(single(&result).highest_held_pps, Some(63.0));
+}
+
+#[test]
+fn fewer_repeats_lower_it_sooner() {
+    let config = SingleRunConfig {
+        max_invalid_repeats: 2,
+        ..steps()
+    };
+    let mut search = Reachable::new(Repeated::SingleRun(config)).unwrap();
+    let result = drive(&mut search, 100, |_, rate| {
+        reached(60.0, rate, Outcome::lost(0.0))
+    });
+    let missed = rates(&result).into_iter().filter(|rate| *rate > 60.0);
+    assert_eq!(missed.count(), 3);
+    assert_eq!(single(&result).end, SearchEnd::HeldAtMaxRate);
+}
+
+#[test]
+fn a_device_slower_than_the_tester_is_found_as_ever() {
+    let plain = drive(&mut SingleRun::new(steps()).unwrap(), 100, |_, rate| {
+        loss_of(33.0, rate)
+    });
+    let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+    let result = drive(&mut search, 100, |_, rate| {
+        reached(60.0, rate, loss_of(33.0, rate))
+    });
+    assert_eq!(rates(&result), rates(&plain));
+    assert_eq!(result.findings, plain.findings);
+}
+
+#[test]
+fn a_valid_trial_or_another_failure_begins_the_count_anew() {
+    for between in [Outcome::lost(0.0), invalid("a gap")] {
+        let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+        let mut missed = 0;
+        let result = drive(&mut search, 200, |_, rate| {
+            if rate < 70.0 || missed == 4 {
+                missed = 0;
+                return between.clone();
+            }
+            missed += 1;
+            reached(60.0, rate, Outcome::lost(0.0))
+        });
+        // Never five in a row, so the maximum stays.
+        assert_eq!(single(&result).config.max_rate_pps, 100.0);
+    }
+}
+
+#[test]
+fn the_maximum_is_lowered_four_times_at_most() {
+    let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+    let result = drive(&mut search, 100, |_, rate| {
+        // A tester that always achieves a little less than it is asked for.
+        reached(0.0, rate, Outcome::lost(0.0)).clone()
+    });
+    assert!(matches!(
+        single(&result).end,
+        SearchEnd::InvalidTrials { .. }
+    ));
+    let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+    let result = drive(&mut search, 100, |_, rate_pps| Outcome::Invalid {
+        reason: "the rate was missed".to_owned(),
+        achieved_rate_pps: Some(rate_pps * 0.99),
+    });
+    let found = single(&result);
+    assert!(matches!(found.end, SearchEnd::InvalidTrials { .. }));
+    assert!(
+        (found.config.max_rate_pps - 10.0 * 0.9f64.powi(4)).abs() < 1e-9,
+        "{found:?}"
+    );
+    // Five at each of four rates, and all eleven at the last.
+    assert_eq!(rates(&result).len(), 4 * 5 + 11);
+}
+
+#[test]
+fn of_n_and_mlrsearch_end_at_the_lowered_maximum_too() {
+    let config = BestWorstConfig {
+        search: steps(),
+        trials: 2,
+        sides: Sides::Both,
+    };
+    let mut search = Reachable::new(Repeated::BestWorstOfN(config)).unwrap();
+    assert_eq!(search.name(), "best-worst-of-n");
+    let result = drive(&mut search, 200, |_, rate| {
+        reached(60.0, rate, Outcome::lost(0.0))
+    });
+    let Findings::BestWorst(found) = &result.findings else {
+        panic!("{:?}", result.findings);
+    };
+    for side in [&found.best, &found.worst] {
+        let side = side.as_ref().unwrap();
+        assert_eq!(side.end, SearchEnd::HeldAtMaxRate);
+        assert_eq!(side.highest_held_pps, Some(57.0));
+    }
+
+    let mut search = Reachable::new(Repeated::MlrSearch(mlrsearch())).unwrap();
+    assert_eq!(search.width_pps(40.0), Some(2.0));
+    let result = drive(&mut search, 200, |_, rate| {
+        reached(60.0, rate, Outcome::lost(0.0))
+    });
+    let Findings::MlrSearch(found) = &result.findings else {
+        panic!("{:?}", result.findings);
+    };
+    let goal = &found.goals[0];
+    assert_eq!(goal.irregularity, Some(MlrIrregularity::NoUpperBound));
+    assert_eq!(goal.lower.map(|bound| bound.rate_pps), Some(57.0));
+}
+
+/// Valid trials, and trials that are invalid for other reasons than the rate.
+fn scripts() -> impl Strategy<Value = Vec<Outcome>> {
+    let outcome = prop_oneof![
+        4 => Just(Outcome::lost(0.0)),
+        3 => (0.0..=1.0f64).prop_map(Outcome::lost),
+        2 => "[a-c]".prop_map(Outcome::invalid),
+    ];
+    prop::collection::vec(outcome, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn without_missed_rates_it_is_the_plain_search(script in scripts(), method in 0..3) {
+        let of_n = BestWorstConfig { search: steps(), trials: 3, sides: Sides::Both };
+        let (mut plain, repeated): (Box<dyn Method>, _) = match method {
+            0 => (Box::new(SingleRun::new(steps()).unwrap()), Repeated::SingleRun(steps())),
+            1 => (Box::new(BestWorst::new(of_n.clone()).unwrap()), Repeated::BestWorstOfN(of_n)),
+            _ => (
+                Box::new(MlrSearch::new(mlrsearch()).unwrap()),
+                Repeated::MlrSearch(mlrsearch()),
+            ),
+        };
+        let device = |trial: usize, _: f64| script[trial % script.len()].clone();
+        let expected = drive(plain.as_mut(), 5000, device);
+        let mut search = Reachable::new(repeated).unwrap();
+        prop_assert_eq!(drive(&mut search, 5000, device), expected);
+    }
+}

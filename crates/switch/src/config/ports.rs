@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Run-time changes of ports and cross-connects.
+
+use quietwire_host::CpuSequence;
+use serde::{Deserialize, Serialize};
+
+use super::bridging::BridgingSetting;
+use super::edit::{absent, wrong};
+use super::place::Place;
+use super::settings::{CrossConnectSetting, PortSetting, Settings};
+use crate::error::SwitchError;
+
+/// A new port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct AddPort {
+    /// Its name.
+    pub name: String,
+    /// Its device URI.
+    pub uri: String,
+    /// Receive queues. Default: 1.
+    pub rx_queues: Option<u16>,
+    /// Transmit queues.
+    pub tx_queues: Option<u16>,
+    /// CPUs that its receive queues are mapped to, round robin.
+    pub rx_cpus: Option<CpuSequence>,
+    /// The bridge to add it to.
+    pub bridge: Option<String>,
+    /// Its bridging settings.
+    #[serde(default)]
+    pub bridging: BridgingSetting,
+}
+
+impl Settings {
+    pub(super) fn port(&mut self, name: &str) -> Result<&mut PortSetting, SwitchError> {
+        self.ports
+            .get_or_insert_default()
+            .iter_mut()
+            .find(|port| port.name == name)
+            .ok_or_else(|| absent("port", name))
+    }
+
+    pub(super) fn add_port(&mut self, port: AddPort) -> Result<(), SwitchError> {
+        if let Some(bridge) = &port.bridge {
+            let bridge = self.bridge(bridge)?;
+            bridge.ports.push(port.name.clone());
+            bridge.place = Place::Request;
+        }
+        self.ports.get_or_insert_default().push(PortSetting {
+            name: port.name,
+            uri: port.uri,
+            rx_queues: port.rx_queues,
+            tx_queues: port.tx_queues,
+            rx_cpus: port.rx_cpus,
+            bridging: port.bridging,
+            place: Place::Request,
+        });
+        Ok(())
+    }
+
+    pub(super) fn del_port(&mut self, name: &str) -> Result<(), SwitchError> {
+        self.port(name)?;
+        self.ports
+            .get_or_insert_default()
+            .retain(|port| port.name != name);
+        self.cross_connects
+            .get_or_insert_default()
+            .retain(|pair| !pair.ports.iter().any(|port| port == name));
+        self.forget_port_in_bridges(name);
+        self.forget_interfaces_of(name);
+        self.forget_rules(|rule| rule.port.as_deref() == Some(name));
+        Ok(())
+    }
+
+    pub(super) fn add_cross_connect(&mut self, ports: Vec<String>) {
+        self.cross_connects
+            .get_or_insert_default()
+            .push(CrossConnectSetting {
+                ports,
+                place: Place::Request,
+            });
+    }
+
+    pub(super) fn del_cross_connect(&mut self, port: &str) -> Result<(), SwitchError> {
+        let pairs = self.cross_connects.get_or_insert_default();
+        let before = pairs.len();
+        pairs.retain(|pair| !pair.ports.iter().any(|one| one == port));
+        if pairs.len() == before {
+            return Err(wrong(
+                "cross-connect",
+                format!("port '{port}' is in no cross-connect"),
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Run-time changes of filter rules.
+
+use super::{Action, RuleSetting};
+use crate::config::edit::{absent, asked, remove, replace};
+use crate::config::settings::Settings;
+use crate::error::SwitchError;
+
+impl Settings {
+    pub(in crate::config) fn add_rule(
+        &mut self,
+        rule: RuleSetting,
+        before: Option<String>,
+    ) -> Result<(), SwitchError> {
+        let rules = self.rules.get_or_insert_default();
+        let place = match before {
+            None => rules.len(),
+            Some(name) => rules
+                .iter()
+                .position(|one| one.value.name == name)
+                .ok_or_else(|| absent("rule", &name))?,
+        };
+        rules.insert(place, asked(rule));
+        Ok(())
+    }
+
+    pub(in crate::config) fn set_rule(&mut self, rule: RuleSetting) -> Result<(), SwitchError> {
+        let rules = self.rules.get_or_insert_default();
+        replace(rules, "rule", rule, |one| &one.name)
+    }
+
+    pub(in crate::config) fn del_rule(&mut self, name: &str) -> Result<(), SwitchError> {
+        let rules = self.rules.get_or_insert_default();
+        remove(rules, "rule", name, |rule| &rule.name)
+    }
+
+    pub(in crate::config) fn set_rules(
+        &mut self,
+        rules: Option<Vec<RuleSetting>>,
+        default: Option<Action>,
+    ) {
+        if let Some(rules) = rules {
+            self.rules = Some(rules.into_iter().map(asked).collect());
+        }
+        self.rule_default = default.or(self.rule_default);
+    }
+
+    /// Removes the rules of a port or bridge that is removed.
+    pub(in crate::config) fn forget_rules(&mut self, is_about: impl Fn(&RuleSetting) -> bool) {
+        if let Some(rules) = &mut self.rules {
+            rules.retain(|rule| !is_about(&rule.value));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sleep of a forwarding thread until a receive interrupt.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use quietwire_dpdk::{Bell, RxQueue};
+
+use super::input::Input;
+
+/// Maximum sleep, ms. Connecting peers and the stop flag do not wake a thread.
+const SLEEP_MAX_MS: u8 = 5;
+/// Events collected at once. The thread polls all queues afterwards, so their contents do not matter.
+const EVENTS: usize = 16;
+
+/// Wake-up sources of a thread: the interrupts of its queues, and its bell.
+#[derive(Debug)]
+pub(crate) struct Doze {
+    epoll: Epoll,
+    bell: Arc<Bell>,
+    is_armed: bool,
+}
+
+impl Doze {
+    /// Creates the state of an awake thread without queues.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn new() -> io::Result<Self> {
+        let doze = Self {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            bell: Arc::new(Bell::new()?),
+            is_armed: false,
+        };
+        doze.add(doze.bell.as_fd())?;
+        Ok(doze)
+    }
+
+    /// Returns the wake-up event of the thread.
+    pub(crate) const fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    fn add(&self, file: BorrowedFd<'_>) -> nix::Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
+        self.epoll.add(file, event)
+    }
+
+    /// Adds a receive queue. A queue without a usable interrupt is polled after each sleep.
+    pub(super) fn adopt(&self, rx: &RxQueue) {
+        if let Some(Err(error)) = rx.interrupt().map(|file| self.add(file)) {
+            tracing::warn!("cannot wait for interrupts of a receive queue: {error}");
+        }
+    }
+
+    /// Removes a receive queue.
+    pub(super) fn release(&self, rx: &RxQueue) {
+        if let Some(Err(error)) = rx.interrupt().map(|file| self.epoll.delete(file)) {
+            tracing::debug!("cannot remove the interrupt of a receive queue: {error}");
+        }
+    }
+
+    pub(super) const fn is_armed(&self) -> bool {
+        self.is_armed
+    }
+
+    /// Enables wake-up by frames and orders. The caller must poll once more, for frames that arrived before.
+    pub(super) fn arm(&mut self, inputs: &mut [Box<Input>]) {
+        self.is_armed = true;
+        for input in inputs {
+            input.rx.arm();
+        }
+        self.bell.fall_asleep();
+    }
+
+    /// Disables wake-up; the thread polls again.
+    pub(super) fn disarm(&mut self, inputs: &mut [Box<Input>]) {
+        self.is_armed = false;
+        self.bell.wake_up();
+        for input in inputs {
+            input.rx.disarm();
+        }
+    }
+
+    /// Sleeps until an event or the maximum sleep time.
+    pub(super) fn sleep(&self) {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        match self
+            .epoll
+            .wait(&mut events, EpollTimeout::from(SLEEP_MAX_MS))
+        {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => tracing::debug!("a forwarding thread cannot sleep: {error}"),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Drop reasons of frames. Counters, reports, metrics and tables are generated from these lists: a new reason requires one line here and
+//! the code that drops for it.
+
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::named;
+
+named! {
+    /// Reason for dropping a frame at a port: by the port itself, its filter rules or its bridge. Drops are counted at the ingress port,
+    /// except `TxFull` and `NotSegmented`, which are counted at the egress port. The most frequent reasons come first: their counters share
+    /// a cache line with the port's frames and octets.
+    pub enum PortDrop {
+        /// The transmit queue has no room.
+        TxFull = "tx_full", "transmit queue full";
+        /// Shorter than an Ethernet header ([`quietwire_packet::Damage::Short`]), or truncated within a tag that the port examines
+        /// ([`quietwire_packet::Damage::TruncatedVlan`]).
+        Short = "short", "shorter than an Ethernet header";
+        /// The destination is on the port that the frame came from (IEEE 802.1Q, section 8.6.1).
+        Filtered = "filtered", "hairpin (destination on this port)";
+        /// To one of the addresses 01:80:C2:00:00:00 to 0F, which bridges do not forward (IEEE 802.1Q, section 8.6.3).
+        ReservedAddress = "reserved_address", "reserved address";
+        /// The destination port has no queue. Indicates a bug in the switch.
+        NoOutput = "no_output", "no such output";
+        /// Refused by the filter rules of the port.
+        Denied = "denied", "by a rule";
+        /// A tagged frame on a port that admits only untagged and priority-tagged frames, or one of those on a port that admits only tagged
+        /// frames (IEEE 802.1Q, section 6.9).
+        FrameType = "frame_type", "frame type not admitted";
+        /// The ingress port is not in the frame's VLAN (IEEE 802.1Q, section 8.6.2), or the VLAN is the reserved VLAN 4095 (section 9.6,
+        /// table 9-2).
+        NotMember = "not_member", "port not in the VLAN";
+        /// The destination port is no longer in the frame's VLAN, or in the bridge (IEEE 802.1Q, section 8.6.4).
+        NoMember = "no_member", "destination port not in the VLAN";
+        /// The ingress port or interface is not in the bridge.
+        NoInput = "no_input", "port not in the bridge";
+        /// The destination is on a port of the same split-horizon group.
+        SplitHorizon = "split_horizon", "split horizon";
+        /// The frame requires flooding, and no port floods frames of its kind.
+        NotFlooded = "not_flooded", "no port to flood to";
+        /// Unicast frame to an unknown destination over the port's storm limit.
+        StormUnknownUnicast = "storm_unknown_unicast", "unknown-unicast storm";
+        /// Broadcast frame over the port's storm limit.
+        StormBroadcast = "storm_broadcast", "broadcast storm";
+        /// Multicast frame over the port's storm limit.
+        StormMulticast = "storm_multicast", "multicast storm";
+        /// The source address exceeds the learning limit of the port.
+        OverLimit = "over_limit", "over the learning limit";
+        /// The TCP data could not be segmented: not a TCP frame, too many segments, or no buffers.
+        NotSegmented = "not_segmented", "TCP data could not be segmented";
+        /// The driver had no buffer for the received frame.
+        NoBuffers = "no_buffers", "no buffers";
+        /// The receive queue was full, as reported by the driver. Shared-memory ports cannot detect it.
+        RxMissed = "rx_missed", "receive queue full";
+        /// Received with an error, as reported by the driver.
+        RxErrors = "rx_errors", "receive errors of the driver";
+    }
+}
+
+named! {
+    /// Reason for dropping a packet in the router.
+    pub enum RouterDrop {
+        /// No interface for frames of this VLAN, or for untagged frames.
+        NoInterface = "no-interface";
+        /// The destination MAC address is another station.
+        NotForUs = "not-for-us";
+        /// Neither IPv4, IPv6 nor ARP, or the interface has no address of that family.
+        UnknownProtocol = "unknown-protocol";
+        /// Truncated header or inconsistent lengths (RFC 1812, section 5.2.2).
+        HeaderError = "header-error";
+        /// The checksum of the IPv4 header is wrong.
+        ChecksumError = "checksum-error";
+        /// Invalid source or destination address (RFC 1812, section 5.3.7; RFC 3927; RFC 4291; RFC 6890).
+        Martian = "martian";
+        /// Reverse path check failed: no route to the source (RFC 3704).
+        Urpf = "urpf";
+        /// Unicast packet in a broadcast or multicast frame (RFC 1812, section 5.3.4).
+        BroadcastFrame = "broadcast-frame";
+        /// Multicast or broadcast destination that is not forwarded.
+        Multicast = "multicast";
+        /// Source routing option (RFC 7126, sections 4.3 and 4.4).
+        SourceRoute = "source-route";
+        /// Blackhole route.
+        Blackhole = "blackhole";
+        /// Fragment that requires further fragmentation and ends beyond the largest packet (RFC 791, section 3.1).
+        FragmentOffset = "fragment-offset";
+    }
+}
+
+/// Frames dropped at a port, by reason. In JSON an object keyed by the reasons' names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortDrops([u64; PortDrop::ALL.len()]);
+
+impl PortDrops {
+    /// Builds the counts from `count`, which returns the count of each reason.
+    #[must_use]
+    pub fn of(count: impl FnMut(PortDrop) -> u64) -> Self {
+        Self(PortDrop::ALL.map(count))
+    }
+
+    /// Returns each reason with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (PortDrop, u64)> + '_ {
+        PortDrop::ALL.into_iter().zip(self.0)
+    }
+
+    /// Returns the sum over all reasons.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+impl Index<PortDrop> for PortDrops {
+    type Output = u64;
+
+    #[inline(always)]
+    fn index(&self, reason: PortDrop) -> &u64 {
+        &self.0[reason as usize]
+    }
+}
+
+impl IndexMut<PortDrop> for PortDrops {
+    #[inline(always)]
+    fn index_mut(&mut self, reason: PortDrop) -> &mut u64 {
+        &mut self.0[reason as usize]
+    }
+}
+
+impl Serialize for PortDrops {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().map(|(reason, count)| (reason.name(), count)))
+    }
+}
+
+/// Missing reasons count 0, and unknown reasons of other versions are ignored.
+impl<'de> Deserialize<'de> for PortDrops {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let counts = BTreeMap::<String, u64>::deserialize(deserializer)?;
+        Ok(Self::of(|reason| {
+            counts.get(reason.name()).copied().unwrap_or_default()
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_places_and_names_differ() {
+        for (place, reason) in PortDrop::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place);
+        }
+        let names: BTreeSet<&str> = PortDrop::ALL.map(PortDrop::name).into();
+        let texts: BTreeSet<&str> = PortDrop::ALL.map(PortDrop::text).into();
+        assert_eq!(
+            (names.len(), texts.len()),
+            (PortDrop::ALL.len(), names.len())
+        );
+        let names: BTreeSet<&str> = RouterDrop::ALL.map(RouterDrop::name).into();
+        assert_eq!(names.len(), RouterDrop::ALL.len());
+    }
+
+    #[test]
+    fn counts_are_read_as_they_are_written() {
+        let drops = PortDrops::of(|reason| 1 + reason as u64);
+        let count = PortDrop::ALL.len() as u64;
+        assert_eq!(drops.sum(), count * (count + 1) / 2);
+        let pairs: Vec<(&str, u64)> = drops
+            .iter()
+            .map(|(one, count)| (one.name(), count))
+            .collect();
+        assert_eq!(pairs[0], ("tx_full", 1));
+        assert_eq!(drops[PortDrop::RxErrors], count);
+        let mut text = serde_json::to_value(drops).unwrap();
+        assert_eq!(text["denied"], drops[PortDrop::Denied]);
+        assert_eq!(
+            serde_json::from_value::<PortDrops>(text.clone()).unwrap(),
+            drops
+        );
+        // Reports of an earlier and of a later version.
+        text.as_object_mut().unwrap().remove("denied");
+        text["later"] = 7.into();
+        let read: PortDrops = serde_json::from_value(text).unwrap();
+        assert_eq!(read.sum(), drops.sum() - drops[PortDrop::Denied]);
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What DPDK and the libraries of its drivers say does not reach the terminal, and its errors are sentences.
+
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::rig::{Namespace, Switch, quietwire};
+
+/// What their lines have and ours have not.
+const THEIRS: [&str; 9] = [
+    "EAL:", "ETHDEV:", "VHOST_", "TAP:", "init_", "eth_", "libbpf:", "libxdp:", "rte_",
+];
+
+fn assert_ours(said: &str) {
+    let theirs = THEIRS.iter().find(|word| said.contains(**word));
+    assert!(theirs.is_none(), "{theirs:?}: {said}");
+}
+
+/// The tester's ports on two interfaces of the namespace.
+fn generate(namespace: &Namespace, uris: [&str; 2], size: &str) -> Command {
+    let mut command = namespace.command(quietwire());
+    command.args(["generate", "--rate", "1000", "--duration", "200ms"]);
+    command.args(["--warm-up", "0s", "--drain", "200ms", "--memory-mib", "192"]);
+    command.args(["--no-huge", "--isolation", "none", "--frame-size", size]);
+    for uri in uris {
+        command.args(["--port", uri]);
+    }
+    command
+}
+
+#[test]
+fn a_queue_that_another_switch_has_is_an_error_in_words() {
+    let namespace = Namespace::with_pairs("lines-xdp");
+    let directory = TempDir::new().unwrap();
+    let ports = [("a", "af-xdp:v0".to_owned())];
+    let switch = Switch::start(&namespace, directory.path(), &ports, &[]);
+    assert_ours(&switch.said());
+    let mut second = namespace.command(quietwire());
+    second.args([
+        "switch",
+        "run",
+        "--port",
+        "b=af-xdp:v0",
+        "--memory-mib",
+        "192",
+    ]);
+    second.args(["--huge-pages", "never", "--control-socket"]);
+    let output = second
+        .arg(directory.path().join("second.sock"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let error = said.lines().find(|line| line.contains("port 'b'"));
+    let error = error.unwrap_or_else(|| panic!("no error: {said}"));
+    for part in ["af-xdp:v0", "receive queue", "another switch", "stop it"] {
+        assert!(error.contains(part), "{part}: {said}");
+    }
+    // What the libraries said is part of the error, and of nothing else.
+    for line in said.lines().filter(|line| *line != error) {
+        assert_ours(line);
+    }
+    assert!(!error.contains("rte_"), "{said}");
+}
+
+#[test]
+fn taps_are_ports_of_a_tester_with_short_frames() {
+    let namespace = Namespace::new("lines-tap");
+    let output = generate(&namespace, ["tap:t0", "tap:t1"], "64")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!said.contains("could not be opened"), "{said}");
+    assert_ours(&said);
+}
