@@ -13,10 +13,10 @@ mod common;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::lcg::Lcg;
 use common::ovs::{self, OpenVSwitch, Tables};
 use common::record::{Absent, Figure, Point, Run};
 use common::switch::{self, Kind, Switch};
-use common::turns::Turns;
 use common::words::grouped;
 use common::{Load, Machine, Options};
 
@@ -60,7 +60,7 @@ type Measured = (f64, Option<f64>);
 
 struct Bench {
     options: Options,
-    turns: Turns,
+    turns: Lcg,
     directory: tempfile::TempDir,
     runs: u32,
 }

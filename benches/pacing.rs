@@ -13,8 +13,8 @@ mod common;
 use std::path::Path;
 use std::time::Duration;
 
+use common::lcg::Lcg;
 use common::record::{Figure, Point, Run};
-use common::turns::Turns;
 use common::{Machine, Options, Spread, plot, switch};
 use quietwire_dpdk::PortUri;
 use quietwire_tester::traffic::Traffic;
@@ -157,7 +157,7 @@ const DESCRIBED: [(&str, &str); 5] = [
 ];
 
 /// Measures described frames at the highest possible rate, in turns.
-fn described(options: &Options, turns: &mut Turns, run: &mut Run, tester: &mut Tester) {
+fn described(options: &Options, turns: &mut Lcg, run: &mut Run, tester: &mut Tester) {
     let trials = DESCRIBED.map(|(name, text)| {
         let traffic = Traffic::parse(text, Path::new(name)).expect("a description");
         let trial = Trial {

@@ -13,9 +13,9 @@ mod common;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::lcg::Lcg;
 use common::record::{Figure, Point, Run, Series};
 use common::switch::{self, Kind, Switch};
-use common::turns::Turns;
 use common::words::grouped;
 use common::{Machine, Options};
 use plotters::prelude::*;
@@ -107,7 +107,7 @@ fn main() {
     common::finish(&options, run);
 }
 
-fn simulated(rounds: u32, turns: &mut Turns, run: &mut Run, name: &str, written: &str) {
+fn simulated(rounds: u32, turns: &mut Lcg, run: &mut Run, name: &str, written: &str) {
     let device: SimOptions = written.parse().expect("parameters of a simulated device");
     let max_rate_pps = device.line_rate_pps;
     let mut generator = SimulatedDevice::new(device);
@@ -121,7 +121,7 @@ fn simulated(rounds: u32, turns: &mut Turns, run: &mut Run, name: &str, written:
 }
 
 /// Measures the bridge with many addresses, one way.
-fn on_the_switch(options: &Options, turns: &mut Turns, run: &mut Run) {
+fn on_the_switch(options: &Options, turns: &mut Lcg, run: &mut Run) {
     let directory = tempfile::tempdir().unwrap();
     let room = (MAC_ADDRESSES * 4).to_string();
     let more = ["--bridge", "br0=p0,p1", "--max-entries", &room];
@@ -246,7 +246,7 @@ impl Bench<'_> {
     }
 
     /// Runs searches by all methods in turns.
-    fn searches(mut self, rounds: u32, turns: &mut Turns, run: &mut Run, device: &str) {
+    fn searches(mut self, rounds: u32, turns: &mut Lcg, run: &mut Run, device: &str) {
         let maximum = grouped(self.max_rate_pps.round() as u64);
         let point = |method: &str| Point {
             group: format!(

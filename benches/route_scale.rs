@@ -18,9 +18,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use common::l3fwd::{self, L3fwd, Lookup};
+use common::lcg::Lcg;
 use common::record::{Absent, Figure, Point, Run};
 use common::switch::{self, Kind, Switch};
-use common::turns::Turns;
 use common::words::grouped;
 use common::{Load, Machine, Options};
 
@@ -211,7 +211,7 @@ impl Size {
         lookups.map(start).collect()
     }
 
-    fn rounds(&self, directory: &Path, options: &Options, turns: &mut Turns, run: &mut Run) {
+    fn rounds(&self, directory: &Path, options: &Options, turns: &mut Lcg, run: &mut Run) {
         let peers = self.peers(directory);
         let Self { ip, routes, .. } = *self;
         let seconds = options.seconds();

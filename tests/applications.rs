@@ -15,8 +15,8 @@ const SERVER: &str = "10.213.7.2";
 
 fn ip(words: &[&str]) {
     let output = Command::new("ip").args(words).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "ip {words:?}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "ip {words:?}: {printed}");
 }
 
 /// Two namespaces connected by a cable, both removed with this value.
@@ -83,8 +83,8 @@ impl Drop for Namespaces {
 }
 
 fn json(output: &Output) -> Value {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -123,7 +123,7 @@ fn data_go_up_and_down_between_namespaces() {
                 "{result}"
             );
             assert!(result["received_bps"].as_f64().unwrap() > 0.0, "{result}");
-            result["way"].as_str().unwrap()
+            result["direction"].as_str().unwrap()
         })
         .collect();
     assert_eq!(ways, ["up", "down"]);
@@ -131,7 +131,7 @@ fn data_go_up_and_down_between_namespaces() {
 }
 
 #[test]
-fn round_trips_are_told_over_udp_and_tcp() {
+fn round_trips_are_reported_over_udp_and_tcp() {
     let namespaces = Namespaces::new();
     for transport in ["udp", "tcp"] {
         let address = format!("{SERVER}:7007");

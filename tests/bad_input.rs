@@ -5,8 +5,6 @@
 
 #[path = "bad_input/machine.rs"]
 mod machine;
-#[path = "bad_input/place.rs"]
-mod place;
 #[path = "bad_input/ports.rs"]
 mod ports;
 #[path = "bad_input/signals.rs"]
@@ -17,6 +15,8 @@ mod studies;
 mod traffic;
 #[path = "bad_input/words.rs"]
 mod words;
+#[path = "bad_input/workspace.rs"]
+mod workspace;
 
 pub(crate) const NULLS: [&str; 6] = [
     "--port",

@@ -33,11 +33,12 @@ use std::time::Duration;
 
 use quietwire_base::{ProcessId, wait_until};
 use quietwire_host::journal::{self, Change, Journal};
+use quietwire_host::roles::Roles;
 use quietwire_host::threads::{allowed_cpus, online_cpus, threads_of};
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use quietwire_lab::guest::{Accelerator, AcceleratorChoice, Guest, Image, acceleration, console};
-use quietwire_lab::{Lab, LabOptions, NeighbourPlace, NeighbourSpec};
+use quietwire_lab::{Case, Lab, LabOptions, NeighbourPlace, NeighbourSpec};
 
 use rig::{DEADLINE, Rig, alone, image, spec};
 use switches::Carrier;
@@ -46,7 +47,7 @@ use switches::Carrier;
 fn whether_guests_boot_under_kvm_is_found_out_once() {
     let _alone = alone();
     let found = acceleration(AcceleratorChoice::Auto, &image()).unwrap();
-    assert!(!found.why.is_empty());
+    assert!(!found.reason.is_empty());
     assert_eq!(
         acceleration(AcceleratorChoice::Auto, &image()).unwrap(),
         found
@@ -69,10 +70,10 @@ fn the_same_inputs_give_the_same_image() {
             .args(["--program", "/bin/true", "--cache"])
             .arg(cache);
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{log}");
         let printed = String::from_utf8(output.stdout).unwrap();
-        (std::path::PathBuf::from(printed.trim()), said)
+        (std::path::PathBuf::from(printed.trim()), log)
     };
     // The kernel has been downloaded already, and extracting it takes longest.
     let shared = image().directory.parent().unwrap().to_owned();
@@ -93,8 +94,8 @@ fn the_same_inputs_give_the_same_image() {
         let read = |image: &Path| fs::read(image.join(file)).unwrap();
         assert!(read(&one) == read(&two), "{file} differs");
     }
-    let (again, said) = build(caches[0].path());
-    assert!(again == one && !said.contains("building"), "{said}");
+    let (again, log) = build(caches[0].path());
+    assert!(again == one && !log.contains("building"), "{log}");
 }
 
 /// Returns the traffic of a router's two networks: the first port sends to the router's first address, and the second,
@@ -204,7 +205,7 @@ fn network_functions_bring_every_frame_back() {
     assert!(
         undone
             .iter()
-            .all(|(_, outcome)| !matches!(outcome, journal::Undone::Failed(_))),
+            .all(|(_, outcome)| !matches!(outcome, journal::UndoOutcome::Failed(_))),
         "{undone:?}"
     );
     assert!(!rig.path("vnf").exists());
@@ -276,14 +277,14 @@ fn it_answers(guest: &Guest) {
 }
 
 #[test]
-fn a_guest_that_does_not_come_up_is_told_with_its_console() {
+fn a_guest_that_does_not_come_up_is_reported_with_its_console() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
     let found = acceleration(AcceleratorChoice::Auto, &image()).unwrap();
-    let mut fails = |image: &Image, up_deadline: Duration, name: &str| {
+    let mut fails = |image: &Image, ready_timeout: Duration, name: &str| {
         let mut spec = spec();
-        spec.up_deadline = up_deadline;
+        spec.ready_timeout = ready_timeout;
         Guest::start(
             &mut journal,
             &spec,
@@ -406,8 +407,13 @@ fn neighbours_work_in_a_guest_on_their_cpus_and_go_with_their_case() {
         cpus: last.into_iter().collect(),
     };
     neighbours.check().unwrap();
-    let begun = lab.begin_beside(None, &CpuList::new()).unwrap();
-    let commands = lab.join_beside(begun, Some(&neighbours)).unwrap();
+    let case = Case {
+        roles: Roles::default(),
+        rest_cpus: None,
+        partition: None,
+    };
+    drop(lab.begin(&case).unwrap());
+    let commands = lab.start_neighbours(&neighbours).unwrap();
     let in_guest = commands
         .iter()
         .find(|line| line.starts_with("in the guest"));
@@ -440,8 +446,8 @@ fn neighbours_work_in_a_guest_on_their_cpus_and_go_with_their_case() {
     let set = changes.iter().find_map(set).unwrap();
     assert!(!set.exists(), "{}", set.display());
     // A neighbour that ends is reported.
-    let begun = lab.begin_beside(None, &CpuList::new()).unwrap();
-    lab.join_beside(begun, Some(&neighbours)).unwrap();
+    drop(lab.begin(&case).unwrap());
+    lab.start_neighbours(&neighbours).unwrap();
     let changes = journal::read(&lab_directory.join("case-0002.jsonl")).unwrap();
     changes
         .iter()
@@ -449,16 +455,16 @@ fn neighbours_work_in_a_guest_on_their_cpus_and_go_with_their_case() {
         .unwrap()
         .end(DEADLINE)
         .unwrap();
-    let mut said = String::new();
-    let is_told = wait_until(DEADLINE, || {
-        said = lab
+    let mut log = String::new();
+    let is_reported = wait_until(DEADLINE, || {
+        log = lab
             .check()
             .map_or_else(|error| error.to_string(), |()| String::new());
-        !said.is_empty()
+        !log.is_empty()
     });
     assert!(
-        is_told && said.contains("'neighbours' ended by itself"),
-        "{said}"
+        is_reported && log.contains("'neighbours' ended by itself"),
+        "{log}"
     );
     lab.down().unwrap();
     assert!(!lab_directory.exists());

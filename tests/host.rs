@@ -58,8 +58,8 @@ fn a_machine_that_was_recorded_here_is_shown_as_this_one() {
     ] {
         assert_eq!(here[key], recorded[key], "{key}");
     }
-    let told = done(&["host", "show", "--root", file]);
-    assert!(told.contains("CPUs online"), "{told}");
+    let reported = done(&["host", "show", "--root", file]);
+    assert!(reported.contains("CPUs online"), "{reported}");
 }
 
 #[test]
@@ -69,11 +69,11 @@ fn a_recording_is_planned_for_drawn_and_verified() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     fs::write(
-        at("wishes.toml"),
+        at("request.toml"),
         done(&["partition", "derive", "--root", recording]),
     )
     .unwrap();
-    let config = at("wishes.toml");
+    let config = at("request.toml");
     let input = ["--root", recording, "--config", &config];
     let with = |command: &[&str], more: &[&str]| -> Vec<String> {
         let words = command.iter().chain(&input).chain(more);
@@ -107,7 +107,7 @@ fn a_recording_is_planned_for_drawn_and_verified() {
     };
     assert_eq!(
         ["online", "command-line", "affinity", "cpu-sets"].map(verdict),
-        ["pass", "fail", "cannot-tell", "cannot-tell"]
+        ["pass", "fail", "unknown", "unknown"]
     );
     let text_of = text(&verified);
     assert!(
@@ -196,8 +196,8 @@ fn jitter_has_gaps_of_each_cpu_and_says_why_the_kernel_names_no_source() {
     let why = report["untraced"].as_str().unwrap();
     assert!(why.contains("tracefs is not mounted"), "{why}");
     assert_eq!(cpu["sources"], serde_json::json!([]), "{cpu}");
-    let told = done(&["host", "jitter", "--cpus", "0", "--for", "50ms"]);
-    assert!(told.contains("gaps of 1 us and more"), "{told}");
+    let reported = done(&["host", "jitter", "--cpus", "0", "--for", "50ms"]);
+    assert!(reported.contains("gaps of 1 us and more"), "{reported}");
 }
 
 /// Measures with the tracer, if the kernel has it: gaps have names, and the tracer is switched off afterwards.

@@ -8,8 +8,6 @@
 //! `QUIETWIRE_HOSTILE_RATE` the rate of the frames beside an attack, both ways together (default: 10,000 per second).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "hostile_peers/chance.rs"]
-mod chance;
 #[path = "hostile_peers/descriptors.rs"]
 mod descriptors;
 #[path = "hostile_peers/eventfds.rs"]
@@ -27,9 +25,13 @@ mod oversize;
 mod packed;
 #[path = "hostile_peers/process.rs"]
 mod process;
+#[path = "hostile_peers/revoked.rs"]
+mod revoked;
 #[path = "switch_ports/rig.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod rig;
+#[path = "hostile_peers/rng.rs"]
+mod rng;
 #[path = "hostile_peers/scene.rs"]
 mod scene;
 #[path = "peers/sockets.rs"]
@@ -39,8 +41,6 @@ mod sockets;
 mod stalls;
 #[path = "hostile_peers/storms.rs"]
 mod storms;
-#[path = "hostile_peers/taken_back.rs"]
-mod taken_back;
 #[path = "peers/vhost.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod vhost;

@@ -22,7 +22,7 @@ const FAILED: i32 = 1;
 const BAD_INPUT: i32 = 2;
 const DEADLINE: Duration = Duration::from_secs(90);
 const TURN: Duration = Duration::from_secs(300);
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// CPU of the switch.
 const DEVICE: CpuId = CpuId(1);
 const MEMORY: [&str; 3] = ["--memory-mib", "64", "--no-huge"];
@@ -33,7 +33,7 @@ fn turn() -> File {
     let began = Instant::now();
     while turn.try_lock().is_err() {
         assert!(began.elapsed() < TURN, "other tests use the machine");
-        sleep(LOOK);
+        sleep(POLL_INTERVAL);
     }
     turn
 }
@@ -45,7 +45,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
             began.elapsed() < DEADLINE,
             "timeout after {DEADLINE:?}: {what}"
         );
-        sleep(LOOK);
+        sleep(POLL_INTERVAL);
     }
 }
 
@@ -98,12 +98,12 @@ fn memif(directory: &tempfile::TempDir, name: &str, role: &str) -> String {
 }
 
 /// A directory with a switch between two memif ports, that forwards on one CPU.
-struct Place {
+struct Workspace {
     directory: tempfile::TempDir,
     switch: Child,
 }
 
-impl Drop for Place {
+impl Drop for Workspace {
     fn drop(&mut self) {
         let _ = self.switch.kill();
         let _ = self.switch.wait();
@@ -114,7 +114,7 @@ impl Drop for Place {
     }
 }
 
-impl Place {
+impl Workspace {
     fn new() -> Self {
         let online = online_cpus(Path::new("/")).unwrap();
         assert!(
@@ -142,14 +142,14 @@ impl Place {
             .stdout(log.try_clone().unwrap())
             .stderr(log);
         let switch = command.spawn().unwrap();
-        let mut place = Self { directory, switch };
+        let mut workspace = Self { directory, switch };
         until("the switch comes up", || {
-            let ended = place.switch.try_wait().unwrap();
-            let log = || fs::read_to_string(place.path("switch.log")).unwrap();
+            let ended = workspace.switch.try_wait().unwrap();
+            let log = || fs::read_to_string(workspace.path("switch.log")).unwrap();
             assert!(ended.is_none(), "the switch ended: {}", log());
-            place.forwarding().is_some() && place.path("control.sock").exists()
+            workspace.forwarding().is_some() && workspace.path("control.sock").exists()
         });
-        place
+        workspace
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -206,11 +206,11 @@ impl Place {
         let mut running = Running(command.spawn().unwrap());
         let pid = running.0.id();
         until("the trial runs", || {
-            let said = || fs::read_to_string(self.path("said")).unwrap_or_default();
+            let printed = || fs::read_to_string(self.path("said")).unwrap_or_default();
             assert!(
                 matches!(running.0.try_wait(), Ok(None)),
                 "the tester ended: {}",
-                said()
+                printed()
             );
             threads_of(Path::new("/"), pid).is_ok_and(|threads| {
                 threads
@@ -250,13 +250,13 @@ impl Drop for Running {
     }
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", said(output)))
+        .unwrap_or_else(|error| panic!("{error}: {}", printed(output)))
 }
 
 /// Checks the result's record of a completed isolation.
@@ -292,18 +292,18 @@ fn check_record(record: &Value) {
 #[test]
 fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
     let _turn = turn();
-    let place = Place::new();
-    let (before, set, forwarding) = (machine(), place.set_of_switch(), place.forwarding());
-    let mut command = place.generate(&["--duration", "3s"]);
+    let workspace = Workspace::new();
+    let (before, set, forwarding) = (machine(), workspace.set_of_switch(), workspace.forwarding());
+    let mut command = workspace.generate(&["--duration", "3s"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running(command.spawn().unwrap());
     until("CPUs are isolated", || {
         assert!(matches!(running.0.try_wait(), Ok(None)), "it ended");
-        place.set_of_switch() != set
+        workspace.set_of_switch() != set
     });
     // The switch forwards on the same CPU as before, and other processes may not use it.
     until("the device has its CPU again", || {
-        place.forwarding() == forwarding
+        workspace.forwarding() == forwarding
     });
     assert_ne!(machine(), before);
     let realtime = PathBuf::from("/proc/sys/kernel/sched_rt_runtime_us");
@@ -318,11 +318,11 @@ fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
     assert_eq!(result["health"]["realtime"], true, "{result}");
     assert_eq!(machine(), before);
     assert_eq!(
-        (place.set_of_switch(), place.forwarding()),
+        (workspace.set_of_switch(), workspace.forwarding()),
         (set, forwarding)
     );
     assert_eq!(changes(), 0);
-    let clean = place
+    let clean = workspace
         .quietwire(&["lab", "clean", "--state-directory", "lab"])
         .output();
     let clean = clean.unwrap();
@@ -335,7 +335,7 @@ fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
 #[test]
 fn measure_and_calibrate_isolate_and_say_so() {
     let _turn = turn();
-    let place = Place::new();
+    let workspace = Workspace::new();
     let before = machine();
     let short = [
         "--duration",
@@ -345,19 +345,19 @@ fn measure_and_calibrate_isolate_and_say_so() {
         "--device-cpus",
         "1",
     ];
-    let sweep = place.tester(
+    let sweep = workspace.tester(
         &["measure", "loss-sweep", "--set", "loads-percent=[50]"],
         &short,
     );
     let output = { sweep }.output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     check_record(&json(&output)["isolation"]);
     assert_eq!(machine(), before);
     let mut command =
-        place.quietwire(&["tester", "calibrate", "--state-directory", "lab", "--json"]);
+        workspace.quietwire(&["tester", "calibrate", "--state-directory", "lab", "--json"]);
     command
-        .args(["--port", &memif(&place.directory, "loop", "server")])
-        .args(["--port", &memif(&place.directory, "loop", "client")])
+        .args(["--port", &memif(&workspace.directory, "loop", "server")])
+        .args(["--port", &memif(&workspace.directory, "loop", "client")])
         .args(["--duration", "20ms", "--pacing-duration", "20ms"])
         .args(MEMORY);
     let output = command.output().unwrap();
@@ -370,17 +370,21 @@ fn measure_and_calibrate_isolate_and_say_so() {
     );
     assert_eq!(result["isolation"]["device_cpus"], Value::Null);
     assert_eq!(result["calibration"]["tester"]["realtime_priority"], 50);
-    assert!(!said(&output).contains("not isolated"), "{}", said(&output));
+    assert!(
+        !printed(&output).contains("not isolated"),
+        "{}",
+        printed(&output)
+    );
     assert_eq!(machine(), before);
 }
 
 #[test]
 fn a_signal_ends_it_and_undoes_everything() {
     let _turn = turn();
-    let place = Place::new();
+    let workspace = Workspace::new();
     let before = machine();
     for signal in ["TERM", "INT"] {
-        let mut running = place.isolated();
+        let mut running = workspace.isolated();
         running.signal(signal);
         assert_eq!(running.ended().code(), Some(FAILED), "{signal}");
         assert_eq!(machine(), before, "{signal}");
@@ -391,25 +395,28 @@ fn a_signal_ends_it_and_undoes_everything() {
 #[test]
 fn what_a_killed_tester_leaves_is_undone_without_anybody() {
     let _turn = turn();
-    let place = Place::new();
-    let (before, set, forwarding) = (machine(), place.set_of_switch(), place.forwarding());
-    let mut running = place.isolated();
+    let workspace = Workspace::new();
+    let (before, set, forwarding) = (machine(), workspace.set_of_switch(), workspace.forwarding());
+    let mut running = workspace.isolated();
     running.signal("KILL");
     running.ended();
     until("everything is undone", || {
         changes() == 0 && machine() == before
     });
     until("the device is where it was", || {
-        place.set_of_switch() == set && place.forwarding() == forwarding
+        workspace.set_of_switch() == set && workspace.forwarding() == forwarding
     });
     until("no lab is left", || {
-        !fs::read_dir(place.path("lab")).unwrap().any(|entry| {
+        !fs::read_dir(workspace.path("lab")).unwrap().any(|entry| {
             let name = entry.unwrap().file_name();
             name.to_string_lossy().starts_with("lab-")
         })
     });
     // The next command finds the machine free.
-    let output = place.generate(&["--duration", "20ms"]).output().unwrap();
+    let output = workspace
+        .generate(&["--duration", "20ms"])
+        .output()
+        .unwrap();
     check_record(&json(&output)["isolation"]);
     assert_eq!(machine(), before);
 }
@@ -417,15 +424,15 @@ fn what_a_killed_tester_leaves_is_undone_without_anybody() {
 #[test]
 fn without_isolation_nothing_is_touched() {
     let _turn = turn();
-    let place = Place::new();
-    let (before, set) = (machine(), place.set_of_switch());
-    let mut command = place.generate(&["--duration", "2s", "--isolation", "none"]);
+    let workspace = Workspace::new();
+    let (before, set) = (machine(), workspace.set_of_switch());
+    let mut command = workspace.generate(&["--duration", "2s", "--isolation", "none"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running(command.spawn().unwrap());
     while matches!(running.0.try_wait(), Ok(None)) {
         assert_eq!(machine(), before);
-        assert_eq!((changes(), place.set_of_switch()), (0, set.clone()));
-        sleep(LOOK);
+        assert_eq!((changes(), workspace.set_of_switch()), (0, set.clone()));
+        sleep(POLL_INTERVAL);
     }
     let mut out = Vec::new();
     std::io::Read::read_to_end(running.0.stdout.as_mut().unwrap(), &mut out).unwrap();
@@ -437,12 +444,12 @@ fn without_isolation_nothing_is_touched() {
         (&record["realtime_priority"], &result["health"]["realtime"]),
         (&Value::Null, &false.into())
     );
-    assert!(!place.path("lab").exists());
+    assert!(!workspace.path("lab").exists());
 }
 
 #[test]
 fn cpus_that_the_device_cannot_have_are_refused() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for (more, part) in [
         (["--device-cpus", "8000"], "CPU 8000 is not online"),
         (["--device-cpus", "0"], "CPU 0 is the tester's"),
@@ -452,11 +459,14 @@ fn cpus_that_the_device_cannot_have_are_refused() {
             &["generate", "--rate", "1k"] as &[&str],
             &["measure", "loss-sweep"],
         ] {
-            let output = place.tester(words, &more).output().unwrap();
-            let said = said(&output);
-            assert_eq!(output.status.code(), Some(BAD_INPUT), "{more:?}: {said}");
-            assert!(said.contains(&format!("--device-cpus: {part}")), "{said}");
-            assert_eq!(said.lines().count(), 1, "{said}");
+            let output = workspace.tester(words, &more).output().unwrap();
+            let printed = printed(&output);
+            assert_eq!(output.status.code(), Some(BAD_INPUT), "{more:?}: {printed}");
+            assert!(
+                printed.contains(&format!("--device-cpus: {part}")),
+                "{printed}"
+            );
+            assert_eq!(printed.lines().count(), 1, "{printed}");
             assert!(output.stdout.is_empty());
         }
     }
@@ -468,18 +478,23 @@ fn cpus_that_the_device_cannot_have_are_refused() {
         "--device-cpus",
         "1",
     ];
-    let output = place.quietwire(&simulated).output().unwrap();
-    assert_eq!(output.status.code(), Some(BAD_INPUT), "{}", said(&output));
+    let output = workspace.quietwire(&simulated).output().unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(BAD_INPUT),
+        "{}",
+        printed(&output)
+    );
 }
 
 #[test]
-fn who_is_not_root_is_told_in_a_line_and_measures() {
+fn who_is_not_root_is_reported_in_a_line_and_measures() {
     let _turn = turn();
-    let place = Place::new();
+    let workspace = Workspace::new();
     let before = machine();
-    let program = place.path("quietwire");
+    let program = workspace.path("quietwire");
     fs::copy(env!("CARGO_BIN_EXE_quietwire"), &program).unwrap();
-    for path in [&program, place.directory.path()] {
+    for path in [&program, workspace.directory.path()] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let output = Command::new("setpriv")
@@ -496,20 +511,20 @@ fn who_is_not_root_is_told_in_a_line_and_measures() {
             "--json",
         ])
         .args(MEMORY)
-        .current_dir(place.directory.path())
-        .env("XDG_STATE_HOME", place.path("state"))
+        .current_dir(workspace.directory.path())
+        .env("XDG_STATE_HOME", workspace.path("state"))
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said = said(&output);
-    let lines: Vec<&str> = said
+    let printed = printed(&output);
+    let lines: Vec<&str> = printed
         .lines()
         .filter(|line| line.starts_with("not isolated"))
         .collect();
     assert_eq!(
         lines,
         ["not isolated: CPUs: only root may; run the same command with sudo"],
-        "{said}"
+        "{printed}"
     );
     let result = json(&output);
     assert_eq!(result["isolation"]["isolation"], "none");

@@ -70,14 +70,17 @@ impl Labs {
 
     fn done(&self, command: &str, words: &[&str]) -> String {
         let output = self.run(command, words);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "lab {command} {words:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success(),
+            "lab {command} {words:?}: {printed}"
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
     fn up(&self, words: &[&str]) -> Value {
-        let told = self.done("up", &[words, &["--json"]].concat());
-        serde_json::from_str(&told).unwrap()
+        let reported = self.done("up", &[words, &["--json"]].concat());
+        serde_json::from_str(&reported).unwrap()
     }
 
     /// Sends traffic through all chains both ways; every frame must arrive unchanged. The rate is low: all elements but the
@@ -91,9 +94,9 @@ impl Labs {
             }
             // A trial in which the tester got no CPU shows nothing about the lab. Memory that elements share drops no frame
             // because of that.
-            let said = String::from_utf8_lossy(&output.stderr);
-            let told: Value = serde_json::from_slice(&output.stdout).expect(&said);
-            let result = &told["result"];
+            let printed = String::from_utf8_lossy(&output.stderr);
+            let reported: Value = serde_json::from_slice(&output.stdout).expect(&printed);
+            let result = &reported["result"];
             let is_repeated = if is_kernel_in_path(state) {
                 result["validity"]["state"] == "invalid"
             } else {
@@ -104,10 +107,10 @@ impl Labs {
             }
             output = self.trial(state);
         }
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let result = &told["result"];
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{printed}");
+        let reported: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let result = &reported["result"];
         let ports = result["ports"].as_array().unwrap();
         assert_eq!(ports.len(), 2 * chains);
         for port in ports {
@@ -116,7 +119,7 @@ impl Labs {
         }
         assert_eq!(result["lost_frames"], 0);
         assert_eq!(result["damaged_frames"], 0);
-        told
+        reported
     }
 
     fn trial(&self, state: &Value) -> Output {
@@ -223,7 +226,7 @@ fn carries(words: &[&str], chains: usize) -> Value {
             || words.contains(&"linux-bridge")
             || words.contains(&"linux-routing")
     );
-    let told = labs.check(&state, chains);
+    let reported = labs.check(&state, chains);
     for element in elements(&state) {
         assert!(!element["version"].as_str().unwrap().is_empty());
         assert!(!element["configuration"].as_array().unwrap().is_empty());
@@ -231,7 +234,7 @@ fn carries(words: &[&str], chains: usize) -> Value {
     assert_placed(&state);
     labs.done("down", &[name]);
     labs.assert_gone(&state);
-    told
+    reported
 }
 
 /// Checks that forwarding threads are on the CPUs of their element.
@@ -298,7 +301,7 @@ fn the_reference_on_the_host_carries_traffic() {
 
 #[test]
 fn another_switch_and_a_vnf_in_a_container_carry_traffic() {
-    let told = carries(
+    let reported = carries(
         &[
             "vNet4-1VNF",
             "--switch",
@@ -310,9 +313,9 @@ fn another_switch_and_a_vnf_in_a_container_carry_traffic() {
     );
     // Three elements forward, and the CI machine has one CPU beside the tester's.
     let online = online_cpus(Path::new("/")).unwrap().len();
-    let warnings = told["lab"]["warnings"].as_array().unwrap();
+    let warnings = reported["lab"]["warnings"].as_array().unwrap();
     assert_eq!(warnings.is_empty(), online >= 3, "{warnings:?}");
-    let containers: Vec<&str> = elements(&told["lab"])
+    let containers: Vec<&str> = elements(&reported["lab"])
         .filter(|element| element["place"] == "container")
         .map(|element| element["name"].as_str().unwrap())
         .collect();
@@ -391,11 +394,11 @@ fn switches_of_the_kernel_carry_traffic_in_other_ways() {
 
 #[test]
 fn a_firewall_lets_through_what_its_rules_say() {
-    let told = carries(
+    let reported = carries(
         &["vNet3", "--vnf", "firewall", "--encapsulation", "ipv6"],
         1,
     );
-    let configuration = &elements(&told["lab"]).next().unwrap()["configuration"];
+    let configuration = &elements(&reported["lab"]).next().unwrap()["configuration"];
     assert!(
         configuration.to_string().contains("tester-udp6"),
         "{configuration}"
@@ -433,10 +436,10 @@ fn a_firewall_lets_through_what_its_rules_say() {
         ])
         .output()
         .unwrap();
-    let told: Value = serde_json::from_slice(&output.stdout)
+    let reported: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    let received = [0, 1].map(|port| told["ports"][port]["received_frames"].as_u64().unwrap());
-    assert!(received[0] > 0 && received[1] == 0, "{told}");
+    let received = [0, 1].map(|port| reported["ports"][port]["received_frames"].as_u64().unwrap());
+    assert!(received[0] > 0 && received[1] == 0, "{reported}");
     labs.done("down", &["vNet3"]);
     labs.assert_gone(&state);
 }
@@ -487,8 +490,8 @@ fn killed_at_some_moment(words: &[&str], span: Duration) {
     let children = format!("/proc/{0}/task/{0}/children", up.id());
     let mut keeper = None;
     assert!(wait_until(DEADLINE, || {
-        let told = fs::read_to_string(&children).unwrap_or_default();
-        keeper = told
+        let reported = fs::read_to_string(&children).unwrap_or_default();
+        keeper = reported
             .split_whitespace()
             .next()
             .and_then(|pid| pid.parse().ok());
@@ -498,8 +501,8 @@ fn killed_at_some_moment(words: &[&str], span: Duration) {
     // The moment is what varies in this test; nothing is awaited.
     let moment = span.mul_f64(some_number());
     std::thread::sleep(moment);
-    let said = format!("{words:?}, killed after {} ms", moment.as_millis());
-    eprintln!("{said}");
+    let printed = format!("{words:?}, killed after {} ms", moment.as_millis());
+    eprintln!("{printed}");
     let process = ProcessId::of(keeper);
     let _ = Command::new("kill")
         .args(["-KILL", &keeper.to_string()])
@@ -511,12 +514,12 @@ fn killed_at_some_moment(words: &[&str], span: Duration) {
     labs.done("clean", &[]);
     // Processes that the kernel kills with their parent may take a moment to end.
     let gone = wait_until(DEADLINE, || traces_of(keeper, &labs).is_empty());
-    assert!(gone, "{said}: {:?}", traces_of(keeper, &labs));
-    assert!(!labs.directory.path().join("named").exists(), "{said}");
+    assert!(gone, "{printed}: {:?}", traces_of(keeper, &labs));
+    assert!(!labs.directory.path().join("named").exists(), "{printed}");
     assert_eq!(
         labs.done("clean", &[]),
         "nothing was left behind\n",
-        "{said}"
+        "{printed}"
     );
 }
 
@@ -560,12 +563,12 @@ fn two_labs_are_apart_and_a_name_is_taken_once() {
     let first = labs.up(&["vNet1", "--name", "first"]);
     let second = labs.up(&["vNet4-1VNF", "--name", "second", "--place", "container"]);
     let refused = labs.run("up", &["vNet1", "--name", "first"]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("a lab 'first' is up"), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("a lab 'first' is up"), "{printed}");
     // The name must be given.
-    let said = labs.run("down", &[]);
-    assert_eq!(said.status.code(), Some(2));
+    let printed = labs.run("down", &[]);
+    assert_eq!(printed.status.code(), Some(2));
     labs.check(&first, 1);
     assert!(
         labs.done("clean", &[])
@@ -593,8 +596,11 @@ fn a_lab_whose_process_is_killed_is_undone_by_clean() {
     assert!(kill.unwrap().success());
     let owner = ProcessId::of(owner);
     assert!(wait_until(DEADLINE, || owner.is_none_or(|owner| !owner.is_alive())));
-    let told = labs.done("clean", &[]);
-    assert!(told.contains("namespace /run/netns/quietwire-"), "{told}");
+    let reported = labs.done("clean", &[]);
+    assert!(
+        reported.contains("namespace /run/netns/quietwire-"),
+        "{reported}"
+    );
     labs.assert_gone(&state);
     assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
 }
@@ -650,17 +656,17 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
         ),
     ] {
         let output = labs.run("up", words);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-        assert!(said.contains(part), "{words:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}");
+        assert!(printed.contains(part), "{words:?}: {printed}");
     }
     // A machine without programs.
     let programs = TempDir::new().unwrap();
     let mut lab = labs.command("up", &["vNet1", "--switch", "vpp"]);
     let output = labs.with_state(lab.env("PATH", programs.path()));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{printed}");
     let part = "S: unavailable because vpp is not installed";
-    assert!(said.contains(part), "{said}");
+    assert!(printed.contains(part), "{printed}");
     assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
 }

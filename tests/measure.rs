@@ -16,9 +16,9 @@ const FAILED: i32 = 1;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A directory without any calibration.
-struct Place(tempfile::TempDir);
+struct Workspace(tempfile::TempDir);
 
-impl Place {
+impl Workspace {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -44,28 +44,33 @@ impl Place {
     /// Runs a command that must succeed; returns its JSON result and its standard error.
     fn json(&self, arguments: &[&str]) -> (Value, String) {
         let output = self.ended(&[arguments, &["--json"]].concat());
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
-        (serde_json::from_slice(&output.stdout).unwrap(), said)
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {printed}");
+        (serde_json::from_slice(&output.stdout).unwrap(), printed)
     }
 
     /// Checks that a command is refused with one message that contains all of `parts`.
     fn refused(&self, arguments: &[&str], parts: &[&str]) {
         let output = self.ended(arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
         assert_eq!(
             output.status.code(),
             Some(BAD_INPUT),
-            "{arguments:?}: {said}"
+            "{arguments:?}: {printed}"
         );
         assert!(output.stdout.is_empty(), "{arguments:?}");
         for part in parts {
-            assert!(said.contains(part), "{arguments:?}: no '{part}' in: {said}");
+            assert!(
+                printed.contains(part),
+                "{arguments:?}: no '{part}' in: {printed}"
+            );
         }
-        let ours = said.lines().filter(|line| line.starts_with("quietwire: "));
-        let claps = said.lines().filter(|line| line.starts_with("error: "));
-        assert_eq!(ours.count() + claps.count(), 1, "{arguments:?}: {said}");
-        assert!(!said.contains("panicked"), "{said}");
+        let ours = printed
+            .lines()
+            .filter(|line| line.starts_with("quietwire: "));
+        let claps = printed.lines().filter(|line| line.starts_with("error: "));
+        assert_eq!(ours.count() + claps.count(), 1, "{arguments:?}: {printed}");
+        assert!(!printed.contains("panicked"), "{printed}");
         assert!(
             fs::read_dir(self.0.path()).unwrap().next().is_none(),
             "the command left something behind"
@@ -91,7 +96,7 @@ fn text(output: &[u8]) -> String {
 
 #[test]
 fn every_method_ends_with_a_result_on_a_simulated_device() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let device =
         "sim:capacity=5M,line-rate=10M,buffer=500,addresses=300,learning-rate=5000,restart=50ms";
     for (method, settings) in [
@@ -120,25 +125,25 @@ fn every_method_ends_with_a_result_on_a_simulated_device() {
         settings
             .iter()
             .for_each(|it| arguments.extend(["--set", *it]));
-        let (result, said) = place.json(&arguments);
+        let (result, printed) = workspace.json(&arguments);
         // A simulated result must not be taken for a measurement.
         let summary = &result["summary"];
         assert_eq!(summary["is_simulated"], true, "{method}: {summary}");
         assert_eq!(summary["state"]["state"], "finished", "{method}");
         let case = &summary["sizes"][0]["cases"][0];
         assert_eq!(case["name"], "device", "{method}: {summary}");
-        assert!(!said.contains("INVALID"), "{method}: {said}");
+        assert!(!printed.contains("INVALID"), "{method}: {printed}");
         // Not a terminal: plain lines.
         assert!(
-            said.contains("100 % load is") && !said.contains('\u{1b}'),
-            "{method}: {said}"
+            printed.contains("100 % load is") && !printed.contains('\u{1b}'),
+            "{method}: {printed}"
         );
     }
 }
 
 #[test]
 fn rates_that_are_found_are_those_of_the_device() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for method in ["single-run", "worst-of-n", "mlrsearch"] {
         let store = format!("{method}.sqlite");
         let run = [
@@ -149,7 +154,7 @@ fn rates_that_are_found_are_those_of_the_device() {
             "--store",
             &store,
         ];
-        let (result, _) = place.json(&run);
+        let (result, _) = workspace.json(&run);
         let goals = &result["summary"]["sizes"][0]["cases"][0]["goals"];
         for (goal, name) in goals.as_array().unwrap().iter().zip(["NDR", "PDR"]) {
             assert_eq!(goal["name"], name, "{goals}");
@@ -162,15 +167,15 @@ fn rates_that_are_found_are_those_of_the_device() {
         }
         assert_eq!(goals.as_array().unwrap().len(), 2);
         // The same page from the store alone.
-        let report = place.ended(&["study", "report", &store, "--json"]);
+        let report = workspace.ended(&["study", "report", &store, "--json"]);
         let again: Value = serde_json::from_slice(&report.stdout).unwrap();
         assert_eq!(again, result);
     }
 }
 
 #[test]
-fn impossible_wishes_are_named() {
-    let place = Place::new();
+fn impossible_requests_are_named() {
+    let workspace = Workspace::new();
     let single =
         |more: &[&'static str]| [&["measure", "single-run", "--tester", "sim"], more].concat();
     for (more, parts) in [
@@ -230,7 +235,7 @@ fn impossible_wishes_are_named() {
         (&["--port", "null:"], &["--tester", "--port"]),
         (&["--calibration", "c.json"], &["--tester", "--calibration"]),
     ] {
-        place.refused(&single(more), parts);
+        workspace.refused(&single(more), parts);
     }
     for (arguments, parts) in [
         (
@@ -336,13 +341,13 @@ fn impossible_wishes_are_named() {
             &["unknown tester 'ixia:h'"],
         ),
     ] {
-        place.refused(arguments, parts);
+        workspace.refused(arguments, parts);
     }
 }
 
 #[test]
 fn a_rate_above_the_line_is_not_counted_against_the_device() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let sweep = |load: &'static str| {
         [
             "measure",
@@ -357,7 +362,7 @@ fn a_rate_above_the_line_is_not_counted_against_the_device() {
     };
     let mut arguments = sweep("loads-percent=[40,100]");
     arguments[5] = "20_000_000";
-    let output = place.ended(&arguments);
+    let output = workspace.ended(&arguments);
     assert_eq!(
         output.status.code(),
         Some(BAD_INPUT),
@@ -365,15 +370,15 @@ fn a_rate_above_the_line_is_not_counted_against_the_device() {
         text(&output.stderr)
     );
     arguments[5] = "20000000";
-    let (result, said) = place.json(&arguments);
-    assert!(said.contains("INVALID"), "{said}");
+    let (result, printed) = workspace.json(&arguments);
+    assert!(printed.contains("INVALID"), "{printed}");
     let whole = result.to_string();
     assert!(whole.contains("exceeds the simulated link rate"), "{whole}");
 }
 
 #[test]
 fn what_a_study_cannot_do_with_traffic_is_named() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for (frames, parts) in [
         (
             "replay = { file = \"a.pcap\" }",
@@ -395,26 +400,26 @@ fn what_a_study_cannot_do_with_traffic_is_named() {
         let file = elsewhere.path().join("study.toml");
         fs::write(&file, study).unwrap();
         let run = ["study", "run", file.to_str().unwrap(), "--tester", "sim"];
-        place.refused(&run, parts);
+        workspace.refused(&run, parts);
     }
 }
 
 #[test]
 fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
-    let place = Place::new();
-    let ports = place.loop_ports();
+    let workspace = Workspace::new();
+    let ports = workspace.loop_ports();
     let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
     let small = ["--memory-mib", "64", "--no-huge", "--isolation", "none"];
     let quick = ["--duration", "20ms", "--pacing-duration", "20ms"];
     let calibrate = [&["tester", "calibrate"], &ports[..], &small, &quick].concat();
     // A busy machine may have no clean rate: then the command ends with 1, but still writes the file.
-    let output = place.ended(&calibrate);
+    let output = workspace.ended(&calibrate);
     assert!(
         matches!(output.status.code(), Some(0 | FAILED)),
         "{}",
         text(&output.stderr)
     );
-    let path = place.path("state/quietwire/calibration.json");
+    let path = workspace.path("state/quietwire/calibration.json");
     let mut kept: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     kept["calibrations"][0]["sizes"][0]["clean_rate_pps"] = 2000.0.into();
     fs::write(&path, kept.to_string()).unwrap();
@@ -434,35 +439,35 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
             "--max-rate-pps",
             max_rate,
         ];
-        place.json(&[&measure, &ports[..], &small, &loads, more].concat())
+        workspace.json(&[&measure, &ports[..], &small, &loads, more].concat())
     };
-    let (result, said) = sweep("10000", &[]);
-    let before = said.split("offered").next().unwrap();
+    let (result, printed) = sweep("10000", &[]);
+    let before = printed.split("offered").next().unwrap();
     assert!(
-        before.contains("calibrated clean up to 0.0020 Mpps")
+        before.contains("calibrated up to 0.0020 Mpps")
             && before.contains("100 % load is 0.0100 Mpps"),
-        "{said}"
+        "{printed}"
     );
     // An invalid trial is repeated.
-    let trials: Vec<&str> = said
+    let trials: Vec<&str> = printed
         .lines()
         .filter(|line| line.contains(" offered"))
         .collect();
-    assert!(trials.len() >= 2, "{said}");
+    assert!(trials.len() >= 2, "{printed}");
     for line in trials {
         let is_marked = line.contains("(above the calibrated rate)");
-        assert_eq!(is_marked, !line.contains("0.001 Mpps"), "{said}");
+        assert_eq!(is_marked, !line.contains("0.001 Mpps"), "{printed}");
     }
     assert!(!result.to_string().contains("\"is_simulated\":true"));
-    let (_, said) = sweep("2000", &[]);
-    assert!(!said.contains("calibrated"), "{said}");
+    let (_, printed) = sweep("2000", &[]);
+    assert!(!printed.contains("calibrated"), "{printed}");
     // Another file, without calibrations.
-    let (_, said) = sweep("10000", &["--calibration", "other.json"]);
+    let (_, printed) = sweep("10000", &["--calibration", "other.json"]);
     assert!(
-        said.contains("other.json has no calibration of this tester"),
-        "{said}"
+        printed.contains("other.json has no calibration of this tester"),
+        "{printed}"
     );
-    assert!(!said.contains("calibrated clean"), "{said}");
+    assert!(!printed.contains("calibrated up to"), "{printed}");
 }
 
 /// A process that is killed with this value.
@@ -522,13 +527,14 @@ fn has_tester_thread(process: u32) -> bool {
 
 #[test]
 fn a_tester_that_is_held_up_says_so_and_ends() {
-    let place = Place::new();
-    let out = place.path("out.json");
-    let mut command = place.quietwire(&["generate", "--port", "null:", "--rate", "1k", "--json"]);
+    let workspace = Workspace::new();
+    let out = workspace.path("out.json");
+    let mut command =
+        workspace.quietwire(&["generate", "--port", "null:", "--rate", "1k", "--json"]);
     command.args(["--memory-mib", "64", "--no-huge", "--isolation", "none"]);
     command.args(["--duration", "500ms", "--warm-up", "0s", "--drain", "0s"]);
     command.stdout(File::create(&out).unwrap());
-    command.stderr(File::create(place.path("said")).unwrap());
+    command.stderr(File::create(workspace.path("said")).unwrap());
     let mut running = Running(command.spawn().unwrap());
     running.until("it sends", has_tester_thread);
     running.signal("STOP");
@@ -539,10 +545,10 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
     });
     running.signal("CONT");
     let status = running.ended();
-    let said = fs::read_to_string(place.path("said")).unwrap();
-    assert_eq!(status.code(), Some(FAILED), "{said}");
+    let printed = fs::read_to_string(workspace.path("said")).unwrap();
+    assert_eq!(status.code(), Some(FAILED), "{printed}");
     assert_eq!(
-        said,
+        printed,
         "quietwire: the trial is invalid because the tester failed, so it has no result for the device\n"
     );
     let result: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
@@ -566,22 +572,25 @@ struct Delaying {
 const HELD_US: u64 = 300_000;
 
 impl Delaying {
-    fn start(place: &Place) -> Self {
-        let uri =
-            |name: &str, role: &str| format!("memif:{}?role={role}", place.path(name).display());
-        let mut command = place.quietwire(&["switch", "run", "--huge-pages", "never"]);
+    fn start(workspace: &Workspace) -> Self {
+        let uri = |name: &str, role: &str| {
+            format!("memif:{}?role={role}", workspace.path(name).display())
+        };
+        let mut command = workspace.quietwire(&["switch", "run", "--huge-pages", "never"]);
         command.args(["--memory-mib", "128", "--idle", "yield"]);
         for name in ["t0", "t1", "d0", "d1"] {
             command.args(["--port", &format!("{name}={}", uri(name, "server"))]);
         }
         command.args(["--cross-connect", "t0,d0", "--cross-connect", "t1,d1"]);
-        command.arg("--control-socket").arg(place.path("control"));
-        command.stderr(File::create(place.path("switch-said")).unwrap());
+        command
+            .arg("--control-socket")
+            .arg(workspace.path("control"));
+        command.stderr(File::create(workspace.path("switch-said")).unwrap());
         let mut switch = Running(command.stdout(Stdio::null()).spawn().unwrap());
         switch.until("the switch has its ports", |_| {
             ["t0", "t1", "d0", "d1", "control"]
                 .iter()
-                .all(|name| place.path(name).exists())
+                .all(|name| workspace.path(name).exists())
         });
         let options = json!({
             "ports": [uri("d0", "client"), uri("d1", "client")],
@@ -591,8 +600,9 @@ impl Delaying {
             "memory-mib": 256,
             "uses-huge-pages": false,
         });
-        let mut command = place.quietwire(&["tester", "self-test-device", &options.to_string()]);
-        command.stderr(File::create(place.path("device-said")).unwrap());
+        let mut command =
+            workspace.quietwire(&["tester", "self-test-device", &options.to_string()]);
+        command.stderr(File::create(workspace.path("device-said")).unwrap());
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -612,10 +622,10 @@ impl Delaying {
     }
 
     /// Returns a counter of one port of the switch.
-    fn count(&self, place: &Place, port: &str, key: &str) -> u64 {
+    fn count(&self, workspace: &Workspace, port: &str, key: &str) -> u64 {
         let show = ["switch", "show", "ports", "--json", "--control-socket"];
-        let mut command = place.quietwire(&show);
-        let output = command.arg(place.path("control")).output().unwrap();
+        let mut command = workspace.quietwire(&show);
+        let output = command.arg(workspace.path("control")).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         let ports: Value = serde_json::from_slice(&output.stdout).unwrap();
         let port = ports
@@ -631,12 +641,12 @@ impl Delaying {
 
 #[test]
 fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
-    let place = Place::new();
-    let out = place.path("out.json");
-    let mut device = Delaying::start(&place);
-    let mut command = place.quietwire(&["generate", "--rate", "20k", "--direction", "one-way"]);
+    let workspace = Workspace::new();
+    let out = workspace.path("out.json");
+    let mut device = Delaying::start(&workspace);
+    let mut command = workspace.quietwire(&["generate", "--rate", "20k", "--direction", "one-way"]);
     for name in ["t0", "t1"] {
-        let uri = format!("memif:{}?role=client", place.path(name).display());
+        let uri = format!("memif:{}?role=client", workspace.path(name).display());
         command.args(["--port", &uri]);
     }
     // The ring is full after 13 ms.
@@ -644,26 +654,27 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
     command.args(["--warm-up", "0s", "--drain", "1s", "--json"]);
     command.args(["--memory-mib", "64", "--no-huge", "--isolation", "none"]);
     command.stdout(File::create(&out).unwrap());
-    command.stderr(File::create(place.path("said")).unwrap());
+    command.stderr(File::create(workspace.path("said")).unwrap());
     let mut running = Running(command.spawn().unwrap());
     // More frames than those of the preparation.
     running.until("frames come back", |_| {
-        device.count(&place, "t1", "tx_frames") > 4000
+        device.count(&workspace, "t1", "tx_frames") > 4000
     });
     running.signal("STOP");
-    let (before, held) = (device.count(&place, "t1", "tx_full"), Instant::now());
+    let (before, held) = (device.count(&workspace, "t1", "tx_full"), Instant::now());
     running.until("the ring is full", |_| {
-        held.elapsed() > Duration::from_millis(30) && device.count(&place, "t1", "tx_full") > before
+        held.elapsed() > Duration::from_millis(30)
+            && device.count(&workspace, "t1", "tx_full") > before
     });
     running.signal("CONT");
     let status = running.ended();
-    let said = fs::read_to_string(place.path("said")).unwrap();
-    assert_eq!(status.code(), Some(FAILED), "{said}");
+    let printed = fs::read_to_string(workspace.path("said")).unwrap();
+    assert_eq!(status.code(), Some(FAILED), "{printed}");
     let result: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     let lost = result["lost_frames"].as_u64().unwrap();
     assert!(lost > 0, "{result}");
     // The switch and the device lost no frame: all lost frames found the tester's ring full.
-    assert_eq!(device.count(&place, "t1", "tx_full"), lost, "{result}");
+    assert_eq!(device.count(&workspace, "t1", "tx_full"), lost, "{result}");
     let reasons = result["validity"]["reasons"].as_array().unwrap();
     let reason = reasons.iter().find(|reason| {
         let text = reason["text"].as_str().unwrap();
@@ -687,7 +698,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
 
 #[test]
 fn a_search_without_a_result_fails_with_the_cause_and_the_remedy() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for (method, of) in [
         ("single-run", " for NDR"),
         ("mlrsearch", " for NDR"),
@@ -695,20 +706,23 @@ fn a_search_without_a_result_fails_with_the_cause_and_the_remedy() {
         ("loss-sweep", ""),
         ("forwarding-rate-at-max-load", ""),
     ] {
-        let output = place.ended(&["measure", method, "--tester", "sim:invalid=1"]);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(FAILED), "{method}: {said}");
+        let output = workspace.ended(&["measure", method, "--tester", "sim:invalid=1"]);
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(FAILED), "{method}: {printed}");
         for part in [
             &format!("quietwire: no result{of}: the tester failed in "),
             "because the simulated tester failed in this trial",
             "--cpus and --realtime-priority",
             "--set trials.invalid-repeats=N",
         ] {
-            assert!(said.contains(part), "{method}: no '{part}' in: {said}");
+            assert!(
+                printed.contains(part),
+                "{method}: no '{part}' in: {printed}"
+            );
         }
     }
     // Occasional failures of the tester do not prevent a result.
-    let output = place.ended(&[
+    let output = workspace.ended(&[
         "measure",
         "single-run",
         "--tester",
@@ -719,22 +733,22 @@ fn a_search_without_a_result_fails_with_the_cause_and_the_remedy() {
 
 #[test]
 fn a_view_is_given_back_with_the_terminal_and_lines_are_plain_elsewhere() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let arguments = ["measure", "single-run", "--tester", "sim", "--progress"];
-    let output = place.ended(&arguments);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(!said.contains('\u{1b}'), "{said}");
+    let output = workspace.ended(&arguments);
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    assert!(!printed.contains('\u{1b}'), "{printed}");
     assert!(
-        said.contains("case device, round 1") && said.contains("Mpps offered"),
-        "{said}"
+        printed.contains("case device, round 1") && printed.contains("Mpps offered"),
+        "{printed}"
     );
     // `script` provides a terminal.
     let binary = env!("CARGO_BIN_EXE_quietwire");
     let line = format!("{binary} {} 2>&1 >/dev/null", arguments.join(" "));
     let output = Command::new("script")
         .args(["-qec", &line, "/dev/null"])
-        .current_dir(place.0.path())
+        .current_dir(workspace.0.path())
         .env("TERM", "xterm")
         .stdin(Stdio::null())
         .output()
@@ -752,9 +766,10 @@ fn a_view_is_given_back_with_the_terminal_and_lines_are_plain_elsewhere() {
 
 /// The table of a measurement, by a terminal of so many columns; of none if it is no terminal.
 fn table_of(arguments: &[&str], columns: Option<usize>) -> String {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let tester = "sim:capacity=5M,line-rate=10M,noise=0.02,seed=3";
-    let mut command = place.quietwire(&[&["measure"], arguments, &["--tester", tester]].concat());
+    let mut command =
+        workspace.quietwire(&[&["measure"], arguments, &["--tester", tester]].concat());
     match columns {
         Some(columns) => command.env("COLUMNS", columns.to_string()),
         None => command.env_remove("COLUMNS"),
@@ -820,7 +835,7 @@ fn tables_fit_the_terminal_and_break_no_cell_inside_a_word() {
 
 #[test]
 fn a_page_does_not_say_what_it_does_not_know_of_the_devices_machine() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let run = [
         "measure",
         "loss-sweep",
@@ -829,8 +844,8 @@ fn a_page_does_not_say_what_it_does_not_know_of_the_devices_machine() {
         "--html",
         "p.html",
     ];
-    assert!(place.ended(&run).status.success());
-    let page = fs::read_to_string(place.path("p.html")).unwrap();
+    assert!(workspace.ended(&run).status.success());
+    let page = fs::read_to_string(workspace.path("p.html")).unwrap();
     assert!(!page.contains("no neighbours") && !page.contains("placed by the scheduler"));
     assert!(page.contains("what else runs on its CPUs is unknown"));
     assert!(page.contains("Loss at each load"));

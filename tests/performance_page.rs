@@ -10,6 +10,9 @@ mod figure;
 #[path = "../benches/common/goals.rs"]
 mod goals;
 #[allow(dead_code)]
+#[path = "../benches/common/lcg.rs"]
+mod lcg;
+#[allow(dead_code)]
 #[path = "../benches/common/plot.rs"]
 mod plot;
 #[allow(dead_code)]
@@ -22,9 +25,6 @@ mod spread;
 #[path = "../benches/common/tables.rs"]
 mod tables;
 #[allow(dead_code)]
-#[path = "../benches/common/turns.rs"]
-mod turns;
-#[allow(dead_code)]
 #[path = "../benches/common/verdict.rs"]
 mod verdict;
 #[allow(dead_code)]
@@ -34,9 +34,9 @@ mod words;
 use std::path::Path;
 
 use goals::{GOALS, Goal, Ratio};
+use lcg::Lcg;
 use record::{Absent, Bound, Figure, Judged, Point, Run, Verdict};
 use spread::Estimate;
-use turns::Turns;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -218,7 +218,7 @@ fn ratio_of_deviations_has_an_interval_around_it() {
 #[test]
 fn turns_are_permutations_and_repeat_with_their_seed() {
     let orders = |seed| {
-        let mut turns = Turns::new(seed);
+        let mut turns = Lcg::new(seed);
         (0..50).map(|_| turns.order(5)).collect::<Vec<_>>()
     };
     let first = orders(7);

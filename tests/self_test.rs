@@ -169,13 +169,13 @@ fn what_makes_no_sense_is_refused() {
         (["--rate", "1"], "fewer than 2 frames"),
     ] {
         let output = self_test(&arguments).output().unwrap();
-        let said = text(&output.stderr);
+        let printed = text(&output.stderr);
         assert_eq!(
             output.status.code(),
             Some(BAD_INPUT),
-            "{arguments:?}: {said}"
+            "{arguments:?}: {printed}"
         );
-        assert!(said.contains(part), "{arguments:?}: {said}");
+        assert!(printed.contains(part), "{arguments:?}: {printed}");
     }
 }
 

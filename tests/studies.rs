@@ -78,8 +78,8 @@ impl Workplace {
         ];
         let words = [&words[..], &[lab.to_str().unwrap()], more].concat();
         let output = self.study(&words);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{printed}");
         // Only the lock of the lab remains, and none of its namespaces.
         let left = fs::read_dir(&lab).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
@@ -169,12 +169,12 @@ switch = "vpp"
 "#;
 
 #[test]
-fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
+fn switches_are_measured_beside_each_other_and_what_is_missing_is_reported() {
     let place = Workplace::new();
     place.without_programs(&["vpp", "vppctl"]);
     fs::write(place.path("study.toml"), SWITCHES).unwrap();
-    let told = place.run("study.toml", &[]);
-    let summary = &told["summary"];
+    let reported = place.run("study.toml", &[]);
+    let summary = &reported["summary"];
     assert_eq!(summary["state"]["state"], "finished");
     let without: Vec<&str> = summary["unavailable"]
         .as_array()
@@ -184,14 +184,14 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
         .collect();
     assert_eq!(without, ["vpp"]);
     let cycles = &case(summary, "quietwire")["cycles"];
-    assert_eq!(cycles["reckoned"], "counted", "{cycles}");
+    assert_eq!(cycles["cycle_source"], "counted", "{cycles}");
     assert!(
         cycles["cycles"]["median"].as_f64().unwrap() > 1.0,
         "{cycles}"
     );
     // The kernel counts no cycles: they are computed from the CPU time that it spent on frames.
     let cycles = &case(summary, "linux-bridge")["cycles"];
-    assert_eq!(cycles["reckoned"], "cpu_time", "{cycles}");
+    assert_eq!(cycles["cycle_source"], "cpu_time", "{cycles}");
     for name in ["quietwire", "quietwire-veth", "linux-bridge", "ovs-netdev"] {
         let seen = case(summary, name);
         assert_accounted(seen);
@@ -225,8 +225,8 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_told() {
 #[test]
 fn applications_talk_through_a_ready_made_study() {
     let place = Workplace::new();
-    let told = place.run("edge-noisy-neighbour", &["--quick"]);
-    let summary = &told["summary"];
+    let reported = place.run("edge-noisy-neighbour", &["--quick"]);
+    let summary = &reported["summary"];
     assert_eq!(summary["is_quick"], true);
     assert_eq!(summary["state"]["state"], "finished");
     for name in ["quiet", "noisy", "noisy-pinned"] {
@@ -241,7 +241,7 @@ fn applications_talk_through_a_ready_made_study() {
 }
 
 #[test]
-fn every_ready_made_study_tells_what_it_would_do() {
+fn every_ready_made_study_reports_what_it_would_do() {
     let place = Workplace::new();
     let list = place.study(&["list", "--json"]);
     assert!(list.status.success(), "{list:?}");
@@ -254,7 +254,7 @@ fn every_ready_made_study_tells_what_it_would_do() {
         assert!(dry.status.success(), "{dry:?}");
         let dry: Value = serde_json::from_slice(&dry.stdout).unwrap();
         assert_eq!(&dry, ready);
-        let cases = dry["outlook"]["cases"].as_array().unwrap();
+        let cases = dry["preview"]["cases"].as_array().unwrap();
         let can = |case: &&Value| case["unavailable"].is_null();
         // The first is the reference for the others.
         assert!(cases.iter().any(|case| can(&case)), "{name}: {cases:?}");
@@ -294,17 +294,17 @@ most = 2
 fn tenants_are_added_until_the_goal_breaks_or_there_are_as_many_as_asked_for() {
     let place = Workplace::new();
     fs::write(place.path("study.toml"), TENANTS).unwrap();
-    let told = place.run("study.toml", &[]);
-    assert_eq!(told["summary"]["state"]["state"], "finished");
+    let reported = place.run("study.toml", &[]);
+    assert_eq!(reported["summary"]["state"]["state"], "finished");
     // The switch, and testpmd in containers.
-    let cases = told["summary"]["sizes"][0]["cases"].as_array().unwrap();
+    let cases = reported["summary"]["sizes"][0]["cases"].as_array().unwrap();
     cases.iter().for_each(assert_accounted);
-    let tenants = &told["summary"]["sizes"][0]["tenants"];
+    let tenants = &reported["summary"]["sizes"][0]["tenants"];
     assert_eq!(tenants["found"][0]["is_through"], true, "{tenants}");
     let rows = tenants["rows"].as_array().unwrap();
     assert_eq!(rows[0]["tenants"], 1);
     for row in rows {
-        assert_eq!(row["cycles"]["reckoned"], "counted", "{row}");
+        assert_eq!(row["cycles"]["cycle_source"], "counted", "{row}");
         assert!(
             row["cycles_per_tenant_hz"]["median"].as_f64().unwrap() > 0.0,
             "{row}"
@@ -357,11 +357,11 @@ action = "accept"
 "#;
 
 #[test]
-fn what_a_machine_lacks_for_a_case_is_told_and_the_others_are_run() {
+fn what_a_machine_lacks_for_a_case_is_reported_and_the_others_are_run() {
     let place = Workplace::new();
     fs::write(place.path("study.toml"), LACKING).unwrap();
-    let told = place.run("study.toml", &[]);
-    let left_out = told["summary"]["unavailable"].as_array().unwrap();
+    let reported = place.run("study.toml", &[]);
+    let left_out = reported["summary"]["unavailable"].as_array().unwrap();
     let why = |name: &str| {
         let mut all = left_out.iter();
         all.find(|case| case["name"] == name).unwrap()["reason"]
@@ -377,7 +377,7 @@ fn what_a_machine_lacks_for_a_case_is_told_and_the_others_are_run() {
         why("image").contains("no-kernel is no file"),
         "{left_out:?}"
     );
-    let seen = case(&told["summary"], "firewall");
+    let seen = case(&reported["summary"], "firewall");
     assert!(seen["round_trip"].is_object(), "{seen}");
 }
 
@@ -422,12 +422,12 @@ fn assert_refused(place: &Workplace, text: &str, more: &[&str], code: i32, says:
     ];
     let run = place.study(&[&words[..], more].concat());
     let dry = place.study(&[&words[..], more, &["--dry-run"]].concat());
-    let said = String::from_utf8(dry.stderr).unwrap();
-    assert_eq!(dry.status.code(), Some(code), "{said}");
-    assert!(said.contains(says), "no '{says}' in: {said}");
+    let printed = String::from_utf8(dry.stderr).unwrap();
+    assert_eq!(dry.status.code(), Some(code), "{printed}");
+    assert!(printed.contains(says), "no '{says}' in: {printed}");
     assert!(dry.stdout.is_empty());
     assert_eq!(run.status.code(), Some(code));
-    assert_eq!(String::from_utf8(run.stderr).unwrap(), said);
+    assert_eq!(String::from_utf8(run.stderr).unwrap(), printed);
     assert!(!place.path("noisy.sqlite").exists() && !lab.exists());
 }
 

@@ -337,7 +337,7 @@ fn bad_input_gets_one_message_and_leaves_nothing() {
 }
 
 #[test]
-fn a_second_study_at_the_same_time_is_told_who_has_the_machine() {
+fn a_second_study_at_the_same_time_reports_who_has_the_machine() {
     let place = Workplace::new();
     let mut first = place.start_and_wait_for_trials(1);
     let mut second = place.quietwire(&[

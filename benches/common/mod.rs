@@ -7,6 +7,7 @@
 pub(crate) mod figure;
 pub(crate) mod goals;
 pub(crate) mod l3fwd;
+pub(crate) mod lcg;
 pub(crate) mod ovs;
 pub(crate) mod placement;
 pub(crate) mod plot;
@@ -15,7 +16,6 @@ pub(crate) mod spread;
 pub(crate) mod switch;
 pub(crate) mod tables;
 pub(crate) mod testpmd;
-pub(crate) mod turns;
 pub(crate) mod verdict;
 pub(crate) mod words;
 
@@ -30,9 +30,9 @@ use quietwire_dpdk::thread::pin;
 use quietwire_dpdk::{Eal, EalOptions, HugePages};
 
 use goals::GOALS;
+use lcg::Lcg;
 use record::{Absent, Run, Side};
 pub(crate) use spread::Spread;
-use turns::Turns;
 use words::VPP;
 
 pub(crate) const QUIETWIRE: &str = env!("CARGO_BIN_EXE_quietwire");
@@ -91,17 +91,17 @@ impl Options {
         options
     }
 
-    pub(crate) fn turns(&self) -> Turns {
-        Turns::new(self.seed.unwrap_or_default())
+    pub(crate) fn turns(&self) -> Lcg {
+        Lcg::new(self.seed.unwrap_or_default())
     }
 
     /// Returns the number of rounds: the option, or the default.
     pub(crate) fn rounds(&self, usual: u32) -> u32 {
         let usual = if self.quick { usual.min(2) } else { usual };
-        let said = self
+        let printed = self
             .rounds
             .or_else(|| environment("QUIETWIRE_BENCH_ROUNDS"));
-        said.unwrap_or(usual).max(1)
+        printed.unwrap_or(usual).max(1)
     }
 
     /// Returns the seconds of one measurement.
@@ -116,10 +116,10 @@ impl Options {
         } else {
             usual
         };
-        let said = self
+        let printed = self
             .seconds
             .or_else(|| environment("QUIETWIRE_BENCH_SECONDS"));
-        said.unwrap_or(usual).max(0.01)
+        printed.unwrap_or(usual).max(0.01)
     }
 
     pub(crate) fn wants(&self, name: &str) -> bool {

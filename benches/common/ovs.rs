@@ -99,7 +99,7 @@ impl OpenVSwitch {
         }
         // Otherwise frames to unknown addresses are also sent to the kernel, which is slow and not what is compared.
         let flood = self.tool("ovs-ofctl", &["mod-port", "br0", "br0", "no-flood"]);
-        assert!(flood.status.success(), "{}", said(&flood));
+        assert!(flood.status.success(), "{}", printed(&flood));
     }
 
     /// Returns the tester's URI of a port.
@@ -175,7 +175,7 @@ fn after(text: &str, key: &str) -> u64 {
     digits.parse().unwrap_or(0)
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -184,7 +184,7 @@ fn start_database(directory: &Path) -> Running {
     let mut create = Command::new("ovsdb-tool");
     create.arg("create").arg(&file).arg(SCHEMA);
     let created = create.output().expect("ovsdb-tool");
-    assert!(created.status.success(), "{}", said(&created));
+    assert!(created.status.success(), "{}", printed(&created));
     let socket = directory.join("db.sock");
     let mut server = Command::new(DATABASE_SERVER);
     server.env("OVS_RUNDIR", directory).arg(&file);
@@ -229,7 +229,11 @@ fn database(directory: &Path, arguments: &[&str]) {
         command.arg("--no-wait");
     }
     let output = command.args(arguments).output().expect("ovs-vsctl");
-    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        printed(&output)
+    );
 }
 
 fn start_daemon(directory: &Path) -> Running {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Medians, and the variation between rounds.
 
-use super::turns::Turns;
+use super::lcg::Lcg;
 
 /// Median, smallest and largest value of the rounds.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -57,7 +57,7 @@ impl Estimate {
             ratio.is_finite().then_some(ratio)
         };
         let value = ratio(these, those)?;
-        let mut turns = Turns::new(1);
+        let mut turns = Lcg::new(1);
         let mut sample = |values: &[f64]| -> Vec<f64> {
             let picked = (0..values.len()).map(|_| values[turns.below(values.len())]);
             picked.collect()

@@ -201,8 +201,8 @@ fuzz_target!(|input: &[u8]| {
         );
         assert_eq!(decisions.as_slice().len(), frames.len());
         for (frame, decision) in frames.iter().zip(decisions.as_slice()) {
-            let fate = carry_out(*decision, &tables, from, frame);
-            assert_eq!(fate, reference.forward(from, clock, frame));
+            let disposition = carry_out(*decision, &tables, from, frame);
+            assert_eq!(disposition, reference.forward(from, clock, frame));
         }
     }
 });

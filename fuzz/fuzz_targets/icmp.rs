@@ -102,14 +102,14 @@ fuzz_target!(|input: &[u8]| {
     for own in ["192.0.2.1", "2001:db8::1"] {
         let own: IpAddr = own.parse().expect("an address");
         for kind in ERRORS {
-            let Some(told) = error(&packet, kind, own) else {
+            let Some(reported) = error(&packet, kind, own) else {
                 continue;
             };
-            assert!(told.len() <= if own.is_ipv4() { 576 } else { 1280 });
-            let (source, _) = sound(&told);
+            assert!(reported.len() <= if own.is_ipv4() { 576 } else { 1280 });
+            let (source, _) = sound(&reported);
             assert_eq!(source, own);
-            assert_eq!(error(&told, kind, own), None);
-            assert_eq!(echo_reply(&told), None);
+            assert_eq!(error(&reported, kind, own), None);
+            assert_eq!(echo_reply(&reported), None);
         }
     }
 });

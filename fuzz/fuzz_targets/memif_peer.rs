@@ -24,7 +24,7 @@ use quietwire_dpdk::{
 };
 
 /// The driver's thread may wait for a CPU.
-const PATIENCE_MS: u16 = 10_000;
+const TIMEOUT_MS: u16 = 10_000;
 const MESSAGE: usize = 128;
 const FRAME_MAX: u16 = 1518;
 const QUEUES: u16 = 2;
@@ -168,7 +168,7 @@ impl Peer {
     fn answer(&self) -> Option<u16> {
         let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         let ready = loop {
-            match poll(&mut fds, PATIENCE_MS) {
+            match poll(&mut fds, TIMEOUT_MS) {
                 Err(Errno::EINTR) => {}
                 ready => break ready,
             }

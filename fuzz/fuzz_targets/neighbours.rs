@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use quietwire_packet::{MacAddress, checksum, parse};
-use quietwire_tables::neighbour::{Action, Facts, Limits, Neighbours};
+use quietwire_tables::neighbour::{Action, InterfaceInfo, Limits, Neighbours};
 
 const OWN: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 const LIMITS: Limits = Limits {
@@ -28,12 +28,12 @@ fn octet(input: &mut &[u8]) -> u8 {
     take(input, 1).first().copied().unwrap_or(0)
 }
 
-fn facts() -> [Facts; 2] {
+fn interface_info() -> [InterfaceInfo; 2] {
     let addresses = [
         &["192.0.2.1/24", "2001:db8::1/64"][..],
         &["198.51.100.1/31"],
     ];
-    [0u16, 1].map(|number| Facts {
+    [0u16, 1].map(|number| InterfaceInfo {
         number,
         mac: OWN,
         addresses: addresses[usize::from(number)]
@@ -143,12 +143,12 @@ impl Packets {
 
 fuzz_target!(|input: &[u8]| {
     let mut input = input;
-    let facts = facts();
+    let interface_info = interface_info();
     let mut table = Neighbours::new(LIMITS, u64::from(octet(&mut input)));
     let (mut now, mut out, mut packets) = (Duration::ZERO, Vec::new(), Packets::default());
     while !input.is_empty() {
         let step = octet(&mut input);
-        let at = &facts[usize::from(step >> 7)];
+        let at = &interface_info[usize::from(step >> 7)];
         match step & 7 {
             0 => now += Duration::from_millis(u64::from(octet(&mut input)) * 200),
             1 => {
@@ -178,7 +178,7 @@ fuzz_target!(|input: &[u8]| {
             }
         }
         packets.look(&mut out);
-        table.tick(now, |number| facts.get(usize::from(number)), &mut out);
+        table.tick(now, |number| interface_info.get(usize::from(number)), &mut out);
         packets.look(&mut out);
         assert!(table.next_deadline().is_none_or(|due| due > now));
         assert!(table.list(now).count() <= LIMITS.neighbours);

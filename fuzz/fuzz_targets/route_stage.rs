@@ -10,7 +10,7 @@ use quietwire_dpdk::BURST_MAX;
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress, checksum};
 use quietwire_tables::fib::{Ipv4Routes, Ipv6Routes};
 use quietwire_tables::route::{
-    Adjacency, Decision, Decisions, Interface, InterfacePlace, Interfaces, NextHop, NextHopWriter,
+    Adjacency, Decision, Decisions, Interface, InterfaceBinding, Interfaces, NextHop, NextHopWriter,
     Router, Urpf, Vrf, decide, fragments, rewrite,
 };
 
@@ -46,7 +46,7 @@ static ROUTER: LazyLock<Router> = LazyLock::new(|| {
         ipv6.insert(v6, hop).expect("room");
     }
     let interface = |number: u16| Interface {
-        place: InterfacePlace::Port(number),
+        place: InterfaceBinding::Port(number),
         vlan: None,
         mac: station(number),
         mtu: [1500, 68, 1280][usize::from(number)],

@@ -23,7 +23,7 @@ use quietwire_dpdk::{
 };
 
 /// The library's thread may wait for a CPU.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const FRAME_MAX: u16 = 1518;
 
 const GET_FEATURES: u32 = 1;
@@ -132,7 +132,7 @@ struct Guest {
 impl Guest {
     fn new(switch: &Switch, features: u64) -> Option<Self> {
         let stream = UnixStream::connect(&switch.socket).expect("the port listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         let memory = memfd_create(c"guest", MFdFlags::MFD_ALLOW_SEALING).expect("a file in memory");
         let memory = File::from(memory);
         memory.set_len(2 * REGION).expect("room");
@@ -310,7 +310,7 @@ fuzz_target!(|input: &[u8]| {
             _ => {
                 let ring = u32::from(step >> 7);
                 let value = octet(&mut input);
-                let said = match step >> 3 & 7 {
+                let printed = match step >> 3 & 7 {
                     0 => guest.map(),
                     1 => guest.say(SET_VRING_ENABLE, &words(&[ring, u32::from(value & 1)]), &[]),
                     2 => guest.say(SET_VRING_BASE, &words(&[ring, value.into()]), &[]),
@@ -323,7 +323,7 @@ fuzz_target!(|input: &[u8]| {
                     }
                     _ => guest.set_up(ring),
                 };
-                said && guest.settles()
+                printed && guest.settles()
             }
         };
         if !goes_on {

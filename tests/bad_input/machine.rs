@@ -5,15 +5,15 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
-use crate::place::{Ended, Place, STUDY};
+use crate::workspace::{Ended, STUDY, Workspace};
 use crate::{FAILED, LACKS, NULLS};
 
 /// Returns the same command as the user `nobody`, who may run a copy of the program.
-fn as_nobody(place: &Place, arguments: &[&str]) -> Command {
-    let program = place.path("quietwire");
+fn as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
+    let program = workspace.path("quietwire");
     fs::copy(env!("CARGO_BIN_EXE_quietwire"), &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = place.command(
+    let mut command = workspace.command(
         "setpriv",
         &["--reuid=65534", "--regid=65534", "--clear-groups"],
     );
@@ -22,49 +22,49 @@ fn as_nobody(place: &Place, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn who_is_not_root_is_told_where_root_is_needed() {
-    let place = Place::new();
-    drop(as_nobody(&place, &[]));
+fn who_is_not_root_is_reported_where_root_is_needed() {
+    let workspace = Workspace::new();
+    drop(as_nobody(&workspace, &[]));
     let nulls: Vec<&str> = [&["switch", "run"], &NULLS[..]].concat();
-    place.refused(LACKS, as_nobody(&place, &nulls), &["root"]);
-    place.refused(
+    workspace.refused(LACKS, as_nobody(&workspace, &nulls), &["root"]);
+    workspace.refused(
         LACKS,
-        as_nobody(&place, &["study", "run", "study.toml"]),
+        as_nobody(&workspace, &["study", "run", "study.toml"]),
         &["root", "sudo"],
     );
     for uri in ["af-packet:lo", "af-xdp:lo", "pci:0000:ff:1f.7"] {
         let generate = ["generate", "--no-huge", "--rate", "1k", "--port", uri];
-        place.refused(LACKS, as_nobody(&place, &generate), &["root", "sudo"]);
+        workspace.refused(LACKS, as_nobody(&workspace, &generate), &["root", "sudo"]);
     }
-    fs::set_permissions(place.path("lab"), fs::Permissions::from_mode(0o700)).unwrap();
-    let inside = place.text("lab/state");
-    let clean = as_nobody(&place, &["lab", "clean", "--state-directory", &inside]);
-    place.refused(LACKS, clean, &["lab/state", "Permission denied"]);
+    fs::set_permissions(workspace.path("lab"), fs::Permissions::from_mode(0o700)).unwrap();
+    let inside = workspace.text("lab/state");
+    let clean = as_nobody(&workspace, &["lab", "clean", "--state-directory", &inside]);
+    workspace.refused(LACKS, clean, &["lab/state", "Permission denied"]);
 }
 
 #[test]
-fn a_missing_program_is_told_before_anything_is_measured() {
-    let place = Place::new();
-    fs::create_dir(place.path("bin")).unwrap();
+fn a_missing_program_is_reported_before_anything_is_measured() {
+    let workspace = Workspace::new();
+    fs::create_dir(workspace.path("bin")).unwrap();
     for program in ["sh", "setpriv", "chrt"] {
         symlink(
             format!("/usr/bin/{program}"),
-            place.path("bin").join(program),
+            workspace.path("bin").join(program),
         )
         .unwrap();
     }
-    let mut study = place.study(&[]);
-    study.env("PATH", place.path("bin"));
-    place.refused(
+    let mut study = workspace.study(&[]);
+    study.env("PATH", workspace.path("bin"));
+    workspace.refused(
         LACKS,
         study,
         &["stress-ng is not installed", "apt-get install stress-ng"],
     );
-    fs::remove_file(place.path("bin/chrt")).unwrap();
-    symlink("/usr/bin/stress-ng", place.path("bin/stress-ng")).unwrap();
-    let mut study = place.study(&[]);
-    study.env("PATH", place.path("bin"));
-    place.refused(
+    fs::remove_file(workspace.path("bin/chrt")).unwrap();
+    symlink("/usr/bin/stress-ng", workspace.path("bin/stress-ng")).unwrap();
+    let mut study = workspace.study(&[]);
+    study.env("PATH", workspace.path("bin"));
+    workspace.refused(
         LACKS,
         study,
         &["chrt is not installed", "apt-get install util-linux"],
@@ -73,97 +73,104 @@ fn a_missing_program_is_told_before_anything_is_measured() {
 
 #[test]
 fn more_memory_than_there_is_is_refused() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let much = ["--memory-mib", "4000000000"];
     let parts = [
         "memory-mib is 4000000000",
         "are available",
         "decrease --memory-mib",
     ];
-    place.refused(LACKS, place.switch(&[&NULLS[..], &much].concat()), &parts);
-    let generate = ["--rate", "1k", "--port", "null:"];
-    place.refused(
+    workspace.refused(
         LACKS,
-        place.generate(&[&generate[..], &much].concat()),
+        workspace.switch(&[&NULLS[..], &much].concat()),
+        &parts,
+    );
+    let generate = ["--rate", "1k", "--port", "null:"];
+    workspace.refused(
+        LACKS,
+        workspace.generate(&[&generate[..], &much].concat()),
         &parts,
     );
 }
 
 #[test]
 fn huge_pages_are_not_taken_from_everybody_else() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let much = STUDY.replace("huge-pages-mib = 32", "huge-pages-mib = 4_000_000_000");
-    fs::write(place.path("study.toml"), much).unwrap();
-    place.refused(
+    fs::write(workspace.path("study.toml"), much).unwrap();
+    workspace.refused(
         LACKS,
-        place.study(&[]),
+        workspace.study(&[]),
         &["huge pages", "are available", "huge-pages-mib"],
     );
 }
 
 #[test]
 fn a_full_disk_ends_a_study_and_keeps_its_trials() {
-    let place = Place::new();
-    fs::create_dir(place.path("disk")).unwrap();
-    let before = place.machine();
+    let workspace = Workspace::new();
+    fs::create_dir(workspace.path("disk")).unwrap();
+    let before = workspace.machine();
     // The file system exists for these processes only, and is removed with them.
     let script = r#"mount -t tmpfs -o size=260k none disk || exit 99
         "$@" > /dev/null; code=$?
         "$1" study report disk/s.sqlite --json > report.json || exit 98
         exit $code"#;
-    let mut command = place.command("unshare", &["--mount", "sh", "-c", script, "sh"]);
-    let study = place.study(&["--store", "disk/s.sqlite", "--html", "s.html"]);
+    let mut command = workspace.command("unshare", &["--mount", "sh", "-c", script, "sh"]);
+    let study = workspace.study(&["--store", "disk/s.sqlite", "--html", "s.html"]);
     command.arg(study.get_program()).args(study.get_args());
-    let Ended { code, said } = place.run(command);
-    assert_eq!(code, Some(FAILED), "{said}");
-    let messages: Vec<&str> = said
+    let Ended { code, printed } = workspace.run(command);
+    assert_eq!(code, Some(FAILED), "{printed}");
+    let messages: Vec<&str> = printed
         .lines()
         .filter(|line| line.starts_with("quietwire: "))
         .collect();
     let [message] = messages[..] else {
-        panic!("not one message: {said}")
+        panic!("not one message: {printed}")
     };
     assert!(
         message.contains("no space left for disk/s.sqlite"),
-        "{said}"
+        "{printed}"
     );
-    assert!(message.contains("--resume"), "{said}");
-    assert_eq!(message.matches("no space left").count(), 1, "{said}");
-    let text = fs::read_to_string(place.path("report.json")).unwrap();
+    assert!(message.contains("--resume"), "{printed}");
+    assert_eq!(message.matches("no space left").count(), 1, "{printed}");
+    let text = fs::read_to_string(workspace.path("report.json")).unwrap();
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
     let trials = &report["summary"]["sizes"][0]["cases"][0]["health"]["trials"];
     let stored = trials
         .as_u64()
         .unwrap_or_else(|| panic!("no count of trials: {text}"));
-    let shown = said
+    let shown = printed
         .lines()
         .filter(|line| line.contains("Mpps offered"))
         .count();
     assert!(
         stored > 0 && stored as usize >= shown,
-        "{stored} of {shown}: {said}"
+        "{stored} of {shown}: {printed}"
     );
-    fs::remove_file(place.path("report.json")).unwrap();
-    assert_eq!(place.machine(), before);
+    fs::remove_file(workspace.path("report.json")).unwrap();
+    assert_eq!(workspace.machine(), before);
 }
 
 #[test]
 fn a_page_that_cannot_be_written_in_the_end_leaves_the_results() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let short = STUDY.replace("rounds = 4", "rounds = 1");
-    fs::write(place.path("study.toml"), short).unwrap();
-    let Ended { code, said } =
-        place.run(place.study(&["--store", "s.sqlite", "--html", "/dev/full"]));
-    assert_eq!(code, Some(FAILED), "{said}");
-    assert!(said.contains("cannot write the page /dev/full"), "{said}");
-    let report = place.quietwire(&["study", "report", "s.sqlite", "--html", "s.html"]);
-    assert_eq!(place.run(report).code, Some(0));
+    fs::write(workspace.path("study.toml"), short).unwrap();
+    let Ended { code, printed } =
+        workspace.run(workspace.study(&["--store", "s.sqlite", "--html", "/dev/full"]));
+    assert_eq!(code, Some(FAILED), "{printed}");
+    assert!(
+        printed.contains("cannot write the page /dev/full"),
+        "{printed}"
+    );
+    let report = workspace.quietwire(&["study", "report", "s.sqlite", "--html", "s.html"]);
+    assert_eq!(workspace.run(report).code, Some(0));
 }
 
 #[test]
 fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
-    let place = Place::new();
-    let clean = place.quietwire(&["lab", "clean", "--state-directory", "lab"]);
+    let workspace = Workspace::new();
+    let clean = workspace.quietwire(&["lab", "clean", "--state-directory", "lab"]);
     for (script, wanted) in [
         (r#""$@" > /dev/full"#, Some(FAILED)),
         // The pipe's other end is closed before anything is written to it.
@@ -174,33 +181,33 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
         // The user sees none of the output.
         (r#""$@" > /dev/full 2> /dev/full"#, Some(FAILED)),
     ] {
-        let mut command = place.command("sh", &["-c", script, "sh"]);
+        let mut command = workspace.command("sh", &["-c", script, "sh"]);
         command.arg(clean.get_program()).args(clean.get_args());
-        let Ended { code, said } = place.run(command);
-        assert_eq!(code, wanted, "{script}: {said}");
-        assert!(!said.contains("panicked"), "{script}: {said}");
+        let Ended { code, printed } = workspace.run(command);
+        assert_eq!(code, wanted, "{script}: {printed}");
+        assert!(!printed.contains("panicked"), "{script}: {printed}");
         assert!(
-            said.is_empty() || said.contains("standard output: No space left"),
-            "{script}: {said}"
+            printed.is_empty() || printed.contains("standard output: No space left"),
+            "{script}: {printed}"
         );
     }
 }
 
 #[test]
 fn a_study_goes_on_when_nobody_listens_any_more() {
-    let place = Place::new();
-    let before = place.machine();
+    let workspace = Workspace::new();
+    let before = workspace.machine();
     let short = STUDY.replace("rounds = 4", "rounds = 1");
-    fs::write(place.path("study.toml"), short).unwrap();
-    let mut command = place.command("sh", &["-c", r#""$@" 2> /dev/full > /dev/full"#, "sh"]);
-    let study = place.study(&["--store", "s.sqlite", "--html", "s.html"]);
+    fs::write(workspace.path("study.toml"), short).unwrap();
+    let mut command = workspace.command("sh", &["-c", r#""$@" 2> /dev/full > /dev/full"#, "sh"]);
+    let study = workspace.study(&["--store", "s.sqlite", "--html", "s.html"]);
     command.arg(study.get_program()).args(study.get_args());
-    let Ended { code, said } = place.run(command);
-    assert_eq!(code, Some(FAILED), "{said}");
-    assert!(place.path("s.html").exists());
+    let Ended { code, printed } = workspace.run(command);
+    assert_eq!(code, Some(FAILED), "{printed}");
+    assert!(workspace.path("s.html").exists());
     for file in ["s.sqlite", "s.html"] {
-        fs::remove_file(place.path(file)).unwrap();
+        fs::remove_file(workspace.path(file)).unwrap();
     }
-    fs::write(place.path("study.toml"), STUDY).unwrap();
-    assert_eq!(place.machine(), before);
+    fs::write(workspace.path("study.toml"), STUDY).unwrap();
+    assert_eq!(workspace.machine(), before);
 }

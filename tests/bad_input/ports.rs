@@ -3,12 +3,12 @@
 
 use std::fs;
 
-use crate::place::{Ended, Place};
+use crate::workspace::{Ended, Workspace};
 use crate::{BAD_INPUT, NULLS};
 
 #[test]
 fn a_wrong_uri_of_each_kind_is_named() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for (uri, part) in [
         ("", "no scheme"),
         ("nothing", "no scheme"),
@@ -41,13 +41,13 @@ fn a_wrong_uri_of_each_kind_is_named() {
         ("pci:0000:17:00.9", "'0000:17:00.9'"),
     ] {
         let parts = [part, "use memif:/path?role=server|client"];
-        place.refused(
+        workspace.refused(
             BAD_INPUT,
-            place.generate(&["--rate", "1k", "--port", uri]),
+            workspace.generate(&["--rate", "1k", "--port", uri]),
             &parts,
         );
         let port = format!("a={uri}");
-        let switch = place.switch(&[
+        let switch = workspace.switch(&[
             "--port",
             &port,
             "--port",
@@ -55,15 +55,19 @@ fn a_wrong_uri_of_each_kind_is_named() {
             "--cross-connect",
             "a,b",
         ]);
-        place.refused(BAD_INPUT, switch, &parts);
+        workspace.refused(BAD_INPUT, switch, &parts);
     }
-    place.refused(BAD_INPUT, place.switch(&["--port", "null:"]), &["NAME=URI"]);
+    workspace.refused(
+        BAD_INPUT,
+        workspace.switch(&["--port", "null:"]),
+        &["NAME=URI"],
+    );
 }
 
 #[test]
 fn wrong_cpus_are_named() {
-    let place = Place::new();
-    let switch = |options: &[&str]| place.switch(&[&NULLS, options].concat());
+    let workspace = Workspace::new();
+    let switch = |options: &[&str]| workspace.switch(&[&NULLS, options].concat());
     for (options, parts) in [
         (
             &["--forwarding-cpus", "8000"] as &[&str],
@@ -94,22 +98,22 @@ fn wrong_cpus_are_named() {
             ["control-cpus", "CPU 1", "choose from"],
         ),
     ] {
-        place.refused(BAD_INPUT, switch(options), &parts);
+        workspace.refused(BAD_INPUT, switch(options), &parts);
     }
-    let generate = |cpus| place.generate(&["--port", "null:", "--rate", "1k", "--cpus", cpus]);
-    place.refused(
+    let generate = |cpus| workspace.generate(&["--port", "null:", "--rate", "1k", "--cpus", cpus]);
+    workspace.refused(
         BAD_INPUT,
         generate("8000"),
         &["--cpus: CPU 8000 is not online", "(online: "],
     );
-    place.refused(BAD_INPUT, generate(""), &["--cpus is empty"]);
+    workspace.refused(BAD_INPUT, generate(""), &["--cpus is empty"]);
 }
 
 #[test]
 fn a_port_that_cannot_be_opened_is_named() {
-    let place = Place::new();
-    fs::write(place.path("file"), "").unwrap();
-    let path = |form: &str| form.replace("DIR", &place.text(""));
+    let workspace = Workspace::new();
+    fs::write(workspace.path("file"), "").unwrap();
+    let path = |form: &str| form.replace("DIR", &workspace.text(""));
     for (uri, parts) in [
         (
             "memif:DIR/absent/x.sock?role=server",
@@ -143,13 +147,13 @@ fn a_port_that_cannot_be_opened_is_named() {
     ] {
         let uri = path(uri);
         let parts = [&parts[..], &["port 'p0'"]].concat();
-        place.refused(
+        workspace.refused(
             BAD_INPUT,
-            place.generate(&["--rate", "1k", "--port", &uri]),
+            workspace.generate(&["--rate", "1k", "--port", &uri]),
             &parts,
         );
         let port = format!("a={uri}");
-        let switch = place.switch(&[
+        let switch = workspace.switch(&[
             "--port",
             &port,
             "--port",
@@ -157,11 +161,11 @@ fn a_port_that_cannot_be_opened_is_named() {
             "--cross-connect",
             "a,b",
         ]);
-        place.refused(BAD_INPUT, switch, &[&parts[..2], &["port 'a'"]].concat());
+        workspace.refused(BAD_INPUT, switch, &[&parts[..2], &["port 'a'"]].concat());
     }
     // The previous port is open by then, and must be closed.
     let first = path("a=memif:DIR/a.sock?role=server");
-    let switch = place.switch(&[
+    let switch = workspace.switch(&[
         "--port",
         &first,
         "--port",
@@ -169,50 +173,51 @@ fn a_port_that_cannot_be_opened_is_named() {
         "--cross-connect",
         "a,b",
     ]);
-    place.refused(BAD_INPUT, switch, &["port 'b'"]);
+    workspace.refused(BAD_INPUT, switch, &["port 'b'"]);
 }
 
 #[test]
 fn a_control_socket_that_cannot_be_had_is_named() {
-    let place = Place::new();
-    fs::write(place.path("file"), "").unwrap();
+    let workspace = Workspace::new();
+    fs::write(workspace.path("file"), "").unwrap();
     let run = |socket: &str| {
-        let mut command = place.quietwire(&["switch", "run", "--control-socket", socket]);
+        let mut command = workspace.quietwire(&["switch", "run", "--control-socket", socket]);
         command
             .args(NULLS)
             .args(["--memory-mib", "64", "--huge-pages", "never"]);
         command
     };
-    place.refused(
+    workspace.refused(
         BAD_INPUT,
         run("absent/c.sock"),
         &["absent does not exist", "create it first"],
     );
-    place.refused(
+    workspace.refused(
         BAD_INPUT,
         run("file"),
         &["/file", "not a socket", "use another path"],
     );
-    let show = |socket| place.quietwire(&["switch", "show", "ports", "--control-socket", socket]);
-    place.refused(
+    let show =
+        |socket| workspace.quietwire(&["switch", "show", "ports", "--control-socket", socket]);
+    workspace.refused(
         BAD_INPUT,
         show("absent.sock"),
         &["absent.sock", "no switch is listening"],
     );
     // Relative to the working directory of the command.
-    let mut switch = place.start(run("c.sock"));
+    let mut switch = workspace.start(run("c.sock"));
     switch.until("the switch is up", || {
-        place.run(show("c.sock")).code == Some(0)
+        workspace.run(show("c.sock")).code == Some(0)
     });
     switch.signal("TERM");
     assert_eq!(switch.ended().code, Some(0));
-    assert!(!place.path("c.sock").exists());
+    assert!(!workspace.path("c.sock").exists());
 }
 
 #[test]
 fn a_socket_of_a_living_switch_is_left_to_it() {
-    let place = Place::new();
-    let port = format!("a=memif:{}?role=server", place.text("a.sock"));
+    let workspace = Workspace::new();
+    let port = format!("a=memif:{}?role=server", workspace.text("a.sock"));
     let ports = [
         "--port",
         &port,
@@ -223,16 +228,16 @@ fn a_socket_of_a_living_switch_is_left_to_it() {
         "--idle",
         "yield",
     ];
-    let mut living = place.start(place.switch(&ports));
+    let mut living = workspace.start(workspace.switch(&ports));
     living.until("the switch is up", || {
-        place.path("a.sock").exists() && place.path("control.sock").exists()
+        workspace.path("a.sock").exists() && workspace.path("control.sock").exists()
     });
-    let log = living.said();
-    place.refused(BAD_INPUT, place.switch(&ports), &["control.sock"]);
-    let mut other = place.quietwire(&["switch", "run", "--control-socket"]);
-    other.arg(place.path("other.sock")).args(ports);
+    let log = living.printed();
+    workspace.refused(BAD_INPUT, workspace.switch(&ports), &["control.sock"]);
+    let mut other = workspace.quietwire(&["switch", "run", "--control-socket"]);
+    other.arg(workspace.path("other.sock")).args(ports);
     other.args(["--huge-pages", "never", "--memory-mib", "64"]);
-    place.refused(
+    workspace.refused(
         BAD_INPUT,
         other,
         &[
@@ -241,15 +246,15 @@ fn a_socket_of_a_living_switch_is_left_to_it() {
             "stop it, or use another",
         ],
     );
-    let uri = format!("memif:{}?role=server", place.text("a.sock"));
-    place.refused(
+    let uri = format!("memif:{}?role=server", workspace.text("a.sock"));
+    workspace.refused(
         BAD_INPUT,
-        place.generate(&["--rate", "1k", "--port", &uri]),
+        workspace.generate(&["--rate", "1k", "--port", &uri]),
         &["another process listens on"],
     );
-    living.until("it lives on", || place.path("control.sock").exists());
+    living.until("it lives on", || workspace.path("control.sock").exists());
     living.signal("HUP");
-    let Ended { code, said } = living.ended();
-    assert_eq!(code, Some(0), "{log}{said}");
-    assert!(!place.path("a.sock").exists() && !place.path("control.sock").exists());
+    let Ended { code, printed } = living.ended();
+    assert_eq!(code, Some(0), "{log}{printed}");
+    assert!(!workspace.path("a.sock").exists() && !workspace.path("control.sock").exists());
 }

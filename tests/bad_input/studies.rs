@@ -4,11 +4,11 @@
 use std::fs;
 
 use crate::BAD_INPUT;
-use crate::place::{Ended, Place, STUDY};
+use crate::workspace::{Ended, STUDY, Workspace};
 
 #[test]
 fn impossible_values_in_a_study_are_named_with_line_and_key() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for (from, to, part) in [
         (
             "duration-s = 0.05",
@@ -52,18 +52,26 @@ fn impossible_values_in_a_study_are_named_with_line_and_key() {
         ("\nname = \"test\"", "\nthis is not TOML", "study.toml:2"),
     ] {
         assert!(STUDY.contains(from), "{from}");
-        fs::write(place.path("study.toml"), STUDY.replacen(from, to, 1)).unwrap();
-        place.refused(BAD_INPUT, place.study(&[]), &[part]);
+        fs::write(workspace.path("study.toml"), STUDY.replacen(from, to, 1)).unwrap();
+        workspace.refused(BAD_INPUT, workspace.study(&[]), &[part]);
     }
-    fs::remove_file(place.path("study.toml")).unwrap();
-    place.refused(BAD_INPUT, place.study(&[]), &["study.toml", "No such file"]);
-    fs::create_dir(place.path("study.toml")).unwrap();
-    place.refused(BAD_INPUT, place.study(&[]), &["study.toml", "directory"]);
+    fs::remove_file(workspace.path("study.toml")).unwrap();
+    workspace.refused(
+        BAD_INPUT,
+        workspace.study(&[]),
+        &["study.toml", "No such file"],
+    );
+    fs::create_dir(workspace.path("study.toml")).unwrap();
+    workspace.refused(
+        BAD_INPUT,
+        workspace.study(&[]),
+        &["study.toml", "directory"],
+    );
 }
 
 #[test]
 fn impossible_bursts_restarts_and_addresses_are_named_with_their_keys() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let bridge = "link = \"memif\"\nmode = \"bridge\"";
     for (section, part) in [
         ("[back-to-back]\ngoal = \"NDR\"", "back-to-back.goal"),
@@ -107,8 +115,8 @@ fn impossible_bursts_restarts_and_addresses_are_named_with_their_keys() {
             &format!("{section}\n[neighbours]"),
             1,
         );
-        fs::write(place.path("study.toml"), text).unwrap();
-        place.refused(BAD_INPUT, place.study(&[]), &["study.toml:", part]);
+        fs::write(workspace.path("study.toml"), text).unwrap();
+        workspace.refused(BAD_INPUT, workspace.study(&[]), &["study.toml:", part]);
     }
     for (from, to, part) in [
         (
@@ -122,19 +130,20 @@ fn impossible_bursts_restarts_and_addresses_are_named_with_their_keys() {
             "device.max-entries",
         ),
     ] {
-        fs::write(place.path("study.toml"), STUDY.replacen(from, to, 1)).unwrap();
-        place.refused(BAD_INPUT, place.study(&[]), &["study.toml:", part]);
+        fs::write(workspace.path("study.toml"), STUDY.replacen(from, to, 1)).unwrap();
+        workspace.refused(BAD_INPUT, workspace.study(&[]), &["study.toml:", part]);
     }
 }
 
 #[test]
 fn measuring_what_takes_a_lab_or_more_ports_is_refused_at_once() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let refuse = |arguments: &[&str], parts: &[&str]| {
-        let command = place.quietwire(&[&["measure", "--no-huge"], arguments].concat());
-        place.refused(BAD_INPUT, command, parts);
+        let command = workspace.quietwire(&[&["measure", "--no-huge"], arguments].concat());
+        workspace.refused(BAD_INPUT, command, parts);
     };
-    let [a, b, c] = ["a", "b", "c"].map(|name| format!("memif:{}?role=server", place.text(name)));
+    let [a, b, c] =
+        ["a", "b", "c"].map(|name| format!("memif:{}?role=server", workspace.text(name)));
     let two = ["--port", &a, "--port", &b];
     let three = [&two[..], &["--port", &c]].concat();
     refuse(
@@ -157,9 +166,9 @@ fn measuring_what_takes_a_lab_or_more_ports_is_refused_at_once() {
 
 #[test]
 fn a_store_or_page_that_will_not_do_is_refused_before_anything_is_set_up() {
-    let place = Place::new();
-    fs::write(place.path("file"), "no store").unwrap();
-    let study = |arguments: &[&str]| place.study(arguments);
+    let workspace = Workspace::new();
+    fs::write(workspace.path("file"), "no store").unwrap();
+    let study = |arguments: &[&str]| workspace.study(arguments);
     for (arguments, parts) in [
         (
             &["--store", "file"] as &[&str],
@@ -181,51 +190,58 @@ fn a_store_or_page_that_will_not_do_is_refused_before_anything_is_set_up() {
         ),
         (&["--resume", "--fresh"], ["--resume", "--fresh"]),
     ] {
-        place.refused(BAD_INPUT, study(arguments), &parts);
+        workspace.refused(BAD_INPUT, study(arguments), &parts);
     }
-    assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "no store");
+    assert_eq!(
+        fs::read_to_string(workspace.path("file")).unwrap(),
+        "no store"
+    );
     for (store, part) in [
         ("absent.sqlite", "store absent.sqlite does not exist"),
         ("file", "file is not a quietwire result store"),
         ("lab", "lab is a directory"),
     ] {
-        place.refused(
+        workspace.refused(
             BAD_INPUT,
-            place.quietwire(&["study", "report", store]),
+            workspace.quietwire(&["study", "report", store]),
             &[part],
         );
     }
-    let clean = place.quietwire(&["lab", "clean", "--state-directory", "file"]);
-    place.refused(BAD_INPUT, clean, &["file is not a directory"]);
+    let clean = workspace.quietwire(&["lab", "clean", "--state-directory", "file"]);
+    workspace.refused(BAD_INPUT, clean, &["file is not a directory"]);
 }
 
 #[test]
 fn a_store_of_another_study_is_not_gone_on_with() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     // Two trials are enough.
     let short = STUDY
         .replace("rounds = 4", "rounds = 1")
         .replace("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]", "[1, 2]");
-    fs::write(place.path("study.toml"), &short).unwrap();
+    fs::write(workspace.path("study.toml"), &short).unwrap();
     // Missing directories are created before the study starts, so an error is reported immediately.
     let paths = ["--store", "results/s.sqlite", "--html", "pages/deep/s.html"];
-    let Ended { code, said } = place.run(place.study(&paths));
-    assert_eq!(code, Some(0), "{said}");
-    assert!(place.path("pages/deep/s.html").exists());
-    fs::write(place.path("study.toml"), short.replace("[1, 2]", "[1, 3]")).unwrap();
+    let Ended { code, printed } = workspace.run(workspace.study(&paths));
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(workspace.path("pages/deep/s.html").exists());
+    fs::write(
+        workspace.path("study.toml"),
+        short.replace("[1, 2]", "[1, 3]"),
+    )
+    .unwrap();
     let resume = [&paths[..], &["--resume"]].concat();
-    place.refused(
+    workspace.refused(
         BAD_INPUT,
-        place.study(&resume),
+        workspace.study(&resume),
         &["results of another study file", "--fresh"],
     );
-    let again = place.quietwire(&[
+    let again = workspace.quietwire(&[
         "study",
         "report",
         "results/s.sqlite",
         "--html",
         "more/s.html",
     ]);
-    assert_eq!(place.run(again).code, Some(0));
-    assert!(place.path("more/s.html").exists());
+    assert_eq!(workspace.run(again).code, Some(0));
+    assert!(workspace.path("more/s.html").exists());
 }

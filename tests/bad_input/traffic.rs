@@ -3,16 +3,16 @@
 
 use std::fs;
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 use crate::{BAD_INPUT, FAILED, LACKS};
 
 #[test]
 fn a_wrong_description_is_named_with_line_and_key() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let with = |text: &str, options: &[&str]| {
-        fs::write(place.path("t.toml"), text).unwrap();
+        fs::write(workspace.path("t.toml"), text).unwrap();
         let fixed = ["--port", "null:", "--traffic", "t.toml"];
-        place.generate(&[&fixed, options].concat())
+        workspace.generate(&[&fixed, options].concat())
     };
     for (text, parts) in [
         (
@@ -49,7 +49,7 @@ fn a_wrong_description_is_named_with_line_and_key() {
             &["t.toml:2:10", "exceed the field"],
         ),
     ] {
-        place.refused(BAD_INPUT, with(text, &["--rate", "1k"]), parts);
+        workspace.refused(BAD_INPUT, with(text, &["--rate", "1k"]), parts);
     }
     let plain = "[traffic]\n";
     let bursts = "[traffic]\nburst = { frames = 65535, gap-us = 0.001 }";
@@ -69,7 +69,7 @@ fn a_wrong_description_is_named_with_line_and_key() {
             "requires two ports",
         ),
     ] {
-        place.refused(BAD_INPUT, with(text, options), &[part]);
+        workspace.refused(BAD_INPUT, with(text, options), &[part]);
     }
     let absent = [
         "--port",
@@ -79,14 +79,14 @@ fn a_wrong_description_is_named_with_line_and_key() {
         "--traffic",
         "absent.toml",
     ];
-    place.refused(BAD_INPUT, place.generate(&absent), &["absent.toml"]);
+    workspace.refused(BAD_INPUT, workspace.generate(&absent), &["absent.toml"]);
 }
 
 #[test]
 fn a_capture_that_is_none_is_named_with_its_offset() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let text = "[traffic]\nreplay = { file = \"frames.pcap\" }\n";
-    fs::write(place.path("t.toml"), text).unwrap();
+    fs::write(workspace.path("t.toml"), text).unwrap();
     // A pcap header, and a packet of 60 octets of which 10 are in the file.
     let mut capture = Vec::new();
     capture.extend(0xa1b2_c3d4u32.to_le_bytes());
@@ -109,23 +109,24 @@ fn a_capture_that_is_none_is_named_with_its_offset() {
             &["frames.pcap", "neither pcap nor pcapng"],
         ),
     ] {
-        fs::write(place.path("frames.pcap"), octets).unwrap();
+        fs::write(workspace.path("frames.pcap"), octets).unwrap();
         let options = ["--port", "null:", "--rate", "1k", "--traffic", "t.toml"];
-        place.refused(BAD_INPUT, place.generate(&options), parts);
+        workspace.refused(BAD_INPUT, workspace.generate(&options), parts);
     }
-    fs::remove_file(place.path("frames.pcap")).unwrap();
+    fs::remove_file(workspace.path("frames.pcap")).unwrap();
     let options = ["--port", "null:", "--rate", "1k", "--traffic", "t.toml"];
-    place.refused(
+    workspace.refused(
         BAD_INPUT,
-        place.generate(&options),
+        workspace.generate(&options),
         &["frames.pcap", "No such file"],
     );
 }
 
 #[test]
 fn applications_that_cannot_be_had_are_named() {
-    let place = Place::new();
-    let application = |arguments: &[&str]| place.quietwire(&[&["application"], arguments].concat());
+    let workspace = Workspace::new();
+    let application =
+        |arguments: &[&str]| workspace.quietwire(&[&["application"], arguments].concat());
     let iperf = ["iperf", "--address", "127.0.0.1"];
     for (options, code, parts) in [
         (
@@ -136,12 +137,12 @@ fn applications_that_cannot_be_had_are_named() {
         (&["--duration", "1500ms"], BAD_INPUT, &["whole seconds"]),
         (&["--streams", "0"], BAD_INPUT, &["--streams"]),
     ] {
-        place.refused(code, application(&[&iperf, options].concat()), parts);
+        workspace.refused(code, application(&[&iperf, options].concat()), parts);
     }
     // For any machine: this path has no programs.
     let mut missing = application(&iperf);
-    missing.env("PATH", place.path("lab"));
-    place.refused(
+    missing.env("PATH", workspace.path("lab"));
+    workspace.refused(
         LACKS,
         missing,
         &["iperf3 is not installed", "apt-get install iperf3"],
@@ -155,8 +156,8 @@ fn applications_that_cannot_be_had_are_named() {
         (&["--transport", "tcp"], FAILED, "cannot reach"),
         (&["--transport", "udp"], FAILED, "cannot reach"),
     ] {
-        place.refused(code, application(&[&echo, options].concat()), &[part]);
+        workspace.refused(code, application(&[&echo, options].concat()), &[part]);
     }
     let elsewhere = ["echo-server", "--address", "203.0.113.1:7"];
-    place.refused(BAD_INPUT, application(&elsewhere), &["203.0.113.1:7"]);
+    workspace.refused(BAD_INPUT, application(&elsewhere), &["203.0.113.1:7"]);
 }

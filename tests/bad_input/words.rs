@@ -3,53 +3,53 @@
 
 use std::fs;
 
-use crate::place::{Ended, Place};
+use crate::workspace::{Ended, Workspace};
 use crate::{BAD_INPUT, NULLS};
 
 #[test]
 fn a_wrong_configuration_is_named_with_file_and_line() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let with = |text: &str| {
-        fs::write(place.path("switch.toml"), text).unwrap();
-        place.switch(&["--config", "switch.toml"])
+        fs::write(workspace.path("switch.toml"), text).unwrap();
+        workspace.switch(&["--config", "switch.toml"])
     };
-    place.refused(
+    workspace.refused(
         BAD_INPUT,
         with("this is not TOML"),
         &["switch.toml, line 1"],
     );
-    place.refused(
+    workspace.refused(
         BAD_INPUT,
         with("\ncolour = 1"),
         &["switch.toml, line 2, key 'colour'", "expected one of"],
     );
-    place.refused(
+    workspace.refused(
         BAD_INPUT,
         with("rx-ring-size = \"many\""),
         &["switch.toml, line 1", "rx-ring-size"],
     );
     let nothing = "memory-mib = 0\n[[port]]\nname = \"a\"\nuri = \"null:\"\n";
-    fs::write(place.path("switch.toml"), nothing).unwrap();
-    let mut switch = place.quietwire(&["switch", "run", "--config", "switch.toml"]);
+    fs::write(workspace.path("switch.toml"), nothing).unwrap();
+    let mut switch = workspace.quietwire(&["switch", "run", "--config", "switch.toml"]);
     switch.args(["--control-socket", "c.sock"]);
-    let Ended { code, said } = place.run(switch);
-    assert_eq!(code, Some(BAD_INPUT), "{said}");
-    assert!(said.contains("memory-mib is 0"), "{said}");
-    place.refused(
+    let Ended { code, printed } = workspace.run(switch);
+    assert_eq!(code, Some(BAD_INPUT), "{printed}");
+    assert!(printed.contains("memory-mib is 0"), "{printed}");
+    workspace.refused(
         BAD_INPUT,
-        place.switch(&["--config", "absent.toml"]),
+        workspace.switch(&["--config", "absent.toml"]),
         &["absent.toml", "No such file"],
     );
-    place.refused(
+    workspace.refused(
         BAD_INPUT,
-        place.switch(&["--config", "."]),
+        workspace.switch(&["--config", "."]),
         &["configuration .", "directory"],
     );
 }
 
 #[test]
 fn wrong_options_are_named() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for (options, part) in [
         (
             &["--rx-ring-size", "1000"] as &[&str],
@@ -61,12 +61,23 @@ fn wrong_options_are_named() {
         (&["--port", "a=null:"], "duplicate port 'a'"),
         (&["--bridge", "lan=a,b"], "'a'"),
     ] {
-        place.refused(
+        workspace.refused(
             BAD_INPUT,
-            place.switch(&[&NULLS, options].concat()),
+            workspace.switch(&[&NULLS, options].concat()),
             &[part],
         );
     }
+    // Options of earlier versions.
+    workspace.refused(
+        BAD_INPUT,
+        workspace.quietwire(&["switch", "set", "port", "p", "--anew"]),
+        &["--anew", "is now '--reset'"],
+    );
+    workspace.refused(
+        BAD_INPUT,
+        workspace.quietwire(&["lab", "up", "vNet1", "--guest-deadline", "9s"]),
+        &["--guest-deadline", "is now '--guest-timeout'"],
+    );
     for (options, part) in [
         (&["--rate", "1e30"] as &[&str], "at most 10G"),
         (&["--rate", "0"], "above 0"),
@@ -97,8 +108,8 @@ fn wrong_options_are_named() {
         ),
         (&[], "--rate"),
     ] {
-        let generate = place.generate(&[&["--port", "null:"], options].concat());
-        place.refused(BAD_INPUT, generate, &[part]);
+        let generate = workspace.generate(&[&["--port", "null:"], options].concat());
+        workspace.refused(BAD_INPUT, generate, &[part]);
     }
     for arguments in [
         &["flip"] as &[&str],
@@ -106,6 +117,10 @@ fn wrong_options_are_named() {
         &["study", "flip"],
         &["lab", "flip"],
     ] {
-        place.refused(BAD_INPUT, place.quietwire(arguments), &["'flip'", "--help"]);
+        workspace.refused(
+            BAD_INPUT,
+            workspace.quietwire(arguments),
+            &["'flip'", "--help"],
+        );
     }
 }

@@ -25,7 +25,7 @@ cmp /heard /www/data && echo GUEST HEARD ALL
 while :; do sleep 1000; done
 ";
 
-fn said(octets: usize) -> Vec<u8> {
+fn printed(octets: usize) -> Vec<u8> {
     LINE.iter().copied().cycle().take(octets).collect()
 }
 
@@ -35,7 +35,7 @@ fn serve(namespace: &Namespace, octets: usize) {
         .within(move || {
             let listener = TcpListener::bind(("10.9.0.1", 5000)).unwrap();
             std::thread::spawn(move || {
-                let said = said(octets);
+                let printed = printed(octets);
                 for stream in listener.incoming() {
                     let mut stream = stream.unwrap();
                     let mut request = [0; 1024];
@@ -44,7 +44,7 @@ fn serve(namespace: &Namespace, octets: usize) {
                     // A killed guest closes the connection.
                     let _ = stream
                         .write_all(head.as_bytes())
-                        .and_then(|()| stream.write_all(&said));
+                        .and_then(|()| stream.write_all(&printed));
                 }
             });
         })
@@ -62,7 +62,7 @@ fn hear(namespace: &Namespace, octets: usize) {
         stream.read_to_end(&mut heard).unwrap();
         heard
     });
-    assert!(heard.join().unwrap().ends_with(&said(octets)));
+    assert!(heard.join().unwrap().ends_with(&printed(octets)));
 }
 
 /// A guest that downloads and serves downloads.

@@ -11,7 +11,7 @@ use quietwire_base::wait_until;
 use quietwire_host::threads::online_cpus;
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::guest::{
-    AcceleratorChoice, GuestPort, GuestSpec, Image, PortBackend, SocketRole, UpSign,
+    AcceleratorChoice, GuestPort, GuestSpec, Image, PortBackend, ReadySignal, SocketRole,
 };
 use quietwire_packet::MacAddress;
 use serde_json::Value;
@@ -53,9 +53,9 @@ pub(crate) fn spec() -> GuestSpec {
         ports: Vec::new(),
         accelerator: AcceleratorChoice::Auto,
         kernel_options: Vec::new(),
-        up_sign: UpSign::Agent,
+        ready_signal: ReadySignal::Agent,
         namespace: None,
-        up_deadline: DEADLINE,
+        ready_timeout: DEADLINE,
     }
 }
 
@@ -115,11 +115,11 @@ impl Rig {
                 || !matches!(rig.switch.try_wait(), Ok(None))
         });
         let ended = rig.switch.try_wait().unwrap();
-        assert!(is_up && ended.is_none(), "{ended:?}: {}", rig.said());
+        assert!(is_up && ended.is_none(), "{ended:?}: {}", rig.printed());
         rig
     }
 
-    fn said(&self) -> String {
+    fn printed(&self) -> String {
         fs::read_to_string(self.path("switch.log")).unwrap_or_default()
     }
 
@@ -188,12 +188,12 @@ impl Rig {
                 ])
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let is_invalid = said.contains("the trial is invalid");
+            let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+            let is_invalid = printed.contains("the trial is invalid");
             assert!(
                 is_invalid || output.status.success(),
-                "{what}: {said}{}",
-                self.said()
+                "{what}: {printed}{}",
+                self.printed()
             );
             let result: Value = serde_json::from_slice(&output.stdout).unwrap();
             assert_eq!(result["damaged_frames"], 0, "{what}: {result}");

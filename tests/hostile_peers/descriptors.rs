@@ -20,7 +20,7 @@ const LIMIT: &str = "--nofile=256:256";
 const ROOM: usize = 250;
 /// Duration of an observation, the maximum CPU time of all threads but the forwarding ones during it, and the maximum number
 /// of log lines.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const MOST_BUSY: Duration = Duration::from_millis(400);
 const MOST_LINES: usize = 100;
 
@@ -44,10 +44,10 @@ fn is_calm<T>(scene: &Scene, before: Footprint, peers: T) {
         .filter_map(|(name, kind)| try_connect(&scene.path(name), kind))
         .collect();
     let busy = other_threads(pid);
-    let lines = scene.switch.said().lines().count();
+    let lines = scene.switch.printed().lines().count();
     let began = Instant::now();
-    std::thread::sleep(LOOK);
-    let lines = scene.switch.said().lines().count() - lines;
+    std::thread::sleep(POLL_INTERVAL);
+    let lines = scene.switch.printed().lines().count() - lines;
     let busy = other_threads(pid) - busy;
     let had = Footprint::of(pid).expect("the switch runs");
     println!(
@@ -56,8 +56,8 @@ fn is_calm<T>(scene: &Scene, before: Footprint, peers: T) {
         before.descriptors,
         began.elapsed()
     );
-    assert!(lines <= MOST_LINES, "{lines} lines in {LOOK:?}");
-    assert!(busy <= MOST_BUSY, "{busy:?} of a CPU in {LOOK:?}");
+    assert!(lines <= MOST_LINES, "{lines} lines in {POLL_INTERVAL:?}");
+    assert!(busy <= MOST_BUSY, "{busy:?} of a CPU in {POLL_INTERVAL:?}");
     drop((peers, waiting));
     let again = within(DEADLINE, || {
         let now = Footprint::of(pid)?;

@@ -18,8 +18,8 @@ use nix::sys::eventfd::EventFd;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::Pid;
 
-use crate::chance::{Chance, attack_time};
 use crate::memif;
+use crate::rng::{Rng, attack_time};
 use crate::scene::Scene;
 use crate::sockets::memory;
 use crate::vhost;
@@ -36,7 +36,7 @@ const MOST_DELAY: u64 = 10_000;
 
 /// Publishes frames repeatedly, and fills the eventfd, which blocks, at the moment at which the switch has taken the frames
 /// and is about to signal it. `publish` publishes one frame, `is_taken` returns true once the switch has taken all.
-fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl Fn() -> bool) {
+fn race(event: &EventFd, rng: &mut Rng, publish: impl Fn(), is_taken: impl Fn() -> bool) {
     let is_held = || {
         let before = Instant::now();
         publish();
@@ -86,9 +86,9 @@ fn race(event: &EventFd, chance: &mut Chance, publish: impl Fn(), is_taken: impl
             drain(&reading);
             publish();
             // Every other try is at a random time, so that the test does not depend on the estimated moment.
-            let at = match chance.between(0, 1) {
-                0 => delay + chance.between(0, SPREAD),
-                _ => chance.between(0, MOST_DELAY),
+            let at = match rng.between(0, 1) {
+                0 => delay + rng.between(0, SPREAD),
+                _ => rng.between(0, MOST_DELAY),
             };
             let published = Instant::now();
             while published.elapsed() < Duration::from_nanos(at) {
@@ -138,7 +138,7 @@ fn keep_off_the_last_cpu() -> CpuSet {
 #[test]
 fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
     let scene = Scene::of("full-memif", "memif", "");
-    let mut chance = Chance::new();
+    let mut rng = Rng::new();
     let mut number = 0;
     scene.withstands(|| {
         let peer = memif::Shared::new(&scene.path("v.sock"));
@@ -162,7 +162,7 @@ fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
         };
         let is_taken = || peer.get(memif::TAIL) == sent.get();
         if number % 2 == 1 {
-            race(&peer.events[0], &mut chance, publish, is_taken);
+            race(&peer.events[0], &mut rng, publish, is_taken);
         } else {
             let got = Cell::new(0_u16);
             let publish = || {
@@ -172,7 +172,7 @@ fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
                 other.set(memif::HEAD, got.get());
             };
             let is_taken = || peer.get(memif::RING + memif::TAIL) == got.get();
-            race(&peer.events[1], &mut chance, publish, is_taken);
+            race(&peer.events[1], &mut rng, publish, is_taken);
         }
     });
     scene.serves_next("memif");
@@ -182,7 +182,7 @@ fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
 #[test]
 fn a_guest_whose_eventfd_is_full_and_blocks_holds_nobody() {
     let scene = Scene::of("full-vhost", "vhost", "");
-    let mut chance = Chance::new();
+    let mut rng = Rng::new();
     let mut number = 0;
     scene.withstands(|| {
         let guest = vhost::Guest::start(&scene.path("v.sock"));
@@ -206,7 +206,7 @@ fn a_guest_whose_eventfd_is_full_and_blocks_holds_nobody() {
         };
         let is_taken = || guest.used(1).0 == sent.get();
         if number % 2 == 1 {
-            race(&guest.events[3], &mut chance, publish, is_taken);
+            race(&guest.events[3], &mut rng, publish, is_taken);
         } else {
             let got = Cell::new(0_u16);
             let publish = || {
@@ -215,7 +215,7 @@ fn a_guest_whose_eventfd_is_full_and_blocks_holds_nobody() {
                 other.advance(1, got.get());
             };
             let is_taken = || guest.used(0).0 == got.get();
-            race(&guest.events[1], &mut chance, publish, is_taken);
+            race(&guest.events[1], &mut rng, publish, is_taken);
         }
     });
     scene.serves_next("virtio-user");

@@ -110,8 +110,8 @@ fn go_on_as_they_came(kind: &str, queues: u16) {
     scene.withstands(|| {
         let mut command: Command = scene.namespace.command("python3");
         command.args(["-c", SCRIPT, "v1", "v3"]).args(&sent);
-        let said = run(&mut command);
-        let mut got: Vec<&str> = said.split_whitespace().collect();
+        let printed = run(&mut command);
+        let mut got: Vec<&str> = printed.split_whitespace().collect();
         let mut expected: Vec<&str> = sent.iter().map(String::as_str).collect();
         if queues > 1 {
             // Each queue has a separate order.

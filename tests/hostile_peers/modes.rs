@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::chance::attack_time;
+use crate::rng::attack_time;
 use crate::scene::Scene;
 
 /// Reads the mode of a path repeatedly; returns all modes but 0600.

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::chance::Chance;
 use crate::memif;
 use crate::rig::{until, within};
+use crate::rng::Rng;
 use crate::scene::Scene;
 use crate::vhost;
 
@@ -32,9 +32,9 @@ impl Attacker {
 }
 
 /// Path of frames: a name, the receiving port, the sending port, and the tester's port behind that.
-type Way = (&'static str, [&'static str; 3]);
+type PortKind = (&'static str, [&'static str; 3]);
 
-const MEMIF: Way = (
+const MEMIF: PortKind = (
     "memif",
     [
         "from-memif",
@@ -42,15 +42,15 @@ const MEMIF: Way = (
         "memif:DIR/out.sock?role=client",
     ],
 );
-const PACKET: Way = ("af-packet", ["from-packet", "af-packet:v0", "af-packet:v1"]);
-const XDP: Way = ("af-xdp", ["from-xdp", "af-xdp:v2", "af-packet:v3"]);
+const PACKET: PortKind = ("af-packet", ["from-packet", "af-packet:v0", "af-packet:v1"]);
+const XDP: PortKind = ("af-xdp", ["from-xdp", "af-xdp:v2", "af-packet:v3"]);
 
 /// Cuts a length into one or several parts.
-fn parts(length: u64, most: u64, chance: &mut Chance) -> Vec<u32> {
-    let count = if chance.between(0, 1) == 0 {
+fn parts(length: u64, most: u64, rng: &mut Rng) -> Vec<u32> {
+    let count = if rng.between(0, 1) == 0 {
         1
     } else {
-        chance.between(2, most)
+        rng.between(2, most)
     };
     let part = length / count;
     let mut parts = vec![part as u32; count as usize];
@@ -58,14 +58,14 @@ fn parts(length: u64, most: u64, chance: &mut Chance) -> Vec<u32> {
     parts
 }
 
-fn send_over_memif(path: &Path, chance: &mut Chance) {
+fn send_over_memif(path: &Path, rng: &mut Rng) {
     let peer = memif::Shared::new(path);
     let (mut head, mut frames) = (0_u16, 0);
     while frames < FRAMES {
         let mut free = u64::from(memif::SLOTS);
         while frames < FRAMES {
-            let length = chance.between(*LENGTHS.start(), *LENGTHS.end());
-            let parts = parts(length, 8, chance);
+            let length = rng.between(*LENGTHS.start(), *LENGTHS.end());
+            let parts = parts(length, 8, rng);
             if parts.len() as u64 > free {
                 break;
             }
@@ -82,13 +82,13 @@ fn send_over_memif(path: &Path, chance: &mut Chance) {
     }
 }
 
-fn send_over_vhost(path: &Path, chance: &mut Chance) {
+fn send_over_vhost(path: &Path, rng: &mut Rng) {
     let guest = vhost::Guest::start(path);
     let batch = u64::from(vhost::SLOTS) / 2;
     let (mut index, mut frames) = (0_u16, 0);
     while frames < FRAMES {
-        let length = chance.between(*LENGTHS.start(), *LENGTHS.end()) + 12;
-        let parts = parts(length, 30, chance);
+        let length = rng.between(*LENGTHS.start(), *LENGTHS.end()) + 12;
+        let parts = parts(length, 30, rng);
         for (slot, part) in (0..).zip(&parts) {
             let is_last = usize::from(slot) + 1 == parts.len();
             let flags = if is_last { 0 } else { vhost::NEXT };
@@ -124,7 +124,7 @@ enum Opened {
     Later,
 }
 
-fn open(kind: &str, attacker: Attacker, ways: &[Way], opened: Opened) -> Scene {
+fn open(kind: &str, attacker: Attacker, ways: &[PortKind], opened: Opened) -> Scene {
     let [scheme, _] = attacker.schemes();
     let victims: Vec<String> = ways
         .iter()
@@ -153,9 +153,9 @@ fn open(kind: &str, attacker: Attacker, ways: &[Way], opened: Opened) -> Scene {
     scene
 }
 
-fn are_dropped(kind: &str, attacker: Attacker, ways: &[Way], opened: Opened) {
+fn are_dropped(kind: &str, attacker: Attacker, ways: &[PortKind], opened: Opened) {
     let scene = open(kind, attacker, ways, opened);
-    let mut chance = Chance::new();
+    let mut rng = Rng::new();
     let (mut sent, mut arrived) = (0, 0);
     scene.withstands(|| {
         sent += FRAMES;
@@ -163,8 +163,8 @@ fn are_dropped(kind: &str, attacker: Attacker, ways: &[Way], opened: Opened) {
             let receiver = (*to == "memif").then(|| listens(&scene));
             let path = scene.path(&format!("{from}.sock"));
             match attacker {
-                Attacker::Memif => send_over_memif(&path, &mut chance),
-                Attacker::Vhost => send_over_vhost(&path, &mut chance),
+                Attacker::Memif => send_over_memif(&path, &mut rng),
+                Attacker::Vhost => send_over_vhost(&path, &mut rng),
             }
             scene.comes_to(from, "waiting");
             if let Some(receiver) = receiver {

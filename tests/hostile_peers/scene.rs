@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::chance::{attack_time, from_environment};
 use crate::process::Footprint;
 use crate::rig::{Carrier, Namespace, Switch, is_testers_own_loss, lossless, quietwire, until};
+use crate::rng::{attack_time, from_environment};
 
 /// Time limit for the end of a switch.
 const END: Duration = Duration::from_secs(10);
@@ -200,9 +200,9 @@ impl Bystander {
     /// Waits for the end, and prints the latency of frames.
     fn result(mut self, kind: &str) -> Value {
         let output = self.0.take().unwrap().wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         let result: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {said}"));
+            .unwrap_or_else(|error| panic!("{error}: {printed}"));
         let latency = |name: &str| result["latency"][name].as_u64();
         println!(
             "{kind}: beside the attack {} of {} frames arrived; latency, ns: {:?} (50 %), {:?} (99 %), {:?} (99.99 %), {:?} \

@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use crate::chance::attack_time;
 use crate::memif;
 use crate::process::other_threads;
+use crate::rng::attack_time;
 use crate::scene::Scene;
 use crate::sockets::{memory, send};
 use crate::vhost;
@@ -19,7 +19,7 @@ const LINES: usize = 100;
 /// do not forward.
 fn blows(scene: &Scene, what: &str, mut gust: impl FnMut() -> bool) {
     let before = other_threads(scene.switch.pid());
-    let lines = scene.switch.said().lines().count();
+    let lines = scene.switch.printed().lines().count();
     let began = Instant::now();
     let mut count = 0_u64;
     while began.elapsed() < attack_time() {
@@ -27,7 +27,7 @@ fn blows(scene: &Scene, what: &str, mut gust: impl FnMut() -> bool) {
     }
     let seconds = began.elapsed().as_secs_f64();
     let cost = other_threads(scene.switch.pid()).saturating_sub(before);
-    let lines = scene.switch.said().lines().count() - lines;
+    let lines = scene.switch.printed().lines().count() - lines;
     println!(
         "{what}: {:.0} a second, {:.0} % of a CPU, {lines} lines",
         count as f64 / seconds,

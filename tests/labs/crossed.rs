@@ -32,8 +32,8 @@ fn change_switch(directory: &Path, words: &[&str]) {
         .arg(directory.join("S/switch.sock"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words:?}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {printed}");
 }
 
 /// Crosses two chains of one VNF each within the switch. Each has four ports of the switch, of which the last is the
@@ -50,15 +50,15 @@ fn cross_switch(directory: &Path) {
 /// Checks that the check fails, and reports for each flow the port of the other chain at which it arrived.
 fn assert_crossed(labs: &Labs, state: &Value) {
     let output = labs.trial(state);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{printed}");
     for part in [
         "of chain 1 forth came out at the last port of chain 2",
         "of chain 1 back came out at the first port of chain 2",
         "of chain 2 forth came out at the last port of chain 1",
         "of chain 2 back came out at the first port of chain 1",
     ] {
-        assert!(said.contains(part), "no '{part}' in: {said}");
+        assert!(printed.contains(part), "no '{part}' in: {printed}");
     }
 }
 
@@ -181,20 +181,20 @@ fn a_search_finds_no_rate_on_crossed_chains() {
         .stderr(file("log"))
         .spawn();
     let mut study = Study(child.unwrap());
-    let said = || fs::read_to_string(path("log")).unwrap();
+    let printed = || fs::read_to_string(path("log")).unwrap();
     // The switch starts first, then the VNFs and the tester: the study is stopped until the chains are crossed.
     let lab = labs.directory.path().join("named/study");
     let is_there = || lab.join("S/switch.sock").exists();
-    assert!(wait_until(DEADLINE, is_there), "{}", said());
+    assert!(wait_until(DEADLINE, is_there), "{}", printed());
     study.signal("STOP");
     cross_switch(&lab);
     study.signal("CONT");
     let process = ProcessId::of(i32::try_from(study.0.id()).unwrap());
     let has_ended = || process.as_ref().is_none_or(|one| !one.is_alive());
-    assert!(wait_until(3 * DEADLINE, has_ended), "{}", said());
-    assert!(study.0.wait().unwrap().success(), "{}", said());
-    let told: Value = serde_json::from_slice(&fs::read(path("result.json")).unwrap()).unwrap();
-    let case = &told["summary"]["sizes"][0]["cases"][0];
+    assert!(wait_until(3 * DEADLINE, has_ended), "{}", printed());
+    assert!(study.0.wait().unwrap().success(), "{}", printed());
+    let reported: Value = serde_json::from_slice(&fs::read(path("result.json")).unwrap()).unwrap();
+    let case = &reported["summary"]["sizes"][0]["cases"][0];
     let outcomes = &case["goals"][0]["outcomes"];
     assert_eq!(outcomes[0]["outcome"], "nothing_held", "{case:#}");
     assert_eq!(outcomes.as_array().unwrap().len(), 1);

@@ -28,8 +28,8 @@ fn element<'a>(state: &'a Value, name: &str) -> &'a Value {
 }
 
 /// Checks that results with these guests contain warnings about their emulation, and about shared CPUs.
-fn carries_warnings(told: &Value) {
-    let state = &told["lab"];
+fn carries_warnings(reported: &Value) {
+    let state = &reported["lab"];
     let warnings: Vec<&str> = state["warnings"]
         .as_array()
         .unwrap()
@@ -67,16 +67,16 @@ fn a_guest_beside_a_bridge_of_the_kernels_serves_one_tester_after_the_other_and_
     let labs = Labs::new();
     let bridge = ["vNet4-1VNF", "--switch", "linux-bridge"];
     let state = labs.up(&[&bridge[..], &["--vnf", "firewall"]].concat());
-    let told = labs.check(&state, 1);
+    let reported = labs.check(&state, 1);
     let has_vhost_net = Path::new("/dev/vhost-net").exists();
-    let warnings = told["lab"]["warnings"].to_string();
+    let warnings = reported["lab"]["warnings"].to_string();
     assert_eq!(warnings.contains("no /dev/vhost-net"), !has_vhost_net);
-    carries_warnings(&told);
+    carries_warnings(&reported);
     has_a_shell(&labs, "V");
     // The ports are free for the next peer.
     labs.check(&state, 1);
-    let said = labs.run("shell", &["S"]);
-    assert_eq!(said.status.code(), Some(2));
+    let printed = labs.run("shell", &["S"]);
+    assert_eq!(printed.status.code(), Some(2));
     goes_with_its_process(&labs, &state);
 }
 
@@ -91,8 +91,8 @@ fn guests_side_by_side_carry_traffic_for_one_tester_after_the_other_and_have_she
     carries_warnings(&labs.check(&state, 1));
     has_a_shell(&labs, "V");
     carries_warnings(&labs.check(&state, 1));
-    let said = labs.run("shell", &["R"]);
-    assert_eq!(said.status.code(), Some(2));
+    let printed = labs.run("shell", &["R"]);
+    assert_eq!(printed.status.code(), Some(2));
     labs.done("down", &["vNet5-1VNF"]);
     labs.assert_gone(&state);
 }
@@ -231,14 +231,14 @@ fn an_image_of_ones_own_forwards_by_itself_and_its_console_is_kept() {
     let initramfs = image.split_once(',').unwrap().1;
     let is_hash = |line: &Value| line.as_str().unwrap().ends_with(initramfs);
     assert!(configuration.iter().any(is_hash), "{configuration:?}");
-    let told = labs.check(&state, 1);
-    let said = told["consoles"]["V"].as_str().unwrap();
-    assert!(said.contains("quietwire: forwarding"), "{said}");
+    let reported = labs.check(&state, 1);
+    let printed = reported["consoles"]["V"].as_str().unwrap();
+    assert!(printed.contains("quietwire: forwarding"), "{printed}");
     let kept = directory.path().join("kept");
     labs.done("down", &["vNet3", "--consoles", kept.to_str().unwrap()]);
     labs.assert_gone(&state);
-    let said = fs::read_to_string(kept.join("vNet3-V.console.log")).unwrap();
-    assert!(said.contains("quietwire: forwarding"), "{said}");
+    let printed = fs::read_to_string(kept.join("vNet3-V.console.log")).unwrap();
+    assert!(printed.contains("quietwire: forwarding"), "{printed}");
 }
 
 /// User-defined rules, and an emulated guest that receives more than it can forward.
@@ -304,13 +304,13 @@ fn a_study_measures_rules_and_an_image_of_ones_own() {
     run.args(["study", "run", "own.toml", "--json"])
         .current_dir(directory.path());
     let output = labs.with_state(&mut run);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     // A case that forwards nothing fails, and the others continue.
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let left_out = &told["summary"]["unavailable"][0];
-    assert_eq!(left_out["name"], "refused", "{told}");
-    let cases = told["summary"]["sizes"][0]["cases"].as_array().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    let reported: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let left_out = &reported["summary"]["unavailable"][0];
+    assert_eq!(left_out["name"], "refused", "{reported}");
+    let cases = reported["summary"]["sizes"][0]["cases"].as_array().unwrap();
     for name in ["accepted", "image"] {
         let case = cases.iter().find(|case| case["name"] == name).unwrap();
         let points = case["points"].as_array().unwrap();
@@ -320,41 +320,41 @@ fn a_study_measures_rules_and_an_image_of_ones_own() {
             .collect();
         assert!(losses.iter().any(|loss| *loss < 1.0), "{name}: {losses:?}");
     }
-    let consoles = told["consoles"].as_array().unwrap();
+    let consoles = reported["consoles"].as_array().unwrap();
     assert!(consoles.iter().any(|console| {
-        let said = console["said"].as_str().unwrap();
-        console["case_name"] == "image" && said.contains("quietwire: forwarding")
+        let printed = console["output"].as_str().unwrap();
+        console["case_name"] == "image" && printed.contains("quietwire: forwarding")
     }));
     assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
 }
 
 #[test]
 #[ignore = "takes half a minute where guests are emulated; make test-labs runs it"]
-fn an_image_of_ones_own_that_never_says_that_it_forwards_is_told() {
+fn an_image_of_ones_own_that_never_says_that_it_forwards_is_reported() {
     let labs = Labs::new();
     let built = Image::build(Path::new(env!("CARGO_BIN_EXE_quietwire"))).unwrap();
     let image = format!("{},{}", built.kernel.display(), built.initramfs.display());
     let words = ["vNet3", "--vnf", "own-image", "--image", &image];
-    let output = labs.run("up", &[&words[..], &["--guest-deadline", "20s"]].concat());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let output = labs.run("up", &[&words[..], &["--guest-timeout", "20s"]].concat());
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(
-        said.contains("has not said 'quietwire: forwarding'"),
-        "{said}"
+        printed.contains("has not said 'quietwire: forwarding'"),
+        "{printed}"
     );
     assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
 }
 
 #[test]
-fn a_guest_that_is_not_up_in_time_is_told_with_its_console() {
+fn a_guest_that_is_not_up_in_time_is_reported_with_its_console() {
     let labs = Labs::new();
-    let output = labs.run("up", &["vComp1-VM", "--guest-deadline", "1200ms"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let output = labs.run("up", &["vComp1-VM", "--guest-timeout", "1200ms"]);
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(
-        said.contains("the guest 'V' did not come up in 1.2 s")
-            && said.contains("Its console's last lines:"),
-        "{said}"
+        printed.contains("the guest 'V' did not come up in 1.2 s")
+            && printed.contains("Its console's last lines:"),
+        "{printed}"
     );
     assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
 }

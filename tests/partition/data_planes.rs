@@ -38,7 +38,7 @@ fn thread(pid: u32, name: &str) -> Option<u32> {
 fn polling(pid: u32, directory: &Path, names: &[&str]) -> u32 {
     let mut running = 0;
     until("a thread polls", || {
-        assert!(is_alive(pid), "{}", said(directory));
+        assert!(is_alive(pid), "{}", printed(directory));
         let worker = names.iter().find_map(|name| thread(pid, name))?;
         let call = fs::read_to_string(format!("/proc/{pid}/task/{worker}/syscall")).ok()?;
         running = if call.starts_with("running") {
@@ -65,7 +65,7 @@ fn with_pages(directory: &Path, command: &str) -> String {
     )
 }
 
-fn said(directory: &Path) -> String {
+fn printed(directory: &Path) -> String {
     fs::read_to_string(directory.join("out")).unwrap_or_default()
 }
 
@@ -131,7 +131,7 @@ fn testpmd_runs_as_it_is_printed_and_is_recognised() {
 }
 
 #[test]
-fn open_vswitch_runs_as_it_is_told_and_is_recognised() {
+fn open_vswitch_runs_as_it_is_reported_and_is_recognised() {
     const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
     const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
     let dpdk = DpdkDirectory::of("ovs");
@@ -193,7 +193,7 @@ fn open_vswitch_runs_as_it_is_told_and_is_recognised() {
     );
     let pid = machine.start_in_data_plane(&with_pages(&directory, &command));
     until("Open vSwitch answers", || {
-        assert!(is_alive(pid), "{}", said(&directory));
+        assert!(is_alive(pid), "{}", printed(&directory));
         Path::new(&at("ctl")).exists().then_some(())
     });
     let bridge = [

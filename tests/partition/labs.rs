@@ -29,11 +29,11 @@ fn a_lab_has_isolated_cpus_only_by_the_plan_and_none_that_is_up_is_robbed() {
     let isolated = plan.cpus(Role::Forwarding).to_string();
 
     let refused = lab(&["up", "vNet1", "--cpus", &format!("S={isolated}")]);
-    let said = text(&refused);
-    assert_eq!(refused.status.code(), Some(2), "{said}");
+    let printed = text(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{printed}");
     assert!(
-        said.contains("--plan FILE") && said.contains(&format!("CPU {isolated} ")),
-        "{said}"
+        printed.contains("--plan FILE") && printed.contains(&format!("CPU {isolated} ")),
+        "{printed}"
     );
     assert!(!state_directory.join("named").exists());
 
@@ -58,9 +58,9 @@ fn a_lab_has_isolated_cpus_only_by_the_plan_and_none_that_is_up_is_robbed() {
         .current_dir(machine.directory.path())
         .output()
         .unwrap();
-    let said = text(&refused);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("labs that are up (vNet1)"), "{said}");
+    let printed = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("labs that are up (vNet1)"), "{printed}");
     let store = machine.directory.path().join("cache-and-bandwidth.sqlite");
     assert!(!store.exists());
 

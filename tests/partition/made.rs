@@ -47,17 +47,17 @@ pub(crate) const PLAN: &str = r#"{
   "huge_pages": [{"node": 0, "page_kib": 2048, "pages": 64, "data_plane_mib": 128}],
   "nics": [],
   "frequencies": [{"cpus": "1", "governor": "performance", "min_khz": null, "max_khz": null, "is_high_priority": false}],
-  "boot": [{"name": "nohz_full", "value": "1", "why": "no tick"}],
+  "boot": [{"name": "nohz_full", "value": "1", "reason": "no tick"}],
   "housekeeping": "0", "rx_ring_size": 1024, "tx_ring_size": 1024, "idle": "poll", "reasons": []
 }"#;
 
-struct Made {
+struct FakeMachine {
     directory: tempfile::TempDir,
     root: PathBuf,
     plan: PathBuf,
 }
 
-impl Made {
+impl FakeMachine {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (root, plan) = (directory.path().join("root"), directory.path().join("plan"));
@@ -114,11 +114,11 @@ impl Made {
 fn a_kill_at_any_point_leaves_what_rollback_takes_back() {
     const SIGKILL: i32 = 9;
     const POINTS_MAX: u32 = 200;
-    let made = Made::new();
+    let made = FakeMachine::new();
     let before = made.contents();
     let mut killed = 0;
     for point in 1..POINTS_MAX {
-        let output = made.apply(&["--die-at", &point.to_string()]);
+        let output = made.apply(&["--fail-at", &point.to_string()]);
         if output.status.signal() != Some(SIGKILL) {
             assert!(output.status.success(), "{}", text(&output));
             break;
@@ -135,7 +135,7 @@ fn a_kill_at_any_point_leaves_what_rollback_takes_back() {
 
 #[test]
 fn differences_are_printed_and_twice_is_once() {
-    let made = Made::new();
+    let made = FakeMachine::new();
     let root = name(&made.root);
     let before = made.contents();
     let dry = text(&made.apply(&["--dry-run"]));
@@ -174,7 +174,7 @@ fn differences_are_printed_and_twice_is_once() {
 
 #[test]
 fn the_applied_plan_is_verified_without_being_named() {
-    let made = Made::new();
+    let made = FakeMachine::new();
     let root = name(&made.root);
     let nothing = partition(&["verify", "--root", root]);
     assert_eq!(nothing.status.code(), Some(2), "{}", text(&nothing));
@@ -197,7 +197,7 @@ fn the_applied_plan_is_verified_without_being_named() {
 
 #[test]
 fn what_is_no_plan_is_bad_input() {
-    let made = Made::new();
+    let made = FakeMachine::new();
     fs::write(&made.plan, "{").unwrap();
     for arguments in [
         ["apply", "--plan", name(&made.plan)],

@@ -206,7 +206,7 @@ impl Checks {
     }
 
     pub(crate) fn seen(&self, name: &str) -> &str {
-        self.named(name)["seen"].as_str().unwrap()
+        self.named(name)["actual"].as_str().unwrap()
     }
 
     /// Returns the commands that fix a check.
@@ -224,7 +224,7 @@ impl Checks {
             let check = self.named(name);
             let is_named = self.seen(name).contains(&format!("({tid}"));
             assert!(
-                check["verdict"] != "cannot-tell" && !is_named,
+                check["verdict"] != "unknown" && !is_named,
                 "thread {tid}: {check:#}"
             );
         }

@@ -227,7 +227,7 @@ fn a_remedy_that_is_run_makes_its_check_pass() {
     let found = Checks::now();
     found.assert("fail", &CHECKS);
     let set = own.0.file_name().unwrap().to_str().unwrap().to_owned();
-    let mends_ours = |command: &&str| {
+    let repairs_ours = |command: &&str| {
         command.ends_with(&format!(" {pinned}"))
             || command.starts_with(&format!("echo {confined} "))
             || command.contains(&set)
@@ -235,7 +235,7 @@ fn a_remedy_that_is_run_makes_its_check_pass() {
     let commands: Vec<&str> = CHECKS
         .iter()
         .flat_map(|check| found.commands(check))
-        .filter(mends_ours)
+        .filter(repairs_ours)
         .collect();
     assert_eq!(commands.len(), 3, "{commands:?}");
     for command in commands {
@@ -311,7 +311,7 @@ fn a_kill_half_way_is_taken_back_on_the_running_machine() {
         points,
     ] {
         let point = point.to_string();
-        let output = partition(&["apply", "--plan", machine.plan(), "--die-at", &point]);
+        let output = partition(&["apply", "--plan", machine.plan(), "--fail-at", &point]);
         assert_eq!(
             output.status.signal(),
             Some(SIGKILL),
@@ -328,7 +328,7 @@ fn a_kill_half_way_is_taken_back_on_the_running_machine() {
 }
 
 #[test]
-fn of_two_who_change_the_machine_the_second_is_told() {
+fn of_two_who_change_the_machine_the_second_is_reported() {
     const AT_ONCE: usize = 6;
     let machine = Machine::new(4);
     let apply = ["apply", "--plan", machine.plan()];
@@ -355,9 +355,9 @@ fn of_two_who_change_the_machine_the_second_is_told() {
     };
     let began: Vec<_> = (0..AT_ONCE).map(|_| begin().unwrap()).collect();
     let ended = began.into_iter().map(|one| one.wait_with_output().unwrap());
-    let (applied, told): (Vec<_>, Vec<_>) = ended.partition(|output| output.status.success());
+    let (applied, reported): (Vec<_>, Vec<_>) = ended.partition(|output| output.status.success());
     assert!(!applied.is_empty());
-    for output in &told {
+    for output in &reported {
         assert!(is_busy(output), "{}", text(output));
     }
     let status: Value = serde_json::from_str(&done(&["status", "--json"])).unwrap();

@@ -107,8 +107,14 @@ fn watching_goes_on_and_is_there_for_prometheus() {
     )
     .unwrap();
     // The first round was reported in full, and the machine does not match the plan.
-    let told: Vec<String> = lines.map_while(Result::ok).collect();
-    assert!(told.iter().any(|line| line.starts_with("pass")), "{told:?}");
-    assert!(told.iter().any(|line| line.starts_with("FAIL")), "{told:?}");
+    let reported: Vec<String> = lines.map_while(Result::ok).collect();
+    assert!(
+        reported.iter().any(|line| line.starts_with("pass")),
+        "{reported:?}"
+    );
+    assert!(
+        reported.iter().any(|line| line.starts_with("FAIL")),
+        "{reported:?}"
+    );
     assert_eq!(watcher.wait().unwrap().code(), Some(1));
 }

@@ -110,12 +110,12 @@ fn every_isolation_case_is_run_or_unavailable_with_the_reason() {
         .collect();
     let text = format!("{HEAD}[neighbours]\nkinds = [\"cpu\"]\n{cases}");
     fs::write(place.path("study.toml"), text).unwrap();
-    let told = json(&place.study(&["--json"]).output().unwrap());
+    let reported = json(&place.study(&["--json"]).output().unwrap());
     place.assert_nothing_left();
     assert_eq!(changes(), 0);
     assert_eq!(settings(), before);
 
-    let summary = &told["summary"];
+    let summary = &reported["summary"];
     assert_eq!(summary["state"]["state"], "finished");
     let left_out = summary["unavailable"].as_array().unwrap();
     for one in listed.iter().filter(|one| one["unavailable"].is_string()) {
@@ -172,11 +172,11 @@ fn an_isolation_is_applied_around_whatever_topology_a_case_has() {
     let text = format!("{HEAD}[neighbours]\nkinds = [\"cpu\"]\n{cases}");
     let text = text.replace("link = \"memif\"", "link = \"vhost-user\"");
     fs::write(place.path("study.toml"), text).unwrap();
-    let told = json(&place.study(&["--json"]).output().unwrap());
+    let reported = json(&place.study(&["--json"]).output().unwrap());
     place.assert_nothing_left();
     assert_eq!(changes(), 0);
     assert_eq!(settings(), before);
-    let summary = &told["summary"];
+    let summary = &reported["summary"];
     assert_eq!(
         summary["unavailable"],
         serde_json::json!([]),
@@ -223,13 +223,16 @@ fn neighbours_in_a_container_and_on_the_network_are_measured() {
     // Here the tester and the neighbour's sender share one CPU.
     let text = text.replace("\ncpu = \"0\"\n", "\ncpu = \"0\"\nrealtime = false\n");
     fs::write(place.path("study.toml"), text).unwrap();
-    let told = json(&place.study(&["--json"]).output().unwrap());
+    let reported = json(&place.study(&["--json"]).output().unwrap());
     place.assert_nothing_left();
-    let neighbours = &told["summary"]["sizes"][0]["cases"][0]["neighbours"];
-    assert!(neighbours["share"]["max"].as_f64().unwrap() > 0.0, "{told}");
+    let neighbours = &reported["summary"]["sizes"][0]["cases"][0]["neighbours"];
+    assert!(
+        neighbours["share"]["max"].as_f64().unwrap() > 0.0,
+        "{reported}"
+    );
     assert!(
         neighbours["network_pps"]["max"].as_f64().unwrap() > 0.0,
-        "{told}"
+        "{reported}"
     );
     let (_, settings) = entries(&place).remove(0);
     let commands = settings["commands"].to_string();

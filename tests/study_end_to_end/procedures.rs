@@ -170,7 +170,7 @@ fn kill(pid: i32) {
 }
 
 /// Waits for the end of a command; returns its exit code and its standard error.
-fn ended(mut child: Child, said: &std::path::Path) -> (Option<i32>, String) {
+fn ended(mut child: Child, log: &std::path::Path) -> (Option<i32>, String) {
     let began = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -179,18 +179,18 @@ fn ended(mut child: Child, said: &std::path::Path) -> (Option<i32>, String) {
         assert!(began.elapsed() < DEADLINE, "the command does not end");
         sleep(Duration::from_millis(20));
     };
-    (status.code(), fs::read_to_string(said).unwrap())
+    (status.code(), fs::read_to_string(log).unwrap())
 }
 
 #[test]
 fn a_device_that_dies_in_the_midst_of_a_trial_ends_the_study_with_a_message() {
     let place = Workplace::new();
     fs::write(place.path("study.toml"), SWEEP).unwrap();
-    let said = place.path("said");
+    let log = place.path("said");
     let child = place
         .study(&[])
         .stdout(Stdio::null())
-        .stderr(fs::File::create(&said).unwrap())
+        .stderr(fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
     let began = Instant::now();
@@ -200,12 +200,9 @@ fn a_device_that_dies_in_the_midst_of_a_trial_ends_the_study_with_a_message() {
     }
     let lab = place.path("lab").display().to_string();
     kill(process_with(&["switch", "--control-socket", &lab]).unwrap());
-    let (code, said) = ended(child, &said);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(
-        said.contains("died") && !said.contains("panicked"),
-        "{said}"
-    );
+    let (code, log) = ended(child, &log);
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("died") && !log.contains("panicked"), "{log}");
     assert!(place.trials() >= 1);
     place.assert_nothing_left();
 }
@@ -311,7 +308,7 @@ fn a_device_that_never_answers_gives_no_figures() {
 fn a_link_that_goes_down_makes_a_trial_invalid() {
     let place = Workplace::new();
     let mut switch = Switch::start(&place, &["--cross-connect", "a,b"]);
-    let said = place.path("said");
+    let log = place.path("said");
     let printed = place.path("printed");
     let repeats = ["--set", "trials.invalid-repeats=1"];
     let mut command = measure(&place, &["system-recovery", "--max-rate-pps", "20000"]);
@@ -326,7 +323,7 @@ fn a_link_that_goes_down_makes_a_trial_invalid() {
     let mut child = command
         .args(repeats)
         .stdout(fs::File::create(&printed).unwrap())
-        .stderr(fs::File::create(&said).unwrap())
+        .stderr(fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
     // The tester's thread exists only during a trial.
@@ -348,9 +345,9 @@ fn a_link_that_goes_down_makes_a_trial_invalid() {
         child.try_wait().unwrap().is_none(),
         "the command ended too early"
     );
-    let (code, said) = ended(child, &said);
+    let (code, log) = ended(child, &log);
     let printed = fs::read_to_string(&printed).unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(code, Some(0), "{log}");
     assert!(printed.contains("lost its link"), "{printed}");
     let json: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(

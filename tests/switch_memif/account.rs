@@ -94,23 +94,26 @@ fn what_a_rule_drops_is_lost_at_its_port() {
     let first_flow = ["--protocol", "udp", "--source-port", FIRST_SOURCE_PORT];
     change(&[&quarter[..], &first_flow].concat());
     for warm_up in ["0s", "200ms"] {
-        let told = result(&mut generate(
+        let reported = result(&mut generate(
             &bench,
             &[&trial[..], &["--warm-up", warm_up]].concat(),
         ));
-        let offered = told["ports"][0]["offered_frames"].as_u64().unwrap();
-        let lost = told["lost_frames"].as_u64().unwrap();
+        let offered = reported["ports"][0]["offered_frames"].as_u64().unwrap();
+        let lost = reported["lost_frames"].as_u64().unwrap();
         assert!(lost.abs_diff(offered / 4) <= 1, "{lost} of {offered}");
-        assert_eq!(places(&told), [("a".to_owned(), "denied".to_owned(), lost)]);
+        assert_eq!(
+            places(&reported),
+            [("a".to_owned(), "denied".to_owned(), lost)]
+        );
     }
     // All frames of port b: both ports have separate places.
     change(&["add", "rule", "all", "--action", "drop", "--port", "b"]);
-    let told = result(&mut generate(
+    let reported = result(&mut generate(
         &bench,
         &[&trial[..], &["--warm-up", "0s"]].concat(),
     ));
-    let offered = |port: usize| told["ports"][port]["offered_frames"].as_u64().unwrap();
-    let found = places(&told);
+    let offered = |port: usize| reported["ports"][port]["offered_frames"].as_u64().unwrap();
+    let found = places(&reported);
     assert_eq!(found[0].0, "b");
     assert_eq!(found[1].0, "a");
     assert!(found[0].2.abs_diff(offered(1)) <= 2, "{found:?}");
@@ -132,15 +135,15 @@ fn a_full_transmit_ring_is_where_frames_are_lost() {
     output(&mut command(&bench, &["add", "fdb", "lan", address, "c"]));
     let trial = ["--rate", "20k", "--duration", "500ms", "--warm-up", "0s"];
     let one_way = ["--direction", "one-way", "--low-rate", "0"];
-    let told = result(&mut generate(&bench, &[&trial[..], &one_way].concat()));
-    let found = places(&told);
+    let reported = result(&mut generate(&bench, &[&trial[..], &one_way].concat()));
+    let found = places(&reported);
     let ports: Vec<PortReport> = bench.show("ports");
     let counts = &ports[2].counts;
     assert!(counts.drops[PortDrop::TxFull] > 0, "{counts:?}");
-    let offered = told["offered_frames"].as_u64().unwrap();
-    assert_eq!(told["lost_frames"], offered);
+    let offered = reported["offered_frames"].as_u64().unwrap();
+    assert_eq!(reported["lost_frames"], offered);
     // The learning frame was sent before the counted part, but the counters of the switch include it.
-    let account = &told["loss_account"]["account"];
+    let account = &reported["loss_account"]["account"];
     let before = account["lost_before_frames"].as_u64().unwrap();
     let sent = offered + before - counts.drops[PortDrop::TxFull];
     let mut expected = [
@@ -170,11 +173,11 @@ fn a_wrong_control_socket_is_refused_before_anything_is_sent() {
         "/nowhere/control.sock",
     ]);
     let output = command.output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     assert!(
-        said.contains("--device-control /nowhere/control.sock: "),
-        "{said}"
+        printed.contains("--device-control /nowhere/control.sock: "),
+        "{printed}"
     );
     let ports: Vec<PortReport> = bench.show("ports");
     assert_eq!(ports[0].counts.rx_frames, 0);

@@ -152,7 +152,7 @@ impl Bench {
 
     /// Returns all arguments, the caller's last.
     fn all_arguments(&self, more: &[&str]) -> Vec<String> {
-        let said = |option: &str| {
+        let printed = |option: &str| {
             more.contains(&option) || self.arguments.iter().any(|argument| argument == option)
         };
         let control = self.path("control.sock").display().to_string();
@@ -164,7 +164,7 @@ impl Bench {
             ("--huge-pages", "never"),
             ("--memory-mib", "128"),
         ] {
-            if !said(option) {
+            if !printed(option) {
                 all.extend([option.to_owned(), value.to_owned()]);
             }
         }
@@ -181,7 +181,7 @@ impl Bench {
             .unwrap()
     }
 
-    fn said(&self) -> String {
+    fn printed(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
@@ -214,7 +214,7 @@ impl Bench {
         until("the switch answers", || {
             let child = self.running.as_mut().unwrap();
             if let Some(status) = child.try_wait().unwrap() {
-                panic!("the switch ended with {status}: {}", self.said());
+                panic!("the switch ended with {status}: {}", self.printed());
             }
             ask(&self.path("control.sock"), &Request::Show(Subject::Threads)).ok()
         });
@@ -230,9 +230,9 @@ impl Bench {
             .stderr(File::options().append(true).open(&log).unwrap());
         let mut child = Ended(command.spawn().unwrap());
         let status = until("the switch refuses", || child.0.try_wait().unwrap());
-        let said = fs::read_to_string(&log).unwrap();
-        assert_eq!(status.code(), Some(code), "{more:?}: {said}");
-        said
+        let printed = fs::read_to_string(&log).unwrap();
+        assert_eq!(status.code(), Some(code), "{more:?}: {printed}");
+        printed
     }
 
     /// Sends a signal and waits for the end; returns the exit code.
@@ -330,7 +330,7 @@ impl Drop for Bench {
             drop(Ended(child));
         }
         if std::thread::panicking() {
-            eprintln!("the switch said:\n{}", self.said());
+            eprintln!("the switch said:\n{}", self.printed());
         }
     }
 }

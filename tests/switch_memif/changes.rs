@@ -201,7 +201,7 @@ fn queues_move_between_threads_without_loss_or_disorder() {
     assert!(
         moves
             .iter()
-            .all(|one| one.why == "by request" && one.from != one.to)
+            .all(|one| one.reason == "by request" && one.from != one.to)
     );
 
     // Threads end and start again; the remaining one serves all.
@@ -239,7 +239,7 @@ fn rebalance(bench: &Bench, rules: Rules, dry_run: bool) -> Vec<MoveReport> {
 }
 
 #[test]
-fn load_is_balanced_when_asked_and_said_when_not() {
+fn load_is_balanced_when_asked_and_reported_when_not() {
     let bench = Bench::start(
         &["a", "b", "c", "d"],
         &[
@@ -292,7 +292,7 @@ fn load_is_balanced_when_asked_and_said_when_not() {
     let moved = rebalance(&bench, any_load, false);
     assert_eq!(moved.len(), 1, "{moved:?}");
     assert_eq!((moved[0].from, moved[0].to), (0, 1));
-    assert!(moved[0].why.contains("queue load"), "{moved:?}");
+    assert!(moved[0].reason.contains("queue load"), "{moved:?}");
     let mut cpus = cpus();
     cpus.sort();
     assert_eq!(cpus, [Some(0), Some(1)]);

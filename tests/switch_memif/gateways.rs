@@ -60,11 +60,11 @@ fn a_gateway_off_the_link_has_to_be_meant() {
     let bench = router();
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let far = Ipv4Addr::new(203, 0, 113, 9);
-    let said = refused(
+    let printed = refused(
         &bench,
         &["add", "route", "10.0.0.0/8", "--via", "203.0.113.9,b0"],
     );
-    assert!(said.contains("add onlink"), "{said}");
+    assert!(printed.contains("add onlink"), "{printed}");
     let via = "203.0.113.9,b0,onlink";
     change(&bench, &["add", "route", "10.0.0.0/8", "--via", via]);
     let config: String = bench.show("config");
@@ -126,5 +126,5 @@ fn headers_that_nobody_knows_here_are_reported() {
         assert_eq!(frame[58..62], [0, 0, 0, pointer]);
     }
     let stats: StatsReport = bench.show("stats");
-    assert_eq!((stats.router.errors, stats.router.unclaimed), (2, 3));
+    assert_eq!((stats.router.errors, stats.router.unknown_protocol), (2, 3));
 }

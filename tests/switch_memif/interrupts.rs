@@ -134,21 +134,21 @@ fn threads_that_send_for_each_other_wake_each_other() {
 #[test]
 fn a_port_without_receive_interrupts_is_refused_by_name() {
     let bench = Bench::new(&["a"], &[]);
-    let said = bench.refused(2, &["--idle", "interrupt", "--port", "sink=null:"]);
+    let printed = bench.refused(2, &["--idle", "interrupt", "--port", "sink=null:"]);
     let parts = [
         "port 'sink'",
         "no receive interrupts",
         "use idle = \"sleep\"",
     ];
-    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    assert!(parts.iter().all(|part| printed.contains(part)), "{printed}");
     drop(bench);
     let bench = start(&["a"], &[]);
     let mut add = Command::new(env!("CARGO_BIN_EXE_quietwire"));
     add.args(["switch", "add", "port", "sink", "null:", "--control-socket"]);
     let refused = add.arg(bench.path("control.sock")).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success(), "{said}");
-    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{printed}");
+    assert!(parts.iter().all(|part| printed.contains(part)), "{printed}");
     let ports: Vec<PortReport> = bench.show("ports");
     assert_eq!(ports.len(), 1);
 }

@@ -124,10 +124,10 @@ fn an_address_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let bench = Bench::new(&["a"], &[]);
-    let said = bench.refused(2, &["--metrics", &address]);
+    let printed = bench.refused(2, &["--metrics", &address]);
     assert!(
-        said.contains(&format!("metrics: cannot listen on {address}")),
-        "{said}"
+        printed.contains(&format!("metrics: cannot listen on {address}")),
+        "{printed}"
     );
     until("nothing is left behind", || {
         bench.files().is_empty().then_some(())

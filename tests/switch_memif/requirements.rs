@@ -284,7 +284,7 @@ fn the_router_does_what_the_rfcs_ask() {
         background: document.background,
     };
     for case in &document.cases {
-        let _said = OnPanic(format!(
+        let _reported = OnPanic(format!(
             "{} (RFC {})",
             case.name,
             case.covers.join(", RFC ")

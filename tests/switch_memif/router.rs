@@ -269,7 +269,7 @@ fn icmpv6_sum(from: std::net::Ipv6Addr, to: std::net::Ipv6Addr, message: &[u8]) 
 }
 
 #[test]
-fn senders_are_told_why_a_packet_does_not_go_on() {
+fn senders_are_reported_why_a_packet_does_not_go_on() {
     let bench = router();
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     change(

@@ -84,14 +84,14 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/switch_memif/rules.py"
     );
-    let said = output(Command::new(python).arg(script));
+    let printed = output(Command::new(python).arg(script));
     let read = |line: &str| {
         let (name, hex): (String, String) = serde_json::from_str(line).unwrap();
         let octet = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
         let frame = (0..hex.len()).step_by(2).map(octet);
         (name, frame.collect())
     };
-    said.lines().map(read).collect()
+    printed.lines().map(read).collect()
 }
 
 fn counts(bench: &Bench) -> BTreeMap<String, u64> {
@@ -170,9 +170,9 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
     let events = trace(&bench, &["--count", "3", "--port", "a"], || {
         a.send(&["dns", "telnet", "udp"].map(|name| frames[name].clone()));
     });
-    let told = [1, 2, 3].map(|packet| steps(&events, packet)[1..].to_vec());
+    let reported = [1, 2, 3].map(|packet| steps(&events, packet)[1..].to_vec());
     assert_eq!(
-        told,
+        reported,
         [
             vec![("filter", "accepted by rule dns"), ("send", "to port b")],
             vec![("filter", "dropped by rule telnet")],
@@ -259,7 +259,7 @@ fn rules_change_whole_or_not_at_all() {
     );
     passes(5, false);
     let before = output(&mut bench.show_command("config"));
-    for (arguments, said) in [
+    for (arguments, printed) in [
         (
             &["set", "rule", "none", "--action", "drop"][..],
             "no such rule: 'none'",
@@ -284,7 +284,7 @@ fn rules_change_whole_or_not_at_all() {
         ),
     ] {
         let error = refused(&bench, arguments);
-        assert!(error.contains(said), "{arguments:?}: {error}");
+        assert!(error.contains(printed), "{arguments:?}: {error}");
     }
     let file = bench.path("next.toml");
     let path = file.to_str().unwrap();

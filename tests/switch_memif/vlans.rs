@@ -140,13 +140,13 @@ fn access_trunk_native_and_tunnel_ports() {
     change(
         &bench,
         &[
-            "set", "port", "a", "--anew", "--tunnel", "50", "--tag", "service",
+            "set", "port", "a", "--reset", "--tunnel", "50", "--tag", "service",
         ],
     );
     change(
         &bench,
         &[
-            "set", "port", "b", "--anew", "--trunk", "50", "--tag", "service",
+            "set", "port", "b", "--reset", "--trunk", "50", "--tag", "service",
         ],
     );
     let inner = tagged(&frame(BROADCAST, mac(6), 6), CUSTOMER, 10);
@@ -277,7 +277,7 @@ fn groups_limits_and_floods() {
     peers[0].send(&[frame(BROADCAST, mac(1), 3), frame(mac(99), mac(1), 4)]);
     assert_eq!(peers[2].receive(1), [frame(mac(99), mac(1), 4)]);
     change(&bench, &["set", "port", "a", "--storm-broadcast", "1"]);
-    change(&bench, &["set", "port", "c", "--anew"]);
+    change(&bench, &["set", "port", "c", "--reset"]);
     let storm: Vec<Vec<u8>> = (0..200).map(|n| frame(BROADCAST, mac(1), n)).collect();
     peers[0].send(&storm);
     peers[0].send(&[frame(mac(99), mac(1), 6)]);

@@ -42,8 +42,8 @@ fn capture(bench: &Bench, file: &Path, arguments: &[&str]) -> Child {
 fn end(mut child: Child) -> (Option<i32>, String) {
     until("the capture ends", || child.try_wait().unwrap());
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    (output.status.code(), said)
+    let printed = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), printed)
 }
 
 /// Returns port, direction, kept octets and length of each frame.
@@ -90,9 +90,9 @@ fn a_capture_has_what_came_and_what_went() {
     let frames: Vec<Vec<u8>> = (0..3).map(|n| frame(B, A, n)).collect();
     a.send(&frames);
     assert_eq!(b.receive(3), frames);
-    let (code, said) = end(running);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("6 frames captured, 0 missed"), "{said}");
+    let (code, printed) = end(running);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("6 frames captured, 0 missed"), "{printed}");
     let captured = read(&file);
     for (port, way) in [("a", 1), ("b", 2)] {
         let octets: Vec<&Vec<u8>> = captured
@@ -131,9 +131,9 @@ fn a_capture_has_what_came_and_what_went() {
         (read(&file).len() == 1).then_some(())
     });
     output(Command::new("kill").args(["-INT", &running.id().to_string()]));
-    let (code, said) = end(running);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("1 frames captured"), "{said}");
+    let (code, printed) = end(running);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("1 frames captured"), "{printed}");
     let (port, way, octets, length) = read(&file).remove(0);
     assert_eq!((port.as_str(), way, length as usize), ("a", 1, other.len()));
     assert_eq!(octets, other[..20]);
@@ -157,9 +157,9 @@ fn a_capture_whose_reader_is_killed_ends_by_itself() {
     let refused = command(&bench, &["capture", "--write", "/dev/null"])
         .output()
         .unwrap();
-    let said = String::from_utf8(refused.stderr).unwrap();
+    let printed = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success());
-    assert!(said.contains("a capture running already"), "{said}");
+    assert!(printed.contains("a capture running already"), "{printed}");
     running.kill().unwrap();
     running.wait().unwrap();
     until("another may begin", || {
@@ -191,9 +191,9 @@ fn what_makes_no_sense_is_refused() {
         (&["trace", "--for", "50ms"], "no frame matched the filter"),
     ] {
         let output = command(&bench, arguments).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success(), "{arguments:?}");
-        assert!(said.contains(words), "{arguments:?}: {said}");
+        assert!(printed.contains(words), "{arguments:?}: {printed}");
     }
     // Nothing remains of that: another one can begin.
     let again = ["capture", "--write", "/dev/null", "--for", "1ms"];
@@ -205,9 +205,9 @@ pub(crate) fn trace(bench: &Bench, arguments: &[&str], mut send: impl FnMut()) -
     let arguments = [&["trace", "--json"], arguments].concat();
     let mut child = command(bench, &arguments).spawn().unwrap();
     // It prints when it has begun.
-    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut printed = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    printed.read_line(&mut line).unwrap();
     assert!(line.starts_with("tracing"), "{line}");
     send();
     until("the trace ends", || child.try_wait().unwrap());
@@ -226,7 +226,7 @@ pub(crate) fn steps(events: &[TraceEvent], packet: u32) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_trace_tells_what_each_step_did_with_a_frame() {
+fn a_trace_reports_what_each_step_did_with_a_frame() {
     let bench = Bench::start(&["a", "b", "c"], &["--bridge", "lan=a,b,c"]);
     let (mut a, mut b, mut c) = (bench.peer("a"), bench.peer("b"), bench.peer("c"));
     // B is known to be on port b.
@@ -368,7 +368,7 @@ fn a_trace_goes_through_the_router_and_its_service() {
 }
 
 #[test]
-fn cycles_are_told_by_step() {
+fn cycles_are_reported_by_step() {
     let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let frames: Vec<Vec<u8>> = (0..200).map(|n| frame(B, A, n)).collect();

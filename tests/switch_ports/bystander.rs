@@ -91,10 +91,10 @@ impl Bystander {
     /// Waits for the end and checks that no frame was lost.
     pub(crate) fn lost_nothing(mut self) {
         let output = self.0.take().unwrap().wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         // The tester's schedule is not checked here.
         let result: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{error}: {said}"));
+            .unwrap_or_else(|error| panic!("{error}: {printed}"));
         assert_eq!(
             result["received_frames"], result["offered_frames"],
             "{result}"

@@ -104,9 +104,9 @@ fn what_a_file_holds_comes_out_in_a_file() {
     assert_eq!(switch.port("in")["rx_frames"], sent.len());
     assert_eq!(switch.end(), Some(0));
     assert!(read(&path("out.pcap")) == sent, "frames were changed");
-    let said = as_scapy_reads(&path("out.pcap"));
+    let printed = as_scapy_reads(&path("out.pcap"));
     let octets: usize = sent.iter().map(Vec::len).sum();
-    assert_eq!(said.trim(), format!("{} {octets}", sent.len()));
+    assert_eq!(printed.trim(), format!("{} {octets}", sent.len()));
 }
 
 #[test]

@@ -284,7 +284,7 @@ fn the_kernels_neighbours_are_the_switchs() {
             "permanent",
         ]);
     };
-    let told = |address: &str, mac: &str| {
+    let reported = |address: &str, mac: &str| {
         until("the kernel's neighbour is imported", || {
             let one = neighbour(&switch, "r-if", address)?;
             (one["mac"] == mac && one["source"] == "kernel").then_some(one)
@@ -292,10 +292,10 @@ fn the_kernels_neighbours_are_the_switchs() {
     };
     // A neighbour that is added to the kernel, changed, and removed.
     set("192.0.2.77", "02:00:00:00:00:77", "qw-r");
-    let one = told("192.0.2.77", "02:00:00:00:00:77");
+    let one = reported("192.0.2.77", "02:00:00:00:00:77");
     assert_eq!(one["state"], "permanent");
     set("192.0.2.77", "02:00:00:00:00:78", "qw-r");
-    told("192.0.2.77", "02:00:00:00:00:78");
+    reported("192.0.2.77", "02:00:00:00:00:78");
     ip(&["del", "192.0.2.77", "dev", "qw-r"]);
     until("the neighbour is removed", || {
         neighbour(&switch, "r-if", "192.0.2.77")
@@ -308,7 +308,7 @@ fn the_kernels_neighbours_are_the_switchs() {
     set("192.0.2.78", "02:00:00:00:00:79", "qw-r");
     set("192.0.2.79", "02:00:00:00:00:79", "qw-r");
     // Events arrive in order: once the second is applied, the first has been processed.
-    told("192.0.2.79", "02:00:00:00:00:79");
+    reported("192.0.2.79", "02:00:00:00:00:79");
     let kept = neighbour(&switch, "r-if", "192.0.2.78").unwrap();
     assert_eq!(
         (&kept["mac"], &kept["source"]),
@@ -320,7 +320,7 @@ fn the_kernels_neighbours_are_the_switchs() {
         "{config}"
     );
     change(&switch, &["del", "neighbour", "r-if", "192.0.2.78"]);
-    told("192.0.2.78", "02:00:00:00:00:79");
+    reported("192.0.2.78", "02:00:00:00:00:79");
     // A neighbour that the kernel resolves by itself. The switch passes the answer on, and has sent no request.
     until("the kernel reaches the router", || {
         ping(&net.switch, "192.0.2.2").then_some(())
@@ -398,9 +398,9 @@ fn rules_give_the_kernel_what_would_go_on() {
         let listener = bound.unwrap();
         listener.set_nonblocking(true).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let reported = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            while !told.load(Ordering::Relaxed) {
+            while !reported.load(Ordering::Relaxed) {
                 match listener.accept() {
                     Ok((mut stream, _)) => drop(stream.write_all(answer)),
                     Err(_) => std::thread::sleep(Duration::from_millis(5)),
@@ -416,9 +416,9 @@ fn rules_give_the_kernel_what_would_go_on() {
             let address: SocketAddr = FAR.parse().unwrap();
             let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2)).ok()?;
             stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-            let mut said = String::new();
-            stream.read_to_string(&mut said).ok()?;
-            Some(said)
+            let mut printed = String::new();
+            stream.read_to_string(&mut printed).ok()?;
+            Some(printed)
         };
         from.within(connect).join().unwrap()
     };

@@ -12,9 +12,9 @@ const THEIRS: [&str; 9] = [
     "EAL:", "ETHDEV:", "VHOST_", "TAP:", "init_", "eth_", "libbpf:", "libxdp:", "rte_",
 ];
 
-fn assert_ours(said: &str) {
-    let theirs = THEIRS.iter().find(|word| said.contains(**word));
-    assert!(theirs.is_none(), "{theirs:?}: {said}");
+fn assert_ours(printed: &str) {
+    let theirs = THEIRS.iter().find(|word| printed.contains(**word));
+    assert!(theirs.is_none(), "{theirs:?}: {printed}");
 }
 
 /// The tester's ports on two interfaces of the namespace.
@@ -35,7 +35,7 @@ fn a_queue_that_another_switch_has_is_an_error_in_words() {
     let directory = TempDir::new().unwrap();
     let ports = [("a", "af-xdp:v0".to_owned())];
     let switch = Switch::start(&namespace, directory.path(), &ports, &[]);
-    assert_ours(&switch.said());
+    assert_ours(&switch.printed());
     let mut second = namespace.command(quietwire());
     second.args([
         "switch",
@@ -50,18 +50,18 @@ fn a_queue_that_another_switch_has_is_an_error_in_words() {
         .arg(directory.path().join("second.sock"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    let error = said.lines().find(|line| line.contains("port 'b'"));
-    let error = error.unwrap_or_else(|| panic!("no error: {said}"));
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    let error = printed.lines().find(|line| line.contains("port 'b'"));
+    let error = error.unwrap_or_else(|| panic!("no error: {printed}"));
     for part in ["af-xdp:v0", "receive queue", "another switch", "stop it"] {
-        assert!(error.contains(part), "{part}: {said}");
+        assert!(error.contains(part), "{part}: {printed}");
     }
     // What the libraries said is part of the error, and of nothing else.
-    for line in said.lines().filter(|line| *line != error) {
+    for line in printed.lines().filter(|line| *line != error) {
         assert_ours(line);
     }
-    assert!(!error.contains("rte_"), "{said}");
+    assert!(!error.contains("rte_"), "{printed}");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn taps_are_ports_of_a_tester_with_short_frames() {
     let output = generate(&namespace, ["tap:t0", "tap:t1"], "64")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!said.contains("could not be opened"), "{said}");
-    assert_ours(&said);
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!printed.contains("could not be opened"), "{printed}");
+    assert_ours(&printed);
 }

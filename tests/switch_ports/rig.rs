@@ -43,8 +43,8 @@ pub(crate) fn quietwire() -> &'static str {
 
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{command:?}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}: {printed}");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -83,9 +83,9 @@ pub(crate) fn lossless(what: &str, carrier: Carrier, mut command: impl FnMut() -
     let began = Instant::now();
     while seen.len() < TRIALS && began.elapsed() < DEADLINE {
         let output = command().output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let is_invalid = said.contains("the trial is invalid");
-        assert!(is_invalid || output.status.success(), "{what}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_invalid = printed.contains("the trial is invalid");
+        assert!(is_invalid || output.status.success(), "{what}: {printed}");
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
         if carrier == Carrier::SharedMemory && !is_testers_own_loss(&result) {
             let (offered, received) = (&result["offered_frames"], &result["received_frames"]);
@@ -220,8 +220,8 @@ impl Switch {
         let began = Instant::now();
         while !switch.ask("ports").status.success() {
             let ended = switch.child.try_wait().unwrap();
-            assert!(ended.is_none(), "{ended:?}: {}", switch.said());
-            assert!(began.elapsed() < DEADLINE, "{}", switch.said());
+            assert!(ended.is_none(), "{ended:?}: {}", switch.printed());
+            assert!(began.elapsed() < DEADLINE, "{}", switch.printed());
             std::thread::sleep(Duration::from_millis(20));
         }
         switch
@@ -235,7 +235,7 @@ impl Switch {
         &self.control
     }
 
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn printed(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
@@ -250,8 +250,8 @@ impl Switch {
     /// Returns the output of `switch show SUBJECT --json` if it is a list.
     pub(crate) fn show(&self, subject: &str) -> Vec<Value> {
         let output = self.ask(subject);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}{}", self.said());
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{printed}{}", self.printed());
         serde_json::from_slice::<Value>(&output.stdout)
             .unwrap()
             .as_array()
@@ -262,7 +262,7 @@ impl Switch {
     /// Returns the output of `switch show stats --json`.
     pub(crate) fn stats(&self) -> Value {
         let output = self.ask("stats");
-        assert!(output.status.success(), "{}", self.said());
+        assert!(output.status.success(), "{}", self.printed());
         serde_json::from_slice(&output.stdout).unwrap()
     }
 

@@ -67,16 +67,16 @@ fn a_memif_client_on_an_abstract_socket_needs_the_secret() {
         let reason = "interface 0: wrong secret";
         until("the client reports the reason of the refusal", || {
             let port = client.port("link");
-            let said = port["waiting_reason"].as_str()?.to_owned();
-            (port["state"] == "waiting" && said.ends_with(reason)).then_some(())
+            let printed = port["waiting_reason"].as_str()?.to_owned();
+            (port["state"] == "waiting" && printed.ends_with(reason)).then_some(())
         });
         assert!(client.table().contains(reason), "{}", client.table());
         assert_eq!(client.end(), Some(0));
         assert_eq!(guarded.switch.port("a")["state"], "waiting");
     }
-    let said = guarded.switch.said();
+    let printed = guarded.switch.printed();
     let line = "@quietwire: client refused: interface 0: wrong secret";
-    assert!(said.contains(line), "{said}");
+    assert!(printed.contains(line), "{printed}");
 
     let ports = [0, 1].map(|id| guarded.client(id, Some("right")));
     lossless("clients with the secret", Carrier::SharedMemory, || {

@@ -160,8 +160,8 @@ print(len(expected), got == expected)
     fs::write(&path, frame).unwrap();
     let mut command = Command::new(python);
     command.args(["-c", script]).arg(path).arg(segments);
-    let said = run(command.arg(SIZE.to_string()));
-    assert_eq!(said.trim(), format!("{} True", DATA.div_ceil(SIZE)));
+    let printed = run(command.arg(SIZE.to_string()));
+    assert_eq!(printed.trim(), format!("{} True", DATA.div_ceil(SIZE)));
 }
 
 fn is_cut(kind: &str, is_ipv4: bool, tagged: bool) {
@@ -189,7 +189,10 @@ fn is_cut(kind: &str, is_ipv4: bool, tagged: bool) {
         (switch.port("out")["tx_frames"] == count).then_some(())
     });
     let port = switch.port("out");
-    assert_eq!((&port["segmented"], &port["uncut"]), (&1.into(), &0.into()));
+    assert_eq!(
+        (&port["segmented"], &port["tx_tso_frames"]),
+        (&1.into(), &0.into())
+    );
     assert_eq!(switch.port("v")["rx_frames"], 1);
     assert!(switch.table().contains("tso=on"), "{}", switch.table());
     // A frame that cannot be segmented is dropped and counted: a tiny segment size, for 60000 segments.
@@ -222,7 +225,7 @@ fn what_a_guest_leaves_to_be_cut_is_cut_for_ports_that_do_not_take_it() {
 }
 
 #[test]
-fn a_guest_that_takes_uncut_data_gets_them_whole() {
+fn a_guest_that_takes_tso_data_gets_them_whole() {
     let namespace = Namespace::new("tso-whole");
     let directory = TempDir::new().unwrap();
     let path = |name: &str| directory.path().join(name);
@@ -257,7 +260,10 @@ fn a_guest_that_takes_uncut_data_gets_them_whole() {
     let differs = |at: &usize| got[*at] != handed[*at];
     assert_eq!((HEADER..got.len()).find(differs), None);
     let port = switch.port("w");
-    assert_eq!((&port["segmented"], &port["uncut"]), (&0.into(), &1.into()));
+    assert_eq!(
+        (&port["segmented"], &port["tx_tso_frames"]),
+        (&0.into(), &1.into())
+    );
     assert_eq!(switch.end(), Some(0));
 }
 

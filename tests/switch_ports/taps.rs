@@ -63,7 +63,7 @@ impl Two {
 
     /// Tests ARP and ICMP of the kernels.
     fn ping(&self) {
-        let said = run(self.ends[0].command("busybox").args([
+        let printed = run(self.ends[0].command("busybox").args([
             "ping",
             "-c",
             "3",
@@ -71,7 +71,7 @@ impl Two {
             "30",
             ADDRESSES[1],
         ]));
-        assert!(said.contains("3 packets received"), "{said}");
+        assert!(printed.contains("3 packets received"), "{printed}");
     }
 
     /// Tests a TCP connection of the kernels, with an echo.
@@ -116,13 +116,13 @@ impl Two {
             .within(|| UdpSocket::bind((ADDRESSES[0], 0)).unwrap())
             .join()
             .unwrap();
-        let said = &pattern()[..20_000];
+        let printed = &pattern()[..20_000];
         let mut heard = vec![0; 65_536];
         let length = until("a datagram arrives whole", || {
-            sender.send_to(said, (ADDRESSES[1], 5001)).unwrap();
+            sender.send_to(printed, (ADDRESSES[1], 5001)).unwrap();
             socket.recv(&mut heard).ok()
         });
-        assert!(&heard[..length] == said, "octets were changed");
+        assert!(&heard[..length] == printed, "octets were changed");
     }
 }
 

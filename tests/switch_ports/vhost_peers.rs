@@ -132,18 +132,18 @@ fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
     let victim = scene.path("v.sock");
     let inside = GUEST + BUFFERS;
     let guest = Guest::start(&victim);
-    let told = until("the guest is connected", || {
+    let reported = until("the guest is connected", || {
         let port = scene.switch.port("v");
         port["guest"].is_object().then(|| port["guest"].clone())
     });
     assert_eq!(
-        (&told["rings"], &told["ring_size"]),
+        (&reported["rings"], &reported["ring_size"]),
         (&2.into(), &SLOTS.into())
     );
     // The memory cannot be truncated.
     assert!(guest.memory.set_len(0).is_err());
-    let features = told["features"].as_array().unwrap();
-    assert!(features.contains(&"version-1".into()), "{told}");
+    let features = reported["features"].as_array().unwrap();
+    assert!(features.contains(&"version-1".into()), "{reported}");
     drop(guest);
     // Address, length, flags and next of a descriptor that refers to itself or its neighbour.
     let lies = [

@@ -7,7 +7,7 @@ pub enum Fault {
     /// Bad input or usage: exit code 2.
     BadInput,
     /// The machine lacks something: exit code 3.
-    Lacks,
+    MissingPrerequisite,
     /// Anything else: exit code 1.
     Failed,
 }

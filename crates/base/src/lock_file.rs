@@ -324,10 +324,10 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn();
         let mut child = child.unwrap();
-        let mut said = String::new();
+        let mut printed = String::new();
         let mut stdout = io::BufReader::new(child.stdout.take().unwrap());
-        io::BufRead::read_line(&mut stdout, &mut said).unwrap();
-        assert_eq!(said, "ready\n");
+        io::BufRead::read_line(&mut stdout, &mut printed).unwrap();
+        assert_eq!(printed, "ready\n");
         child
     }
 

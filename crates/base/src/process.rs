@@ -47,16 +47,13 @@ impl ProcessId {
         Self::of(self.pid) == Some(self)
     }
 
-    /// Asks the process to end (SIGTERM), and after `patience` ends it (SIGKILL). True when it was asked and ended
+    /// Asks the process to end (SIGTERM), and after `timeout` ends it (SIGKILL). True when it was asked and ended
     /// by itself.
     ///
     /// # Errors
     /// What the system said, or that the process lives on all the same.
-    pub fn end(self, patience: Duration) -> io::Result<bool> {
-        for (signal, wait) in [
-            (Signal::SIGTERM, patience),
-            (Signal::SIGKILL, KILL_DEADLINE),
-        ] {
+    pub fn end(self, timeout: Duration) -> io::Result<bool> {
+        for (signal, wait) in [(Signal::SIGTERM, timeout), (Signal::SIGKILL, KILL_DEADLINE)] {
             if !self.is_alive() {
                 return Ok(true);
             }
@@ -110,16 +107,16 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = String::new();
+        let mut printed = String::new();
         io::BufRead::read_line(
             &mut io::BufReader::new(child.stdout.take().unwrap()),
-            &mut said,
+            &mut printed,
         )
         .unwrap();
         let id = ProcessId::of(i32::try_from(child.id()).unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(said, "ready\n");
+        assert_eq!(printed, "ready\n");
         assert!(id.is_some());
     }
 }

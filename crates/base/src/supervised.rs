@@ -48,19 +48,19 @@ pub fn ask_to_end(child: &Child) {
     }
 }
 
-/// Ends a child that leads a process group: SIGTERM, after `patience` SIGKILL, then SIGKILL for everything that it forked. Reaps it.
+/// Ends a child that leads a process group: SIGTERM, after `timeout` SIGKILL, then SIGKILL for everything that it forked. Reaps it.
 /// Returns true when it ended by itself, or after SIGTERM.
 ///
 /// # Errors
 /// What the system said, or that the child outlived SIGKILL.
-pub fn end(child: &mut Child, patience: Duration) -> io::Result<bool> {
+pub fn end(child: &mut Child, timeout: Duration) -> io::Result<bool> {
     if child.try_wait()?.is_some() {
         return Ok(true);
     }
     let number = i32::try_from(child.id()).map_err(io::Error::other)?;
     // None: it has ended, and is not reaped yet.
     let is_clean = match ProcessId::of(number) {
-        Some(process) => process.end(patience)?,
+        Some(process) => process.end(timeout)?,
         None => true,
     };
     // Not reaped, so that the number of the group is still its own.
@@ -68,7 +68,7 @@ pub fn end(child: &mut Child, patience: Duration) -> io::Result<bool> {
         Ok(()) | Err(Errno::ESRCH) => {}
         Err(error) => return Err(error.into()),
     }
-    if !wait_until(patience, || !matches!(child.try_wait(), Ok(None))) {
+    if !wait_until(timeout, || !matches!(child.try_wait(), Ok(None))) {
         return Err(io::Error::new(
             io::ErrorKind::TimedOut,
             "a process did not end",
@@ -78,7 +78,7 @@ pub fn end(child: &mut Child, patience: Duration) -> io::Result<bool> {
 }
 
 /// How long a helper may take to end after its standard input did, and again after SIGTERM.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running helper, which is talked to over pipes. Dropped, it is ended. The kernel kills it if this process is killed. Its
 /// messages go to the standard error of this process.
@@ -112,9 +112,9 @@ impl Supervised {
 impl Drop for Supervised {
     fn drop(&mut self) {
         // Usually its standard input has ended just now.
-        wait_until(PATIENCE, || !matches!(self.child.try_wait(), Ok(None)));
+        wait_until(TIMEOUT, || !matches!(self.child.try_wait(), Ok(None)));
         // If this fails, the kernel ends it with this process.
-        drop(end(&mut self.child, PATIENCE));
+        drop(end(&mut self.child, TIMEOUT));
     }
 }
 
@@ -150,7 +150,7 @@ pub fn run(command: &mut Command, deadline: Deadline) -> io::Result<Finished> {
     let status = match ended {
         Some(status) => Some(status?),
         None => {
-            end(&mut child, Duration::ZERO).or_else(|_| end(&mut child, PATIENCE))?;
+            end(&mut child, Duration::ZERO).or_else(|_| end(&mut child, TIMEOUT))?;
             None
         }
     };
@@ -165,14 +165,14 @@ pub fn run(command: &mut Command, deadline: Deadline) -> io::Result<Finished> {
 
 /// An output that a thread reads, since it may be more than a pipe holds.
 struct Output {
-    said: Arc<Mutex<Vec<u8>>>,
+    printed: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
 }
 
 impl Output {
     fn read(mut pipe: PipeReader) -> Self {
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&said);
+        let printed = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&printed);
         let reader = std::thread::spawn(move || {
             let mut octets = vec![0; 64 << 10];
             // An error of a pipe is its end.
@@ -182,13 +182,13 @@ impl Output {
                 kept.extend(octets.iter().take(length.min(room)));
             }
         });
-        Self { said, reader }
+        Self { printed, reader }
     }
 
     fn finish(self, deadline: Deadline) -> Vec<u8> {
         deadline.poll(LOOK, || self.reader.is_finished().then_some(()));
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *said)
+        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *printed)
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_listens_is_said_to_have_ended_by_itself() {
+    fn what_listens_is_reported_to_have_ended_by_itself() {
         let (mut child, _) = group("echo ready; exec sleep 60");
         assert!(end(&mut child, DEADLINE).unwrap());
         let (mut child, _) = group("echo ready; exec sleep 60");

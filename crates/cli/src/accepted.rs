@@ -6,8 +6,8 @@ use std::path::Path;
 
 use quietwire_host::machines::two_packages_with_clusters;
 use quietwire_host::partition::{
-    CpuWish, DataPlaneWish, ForwardingWish, GroupWish, GuestWish, HostWish, Idle, MachineWish,
-    NicWish, Plan, SiblingPolicy, Wishes, plan,
+    CpuRequest, DataPlaneRequest, ForwardingRequest, GuestRequest, HostRequest, Idle,
+    MachineRequest, NeighbourRequest, NicRequest, PartitionRequest, Plan, SiblingPolicy, plan,
 };
 use quietwire_host::render::Target;
 use quietwire_host::{CpuList, CpuSequence};
@@ -15,18 +15,18 @@ use quietwire_switch::config::Settings;
 use toml::{Table, Value};
 
 /// A request with a value for every key. A new key does not compile until it has a value here.
-fn full() -> Wishes {
-    let host = || HostWish {
-        cpus: Some(CpuWish::Count(1)),
+fn full() -> PartitionRequest {
+    let host = || HostRequest {
+        cpus: Some(CpuRequest::Count(1)),
         cache_percent: Some(10),
         bandwidth_percent: Some(50),
     };
-    Wishes {
+    PartitionRequest {
         host: host(),
         control: Some(host()),
         service: Some(host()),
-        forwarding: ForwardingWish {
-            cpus: Some(CpuWish::Count(4)),
+        forwarding: ForwardingRequest {
+            cpus: Some(CpuRequest::Count(4)),
             siblings: SiblingPolicy::Idle,
             node: Some(0),
             cache_percent: Some(30),
@@ -35,30 +35,30 @@ fn full() -> Wishes {
             rx_ring_size: Some(1024),
             tx_ring_size: Some(1024),
             idle: Idle::Poll,
-            data_plane: DataPlaneWish::Ovs,
+            data_plane: DataPlaneRequest::Ovs,
         },
-        guests: vec![GuestWish {
+        guests: vec![GuestRequest {
             name: "firewall".to_owned(),
-            cpus: Some(CpuWish::Count(2)),
+            cpus: Some(CpuRequest::Count(2)),
             memory_mib: 1024,
             node: Some(1),
             cache_percent: Some(10),
             bandwidth_percent: Some(50),
         }],
-        neighbours: vec![GroupWish {
+        neighbours: vec![NeighbourRequest {
             name: "batch".to_owned(),
-            cpus: Some(CpuWish::Count(2)),
+            cpus: Some(CpuRequest::Count(2)),
             node: Some(1),
             cache_percent: Some(10),
             bandwidth_percent: Some(50),
         }],
-        nics: vec![NicWish {
+        nics: vec![NicRequest {
             pci: "0000:17:00.0".to_owned(),
             queues: Some(4),
             functions: Some(2),
             mtu: Some(1500),
         }],
-        machine: MachineWish {
+        machine: MachineRequest {
             huge_page_kib: Some(2048),
             governor: Some("performance".to_owned()),
             boot_isolation: Some(true),
@@ -112,10 +112,11 @@ fn section<'a>(request: &'a mut Table, name: &str) -> &'a mut Table {
 
 /// Returns the plan of a request, or of the nearest feasible request.
 fn planned(request: &str) -> Option<Plan> {
-    let wishes = Wishes::parse(request).unwrap_or_else(|error| panic!("{error}: {request}"));
-    match plan(&two_packages_with_clusters().inventory(), &wishes) {
+    let request =
+        PartitionRequest::parse(request).unwrap_or_else(|error| panic!("{error}: {request}"));
+    match plan(&two_packages_with_clusters().inventory(), &request) {
         Ok(plan) => Some(plan),
-        Err(impossible) => impossible.nearest.map(|(_, plan)| plan),
+        Err(infeasible) => infeasible.nearest.map(|(_, plan)| plan),
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::{Command, CommandFactory};
 
 use quietwire_host::CpuId;
-use quietwire_host::partition::{Group, NicPlan, Plan, QueueCpu, Role, Wishes};
+use quietwire_host::partition::{Group, NicPlan, PartitionRequest, Plan, QueueCpu, Role};
 use quietwire_host::render::Target;
 use quietwire_study::StudyFile;
 use quietwire_switch::config::Settings;
@@ -186,11 +186,11 @@ fn every_option_that_is_there_the_guide_names() {
     for (name, has) in &commands {
         let page = page_of(name).unwrap();
         let text = fs::read_to_string(root().join(page)).unwrap();
-        let told: BTreeSet<String> = code(&text)
+        let reported: BTreeSet<String> = code(&text)
             .iter()
             .flat_map(|piece| options(piece))
             .collect();
-        let missing: Vec<&String> = has.difference(&told).collect();
+        let missing: Vec<&String> = has.difference(&reported).collect();
         assert!(
             missing.is_empty(),
             "{page} does not name {missing:?} of {name}"
@@ -252,12 +252,12 @@ fn every_description_of_traffic_in_the_guide_makes_sense() {
 }
 
 #[test]
-fn wishes_in_the_guide_are_understood_and_the_switch_takes_its_file() {
+fn requests_in_the_guide_are_understood_and_the_switch_takes_its_file() {
     let page = fs::read_to_string(root().join("docs/partition.md")).unwrap();
-    let wishes = fenced(&page, "toml");
-    assert!(!wishes.is_empty());
-    for text in wishes {
-        Wishes::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let request = fenced(&page, "toml");
+    assert!(!request.is_empty());
+    for text in request {
+        PartitionRequest::parse(&text).unwrap_or_else(|error| panic!("{error}"));
     }
     let group = |role: Role, cpus: &str| Group {
         role,

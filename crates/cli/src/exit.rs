@@ -53,7 +53,7 @@ pub(crate) struct CheckFailed(pub(crate) String);
 /// A requirement that the machine does not meet (exit code 3).
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Lacking(pub(crate) String);
+pub(crate) struct MissingPrerequisite(pub(crate) String);
 
 pub(crate) const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
@@ -62,7 +62,7 @@ const LACKS: u8 = 3;
 fn of_fault(fault: Fault) -> u8 {
     match fault {
         Fault::BadInput => BAD_INPUT,
-        Fault::Lacks => LACKS,
+        Fault::MissingPrerequisite => LACKS,
         Fault::Failed => FAILED,
     }
 }
@@ -84,7 +84,7 @@ pub(crate) fn require_root(why: &str) -> anyhow::Result<()> {
     if nix::unistd::geteuid().is_root() {
         return Ok(());
     }
-    Err(Lacking(format!(
+    Err(MissingPrerequisite(format!(
         "{why} requires root (run the same command with sudo)"
     ))
     .into())
@@ -101,7 +101,7 @@ pub(crate) fn require_memory(memory_mib: u32) -> anyhow::Result<()> {
     let huge_mib = settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB;
     let available_mib = settings::memory_available_mib().context(settings::MEMORY)? + huge_mib;
     if u64::from(memory_mib) > available_mib {
-        return Err(Lacking(format!(
+        return Err(MissingPrerequisite(format!(
             "memory-mib is {memory_mib}, but only {available_mib} MiB are available on this machine (decrease --memory-mib)"
         ))
         .into());
@@ -133,7 +133,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
         if cause.is::<FileError>() || cause.is::<TopologyError>() || cause.is::<Usage>() {
             return BAD_INPUT;
         }
-        if cause.is::<Lacking>() {
+        if cause.is::<MissingPrerequisite>() {
             return LACKS;
         }
     }
@@ -148,14 +148,14 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
 
 /// Formats an error with its causes. A cause that the message already contains is not repeated.
 fn message(error: &anyhow::Error) -> String {
-    error.chain().fold(String::new(), |told, cause| {
+    error.chain().fold(String::new(), |reported, cause| {
         let cause = cause.to_string();
-        if told.is_empty() {
+        if reported.is_empty() {
             cause
-        } else if told.contains(&cause) {
-            told
+        } else if reported.contains(&cause) {
+            reported
         } else {
-            format!("{told}: {cause}")
+            format!("{reported}: {cause}")
         }
     })
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_reported_once() {
         let cause = || Usage("the disk is full".to_owned());
         let error = anyhow::Error::new(cause()).context("the store: the disk is full");
         assert_eq!(message(&error), "the store: the disk is full");

@@ -12,6 +12,7 @@ mod commands;
 #[cfg(test)]
 mod documented;
 mod exit;
+mod renamed;
 mod text;
 mod units;
 
@@ -48,7 +49,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = renamed::parse();
     let filter =
         EnvFilter::try_from_env("QUIETWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()

@@ -233,11 +233,11 @@ impl Burst {
 
     /// Returns true if the sender of at least one frame requested segmentation of its TCP data; see [`Mbuf::segment_size`].
     #[must_use]
-    pub fn has_uncut(&self) -> bool {
+    pub fn has_tso_frames(&self) -> bool {
         // SAFETY: the buffers are owned by this burst.
         self.held()
             .iter()
-            .any(|mbuf| unsafe { *field::ol_flags(*mbuf) } & sys::UNCUT != 0)
+            .any(|mbuf| unsafe { *field::ol_flags(*mbuf) } & sys::TSO != 0)
     }
 
     /// Prefetches the first cache line of each frame.
@@ -390,8 +390,8 @@ impl Burst {
     }
 
     /// Removes the first `count` frames, which the caller then owns. The others move up.
-    pub(crate) fn take_front(&mut self, count: usize) -> TakeFront<'_> {
-        TakeFront {
+    pub(crate) fn drain_front(&mut self, count: usize) -> DrainFront<'_> {
+        DrainFront {
             end: count.min(self.len),
             burst: self,
             next: 0,
@@ -399,7 +399,7 @@ impl Burst {
     }
 
     /// Adds owned frames as long as there is room. Returns the number of frames in the burst.
-    pub(crate) fn take_in(&mut self, frames: impl Iterator<Item = *mut sys::rte_mbuf>) -> usize {
+    pub(crate) fn append_raw(&mut self, frames: impl Iterator<Item = *mut sys::rte_mbuf>) -> usize {
         for (place, frame) in self.mbufs.iter_mut().skip(self.len).zip(frames) {
             *place = frame;
             self.len += 1;
@@ -445,13 +445,13 @@ impl Drop for Burst {
 }
 
 /// Iterator that removes the first frames of a [`Burst`]. Frames that are not taken stay.
-pub(crate) struct TakeFront<'burst> {
+pub(crate) struct DrainFront<'burst> {
     burst: &'burst mut Burst,
     next: usize,
     end: usize,
 }
 
-impl Iterator for TakeFront<'_> {
+impl Iterator for DrainFront<'_> {
     type Item = *mut sys::rte_mbuf;
 
     #[inline]
@@ -465,7 +465,7 @@ impl Iterator for TakeFront<'_> {
     }
 }
 
-impl Drop for TakeFront<'_> {
+impl Drop for DrainFront<'_> {
     fn drop(&mut self) {
         let (next, len) = (self.next, self.burst.len);
         self.burst.mbufs.copy_within(next..len, 0);
@@ -716,7 +716,7 @@ impl<'eal> Mbuf<'eal> {
     #[must_use]
     pub fn copy(&self, pool: &Mempool) -> Option<Self> {
         if self.segment_size().is_some() {
-            return self.copy_uncut(pool);
+            return self.copy_tso_frame(pool);
         }
         let mut copy = Self::empty(pool, u16::try_from(self.length()).ok()?)?;
         let mut rest = copy.octets_mut()?;

@@ -281,7 +281,7 @@ fn initialise(options: &EalOptions, memory: Memory) -> Result<(), Error> {
     // SAFETY: `pointers` has `count` terminated strings that are never freed; called once per
     // process (STARTED).
     if unsafe { sys::rte_eal_init(count, pointers.as_mut_ptr()) } < 0 {
-        return Err(fail(error::last() + &mark.said()));
+        return Err(fail(error::last() + &mark.message()));
     }
     library_log::open_libraries();
     Ok(())

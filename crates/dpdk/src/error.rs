@@ -193,7 +193,7 @@ impl Error {
             | Self::Mempool { .. }
             | Self::Eal { .. }
             | Self::PciNotReady { .. }
-            | Self::NoTunDevice { .. } => Fault::Lacks,
+            | Self::NoTunDevice { .. } => Fault::MissingPrerequisite,
             Self::EalTwice | Self::Thread { .. } => Fault::Failed,
         }
     }

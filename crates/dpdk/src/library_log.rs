@@ -12,9 +12,9 @@ use crate::sys;
 const LEVEL: &str = "QUIETWIRE_DPDK_LOG";
 const LEVEL_DEFAULT: &str = "warning";
 /// Lines that are kept for errors.
-const KEPT: usize = 64;
+const LINES_KEPT: usize = 64;
 /// Lines in one error.
-const TOLD: usize = 3;
+const LINES_REPORTED: usize = 3;
 
 #[derive(Debug, Default)]
 struct Lines {
@@ -60,19 +60,19 @@ impl Mark {
     }
 
     /// Returns the last lines since then, in parentheses and with a space in front; nothing if there are none.
-    pub(crate) fn said(self) -> String {
+    pub(crate) fn message(self) -> String {
         let lines = lock();
-        let new = lines.count.saturating_sub(self.0).min(TOLD);
+        let new = lines.count.saturating_sub(self.0).min(LINES_REPORTED);
         let skipped = lines.last.len().saturating_sub(new);
-        let told: Vec<&str> = lines
+        let reported: Vec<&str> = lines
             .last
             .iter()
             .skip(skipped)
             .map(String::as_str)
             .collect();
-        match told.is_empty() {
+        match reported.is_empty() {
             true => String::new(),
-            false => format!(" (DPDK: {})", told.join("; ")),
+            false => format!(" (DPDK: {})", reported.join("; ")),
         }
     }
 }
@@ -94,7 +94,7 @@ fn note(line: &str) {
     }
     let mut lines = lock();
     lines.count += 1;
-    if lines.last.len() == KEPT {
+    if lines.last.len() == LINES_KEPT {
         lines.last.pop_front();
     }
     lines.last.push_back(line.to_owned());
@@ -121,16 +121,19 @@ mod tests {
             // SAFETY: as many octets as there are.
             unsafe { take(text.as_ptr().cast(), text.len()) };
         }
-        let said = mark.said();
+        let message = mark.message();
         assert!(
-            said.starts_with(" (DPDK: ") && said.contains("four"),
-            "{said}"
+            message.starts_with(" (DPDK: ") && message.contains("four"),
+            "{message}"
         );
-        assert!(!said.contains("before") && !said.contains("one;"), "{said}");
-        for number in 0..2 * KEPT {
+        assert!(
+            !message.contains("before") && !message.contains("one;"),
+            "{message}"
+        );
+        for number in 0..2 * LINES_KEPT {
             note(&format!("line {number}"));
         }
-        assert_eq!(lock().last.len(), KEPT);
-        assert_eq!(Mark::now().said(), "");
+        assert_eq!(lock().last.len(), LINES_KEPT);
+        assert_eq!(Mark::now().message(), "");
     }
 }

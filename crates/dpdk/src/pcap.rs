@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_of_ethernet_is_said() {
+    fn what_is_no_capture_of_ethernet_is_reported() {
         let raw = capture(u32::to_le_bytes, MAGICS[0], 101, &[]);
         for (name, octets, part) in [
             ("empty", &[] as &[u8], "not a pcap file"),
@@ -172,8 +172,8 @@ mod tests {
             ("raw", &raw, "link type 101"),
         ] {
             let file = Scratch::new(name, octets);
-            let said = kind(&file.0).unwrap_err();
-            assert!(said.contains(part), "{name}: {said}");
+            let message = kind(&file.0).unwrap_err();
+            assert!(message.contains(part), "{name}: {message}");
         }
         let next = Scratch::new("next", &[&MAGIC_NEXT[..], &[0; 24]].concat());
         assert_eq!(kind(&next.0), Ok(Kind::Next));

@@ -248,7 +248,7 @@ mod tests {
             self
         }
 
-        fn said(&self, address: &str) -> String {
+        fn message(&self, address: &str) -> String {
             match check(&self.0, address).unwrap_err() {
                 Problem::Wrong(what) => format!("wrong: {what}"),
                 Problem::NotReady(what) => what,
@@ -262,9 +262,9 @@ mod tests {
         }
     }
 
-    fn assert_says(said: &str, parts: &[&str]) {
+    fn assert_says(message: &str, parts: &[&str]) {
         for part in parts {
-            assert!(said.contains(part), "no '{part}' in: {said}");
+            assert!(message.contains(part), "no '{part}' in: {message}");
         }
     }
 
@@ -272,11 +272,11 @@ mod tests {
     fn what_is_not_there_or_no_card_is_wrong() {
         let machine = Machine::new().with("0000:00:1f.2", "0x010601", Some("ahci"));
         assert_says(
-            &machine.said(CARD),
+            &machine.message(CARD),
             &["wrong: does not exist", "sriov_numvfs"],
         );
         assert_says(
-            &machine.said("0000:00:1f.2"),
+            &machine.message("0000:00:1f.2"),
             &["wrong: is not a network card", "0x010601"],
         );
     }
@@ -288,11 +288,11 @@ mod tests {
             .with(FUNCTION, "0x020000", None);
         fs::create_dir_all(machine.device(CARD).join("net/eth3")).unwrap();
         assert_says(
-            &machine.said(CARD),
+            &machine.message(CARD),
             &["ixgbe as eth3", "--bind=vfio-pci 0000:17:00.0", "af-xdp:"],
         );
         assert_says(
-            &machine.said(FUNCTION),
+            &machine.message(FUNCTION),
             &["has no driver", "--bind=vfio-pci 0000:17:02.3"],
         );
     }
@@ -312,17 +312,17 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_iommu_is_said_unless_it_is_done_without() {
+    fn a_missing_iommu_is_reported_unless_it_is_done_without() {
         let machine = Machine::new().with(CARD, "0x020000", Some(VFIO));
         assert_says(
-            &machine.said(CARD),
+            &machine.message(CARD),
             &["no IOMMU", "intel_iommu=on", "enable_unsafe_noiommu_mode"],
         );
         let parameters = machine.0.join("sys/module/vfio/parameters");
         fs::create_dir_all(&parameters).unwrap();
         let parameter = parameters.join("enable_unsafe_noiommu_mode");
         fs::write(&parameter, "N\n").unwrap();
-        assert_says(&machine.said(CARD), &["no IOMMU"]);
+        assert_says(&machine.message(CARD), &["no IOMMU"]);
         fs::write(&parameter, "Y\n").unwrap();
         assert_eq!(check(&machine.0, CARD), Ok(()));
     }
@@ -333,11 +333,11 @@ mod tests {
             .with(CARD, "0x020000", Some(VFIO))
             .with("0000:17:00.1", "0x020000", Some("ixgbe"))
             .group("7", &[CARD, "0000:17:00.1"]);
-        assert_says(&machine.said(CARD), &["group 7", "0000:17:00.1 (ixgbe)"]);
+        assert_says(&machine.message(CARD), &["group 7", "0000:17:00.1 (ixgbe)"]);
     }
 
     #[test]
-    fn a_virtual_function_of_a_card_that_is_handed_over_is_told_apart() {
+    fn a_virtual_function_of_a_card_that_is_handed_over_is_distinguished() {
         let machine = Machine::new()
             .with(CARD, "0x020000", Some(VFIO))
             .with(FUNCTION, "0x020000", Some(VFIO))
@@ -348,7 +348,7 @@ mod tests {
         )
         .unwrap();
         assert_says(
-            &machine.said(FUNCTION),
+            &machine.message(FUNCTION),
             &["virtual function of 0000:17:00.0", "token"],
         );
     }
@@ -359,28 +359,29 @@ mod tests {
             .with(FUNCTION, "0x020000", Some(VFIO))
             .group("41", &[FUNCTION]);
         assert_eq!(check_for_guest(&machine.0, FUNCTION), Ok(()));
-        let said = |machine: &Machine, address: &str| match check_for_guest(&machine.0, address) {
+        let message = |machine: &Machine, address: &str| match check_for_guest(&machine.0, address)
+        {
             Err(Problem::NotReady(what)) => what,
             other => panic!("{other:?}"),
         };
         let name = machine.0.join("sys/kernel/iommu_groups/41/name");
         fs::write(&name, "vfio-noiommu\n").unwrap();
-        assert_says(&said(&machine, FUNCTION), &["without an IOMMU"]);
+        assert_says(&message(&machine, FUNCTION), &["without an IOMMU"]);
         // Drivers that are sufficient for DPDK are not sufficient for a guest.
         for driver in ["uio_pci_generic", "mlx5_core", "ixgbe"] {
             let machine = Machine::new().with(CARD, "0x020000", Some(driver));
             let parts = [driver, "requires vfio-pci", "--bind=vfio-pci 0000:17:00.0"];
-            assert_says(&said(&machine, CARD), &parts);
+            assert_says(&message(&machine, CARD), &parts);
         }
         let machine = Machine::new().with(CARD, "0x020000", None);
-        assert_says(&said(&machine, CARD), &["has no driver"]);
+        assert_says(&message(&machine, CARD), &["has no driver"]);
         let machine = Machine::new().with(CARD, "0x020000", Some(VFIO));
-        assert_says(&said(&machine, CARD), &["without an IOMMU"]);
+        assert_says(&message(&machine, CARD), &["without an IOMMU"]);
         let machine = Machine::new()
             .with(CARD, "0x020000", Some(VFIO))
             .with("0000:17:00.1", "0x020000", Some("ixgbe"))
             .group("7", &[CARD, "0000:17:00.1"]);
-        assert_says(&said(&machine, CARD), &["group 7"]);
+        assert_says(&message(&machine, CARD), &["group 7"]);
         let machine = Machine::new();
         assert!(matches!(
             check_for_guest(&machine.0, CARD),

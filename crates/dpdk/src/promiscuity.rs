@@ -32,9 +32,9 @@ impl Promiscuity {
             None,
         )?;
         // SAFETY: plain integers for which zero is a value.
-        let mut wish: libc::packet_mreq = unsafe { mem::zeroed() };
-        wish.mr_ifindex = index.cast_signed();
-        wish.mr_type = libc::PACKET_MR_PROMISC as libc::c_ushort;
+        let mut request: libc::packet_mreq = unsafe { mem::zeroed() };
+        request.mr_ifindex = index.cast_signed();
+        request.mr_type = libc::PACKET_MR_PROMISC as libc::c_ushort;
         let size = mem::size_of::<libc::packet_mreq>() as libc::socklen_t;
         // SAFETY: an open socket, and a value of the size that is given.
         let code = unsafe {
@@ -42,7 +42,7 @@ impl Promiscuity {
                 socket.as_raw_fd(),
                 libc::SOL_PACKET,
                 libc::PACKET_ADD_MEMBERSHIP,
-                (&raw const wish).cast(),
+                (&raw const request).cast(),
                 size,
             )
         };

@@ -73,7 +73,7 @@ impl FrameSender {
         let Ok(chunk) = self.frames.write_chunk_uninit(count) else {
             return 0;
         };
-        let sent = chunk.fill_from_iter(burst.take_front(count).map(Owned));
+        let sent = chunk.fill_from_iter(burst.drain_front(count).map(Owned));
         if let Some(bell) = &self.bell {
             bell.ring();
         }
@@ -119,7 +119,7 @@ impl FrameReceiver {
         let Ok(chunk) = self.frames.read_chunk(count) else {
             return 0;
         };
-        burst.take_in(chunk.into_iter().map(|frame| frame.0))
+        burst.append_raw(chunk.into_iter().map(|frame| frame.0))
     }
 }
 

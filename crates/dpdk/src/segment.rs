@@ -23,7 +23,7 @@ impl Mbuf<'_> {
     pub fn segment_size(&self) -> Option<u16> {
         // SAFETY: owned by this value; plain integers.
         unsafe {
-            if *field::ol_flags(self.mbuf) & sys::UNCUT == 0 {
+            if *field::ol_flags(self.mbuf) & sys::TSO == 0 {
                 return None;
             }
             Some(sys::qw_segment_size(self.mbuf)).filter(|size| *size > 0)
@@ -51,7 +51,7 @@ impl Mbuf<'_> {
     }
 
     /// Passes the sender's request for segmentation on to the receiver of the frame, which must accept it (see
-    /// [`crate::TxQueue::takes_uncut`]). `sum` is the sum of the pseudo header with the length of all TCP data. It is written to
+    /// [`crate::TxQueue::accepts_tso`]). `sum` is the sum of the pseudo header with the length of all TCP data. It is written to
     /// TCP's checksum field (virtio 1.2, section 5.1.6.2).
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Mbuf<'_> {
     }
 
     /// Copies the frame with its request to as many buffers of the pool as needed.
-    pub(crate) fn copy_uncut(&self, pool: &Mempool) -> Option<Self> {
+    pub(crate) fn copy_tso_frame(&self, pool: &Mempool) -> Option<Self> {
         // SAFETY: the frame is owned and only read; the pool is alive.
         let copy = unsafe { sys::rte_pktmbuf_copy(self.mbuf, pool.as_ptr(), 0, u32::MAX) };
         (!copy.is_null()).then(|| Self::of_buffer(copy))

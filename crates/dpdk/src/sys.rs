@@ -49,6 +49,6 @@ pub(crate) mod field {
 }
 
 /// rte_mbuf_core.h, RTE_MBUF_F_RX_LRO: flag of a driver for a valid segment size. bindgen cannot read the macro.
-pub(crate) const UNCUT: u64 = 1 << 16;
+pub(crate) const TSO: u64 = 1 << 16;
 /// rte_mbuf_core.h, RTE_MBUF_F_TX_TCP_SEG: the transmitting port or its peer cuts the frame. Also a macro.
 pub(crate) const TO_CUT: u64 = 1 << 50;

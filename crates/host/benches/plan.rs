@@ -5,9 +5,9 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use quietwire_host::machines;
-use quietwire_host::partition::{Wishes, derive, plan};
+use quietwire_host::partition::{PartitionRequest, derive, plan};
 
-const WISHES: &str = r#"
+const REQUEST: &str = r#"
     [control]
     [service]
     [forwarding]
@@ -31,13 +31,16 @@ const WISHES: &str = r#"
 
 fn plans(criterion: &mut Criterion) {
     let machine = machines::largest().inventory();
-    let wishes = [
+    let request = [
         ("derived", derive(&machine)),
-        ("wished", Wishes::parse(WISHES).unwrap_or_default()),
+        (
+            "wished",
+            PartitionRequest::parse(REQUEST).unwrap_or_default(),
+        ),
     ];
-    for (name, wishes) in wishes {
+    for (name, request) in request {
         criterion.bench_function(&format!("plan of 512 CPUs, {name}"), |bencher| {
-            bencher.iter(|| plan(black_box(&machine), black_box(&wishes)));
+            bencher.iter(|| plan(black_box(&machine), black_box(&request)));
         });
     }
 }

@@ -16,7 +16,7 @@ mod threads;
 
 use serde::Serialize;
 
-use crate::journal::{self, Change, Undone};
+use crate::journal::{self, Change, UndoOutcome};
 use crate::partition::Plan;
 
 pub(crate) use cpusets::PREFIX as SET_PREFIX;
@@ -41,7 +41,7 @@ pub struct Applied {
 #[derive(Debug, Default, Serialize)]
 pub struct ApplyReport {
     /// Changes of an earlier plan that this plan does not contain, and the results of undoing them.
-    pub undone: Vec<(Change, Undone)>,
+    pub undone: Vec<(Change, UndoOutcome)>,
     /// All differences between machine and plan, with their outcomes.
     pub applied: Vec<Applied>,
     /// Changes that require a reboot.
@@ -59,8 +59,11 @@ impl ApplyReport {
                 Outcome::Failed { .. } | Outcome::Partly { .. }
             )
         };
-        let not_undone = |(_, undone): &&(Change, Undone)| {
-            matches!(undone, Undone::Failed(_) | Undone::ChangedSince(_))
+        let not_undone = |(_, undone): &&(Change, UndoOutcome)| {
+            matches!(
+                undone,
+                UndoOutcome::Failed(_) | UndoOutcome::ChangedSince(_)
+            )
         };
         self.applied.iter().filter(failed).count() + self.undone.iter().filter(not_undone).count()
     }
@@ -120,6 +123,9 @@ pub fn apply(
 ///
 /// # Errors
 /// [`ApplyError`].
-pub fn roll_back(target: &Target<'_>, force: bool) -> Result<Vec<(Change, Undone)>, ApplyError> {
+pub fn roll_back(
+    target: &Target<'_>,
+    force: bool,
+) -> Result<Vec<(Change, UndoOutcome)>, ApplyError> {
     state::roll_back(target, force)
 }

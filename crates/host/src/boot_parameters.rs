@@ -46,7 +46,7 @@ mod tests {
         let parameter = |name: &str, value: Option<&str>| BootParameter {
             name: name.to_owned(),
             value: value.map(str::to_owned),
-            why: String::new(),
+            reason: String::new(),
         };
         let given = "quiet isolcpus=managed_irq,domain,1-5 nohz_full=2 skew_tick=1 nosoftlockup";
         for (name, value, is_there) in [

@@ -47,6 +47,6 @@ pub fn worst(checks: &[Check]) -> State {
 }
 
 fn unread_files(machine: &Machine) -> Option<Check> {
-    let troubles = machine.troubles();
-    (!troubles.is_empty()).then(|| Check::warning("unread-files", troubles.join("; ")))
+    let problems = machine.problems();
+    (!problems.is_empty()).then(|| Check::warning("unread-files", problems.join("; ")))
 }

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_are_told_by_length() {
+    fn gaps_are_reported_by_length() {
         let mut short = vec![0; SHORT];
         short[30] = 1000;
         short[2000] = 3;

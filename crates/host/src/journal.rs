@@ -130,8 +130,8 @@ pub enum TasksOnUndo {
 
 /// Result of undoing one change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "outcome", content = "why")]
-pub enum Undone {
+#[serde(rename_all = "kebab-case", tag = "outcome", content = "reason")]
+pub enum UndoOutcome {
     /// The original state is restored.
     Restored,
     /// Nothing to undo.
@@ -189,7 +189,7 @@ impl Journal {
         self.watcher = Some(watcher);
     }
 
-    fn tell(&mut self) {
+    fn notify(&mut self) {
         if let Some(watcher) = &mut self.watcher {
             watcher();
         }
@@ -202,10 +202,10 @@ impl Journal {
     pub fn record(&mut self, change: &Change) -> io::Result<()> {
         let mut line = serde_json::to_vec(change)?;
         line.push(b'\n');
-        self.tell();
+        self.notify();
         self.file.write_all(&line)?;
         self.file.sync_data()?;
-        self.tell();
+        self.notify();
         Ok(())
     }
 }

@@ -7,8 +7,8 @@ mod derive;
 #[cfg(test)]
 pub(crate) mod parts;
 mod plan;
+mod request;
 mod solve;
-mod wishes;
 
 pub(crate) use derive::USER_SPACE_DRIVERS;
 pub use derive::{Proposal, derive, propose};
@@ -18,10 +18,10 @@ pub use plan::{
     Bandwidth, BootParameter, CacheMask, Class, FrequencySetting, Group, HugePages, NicPlan, Plan,
     QueueCpu, Reason, Role,
 };
+pub use request::{
+    CpuRequest, DataPlaneRequest, ForwardingRequest, GuestRequest, HostRequest, MachineRequest,
+    NeighbourRequest, NicRequest, PartitionRequest, PartitionRequestError, SiblingPolicy,
+};
 #[cfg(test)]
 pub(crate) use solve::tests as samples;
-pub use solve::{Conflict, Impossible, plan};
-pub use wishes::{
-    CpuWish, DataPlaneWish, ForwardingWish, GroupWish, GuestWish, HostWish, MachineWish, NicWish,
-    SiblingPolicy, Wishes, WishesError,
-};
+pub use solve::{Conflict, InfeasibleRequest, plan};

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use quietwire_base::{LockFile, LockOwner};
-use quietwire_host::journal::{Change, Undone};
+use quietwire_host::journal::{Change, UndoOutcome};
 use serde::Serialize;
 
 use crate::error::{LabError, io_error};
@@ -25,15 +25,18 @@ pub struct CleanReport {
     /// Labs with names that are up and were left alone.
     pub up: Vec<String>,
     /// Every change with what came of undoing it.
-    pub undone: Vec<(Change, Undone)>,
+    pub undone: Vec<(Change, UndoOutcome)>,
 }
 
 impl CleanReport {
     /// Changes that could not be undone.
-    pub fn failures(&self) -> impl Iterator<Item = &(Change, Undone)> {
-        self.undone
-            .iter()
-            .filter(|(_, outcome)| matches!(outcome, Undone::Failed(_) | Undone::ChangedSince(_)))
+    pub fn failures(&self) -> impl Iterator<Item = &(Change, UndoOutcome)> {
+        self.undone.iter().filter(|(_, outcome)| {
+            matches!(
+                outcome,
+                UndoOutcome::Failed(_) | UndoOutcome::ChangedSince(_)
+            )
+        })
     }
 }
 
@@ -103,7 +106,7 @@ fn is_lab(directory: &Path) -> bool {
 }
 
 /// Undoes the journals of one lab, the latest case first, its own journal last.
-fn clean_one(directory: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
+fn clean_one(directory: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
     let mut cases = journals(directory).map_err(io_error(directory, "listing it"))?;
     cases.retain(|path| !path.ends_with(LAB_JOURNAL));
     cases.sort();
@@ -121,7 +124,7 @@ fn clean_one(directory: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
         // Killed before it made its journal: nothing was changed but this directory.
         fs::remove_dir(directory).map_err(io_error(directory, "removing it"))?;
         let path = directory.to_owned();
-        undone.push((Change::DirectoryCreated { path }, Undone::Restored));
+        undone.push((Change::DirectoryCreated { path }, UndoOutcome::Restored));
     }
     Ok(undone)
 }

@@ -51,10 +51,10 @@ impl CycleCount {
 
     /// From what `ovs-appctl dpif-netdev/pmd-stats-show` prints (lib/dpif-netdev.c, `pmd_info_show_stats`): a thread that has
     /// done nothing yet has no line of cycles.
-    pub(crate) fn of_ovs(said: &str) -> Result<Self, String> {
+    pub(crate) fn of_ovs(printed: &str) -> Result<Self, String> {
         let mut count = Self::default();
-        let mut is_told = false;
-        for line in said.lines() {
+        let mut is_reported = false;
+        for line in printed.lines() {
             let Some((key, rest)) = line.trim().split_once(": ") else {
                 continue;
             };
@@ -67,12 +67,12 @@ impl CycleCount {
             *into += number
                 .parse::<u64>()
                 .map_err(|_| format!("it said '{}'", line.trim()))?;
-            is_told = true;
+            is_reported = true;
         }
-        if is_told {
+        if is_reported {
             Ok(count)
         } else {
-            Err(format!("it said '{}'", said.trim()))
+            Err(format!("it said '{}'", printed.trim()))
         }
     }
 }
@@ -102,11 +102,11 @@ mod tests {
 
     #[test]
     fn threads_of_open_vswitch_are_summed_up() {
-        let said = "pmd thread numa_id 0 core_id 1:\n  packets received: 2000\n  packet recirculations: 0\n  \
+        let printed = "pmd thread numa_id 0 core_id 1:\n  packets received: 2000\n  packet recirculations: 0\n  \
                     avg. datapath passes per packet: 1.00\n  idle cycles: 4356 (86.72%)\n  processing cycles: 500000 (13.28%)\n  \
                     avg cycles per packet: 300.00 (600000/2000)\n  avg processing cycles per packet: 250.00 (500000/2000)\n\
                     main thread:\n  packets received: 0\n  packet recirculations: 0\n";
-        let count = CycleCount::of_ovs(said).unwrap();
+        let count = CycleCount::of_ovs(printed).unwrap();
         let wanted = CycleCount {
             cycles: 500_000,
             frames: 2000,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_began_anew_tell_nothing() {
+    fn counters_that_began_again_tell_nothing() {
         let count = |cycles, frames| CycleCount { cycles, frames };
         assert_eq!(count(30, 5).since(count(10, 2)), Some(count(20, 3)));
         assert_eq!(count(30, 1).since(count(10, 2)), None);

@@ -56,20 +56,20 @@ pub enum LabError {
         owner: LockOwner,
     },
     /// An element that this machine cannot have.
-    #[error("{name}: {why}")]
+    #[error("{name}: {reason}")]
     Unavailable {
         /// Name of the element.
         name: String,
         /// Why.
-        why: Unavailable,
+        reason: Unavailable,
     },
     /// A command that failed.
-    #[error("`{command}` failed: {said}")]
+    #[error("`{command}` failed: {printed}")]
     Command {
         /// The command.
         command: String,
         /// What it said.
-        said: String,
+        printed: String,
     },
     /// Something about a topology that makes no sense.
     #[error("{0}")]
@@ -146,10 +146,10 @@ pub enum LabError {
         what: String,
     },
     /// The image that guests boot could not be built.
-    #[error("the image of guests could not be built: {said}")]
+    #[error("the image of guests could not be built: {printed}")]
     Image {
         /// What the build said.
-        said: String,
+        printed: String,
         /// Whether the machine lacks something.
         is_lacking: bool,
     },
@@ -160,13 +160,13 @@ pub enum LabError {
     NoKvm(String),
     /// Options that stress-ng does not take.
     #[error(
-        "[neighbours] stressors: stress-ng does not take `{stressors}`: {said}; `stress-ng --help` lists its options"
+        "[neighbours] stressors: stress-ng does not take `{stressors}`: {printed}; `stress-ng --help` lists its options"
     )]
     Stressors {
         /// All options.
         stressors: String,
         /// What stress-ng says of them.
-        said: String,
+        printed: String,
     },
     /// A network namespace that is not there.
     #[error(
@@ -174,10 +174,10 @@ pub enum LabError {
     )]
     NoNamespace(String),
     /// iperf3 did not do what it was asked to do.
-    #[error("iperf3 failed: {said}\n(the command was: {command})")]
+    #[error("iperf3 failed: {printed}\n(the command was: {command})")]
     Iperf {
         /// What it said.
-        said: String,
+        printed: String,
         /// How it was started.
         command: String,
     },
@@ -216,7 +216,7 @@ impl LabError {
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Roles(RolesError::Unknown) => Fault::Lacks,
+            Self::Roles(RolesError::Unknown) => Fault::MissingPrerequisite,
             Self::Cpus(_)
             | Self::NoNamespace(_)
             | Self::NameTaken { .. }
@@ -234,12 +234,12 @@ impl LabError {
             }
             | Self::Unavailable { .. }
             | Self::Partitioned
-            | Self::Memory { .. } => Fault::Lacks,
+            | Self::Memory { .. } => Fault::MissingPrerequisite,
             // Not root.
             Self::Io { cause, .. } | Self::Cpuset(CpusetError::Io { cause, .. })
                 if cause.kind() == io::ErrorKind::PermissionDenied =>
             {
-                Fault::Lacks
+                Fault::MissingPrerequisite
             }
             _ => Fault::Failed,
         }

@@ -19,6 +19,6 @@ pub use kvm::{Acceleration, Accelerator, acceleration};
 pub use running::{Guest, GuestRecord, VcpuThread};
 pub(crate) use spec::QEMU;
 pub use spec::{
-    AcceleratorChoice, FORWARDING, GuestPlaces, GuestPort, GuestSpec, PORTS_MAX, PortBackend,
-    SocketRole, UpSign,
+    AcceleratorChoice, FORWARDING, GuestPaths, GuestPort, GuestSpec, PORTS_MAX, PortBackend,
+    ReadySignal, SocketRole,
 };

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::place::Place;
+use crate::netns::NetNs;
 use crate::spawn::require;
 
 /// Which way data go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum IperfDirection {
     /// From the client to the server.
     Up,
     /// From the server to the client.
@@ -29,9 +29,9 @@ pub enum Way {
 #[derive(Clone, Debug, PartialEq)]
 pub struct IperfOptions {
     /// Where the server runs.
-    pub server: Place,
+    pub server: NetNs,
     /// Where the client runs.
-    pub client: Place,
+    pub client: NetNs,
     /// The server's address.
     pub address: IpAddr,
     /// Its port.
@@ -46,7 +46,7 @@ pub struct IperfOptions {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IperfResult {
     /// Which way they went.
-    pub way: Way,
+    pub direction: IperfDirection,
     /// How long it took, seconds.
     pub elapsed_s: f64,
     /// Connections at a time.
@@ -74,7 +74,7 @@ const GRACE: Duration = Duration::from_secs(15);
 /// From one look to the next.
 const POLL: Duration = Duration::from_millis(20);
 /// How long a process may take to end when asked.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections at a time at most: iperf3's own limit.
 const STREAMS_MAX: u8 = 128;
 /// Longest run: iperf3's own limit, a day.
@@ -84,22 +84,26 @@ const DURATION_MAX: Duration = Duration::from_secs(86_400);
 ///
 /// # Errors
 /// [`LabError`]: iperf3 is not installed, the server does not listen or cannot be reached, or it takes too long.
-pub fn run(options: &IperfOptions, way: Way, abort: &AtomicBool) -> Result<IperfResult, LabError> {
+pub fn run(
+    options: &IperfOptions,
+    direction: IperfDirection,
+    abort: &AtomicBool,
+) -> Result<IperfResult, LabError> {
     check(options)?;
     require("iperf3", "iperf3")?;
     let server = server_words(options);
     let deadline = Instant::now() + START;
     let mut server = Running::start(&options.server, &server)?;
     loop {
-        let client = client_words(options, way);
+        let client = client_words(options, direction);
         let mut client = Running::start(&options.client, &client)?;
-        let said = client.finish(Instant::now() + options.duration + GRACE, abort)?;
-        let refused = said.contains("Connection refused");
+        let printed = client.finish(Instant::now() + options.duration + GRACE, abort)?;
+        let refused = printed.contains("Connection refused");
         if refused && Instant::now() < deadline && !server.has_ended() {
             std::thread::sleep(POLL);
             continue;
         }
-        return match read(&said, options, way) {
+        return match read(&printed, options, direction) {
             Ok(result) => Ok(result),
             Err(words) => {
                 // A server that ended by itself knows why.
@@ -134,13 +138,13 @@ fn check(options: &IperfOptions) -> Result<(), LabError> {
     Ok(())
 }
 
-fn failed(command: &str, said: &str) -> LabError {
-    let said = said.trim();
+fn failed(command: &str, printed: &str) -> LabError {
+    let printed = printed.trim();
     LabError::Iperf {
-        said: if said.is_empty() {
+        printed: if printed.is_empty() {
             "(it said nothing)".to_owned()
         } else {
-            said.to_owned()
+            printed.to_owned()
         },
         command: command.to_owned(),
     }
@@ -152,7 +156,7 @@ fn server_words(options: &IperfOptions) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-fn client_words(options: &IperfOptions, way: Way) -> Vec<String> {
+fn client_words(options: &IperfOptions, direction: IperfDirection) -> Vec<String> {
     let (address, port) = (options.address.to_string(), options.port.to_string());
     let seconds = options.duration.as_secs().to_string();
     let streams = options.streams.to_string();
@@ -171,7 +175,7 @@ fn client_words(options: &IperfOptions, way: Way) -> Vec<String> {
         "--connect-timeout",
         &timeout,
     ];
-    let reverse = (way == Way::Down).then_some("-R");
+    let reverse = (direction == IperfDirection::Down).then_some("-R");
     words
         .into_iter()
         .chain(reverse)
@@ -183,11 +187,11 @@ fn client_words(options: &IperfOptions, way: Way) -> Vec<String> {
 struct Running {
     child: Child,
     command: String,
-    said: Option<JoinHandle<String>>,
+    printed: Option<JoinHandle<String>>,
 }
 
 impl Running {
-    fn start(place: &Place, words: &[String]) -> Result<Self, LabError> {
+    fn start(place: &NetNs, words: &[String]) -> Result<Self, LabError> {
         let words = place.command(words)?;
         let command = words.join(" ");
         let mut words = words.iter();
@@ -206,7 +210,7 @@ impl Running {
             .stderr(errors)
             .spawn()
             .map_err(|error| failed(&command, &error.to_string()))?;
-        let said = std::thread::spawn(move || {
+        let printed = std::thread::spawn(move || {
             let mut octets = Vec::new();
             match reader.read_to_end(&mut octets) {
                 Ok(_) => String::from_utf8_lossy(&octets).into_owned(),
@@ -216,7 +220,7 @@ impl Running {
         Ok(Self {
             child,
             command,
-            said: Some(said),
+            printed: Some(printed),
         })
     }
 
@@ -243,14 +247,14 @@ impl Running {
 
     /// What it said; to be asked once it has ended.
     fn words(&mut self) -> String {
-        let said = self.said.take().and_then(|said| said.join().ok());
-        said.unwrap_or_default()
+        let printed = self.printed.take().and_then(|printed| printed.join().ok());
+        printed.unwrap_or_default()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        match quietwire_base::supervised::end(&mut self.child, PATIENCE) {
+        match quietwire_base::supervised::end(&mut self.child, TIMEOUT) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => tracing::warn!("`{}` could not be ended: {error}", self.command),
@@ -260,7 +264,7 @@ impl Drop for Running {
 
 /// What of iperf3's JSON is used (`--json`, iperf3(1)).
 #[derive(Deserialize)]
-struct Said {
+struct IperfOutput {
     error: Option<String>,
     end: Option<End>,
 }
@@ -299,13 +303,17 @@ struct Cpu {
 }
 
 /// The figures, or what iperf3 said instead.
-fn read(text: &str, options: &IperfOptions, way: Way) -> Result<IperfResult, String> {
-    let said: Said = serde_json::from_str(text).map_err(|_| text.to_owned())?;
-    if let Some(error) = said.error {
+fn read(
+    text: &str,
+    options: &IperfOptions,
+    direction: IperfDirection,
+) -> Result<IperfResult, String> {
+    let printed: IperfOutput = serde_json::from_str(text).map_err(|_| text.to_owned())?;
+    if let Some(error) = printed.error {
         return Err(error);
     }
     let incomplete = || "its JSON has no figures at its end".to_owned();
-    let end = said.end.ok_or_else(incomplete)?;
+    let end = printed.end.ok_or_else(incomplete)?;
     let (Some(sent), Some(received), Some(cpu)) =
         (end.sum_sent, end.sum_received, end.cpu_utilization_percent)
     else {
@@ -318,7 +326,7 @@ fn read(text: &str, options: &IperfOptions, way: Way) -> Result<IperfResult, Str
     // Only the side that sends knows of round trips; iperf3 says zero for the other.
     let rtts: Vec<f64> = rtts.filter(|rtt| *rtt > 0.0).collect();
     Ok(IperfResult {
-        way,
+        direction,
         elapsed_s: received.seconds,
         streams: options.streams,
         sent_octets: sent.bytes,
@@ -337,8 +345,8 @@ mod tests {
 
     fn options(port: u16) -> IperfOptions {
         IperfOptions {
-            server: Place::Here,
-            client: Place::Here,
+            server: NetNs::Current,
+            client: NetNs::Current,
             address: IpAddr::from([127, 0, 0, 1]),
             port,
             duration: Duration::from_secs(1),
@@ -355,9 +363,9 @@ mod tests {
     #[test]
     fn data_go_both_ways() {
         let never = AtomicBool::new(false);
-        for way in [Way::Up, Way::Down] {
-            let result = run(&options(free_port()), way, &never).unwrap();
-            assert_eq!((result.way, result.streams), (way, 2));
+        for direction in [IperfDirection::Up, IperfDirection::Down] {
+            let result = run(&options(free_port()), direction, &never).unwrap();
+            assert_eq!((result.direction, result.streams), (direction, 2));
             assert!(result.received_octets > 1_000_000, "{result:?}");
             assert!(result.sent_octets >= result.received_octets, "{result:?}");
             assert!(
@@ -368,9 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_is_told_and_not_made_up() {
+    fn what_it_says_is_reported_and_not_made_up() {
         let options = options(5201);
-        let read = |text: &str| read(text, &options, Way::Up).unwrap_err();
+        let read = |text: &str| read(text, &options, IperfDirection::Up).unwrap_err();
         let refused = r#"{"start":{},"intervals":[],"end":{},"error":"unable to connect"}"#;
         assert_eq!(read(refused), "unable to connect");
         assert!(read(r#"{"start":{},"end":{}}"#).contains("no figures"));
@@ -384,7 +392,7 @@ mod tests {
     #[test]
     fn options_that_make_no_sense_are_refused() {
         let never = AtomicBool::new(false);
-        for (options, told) in [
+        for (options, reported) in [
             (
                 IperfOptions {
                     streams: 0,
@@ -401,21 +409,21 @@ mod tests {
             ),
             (options(0), "port 0"),
         ] {
-            let error = run(&options, Way::Up, &never).unwrap_err();
+            let error = run(&options, IperfDirection::Up, &never).unwrap_err();
             assert_eq!(error.fault(), quietwire_base::Fault::BadInput);
-            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains(reported), "{error}");
         }
     }
 
     #[test]
-    fn a_server_that_cannot_listen_is_told_with_its_words() {
+    fn a_server_that_cannot_listen_is_reported_with_its_words() {
         require("iperf3", "iperf3").unwrap();
         let never = AtomicBool::new(false);
         // Taken, so that the server cannot have it, and never answers as iperf3 does.
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
         drop(std::thread::spawn(move || drop(taken.accept())));
-        let error = run(&options(port), Way::Up, &never)
+        let error = run(&options(port), IperfDirection::Up, &never)
             .unwrap_err()
             .to_string();
         assert!(error.contains("iperf3 -c"), "{error}");

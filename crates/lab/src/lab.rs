@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 use quietwire_base::LockFile;
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::{Cpuset, Cpusets};
-use quietwire_host::journal::{Change, Journal, TasksOnUndo, Undone};
+use quietwire_host::journal::{Change, Journal, TasksOnUndo, UndoOutcome};
 use quietwire_host::partition::Plan;
 use quietwire_host::settings;
 
 use crate::clean;
 use crate::error::{LabError, io_error};
 use crate::isolation::{Applied, running_machine};
-use crate::neighbours::{AtWork, Intensity, Neighbours};
+use crate::neighbours::{Intensity, NeighbourSample, Neighbours};
 use crate::state_directory::{
     LAB_JOURNAL, LAB_PREFIX, MARKER, judge, lock, make_directory, undo_journal, undo_own_journal,
 };
 use crate::up::UpLab;
 
-pub use case::{Begun, Case};
+pub use case::{Case, ExternalCase};
 
 /// Size of a huge page, MiB.
 const HUGE_PAGE_MIB: u64 = 2;
@@ -90,8 +90,8 @@ impl Lab {
             );
         }
         for (change, outcome) in left.failures() {
-            if let Undone::ChangedSince(why) = outcome {
-                tracing::warn!("left as it is, since another changed it: {change:?}: {why}");
+            if let UndoOutcome::ChangedSince(reason) = outcome {
+                tracing::warn!("left as it is, since another changed it: {change:?}: {reason}");
             } else {
                 return Err(LabError::Undo(format!("{change:?}: {outcome:?}")));
             }
@@ -230,7 +230,7 @@ impl Lab {
     ///
     /// # Errors
     /// [`LabError::Monitor`], [`LabError::Cpuset`], [`LabError::Device`].
-    pub fn neighbours_at_work(&self) -> Result<Option<AtWork>, LabError> {
+    pub fn neighbours_at_work(&self) -> Result<Option<NeighbourSample>, LabError> {
         let Some(running) = &self.running else {
             return Ok(None);
         };
@@ -244,7 +244,7 @@ impl Lab {
     ///
     /// # Errors
     /// [`LabError::Monitor`], [`LabError::Device`].
-    pub fn intensity_since(&self, then: &AtWork) -> Result<Intensity, LabError> {
+    pub fn intensity_since(&self, then: &NeighbourSample) -> Result<Intensity, LabError> {
         let running = self.running.as_ref().filter(|_| then.has_network());
         let received = running.map(Running::received_from_neighbours).transpose()?;
         then.intensity(received)

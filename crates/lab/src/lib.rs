@@ -7,7 +7,6 @@
 //!
 //! Judges no results and knows no packets.
 
-mod around;
 mod clean;
 mod control;
 mod counts;
@@ -16,11 +15,12 @@ mod element;
 mod error;
 mod guard;
 pub mod guest;
+mod host_isolation;
 pub mod iperf;
 mod isolation;
 mod lab;
 mod neighbours;
-mod place;
+mod netns;
 mod programs;
 mod spawn;
 mod state_directory;
@@ -31,21 +31,21 @@ pub mod topology;
 mod unavailable;
 pub mod up;
 
-pub use around::{IsolationRecord, IsolationRequest, RunningIsolation, TESTER_PRIORITY};
 pub use clean::{CleanReport, clean};
 pub use counts::RunningSwitch;
 pub use cycles::CycleCount;
 pub use error::LabError;
 pub use guard::clean_when_orphaned;
+pub use host_isolation::{IsolationRecord, IsolationRequest, RunningIsolation, TESTER_PRIORITY};
 pub use isolation::{
     Applied, IsolationCase, IsolationLevel, IsolationPart, Setup, isolation_cases,
 };
-pub use lab::{Begun, Case, Lab, LabOptions};
+pub use lab::{Case, ExternalCase, Lab, LabOptions};
 pub use neighbours::{
-    AtWork, Intensity, NeighbourKind, NeighbourPlace, NeighbourSpec, NetworkNeighbour, Placement,
-    neighbour_kinds,
+    Intensity, NeighbourKind, NeighbourPlace, NeighbourSample, NeighbourSpec, NetworkNeighbour,
+    Placement, neighbour_kinds,
 };
-pub use place::Place;
+pub use netns::NetNs;
 pub use programs::{FIREWALL_RULES, availability};
 pub use state_directory::STATE_DIRECTORY;
 pub use stop::Stop;

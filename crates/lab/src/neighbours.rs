@@ -19,13 +19,13 @@ use quietwire_host::journal::Journal;
 use crate::error::LabError;
 
 use guest::InGuest;
-pub use intensity::{AtWork, Intensity};
+pub use intensity::{Intensity, NeighbourSample};
 pub use kinds::{NeighbourKind, neighbour_kinds};
 pub use placement::Placement;
 pub(crate) use placement::siblings;
-pub(crate) use spec::{Entrance, Surroundings};
-use spec::{LOOK, UP_DEADLINE};
+pub(crate) use spec::{Entrance, NeighbourContext};
 pub use spec::{NeighbourPlace, NeighbourSpec, NetworkNeighbour};
+use spec::{POLL_INTERVAL, UP_DEADLINE};
 use stress::Worker;
 
 impl NeighbourSpec {
@@ -56,7 +56,7 @@ impl Neighbours {
     pub(crate) fn start(
         journal: &mut Journal,
         spec: &NeighbourSpec,
-        around: &Surroundings<'_>,
+        around: &NeighbourContext<'_>,
         received: impl Fn() -> Result<u64, LabError>,
     ) -> Result<Self, LabError> {
         let mut neighbours = Self {
@@ -102,7 +102,7 @@ impl Neighbours {
                     return Err(worker.failed(format!("{lack} in {} s", UP_DEADLINE.as_secs())));
                 }
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -119,11 +119,11 @@ impl Neighbours {
     pub(crate) fn at_work(
         &self,
         received: impl FnOnce() -> Result<u64, LabError>,
-    ) -> Result<AtWork, LabError> {
+    ) -> Result<NeighbourSample, LabError> {
         let tasks = self.set.processes()?.into_iter();
         let pids = tasks.filter_map(|pid| u32::try_from(pid).ok()).collect();
         let received = self.has_network.then(received).transpose()?;
-        AtWork::look(pids, &self.cpus, received)
+        NeighbourSample::look(pids, &self.cpus, received)
     }
 
     /// An error when one of them has ended.

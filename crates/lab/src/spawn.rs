@@ -118,7 +118,7 @@ mod tests {
     fn a_program_that_is_not_there_is_named_with_its_package() {
         require("sh", "dash").unwrap();
         let error = require("no-such-program", "some-package").unwrap_err();
-        assert_eq!(error.fault(), quietwire_base::Fault::Lacks);
+        assert_eq!(error.fault(), quietwire_base::Fault::MissingPrerequisite);
         let text = error.to_string();
         assert!(
             text.contains("no-such-program") && text.contains("some-package"),

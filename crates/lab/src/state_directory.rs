@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use quietwire_base::LockFile;
-use quietwire_host::journal::{self, Change, Undone};
+use quietwire_host::journal::{self, Change, UndoOutcome};
 
 use crate::error::{LabError, io_error};
 
@@ -44,12 +44,14 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), LabError> {
 }
 
 /// An error that names what was not undone.
-pub(crate) fn judge(undone: Vec<(Change, Undone)>) -> Result<(), LabError> {
+pub(crate) fn judge(undone: Vec<(Change, UndoOutcome)>) -> Result<(), LabError> {
     let failures: Vec<String> = undone
         .iter()
         .filter_map(|(change, outcome)| match outcome {
-            Undone::Failed(why) | Undone::ChangedSince(why) => Some(format!("{change:?}: {why}")),
-            Undone::Restored | Undone::AlreadyGone => None,
+            UndoOutcome::Failed(reason) | UndoOutcome::ChangedSince(reason) => {
+                Some(format!("{change:?}: {reason}"))
+            }
+            UndoOutcome::Restored | UndoOutcome::AlreadyGone => None,
         })
         .collect();
     if failures.is_empty() {
@@ -60,7 +62,7 @@ pub(crate) fn judge(undone: Vec<(Change, Undone)>) -> Result<(), LabError> {
 }
 
 /// Undoes the journal of a case, and removes it when nothing failed.
-pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
+pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
     let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
     let undone = journal::undo(&changes);
     if !has_failed(&undone) {
@@ -71,7 +73,7 @@ pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, Undone)>, LabErro
 
 /// Undoes a lab's own journal. Its directory goes last, with the journal; it stays when something could not be undone,
 /// of the lab or of one of its cases, since the journals are needed to try again.
-pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, Undone)>, LabError> {
+pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
     let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
     let (directories, others): (Vec<Change>, Vec<Change>) = changes
         .into_iter()
@@ -90,8 +92,8 @@ pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, Undone)>, Lab
         || of_cases.iter().any(|other| other != path)
     {
         undone.extend(directories.into_iter().map(|change| {
-            let why = "kept, with the journal of what could not be undone".to_owned();
-            (change, Undone::Failed(why))
+            let reason = "kept, with the journal of what could not be undone".to_owned();
+            (change, UndoOutcome::Failed(reason))
         }));
     } else {
         undone.extend(journal::undo(&directories));
@@ -99,10 +101,10 @@ pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, Undone)>, Lab
     Ok(undone)
 }
 
-fn has_failed(undone: &[(Change, Undone)]) -> bool {
+fn has_failed(undone: &[(Change, UndoOutcome)]) -> bool {
     undone
         .iter()
-        .any(|(_, outcome)| matches!(outcome, Undone::Failed(_)))
+        .any(|(_, outcome)| matches!(outcome, UndoOutcome::Failed(_)))
 }
 
 pub(crate) fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {

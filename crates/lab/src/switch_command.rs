@@ -75,7 +75,11 @@ impl SwitchCommand {
             ("--rx-ring-size", self.rx_ring_size.map(u32::from)),
             ("--tx-ring-size", self.tx_ring_size.map(u32::from)),
         ];
-        options.extend(numbers.into_iter().filter_map(|(name, it)| said(name, it)));
+        options.extend(
+            numbers
+                .into_iter()
+                .filter_map(|(name, it)| printed(name, it)),
+        );
         options
     }
 
@@ -94,7 +98,7 @@ impl SwitchCommand {
         let files = [("--config", &self.config), ("--rules", &self.rules)];
         let files = files
             .into_iter()
-            .filter_map(|(name, path)| said(name, path.as_ref().map(|path| path.display())));
+            .filter_map(|(name, path)| printed(name, path.as_ref().map(|path| path.display())));
         options.extend(files);
         options
     }
@@ -108,18 +112,18 @@ impl SwitchCommand {
             HugePages::Require => "require",
         });
         let options = [
-            said("--forwarding-cpus", Some(&self.forwarding_cpus)),
-            said("--service-cpus", self.service_cpus.as_ref()),
-            said("--control-cpus", self.control_cpus.as_ref()),
-            said("--pinning", pinning),
-            said("--idle", self.idle.map(Idle::name)),
-            said("--huge-pages", huge_pages),
+            printed("--forwarding-cpus", Some(&self.forwarding_cpus)),
+            printed("--service-cpus", self.service_cpus.as_ref()),
+            printed("--control-cpus", self.control_cpus.as_ref()),
+            printed("--pinning", pinning),
+            printed("--idle", self.idle.map(Idle::name)),
+            printed("--huge-pages", huge_pages),
         ];
         options.into_iter().flatten().collect()
     }
 }
 
-fn said(name: &'static str, value: Option<impl Display>) -> Option<(&'static str, String)> {
+fn printed(name: &'static str, value: Option<impl Display>) -> Option<(&'static str, String)> {
     Some((name, value?.to_string()))
 }
 

@@ -47,7 +47,7 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
     let mut lab = Lab::open(options.clone()).unwrap();
     let case = partitioned(&forwarding, &others);
     for round in 0..2 {
-        let begun = enter(&mut lab, &options, &case).unwrap();
+        let external = enter(&mut lab, &options, &case).unwrap();
         let up = lab.device().unwrap().state();
         let uris = up.tester.uris();
         assert_eq!(uris.len(), 2);
@@ -60,7 +60,7 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
         // Device, neighbours and the rest, each in a set of its own.
         let sets = sets_of(std::process::id());
         assert_eq!(sets.len(), 3, "round {round}: {sets:?}");
-        assert!(begun.confined.unwrap().moved > 0);
+        assert!(external.confined.unwrap().moved > 0);
         assert_eq!(
             allowed_cpus(Path::new("/"), number(std::process::id())).as_ref(),
             Some(&others)
@@ -115,7 +115,7 @@ fn a_lab_that_is_dropped_with_a_case_up_undoes_it() {
 }
 
 #[test]
-fn a_device_or_neighbours_that_die_are_told() {
+fn a_device_or_neighbours_that_die_are_reported() {
     let _alone = alone();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
@@ -278,7 +278,7 @@ fn cpus_that_make_no_sense_are_refused_before_anything_is_changed() {
 }
 
 #[test]
-fn a_second_lab_is_told_who_has_the_machine() {
+fn a_second_lab_reports_who_has_the_machine() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let first = Lab::open(options(directory.path(), "works")).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use quietwire_memif::message::Direction;
-use quietwire_memif::ring::{Layout, Put, Receiver, RingSizes, Sender};
+use quietwire_memif::ring::{Layout, PutResult, Receiver, RingSizes, Sender};
 use quietwire_memory::Mapping;
 
 const BURST: usize = 32;
@@ -42,7 +42,7 @@ fn send(sender: &mut Sender, frames: &[Frame; BURST], length: usize) {
     assert_eq!(sender.room(BURST), BURST);
     for frame in frames {
         let put = sender.put(std::iter::once(&frame[..length]));
-        assert!(matches!(put, Put::Sent));
+        assert!(matches!(put, PutResult::Sent));
     }
     black_box(sender.publish());
 }

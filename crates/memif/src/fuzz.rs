@@ -6,10 +6,10 @@ use std::sync::Arc;
 use quietwire_memory::Mapping;
 
 use crate::message::{
-    Direction, Hello, Init, MESSAGE_LEN, Message, Name, Reason, RingPlace, Secret, VERSION,
+    Direction, Hello, Init, MESSAGE_LEN, Message, Name, Reason, RingLocation, Secret, VERSION,
 };
 use crate::ring::{
-    Layout, MAX_FRAME, MAX_PIECES, Put, Received, Receiver, RingSizes, Sender, ring_octets,
+    Layout, MAX_FRAME, MAX_PIECES, PutResult, Received, Receiver, RingSizes, Sender, ring_octets,
 };
 use crate::session::{
     Action, Actions, Client, ClientConfig, Greeting, Limits, Offer, Server, ServerConfig,
@@ -123,7 +123,7 @@ fn any_message(input: &mut Input<'_>) -> Message {
             size: u64::from(input.u32() % 0x2_0000) + 1,
         },
         6..=8 => Message::AddRing {
-            place: RingPlace {
+            place: RingLocation {
                 direction: match input.u8() % 2 {
                     0 => Direction::ClientToServer,
                     _ => Direction::ServerToClient,
@@ -162,7 +162,7 @@ struct ServerRun {
     server: Server,
     limits: Limits,
     regions: Vec<u64>,
-    rings: Vec<RingPlace>,
+    rings: Vec<RingLocation>,
     has_session: bool,
     is_over: bool,
     was_connected: bool,
@@ -241,7 +241,7 @@ impl ServerRun {
         let index = rings.filter(|ring| ring.direction == direction).count() as u16;
         if choice < 6 {
             return Message::AddRing {
-                place: RingPlace {
+                place: RingLocation {
                     direction,
                     index,
                     region: input.small() % (self.regions.len() as u16),
@@ -551,9 +551,9 @@ impl Ends {
                 break;
             };
             match sender.put(frame.chunks(usize::from(input.u8()) + 1)) {
-                Put::Sent => count += 1,
-                Put::Full => break,
-                Put::Bad => (),
+                PutResult::Sent => count += 1,
+                PutResult::Full => break,
+                PutResult::Bad => (),
             }
         }
         assert!(count <= size * 40);

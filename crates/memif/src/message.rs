@@ -142,7 +142,7 @@ pub enum Direction {
 
 /// The location of a ring in the client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingPlace {
+pub struct RingLocation {
     /// The direction of frames.
     pub direction: Direction,
     /// The queue's number within its direction.
@@ -208,7 +208,7 @@ pub enum Message {
     /// Client to server: a ring, with the eventfd of its interrupts.
     AddRing {
         /// Location of the ring.
-        place: RingPlace,
+        place: RingLocation,
         /// Octets of a header between ring and descriptors that is private to the client.
         private_header_size: u16,
     },
@@ -473,7 +473,7 @@ fn parse_add_region(fields: &mut Fields<'_>) -> Result<Message, MessageError> {
 
 fn parse_add_ring(fields: &mut Fields<'_>) -> Result<Message, MessageError> {
     let flags = fields.u16();
-    let place = RingPlace {
+    let place = RingLocation {
         direction: match flags & RING_C2S {
             0 => Direction::ServerToClient,
             _ => Direction::ClientToServer,

@@ -40,7 +40,7 @@ fn add_ring() -> impl Strategy<Value = Message> {
     let log2 = 0..=MAX_LOG2_RING_SIZE;
     (any::<bool>(), any::<[u16; 3]>(), any::<u32>(), log2).prop_map(
         |(is_c2s, words, offset, log2_size)| Message::AddRing {
-            place: RingPlace {
+            place: RingLocation {
                 direction: if is_c2s {
                     Direction::ClientToServer
                 } else {
@@ -97,7 +97,7 @@ proptest! {
 #[test]
 fn the_layout_is_the_protocols() {
     let octets = Message::AddRing {
-        place: RingPlace {
+        place: RingLocation {
             direction: Direction::ClientToServer,
             index: 0x0102,
             region: 0x0304,

@@ -21,7 +21,7 @@ use nix::libc;
 const VISIT: Duration = Duration::from_micros(20);
 
 /// State that both sides share. Generic so that a model checker can run the same protocol.
-pub(crate) trait Words {
+pub(crate) trait GateState {
     /// Pointer type; 0 means no value.
     type Pointer: Copy + PartialEq;
 
@@ -37,7 +37,7 @@ pub(crate) trait Words {
 
 /// Begins a visit and returns the pointer.
 #[inline(always)]
-pub(crate) fn enter<W: Words>(words: &W) -> W::Pointer {
+pub(crate) fn enter<W: GateState>(words: &W) -> W::Pointer {
     let epoch = words.epoch(Ordering::Relaxed);
     // Release: a keeper that sees this epoch also sees that the previous visit has ended.
     words.set_epoch(epoch.wrapping_add(1), Ordering::Release);
@@ -47,20 +47,20 @@ pub(crate) fn enter<W: Words>(words: &W) -> W::Pointer {
 
 /// Ends a visit.
 #[inline(always)]
-pub(crate) fn leave<W: Words>(words: &W) {
+pub(crate) fn leave<W: GateState>(words: &W) {
     let epoch = words.epoch(Ordering::Relaxed);
     words.set_epoch(epoch.wrapping_add(1), Ordering::Release);
 }
 
 /// Replaces the pointer. Returns the previous pointer and the epoch in which the visitor may still use it.
-pub(crate) fn replace<W: Words>(words: &W, pointer: W::Pointer) -> (W::Pointer, u32) {
+pub(crate) fn replace<W: GateState>(words: &W, pointer: W::Pointer) -> (W::Pointer, u32) {
     let former = words.swap_pointer(pointer);
     words.heavy_barrier();
     (former, words.epoch(Ordering::Acquire))
 }
 
 /// Returns true if the visit of an epoch has ended.
-pub(crate) fn is_out<W: Words>(words: &W, epoch: u32) -> bool {
+pub(crate) fn is_out<W: GateState>(words: &W, epoch: u32) -> bool {
     epoch.is_multiple_of(2) || words.epoch(Ordering::Acquire) != epoch
 }
 
@@ -106,7 +106,7 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-impl<T> Words for Shared<T> {
+impl<T> GateState for Shared<T> {
     type Pointer = *mut T;
 
     #[inline(always)]
@@ -158,7 +158,7 @@ fn membarrier(command: libc::c_int) -> bool {
 
 /// The side that owns the value.
 #[derive(Debug)]
-pub struct Keeper<T> {
+pub struct GateOwner<T> {
     shared: Arc<Shared<T>>,
     /// Values that were withdrawn while the visitor was inside, each with its epoch.
     former: Vec<(Owned<T>, u32)>,
@@ -166,13 +166,13 @@ pub struct Keeper<T> {
 
 /// The side that uses the value, one thread at a time.
 #[derive(Debug)]
-pub struct Visitor<T> {
+pub struct GateReader<T> {
     shared: Arc<Shared<T>>,
 }
 
 /// A visit. The value remains valid until the visit is dropped.
 #[derive(Debug)]
-pub struct Visit<'visitor, T> {
+pub struct GateGuard<'visitor, T> {
     shared: &'visitor Shared<T>,
     value: *mut T,
     _value: PhantomData<&'visitor mut T>,
@@ -180,7 +180,7 @@ pub struct Visit<'visitor, T> {
 
 /// Returns the two sides of an empty gate.
 #[must_use]
-pub fn channel<T: Send>() -> (Keeper<T>, Visitor<T>) {
+pub fn channel<T: Send>() -> (GateOwner<T>, GateReader<T>) {
     static REGISTER: Once = Once::new();
     REGISTER.call_once(|| {
         let is_there = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
@@ -191,19 +191,19 @@ pub fn channel<T: Send>() -> (Keeper<T>, Visitor<T>) {
         value: AtomicPtr::new(std::ptr::null_mut()),
         abandoned: Mutex::new(Vec::new()),
     });
-    let keeper = Keeper {
+    let owner = GateOwner {
         shared: Arc::clone(&shared),
         former: Vec::new(),
     };
-    (keeper, Visitor { shared })
+    (owner, GateReader { shared })
 }
 
-impl<T: Send> Visitor<T> {
+impl<T: Send> GateReader<T> {
     /// Begins a visit. Returns `None` if there is no value. Never waits.
     #[inline(always)]
-    pub fn enter(&mut self) -> Option<Visit<'_, T>> {
+    pub fn enter(&mut self) -> Option<GateGuard<'_, T>> {
         let value = enter(&*self.shared);
-        let visit = Visit {
+        let visit = GateGuard {
             shared: &self.shared,
             value,
             _value: PhantomData,
@@ -220,14 +220,14 @@ impl<T: Send> Visitor<T> {
     }
 }
 
-impl<T> Drop for Visit<'_, T> {
+impl<T> Drop for GateGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         leave(self.shared);
     }
 }
 
-impl<T> Deref for Visit<'_, T> {
+impl<T> Deref for GateGuard<'_, T> {
     type Target = T;
 
     #[inline(always)]
@@ -238,7 +238,7 @@ impl<T> Deref for Visit<'_, T> {
     }
 }
 
-impl<T> DerefMut for Visit<'_, T> {
+impl<T> DerefMut for GateGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above.
@@ -246,7 +246,7 @@ impl<T> DerefMut for Visit<'_, T> {
     }
 }
 
-impl<T: Send> Keeper<T> {
+impl<T: Send> GateOwner<T> {
     /// Gives the visitor a value. A previous value is withdrawn (see [`Self::close`]).
     pub fn open(&mut self, value: Box<T>) {
         self.close();
@@ -318,7 +318,7 @@ impl<T: Send> Keeper<T> {
     }
 }
 
-impl<T> Drop for Keeper<T> {
+impl<T> Drop for GateOwner<T> {
     fn drop(&mut self) {
         let (pointer, epoch) = replace(&*self.shared, std::ptr::null_mut());
         if !pointer.is_null() {

@@ -7,76 +7,76 @@ use std::time::Duration;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, fence};
 
-use super::{Words, channel, enter, is_out, leave, replace};
+use super::{GateState, channel, enter, is_out, leave, replace};
 
 #[test]
 fn a_value_stays_while_a_visit_uses_it() {
-    let (mut keeper, mut visitor) = channel::<Vec<u8>>();
-    assert!(visitor.enter().is_none());
-    keeper.open(Box::new(vec![1]));
-    let mut visit = visitor.enter().unwrap();
+    let (mut owner, mut reader) = channel::<Vec<u8>>();
+    assert!(reader.enter().is_none());
+    owner.open(Box::new(vec![1]));
+    let mut visit = reader.enter().unwrap();
     visit.push(2);
-    keeper.close();
-    assert_eq!((keeper.former(), keeper.collect().len()), (1, 0));
+    owner.close();
+    assert_eq!((owner.former(), owner.collect().len()), (1, 0));
     // A second value does not end the first one's visit.
-    keeper.open(Box::new(vec![3]));
+    owner.open(Box::new(vec![3]));
     assert_eq!(*visit, [1, 2]);
     drop(visit);
-    assert_eq!(keeper.collect(), [Box::new(vec![1, 2])]);
-    assert_eq!(*visitor.enter().unwrap(), [3]);
-    assert_eq!(keeper.take(Duration::ZERO), Some(Box::new(vec![3])));
-    assert!(visitor.enter().is_none());
+    assert_eq!(owner.collect(), [Box::new(vec![1, 2])]);
+    assert_eq!(*reader.enter().unwrap(), [3]);
+    assert_eq!(owner.take(Duration::ZERO), Some(Box::new(vec![3])));
+    assert!(reader.enter().is_none());
 }
 
 #[test]
-fn a_visit_that_goes_on_is_told_from_later_ones() {
-    let (mut keeper, mut visitor) = channel::<u8>();
-    keeper.open(Box::new(1));
-    assert_eq!(keeper.visit(), None);
-    let visit = visitor.enter().unwrap();
-    let epoch = keeper.visit().unwrap();
-    assert!(!keeper.has_ended(epoch));
+fn a_visit_that_goes_on_is_distinguished_from_later_ones() {
+    let (mut owner, mut reader) = channel::<u8>();
+    owner.open(Box::new(1));
+    assert_eq!(owner.visit(), None);
+    let visit = reader.enter().unwrap();
+    let epoch = owner.visit().unwrap();
+    assert!(!owner.has_ended(epoch));
     drop(visit);
-    assert!(keeper.has_ended(epoch));
-    assert_eq!(keeper.visit(), None);
-    let _later = visitor.enter().unwrap();
-    assert!(keeper.has_ended(epoch) && keeper.visit() != Some(epoch));
+    assert!(owner.has_ended(epoch));
+    assert_eq!(owner.visit(), None);
+    let _later = reader.enter().unwrap();
+    assert!(owner.has_ended(epoch) && owner.visit() != Some(epoch));
 }
 
 #[test]
 fn taking_gives_up_after_its_wait_and_keeps_the_value() {
-    let (mut keeper, mut visitor) = channel::<u32>();
-    keeper.open(Box::new(7));
-    let visit = visitor.enter().unwrap();
-    assert_eq!(keeper.take(Duration::from_millis(5)), None);
+    let (mut owner, mut reader) = channel::<u32>();
+    owner.open(Box::new(7));
+    let visit = reader.enter().unwrap();
+    assert_eq!(owner.take(Duration::from_millis(5)), None);
     assert_eq!(*visit, 7);
     drop(visit);
-    assert_eq!(keeper.collect(), [Box::new(7)]);
+    assert_eq!(owner.collect(), [Box::new(7)]);
 }
 
 #[test]
 fn a_keeper_that_goes_leaves_the_value_to_the_visit() {
     let value = std::sync::Arc::new(());
-    let (mut keeper, mut visitor) = channel::<std::sync::Arc<()>>();
-    keeper.open(Box::new(value.clone()));
-    let visit = visitor.enter().unwrap();
-    drop(keeper);
+    let (mut owner, mut reader) = channel::<std::sync::Arc<()>>();
+    owner.open(Box::new(value.clone()));
+    let visit = reader.enter().unwrap();
+    drop(owner);
     assert_eq!(std::sync::Arc::strong_count(&visit), 2);
     drop(visit);
-    assert!(visitor.enter().is_none());
-    drop(visitor);
+    assert!(reader.enter().is_none());
+    drop(reader);
     assert_eq!(std::sync::Arc::strong_count(&value), 1);
 }
 
 #[test]
 fn threads_that_visit_and_take_away_never_meet() {
-    let (mut keeper, mut visitor) = channel::<[u64; 64]>();
+    let (mut owner, mut reader) = channel::<[u64; 64]>();
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let seen = std::sync::Arc::clone(&stop);
     let thread = std::thread::spawn(move || {
         let mut visits = 0_u64;
         while !seen.load(Ordering::Relaxed) {
-            if let Some(mut visit) = visitor.enter() {
+            if let Some(mut visit) = reader.enter() {
                 let first = visit[0];
                 assert!(visit.iter().all(|number| *number == first));
                 visit.fill(first + 1);
@@ -86,9 +86,9 @@ fn threads_that_visit_and_take_away_never_meet() {
         visits
     });
     for round in 0..2000 {
-        keeper.open(Box::new([round * 1_000_000; 64]));
+        owner.open(Box::new([round * 1_000_000; 64]));
         std::thread::yield_now();
-        if let Some(value) = keeper.take(Duration::from_secs(20)) {
+        if let Some(value) = owner.take(Duration::from_secs(20)) {
             assert!(value.iter().all(|number| *number == value[0]));
         }
     }
@@ -102,7 +102,7 @@ struct Model {
     pointer: AtomicUsize,
 }
 
-impl Words for Model {
+impl GateState for Model {
     type Pointer = usize;
 
     fn epoch(&self, order: Ordering) -> u32 {
@@ -147,7 +147,7 @@ fn memory_is_unmapped_after_the_last_visit_in_every_order() {
         });
         let memory = Arc::new([1, 2].map(|_| Memory(loom::cell::UnsafeCell::new(true))));
         let (its_words, its_memory) = (Arc::clone(&words), Arc::clone(&memory));
-        let visitor = loom::thread::spawn(move || {
+        let reader = loom::thread::spawn(move || {
             for _ in 0..2 {
                 let pointer = enter(&*its_words);
                 if pointer > 0 {
@@ -175,6 +175,6 @@ fn memory_is_unmapped_after_the_last_visit_in_every_order() {
                 .0
                 .with_mut(|mapped| unsafe { *mapped = false });
         }
-        visitor.join().unwrap();
+        reader.join().unwrap();
     });
 }

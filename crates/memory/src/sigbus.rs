@@ -103,16 +103,16 @@ extern "C" fn on_sigbus(
 ) {
     // SAFETY: the kernel passes a valid structure; the thread's errno is its own.
     let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
-    let is_mended = mend(address);
+    let is_repaired = map_zeros(address);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-    if !is_mended {
+    if !is_repaired {
         defer_to_former(signal, info, context);
     }
 }
 
 /// Replaces the page of an address with an empty one, if the address belongs to a registered mapping.
-fn mend(address: usize) -> bool {
+fn map_zeros(address: usize) -> bool {
     let end = ENTRIES_END.load(Ordering::Acquire).min(MAPPINGS_MAX);
     for entry in ENTRIES.iter().take(end) {
         let start = entry.start.load(Ordering::Acquire);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpus::{self, CpuActivity, CpuTicks};
 use crate::interrupts::{self, InterruptCount};
-use crate::threads::{self, ThreadActivity, ThreadSeen};
+use crate::threads::{self, ThreadActivity, ThreadCounters};
 use crate::ticks::{difference, ticks_per_second};
 
 /// Error of a snapshot.
@@ -29,7 +29,7 @@ pub struct Snapshot {
     taken: Instant,
     ticks_per_second: f64,
     cpus: BTreeMap<u32, CpuTicks>,
-    threads: BTreeMap<(u32, i32), ThreadSeen>,
+    threads: BTreeMap<(u32, i32), ThreadCounters>,
     interrupts: BTreeMap<u32, u64>,
 }
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_away_is_told_by_name() {
+    fn what_went_away_is_reported_by_name() {
         let two = "cpu0 1 1 1 1 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1 1 1 1 1\n";
         let one = "cpu0 1 1 1 1 1 1 1 1 1 1\n";
         let take = |root: &tempfile::TempDir| Snapshot::take(root.path(), &[7]).unwrap();
@@ -261,11 +261,11 @@ mod tests {
         let activity = Activity::between(&take(&before), &take(&reused));
         assert_eq!((activity.vanished_threads, activity.new_threads), (1, 1));
         assert!(activity.threads.is_empty());
-        let told = [
+        let reported = [
             "thread qw fwd) 1 (8) of process 7 ended",
             "CPU 1 went offline",
         ];
-        assert_eq!(activity.anomalies, told);
+        assert_eq!(activity.anomalies, reported);
         let gone = machine(two, "", 3);
         fs::remove_dir_all(gone.path().join("proc/7")).unwrap();
         let activity = Activity::between(&take(&before), &take(&gone));

@@ -32,7 +32,7 @@ pub struct ThreadActivity {
 
 /// Counters of one thread.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ThreadSeen {
+pub(crate) struct ThreadCounters {
     pub(crate) name: String,
     /// Start time in ticks since boot. It distinguishes threads if a thread ID is reused.
     started: u64,
@@ -44,7 +44,7 @@ pub(crate) struct ThreadSeen {
 }
 
 /// The threads of a process; none if it has ended.
-pub(crate) fn read(root: &Path, pid: u32) -> Vec<((u32, i32), ThreadSeen)> {
+pub(crate) fn read(root: &Path, pid: u32) -> Vec<((u32, i32), ThreadCounters)> {
     let number = i32::try_from(pid).ok();
     let threads = number.and_then(|pid| proc::threads(root, pid).ok());
     // A thread that ends while it is read is left out, as if it had ended before.
@@ -52,12 +52,12 @@ pub(crate) fn read(root: &Path, pid: u32) -> Vec<((u32, i32), ThreadSeen)> {
     threads.iter().flatten().filter_map(seen).collect()
 }
 
-fn one(thread: &Thread) -> Option<ThreadSeen> {
+fn one(thread: &Thread) -> Option<ThreadCounters> {
     let text = thread.stat().ok()?;
     let stat = Stat::parse(&text)?;
     let text = thread.status().ok()?;
     let status = Status::new(&text);
-    Some(ThreadSeen {
+    Some(ThreadCounters {
         name: status.name().unwrap_or_default(),
         started: stat.start_time()?,
         cpu: stat.cpu()?,
@@ -68,7 +68,7 @@ fn one(thread: &Thread) -> Option<ThreadSeen> {
     })
 }
 
-impl ThreadSeen {
+impl ThreadCounters {
     /// Returns true if both snapshots are of the same thread.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.started == other.started
@@ -78,8 +78,8 @@ impl ThreadSeen {
 impl ThreadActivity {
     pub(crate) fn between(
         (pid, tid): (u32, i32),
-        then: &ThreadSeen,
-        now: &ThreadSeen,
+        then: &ThreadCounters,
+        now: &ThreadCounters,
         ticks_per_second: f64,
         anomalies: &mut Vec<String>,
     ) -> Self {

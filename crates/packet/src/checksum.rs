@@ -157,7 +157,7 @@ mod tests {
         }
 
         #[test]
-        fn update_equals_making_anew(
+        fn update_equals_making_again(
             mut bytes in prop::collection::vec(any::<u8>(), 4..80),
             place in any::<prop::sample::Index>(),
             wide in any::<bool>(),

@@ -26,11 +26,11 @@ use quietwire_study::StudyResults;
 pub use error::ReportError;
 pub use page::html;
 pub use summary::{
-    Applications, CaseSummary, CpuShare, CyclesPerFrame, GoalSummary, Health, HighestLoad,
-    LatencyAtLoad, LikeForLike, LossPlaces, LossPoint, LossesAtRate, MeasuredRatios, MethodFigures,
-    MethodResult, NeighbourShare, OwnPart, PercentileValue, PublishedRow, Reckoned, RepeatedRates,
-    RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt,
-    TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
+    Applications, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, GoalSummary, Health,
+    HighestLoad, LatencyAtLoad, LikeForLike, LossPlaces, LossPoint, LossesAtRate, MeasuredRatios,
+    MethodFigures, MethodResult, NeighbourShare, OwnPart, PercentileValue, PublishedRow,
+    RepeatedRates, RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint,
+    TenantsAt, TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
 };
 pub use table::text_table;
 pub use terminal_table::TerminalTable;
@@ -85,8 +85,8 @@ pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
 fn loss_accounts(results: &StudyResults) -> Vec<serde_json::Value> {
     let accounts = results.trials().filter_map(|(step, trial)| {
         let account = trial.result.loss_places()?;
-        let is_told = account.lost_frames > 0 || !account.differences.is_empty();
-        is_told.then(|| {
+        let is_reported = account.lost_frames > 0 || !account.differences.is_empty();
+        is_reported.then(|| {
             serde_json::json!({
                 "case": step.case_name,
                 "round": step.round,

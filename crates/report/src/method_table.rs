@@ -2,7 +2,7 @@
 //! Table of the results of one method.
 
 /// Table of one method, over all cases and rounds.
-pub(crate) struct FurtherTable {
+pub(crate) struct ResultTable {
     /// Heading.
     pub(crate) title: &'static str,
     /// Meaning of the figures, in one or two sentences.
@@ -15,7 +15,7 @@ pub(crate) struct FurtherTable {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-impl FurtherTable {
+impl ResultTable {
     /// Returns the table without the columns for case and round if all rows are of one case and one round.
     pub(crate) fn without_known_labels(mut self) -> Self {
         let known = ["case", "round"];

@@ -2,7 +2,7 @@
 //! The summary as a table for a terminal.
 
 use crate::format;
-use crate::method_table::FurtherTable;
+use crate::method_table::ResultTable;
 use crate::methods::tables;
 use crate::page::application::sentence;
 use crate::page::published::bounds;
@@ -26,10 +26,10 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
         let frames = words::frames(size);
         text.push_str(&format!("{}, {frames}\n", summary.title));
         text.push_str(&of_size(size, width));
-        for further in tables(size) {
-            let further = further.without_known_labels();
-            text.push_str(&format!("\n\n{}\n", further.title));
-            text.push_str(&of_further(&further, width));
+        for method_tables in tables(size) {
+            let method_tables = method_tables.without_known_labels();
+            text.push_str(&format!("\n\n{}\n", method_tables.title));
+            text.push_str(&of_methods(&method_tables, width));
         }
         for case in &size.cases {
             if let Some(seen) = &case.applications {
@@ -147,11 +147,11 @@ fn of_published(size: &SizeSummary, width: Option<u16>) -> String {
     table.to_string()
 }
 
-fn of_further(further: &FurtherTable, width: Option<u16>) -> String {
-    let header = further.labels.iter().chain(further.head);
-    let labels = further.labels.len().max(1);
+fn of_methods(method_tables: &ResultTable, width: Option<u16>) -> String {
+    let header = method_tables.labels.iter().chain(method_tables.head);
+    let labels = method_tables.labels.len().max(1);
     let mut table = TerminalTable::new(header, width).ruled().labels(labels);
-    for row in &further.rows {
+    for row in &method_tables.rows {
         table.add_row(row);
     }
     table.to_string()

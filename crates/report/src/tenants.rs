@@ -2,7 +2,7 @@
 //! Maximum number of tenants, in words and as a table.
 
 use crate::format;
-use crate::method_table::FurtherTable;
+use crate::method_table::ResultTable;
 use crate::summary::{CyclesPerFrame, TenantsAt, TenantsFound, TenantsSummary};
 
 const HEAD: &[&str] = &[
@@ -16,9 +16,9 @@ const HEAD: &[&str] = &[
 const LEAD: &str = "The number of tenants is doubled until the loss exceeds the goal, followed by a binary search. Cycles are those of the switch at that load, per received frame and per tenant and second.";
 
 /// Returns the table; none if no number of tenants was tried.
-pub(crate) fn table(summary: &TenantsSummary) -> Option<FurtherTable> {
+pub(crate) fn table(summary: &TenantsSummary) -> Option<ResultTable> {
     let rows: Vec<_> = summary.rows.iter().map(row).collect();
-    (!rows.is_empty()).then_some(FurtherTable {
+    (!rows.is_empty()).then_some(ResultTable {
         title: "Tenants",
         lead: LEAD,
         labels: &["case", "round"],
@@ -59,8 +59,9 @@ pub(crate) fn sentences(summary: &TenantsSummary) -> Vec<String> {
         true => String::new(),
         false => format!("Round {}: ", found.round + 1),
     };
-    let told = found.filter(|found| found.is_through);
-    told.map(|found| round(found) + &sentence(summary, found))
+    let reported = found.filter(|found| found.is_through);
+    reported
+        .map(|found| round(found) + &sentence(summary, found))
         .collect()
 }
 
@@ -74,15 +75,15 @@ fn sentence(summary: &TenantsSummary, found: &TenantsFound) -> String {
         1 => "1 tenant".to_owned(),
         _ => format!("{count} tenants"),
     };
-    match (found.held, found.broke, &found.bound) {
+    match (found.held, found.failed_at, &found.bound) {
         (0, _, Some(why)) => format!("One tenant: no result ({why})."),
         (0, ..) => format!("The loss goal does not hold for a single tenant ({goal})."),
-        (held, Some(broke), Some(why)) => format!(
-            "{} hold at {goal}. The limit of the switch is unknown: there is no result for {broke} ({why}).",
+        (held, Some(failed_at), Some(why)) => format!(
+            "{} hold at {goal}. The limit of the switch is unknown: there is no result for {failed_at} ({why}).",
             tenants(held)
         ),
-        (held, Some(broke), None) => {
-            format!("{} hold at {goal}, and {broke} do not.", tenants(held))
+        (held, Some(failed_at), None) => {
+            format!("{} hold at {goal}, and {failed_at} do not.", tenants(held))
         }
         (held, None, _) => format!(
             "{} hold at {goal}, the most that the study tries, so the limit is higher.",

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::{CaseSummary, SearchOutcome, State, Summary, html, json, text_table};
 use quietwire_study::simulated::SimulatedBench;
 use quietwire_study::{
-    CaseLeftOut, ElementActivity, OpenMode, Progress, StepKind, Store, StudyFile, StudyResults,
+    CaseSkipped, ElementActivity, OpenMode, Progress, StepKind, Store, StudyFile, StudyResults,
     TrialEvent, run_study,
 };
 use quietwire_tester::account::Accounted;
@@ -326,8 +326,8 @@ fn a_case_that_a_machine_cannot_have_is_shown_with_the_reason_and_compared_with_
     assert_eq!(summary.unavailable.len(), 1);
     assert!(page.contains("Unavailable on this machine"));
     assert!(page.contains("there is no &lt;such&gt; CPU"));
-    let told = json(&results).unwrap();
-    let left_out = &told["summary"]["unavailable"][0];
+    let reported = json(&results).unwrap();
+    let left_out = &reported["summary"]["unavailable"][0];
     assert_eq!(left_out["name"], "quiet");
     assert_eq!(left_out["reason"], "there is no <such> CPU");
     let table = text_table(&summary, Some(100));
@@ -410,8 +410,8 @@ fn the_page_begins_with_the_comparison_like_for_like_and_the_neighbours_share() 
         neighbours.share = 0.042;
     }
     let (_, page) = checked(&results);
-    let told = "got only 4.20\u{202f}% of their CPUs, so this machine cannot show";
-    assert!(page.contains(told));
+    let reported = "got only 4.20\u{202f}% of their CPUs, so this machine cannot show";
+    assert!(page.contains(reported));
     // Without the quiet counterpart there is no like-for-like comparison.
     results
         .file
@@ -421,7 +421,7 @@ fn the_page_begins_with_the_comparison_like_for_like_and_the_neighbours_share() 
 }
 
 #[test]
-fn how_hard_neighbours_worked_is_told_and_starved_ones_are_named() {
+fn how_hard_neighbours_worked_is_reported_and_starved_ones_are_named() {
     let mut results = whole();
     let (summary, page) = checked(&results);
     let shares: Vec<_> = summary.sizes[0]
@@ -430,13 +430,13 @@ fn how_hard_neighbours_worked_is_told_and_starved_ones_are_named() {
         .map(|case| case.neighbours.as_ref())
         .collect();
     assert!(shares[0].is_none() && shares[2].is_none());
-    for told in [&shares[1], &shares[3]] {
-        let share = &told.unwrap().share;
+    for reported in [&shares[1], &shares[3]] {
+        let share = &reported.unwrap().share;
         assert!(share.min > 0.7 && share.max <= 0.9, "{share:?}");
     }
     assert!(page.contains("Load by neighbours"));
-    let told = json(&results).unwrap();
-    let case = &told["summary"]["sizes"][0]["cases"][1];
+    let reported = json(&results).unwrap();
+    let case = &reported["summary"]["sizes"][0]["cases"][1];
     assert!(case["neighbours"]["share"]["median"].as_f64().unwrap() > 0.7);
     assert!(!page.contains("the neighbours got only"));
     for step in &mut results.steps {
@@ -471,7 +471,7 @@ fn shares_of_cpus_sum_up() {
 }
 
 #[test]
-fn invalid_trials_are_counted_and_their_reasons_told_once() {
+fn invalid_trials_are_counted_and_their_reasons_reported_once() {
     let results = whole();
     let (summary, page) = checked(&results);
     let invalid = results
@@ -492,11 +492,11 @@ fn invalid_trials_are_counted_and_their_reasons_told_once() {
     let by_cause: usize = summary.invalid_causes.iter().map(|(_, count)| count).sum();
     assert_eq!(by_cause, invalid);
     assert_eq!(summary.invalid_causes[0].0, InvalidCause::RateMissed);
-    let told = format!(
+    let reported = format!(
         "{invalid} of {} trials are invalid because the tester failed ({invalid}: the tester missed the rate)",
         summary.trials
     );
-    assert!(page.contains(&told), "{told}");
+    assert!(page.contains(&reported), "{reported}");
 }
 
 #[test]
@@ -542,10 +542,10 @@ fn a_latency_that_is_mostly_the_testers_own_is_an_upper_bound() {
 }
 
 #[test]
-fn what_invalid_trials_may_have_changed_is_told() {
+fn what_invalid_trials_may_have_changed_is_reported() {
     let results = whole();
     let (summary, _) = checked(&results);
-    let mut told = 0;
+    let mut reported = 0;
     for case in &summary.sizes[0].cases {
         for goal in &case.goals {
             for (outcome, readings) in goal.outcomes.iter().zip(&goal.readings) {
@@ -572,11 +572,14 @@ fn what_invalid_trials_may_have_changed_is_told() {
                 if readings.invalid_trials == 0 {
                     assert_eq!(readings.all_lost_pps, readings.all_held_pps);
                 }
-                told += usize::from(readings.differ());
+                reported += usize::from(readings.differ());
             }
         }
     }
-    assert!(told > 0, "no invalid trial of the simulated tester matters");
+    assert!(
+        reported > 0,
+        "no invalid trial of the simulated tester matters"
+    );
     let text = text_table(&summary, Some(200));
     let sentence = "if all invalid trials counted as failed, or all as passed, ";
     assert!(text.contains(sentence), "{text}");
@@ -618,14 +621,14 @@ fn a_study_cut_anywhere_is_an_honest_page() {
         assert!(page.contains("This study was interrupted"));
         let measured = |case: &CaseSummary| case.health.trials > case.health.invalid;
         for case in &summary.sizes[0].cases {
-            let is_told_missing = page.contains("No trial is valid in:")
+            let is_reported_missing = page.contains("No trial is valid in:")
                 && page
                     .split("No trial is valid in:")
                     .nth(1)
                     .and_then(|rest| rest.split('.').next())
                     .is_some_and(|names| names.split(',').any(|name| name.trim() == case.name));
             assert_eq!(
-                is_told_missing,
+                is_reported_missing,
                 !measured(case),
                 "{} at {trials}",
                 case.name
@@ -659,7 +662,7 @@ fn a_study_in_which_the_tester_always_failed_gives_no_figure() {
 }
 
 #[test]
-fn many_cases_are_told_in_a_table_and_few_in_sentences() {
+fn many_cases_are_reported_in_a_table_and_few_in_sentences() {
     let begin = STUDY.find("\n[neighbours]").unwrap() + 1;
     let of = |count: usize| {
         let cases = (0..count)
@@ -678,7 +681,7 @@ fn many_cases_are_told_in_a_table_and_few_in_sentences() {
 }
 
 #[test]
-fn a_study_that_failed_tells_why() {
+fn a_study_that_failed_reports_why() {
     let mut bench = SimulatedBench::new(5, 0);
     bench.fails_at = Some(12);
     let (summary, page) = checked(&results_of(&STUDY, bench, usize::MAX));
@@ -687,7 +690,7 @@ fn a_study_that_failed_tells_why() {
 }
 
 #[test]
-fn a_rate_that_the_tester_limits_is_told_as_at_least() {
+fn a_rate_that_the_tester_limits_is_reported_as_at_least() {
     let text = STUDY.replacen("max-rate-pps = \"auto\"", "max-rate-pps = 3e6", 1);
     let mut bench = SimulatedBench::new(5, 0);
     bench.invalid_ratio = 0.0;
@@ -759,7 +762,7 @@ fn table_and_json_hold_the_same_figures() {
 }
 
 #[test]
-fn a_damaged_histogram_is_told() {
+fn a_damaged_histogram_is_reported() {
     let mut results = whole();
     let trial = results
         .steps
@@ -774,7 +777,7 @@ fn a_damaged_histogram_is_told() {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_is_told() {
+fn a_page_that_cannot_be_written_is_reported() {
     let results = results_of(&STUDY, SimulatedBench::new(2, 0), 1);
     let error = crate::write_html(&results, Path::new("/no/such/page.html"));
     assert!(
@@ -818,7 +821,7 @@ fn other_methods_have_their_results_on_the_page() {
 }
 
 /// A simulated study with all further methods.
-const FURTHER: &str = concat!(
+const METHODS: &str = concat!(
     r#"
 name = "further"
 title = "Further methods"
@@ -853,7 +856,7 @@ pinning = "none"
 
 #[test]
 fn further_methods_have_a_table_each_and_figures_for_programs() {
-    let results = results_of(FURTHER, SimulatedBench::new(3, 0), usize::MAX);
+    let results = results_of(METHODS, SimulatedBench::new(3, 0), usize::MAX);
     let (summary, page) = checked(&results);
     let text = text_table(&summary, Some(200));
     for title in [
@@ -892,10 +895,10 @@ fn further_methods_have_a_table_each_and_figures_for_programs() {
 }
 
 #[test]
-fn a_repeated_search_tells_mean_and_deviation_and_counts_every_result() {
-    let begin = FURTHER.find("[loss-distribution]").unwrap();
-    let end = FURTHER.find("[[case]]").unwrap();
-    let text = format!("{}{}", &FURTHER[..begin], &FURTHER[end..]).replace(
+fn a_repeated_search_reports_mean_and_deviation_and_counts_every_result() {
+    let begin = METHODS.find("[loss-distribution]").unwrap();
+    let end = METHODS.find("[[case]]").unwrap();
+    let text = format!("{}{}", &METHODS[..begin], &METHODS[end..]).replace(
         "method = \"best-and-worst-of-n\"\ntrials-per-rate = 2",
         "repeats = 4",
     );
@@ -933,7 +936,7 @@ fn element(counted: Option<quietwire_study::CycleCount>) -> ElementActivity {
 }
 
 #[test]
-fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
+fn what_a_frame_cost_is_counted_by_the_switch_or_computed_from_cpu_time() {
     let with = |counted: Option<quietwire_study::CycleCount>| {
         let mut results = whole();
         let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
@@ -945,8 +948,8 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
     let (summary, page) = with(Some(count(5000, 20)));
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
     assert_eq!(
-        (&*cycles.element, cycles.reckoned),
-        ("S", crate::Reckoned::Counted)
+        (&*cycles.element, cycles.cycle_source),
+        ("S", crate::CycleSource::Counted)
     );
     assert_eq!(cycles.cycles.median, 250.0);
     assert!(page.contains("Cycles per frame") && page.contains(">250<"));
@@ -954,7 +957,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
 
     let (summary, page) = with(None);
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
-    assert_eq!(cycles.reckoned, crate::Reckoned::CpuTime);
+    assert_eq!(cycles.cycle_source, crate::CycleSource::CpuTime);
     // Half a second of CPU time, while 6.4 Mpps take longer than that.
     assert!((10.0..1000.0).contains(&cycles.cycles.median), "{cycles:?}");
     assert!(page.contains("from CPU time"));
@@ -967,7 +970,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
     }
     let (summary, page) = checked(&results);
     let cycles = summary.sizes[0].cases[0].cycles.as_ref().unwrap();
-    assert_eq!(cycles.reckoned, crate::Reckoned::AtMost);
+    assert_eq!(cycles.cycle_source, crate::CycleSource::AtMost);
     assert!(page.contains("≤\u{202f}"));
     let (summary, page) = checked(&whole());
     assert_eq!(summary.sizes[0].cases[0].cycles, None);
@@ -975,7 +978,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_reckoned_from_cpu_time() {
 }
 
 #[test]
-fn tenants_are_told_with_what_they_cost() {
+fn tenants_are_reported_with_what_they_cost() {
     let text = include_str!("../../study/src/tests/tenants.toml");
     let bench = || {
         let mut bench = SimulatedBench::new(7, 0);
@@ -993,7 +996,10 @@ fn tenants_are_told_with_what_they_cost() {
     assert_eq!(summary.state, State::Finished);
     let tenants = summary.sizes[0].tenants.as_ref().unwrap();
     let found = &tenants.found[0];
-    assert_eq!((found.held, found.broke, &found.bound), (6, Some(7), &None));
+    assert_eq!(
+        (found.held, found.failed_at, &found.bound),
+        (6, Some(7), &None)
+    );
     let rows: Vec<_> = tenants
         .rows
         .iter()
@@ -1023,7 +1029,7 @@ fn tenants_are_told_with_what_they_cost() {
     assert_ne!(summary.state, State::Finished);
     assert!(!page.contains("tenants hold at"));
     let mut bench = bench();
-    let why = CaseLeftOut::Failed("no memory".to_owned());
+    let why = CaseSkipped::Failed("no memory".to_owned());
     bench.left_out = Some(("tenants-4".to_owned(), why));
     let (summary, page) = checked(&results_of(text, bench, usize::MAX));
     assert!(page.contains("3 tenants hold at") && page.contains("no memory"));
@@ -1037,14 +1043,14 @@ fn consoles_are_on_the_page_and_in_the_document() {
     let results = results_of(&STUDY, bench, usize::MAX);
     let (_, page) = checked(&results);
     assert!(page.contains("Console output of guests") && page.contains("the &lt;last&gt; line"));
-    let told = json(&results).unwrap();
-    let said = told["consoles"][0]["said"].as_str().unwrap();
-    assert_eq!(said.lines().count(), 201);
+    let reported = json(&results).unwrap();
+    let printed = reported["consoles"][0]["output"].as_str().unwrap();
+    assert_eq!(printed.lines().count(), 201);
     assert!(!checked(&whole()).1.contains("Console output of guests"));
 }
 
 #[test]
-fn losses_are_told_by_their_places() {
+fn losses_are_reported_by_their_places() {
     let results = whole();
     let summary = Summary::of(&results).unwrap();
     let lossy = |case: &&CaseSummary| {

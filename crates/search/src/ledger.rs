@@ -63,7 +63,7 @@ impl Ledger {
         Ok((request, verdict))
     }
 
-    /// Returns the reasons of the invalid trials since the last valid one or [`Ledger::forgive`], oldest first.
+    /// Returns the reasons of the invalid trials since the last valid one or [`Ledger::discard_failure`], oldest first.
     pub(crate) fn invalid_reasons(&self) -> Vec<String> {
         let from = self.history.len() - self.invalid_in_a_row;
         self.history[from..]
@@ -76,7 +76,7 @@ impl Ledger {
     }
 
     /// Resets the count of invalid trials, for a method that continues at another rate.
-    pub(crate) fn forgive(&mut self) {
+    pub(crate) fn discard_failure(&mut self) {
         self.invalid_in_a_row = 0;
     }
 

@@ -44,9 +44,9 @@ mod ledger;
 mod loss_distribution;
 mod loss_ratio;
 mod loss_sweep;
+mod max_count;
 mod method;
 mod mlrsearch;
-mod most;
 pub mod procedure;
 mod reachable;
 mod readings;
@@ -75,6 +75,7 @@ pub use loss_distribution::{
 };
 pub use loss_ratio::LossRatio;
 pub use loss_sweep::{LossSweep, LossSweepConfig, LossSweepFindings, SweepPoint, SweepValue};
+pub use max_count::MaxCount;
 pub use method::{
     Attempt, Findings, Method, Outcome, RepeatFindings, RepeatedRun, SearchResult, Step,
     TrialRequest,
@@ -83,7 +84,6 @@ pub use mlrsearch::{
     DurationSums, LoadClass, MlrBound, MlrEnd, MlrFindings, MlrGoal, MlrGoalResult,
     MlrIrregularity, MlrSearch, MlrSearchConfig,
 };
-pub use most::Most;
 pub use reachable::Reachable;
 pub use readings::Readings;
 pub use repeat::{Repeat, RepeatConfig};

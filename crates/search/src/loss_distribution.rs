@@ -82,7 +82,7 @@ impl Method for LossDistribution {
             }
             Verdict::GiveUp => {
                 rate.invalid += 1;
-                self.ledger.forgive();
+                self.ledger.discard_failure();
             }
         }
         self.settled += 1;

@@ -64,7 +64,7 @@ impl Method for LossSweep {
             Verdict::Loss(loss_ratio) => SweepValue::Measured { loss_ratio },
             Verdict::GiveUp => {
                 let reasons = self.ledger.invalid_reasons();
-                self.ledger.forgive();
+                self.ledger.discard_failure();
                 SweepValue::Invalid { reasons }
             }
         };

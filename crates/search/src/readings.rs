@@ -43,7 +43,7 @@ enum Rule {
 
 /// Outcome of a trial, as a goal classifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum GoalTrial {
     Held,
     Lost,
     Invalid,
@@ -51,42 +51,44 @@ enum Seen {
 
 impl Rule {
     /// Returns whether a rate holds by its valid trials.
-    fn holds(self, trials: &[Seen]) -> bool {
+    fn holds(self, trials: &[GoalTrial]) -> bool {
         let count = |seen| trials.iter().filter(|it| **it == seen).count();
         match self {
-            Self::Best(_) => count(Seen::Held) > 0,
-            Self::Worst(needed) => count(Seen::Lost) == 0 && count(Seen::Held) >= needed as usize,
+            Self::Best(_) => count(GoalTrial::Held) > 0,
+            Self::Worst(needed) => {
+                count(GoalTrial::Lost) == 0 && count(GoalTrial::Held) >= needed as usize
+            }
         }
     }
 
     /// Returns true if the rate would count as lost if its invalid trials had lost.
-    fn may_be_lost(self, trials: &[Seen]) -> bool {
+    fn may_be_lost(self, trials: &[GoalTrial]) -> bool {
         let Self::Best(allowed) = self else {
-            return trials.contains(&Seen::Invalid);
+            return trials.contains(&GoalTrial::Invalid);
         };
         let (mut losses, mut has_invalid) = (0, false);
         for seen in trials {
-            if *seen == Seen::Held {
+            if *seen == GoalTrial::Held {
                 (losses, has_invalid) = (0, false);
                 continue;
             }
             losses += 1;
-            has_invalid |= *seen == Seen::Invalid;
+            has_invalid |= *seen == GoalTrial::Invalid;
             if losses >= allowed && has_invalid {
                 return true;
             }
         }
         // The search ended before this rate was judged.
-        has_invalid && !trials.contains(&Seen::Held)
+        has_invalid && !trials.contains(&GoalTrial::Held)
     }
 
     /// Returns true if the rate would count as held if its invalid trials had held.
-    fn may_hold(self, trials: &[Seen]) -> bool {
+    fn may_hold(self, trials: &[GoalTrial]) -> bool {
         match self {
-            Self::Best(_) => trials.contains(&Seen::Invalid),
+            Self::Best(_) => trials.contains(&GoalTrial::Invalid),
             Self::Worst(needed) => {
-                let until_lost = trials.iter().take_while(|seen| **seen != Seen::Lost);
-                until_lost.count() >= needed as usize && trials.contains(&Seen::Invalid)
+                let until_lost = trials.iter().take_while(|seen| **seen != GoalTrial::Lost);
+                until_lost.count() >= needed as usize && trials.contains(&GoalTrial::Invalid)
             }
         }
     }
@@ -151,14 +153,14 @@ fn is_invalid(attempt: &Attempt) -> bool {
 }
 
 /// Returns all rates in ascending order, with their trials in the order in which they were run.
-fn by_rate(history: &[Attempt], tolerance: LossRatio) -> Vec<(f64, Vec<Seen>)> {
-    let mut rates: Vec<(f64, Vec<Seen>)> = Vec::new();
+fn by_rate(history: &[Attempt], tolerance: LossRatio) -> Vec<(f64, Vec<GoalTrial>)> {
+    let mut rates: Vec<(f64, Vec<GoalTrial>)> = Vec::new();
     for attempt in history {
         let rate_pps = attempt.request.rate_pps;
         let seen = match attempt.outcome {
-            Outcome::Invalid { .. } => Seen::Invalid,
-            Outcome::Valid { loss_ratio, .. } if tolerance.allows(loss_ratio) => Seen::Held,
-            Outcome::Valid { .. } => Seen::Lost,
+            Outcome::Invalid { .. } => GoalTrial::Invalid,
+            Outcome::Valid { loss_ratio, .. } if tolerance.allows(loss_ratio) => GoalTrial::Held,
+            Outcome::Valid { .. } => GoalTrial::Lost,
         };
         match rates.binary_search_by(|(known, _)| known.total_cmp(&rate_pps)) {
             Ok(at) => rates[at].1.push(seen),
@@ -195,22 +197,22 @@ fn bounds(
 
 #[cfg(test)]
 mod tests {
-    use super::Seen::{Held, Invalid, Lost};
+    use super::GoalTrial::{Held, Invalid, Lost};
     use super::*;
 
     #[test]
     fn a_rate_holds_by_one_of_its_trials_or_by_all_that_are_needed() {
-        let best = |trials: &[Seen]| Rule::Best(2).holds(trials);
+        let best = |trials: &[GoalTrial]| Rule::Best(2).holds(trials);
         assert!(best(&[Held]) && best(&[Lost, Held]));
         assert!(!best(&[]) && !best(&[Lost, Lost]) && !best(&[Invalid]));
-        let worst = |trials: &[Seen]| Rule::Worst(2).holds(trials);
+        let worst = |trials: &[GoalTrial]| Rule::Worst(2).holds(trials);
         assert!(worst(&[Held, Held]) && worst(&[Held, Invalid, Held]));
         assert!(!worst(&[Held]) && !worst(&[Held, Invalid]) && !worst(&[Held, Held, Lost]));
     }
 
     #[test]
     fn an_invalid_trial_may_have_been_the_loss_that_decided() {
-        let best = |trials: &[Seen]| Rule::Best(2).may_be_lost(trials);
+        let best = |trials: &[GoalTrial]| Rule::Best(2).may_be_lost(trials);
         // Two in a row, one of them invalid.
         assert!(best(&[Invalid, Lost, Held]) && best(&[Lost, Invalid, Held]));
         assert!(best(&[Held, Invalid, Invalid, Held]));
@@ -218,15 +220,15 @@ mod tests {
         assert!(!best(&[Invalid, Held, Lost, Held]) && !best(&[Lost, Lost]));
         // The search ended before the rate was judged.
         assert!(best(&[Invalid]) && !best(&[Held, Invalid]) && !best(&[Lost]));
-        let worst = |trials: &[Seen]| Rule::Worst(2).may_be_lost(trials);
+        let worst = |trials: &[GoalTrial]| Rule::Worst(2).may_be_lost(trials);
         assert!(worst(&[Held, Invalid, Held]) && !worst(&[Held, Held]));
     }
 
     #[test]
     fn an_invalid_trial_may_have_held_where_that_was_missing() {
-        let best = |trials: &[Seen]| Rule::Best(2).may_hold(trials);
+        let best = |trials: &[GoalTrial]| Rule::Best(2).may_hold(trials);
         assert!(best(&[Invalid, Lost, Lost]) && !best(&[Lost, Held]));
-        let worst = |trials: &[Seen]| Rule::Worst(2).may_hold(trials);
+        let worst = |trials: &[GoalTrial]| Rule::Worst(2).may_hold(trials);
         assert!(worst(&[Invalid, Held, Lost]) && worst(&[Held, Invalid]));
         // One loss is enough. Later trials do not count.
         assert!(!worst(&[Invalid, Lost, Held]) && !worst(&[Held, Lost, Invalid]));

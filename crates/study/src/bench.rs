@@ -14,7 +14,7 @@ use crate::file::{Case, FrameSize};
 use crate::methods::ApplicationPlan;
 use crate::pause;
 
-pub use crate::methods::application::seen::{ApplicationSeen, TcpSeen};
+pub use crate::methods::application::seen::{ApplicationResult, TcpResult};
 
 /// Error of a bench. Its text is shown to users unchanged.
 pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
@@ -22,7 +22,7 @@ pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
 /// Why a case is left out, if setting it up or a measurement in it shows that the machine cannot run it. The study continues
 /// with the other cases.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CaseLeftOut {
+pub enum CaseSkipped {
     /// The machine lacks something; the reason as a clause.
     #[error("{0}")]
     Unavailable(String),
@@ -75,7 +75,7 @@ pub struct Measured {
 
 /// Result of one action of a procedure.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct ActionOutcome {
     /// Observation of the tester.
     pub observation: Observation,
     /// Activity of the machine during the action.
@@ -153,13 +153,13 @@ pub trait Bench {
     ///
     /// # Errors
     /// Why the action could not run, for example because the bench does not support it.
-    fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError>;
+    fn act(&mut self, action: &Action, frames: &Trial) -> Result<ActionOutcome, BenchError>;
 
     /// Runs the application measurements through the device. Called while a case is entered.
     ///
     /// # Errors
     /// Why they could not run, for example because the bench does not support them.
-    fn apply(&mut self, _plan: &ApplicationPlan) -> Result<ApplicationSeen, BenchError> {
+    fn apply(&mut self, _plan: &ApplicationPlan) -> Result<ApplicationResult, BenchError> {
         Err("[application] is supported in the lab only (remove the section, or run the study in the lab)".into())
     }
 }

@@ -79,13 +79,13 @@ pub(crate) fn act(
             };
             Ok(unless_invalid(
                 seen.validity,
-                Observation::CameBack {
+                Observation::Restored {
                     lost_frames: seen.lost_frames,
                     gap_s: seen.gap_s,
                 },
             ))
         }
-        Action::Forget => match device.forget() {
+        Action::FlushFdb => match device.forget() {
             Some(Err(reason)) => Ok(Observation::Invalid { reason }),
             Some(Ok(())) => Ok(Observation::Done),
             None => generator.forget().map(|()| Observation::Done),

@@ -15,14 +15,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::activity::TrialActivity;
-use crate::bench::{Bench, BenchError, CaseSpec, Environment, Measured, Seen};
+use crate::bench::{ActionOutcome, Bench, BenchError, CaseSpec, Environment, Measured};
 use crate::executor::{Device, act};
 use crate::file::{Case, FrameSize, NeighboursIn, StudyFile};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, CLEAN_SHARE, Pace, kept_rate};
 use crate::pause;
 
 /// Interval between checks for an interruption.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A generator without a lab.
 pub struct GeneratorBench {
@@ -75,7 +75,7 @@ impl Device for NoDevice {
                     "interrupted while waiting for addresses to age out".to_owned()
                 ));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Some(Ok(()))
     }
@@ -94,7 +94,7 @@ impl GeneratorBench {
                 return Err(TesterError::BadTrial(format!("{section}: {why}")));
             }
         }
-        if file.looks_for_addresses() && file.ageing_s().is_none() {
+        if file.measures_addresses() && file.ageing_s().is_none() {
             return Err(TesterError::BadTrial(
                 "quietwire cannot flush the address table of a device that it did not start, and each trial requires an empty one (set ageing-s to the ageing time of the device, or run the study in the lab)".to_owned(),
             ));
@@ -289,14 +289,14 @@ impl Bench for GeneratorBench {
         })
     }
 
-    fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError> {
+    fn act(&mut self, action: &Action, frames: &Trial) -> Result<ActionOutcome, BenchError> {
         self.leave_cpu();
         let mut device = NoDevice {
             is_simulated: self.identity.is_simulated,
             ageing_s: self.ageing_s,
             abort: self.generator.abort_flag(),
         };
-        Ok(Seen {
+        Ok(ActionOutcome {
             observation: act(self.generator.as_mut(), &mut device, action, frames)?,
             activity: TrialActivity::default(),
         })

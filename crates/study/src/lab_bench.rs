@@ -21,7 +21,7 @@ use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::up::check_none_up;
 use quietwire_lab::{
-    Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, Place, Setup, Stop,
+    Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, NetNs, Setup, Stop,
     TESTER_PRIORITY,
 };
 use quietwire_search::procedure::Action;
@@ -31,18 +31,18 @@ use quietwire_tester::{
 };
 use serde_json::{Value, json};
 
-use crate::arrangement::{Arrangement, setup};
 use crate::bench::{
-    ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured,
-    Seen,
+    ActionOutcome, ApplicationResult, Bench, BenchError, CaseSkipped, CaseSpec, Environment,
+    Interrupted, Measured,
 };
 use crate::executor::act;
 use crate::file::{FrameSize, NeighboursIn, StudyFile, Switch};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, Pace, kept_rate, rate_of_both};
 use crate::methods::ApplicationPlan;
+use crate::requirements::{CaseRequirements, setup};
 use crate::run::frames;
 use demand::{frame_size_max, memory_mib, neighbours};
-use look::{LabDevice, Look, told};
+use look::{DeviceSnapshot, LabDevice, activity};
 
 pub use elements::ElementActivity;
 pub use error::LabBenchError;
@@ -62,7 +62,7 @@ pub struct LabBench {
     machine: Inventory,
     entered: Option<CaseSpec>,
     /// Where the tester's ports are.
-    place: Place,
+    place: NetNs,
     /// What is offered in that case, at the first frame size.
     frames: Option<Trial>,
     opened: u32,
@@ -110,7 +110,7 @@ impl LabBench {
             stop,
             machine,
             entered: None,
-            place: Place::Here,
+            place: NetNs::Current,
             frames: None,
             opened: 0,
         })
@@ -181,7 +181,11 @@ impl LabBench {
         Ok((kept_rate(&mut run, trial, rate_pps)? * CALIBRATION_MARGIN).max(1.0))
     }
 
-    fn do_deed(&mut self, action: &Action, frames: &Trial) -> Result<Seen, LabBenchError> {
+    fn do_action(
+        &mut self,
+        action: &Action,
+        frames: &Trial,
+    ) -> Result<ActionOutcome, LabBenchError> {
         let lab = &mut self.lab;
         let Some(tester) = &mut self.tester else {
             return Err(LabBenchError::NoCase);
@@ -189,15 +193,15 @@ impl LabBench {
         lab.check()?;
         leave_cpu();
         let at_work = lab.neighbours_at_work()?;
-        let before = Look::take(lab.device().ok_or(LabBenchError::NoCase)?)?;
+        let before = DeviceSnapshot::take(lab.device().ok_or(LabBenchError::NoCase)?)?;
         let done = || act(tester, &mut LabDevice(&mut *lab), action, frames);
         let observation = self.place.enter(done)??;
         // After a restart it is another process.
-        let after = Look::take(lab.device().ok_or(LabBenchError::NoCase)?)?;
+        let after = DeviceSnapshot::take(lab.device().ok_or(LabBenchError::NoCase)?)?;
         lab.check()?;
         let device = lab.device().ok_or(LabBenchError::NoCase)?;
-        let activity = told(lab, device, (&before, &after), at_work)?;
-        Ok(Seen {
+        let activity = activity(lab, device, (&before, &after), at_work)?;
+        Ok(ActionOutcome {
             observation,
             activity,
         })
@@ -212,19 +216,19 @@ impl LabBench {
         };
         let at_work = lab.neighbours_at_work()?;
         let frames = device.frames();
-        let before = Look::take(device)?;
+        let before = DeviceSnapshot::take(device)?;
         let mut result = self.place.enter(|| tester.run(trial))??;
-        let after = Look::take(device)?;
+        let after = DeviceSnapshot::take(device)?;
         result.account_for(&device.layout(), &frames, &device.frames());
         self.lab.check()?;
         let device = self.lab.device().ok_or(LabBenchError::NoCase)?;
-        let activity = told(&self.lab, device, (&before, &after), at_work)?;
+        let activity = activity(&self.lab, device, (&before, &after), at_work)?;
         Ok(Measured { result, activity })
     }
 
     /// Applications have the tester's ports meanwhile. Those of a case that is pinned run on the CPUs that forward, which no
     /// neighbour of such a case is on; others run wherever they like.
-    fn have_applied(&mut self, plan: &ApplicationPlan) -> Result<ApplicationSeen, LabBenchError> {
+    fn have_applied(&mut self, plan: &ApplicationPlan) -> Result<ApplicationResult, LabBenchError> {
         self.tester = None;
         let (Some(device), Some(spec)) = (self.lab.device_mut(), &self.entered) else {
             return Err(LabBenchError::NoCase);
@@ -256,7 +260,7 @@ impl LabBench {
     fn set_up(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
         let online = self.online();
         let setup = setup(&self.file, &spec.case, &online)?;
-        let arranged = Arrangement::of_setup(&spec.case, &self.machine, &setup)
+        let arranged = CaseRequirements::of_setup(&spec.case, &self.machine, &setup)
             .map_err(LabBenchError::Unavailable)?;
         // As files of earlier versions have it.
         let is_apart = spec.case.partition == Some(true);
@@ -297,7 +301,7 @@ impl LabBench {
         let device = self.lab.device().ok_or(LabBenchError::NoCase)?;
         let state = device.state();
         let uris = topology::uris(state, &self.file);
-        let place = Place::of(state.tester.namespace.as_deref())?;
+        let place = NetNs::of(state.tester.namespace.as_deref())?;
         let preparation = topology::preparation(state);
         let stop = self.stop.clone();
         let tester = topology::opened(&place, &stop, self.next_tester(&uris, preparation))?;
@@ -312,7 +316,7 @@ impl LabBench {
         let (Some(tester), Some(frames)) = (&mut self.tester, &self.frames) else {
             return Ok(());
         };
-        if self.file.looks_for_addresses() {
+        if self.file.measures_addresses() {
             return Ok(());
         }
         let (place, stop) = (&self.place, &self.stop);
@@ -340,14 +344,14 @@ impl LabBench {
     /// fails at in every case.
     fn of_case(&self, error: LabBenchError, is_set_up: bool) -> BenchError {
         // Told in one paragraph, since it stands among the reasons of others.
-        let told = || one_line(&error.to_string());
+        let text = || one_line(&error.to_string());
         if error.is_interruption() {
             return Interrupted.into();
         }
         match error.fault() {
-            Fault::Lacks if is_set_up => CaseLeftOut::Unavailable(told()).into(),
-            Fault::Failed if self.file.runs_in_topologies() && !error.concerns_all() => {
-                CaseLeftOut::Failed(told()).into()
+            Fault::MissingPrerequisite if is_set_up => CaseSkipped::Unavailable(text()).into(),
+            Fault::Failed if self.file.runs_in_topologies() && !error.is_fatal() => {
+                CaseSkipped::Failed(text()).into()
             }
             _ => error.into(),
         }
@@ -358,7 +362,7 @@ impl LabBench {
         self.tester = None;
         self.frames = None;
         self.entered = None;
-        self.place = Place::Here;
+        self.place = NetNs::Current;
         Ok(self.lab.leave()?)
     }
 }
@@ -447,11 +451,11 @@ impl Bench for LabBench {
             .map_err(|error| self.of_case(error, false))
     }
 
-    fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError> {
-        Ok(self.do_deed(action, frames)?)
+    fn act(&mut self, action: &Action, frames: &Trial) -> Result<ActionOutcome, BenchError> {
+        Ok(self.do_action(action, frames)?)
     }
 
-    fn apply(&mut self, plan: &ApplicationPlan) -> Result<ApplicationSeen, BenchError> {
+    fn apply(&mut self, plan: &ApplicationPlan) -> Result<ApplicationResult, BenchError> {
         self.have_applied(plan)
             .map_err(|error| self.of_case(error, false))
     }
@@ -459,7 +463,7 @@ impl Bench for LabBench {
 
 /// Has trials cite the tester's calibration, where `quietwire tester calibrate` kept one.
 fn cite_calibration(tester: &mut Tester) {
-    let Some(path) = Calibrations::usual_path() else {
+    let Some(path) = Calibrations::default_path() else {
         return;
     };
     if let Err(error) = tester.cite_file(&path, false) {
@@ -505,7 +509,7 @@ fn check_partitions(
     options: &LabOptions,
 ) -> Result<(), LabBenchError> {
     let has_partition = |case: &crate::Case| {
-        let arranged = Arrangement::of(file, case, machine);
+        let arranged = CaseRequirements::of(file, case, machine);
         arranged.is_ok_and(|arranged| arranged.partition.is_some())
     };
     if file.cases.iter().any(has_partition) {

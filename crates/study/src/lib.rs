@@ -8,7 +8,6 @@
 //! Does not belong here: packets, sysfs, processes. They belong to implementations of [`Bench`].
 
 mod activity;
-mod arrangement;
 mod bench;
 mod executor;
 mod file;
@@ -16,12 +15,13 @@ mod generator_bench;
 mod highest_rate;
 mod lab_bench;
 mod methods;
-mod outlook;
 mod pause;
 mod plan;
+mod preview;
 mod progress;
 mod quick;
 mod ready;
+mod requirements;
 mod results;
 mod run;
 mod schema;
@@ -33,8 +33,8 @@ mod tests;
 
 pub use activity::TrialActivity;
 pub use bench::{
-    ApplicationSeen, Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured,
-    Seen, TcpSeen,
+    ActionOutcome, ApplicationResult, Bench, BenchError, CaseSkipped, CaseSpec, Environment,
+    Interrupted, Measured, TcpResult,
 };
 pub use file::{
     Case, Device, FileError, FrameSize, Idle, Link, MaxRate, Mode, Neighbours, NeighboursIn,
@@ -51,13 +51,13 @@ pub use methods::{
     MeasuredMethod, RateSearch, ResetPlan, Search, SoakPlan, StepKind, Sweep, SystemRecoveryPlan,
     TenantsPlan, measured_methods,
 };
-pub use outlook::{CaseOutlook, Outlook};
 pub use plan::StepPlan;
-pub use progress::{DeedEvent, Progress, Silent, TrialEvent};
+pub use preview::{CasePreview, StudyPreview};
+pub use progress::{ActionEvent, Progress, Silent, TrialEvent};
 pub use ready::{Ready, ready, ready_made};
 pub use results::{
-    CaseEntry, CaseFacts, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
-    StudyResults, TrialRecord,
+    ActionRecord, CaseEntry, CaseFacts, ConsoleRecord, MaxRateRecord, RunEnd, RunRecord,
+    StepRecord, StudyResults, TrialRecord,
 };
 pub use run::{RunError, StudyEnd, run_study};
 pub use store::{OpenMode, Store, StoreError};

@@ -27,7 +27,7 @@ pub struct TrialEvent<'a> {
 
 /// A finished action of a procedure.
 #[derive(Debug)]
-pub struct DeedEvent<'a> {
+pub struct ActionEvent<'a> {
     /// Name of its case.
     pub case: &'a str,
     /// Its frame size.
@@ -68,7 +68,7 @@ pub trait Progress {
     /// Reports a finished trial.
     fn trial(&mut self, _event: &TrialEvent<'_>) {}
     /// Reports a finished action of a procedure.
-    fn deed(&mut self, _event: &DeedEvent<'_>) {}
+    fn action(&mut self, _event: &ActionEvent<'_>) {}
     /// Reports a finished step.
     fn step_done(&mut self, _case: &str, _frame_size: FrameSize, _kind: &StepKind) {}
 }

@@ -107,11 +107,11 @@ mod tests {
             let published = one.file().unwrap().published.unwrap();
             assert!(published.title.is_some(), "{}", one.name);
             for figure in &published.figures {
-                let told = figure.quantity.as_deref().unwrap_or_default();
-                let is_said = ["loss", "gain", "what is left", "shorter", "shown as"];
+                let reported = figure.quantity.as_deref().unwrap_or_default();
+                let is_reported = ["loss", "gain", "what is left", "shorter", "shown as"];
                 assert!(
-                    is_said.iter().any(|word| told.contains(word)),
-                    "{}, {}: {told}",
+                    is_reported.iter().any(|word| reported.contains(word)),
+                    "{}, {}: {reported}",
                     one.name,
                     figure.configuration
                 );

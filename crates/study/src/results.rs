@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::activity::TrialActivity;
-use crate::bench::{ApplicationSeen, Environment};
+use crate::bench::{ApplicationResult, Environment};
 use crate::file::{Case, FrameSize, StudyFile};
 use crate::methods::{StepKind, TenantsPlan};
 
@@ -46,7 +46,7 @@ pub struct ConsoleRecord {
     /// Element that is the guest.
     pub element: String,
     /// Complete output, boot included.
-    pub said: String,
+    pub output: String,
 }
 
 /// 100 % of the load for one frame size.
@@ -168,12 +168,12 @@ pub struct StepRecord {
     pub is_finished: bool,
     /// Findings of a search or sweep.
     pub findings: Option<Findings>,
-    /// Findings of a procedure. Their history is empty: it is in `deeds`.
+    /// Findings of a procedure. Their history is empty: it is in `actions`.
     pub procedure: Option<ProcedureResult>,
     /// Results of the application measurements.
-    pub application: Option<ApplicationSeen>,
+    pub application: Option<ApplicationResult>,
     /// Actions of a procedure, in order, invalid ones included.
-    pub deeds: Vec<DeedRecord>,
+    pub actions: Vec<ActionRecord>,
     /// Trials, in order, invalid ones included.
     pub trials: Vec<TrialRecord>,
 }
@@ -232,7 +232,7 @@ pub(crate) fn holds(plan: &TenantsPlan, trials: &[TrialRecord]) -> bool {
 
 /// One action of a procedure.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DeedRecord {
+pub struct ActionRecord {
     /// Position in its step, from 0.
     pub sequence: u32,
     /// Run that made it, as an index into [`StudyResults::runs`].

@@ -14,12 +14,12 @@ use quietwire_search::{ConfigError, Findings, RecordError, TrialRequest};
 use quietwire_tester::traffic::{Field, Headers, Ipv4, Traffic as Description, Vxlan};
 use quietwire_tester::{IpVersion, LOW_RATE_PPS, MissingCalibration, Trial, TrialResult};
 
-use crate::bench::{Bench, BenchError, CaseSpec, Seen};
+use crate::bench::{ActionOutcome, Bench, BenchError, CaseSpec};
 use crate::file::{Case, FrameSize, MaxRate, StudyFile};
-use crate::methods::{Asked, Found, Machine, Next, StepKind};
+use crate::methods::{Found, Machine, Next, StepKind, StepRequest};
 use crate::pause;
 use crate::plan::StepPlan;
-use crate::progress::{DeedEvent, Progress, TrialEvent};
+use crate::progress::{ActionEvent, Progress, TrialEvent};
 use crate::results::{RunEnd, outcome};
 use crate::store::{Store, StoreError};
 
@@ -146,7 +146,7 @@ fn both<T>(first: Result<T, RunError>, second: Result<(), RunError>) -> Result<T
 }
 
 /// Position of a trial or action in a study.
-struct Place<'a> {
+struct StepPosition<'a> {
     spec: &'a CaseSpec,
     frame_size: FrameSize,
     step: &'a StepPlan,
@@ -209,7 +209,7 @@ impl Runner<'_> {
             .store
             .step_id(spec.round, case, frame_size, &step.kind)?;
         let mut sequence = self.replay(spec, frame_size, step, step_id, &mut machine)?;
-        let place = Place {
+        let position = StepPosition {
             spec,
             frame_size,
             step,
@@ -234,8 +234,8 @@ impl Runner<'_> {
             self.enter(spec)?;
             self.compare(spec, frame_size, max_rate_pps);
             match next {
-                Next::Run(asked) => self.run_trial(&place, sequence, asked, &mut machine)?,
-                Next::Do(action) => self.do_deed(&place, sequence, action, &mut machine)?,
+                Next::Run(asked) => self.run_trial(&position, sequence, asked, &mut machine)?,
+                Next::Do(action) => self.do_action(&position, sequence, action, &mut machine)?,
                 Next::Apply(plan) => {
                     let seen = self.bench.apply(&plan);
                     machine.applied(
@@ -250,15 +250,15 @@ impl Runner<'_> {
 
     fn run_trial(
         &mut self,
-        place: &Place<'_>,
+        position: &StepPosition<'_>,
         sequence: u32,
-        asked: Asked,
+        asked: StepRequest,
         machine: &mut Machine,
     ) -> Result<(), RunError> {
-        let (spec, step) = (place.spec, place.step);
+        let (spec, step) = (position.spec, position.step);
         let trial = Trial {
             rate_tolerance_pps: asked.tolerance_pps,
-            ..self.trial(spec, asked.request, place.frame_size)
+            ..self.trial(spec, asked.request, position.frame_size)
         };
         let measured = self
             .bench
@@ -266,10 +266,10 @@ impl Runner<'_> {
             .map_err(|source| of_bench(spec, "running a trial", source))?;
         self.count_invalid(!measured.result.is_valid());
         self.store
-            .add_trial(place.step_id, sequence, &trial, &measured)?;
-        self.tell(
+            .add_trial(position.step_id, sequence, &trial, &measured)?;
+        self.report_trial(
             spec,
-            place.frame_size,
+            position.frame_size,
             step,
             sequence,
             &measured.result,
@@ -278,30 +278,33 @@ impl Runner<'_> {
         record(machine, spec, step, &measured.result)
     }
 
-    fn do_deed(
+    fn do_action(
         &mut self,
-        place: &Place<'_>,
+        position: &StepPosition<'_>,
         sequence: u32,
         action: Action,
         machine: &mut Machine,
     ) -> Result<(), RunError> {
         // `frames` gives the frames. Rate and duration are specific to each action.
         let frames = self.trial(
-            place.spec,
+            position.spec,
             TrialRequest {
                 rate_pps: 1.0,
                 duration_s: self.file.trials.duration_s,
             },
-            place.frame_size,
+            position.frame_size,
         );
         let mut act = |action: &Action| {
             let seen = self.bench.act(action, &frames);
-            seen.map_err(|source| of_bench(place.spec, "running an action of a procedure", source))
+            seen.map_err(|source| {
+                of_bench(position.spec, "running an action of a procedure", source)
+            })
         };
         let mut failed = None;
         if let Some(learn) = self.relearn.take() {
-            let is_invalid = |seen: &Seen| matches!(seen.observation, Observation::Invalid { .. });
-            for again in [Action::Forget, learn] {
+            let is_invalid =
+                |seen: &ActionOutcome| matches!(seen.observation, Observation::Invalid { .. });
+            for again in [Action::FlushFdb, learn] {
                 failed = failed.or(Some(act(&again)?).filter(is_invalid));
             }
         }
@@ -311,56 +314,62 @@ impl Runner<'_> {
             None => act(&action)?,
         };
         self.count_invalid(matches!(seen.observation, Observation::Invalid { .. }));
-        self.store.add_deed(
-            place.step_id,
+        self.store.add_action(
+            position.step_id,
             sequence,
             &action,
             &seen.observation,
             &seen.activity,
         )?;
-        self.tell_deed(place, sequence, &action, &seen.observation, false);
-        observe(machine, place, seen.observation)
+        self.report_action(position, sequence, &action, &seen.observation, false);
+        observe(machine, position, seen.observation)
     }
 
     /// Replays a procedure; see [`Self::replay`].
-    fn replay_deeds(
+    fn replay_actions(
         &mut self,
-        place: &Place<'_>,
+        position: &StepPosition<'_>,
         machine: &mut Machine,
         from: u32,
     ) -> Result<u32, RunError> {
         let mut sequence = from;
         self.relearn = None;
-        for stored in self.store.deeds_of(place.step_id)? {
+        for stored in self.store.actions_of(position.step_id)? {
             self.relearn = matches!(stored.action, Action::Learn { .. }).then_some(stored.action);
             let is_same = stored.sequence == sequence
                 && matches!(machine.next(), Next::Do(action) if action == stored.action);
             if !is_same {
                 return Err(RunError::NotReplayable {
-                    case: place.spec.case.name.clone(),
-                    kind: place.step.kind.clone(),
+                    case: position.spec.case.name.clone(),
+                    kind: position.step.kind.clone(),
                     sequence,
                 });
             }
-            self.tell_deed(place, sequence, &stored.action, &stored.observation, true);
-            observe(machine, place, stored.observation)?;
+            self.report_action(
+                position,
+                sequence,
+                &stored.action,
+                &stored.observation,
+                true,
+            );
+            observe(machine, position, stored.observation)?;
             sequence += 1;
         }
         Ok(sequence)
     }
 
-    fn tell_deed(
+    fn report_action(
         &mut self,
-        place: &Place<'_>,
+        position: &StepPosition<'_>,
         sequence: u32,
         action: &Action,
         observation: &Observation,
         is_replayed: bool,
     ) {
-        self.progress.deed(&DeedEvent {
-            case: &place.spec.case.name,
-            frame_size: place.frame_size,
-            kind: &place.step.kind,
+        self.progress.action(&ActionEvent {
+            case: &position.spec.case.name,
+            frame_size: position.frame_size,
+            kind: &position.step.kind,
             sequence,
             action,
             observation,
@@ -402,17 +411,17 @@ impl Runner<'_> {
                     sequence,
                 });
             }
-            self.tell(spec, frame_size, step, sequence, &stored.result, true);
+            self.report_trial(spec, frame_size, step, sequence, &stored.result, true);
             record(machine, spec, step, &stored.result)?;
             sequence += 1;
         }
-        let place = Place {
+        let position = StepPosition {
             spec,
             frame_size,
             step,
             step_id,
         };
-        self.replay_deeds(&place, machine, sequence)
+        self.replay_actions(&position, machine, sequence)
     }
 
     /// Returns 100 % of the load, measured once for all cases with the same device and traffic. None if the study stops before.
@@ -520,16 +529,17 @@ impl Runner<'_> {
     }
 
     fn keep_consoles(&mut self, spec: &CaseSpec) -> Result<(), RunError> {
-        let said = self.bench.consoles();
-        let said = said.map_err(|source| of_bench(spec, "reading the guests' consoles", source))?;
-        for (element, said) in said {
+        let printed = self.bench.consoles();
+        let printed =
+            printed.map_err(|source| of_bench(spec, "reading the guests' consoles", source))?;
+        for (element, printed) in printed {
             let (round, name) = (spec.round, &spec.case.name);
-            self.store.add_console(round, name, &element, &said)?;
+            self.store.add_console(round, name, &element, &printed)?;
         }
         Ok(())
     }
 
-    fn tell(
+    fn report_trial(
         &mut self,
         spec: &CaseSpec,
         frame_size: FrameSize,
@@ -575,14 +585,14 @@ fn record(
 
 fn observe(
     machine: &mut Machine,
-    place: &Place<'_>,
+    position: &StepPosition<'_>,
     observation: Observation,
 ) -> Result<(), RunError> {
     machine
         .observe(observation)
         .map_err(|source| RunError::Outcome {
-            case: place.spec.case.name.clone(),
-            kind: place.step.kind.clone(),
+            case: position.spec.case.name.clone(),
+            kind: position.step.kind.clone(),
             source,
         })
 }

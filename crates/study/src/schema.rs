@@ -2,7 +2,7 @@
 //! Tables of a store. Every change requires a new [`VERSION`].
 
 /// `PRAGMA user_version` of stores that this program writes.
-pub(crate) const VERSION: i64 = 5;
+pub(crate) const VERSION: i64 = 6;
 
 /// Oldest version that this program reads.
 pub(crate) const VERSION_MIN: i64 = 2;
@@ -92,7 +92,7 @@ CREATE TABLE trial (
     UNIQUE (step_id, sequence)
 ) STRICT;
 -- One row for each thing that was done for a procedure: a burst, a restart, addresses learned.
-CREATE TABLE deed (
+CREATE TABLE action (
     id INTEGER PRIMARY KEY,
     step_id INTEGER NOT NULL REFERENCES step (id),
     sequence INTEGER NOT NULL,
@@ -114,6 +114,6 @@ CREATE TABLE console (
     round INTEGER NOT NULL,
     case_name TEXT NOT NULL,
     element TEXT NOT NULL,
-    said_zstd BLOB NOT NULL
+    output_zstd BLOB NOT NULL
 ) STRICT;
 ";

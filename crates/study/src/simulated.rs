@@ -12,7 +12,7 @@ use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use quietwire_lab::Intensity;
 use quietwire_monitor::{Activity, CpuActivity, ThreadActivity};
 use quietwire_search::procedure::Action;
-use quietwire_tester::account::{Accounted, LossAccount, LossReason, Place};
+use quietwire_tester::account::{Accounted, LossAccount, LossPlace, LossReason};
 use quietwire_tester::{
     DelayVariation, InvalidCause, LOW_RATE_PPS, LatencySummary, LowRateStreams, PortResult,
     SignedSummary, TesterHealth, Trial, TrialResult, Validity, bears_percentile,
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::activity::TrialActivity;
 use crate::bench::{
-    Bench, BenchError, CaseLeftOut, CaseSpec, Environment, Interrupted, Measured, Seen,
+    ActionOutcome, Bench, BenchError, CaseSkipped, CaseSpec, Environment, Interrupted, Measured,
 };
 use crate::file::{FrameSize, NeighboursIn};
 
@@ -54,7 +54,7 @@ pub struct SimulatedBench {
     /// An unavailable case, with the reason.
     pub unavailable: Option<(String, String)>,
     /// A case whose device does not start, with the reason.
-    pub left_out: Option<(String, CaseLeftOut)>,
+    pub left_out: Option<(String, CaseSkipped)>,
     /// A case whose setup is interrupted.
     pub given_up: Option<String>,
     /// Console output of a guest in every case; none without guests.
@@ -73,7 +73,7 @@ fn chance(seed: u64, index: u64) -> f64 {
 
 /// Returns a loss account in which most frames are lost at the transmit queue, and a few inside the device.
 fn account(lost_frames: u64) -> LossAccount {
-    let place = |port: &str, reason: &str, frames| Place {
+    let place = |port: &str, reason: &str, frames| LossPlace {
         element: "S".to_owned(),
         port: port.to_owned(),
         reason: reason.to_owned(),
@@ -214,14 +214,14 @@ impl SimulatedBench {
             ..CpuActivity::default()
         };
         let thread =
-            |tid, name: &str, cpu, cpu_time_s, displaced: f64, migrations| ThreadActivity {
+            |tid, name: &str, cpu, cpu_time_s, involuntary: f64, migrations| ThreadActivity {
                 pid: 100,
                 tid,
                 name: name.to_owned(),
                 cpu,
                 cpu_time_s,
                 voluntary_switches: 2,
-                nonvoluntary_switches: displaced as u64,
+                nonvoluntary_switches: involuntary as u64,
                 migrations: Some(migrations),
             };
         let moved = (stolen * 20.0 * self.dice(6)) as u64;
@@ -387,8 +387,8 @@ impl Bench for SimulatedBench {
     }
 
     fn consoles(&mut self) -> Result<BTreeMap<String, String>, BenchError> {
-        let said = self.console.iter().cloned();
-        Ok(said.map(|said| ("V".to_owned(), said)).collect())
+        let printed = self.console.iter().cloned();
+        Ok(printed.map(|printed| ("V".to_owned(), printed)).collect())
     }
 
     fn leave_case(&mut self) -> Result<(), BenchError> {
@@ -424,7 +424,7 @@ impl Bench for SimulatedBench {
         Ok(measured)
     }
 
-    fn act(&mut self, _action: &Action, _frames: &Trial) -> Result<Seen, BenchError> {
+    fn act(&mut self, _action: &Action, _frames: &Trial) -> Result<ActionOutcome, BenchError> {
         Err(
             "this bench supports trials only (for procedures, use a GeneratorBench on a SimulatedDevice)"
                 .into(),

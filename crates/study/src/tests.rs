@@ -199,7 +199,7 @@ fn stopped_after_every_single_trial_and_resumed_it_is_the_same_study() {
 }
 
 #[test]
-fn a_failing_bench_is_left_told_and_can_be_resumed() {
+fn a_failing_bench_is_left_reported_and_can_be_resumed() {
     let whole = uninterrupted();
     let total = whole.trials().count() as u64;
     for fails_at in (0..total).step_by(5) {
@@ -293,7 +293,7 @@ impl Bench for Waiting {
         self.left -= 1;
         self.bench.run(trial)
     }
-    fn act(&mut self, action: &Action, frames: &Trial) -> Result<Seen, BenchError> {
+    fn act(&mut self, action: &Action, frames: &Trial) -> Result<ActionOutcome, BenchError> {
         self.bench.act(action, frames)
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct PortCounters {
     /// Addresses not learned because of a static entry on another port.
     pub(crate) static_elsewhere: Counter,
     /// Frames sent with unsegmented TCP data.
-    pub(crate) uncut: Counter,
+    pub(crate) tx_tso_frames: Counter,
     /// Frames cut into segments. The segments are counted as frames sent.
     pub(crate) segmented: Counter,
 }

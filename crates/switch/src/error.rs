@@ -8,11 +8,11 @@ use quietwire_base::Fault;
 /// An error of the switch.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
-    /// Invalid configuration. `place` is a command-line option, or file, line and key.
-    #[error("{place}: {what}")]
+    /// Invalid configuration. `location` is a command-line option, or file, line and key.
+    #[error("{location}: {what}")]
     Config {
         /// Source location of the setting.
-        place: String,
+        location: String,
         /// The problem and its cure.
         what: String,
     },
@@ -26,7 +26,7 @@ pub enum SwitchError {
     },
     /// The machine lacks a required resource.
     #[error("{0}")]
-    Lacks(String),
+    MissingPrerequisite(String),
     /// An error of DPDK or of a port.
     #[error(transparent)]
     Dpdk(#[from] quietwire_dpdk::Error),
@@ -67,7 +67,7 @@ impl SwitchError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Config { .. } | Self::Unreadable { .. } => Fault::BadInput,
-            Self::Lacks(_) => Fault::Lacks,
+            Self::MissingPrerequisite(_) => Fault::MissingPrerequisite,
             Self::Dpdk(error) => error.fault(),
             Self::ControlSocket { fault, .. } => *fault,
             Self::Threads(_) | Self::Answer { .. } | Self::Thread { .. } => Fault::Failed,

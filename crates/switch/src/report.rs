@@ -60,7 +60,7 @@ pub struct PortCounts {
     pub tx_octets: u64,
     /// Frames sent with unsegmented TCP data. The peer segments them if necessary.
     #[serde(default)]
-    pub uncut: u64,
+    pub tx_tso_frames: u64,
     /// Frames with TCP data that were cut into segments before they were sent. The segments are counted as frames sent.
     #[serde(default)]
     pub segmented: u64,
@@ -268,7 +268,7 @@ pub struct MoveReport {
     /// CPU of the thread that serves it.
     pub to: u32,
     /// The reason.
-    pub why: String,
+    pub reason: String,
 }
 
 /// Counters of one bridge.
@@ -462,21 +462,21 @@ pub struct RouterCounts {
     /// ICMP errors sent.
     pub errors: u64,
     /// Packets to the router itself without a receiver.
-    pub unclaimed: u64,
+    pub unknown_protocol: u64,
     /// Frames passed to the kernel.
     pub to_kernel: u64,
     /// Frames that the kernel refused.
     pub kernel_refused: u64,
     /// Neighbour requests sent.
-    pub neighbours_asked: u64,
+    pub neighbour_requests: u64,
     /// Neighbour requests suppressed by the rate limit.
-    pub neighbours_not_asked: u64,
+    pub neighbour_requests_limited: u64,
     /// Neighbours evicted to make room for others.
     pub neighbours_evicted: u64,
     /// Neighbours not added because the table was full.
-    pub neighbours_no_room: u64,
+    pub neighbour_table_full: u64,
     /// Packets dropped because too many waited for a neighbour.
-    pub neighbours_overflowed: u64,
+    pub neighbour_queue_drops: u64,
     /// Frames that claim one of the router's own addresses.
     pub address_conflicts: u64,
 }

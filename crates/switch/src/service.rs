@@ -30,9 +30,9 @@ struct Sweep {
 
 /// Tables that the service thread maintains. The control thread changes the list; forwarding threads never take the lock.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Chores(Arc<Mutex<Vec<Sweep>>>);
+pub(crate) struct Housekeeping(Arc<Mutex<Vec<Sweep>>>);
 
-impl Chores {
+impl Housekeeping {
     /// Replaces the list of bridges. A sweep in progress continues.
     pub(crate) fn set(&self, bridges: &[BridgeView]) {
         let mut sweeps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,14 +71,19 @@ impl Sweep {
 }
 
 /// Runs until the stop flag is set.
-pub(crate) fn run(chores: &Chores, layer3: &SharedLayer3, shared: &Shared, started: Instant) {
+pub(crate) fn run(
+    housekeeping: &Housekeeping,
+    layer3: &SharedLayer3,
+    shared: &Shared,
+    started: Instant,
+) {
     let mut turned: Option<Instant> = None;
     while !shared.stop.load(Ordering::Relaxed) {
         if turned.is_none_or(|turned| turned.elapsed() >= TURN) {
             turned = Some(Instant::now());
             let now_s = started.elapsed().as_secs() as u32;
             shared.now_s.store(now_s, Ordering::Relaxed);
-            chores.turn(now_s);
+            housekeeping.turn(now_s);
         }
         let mut layer3 = layer3.lock();
         let pause = if !layer3.has_interfaces() {

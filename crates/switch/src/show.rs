@@ -252,14 +252,14 @@ impl Engine {
             not_sent: sum(&|one| one.not_sent.get()) + layer3.counts.not_sent,
             echoed: layer3.counts.echoed,
             errors: layer3.counts.errors,
-            unclaimed: layer3.counts.unclaimed,
+            unknown_protocol: layer3.counts.unknown_protocol,
             to_kernel: layer3.counts.to_kernel,
             kernel_refused: layer3.counts.kernel_refused,
-            neighbours_asked: neighbours.asked,
-            neighbours_not_asked: neighbours.not_asked,
+            neighbour_requests: neighbours.asked,
+            neighbour_requests_limited: neighbours.not_asked,
             neighbours_evicted: neighbours.evicted,
-            neighbours_no_room: neighbours.no_room,
-            neighbours_overflowed: neighbours.overflowed,
+            neighbour_table_full: neighbours.no_room,
+            neighbour_queue_drops: neighbours.overflowed,
             address_conflicts: neighbours.conflicts,
         }
     }
@@ -331,7 +331,7 @@ fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
         rx_octets: all.rx_octets - base.rx_octets,
         tx_frames: all.tx_frames - base.tx_frames,
         tx_octets: all.tx_octets - base.tx_octets,
-        uncut: all.uncut - base.uncut,
+        tx_tso_frames: all.tx_tso_frames - base.tx_tso_frames,
         segmented: all.segmented - base.segmented,
         drops: PortDrops::of(|reason| match reason {
             PortDrop::NoBuffers => driver.no_buffers(),

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::forward::Shared;
 use crate::metrics::MetricsServer;
-use crate::service::{self, Chores};
+use crate::service::{self, Housekeeping};
 use crate::threads;
 
 /// Interval between checks of the threads.
@@ -69,7 +69,7 @@ impl Switch {
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, SwitchError> {
         if !geteuid().is_root() {
-            return Err(SwitchError::Lacks(
+            return Err(SwitchError::MissingPrerequisite(
                 "the switch requires root for memory and devices (run as root)".to_owned(),
             ));
         }
@@ -83,14 +83,14 @@ impl Switch {
             ..Shared::default()
         });
         let engine = Engine::start(&eal, plan, &shared)?;
-        let chores = Chores::default();
-        chores.set(&engine.bridges);
+        let housekeeping = Housekeeping::default();
+        housekeeping.set(&engine.bridges);
         let mut threads = Threads {
             stop: Arc::clone(stop),
             running: Vec::new(),
         };
-        start_service(&mut threads, &engine, chores.clone())?;
-        let mut controller = Controller::new(settings.clone(), engine, chores);
+        start_service(&mut threads, &engine, housekeeping.clone())?;
+        let mut controller = Controller::new(settings.clone(), engine, housekeeping);
         controller.load()?;
         start_control(
             &mut threads,
@@ -151,7 +151,7 @@ fn take_control_cpus(plan: &Plan) -> Result<(), SwitchError> {
             if thread::pin(&[cpu.0]).is_err() {
                 thread::pin(&before)?;
                 return Err(SwitchError::Config {
-                    place: format!("{role}-cpus"),
+                    location: format!("{role}-cpus"),
                     what: format!(
                         "CPU {cpu} is not in the cpuset of this process (use other CPUs, or move the process to another cpuset)"
                     ),
@@ -188,7 +188,7 @@ fn eal_options(plan: &Plan) -> Result<EalOptions, SwitchError> {
 fn start_service(
     threads: &mut Threads,
     engine: &Engine,
-    chores: Chores,
+    housekeeping: Housekeeping,
 ) -> Result<(), SwitchError> {
     let (shared, started) = (Arc::clone(&engine.shared), engine.started);
     let layer3 = engine.layer3.clone();
@@ -197,7 +197,7 @@ fn start_service(
     let handle = threads::spawn(
         threads::SERVICE,
         move || if pinned { thread::pin(&cpus) } else { Ok(()) },
-        move || service::run(&chores, &layer3, &shared, started),
+        move || service::run(&housekeeping, &layer3, &shared, started),
     )?;
     threads.running.push((threads::SERVICE, handle));
     Ok(())
@@ -221,7 +221,7 @@ fn start_control(
             if let Some(metrics) = &mut metrics {
                 metrics.turn(&mut || controller.metrics());
             }
-            if !controller.look_around() {
+            if !controller.run_periodic_work() {
                 return;
             }
         }

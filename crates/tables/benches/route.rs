@@ -12,7 +12,7 @@ use quietwire_base::BURST_MAX;
 use quietwire_packet::{MacAddress, checksum};
 use quietwire_tables::fib::{Ipv4Routes, Ipv6Routes};
 use quietwire_tables::route::{
-    Decisions, Interface, InterfacePlace, Interfaces, NextHop, NextHopWriter, Router, Urpf, Vrf,
+    Decisions, Interface, InterfaceBinding, Interfaces, NextHop, NextHopWriter, Router, Urpf, Vrf,
     decide, rewrite,
 };
 
@@ -47,7 +47,7 @@ fn router(routes: u32) -> Router {
     let all = (0..routes).map(|number| (v6(number), hop));
     ipv6.insert_all(all).expect("room");
     let interface = |number| Interface {
-        place: InterfacePlace::Port(number),
+        place: InterfaceBinding::Port(number),
         vlan: None,
         mac: STATION,
         mtu: 1500,

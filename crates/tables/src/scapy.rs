@@ -5,7 +5,7 @@ use std::process::Command;
 
 /// Returns the output of a Python script. `QUIETWIRE_PYTHON` names the interpreter that has scapy (`make test` sets it). The script sees
 /// `octets` under that name.
-pub(crate) fn said(script: &str, octets: &[u8]) -> String {
+pub(crate) fn printed(script: &str, octets: &[u8]) -> String {
     let python = std::env::var("QUIETWIRE_PYTHON")
         .expect("QUIETWIRE_PYTHON must name a Python with scapy; `make test` installs one");
     let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
@@ -25,7 +25,7 @@ pub(crate) fn said(script: &str, octets: &[u8]) -> String {
 
 /// Returns the octets of a packet in scapy notation.
 pub(crate) fn built(packet: &str) -> Vec<u8> {
-    let hex = said(&format!("print(bytes({packet}).hex())"), &[]);
+    let hex = printed(&format!("print(bytes({packet}).hex())"), &[]);
     let octet = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
     (0..hex.len()).step_by(2).map(octet).collect()
 }

@@ -6,7 +6,7 @@ use crate::engine::{LoopHealth, Timetable};
 use crate::lane::{Lane, Sent, TX_BURST};
 use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, Scale, SignedRecorder};
 use crate::pacer::Pacer;
-use crate::seen::Seen;
+use crate::received::Received;
 use crate::tester::peer_of;
 use crate::trial::{FlowResult, Misdirected, PortResult, TesterHealth, Trial, TrialResult};
 use crate::validity::Validity;
@@ -19,7 +19,7 @@ const FLOWS_LISTED_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct LaneResult {
     pub(crate) port: usize,
-    pub(crate) seen: Seen,
+    pub(crate) received: Received,
     pub(crate) sent: Sent,
     /// Frames sent, by transmit time, if the run observes losses.
     pub(crate) slices: Option<Slices>,
@@ -38,15 +38,16 @@ pub(crate) struct LaneResult {
 
 impl LaneResult {
     pub(crate) fn from_lane(mut lane: Lane<'_>) -> Self {
-        let given_up = lane.give_up();
+        let abandoned = lane.abandon_waiting();
         if let Some(slices) = &mut lane.slices {
-            slices.take_back(given_up);
+            slices.take_back(abandoned);
         }
-        let offer = Offer::of(&lane, given_up);
+        let offer = Offer::of(&lane, abandoned);
         Self {
             port: lane.role.port,
-            offered_of_flow: offer
-                .of_flows(lane.seen.flows, |flow| lane.writer.written_of_flow(flow)),
+            offered_of_flow: offer.of_flows(lane.received.flows, |flow| {
+                lane.writer.written_of_flow(flow)
+            }),
             unsent: offer.unsent(),
             scheduled: offer.schedule.map_or(0, |schedule| schedule.frames),
             offered: offer.frames(),
@@ -54,7 +55,7 @@ impl LaneResult {
             missed_at_most: lane.missed_at_most(),
             low_rate_missed: lane.low_rate_missed(),
             link_losses: lane.link_losses(),
-            seen: lane.seen,
+            received: lane.received,
             sent: lane.sent,
             slices: lane.slices,
         }
@@ -72,7 +73,7 @@ struct Offer {
     /// Frames not written because no buffer was free.
     no_buffers: u64,
     /// Frames written but never accepted by a device's ring: they were not offered.
-    given_up: u64,
+    abandoned: u64,
 }
 
 /// Counters of the pacer.
@@ -83,7 +84,7 @@ struct Schedule {
 }
 
 impl Offer {
-    fn of(lane: &Lane<'_>, given_up: u64) -> Self {
+    fn of(lane: &Lane<'_>, abandoned: u64) -> Self {
         Self {
             schedule: lane.pacer.as_ref().map(|pacer| Schedule {
                 frames: pacer.scheduled(),
@@ -92,20 +93,20 @@ impl Offer {
             written: lane.writer.written(),
             low_rate: lane.writer.low_rate_written(),
             no_buffers: lane.sent.no_buffers,
-            given_up,
+            abandoned,
         }
     }
 
     /// Returns the frames offered to the device.
     fn frames(&self) -> u64 {
         self.schedule
-            .map_or(0, |_| self.written.saturating_sub(self.given_up))
+            .map_or(0, |_| self.written.saturating_sub(self.abandoned))
     }
 
     /// Returns the number of frames that were due and not offered.
     fn unsent(&self) -> u64 {
         let unsent = self.schedule.map_or(0, |schedule| schedule.unsent);
-        unsent + self.no_buffers + self.given_up
+        unsent + self.no_buffers + self.abandoned
     }
 
     /// Returns the number of frames of each of `flows` flows, the last of which is the low-rate stream. Empty if nothing was sent.
@@ -134,7 +135,7 @@ pub(crate) fn assemble(
         (sum(|l| l.offered), sum(|l| l.scheduled), sum(|l| l.unsent));
     let flows = Flows::of(lanes, names.len(), |port| home_of(trial, port, paired));
     let received: u64 = flows.all.iter().map(|flow| flow.received_frames).sum();
-    let damaged = sum(|lane| lane.seen.damaged);
+    let damaged = sum(|lane| lane.received.damaged);
     let lost = offered.saturating_sub(received);
     let elapsed_s = elapsed_s(lanes, times, hz);
     let rate = |frames: u64| {
@@ -173,7 +174,7 @@ pub(crate) fn assemble(
             late_frames: sum(|lane| lane.late),
             pacing_miss_ratio: ratio(unsent, scheduled),
             excess_frames: flows.all.iter().map(excess).sum(),
-            phantom_frames: flows.phantoms + sum(|lane| lane.seen.unknown),
+            phantom_frames: flows.phantoms + sum(|lane| lane.received.unknown),
             ..health(lanes, threads, times)?
         },
         flows: flows.eventful(),
@@ -215,7 +216,7 @@ fn elapsed_s(lanes: &[LaneResult], times: &Timetable, hz: f64) -> f64 {
 fn latency(lanes: &[LaneResult]) -> Recorder {
     let mut all = Recorder::default();
     for lane in lanes {
-        all.merge(&lane.seen.latency);
+        all.merge(&lane.received.latency);
     }
     all
 }
@@ -230,12 +231,12 @@ fn variation(lanes: &[LaneResult]) -> Result<DelayVariation, String> {
     let (mut ipdv, mut pdv) = (SignedRecorder::default(), Recorder::default());
     let mut of_ports: Vec<Recorder> = Vec::new();
     for lane in lanes {
-        ipdv.merge(&lane.seen.delays.ipdv);
+        ipdv.merge(&lane.received.delays.ipdv);
         if of_ports.len() <= lane.port {
             of_ports.resize_with(lane.port + 1, Recorder::default);
         }
         if let Some(of_port) = of_ports.get_mut(lane.port) {
-            of_port.merge(&lane.seen.latency);
+            of_port.merge(&lane.received.latency);
         }
     }
     // The smallest delay is that of the port, regardless of the receive queue.
@@ -256,7 +257,7 @@ fn variation(lanes: &[LaneResult]) -> Result<DelayVariation, String> {
 fn low_rate(lanes: &[LaneResult], rate_pps: f64) -> Result<LowRateStreams, String> {
     let mut all = Samples::default();
     for lane in lanes {
-        all.merge(&lane.seen.samples);
+        all.merge(&lane.received.samples);
     }
     let (mut latency, mut pdv) = (Recorder::default(), Recorder::default());
     let mut ipdv = SignedRecorder::default();
@@ -295,15 +296,15 @@ fn port_result(
     misdirected_frames: u64,
 ) -> PortResult {
     let own = || lanes.iter().filter(|lane| lane.port == port);
-    let trackers = own().flat_map(|lane| lane.seen.trackers.iter());
+    let trackers = own().flat_map(|lane| lane.received.trackers.iter());
     let received: u64 = trackers.map(|tracker| tracker.received()).sum();
     PortResult {
         name: name.to_owned(),
         offered_frames: own().map(|lane| lane.offered).sum(),
         refused_frames: own().map(|lane| lane.sent.refused).sum(),
         received_frames: received - misdirected_frames,
-        damaged_frames: own().map(|lane| lane.seen.damaged).sum(),
-        foreign_frames: own().map(|lane| lane.seen.foreign).sum(),
+        damaged_frames: own().map(|lane| lane.received.damaged).sum(),
+        foreign_frames: own().map(|lane| lane.received.foreign).sum(),
         misdirected_frames,
         // Every lane of a port sees the same link.
         link_losses: own().map(|lane| lane.link_losses).max().unwrap_or(0),
@@ -338,7 +339,7 @@ impl Flows {
             misdirected: vec![0; ports],
             ..Self::default()
         };
-        let count = lanes.first().map_or(0, |lane| lane.seen.flows);
+        let count = lanes.first().map_or(0, |lane| lane.received.flows);
         for port in 0..ports {
             for flow in 0..count {
                 // A port that sent nothing has no counters, so every frame of it is a phantom.
@@ -360,7 +361,10 @@ impl Flows {
         let ports = self.misdirected.len();
         let mut arrived = vec![Arrived::default(); ports];
         for lane in lanes {
-            let tracker = lane.seen.trackers.get(port * lane.seen.flows + flow);
+            let tracker = lane
+                .received
+                .trackers
+                .get(port * lane.received.flows + flow);
             if let (Some(tracker), Some(arrived)) = (tracker, arrived.get_mut(lane.port)) {
                 self.phantoms += tracker.beyond(offered);
                 arrived.received += tracker.received();

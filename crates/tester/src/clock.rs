@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_runs_fast_is_told() {
+    fn a_counter_that_runs_fast_is_reported() {
         assert!((error_ratio(2_600_260_000, 2_600_000_000, 1_000_000_000) - 1e-4).abs() < 1e-12);
         assert!((error_ratio(1_300_000_000, 2_600_000_000, 1_000_000_000) + 0.5).abs() < 1e-12);
         assert_eq!(error_ratio(1, 1, 0), 0.0);

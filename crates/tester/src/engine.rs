@@ -72,7 +72,7 @@ pub(crate) struct Signals<'a> {
     /// Aborts the trial without a result.
     pub(crate) abort: &'a AtomicBool,
     /// Ends the transmission early; the result stands.
-    pub(crate) enough: &'a AtomicBool,
+    pub(crate) stop_sending: &'a AtomicBool,
 }
 
 impl Signals<'_> {
@@ -81,7 +81,7 @@ impl Signals<'_> {
     }
 
     fn ends_sending(self) -> bool {
-        self.is_aborted() || self.enough.load(Ordering::Relaxed)
+        self.is_aborted() || self.stop_sending.load(Ordering::Relaxed)
     }
 }
 
@@ -116,7 +116,7 @@ impl LoopHealth {
 pub(crate) const CATCH_UP: u64 = 8 * TX_BURST;
 
 /// Interval of the link checks, microseconds.
-const LINK_LOOK_US: u64 = 5_000;
+const LINK_POLL_US: u64 = 5_000;
 
 const MICROSECOND_HZ: u64 = 1_000_000;
 
@@ -163,7 +163,7 @@ pub(crate) fn run(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_
     let mut health = LoopHealth::default();
     offer(lanes, (times.end, times.limit), times, signals, &mut health);
     let ended = cycles::now();
-    let has_enough = signals.enough.load(Ordering::Relaxed);
+    let has_enough = signals.stop_sending.load(Ordering::Relaxed);
     for lane in lanes.iter_mut() {
         if let Some(pacer) = &mut lane.pacer {
             if has_enough {
@@ -224,7 +224,7 @@ fn learn(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
         }
     }
     for lane in lanes {
-        lane.give_up();
+        lane.abandon_waiting();
         // Frames that arrived between trials do not belong to this trial.
         lane.empty_ring();
     }
@@ -254,9 +254,9 @@ fn offer(
     health: &mut LoopHealth,
 ) {
     let long_gap = times.ticks_per_second / MICROSECOND_HZ * 100;
-    let look_interval = times.ticks_per_second / MICROSECOND_HZ * LINK_LOOK_US;
+    let poll_interval = times.ticks_per_second / MICROSECOND_HZ * LINK_POLL_US;
     let mut last = cycles::now();
-    let mut next_look = last + look_interval;
+    let mut next_poll = last + poll_interval;
     loop {
         let host_gap = cycles::now() - last;
         if host_gap > health.longest_host_gap {
@@ -273,8 +273,8 @@ fn offer(
             lanes.iter_mut().for_each(Lane::empty_ring);
         }
         last = now;
-        if now >= next_look {
-            next_look = now + look_interval;
+        if now >= next_poll {
+            next_poll = now + poll_interval;
             lanes.iter_mut().for_each(Lane::look_at_link);
         }
         if (now >= end && done) || now >= limit || signals.ends_sending() {

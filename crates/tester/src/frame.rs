@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_up_is_told_from_its_trial_and_from_the_one_before() {
+    fn a_warm_up_is_distinguished_from_its_trial_and_from_the_one_before() {
         for trial in 0..1000 {
             let epoch = Epoch::of_trial(trial);
             assert_ne!(epoch, epoch.warm_up());

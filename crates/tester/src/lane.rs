@@ -10,7 +10,7 @@ use crate::clock::ticks_per_second;
 use crate::frame::Epoch;
 use crate::latency::{Recorder, Scale};
 use crate::pacer::Pacer;
-use crate::seen::Seen;
+use crate::received::Received;
 use crate::watch::Slices;
 use crate::writer::Writer;
 
@@ -67,7 +67,7 @@ pub(crate) struct Lane<'port> {
     turns_of_ring: u64,
     tx_burst: Burst,
     rx_burst: Burst,
-    pub(crate) seen: Seen,
+    pub(crate) received: Received,
     pub(crate) sent: Sent,
     /// Frames sent, by transmit time, if the run observes losses.
     pub(crate) slices: Option<Slices>,
@@ -192,7 +192,7 @@ impl<'port> Lane<'port> {
         rings: Rings,
         role: Role,
         writer: Writer,
-        seen: Seen,
+        seen: Received,
     ) -> Self {
         Self {
             rx,
@@ -209,7 +209,7 @@ impl<'port> Lane<'port> {
             turns_of_ring: rings.receive.frames() / (RX_BURST * RX_BURSTS_A_TURN) as u64 + 1,
             tx_burst: Burst::new(eal),
             rx_burst: Burst::new(eal),
-            seen,
+            received: seen,
             sent: Sent::default(),
             slices: None,
         }
@@ -296,7 +296,7 @@ impl<'port> Lane<'port> {
                 self.rx_burst.prefetch();
             }
             let now = cycles::now();
-            self.seen.record(self.rx_burst.frames(), now);
+            self.received.record(self.rx_burst.frames(), now);
             self.rx_burst.free();
             self.sent.check_ticks += cycles::now().saturating_sub(now);
             self.sent.checked += received as u64;
@@ -358,7 +358,7 @@ impl<'port> Lane<'port> {
     }
 
     /// Frees frames that wait for a full queue and returns their number. They were not offered.
-    pub(crate) fn give_up(&mut self) -> u64 {
+    pub(crate) fn abandon_waiting(&mut self) -> u64 {
         let waiting = self.tx_burst.len() as u64;
         self.tx_burst.free();
         waiting

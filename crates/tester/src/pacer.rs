@@ -165,7 +165,7 @@ pub(crate) struct Pacer {
     /// True if frames are due as fast as the tester can send them.
     is_unpaced: bool,
     /// True if a stall shifts the schedule instead of leaving frames unsent.
-    is_patient: bool,
+    is_spread: bool,
     /// Ticks after the start at which the second rate begins, and that rate in frames per tick.
     then: Option<(u64, f64)>,
     catch_up: u64,
@@ -219,7 +219,7 @@ impl Pacer {
             frames_per_tick,
             scheduled,
             is_unpaced: matches!(pace, Pace::Unpaced | Pace::Burst(_)),
-            is_patient: matches!(pace, Pace::Spread { .. }),
+            is_spread: matches!(pace, Pace::Spread { .. }),
             then,
             catch_up: if matches!(pace, Pace::Spread { .. }) {
                 catch_up.min(SPREAD_CATCH_UP)
@@ -272,8 +272,8 @@ impl Pacer {
         };
         let due = if self.is_unpaced {
             (self.offered + burst).min(self.scheduled)
-        } else if self.is_patient && self.times.is_none() {
-            self.due_in_patience(elapsed)
+        } else if self.is_spread && self.times.is_none() {
+            self.due_spread(elapsed)
         } else {
             self.due_within(elapsed)
         };
@@ -324,7 +324,7 @@ impl Pacer {
     /// Returns the number of frames from `next` on that were due more than [`LATE_US`] ago; 0 if stalls shift the schedule.
     #[inline(always)]
     fn late_from(&self, next: u64, elapsed: u64) -> u64 {
-        if self.is_unpaced || self.is_patient {
+        if self.is_unpaced || self.is_spread {
             return 0;
         }
         let then = elapsed.checked_sub(self.late_after + 1);
@@ -332,7 +332,7 @@ impl Pacer {
     }
 
     /// Returns the frames due of a schedule that stalls shift. Shifts the schedule if the tester is behind.
-    fn due_in_patience(&mut self, elapsed: u64) -> u64 {
+    fn due_spread(&mut self, elapsed: u64) -> u64 {
         let due = (elapsed as f64 * self.frames_per_tick) as u64 + 1;
         let beyond = due.saturating_sub(self.offered + self.catch_up);
         self.start += (beyond as f64 / self.frames_per_tick) as u64;

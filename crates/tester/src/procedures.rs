@@ -9,12 +9,12 @@ use std::time::Duration;
 use quietwire_dpdk::cycles;
 
 use crate::assemble::LaneResult;
-use crate::conduct::{Addressing, Conducted, Course, Senders, Vantage, Watch};
 use crate::error::TesterError;
 use crate::generator::{Outage, Probed, Restart, StepDown, SteppedDown};
 use crate::pacer::Pace;
 use crate::tester::Tester;
 use crate::trial::{Directions, IpVersion, Trial, TrialResult};
+use crate::trial_run::{Addressing, Senders, TrialControl, TrialProfile, TrialRun, Watch};
 use crate::validity::{InvalidCause, Validity};
 use crate::watch::{Pulse, Slices, last_loss};
 
@@ -30,7 +30,7 @@ const AROUND_RESTART_S: f64 = 0.2;
 /// Timeout of the first frame before a restart, seconds.
 const FIRST_FRAME_S: f64 = 1.0;
 /// Interval of the checks of the lanes.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Ports of RFC 2889, section 5.7.3: the first sends frames to learned addresses, the second sends learning frames, and the third
 /// receives flooded frames.
@@ -61,11 +61,11 @@ impl Tester {
     /// Errors of [`Self::run`].
     pub fn burst(&mut self, trial: &Trial, frames: u64) -> Result<TrialResult, TesterError> {
         let ports = self.transmitting(trial)?;
-        let course = Course::of_load(Pace::Burst(frames), ports);
+        let profile = TrialProfile::of_load(Pace::Burst(frames), ports);
         let longest_s = BURST_SLACK_S + frames as f64 / BURST_PPS_MIN;
-        let Conducted {
+        let TrialRun {
             mut result, lanes, ..
-        } = self.conduct(&alone(trial, longest_s), &course, &mut |_| ())?;
+        } = self.run_trial(&alone(trial, longest_s), &profile, &mut |_| ())?;
         let pauses_ns = lanes.iter().map(|lane| lane.sent.pauses_ns).max();
         let paused_s = pauses_ns.unwrap_or(0) as f64 / 1e9;
         let is_doubtful = result.lost_frames == 0 && paused_s > PAUSE_RATIO_MAX * result.elapsed_s;
@@ -94,15 +94,15 @@ impl Tester {
             after_s: step.overload_s,
             then_pps: step.reduced_pps / ports as f64,
         };
-        let course = Course {
+        let profile = TrialProfile {
             watch: Watch::Losses {
                 from_s: step.overload_s,
                 length_s: step.reduced_s,
             },
-            ..Course::of_load(pace, ports)
+            ..TrialProfile::of_load(pace, ports)
         };
         let trial = alone(trial, step.overload_s + step.reduced_s);
-        let conducted = self.conduct(&trial, &course, &mut |_| ())?;
+        let conducted = self.run_trial(&trial, &profile, &mut |_| ())?;
         let sent = merged(
             conducted
                 .lanes
@@ -113,7 +113,7 @@ impl Tester {
             conducted
                 .lanes
                 .iter()
-                .filter_map(|lane| lane.seen.times.slices.as_ref()),
+                .filter_map(|lane| lane.received.times.slices.as_ref()),
         );
         let after = sent
             .zip(came)
@@ -138,9 +138,9 @@ impl Tester {
         restart: &mut Restart<'_>,
     ) -> Result<Outage, TesterError> {
         let ports = self.transmitting(trial)?;
-        let course = Course {
+        let profile = TrialProfile {
             watch: Watch::Silence,
-            ..Course::of_load(Pace::Rate(trial.offered_rate_pps / ports as f64), ports)
+            ..TrialProfile::of_load(Pace::Rate(trial.offered_rate_pps / ports as f64), ports)
         };
         let longest_s = FIRST_FRAME_S + limit_s + 2.0 * AROUND_RESTART_S;
         let trial = Trial {
@@ -148,9 +148,9 @@ impl Tester {
             ..alone(trial, longest_s)
         };
         let mut seen = Restarted::NoFrames;
-        let conducted = self.conduct(&trial, &course, &mut |vantage| {
-            seen = restart_meanwhile(vantage, limit_s, restart);
-            vantage.enough.store(true, Ordering::Relaxed);
+        let conducted = self.run_trial(&trial, &profile, &mut |control| {
+            seen = restart_meanwhile(control, limit_s, restart);
+            control.stop_sending.store(true, Ordering::Relaxed);
         })?;
         let validity = conducted.result.validity.clone();
         let silent = |lanes: &[bool]| longest_silence(&conducted, lanes);
@@ -207,9 +207,9 @@ impl Tester {
         let addressing = Addressing::ToMany(addresses);
         let conducted = self.address(trial, addresses, TEST_PORT, addressing)?;
         let offered = conducted.result.offered_frames;
-        let at_home = came_to(&conducted.lanes, |port| port == LEARNING_PORT);
+        let at_home = arrived_to(&conducted.lanes, |port| port == LEARNING_PORT);
         Ok(Probed {
-            flooded_frames: came_to(&conducted.lanes, |port| port != LEARNING_PORT),
+            flooded_frames: arrived_to(&conducted.lanes, |port| port != LEARNING_PORT),
             lost_frames: offered.saturating_sub(at_home),
             validity: whole(&conducted.result),
         })
@@ -222,7 +222,7 @@ impl Tester {
         addresses: u32,
         sender: usize,
         addressing: Addressing,
-    ) -> Result<Conducted, TesterError> {
+    ) -> Result<TrialRun, TesterError> {
         if self.port_count() != PORTS_OF_ADDRESSES {
             return Err(TesterError::BadTrial(format!(
                 "{} ports are given, and address procedures require three: one that sends to the addresses, one \
@@ -235,10 +235,10 @@ impl Tester {
             frames: u64::from(addresses),
             rate_pps,
         };
-        let course = Course {
+        let profile = TrialProfile {
             senders: Senders::Only(sender),
             addressing,
-            ..Course::of_load(pace, 0)
+            ..TrialProfile::of_load(pace, 0)
         };
         let longest_s = 2.0 * f64::from(addresses) / rate_pps + SPREAD_SLACK_S;
         let trial = Trial {
@@ -250,7 +250,7 @@ impl Tester {
             traffic: None,
             ..alone(trial, longest_s)
         };
-        self.conduct(&trial, &course, &mut |_| ())
+        self.run_trial(&trial, &profile, &mut |_| ())
     }
 }
 
@@ -268,10 +268,10 @@ fn whole(result: &TrialResult) -> Validity {
 }
 
 /// Returns the number of the test port's frames received on the ports that `is_it` selects.
-fn came_to(lanes: &[LaneResult], is_it: impl Fn(usize) -> bool) -> u64 {
+fn arrived_to(lanes: &[LaneResult], is_it: impl Fn(usize) -> bool) -> u64 {
     let lanes = lanes.iter().filter(|lane| is_it(lane.port));
     lanes
-        .filter_map(|lane| lane.seen.trackers.get(TEST_PORT * lane.seen.flows))
+        .filter_map(|lane| lane.received.trackers.get(TEST_PORT * lane.received.flows))
         .map(|tracker| tracker.received())
         .sum()
 }
@@ -295,21 +295,25 @@ enum Restarted {
 }
 
 /// Returns the longest time without a frame on the lanes selected, seconds.
-fn longest_silence(conducted: &Conducted, lanes: &[bool]) -> Option<f64> {
+fn longest_silence(conducted: &TrialRun, lanes: &[bool]) -> Option<f64> {
     let lanes = conducted
         .lanes
         .iter()
         .zip(lanes)
         .filter(|(_, is_one)| **is_one);
-    let silences = lanes.filter_map(|(lane, _)| lane.seen.times.arrivals.as_ref()?.silence());
+    let silences = lanes.filter_map(|(lane, _)| lane.received.times.arrivals.as_ref()?.silence());
     let longest = silences.max()?;
     Some(longest as f64 / conducted.ticks_per_second as f64)
 }
 
 /// Restarts the device once frames flow, and waits until they flow again.
-fn restart_meanwhile(vantage: &Vantage<'_>, limit_s: f64, restart: &mut Restart<'_>) -> Restarted {
-    let ticks = |seconds: f64| (seconds * vantage.ticks_per_second as f64) as u64;
-    let is_aborted = || vantage.abort.load(Ordering::Relaxed);
+fn restart_meanwhile(
+    control: &TrialControl<'_>,
+    limit_s: f64,
+    restart: &mut Restart<'_>,
+) -> Restarted {
+    let ticks = |seconds: f64| (seconds * control.ticks_per_second as f64) as u64;
+    let is_aborted = || control.abort.load(Ordering::Relaxed);
     // Returns true when the condition holds; false at the deadline or after an abort.
     let wait = |deadline: u64, is_it: &dyn Fn() -> bool| loop {
         if is_it() {
@@ -318,17 +322,17 @@ fn restart_meanwhile(vantage: &Vantage<'_>, limit_s: f64, restart: &mut Restart<
         if cycles::now() >= deadline || is_aborted() {
             return false;
         }
-        sleep(LOOK);
+        sleep(POLL_INTERVAL);
     };
     let last = |pulse: &Arc<Pulse>| pulse.last.load(Ordering::Relaxed);
-    let settled = vantage.start + ticks(AROUND_RESTART_S);
+    let settled = control.start + ticks(AROUND_RESTART_S);
     wait(settled, &|| false);
-    let flows = || vantage.pulses.iter().any(|pulse| last(pulse) > 0);
+    let flows = || control.pulses.iter().any(|pulse| last(pulse) > 0);
     if !wait(settled + ticks(FIRST_FRAME_S - AROUND_RESTART_S), &flows) {
         return Restarted::NoFrames;
     }
-    let lanes: Vec<bool> = vantage.pulses.iter().map(|pulse| last(pulse) > 0).collect();
-    vantage.armed.store(true, Ordering::Relaxed);
+    let lanes: Vec<bool> = control.pulses.iter().map(|pulse| last(pulse) > 0).collect();
+    control.armed.store(true, Ordering::Relaxed);
     let began = cycles::now();
     if let Err(reason) = restart() {
         return Restarted::Failed(reason);
@@ -336,7 +340,7 @@ fn restart_meanwhile(vantage: &Vantage<'_>, limit_s: f64, restart: &mut Restart<
     // Frames received before this instant may be from before the restart.
     let up = cycles::now();
     let are_back = || {
-        let mut pulses = vantage.pulses.iter().zip(&lanes);
+        let mut pulses = control.pulses.iter().zip(&lanes);
         pulses.all(|(pulse, is_one)| !is_one || last(pulse) > up)
     };
     if !wait(began + ticks(limit_s), &are_back) {

@@ -17,10 +17,10 @@ use crate::calibration::{
     TesterKind,
 };
 use crate::clock::ticks_per_second;
-use crate::conduct::Course;
 use crate::error::TesterError;
 use crate::pacer::Pace;
 use crate::trial::{Directions, Trial, TrialResult};
+use crate::trial_run::TrialProfile;
 
 pub use options::{Preparation, TesterIdle, TesterOptions};
 pub(crate) use ports::{TesterPort, peer_of};
@@ -266,8 +266,8 @@ impl Tester {
         } else {
             Pace::Rate(trial.offered_rate_pps / ports as f64)
         };
-        let course = Course::of_load(pace, ports);
-        Ok(self.conduct(trial, &course, &mut |_| ())?.result)
+        let profile = TrialProfile::of_load(pace, ports);
+        Ok(self.run_trial(trial, &profile, &mut |_| ())?.result)
     }
 
     /// Runs one trial as fast as the tester can send. The rate of the trial becomes [`Trial::UNPACED`].

@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tells_the_same_as_a_set(
+        fn reports_the_same_as_a_set(
             window in prop_oneof![Just(512u64), Just(1024), Just(4096)],
             moves in prop::collection::vec((0u64..8, -1500i64..1500), 1..600),
         ) {

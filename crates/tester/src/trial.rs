@@ -313,11 +313,11 @@ impl Trial {
     /// Returns the sizes with FCS in transmit order.
     #[must_use]
     pub fn sizes(&self) -> Vec<u16> {
-        let said = self
+        let given = self
             .traffic
             .as_ref()
             .and_then(|traffic| traffic.sizes.as_ref());
-        said.map_or_else(|| self.frame_sizes.pattern(), Sizes::sequence)
+        given.map_or_else(|| self.frame_sizes.pattern(), Sizes::sequence)
     }
 
     /// Returns the largest frame, octets with FCS.

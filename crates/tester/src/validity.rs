@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trial_is_counted_under_its_first_reason_and_tells_all() {
+    fn a_trial_is_counted_under_its_first_reason_and_reports_all() {
         let reasons = vec![
             InvalidCause::Clock.because("by 3 ms"),
             InvalidCause::Excess.because("2 more"),

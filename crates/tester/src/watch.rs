@@ -133,7 +133,7 @@ mod tests {
     const SLICE: u64 = 100_000;
 
     #[test]
-    fn the_last_loss_is_told_to_its_slice() {
+    fn the_last_loss_is_reported_to_its_slice() {
         let slices = || Slices::new(HZ, HZ / 100, HZ);
         let (mut sent, mut came) = (slices(), slices());
         assert_eq!(last_loss(&sent, &came), None);

@@ -235,7 +235,7 @@ fn restarts(tester: &mut Tester, habit: &AtomicU8, swallowed: &AtomicU64) {
 
 // One test: the EAL can be started once in a process.
 #[test]
-fn what_cannot_be_is_told() {
+fn what_cannot_be_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let eal = Eal::start(&EalOptions {
         control_cpus: vec![0, 1],

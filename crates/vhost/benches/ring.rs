@@ -70,7 +70,7 @@ fn driver_sends<Q: Queue>(sender: &mut driver::Sender<Q>, frames: &Frames, lengt
     let header = OffloadHeader::default();
     for frame in frames {
         let put = sender.put(&header, std::iter::once(&frame[..length]), length);
-        assert_eq!(put, driver::Put::Sent);
+        assert_eq!(put, driver::PutResult::Sent);
     }
     black_box(sender.publish());
 }

@@ -72,8 +72,8 @@ impl Region {
     }
 
     #[inline(always)]
-    fn near(&self, index: usize) -> Near<'_> {
-        Near {
+    fn near(&self, index: usize) -> CachedRegion<'_> {
+        CachedRegion {
             guest: self.guest,
             octets: self
                 .octets
@@ -94,13 +94,13 @@ impl Region {
 /// A region, in values that remain in registers during a loop. A loop reads values behind a reference again after each
 /// access to shared memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Near<'a> {
+pub(crate) struct CachedRegion<'a> {
     guest: u64,
     octets: Span<'a>,
     index: usize,
 }
 
-impl<'a> Near<'a> {
+impl<'a> CachedRegion<'a> {
     const EMPTY: Self = Self {
         guest: 0,
         octets: Span::EMPTY,
@@ -417,34 +417,38 @@ impl Translator {
 
     /// Returns the region of the last address; an empty one if there is an IOTLB.
     #[inline(always)]
-    pub(crate) fn near(&self) -> Near<'_> {
+    pub(crate) fn near(&self) -> CachedRegion<'_> {
         match self.regions.get(self.last) {
             Some(region) if self.iotlb.is_none() => region.near(self.last),
-            _ => Near::EMPTY,
+            _ => CachedRegion::EMPTY,
         }
     }
 
     /// Returns the region that contains a guest address; an empty one if none does, or if there is an IOTLB.
     #[cold]
     #[inline(never)]
-    pub(crate) fn near_to(&self, address: u64) -> Near<'_> {
+    pub(crate) fn cache_region(&self, address: u64) -> CachedRegion<'_> {
         if self.iotlb.is_some() {
-            return Near::EMPTY;
+            return CachedRegion::EMPTY;
         }
         let mut regions = self.regions.iter().enumerate();
         regions
             .find(|(_, region)| region.find_guest(address).is_some())
-            .map_or(Near::EMPTY, |(index, region)| region.near(index))
+            .map_or(CachedRegion::EMPTY, |(index, region)| region.near(index))
     }
 
     /// Returns the region in which a loop that stopped at a guest address continues; `None` if it stopped for another reason
     /// than `near` lacking the address, or if no region contains it.
     #[inline(always)]
-    pub(crate) fn other_region(&self, near: Near<'_>, address: u64) -> Option<Near<'_>> {
+    pub(crate) fn other_region(
+        &self,
+        near: CachedRegion<'_>,
+        address: u64,
+    ) -> Option<CachedRegion<'_>> {
         if near.has(address) {
             return None;
         }
-        Some(self.near_to(address)).filter(|region| region.has(address))
+        Some(self.cache_region(address)).filter(|region| region.has(address))
     }
 
     /// Makes [`Self::near`] return this region from now on.

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use quietwire_lab::Place;
-use quietwire_lab::iperf::{self, IperfOptions, IperfResult, Way};
+use quietwire_lab::NetNs;
+use quietwire_lab::iperf::{self, IperfDirection, IperfOptions, IperfResult};
 use quietwire_tester::echo::{self, EchoOptions, EchoResult, EchoServer, EchoTransport};
 
-use crate::exit::{CheckFailed, Lacking, Usage, on_signals, require_root};
+use crate::exit::{CheckFailed, MissingPrerequisite, Usage, on_signals, require_root};
 use crate::text::print;
 use crate::units::{parse_duration, parse_positive_duration};
 
@@ -134,9 +134,9 @@ pub(crate) fn run(args: &ApplicationArgs) -> Result<()> {
 }
 
 /// Returns the place of a namespace. Fails if another namespace is named and the user is not root.
-fn place(namespace: Option<&str>) -> Result<Place> {
-    let place = Place::of(namespace)?;
-    if place != Place::Here {
+fn place(namespace: Option<&str>) -> Result<NetNs> {
+    let place = NetNs::of(namespace)?;
+    if place != NetNs::Current {
         require_root("entering a network namespace")?;
     }
     Ok(place)
@@ -157,14 +157,14 @@ fn run_iperf(args: &IperfArgs, abort: &AtomicBool) -> Result<()> {
         duration: args.duration,
         streams: args.streams,
     };
-    let ways: &[Way] = match args.direction {
-        Direction::Up => &[Way::Up],
-        Direction::Down => &[Way::Down],
-        Direction::Both => &[Way::Up, Way::Down],
+    let ways: &[IperfDirection] = match args.direction {
+        Direction::Up => &[IperfDirection::Up],
+        Direction::Down => &[IperfDirection::Down],
+        Direction::Both => &[IperfDirection::Up, IperfDirection::Down],
     };
     let results = ways
         .iter()
-        .map(|way| iperf::run(&options, *way, abort))
+        .map(|direction| iperf::run(&options, *direction, abort))
         .collect::<Result<Vec<IperfResult>, _>>()?;
     if args.json {
         return print(serde_json::to_string_pretty(&results)?);
@@ -174,9 +174,9 @@ fn run_iperf(args: &IperfArgs, abort: &AtomicBool) -> Result<()> {
 }
 
 fn iperf_line(result: &IperfResult) -> String {
-    let way = match result.way {
-        Way::Up => "up",
-        Way::Down => "down",
+    let direction = match result.direction {
+        IperfDirection::Up => "up",
+        IperfDirection::Down => "down",
     };
     let count =
         |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
@@ -184,7 +184,7 @@ fn iperf_line(result: &IperfResult) -> String {
         .mean_rtt_us
         .map_or_else(|| "-".to_owned(), |rtt| format!("{rtt:.0}"));
     format!(
-        "{way:5}{:>12.3} Mbit/s over {:.2} s, {} retransmitted, mean round trip {rtt} us, CPU {:.0} % client, {:.0} % server",
+        "{direction:5}{:>12.3} Mbit/s over {:.2} s, {} retransmitted, mean round trip {rtt} us, CPU {:.0} % client, {:.0} % server",
         result.received_bps / 1e6,
         result.elapsed_s,
         count(result.retransmits),
@@ -245,7 +245,7 @@ fn run_echo_server(args: &EchoServerArgs, abort: &AtomicBool) -> Result<()> {
 }
 
 /// Binds an echo service inside a place. Its sockets stay in that network namespace.
-fn serve(place: &Place, address: SocketAddr) -> Result<EchoServer> {
+fn serve(place: &NetNs, address: SocketAddr) -> Result<EchoServer> {
     place.enter(|| EchoServer::bind(address))?.map_err(of_echo)
 }
 
@@ -257,7 +257,7 @@ fn of_echo(error: echo::EchoError) -> anyhow::Error {
         echo::EchoError::BadInput(_) => Usage(error.to_string()).into(),
         echo::EchoError::Bind { error: cause, .. } => match cause.kind() {
             ErrorKind::AddrNotAvailable => Usage(error.to_string()).into(),
-            ErrorKind::PermissionDenied => Lacking(error.to_string()).into(),
+            ErrorKind::PermissionDenied => MissingPrerequisite(error.to_string()).into(),
             _ => error.into(),
         },
         _ => error.into(),

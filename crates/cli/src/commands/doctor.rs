@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use quietwire_host::doctor::{Check, State, examine, worst};
 
-use crate::exit::Lacking;
+use crate::exit::MissingPrerequisite;
 use crate::text::{fold, print, terminal_width};
 
 /// Check what quietwire needs on this machine, and show the command that remedies each problem. Changes nothing.
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
             .filter(|check| check.state == State::Missing)
             .map(|check| check.name.as_str())
             .collect();
-        return Err(Lacking(format!(
+        return Err(MissingPrerequisite(format!(
             "missing: {} (see the remedies in the list)",
             missing.join(", ")
         ))
@@ -56,10 +56,10 @@ fn list(checks: &[Check], width: usize) -> String {
             State::Warning => "warn",
             State::Missing => "MISSING",
         };
-        let line = format!("{state:<8}{:<17}{}", check.name, check.seen);
+        let line = format!("{state:<8}{:<17}{}", check.name, check.found);
         lines.push(fold_after(&line, width));
-        if let Some(mend) = &check.mend {
-            lines.push(format!("{:INDENT$}-> {mend}", ""));
+        if let Some(remedy) = &check.remedy {
+            lines.push(format!("{:INDENT$}-> {remedy}", ""));
         }
     }
     lines.join("\n")
@@ -87,8 +87,8 @@ mod tests {
         let check = Check {
             name: "real-time-share".to_owned(),
             state: State::Warning,
-            seen: "a long sentence about what was seen ".repeat(5),
-            mend: Some("sysctl -w kernel.sched_rt_runtime_us=-1".to_owned()),
+            found: "a long sentence about what was seen ".repeat(5),
+            remedy: Some("sysctl -w kernel.sched_rt_runtime_us=-1".to_owned()),
         };
         let text = list(&[check], 80);
         assert!(

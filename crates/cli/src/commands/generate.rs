@@ -29,7 +29,7 @@ use losses::{INDENT, loss_lines};
 
 use super::device::DeviceArgs;
 use super::isolation::IsolationArgs;
-use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs, cite};
+use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs, load_calibrations};
 use crate::exit::{CheckFailed, Usage, on_signals};
 use crate::text::{fold, print, say, terminal_width};
 use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     args.isolation.check(&args.tester)?;
     let (trial, is_unpaced) = trial(args)?;
     check_trial(is_unpaced, &trial)?;
-    say_of_idle_cpus(&cpus, &args.ports);
+    warn_of_idle_cpus(&cpus, &args.ports);
     args.tester.check_machine(&args.ports)?;
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     let isolation = args
         .isolation
         .isolate(&args.tester, &mut tester, whole_s(&trial), &abort)?;
-    cite(&mut tester, args.calibration.as_ref())?;
+    load_calibrations(&mut tester, args.calibration.as_ref())?;
     let missing = tester.missing_calibration(&trial);
     missing.iter().for_each(say);
     leave_alone(args.settle, &abort);
@@ -249,7 +249,7 @@ fn spinner(trial: &Trial) -> Option<ProgressBar> {
 
 /// Returns the trial that options and traffic file describe, and true if it runs at the highest rate of the tester.
 fn trial(args: &GenerateArgs) -> Result<(Trial, bool)> {
-    let asked = asked(args);
+    let asked = trial_request(args);
     let Some(path) = &args.traffic else {
         return Ok((asked, args.rate == Some(Rate::Max)));
     };
@@ -265,8 +265,8 @@ fn trial(args: &GenerateArgs) -> Result<(Trial, bool)> {
             "--direction conflicts with the directions in {shown} (remove one of them)"
         )));
     }
-    if args.rate.is_some() == traffic.says_rate() {
-        bail!(Usage(if traffic.says_rate() {
+    if args.rate.is_some() == traffic.has_rate() {
+        bail!(Usage(if traffic.has_rate() {
             format!("--rate conflicts with the rate or schedule in {shown} (remove one of them)")
         } else {
             format!("{shown} has neither a rate nor a schedule (add --rate)")
@@ -282,7 +282,7 @@ fn trial(args: &GenerateArgs) -> Result<(Trial, bool)> {
 }
 
 /// Warns if --cpus names more CPUs than the ports have queues.
-fn say_of_idle_cpus(cpus: &[u32], ports: &[PortUri]) {
+fn warn_of_idle_cpus(cpus: &[u32], ports: &[PortUri]) {
     let queues: usize = ports.iter().map(|uri| usize::from(uri.queues())).sum();
     if cpus.len() > queues {
         tracing::warn!(
@@ -292,7 +292,7 @@ fn say_of_idle_cpus(cpus: &[u32], ports: &[PortUri]) {
     }
 }
 
-fn asked(args: &GenerateArgs) -> Trial {
+fn trial_request(args: &GenerateArgs) -> Trial {
     let directions = match args.direction {
         Some(Direction::OneWay) => Directions::OneWay,
         Some(Direction::Both) => Directions::Both,

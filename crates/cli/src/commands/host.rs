@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire host`: the hardware inventory, and the jitter of CPUs.
 
-mod alike;
+mod grouped;
 mod jitter;
 mod show;
 

@@ -16,8 +16,8 @@ use quietwire_study::{
 };
 use quietwire_tester::Preparation;
 
-use super::own_tester::{LINK_DEADLINE, cite};
-use super::study::progress::Shown;
+use super::own_tester::{LINK_DEADLINE, load_calibrations};
+use super::study::progress::ProgressView;
 use super::study::{check_place, make_parent, show};
 use crate::exit::{CheckFailed, Usage, on_signals};
 
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
         .clone()
         .unwrap_or_else(|| directory.path().join("measure.sqlite"));
     let mut store = Store::open(&path, &file, &text, OpenMode::New)?;
-    let mut shown = Shown::new(&file, args.progress)?;
+    let mut shown = ProgressView::new(&file, args.progress)?;
     let end = run_study(&file, &mut store, &mut bench, &mut shown, &stop);
     shown.finish();
     let undone = isolation.map_or(Ok(()), RunningIsolation::undo);
@@ -104,12 +104,12 @@ fn built_in(
     stop: &Arc<AtomicBool>,
 ) -> Result<(GeneratorBench, RunningIsolation)> {
     let given = args.ports.len();
-    if file.looks_for_addresses() && given != 3 {
+    if file.measures_addresses() && given != 3 {
         bail!(Usage(format!(
             "--port: {given} ports given, but this method requires three: the sender to learned addresses, the owner of the addresses, and an observer of flooded frames"
         )));
     }
-    if !file.looks_for_addresses() && given > 2 {
+    if !file.measures_addresses() && given > 2 {
         bail!(Usage(format!(
             "--port: {given} ports given, but a tester has one or two"
         )));
@@ -130,7 +130,7 @@ fn built_in(
     let isolation = args
         .isolation
         .isolate(&args.own, &mut tester, trial_s, stop)?;
-    cite(&mut tester, args.calibration.as_ref())?;
+    load_calibrations(&mut tester, args.calibration.as_ref())?;
     let bench = GeneratorBench::new(file, Box::new(tester))?
         .isolated(isolation.record().clone())
         .with_device(device);

@@ -39,9 +39,9 @@ impl From<Ip> for IpVersion {
 }
 
 /// Lets results cite the calibrations in a file: the named file, or the default file if it exists.
-pub(super) fn cite(tester: &mut Tester, said: Option<&PathBuf>) -> Result<()> {
-    match said.cloned().or_else(Calibrations::usual_path) {
-        Some(path) => Ok(tester.cite_file(&path, said.is_some())?),
+pub(super) fn load_calibrations(tester: &mut Tester, given: Option<&PathBuf>) -> Result<()> {
+    match given.cloned().or_else(Calibrations::default_path) {
+        Some(path) => Ok(tester.cite_file(&path, given.is_some())?),
         None => Ok(()),
     }
 }

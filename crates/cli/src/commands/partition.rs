@@ -18,7 +18,7 @@ pub(crate) struct PartitionArgs {
 
 #[derive(Debug, Subcommand)]
 enum PartitionCommand {
-    Plan(planning::MakeArgs),
+    Plan(planning::PlanningArgs),
     Derive(planning::DeriveArgs),
     Render(planning::RenderArgs),
     Apply(apply::ApplyArgs),

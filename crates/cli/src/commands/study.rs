@@ -16,16 +16,16 @@ use clap::{Args, Subcommand};
 use quietwire_lab::{LabOptions, STATE_DIRECTORY, Stop};
 use quietwire_report::{Summary, text_table};
 use quietwire_study::{
-    Bench, GeneratorBench, LabBench, OpenMode, Outlook, Store, StudyEnd, StudyFile, StudyResults,
-    run_study,
+    Bench, GeneratorBench, LabBench, OpenMode, Store, StudyEnd, StudyFile, StudyPreview,
+    StudyResults, run_study,
 };
 
 use super::chosen_tester::ChosenTester;
-use crate::exit::{CheckFailed, Lacking, on_signals};
+use crate::exit::{CheckFailed, MissingPrerequisite, on_signals};
 use crate::text::{fold, print, say, terminal_columns};
 use check::Wanted;
 pub(super) use check::check_place;
-use progress::Shown;
+use progress::ProgressView;
 
 /// Run a study file or a ready-made study, or write its page again.
 #[derive(Debug, Args)]
@@ -123,7 +123,7 @@ fn write_consoles(results: &StudyResults, directory: &Path) -> Result<()> {
         let (case, element) = (&console.case_name, &console.element);
         let name = format!("{case}-{}-{element}.log", console.round + 1);
         let path = directory.join(name);
-        fs::write(&path, &console.said)
+        fs::write(&path, &console.output)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let count = results.consoles.len();
@@ -137,6 +137,9 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         state_directory: args.state_directory.clone(),
         program: std::env::current_exe().context("path of this program, which runs the switch")?,
     };
+    if args.tester.is_none() && !args.dry_run {
+        crate::exit::require_root("running a study in a lab")?;
+    }
     let wanted = Wanted {
         store: args.store.as_ref(),
         html: args.html.as_ref(),
@@ -151,16 +154,16 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     let (store_path, html_path) = (places.store, places.html);
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;
-    if args.tester.is_none() {
-        crate::exit::require_root("running a study in a lab")?;
-    }
     // A store to resume is read before anything is set up. A new store is created only afterwards, so a study whose setup
     // fails leaves no store.
     let begun = (args.resume && store_path.exists())
         .then(|| open_store(args, &store_path, &file, &text))
         .transpose()?;
     let made = begun.as_ref().map_or(Ok(0), made_so_far)?;
-    let outlook = args.tester.is_none().then(|| Outlook::of(&file, &options));
+    let preview = args
+        .tester
+        .is_none()
+        .then(|| StudyPreview::of(&file, &options));
     let mut bench = match &args.tester {
         None => Opened::Lab(Box::new(LabBench::open(&file, options, Stop::from(&stop))?)),
         Some(tester) => Opened::Generator(Box::new(tester.bench(&file, made)?)),
@@ -175,10 +178,10 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
             return Err(error);
         }
     };
-    if let Some(outlook) = &outlook {
-        say(list::estimate(outlook));
+    if let Some(preview) = &preview {
+        say(list::estimate(preview));
     }
-    let mut shown = Shown::new(&file, args.progress)?;
+    let mut shown = ProgressView::new(&file, args.progress)?;
     let end = run_study(&file, &mut store, bench.bench(), &mut shown, &stop);
     shown.finish();
     let closed = bench.close();
@@ -196,7 +199,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
             failed.join(", ")
         ))
         .into()),
-        StudyEnd::Finished if file.cases.iter().all(is_missing) => Err(Lacking(
+        StudyEnd::Finished if file.cases.iter().all(is_missing) => Err(MissingPrerequisite(
             "all cases of the study are unavailable on this machine (the reasons are above)"
                 .to_owned(),
         )
@@ -235,7 +238,7 @@ impl Opened {
 /// Returns the number of trials and of actions of procedures in a store.
 fn made_so_far(store: &Store) -> Result<u64> {
     let results = store.results()?;
-    let of_step = |step: &quietwire_study::StepRecord| step.trials.len() + step.deeds.len();
+    let of_step = |step: &quietwire_study::StepRecord| step.trials.len() + step.actions.len();
     Ok(results.steps.iter().map(of_step).sum::<usize>() as u64)
 }
 

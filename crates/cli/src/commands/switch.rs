@@ -29,7 +29,7 @@ use quietwire_host::threads::online_cpus;
 use quietwire_switch::config::bridging::BridgingSetting;
 use quietwire_switch::config::rules::RuleFile;
 use quietwire_switch::config::{
-    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Pinning, Place,
+    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Location, Pinning,
     PortSetting, Settings,
 };
 use quietwire_switch::control::{Request, Subject, ask};
@@ -335,7 +335,7 @@ fn parse_port(text: &str) -> Result<PortSetting, String> {
         tx_queues: None,
         rx_cpus: None,
         bridging: BridgingSetting::default(),
-        place: Place::Option("--port"),
+        location: Location::Option("--port"),
     })
 }
 
@@ -346,7 +346,7 @@ fn names(list: &str) -> Vec<String> {
 fn parse_cross_connect(text: &str) -> Result<CrossConnectSetting, String> {
     Ok(CrossConnectSetting {
         ports: names(text),
-        place: Place::Option("--cross-connect"),
+        location: Location::Option("--cross-connect"),
     })
 }
 
@@ -360,7 +360,7 @@ fn parse_bridge(text: &str) -> Result<BridgeSetting, String> {
         max_entries: None,
         ageing_s: None,
         flooding: None,
-        place: Place::Option("--bridge"),
+        location: Location::Option("--bridge"),
     })
 }
 

@@ -124,7 +124,7 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     let isolation = args
         .isolation
         .isolate(&args.tester, &mut tester, longest_s, &abort)?;
-    let calibration = tester.calibrate(&options, tell)?;
+    let calibration = tester.calibrate(&options, print_step)?;
     let record = isolation.record().clone();
     let undone = isolation.undo();
     all.add(calibration.clone());
@@ -175,7 +175,7 @@ fn options(args: &CalibrateArgs) -> Result<CalibrationOptions> {
                 "{shown} has traffic in both directions, which requires a second --port"
             )));
         }
-        if traffic.replay.is_some() || traffic.says_rate() {
+        if traffic.replay.is_some() || traffic.has_rate() {
             bail!(Usage(format!(
                 "{shown} has a rate, a schedule or a capture, but a calibration searches for the rate (describe headers only)"
             )));
@@ -218,9 +218,9 @@ fn largest(options: &CalibrationOptions) -> u16 {
 }
 
 /// Returns the path of the calibration file: the given one, or the default.
-pub(crate) fn calibration_file(said: Option<&PathBuf>) -> Result<PathBuf> {
-    said.cloned()
-        .or_else(Calibrations::usual_path)
+pub(crate) fn calibration_file(given: Option<&PathBuf>) -> Result<PathBuf> {
+    given.cloned()
+        .or_else(Calibrations::default_path)
         .ok_or_else(|| {
             Usage(
                 "no default calibration file because neither XDG_STATE_HOME nor HOME is set (use --file)"
@@ -231,7 +231,7 @@ pub(crate) fn calibration_file(said: Option<&PathBuf>) -> Result<PathBuf> {
 }
 
 /// Reports the progress on standard error.
-fn tell(step: Step<'_>) {
+fn print_step(step: Step<'_>) {
     match step {
         Step::Trial {
             frame_sizes,
@@ -323,7 +323,7 @@ fn pacing(sizes: &[SizeCalibration]) -> TerminalTable {
             let gaps = &pacing.burst_gaps;
             table.add_row([
                 of(size),
-                format!("{:.4}", pacing.asked_pps / 1e6),
+                format!("{:.4}", pacing.requested_pps / 1e6),
                 format!("{:+.4} %", pacing.error_ratio * 100.0),
                 format!("{:.2}", pacing.burst_time_ns / 1e3),
                 us(gaps.p50_ns),

@@ -31,7 +31,7 @@ pub(crate) struct QueueCounters {
     /// Octets of these frames.
     pub(crate) octets: Counter,
     /// Invalid descriptor chains, and indices out of range.
-    pub(crate) unsound: Counter,
+    pub(crate) malformed: Counter,
     /// Frames longer than the port's largest frame.
     pub(crate) too_long: Counter,
     /// Frames lost because the pool had no buffer.
@@ -45,7 +45,7 @@ pub(crate) struct QueueCounters {
 /// Returns names and values of a queue's additional counters.
 fn named(counters: &QueueCounters) -> [(&'static str, u64); 5] {
     [
-        ("unsound_buffers", counters.unsound.get()),
+        ("malformed_buffers", counters.malformed.get()),
         ("too_long", counters.too_long.get()),
         ("no_buffers", counters.no_buffers.get()),
         ("refused", counters.refused.get()),
@@ -62,18 +62,18 @@ pub(crate) fn sum<'queue>(
     for queue in rx {
         stats.rx_frames += queue.frames.get();
         stats.rx_octets += queue.octets.get();
-        stats.rx_errors += queue.unsound.get() + queue.too_long.get() + queue.refused.get();
+        stats.rx_errors += queue.malformed.get() + queue.too_long.get() + queue.refused.get();
         stats.rx_no_buffers += queue.no_buffers.get();
     }
     for queue in tx {
         stats.tx_frames += queue.frames.get();
         stats.tx_octets += queue.octets.get();
-        stats.tx_errors += queue.unsound.get() + queue.too_long.get() + queue.refused.get();
+        stats.tx_errors += queue.malformed.get() + queue.too_long.get() + queue.refused.get();
     }
     stats
 }
 
-/// Returns the counters that are not 0, named like DPDK's extended statistics (`rx_q0_unsound_buffers`).
+/// Returns the counters that are not 0, named like DPDK's extended statistics (`rx_q0_malformed_buffers`).
 pub(crate) fn extended<'queue>(
     direction: &str,
     queues: impl IntoIterator<Item = &'queue QueueCounters>,

@@ -452,7 +452,7 @@ impl Device {
             port: self.name.clone(),
             uri: self.uri.to_string(),
             step,
-            cause: error::text(code) + in_use(&self.uri) + &self.mark.said(),
+            cause: error::text(code) + in_use(&self.uri) + &self.mark.message(),
         })
     }
 }
@@ -544,7 +544,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
             if code != 0 {
                 return Err(fail(
                     "probing the device",
-                    error::text(code) + hint(uri) + &mark.said(),
+                    error::text(code) + hint(uri) + &mark.message(),
                 ));
             }
         }
@@ -552,7 +552,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
         if code != 0 {
             return Err(fail(
                 "finding the device",
-                error::text(code) + hint(uri) + &mark.said(),
+                error::text(code) + hint(uri) + &mark.message(),
             ));
         }
         let mut info: sys::rte_eth_dev_info = mem::zeroed();

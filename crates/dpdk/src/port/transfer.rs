@@ -24,7 +24,7 @@ pub(crate) struct Arrival<'ring, R, O> {
 pub(crate) enum Next<'ring, R, O> {
     Frame(Arrival<'ring, R, O>),
     /// Invalid descriptors, which are consumed.
-    Unsound,
+    Malformed,
 }
 
 /// The receiving end of a ring.
@@ -58,7 +58,7 @@ pub(crate) trait Source {
     fn release(&mut self);
 
     /// Returns the number of invalid indices since the last call.
-    fn take_unsound(&mut self) -> u64;
+    fn take_malformed(&mut self) -> u64;
 
     /// Returns the longest frame allowed with this offload, octets without FCS.
     fn length_max(offload: Self::Offload, limit: u32) -> u32;
@@ -73,7 +73,7 @@ pub(crate) trait Source {
 /// Result of putting a frame into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Taken,
+    Accepted,
     /// The ring is full.
     Full,
     /// The frame is too large for the ring, or the peer's descriptors are invalid.
@@ -107,7 +107,7 @@ pub(crate) trait Sink {
     fn notify(&mut self) -> u64;
 
     /// Returns the number of invalid indices and descriptors since the last call.
-    fn take_unsound(&mut self) -> u64;
+    fn take_malformed(&mut self) -> u64;
 }
 
 /// A frame to be put into a ring.
@@ -186,7 +186,7 @@ pub(crate) fn receive<S: Source>(
     }
     let ready = source.ready(most.min(BURST_MAX));
     if ready == 0 {
-        count_unsound(source.take_unsound(), counters);
+        count_malformed(source.take_malformed(), counters);
         return 0;
     }
     let Some(start) = burst.take(pool, ready) else {
@@ -250,14 +250,14 @@ pub(crate) fn receive<S: Source>(
     counters.frames.add(kept as u64);
     counters.octets.add(octets);
     dropped.count(counters);
-    count_unsound(source.take_unsound(), counters);
+    count_malformed(source.take_malformed(), counters);
     kept
 }
 
 /// Counts of received and dropped frames of a burst.
 #[derive(Default)]
 struct Dropped {
-    unsound: u64,
+    malformed: u64,
     too_long: u64,
     no_buffers: u64,
 }
@@ -266,12 +266,12 @@ impl Dropped {
     /// Returns the octets of a kept frame, at least 1. Otherwise counts the frame as dropped, empties its buffer and returns 0.
     #[cold]
     #[inline(never)]
-    fn unless_kept(&mut self, taken: Taken, mbuf: *mut sys::rte_mbuf) -> u32 {
+    fn unless_kept(&mut self, taken: ReceiveOutcome, mbuf: *mut sys::rte_mbuf) -> u32 {
         match taken {
-            Taken::Frame(length) if length > 0 => return length,
-            Taken::Frame(_) | Taken::Unsound => self.unsound += 1,
-            Taken::TooLong => self.too_long += 1,
-            Taken::NoBuffers => self.no_buffers += 1,
+            ReceiveOutcome::Frame(length) if length > 0 => return length,
+            ReceiveOutcome::Frame(_) | ReceiveOutcome::Malformed => self.malformed += 1,
+            ReceiveOutcome::TooLong => self.too_long += 1,
+            ReceiveOutcome::NoBuffers => self.no_buffers += 1,
         }
         reset(mbuf);
         0
@@ -279,8 +279,8 @@ impl Dropped {
 
     #[inline(always)]
     fn count(&self, counters: &QueueCounters) {
-        if self.unsound + self.too_long + self.no_buffers > 0 {
-            counters.unsound.add(self.unsound);
+        if self.malformed + self.too_long + self.no_buffers > 0 {
+            counters.malformed.add(self.malformed);
             counters.too_long.add(self.too_long);
             counters.no_buffers.add(self.no_buffers);
         }
@@ -288,17 +288,17 @@ impl Dropped {
 }
 
 #[inline(always)]
-fn count_unsound(count: u64, counters: &QueueCounters) {
+fn count_malformed(count: u64, counters: &QueueCounters) {
     if count > 0 {
-        counters.unsound.add(count);
+        counters.malformed.add(count);
     }
 }
 
 /// Outcome of a received frame.
-enum Taken {
+enum ReceiveOutcome {
     /// The frame is in its buffer and has this number of octets.
     Frame(u32),
-    Unsound,
+    Malformed,
     TooLong,
     NoBuffers,
 }
@@ -314,13 +314,13 @@ unsafe fn take_any<S: Source>(
     source: &mut S,
     pool: &Mempool,
     limit: u32,
-) -> Option<Taken> {
+) -> Option<ReceiveOutcome> {
     Some(match source.next()? {
         // SAFETY: guaranteed by the caller.
         Next::Frame(frame) => unsafe {
             take_pieces::<S>(mbuf, frame.first, frame.rest, frame.offload, pool, limit)
         },
-        Next::Unsound => Taken::Unsound,
+        Next::Malformed => ReceiveOutcome::Malformed,
     })
 }
 
@@ -337,24 +337,24 @@ unsafe fn take_pieces<'ring, S: Source>(
     offload: S::Offload,
     pool: &Mempool,
     limit: u32,
-) -> Taken {
+) -> ReceiveOutcome {
     let octets = rest
         .clone()
         .map(|piece| piece.len())
         .fold(first.len(), usize::saturating_add);
     let length = u32::try_from(octets).unwrap_or(u32::MAX);
     if length > limit && length > S::length_max(offload, limit) {
-        return Taken::TooLong;
+        return ReceiveOutcome::TooLong;
     }
     // SAFETY: guaranteed by the caller.
     if !unsafe { copy_pieces(mbuf, first, rest, pool) } {
-        return Taken::NoBuffers;
+        return ReceiveOutcome::NoBuffers;
     }
     let mut frame = std::mem::ManuallyDrop::new(Mbuf::of_buffer(mbuf));
     if S::is_complete(offload) || S::complete(offload, &mut frame, limit) {
-        Taken::Frame(length)
+        ReceiveOutcome::Frame(length)
     } else {
-        Taken::Unsound
+        ReceiveOutcome::Malformed
     }
 }
 
@@ -455,7 +455,7 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
             _burst: std::marker::PhantomData,
         };
         match sink.put(&frame) {
-            Outcome::Taken => {
+            Outcome::Accepted => {
                 sent += 1;
                 octets += u64::from(frame.length());
             }
@@ -478,9 +478,9 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
         counters.frames.add(sent as u64);
         counters.octets.add(octets);
     }
-    let unsound = sink.take_unsound();
-    if unsound > 0 {
-        counters.unsound.add(unsound);
+    let malformed = sink.take_malformed();
+    if malformed > 0 {
+        counters.malformed.add(malformed);
     }
     sent
 }

@@ -201,7 +201,7 @@ impl SetStep {
 
     pub(super) fn make(&self, target: &Target<'_>, journal: &mut Journal) -> Outcome {
         match self.write(target, journal) {
-            Ok(()) => self.look(target),
+            Ok(()) => self.check_current(target),
             Err(error) => failed(&error),
         }
     }
@@ -240,13 +240,13 @@ impl SetStep {
     }
 
     /// Reads a partition's state: the kernel accepts a partition that it cannot create, and reports the error on reading.
-    fn look(&self, target: &Target<'_>) -> Outcome {
+    fn check_current(&self, target: &Target<'_>) -> Outcome {
         let file = "cpuset.cpus.partition";
         let now = text(target.files, &self.path.join(file)).unwrap_or_default();
         let is_wanted = self.files.iter().any(|(name, _)| *name == file);
         if is_wanted && now != "isolated" {
             return Outcome::Failed {
-                why: format!("{file} contains '{now}'"),
+                reason: format!("{file} contains '{now}'"),
             };
         }
         Outcome::Done

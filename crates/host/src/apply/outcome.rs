@@ -31,17 +31,17 @@ pub enum Outcome {
     /// Only the kernel can make this change: it sets the affinity of the interrupt itself.
     Fixed {
         /// The kernel's error.
-        why: String,
+        reason: String,
     },
     /// The change failed.
     Failed {
         /// Reason.
-        why: String,
+        reason: String,
     },
 }
 
 pub(super) fn failed(error: &io::Error) -> Outcome {
     Outcome::Failed {
-        why: error.to_string(),
+        reason: error.to_string(),
     }
 }

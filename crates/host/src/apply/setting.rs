@@ -49,9 +49,9 @@ impl Setting {
     pub(super) fn make(&self, target: &Target<'_>, journal: &mut Journal, now: &str) -> Outcome {
         let made = self.write(target, journal, now);
         match made {
-            Ok(()) => self.look(target),
+            Ok(()) => self.check_current(target),
             Err(error) if self.kind == Kind::Interrupt && is_fixed(&error) => Outcome::Fixed {
-                why: error.to_string(),
+                reason: error.to_string(),
             },
             Err(error) => failed(&error),
         }
@@ -77,7 +77,7 @@ impl Setting {
     }
 
     /// Reads the value back and returns the outcome.
-    fn look(&self, target: &Target<'_>) -> Outcome {
+    fn check_current(&self, target: &Target<'_>) -> Outcome {
         let now = text(target.files, &self.path).unwrap_or_default();
         if same(&self.path, &now, &self.value) {
             return Outcome::Done;
@@ -88,7 +88,7 @@ impl Setting {
         );
         match self.kind {
             Kind::Pool => Outcome::Partly { what },
-            _ => Outcome::Failed { why: what },
+            _ => Outcome::Failed { reason: what },
         }
     }
 }

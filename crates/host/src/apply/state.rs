@@ -15,7 +15,7 @@ use super::step::Step;
 use super::target::{ApplyError, Target};
 use crate::boot_parameters::is_given;
 use crate::files::text;
-use crate::journal::{self, Change, Journal, Undone};
+use crate::journal::{self, Change, Journal, UndoOutcome};
 use crate::partition::Plan;
 
 /// State directory of the running machine.
@@ -33,7 +33,8 @@ pub struct Pending {
     /// Kernel command line parameter.
     pub parameter: String,
     /// Purpose of the parameter.
-    pub why: String,
+    #[serde(alias = "why")]
+    pub reason: String,
     /// File for the boot loader with the parameter. `None` if no file was written.
     pub file: Option<PathBuf>,
 }
@@ -91,7 +92,7 @@ impl State {
         &self,
         target: &Target<'_>,
         steps: &[Step],
-    ) -> Result<Vec<(Change, Undone)>, ApplyError> {
+    ) -> Result<Vec<(Change, UndoOutcome)>, ApplyError> {
         let changes = read(self.journal.path())?;
         let wanted: BTreeSet<PathBuf> = steps.iter().flat_map(|step| step.places(target)).collect();
         let is_wanted = |path: &Path| {
@@ -109,7 +110,7 @@ impl State {
             })
             .collect();
         let mut undone = journal::undo_in(target.files, &unwanted, false);
-        undone.retain(|(_, outcome)| *outcome != Undone::AlreadyGone);
+        undone.retain(|(_, outcome)| *outcome != UndoOutcome::AlreadyGone);
         Ok(undone)
     }
 
@@ -200,7 +201,7 @@ pub(super) fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
         .filter(|parameter| !is_given(parameter, &given))
         .map(|parameter| Pending {
             parameter: parameter.to_string(),
-            why: parameter.why.clone(),
+            reason: parameter.reason.clone(),
             file: None,
         })
         .collect()
@@ -236,7 +237,7 @@ pub fn status(target: &Target<'_>) -> Result<Status, ApplyError> {
 pub(super) fn roll_back(
     target: &Target<'_>,
     force: bool,
-) -> Result<Vec<(Change, Undone)>, ApplyError> {
+) -> Result<Vec<(Change, UndoOutcome)>, ApplyError> {
     let directory = &target.state_directory;
     let path = directory.join(JOURNAL);
     match fs::metadata(&path) {
@@ -246,8 +247,11 @@ pub(super) fn roll_back(
     let _lock = lock(directory)?;
     let changes = read(&path)?;
     let undone = journal::undo_in(target.files, &changes, force);
-    let is_left = |(_, outcome): &(Change, Undone)| {
-        matches!(outcome, Undone::Failed(_) | Undone::ChangedSince(_))
+    let is_left = |(_, outcome): &(Change, UndoOutcome)| {
+        matches!(
+            outcome,
+            UndoOutcome::Failed(_) | UndoOutcome::ChangedSince(_)
+        )
     };
     if !undone.iter().any(is_left) {
         let plan = directory.join(PLAN);

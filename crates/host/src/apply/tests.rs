@@ -104,7 +104,7 @@ fn plan() -> Plan {
                 BootParameter {
                     name: name.to_owned(),
                     value: Some(value.to_owned()),
-                    why: "isolation".to_owned(),
+                    reason: "isolation".to_owned(),
                 }
             })
             .to_vec(),
@@ -195,7 +195,7 @@ impl Rig {
 
     fn roll_back(&self) {
         for (change, outcome) in roll_back(&self.target(), false).unwrap() {
-            let fine = matches!(outcome, Undone::Restored | Undone::AlreadyGone);
+            let fine = matches!(outcome, UndoOutcome::Restored | UndoOutcome::AlreadyGone);
             assert!(fine, "{change}: {outcome}");
         }
     }
@@ -356,10 +356,10 @@ fn what_somebody_else_changed_stays_until_it_is_forced() {
     apply(&target, &plan(), None).unwrap();
     let governor = "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor";
     fs::write(rig.root.path().join(governor), "ondemand\n").unwrap();
-    let left: Vec<(Change, Undone)> = roll_back(&target, false)
+    let left: Vec<(Change, UndoOutcome)> = roll_back(&target, false)
         .unwrap()
         .into_iter()
-        .filter(|(_, outcome)| matches!(outcome, Undone::ChangedSince(_)))
+        .filter(|(_, outcome)| matches!(outcome, UndoOutcome::ChangedSince(_)))
         .collect();
     assert_eq!(left.len(), 1, "{left:?}");
     assert_eq!(rig.holds(governor), "ondemand");
@@ -368,14 +368,14 @@ fn what_somebody_else_changed_stays_until_it_is_forced() {
     assert!(
         again
             .iter()
-            .any(|(_, outcome)| matches!(outcome, Undone::ChangedSince(_)))
+            .any(|(_, outcome)| matches!(outcome, UndoOutcome::ChangedSince(_)))
     );
     roll_back(&target, true).unwrap();
     assert_eq!(rig.contents(), before);
 }
 
 #[test]
-fn the_second_who_applies_is_told_of_the_first() {
+fn the_second_who_applies_sees_the_first() {
     let rig = Rig::new(FIRST_VERSION);
     let target = rig.target();
     let held = State::open(&target).unwrap();
@@ -405,13 +405,13 @@ fn a_forwarding_thread_is_in_the_class_of_its_cpu_and_goes_back() {
     rig.fake.make_directory(&theirs).unwrap();
     rig.fake.write(&theirs.join("tasks"), &own).unwrap();
     let before = rig.contents();
-    let told = differences(&target, &plan());
-    let told = told
+    let reported = differences(&target, &plan());
+    let reported = reported
         .iter()
         .find(|one| one.place.ends_with("forwarding/tasks"));
     assert!(
-        told.is_some_and(|one| one.now.starts_with("1 forwarding thread")),
-        "{told:?}"
+        reported.is_some_and(|one| one.now.starts_with("1 forwarding thread")),
+        "{reported:?}"
     );
     apply(&target, &plan(), None).unwrap();
     assert_eq!(rig.own_group(), "forwarding");
@@ -431,7 +431,8 @@ fn a_forwarding_thread_is_in_the_class_of_its_cpu_and_goes_back() {
     rig.fake.make_directory(&theirs).unwrap();
     rig.fake.write(&theirs.join("tasks"), &own).unwrap();
     let left = roll_back(&target, false).unwrap();
-    let is_left = |(_, outcome): &&(Change, Undone)| matches!(outcome, Undone::ChangedSince(_));
+    let is_left =
+        |(_, outcome): &&(Change, UndoOutcome)| matches!(outcome, UndoOutcome::ChangedSince(_));
     assert_eq!(left.iter().filter(is_left).count(), 1, "{left:?}");
     assert_eq!(rig.own_group(), "theirs");
     roll_back(&target, true).unwrap();
@@ -456,15 +457,15 @@ fn a_forwarding_thread_is_in_the_class_of_its_cpu_and_goes_back() {
 }
 
 #[test]
-fn what_fails_is_told_and_the_rest_is_done() {
+fn what_fails_is_reported_and_the_rest_is_done() {
     let rig = Rig::new(FIRST_VERSION);
     let before = rig.contents();
-    let mut impossible = plan();
-    impossible.classes[1].masks[0].mask = 0x5;
-    let report = apply(&rig.target(), &impossible, None).unwrap();
+    let mut infeasible = plan();
+    infeasible.classes[1].masks[0].mask = 0x5;
+    let report = apply(&rig.target(), &infeasible, None).unwrap();
     assert_eq!(report.failures(), 1, "{report:?}");
     let failed = report.applied.iter().find_map(|one| match &one.outcome {
-        Outcome::Failed { why } => Some(why.clone()),
+        Outcome::Failed { reason } => Some(reason.clone()),
         _ => None,
     });
     assert!(failed.unwrap().contains("non-consecutive"));
@@ -496,12 +497,12 @@ fn a_journal_that_was_cut_off_is_gone_on_with() {
 
 #[test]
 fn what_came_to_less_than_was_wanted_counts_as_failed() {
-    let why = || "there is no memory".to_owned();
+    let reason = || "there is no memory".to_owned();
     let outcomes = [
         (Outcome::Done, 0),
-        (Outcome::Fixed { why: why() }, 0),
-        (Outcome::Partly { what: why() }, 1),
-        (Outcome::Failed { why: why() }, 1),
+        (Outcome::Fixed { reason: reason() }, 0),
+        (Outcome::Partly { what: reason() }, 1),
+        (Outcome::Failed { reason: reason() }, 1),
     ];
     for (outcome, failures) in outcomes {
         let difference = Difference {

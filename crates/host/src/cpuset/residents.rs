@@ -54,7 +54,7 @@ impl Cpusets {
             let (Some(task), Some(set)) = (ProcessId::of(*pid), self.set_of(root, *pid)) else {
                 continue;
             };
-            if !self.is_displaced(&set) {
+            if !self.is_confinable(&set) {
                 continue;
             }
             let former = set.join(PROCESSES);
@@ -82,7 +82,7 @@ impl Cpusets {
     }
 
     /// Returns whether a partition moves or restricts the processes of a set.
-    fn is_displaced(&self, set: &Path) -> bool {
+    fn is_confinable(&self, set: &Path) -> bool {
         match self.version {
             Version::V1 => set == self.mount,
             Version::V2 => !set.starts_with(self.mount.join(GUESTS)),
@@ -163,11 +163,14 @@ mod tests {
 
     #[test]
     fn only_processes_that_a_partition_displaces_are_moved() {
-        let is_displaced = |version, path: &str| sets(version).is_displaced(Path::new(path));
-        assert!(is_displaced(Version::V1, "/sys/fs/cgroup"));
-        assert!(!is_displaced(Version::V1, "/sys/fs/cgroup/docker/1"));
-        assert!(is_displaced(Version::V2, "/sys/fs/cgroup"));
-        assert!(is_displaced(Version::V2, "/sys/fs/cgroup/system.slice/a"));
-        assert!(!is_displaced(Version::V2, "/sys/fs/cgroup/machine.slice/a"));
+        let is_confinable = |version, path: &str| sets(version).is_confinable(Path::new(path));
+        assert!(is_confinable(Version::V1, "/sys/fs/cgroup"));
+        assert!(!is_confinable(Version::V1, "/sys/fs/cgroup/docker/1"));
+        assert!(is_confinable(Version::V2, "/sys/fs/cgroup"));
+        assert!(is_confinable(Version::V2, "/sys/fs/cgroup/system.slice/a"));
+        assert!(!is_confinable(
+            Version::V2,
+            "/sys/fs/cgroup/machine.slice/a"
+        ));
     }
 }

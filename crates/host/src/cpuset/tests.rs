@@ -6,7 +6,7 @@ use std::process::Command;
 use quietwire_base::wait_until;
 
 use super::*;
-use crate::journal::{self, Undone};
+use crate::journal::{self, UndoOutcome};
 
 /// Returns the CPU sets of this machine and a lock: all tests and programs share one tree, and a test also confines the
 /// processes of the others.
@@ -36,7 +36,7 @@ struct Tidy(PathBuf);
 impl Drop for Tidy {
     fn drop(&mut self) {
         for (change, outcome) in journal::undo(&journal::read(&self.0).unwrap_or_default()) {
-            if let Undone::Failed(why) = outcome {
+            if let UndoOutcome::Failed(why) = outcome {
                 eprintln!("left behind: {change:?}: {why}");
             }
         }
@@ -83,9 +83,9 @@ fn a_real_set_holds_its_process_and_goes_without_trace() {
     for round in 0..2 {
         for (change, outcome) in journal::undo(&journal::read(&path).unwrap()) {
             let wanted = if round == 0 {
-                Undone::Restored
+                UndoOutcome::Restored
             } else {
-                Undone::AlreadyGone
+                UndoOutcome::AlreadyGone
             };
             assert_eq!(outcome, wanted, "{change:?}");
         }
@@ -144,7 +144,7 @@ fn the_rest_of_the_real_machine_moves_aside_and_comes_back() {
     }
     for (change, outcome) in journal::undo(&journal::read(&path).unwrap()) {
         assert!(
-            matches!(outcome, Undone::Restored | Undone::AlreadyGone),
+            matches!(outcome, UndoOutcome::Restored | UndoOutcome::AlreadyGone),
             "{change:?} {outcome:?}"
         );
     }
@@ -244,7 +244,7 @@ fn version_two_limits_the_other_groups_and_gives_them_back() {
 }
 
 #[test]
-fn a_machine_without_the_controller_is_told_so() {
+fn a_machine_without_the_controller_is_reported_so() {
     let root = unified("cpu memory\n");
     assert!(matches!(
         Cpusets::find(root.path()),

@@ -11,7 +11,7 @@ pub enum State {
     Ok,
     /// Not supported by this hardware or kernel. Features that use it report this and work without it or are unavailable.
     Unavailable,
-    /// Works with a disadvantage that `seen` names.
+    /// Works with a disadvantage that `found` names.
     Warning,
     /// Required but missing: studies do not run without it.
     Missing,
@@ -25,9 +25,9 @@ pub struct Check {
     /// State.
     pub state: State,
     /// Observed value and its consequences, as text.
-    pub seen: String,
+    pub found: String,
     /// Remedy: a command, or a text if no command is enough. `None` if no remedy exists or is required.
-    pub mend: Option<String>,
+    pub remedy: Option<String>,
 }
 
 impl Check {
@@ -35,8 +35,8 @@ impl Check {
         Self {
             name: name.to_owned(),
             state,
-            seen: seen.into(),
-            mend: None,
+            found: seen.into(),
+            remedy: None,
         }
     }
 
@@ -56,9 +56,9 @@ impl Check {
         Self::new(name, State::Missing, seen)
     }
 
-    pub(super) fn mend(self, command: impl Into<String>) -> Self {
+    pub(super) fn remedy(self, command: impl Into<String>) -> Self {
         Self {
-            mend: Some(command.into()),
+            remedy: Some(command.into()),
             ..self
         }
     }

@@ -52,9 +52,9 @@ fn count(machine: &Machine, online: Option<&CpuList>) -> Check {
         format!("{seen}; the tester and the device under test require one CPU each"),
     );
     if online.len() >= CPUS_NEEDED {
-        check.mend(format!("taskset --cpu-list {online} quietwire …"))
+        check.remedy(format!("taskset --cpu-list {online} quietwire …"))
     } else {
-        check.mend(format!(
+        check.remedy(format!(
             "give the virtual machine {CPUS_NEEDED} CPUs, or use another machine"
         ))
     }
@@ -78,7 +78,7 @@ fn hyper_threads(machine: &Machine, online: Option<&CpuList>) -> Check {
                 cores.join("; ")
             ),
         )
-        .mend("keep a forwarding CPU's sibling idle, or: echo off > /sys/devices/system/cpu/smt/control");
+        .remedy("keep a forwarding CPU's sibling idle, or: echo off > /sys/devices/system/cpu/smt/control");
     }
     if machine
         .cpu_list("cpu0/topology/thread_siblings_list")
@@ -97,7 +97,7 @@ fn isolation(machine: &Machine) -> Check {
             NAME,
             "none; CPU sets keep other processes off forwarding CPUs, but not the kernel's own work",
         )
-        .mend("add isolcpus=, nohz_full= and rcu_nocbs= with the forwarding CPUs to the kernel command line and reboot"),
+        .remedy("add isolcpus=, nohz_full= and rcu_nocbs= with the forwarding CPUs to the kernel command line and reboot"),
         Some(cpus) => Check::ok(NAME, cpus.to_string()),
     }
 }
@@ -123,7 +123,7 @@ fn frequency(machine: &Machine, online: Option<&CpuList>) -> Check {
         NAME,
         format!("governor {seen}: the frequency changes during measurements"),
     )
-    .mend("echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
+    .remedy("echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
 }
 
 fn clock(machine: &Machine) -> Check {
@@ -144,7 +144,7 @@ fn clock(machine: &Machine) -> Check {
             .split_whitespace()
             .find(|name| STEADY_CLOCKS.contains(name));
         return match better {
-            Some(name) => check.mend(format!("echo {name} > {DIRECTORY}/current_clocksource")),
+            Some(name) => check.remedy(format!("echo {name} > {DIRECTORY}/current_clocksource")),
             None => check,
         };
     }

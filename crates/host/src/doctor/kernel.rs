@@ -36,7 +36,7 @@ fn release(text: &str, version: Option<(u32, u32)>) -> Check {
             NAME,
             format!("{text}, older than the oldest tested release"),
         )
-        .mend("apt-get install linux-image-amd64"),
+        .remedy("apt-get install linux-image-amd64"),
         None => Check::unavailable(NAME, format!("cannot parse kernel release '{text}'")),
     }
 }
@@ -62,7 +62,7 @@ fn cpusets(machine: &Machine) -> Check {
         let seen = format!("{version} at {}", mount.point);
         if mount.has("ro") {
             return Check::missing(NAME, format!("{seen}, mounted read-only"))
-                .mend(format!("mount -o remount,rw {}", mount.point));
+                .remedy(format!("mount -o remount,rw {}", mount.point));
         }
         return Check::ok(NAME, seen);
     }
@@ -74,11 +74,11 @@ fn cpusets(machine: &Machine) -> Check {
         "no mounted control group hierarchy has the cpuset controller",
     );
     if known {
-        missing.mend(
+        missing.remedy(
             "mkdir -p /sys/fs/cgroup/cpuset && mount -t cgroup -o cpuset cpuset /sys/fs/cgroup/cpuset",
         )
     } else {
-        missing.mend("boot a kernel with CONFIG_CPUSETS, such as Debian's")
+        missing.remedy("boot a kernel with CONFIG_CPUSETS, such as Debian's")
     }
 }
 
@@ -105,7 +105,7 @@ fn real_time_share(machine: &Machine) -> Check {
              which looks like loss (before Linux 6.12 always, later only if other threads wait for the CPU)"
         ),
     )
-    .mend(
+    .remedy(
         "keep other threads off the tester's CPU with CPU sets; or, if another CPU stays free for the system: \
          sysctl -w kernel.sched_rt_runtime_us=-1",
     )
@@ -126,7 +126,7 @@ fn resctrl(machine: &Machine) -> Check {
             NAME,
             "available but not mounted: caches are not partitioned",
         )
-        .mend("mount -t resctrl resctrl /sys/fs/resctrl");
+        .remedy("mount -t resctrl resctrl /sys/fs/resctrl");
     }
     Check::unavailable(
         NAME,
@@ -169,7 +169,7 @@ fn af_xdp(machine: &Machine, version: Option<(u32, u32)>) -> Check {
     const NAME: &str = "af-xdp";
     if version.is_some_and(|version| version < RELEASE_AF_XDP) {
         return Check::unavailable(NAME, "the kernel is older than 5.4: no af-xdp ports")
-            .mend("use af-packet ports");
+            .remedy("use af-packet ports");
     }
     let listed = machine.text("/proc/net/protocols").is_some_and(|text| {
         text.lines()
@@ -182,7 +182,7 @@ fn af_xdp(machine: &Machine, version: Option<(u32, u32)>) -> Check {
             NAME,
             "the kernel is built without CONFIG_XDP_SOCKETS: no af-xdp ports",
         )
-        .mend("use af-packet ports")
+        .remedy("use af-packet ports")
     }
 }
 
@@ -192,7 +192,7 @@ fn tun(machine: &Machine) -> Check {
         Check::ok(NAME, "/dev/net/tun")
     } else {
         Check::unavailable(NAME, "/dev/net/tun does not exist: no tap interfaces")
-            .mend("modprobe tun")
+            .remedy("modprobe tun")
     }
 }
 
@@ -222,7 +222,7 @@ fn vfio(machine: &Machine, release: &str) -> Check {
     );
     // Without modules of the running kernel, modprobe fails.
     if machine.exists(&format!("/lib/modules/{release}/modules.dep")) {
-        check.mend("modprobe vfio-pci")
+        check.remedy("modprobe vfio-pci")
     } else {
         check
     }

@@ -20,7 +20,7 @@ const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
 pub(super) struct Machine<'a> {
     root: &'a Path,
     search_path: &'a OsStr,
-    troubles: RefCell<Vec<String>>,
+    problems: RefCell<Vec<String>>,
 }
 
 impl<'a> Machine<'a> {
@@ -28,13 +28,13 @@ impl<'a> Machine<'a> {
         Self {
             root,
             search_path,
-            troubles: RefCell::new(Vec::new()),
+            problems: RefCell::new(Vec::new()),
         }
     }
 
     /// Returns the problems so far: one text for each file that could not be read or parsed.
-    pub(super) fn troubles(&self) -> Vec<String> {
-        self.troubles.borrow().clone()
+    pub(super) fn problems(&self) -> Vec<String> {
+        self.problems.borrow().clone()
     }
 
     /// Returns an absolute path of the machine as a path below the root.
@@ -43,12 +43,12 @@ impl<'a> Machine<'a> {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    fn trouble(&self, path: &str, what: impl std::fmt::Display) {
-        let trouble = format!("{path}: {what}");
-        let mut troubles = self.troubles.borrow_mut();
+    fn problem(&self, path: &str, what: impl std::fmt::Display) {
+        let problem = format!("{path}: {what}");
+        let mut problems = self.problems.borrow_mut();
         // Several checks may read the same file.
-        if !troubles.contains(&trouble) {
-            troubles.push(trouble);
+        if !problems.contains(&problem) {
+            problems.push(problem);
         }
     }
 
@@ -63,7 +63,7 @@ impl<'a> Machine<'a> {
             Ok(text) => Some(text.trim().to_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                self.trouble(path, error);
+                self.problem(path, error);
                 None
             }
         }
@@ -85,7 +85,7 @@ impl<'a> Machine<'a> {
         T::Err: std::fmt::Display,
     {
         text.parse()
-            .map_err(|error| self.trouble(path, format!("'{text}': {error}")))
+            .map_err(|error| self.problem(path, format!("'{text}': {error}")))
             .ok()
     }
 
@@ -95,7 +95,7 @@ impl<'a> Machine<'a> {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
-                self.trouble(path, error);
+                self.problem(path, error);
                 return Vec::new();
             }
         };
@@ -103,7 +103,7 @@ impl<'a> Machine<'a> {
         for entry in entries {
             match entry {
                 Ok(entry) => names.push(entry.file_name().to_string_lossy().into_owned()),
-                Err(error) => self.trouble(path, error),
+                Err(error) => self.problem(path, error),
             }
         }
         names.sort();

@@ -29,10 +29,10 @@ fn available(machine: &Machine) -> Check {
         Check::ok(NAME, seen)
     } else if mib >= MEMORY_LEAST_MIB {
         Check::warning(NAME, format!("{seen}: enough for small studies only"))
-            .mend("stop processes, or free huge pages")
+            .remedy("stop processes, or free huge pages")
     } else {
         Check::missing(NAME, format!("{seen}, less than {MEMORY_LEAST_MIB} MiB"))
-            .mend("stop processes, or free huge pages")
+            .remedy("stop processes, or free huge pages")
     }
 }
 
@@ -86,12 +86,12 @@ fn huge_pages(machine: &Machine) -> Check {
         })
         .collect();
     if seen.is_empty() {
-        return Check::warning(NAME, format!("none reserved; {PRICE}")).mend(reserve);
+        return Check::warning(NAME, format!("none reserved; {PRICE}")).remedy(reserve);
     }
     let seen = seen.join(", ");
     if pools.iter().all(|pool| pool.free == 0) {
         return Check::warning(NAME, format!("{seen}; {PRICE}"))
-            .mend("remove files of terminated processes in /dev/hugepages, which occupy pages");
+            .remedy("remove files of terminated processes in /dev/hugepages, which occupy pages");
     }
     Check::ok(NAME, seen)
 }
@@ -111,5 +111,5 @@ fn mount(machine: &Machine) -> Check {
         return Check::unavailable(NAME, "the kernel does not support this file system");
     }
     Check::warning(NAME, "not mounted, so DPDK cannot use huge pages")
-        .mend("mkdir -p /dev/hugepages && mount -t hugetlbfs nodev /dev/hugepages")
+        .remedy("mkdir -p /dev/hugepages && mount -t hugetlbfs nodev /dev/hugepages")
 }

@@ -104,7 +104,7 @@ fn privileges(machine: &Machine) -> Check {
             NAME,
             format!("user {uid}; CPU sets, huge pages and real-time priority require root"),
         )
-        .mend("sudo quietwire …");
+        .remedy("sudo quietwire …");
     }
     let lacking: Vec<&str> = CAPABILITIES
         .iter()
@@ -114,7 +114,7 @@ fn privileges(machine: &Machine) -> Check {
     if lacking.is_empty() {
         return Check::ok(NAME, "root, with all capabilities that studies use");
     }
-    Check::missing(NAME, format!("root, but without {}", lacking.join(", "))).mend(format!(
+    Check::missing(NAME, format!("root, but without {}", lacking.join(", "))).remedy(format!(
         "start the container with {}",
         lacking
             .iter()
@@ -152,7 +152,7 @@ fn libraries(machine: &Machine) -> Check {
             ),
         )
     };
-    check.mend("apt-get install libdpdk-dev")
+    check.remedy("apt-get install libdpdk-dev")
 }
 
 fn drivers(machine: &Machine) -> Check {
@@ -188,7 +188,7 @@ fn drivers(machine: &Machine) -> Check {
         State::Warning
     };
     Check::new(NAME, state, format!("no driver for {}", absent.join(", ")))
-        .mend(format!("apt-get install {}", packages.join(" ")))
+        .remedy(format!("apt-get install {}", packages.join(" ")))
 }
 
 /// Checks all commands that guests require. The remedy is one command that installs all missing packages.
@@ -217,7 +217,7 @@ fn guests(machine: &Machine) -> Check {
             commands.join(", ")
         ),
     )
-    .mend(format!("apt-get install {}", packages.join(" ")))
+    .remedy(format!("apt-get install {}", packages.join(" ")))
 }
 
 /// Returns the directory of a command that may not be on the PATH of users.
@@ -243,8 +243,8 @@ fn find(machine: &Machine, command: &Command) -> Check {
             *absent,
             format!("in {directory}, which is not on the PATH; {purpose}"),
         )
-        .mend(format!("PATH=$PATH:{directory}")),
+        .remedy(format!("PATH=$PATH:{directory}")),
         None => Check::new(name, *absent, format!("not on the PATH; {purpose}"))
-            .mend(format!("apt-get install {package}")),
+            .remedy(format!("apt-get install {package}")),
     }
 }

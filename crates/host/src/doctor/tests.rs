@@ -185,8 +185,8 @@ fn without(name: &str, path: &str) -> Check {
     tree.check(name)
 }
 
-fn mend(check: &Check) -> &str {
-    check.mend.as_deref().unwrap_or_default()
+fn remedy(check: &Check) -> &str {
+    check.remedy.as_deref().unwrap_or_default()
 }
 
 #[test]
@@ -195,15 +195,15 @@ fn a_machine_with_everything_is_ok_throughout() {
     let bad: Vec<&Check> = checks.iter().filter(|c| c.state != State::Ok).collect();
     assert!(bad.is_empty(), "{bad:?}");
     assert_eq!(worst(&checks), State::Ok);
-    assert!(checks.iter().all(|check| !check.seen.is_empty()));
+    assert!(checks.iter().all(|check| !check.found.is_empty()));
 }
 
 #[test]
-fn a_machine_with_nothing_lacks_things_and_says_how_to_mend_each() {
+fn a_machine_with_nothing_lacks_things_and_says_how_to_fix_each() {
     let checks = Tree::empty().examine();
     assert_eq!(worst(&checks), State::Missing);
     for check in checks.iter().filter(|c| c.state == State::Missing) {
-        assert!(check.mend.is_some(), "{check:?}");
+        assert!(check.remedy.is_some(), "{check:?}");
     }
 }
 
@@ -233,7 +233,7 @@ fn worst_orders_states_by_what_they_prevent() {
 }
 
 #[test]
-fn an_ordinary_user_and_a_curbed_root_are_told_apart() {
+fn an_ordinary_user_and_a_curbed_root_are_distinguished() {
     const STATUS: &str = "proc/self/status";
     let user = changed(
         "privileges",
@@ -241,22 +241,25 @@ fn an_ordinary_user_and_a_curbed_root_are_told_apart() {
         "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\n",
     );
     assert_eq!(user.state, State::Missing);
-    assert!(mend(&user).starts_with("sudo"));
+    assert!(remedy(&user).starts_with("sudo"));
     let curbed = changed(
         "privileges",
         STATUS,
         "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\n",
     );
     assert_eq!(curbed.state, State::Missing);
-    assert!(mend(&curbed).contains("--cap-add SYS_ADMIN"), "{curbed:?}");
-    assert!(!mend(&curbed).contains("NET_RAW"), "{curbed:?}");
+    assert!(
+        remedy(&curbed).contains("--cap-add SYS_ADMIN"),
+        "{curbed:?}"
+    );
+    assert!(!remedy(&curbed).contains("NET_RAW"), "{curbed:?}");
 }
 
 #[test]
 fn commands_are_looked_for_on_the_path_and_must_be_executable() {
     let gone = without("stress-ng", "usr/bin/stress-ng");
     assert_eq!(gone.state, State::Missing);
-    assert_eq!(mend(&gone), "apt-get install stress-ng");
+    assert_eq!(remedy(&gone), "apt-get install stress-ng");
 
     let testpmd = without("dpdk-testpmd", "usr/bin/dpdk-testpmd");
     assert_eq!(testpmd.state, State::Warning);
@@ -274,7 +277,7 @@ fn guests_packages_are_listed_at_once_and_are_those_of_setup() {
     tree.remove("usr/bin/qemu-system-x86_64");
     let check = tree.check("guests");
     assert_eq!(check.state, State::Warning);
-    assert_eq!(mend(&check), "apt-get install cpio qemu-system-x86");
+    assert_eq!(remedy(&check), "apt-get install cpio qemu-system-x86");
     let setup = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/setup");
     let setup = fs::read_to_string(setup).unwrap();
     let listed = setup.lines().find_map(|line| {
@@ -291,7 +294,7 @@ fn a_command_outside_the_path_is_pointed_to() {
     let checks = examine(tree.0.path(), OsStr::new("/usr/bin"));
     let ip = checks.iter().find(|check| check.name == "ip").unwrap();
     assert_eq!(ip.state, State::Missing);
-    assert_eq!(mend(ip), "PATH=$PATH:/usr/sbin");
+    assert_eq!(remedy(ip), "PATH=$PATH:/usr/sbin");
 }
 
 #[test]
@@ -303,7 +306,7 @@ fn another_dpdk_is_a_warning_and_none_is_missing() {
     tree.write(&format!("{LIBRARIES}/librte_eal.so.25"), "");
     let other = tree.check("dpdk-libraries");
     assert_eq!(other.state, State::Warning);
-    assert!(other.seen.contains("librte_eal.so.25"), "{other:?}");
+    assert!(other.found.contains("librte_eal.so.25"), "{other:?}");
 }
 
 #[test]
@@ -311,13 +314,13 @@ fn a_driver_that_is_not_installed_is_named_with_its_package() {
     const DRIVERS: &str = "usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0";
     let memif = without("dpdk-drivers", &format!("{DRIVERS}/librte_net_memif.so.23"));
     assert_eq!(memif.state, State::Missing);
-    assert_eq!(mend(&memif), "apt-get install librte-net-memif23");
+    assert_eq!(remedy(&memif), "apt-get install librte-net-memif23");
     let xdp = without(
         "dpdk-drivers",
         &format!("{DRIVERS}/librte_net_af_xdp.so.23"),
     );
     assert_eq!(xdp.state, State::Warning);
-    assert_eq!(mend(&xdp), "apt-get install librte-net-af-xdp23");
+    assert_eq!(remedy(&xdp), "apt-get install librte-net-af-xdp23");
 }
 
 #[test]
@@ -330,7 +333,7 @@ fn two_cpus_are_needed_and_a_process_confined_to_one_hears_of_taskset() {
         "Uid:\t0\t0\t0\t0\nCpus_allowed_list:\t1\n",
     );
     assert_eq!(confined.state, State::Missing);
-    assert!(mend(&confined).contains("taskset --cpu-list 0-1"));
+    assert!(remedy(&confined).contains("taskset --cpu-list 0-1"));
 }
 
 #[test]
@@ -344,7 +347,7 @@ fn cpus_of_one_core_are_listed_once() {
     }
     let check = tree.check("hyper-threads");
     assert_eq!(check.state, State::Warning);
-    assert!(check.seen.contains("(0-1)"), "{check:?}");
+    assert!(check.found.contains("(0-1)"), "{check:?}");
 }
 
 #[test]
@@ -352,7 +355,7 @@ fn clocks_that_blur_latencies_are_warned_of() {
     const CURRENT: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
     let slow = changed("clock", CURRENT, "kvm-clock\n");
     assert_eq!(slow.state, State::Warning);
-    assert!(mend(&slow).starts_with("echo tsc > /sys/"));
+    assert!(remedy(&slow).starts_with("echo tsc > /sys/"));
     let uneven = changed("clock", "proc/cpuinfo", "flags : tsc constant_tsc\n");
     assert_eq!(uneven.state, State::Warning);
 }
@@ -377,8 +380,8 @@ fn huge_pages_say_what_doing_without_costs() {
     tree.write(&format!("{POOL}/nr_hugepages"), "0\n");
     let none = tree.check("huge-pages");
     assert_eq!(none.state, State::Warning);
-    assert!(none.seen.contains("--no-huge"), "{none:?}");
-    assert_eq!(mend(&none), format!("echo 256 > /{POOL}/nr_hugepages"));
+    assert!(none.found.contains("--no-huge"), "{none:?}");
+    assert_eq!(remedy(&none), format!("echo 256 > /{POOL}/nr_hugepages"));
     tree.remove("sys/kernel/mm/hugepages");
     assert_eq!(tree.check("huge-pages").state, State::Unavailable);
 }
@@ -398,16 +401,16 @@ fn little_memory_is_a_warning_and_very_little_is_missing() {
 #[test]
 fn cpusets_are_found_in_both_versions_of_control_groups() {
     let tree = Tree::good();
-    assert!(tree.check("cpusets").seen.starts_with("v1 at"));
+    assert!(tree.check("cpusets").found.starts_with("v1 at"));
     tree.write("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
     tree.write("sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
     assert_eq!(tree.check("cpusets").state, State::Missing);
     tree.write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu memory\n");
-    assert_eq!(tree.check("cpusets").seen, "v2 at /sys/fs/cgroup");
+    assert_eq!(tree.check("cpusets").found, "v2 at /sys/fs/cgroup");
     tree.write("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 ro 0 0\n");
     let locked = tree.check("cpusets");
     assert_eq!(locked.state, State::Missing);
-    assert!(mend(&locked).contains("remount,rw"));
+    assert!(remedy(&locked).contains("remount,rw"));
 }
 
 #[test]
@@ -417,7 +420,7 @@ fn file_systems_that_are_known_and_not_mounted_can_be_mounted() {
     for name in ["hugetlbfs", "resctrl"] {
         let check = tree.check(name);
         assert_eq!(check.state, State::Warning);
-        assert!(mend(&check).contains("mount -t"), "{check:?}");
+        assert!(remedy(&check).contains("mount -t"), "{check:?}");
     }
     tree.write("proc/filesystems", "nodev\tproc\n");
     for name in ["hugetlbfs", "resctrl"] {
@@ -454,12 +457,12 @@ fn devices_and_sockets_that_are_absent_are_unavailable() {
 }
 
 #[test]
-fn vfio_is_mended_only_where_modules_can_be_loaded() {
+fn vfio_is_repaired_only_where_modules_can_be_loaded() {
     let tree = Tree::good();
     tree.remove("dev/vfio");
-    assert_eq!(tree.check("vfio").mend, None);
+    assert_eq!(tree.check("vfio").remedy, None);
     tree.write("lib/modules/6.1.0-18-cloud-amd64/modules.dep", "");
-    assert_eq!(mend(&tree.check("vfio")), "modprobe vfio-pci");
+    assert_eq!(remedy(&tree.check("vfio")), "modprobe vfio-pci");
 }
 
 #[test]
@@ -470,7 +473,7 @@ fn what_cannot_be_understood_is_named() {
     assert_eq!(check.state, State::Warning);
     assert!(
         check
-            .seen
+            .found
             .contains("/sys/devices/system/cpu/online: 'zero'"),
         "{check:?}"
     );
@@ -481,5 +484,5 @@ fn the_machine_that_runs_this_can_be_examined() {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let checks = examine(Path::new("/"), &path);
     let kernel = checks.iter().find(|c| c.name == "kernel").unwrap();
-    assert!(!kernel.seen.is_empty());
+    assert!(!kernel.found.is_empty());
 }

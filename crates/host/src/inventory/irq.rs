@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handlers_are_told_on_both_architectures() {
+    fn handlers_are_reported_on_both_architectures() {
         let text = "  CPU0 CPU1\n 24:  1 0 IO-APIC   5-edge      ACPI:Ged\n 38: 0 24026 PCI-MSIX-0000:00:03.0   1-edge  virtio2-input.0\n 13: 5 6 GICv3 30 Level arch_timer\n 14: 5 6 ITS-MSI 134742016 Edge nvme0q0, nvme0q1\nLOC: 1 2 Local timer interrupts\n";
         let text = &PerCpu::parse(text, |_| false).unwrap();
         assert_eq!(name(text, 24).as_deref(), Some("ACPI:Ged"));

@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn events_add_up_by_their_source() {
-        let told: Vec<String> = sources(TRACE)
+        let reported: Vec<String> = sources(TRACE)
             .iter()
             .map(|one| {
                 let (cpu, kind, name) = (one.cpu, &one.kind, &one.name);
@@ -197,7 +197,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            reported,
             [
                 "1 nmi  1 7 7",
                 "8 irq local_timer 2 4693 2848",

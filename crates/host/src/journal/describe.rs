@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Change, Undone};
+use super::{Change, UndoOutcome};
 
 impl fmt::Display for Change {
     /// Describes what undoing the change does.
@@ -33,7 +33,7 @@ impl fmt::Display for Change {
     }
 }
 
-impl fmt::Display for Undone {
+impl fmt::Display for UndoOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Restored => f.write_str("undone"),

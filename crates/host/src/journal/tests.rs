@@ -41,8 +41,8 @@ proptest! {
         }
         for round in 0..2 {
             for (change, outcome) in undo(&changes) {
-                prop_assert!(matches!(outcome, Undone::Restored | Undone::AlreadyGone), "{} {:?} {:?}", round, change, outcome);
-                prop_assert!(round == 0 || outcome == Undone::AlreadyGone);
+                prop_assert!(matches!(outcome, UndoOutcome::Restored | UndoOutcome::AlreadyGone), "{} {:?} {:?}", round, change, outcome);
+                prop_assert!(round == 0 || outcome == UndoOutcome::AlreadyGone);
             }
             let after: Vec<String> = (0..4).map(hold).collect();
             prop_assert_eq!(&after, &before);
@@ -66,10 +66,10 @@ fn a_process_is_ended_only_when_it_is_the_one_that_was_started() {
     };
     // Another process has the same PID now.
     let outcomes = undo(&[started(process.start_time + 1)]);
-    assert_eq!(outcomes[0].1, Undone::AlreadyGone);
+    assert_eq!(outcomes[0].1, UndoOutcome::AlreadyGone);
     assert!(process.is_alive());
     let outcomes = undo(&[started(process.start_time)]);
-    assert_eq!(outcomes[0].1, Undone::Restored);
+    assert_eq!(outcomes[0].1, UndoOutcome::Restored);
     assert!(!process.is_alive());
     child.wait().unwrap();
 }
@@ -92,14 +92,14 @@ fn tasks_get_the_cpus_back_that_they_had() {
         }],
     }];
     threads::set_affinity(task.pid, &online).unwrap();
-    for wanted in [Undone::Restored, Undone::AlreadyGone] {
+    for wanted in [UndoOutcome::Restored, UndoOutcome::AlreadyGone] {
         assert_eq!(undo(&changes)[0].1, wanted);
         let now = threads::allowed_cpus(Path::new("/"), task.pid);
         assert_eq!(now.as_ref(), Some(&cpus));
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(undo(&changes)[0].1, Undone::AlreadyGone);
+    assert_eq!(undo(&changes)[0].1, UndoOutcome::AlreadyGone);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn what_somebody_else_changed_is_left_alone() {
     fs::write(&setting, "3\n").unwrap();
     let outcomes = undo(&read(&path).unwrap());
     assert!(
-        matches!(outcomes[0].1, Undone::ChangedSince(_)),
+        matches!(outcomes[0].1, UndoOutcome::ChangedSince(_)),
         "{outcomes:?}"
     );
     assert_eq!(fs::read_to_string(&setting).unwrap(), "3\n");
@@ -140,10 +140,13 @@ fn a_namespace_whose_maker_was_killed_between_is_undone() {
     let change = Change::NamespaceCreated { path: path.clone() };
     assert_eq!(
         undo(std::slice::from_ref(&change))[0].1,
-        Undone::AlreadyGone
+        UndoOutcome::AlreadyGone
     );
     // The file was created, but nothing is mounted on it yet.
     fs::write(&path, "").unwrap();
-    assert_eq!(undo(std::slice::from_ref(&change))[0].1, Undone::Restored);
+    assert_eq!(
+        undo(std::slice::from_ref(&change))[0].1,
+        UndoOutcome::Restored
+    );
     assert!(!path.exists());
 }

@@ -11,22 +11,22 @@ use nix::mount::{MntFlags, umount2};
 use quietwire_base::ProcessId;
 
 use super::same::{is_on_the_way, same};
-use super::{Change, TaskAffinity, TaskChange, TaskPlace, Undone};
+use super::{Change, TaskAffinity, TaskChange, TaskPlace, UndoOutcome};
 use crate::cpuset;
 use crate::files::{Disk, Files};
 use crate::threads;
 
 /// Undoes changes, the last first. Continues after failures. Undoing twice is a no-op.
 #[must_use]
-pub fn undo(changes: &[Change]) -> Vec<(Change, Undone)> {
+pub fn undo(changes: &[Change]) -> Vec<(Change, UndoOutcome)> {
     undo_in(&Disk, changes, false)
 }
 
 /// Undoes changes like [`undo`], with the caller's file access. With `force`, also undoes values that another program has
 /// changed since.
 #[must_use]
-pub fn undo_in(files: &dyn Files, changes: &[Change], force: bool) -> Vec<(Change, Undone)> {
-    let undoing = Undoing { files, force };
+pub fn undo_in(files: &dyn Files, changes: &[Change], force: bool) -> Vec<(Change, UndoOutcome)> {
+    let undoing = UndoContext { files, force };
     let mut outcomes = Vec::new();
     for (index, change) in changes.iter().enumerate().rev() {
         let outcome = match change {
@@ -52,16 +52,16 @@ fn is_of_file(change: &Change, file: &Path) -> bool {
 }
 
 /// Timeout for a process to terminate after SIGTERM.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Settings for undoing changes.
-struct Undoing<'a> {
+struct UndoContext<'a> {
     files: &'a dyn Files,
     force: bool,
 }
 
-impl Undoing<'_> {
-    fn one(&self, change: &Change) -> Undone {
+impl UndoContext<'_> {
+    fn one(&self, change: &Change) -> UndoOutcome {
         let outcome = match change {
             Change::FileWritten { path, former, .. } => {
                 return self.file(path, former, std::slice::from_ref(change));
@@ -71,36 +71,38 @@ impl Undoing<'_> {
             Change::CpusetCreated { path, tasks } => cpuset::remove(path, *tasks),
             Change::ControllerEnabled { path } => match fs::read_to_string(path) {
                 Ok(enabled) if !enabled.split_whitespace().any(|name| name == "cpuset") => {
-                    return Undone::AlreadyGone;
+                    return UndoOutcome::AlreadyGone;
                 }
                 Ok(_) => fs::write(path, "-cpuset"),
                 Err(error) => Err(error),
             },
             Change::NamespaceCreated { path } => remove_namespace(path),
             Change::ProcessStarted { process, .. } if !process.is_alive() => {
-                return Undone::AlreadyGone;
+                return UndoOutcome::AlreadyGone;
             }
-            Change::ProcessStarted { process, .. } => process.end(PATIENCE).map(|_| ()),
+            Change::ProcessStarted { process, .. } => process.end(TIMEOUT).map(|_| ()),
             Change::AffinitiesNoted { tasks } => return undo_affinities(tasks),
             Change::AffinitiesSet { tasks } => return self.affinities(tasks),
             Change::TasksMoved { tasks, to } => return self.tasks(tasks, to),
         };
         match outcome {
-            Ok(()) => Undone::Restored,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Undone::AlreadyGone,
-            Err(error) => Undone::Failed(error.to_string()),
+            Ok(()) => UndoOutcome::Restored,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => UndoOutcome::AlreadyGone,
+            Err(error) => UndoOutcome::Failed(error.to_string()),
         }
     }
 
     /// Restores a file that contains one of the values written to it. After a kill, it may be any of them.
-    fn file(&self, path: &Path, former: &str, changes: &[Change]) -> Undone {
+    fn file(&self, path: &Path, former: &str, changes: &[Change]) -> UndoOutcome {
         let now = match self.files.read(path) {
             Ok(now) => now,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Undone::AlreadyGone,
-            Err(error) => return Undone::Failed(error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return UndoOutcome::AlreadyGone;
+            }
+            Err(error) => return UndoOutcome::Failed(error.to_string()),
         };
         if same(path, &now, former) {
-            return Undone::AlreadyGone;
+            return UndoOutcome::AlreadyGone;
         }
         let written: Vec<(&str, &str)> = changes
             .iter()
@@ -118,7 +120,7 @@ impl Undoing<'_> {
         };
         if !self.force && !written.iter().any(is_ours) {
             let written: Vec<&str> = written.iter().map(|(_, new)| *new).collect();
-            return Undone::ChangedSince(format!(
+            return UndoOutcome::ChangedSince(format!(
                 "it contains '{}', but the written value is {written:?}",
                 now.trim()
             ));
@@ -126,14 +128,14 @@ impl Undoing<'_> {
         // Read back: the kernel may accept a value but apply only a part of it, for example if huge pages are in use.
         match self.write_back(path, &now, former) {
             Ok(now) if same(path, &now, former) || is_surplus_only(path, former, now.trim()) => {
-                Undone::Restored
+                UndoOutcome::Restored
             }
-            Ok(now) => Undone::Failed(format!(
+            Ok(now) => UndoOutcome::Failed(format!(
                 "'{}' was written back, but it contains '{}'",
                 former.trim(),
                 now.trim()
             )),
-            Err(error) => Undone::Failed(error.to_string()),
+            Err(error) => UndoOutcome::Failed(error.to_string()),
         }
     }
 
@@ -147,8 +149,8 @@ impl Undoing<'_> {
     }
 
     /// Restores the CPUs of tasks, unless another program has changed them since.
-    fn affinities(&self, tasks: &[TaskChange]) -> Undone {
-        let mut came = Came::default();
+    fn affinities(&self, tasks: &[TaskChange]) -> UndoOutcome {
+        let mut came = UndoSummary::default();
         for change in tasks {
             let TaskChange { task, former, new } = change;
             let now = threads::allowed_cpus(Path::new("/"), task.pid);
@@ -182,14 +184,14 @@ impl Undoing<'_> {
     }
 
     /// Moves tasks back to their original groups. Tasks in a third group were moved by another program since.
-    fn tasks(&self, tasks: &[TaskPlace], to: &Path) -> Undone {
+    fn tasks(&self, tasks: &[TaskPlace], to: &Path) -> UndoOutcome {
         let listed = |file: &Path, pid: i32| match self.files.read(file) {
             Ok(text) => Ok(text.lines().any(|line| line.trim().parse() == Ok(pid))),
             // The group no longer exists, so its tasks are in the parent group.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         };
-        let mut came = Came::default();
+        let mut came = UndoSummary::default();
         for place in tasks.iter().filter(|place| place.task.is_alive()) {
             let TaskPlace { task, former } = place;
             let is_back = listed(former, task.pid);
@@ -219,13 +221,13 @@ fn remove_namespace(path: &Path) -> io::Result<()> {
 
 /// Results of undoing a change of several tasks.
 #[derive(Default)]
-struct Came {
+struct UndoSummary {
     restored: usize,
     changed: Vec<String>,
     failures: Vec<String>,
 }
 
-impl Came {
+impl UndoSummary {
     fn tried(&mut self, task: &ProcessId, outcome: io::Result<()>) {
         match outcome {
             Ok(()) => self.restored += 1,
@@ -235,22 +237,22 @@ impl Came {
         }
     }
 
-    fn outcome(self) -> Undone {
+    fn outcome(self) -> UndoOutcome {
         if !self.failures.is_empty() {
-            Undone::Failed(self.failures.join("; "))
+            UndoOutcome::Failed(self.failures.join("; "))
         } else if !self.changed.is_empty() {
-            Undone::ChangedSince(self.changed.join("; "))
+            UndoOutcome::ChangedSince(self.changed.join("; "))
         } else if self.restored == 0 {
-            Undone::AlreadyGone
+            UndoOutcome::AlreadyGone
         } else {
-            Undone::Restored
+            UndoOutcome::Restored
         }
     }
 }
 
 /// Restores the CPUs of tasks. Tasks that have ended or already have their CPUs need no change.
-fn undo_affinities(tasks: &[TaskAffinity]) -> Undone {
-    let mut came = Came::default();
+fn undo_affinities(tasks: &[TaskAffinity]) -> UndoOutcome {
+    let mut came = UndoSummary::default();
     for TaskAffinity { task, cpus } in tasks {
         let now = threads::allowed_cpus(Path::new("/"), task.pid);
         if task.is_alive() && now.as_ref() != Some(cpus) {

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use crate::inventory::{Inventory, Nic};
 
 use super::plan::Reason;
-use super::wishes::{CpuWish, ForwardingWish, HostWish, NicWish, Wishes, WishesError};
+use super::request::{
+    CpuRequest, ForwardingRequest, HostRequest, NicRequest, PartitionRequest, PartitionRequestError,
+};
 
 /// User-space drivers of network cards.
 pub(crate) const USER_SPACE_DRIVERS: [&str; 4] =
@@ -24,7 +26,7 @@ const CORES_FOR_HELPERS: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// The request.
-    pub wishes: Wishes,
+    pub request: PartitionRequest,
     /// Reasons. The subject is `machine`, a section of the request (`forwarding`) or the address of a network card.
     pub reasons: Vec<Reason>,
 }
@@ -33,11 +35,11 @@ impl Proposal {
     /// Serialises the request as `partition.toml`, with each reason as a comment above its section.
     ///
     /// # Errors
-    /// [`WishesError`] if a number is too large for TOML.
-    pub fn to_toml(&self) -> Result<String, WishesError> {
-        let text = self.wishes.to_toml()?;
+    /// [`PartitionRequestError`] if a number is too large for TOML.
+    pub fn to_toml(&self) -> Result<String, PartitionRequestError> {
+        let text = self.request.to_toml()?;
         let mut lines = self.comments("machine");
-        let mut nics = self.wishes.nics.iter();
+        let mut nics = self.request.nics.iter();
         for line in text.lines() {
             let section = line.trim_matches(['[', ']']);
             match section {
@@ -59,8 +61,8 @@ impl Proposal {
 
 /// Proposes a request without the reasons that [`propose`] gives.
 #[must_use]
-pub fn derive(machine: &Inventory) -> Wishes {
-    propose(machine).wishes
+pub fn derive(machine: &Inventory) -> PartitionRequest {
+    propose(machine).request
 }
 
 /// Proposes a request. Every network card that looks meant for a data plane (bound to a user-space driver, or with SR-IOV)
@@ -79,18 +81,18 @@ pub fn propose(machine: &Inventory) -> Proposal {
         subject: "machine".to_owned(),
         text: size(machine, &cores),
     }];
-    let (forwarding, why) = if nics.is_empty() {
+    let (forwarding, reason) = if nics.is_empty() {
         by_size(machine, &cores)
     } else {
         by_controllers(&nics, &cores)
     };
     reasons.push(Reason {
         subject: "forwarding".to_owned(),
-        text: why,
+        text: reason,
     });
-    let helper = (total >= CORES_FOR_HELPERS).then(|| HostWish {
-        cpus: Some(CpuWish::Count(1)),
-        ..HostWish::default()
+    let helper = (total >= CORES_FOR_HELPERS).then(|| HostRequest {
+        cpus: Some(CpuRequest::Count(1)),
+        ..HostRequest::default()
     });
     if helper.is_some() {
         let text =
@@ -104,23 +106,23 @@ pub fn propose(machine: &Inventory) -> Proposal {
         subject: nic.pci_address.clone(),
         text: why_controller(nic),
     }));
-    let wishes = Wishes {
+    let request = PartitionRequest {
         control: helper.clone(),
         service: helper,
-        forwarding: ForwardingWish {
-            cpus: Some(CpuWish::Count(u32::try_from(forwarding).unwrap_or(1))),
-            ..ForwardingWish::default()
+        forwarding: ForwardingRequest {
+            cpus: Some(CpuRequest::Count(u32::try_from(forwarding).unwrap_or(1))),
+            ..ForwardingRequest::default()
         },
         nics: nics
             .iter()
-            .map(|nic| NicWish {
+            .map(|nic| NicRequest {
                 pci: nic.pci_address.clone(),
-                ..NicWish::default()
+                ..NicRequest::default()
             })
             .collect(),
-        ..Wishes::default()
+        ..PartitionRequest::default()
     };
-    Proposal { wishes, reasons }
+    Proposal { request, reasons }
 }
 
 fn size(machine: &Inventory, cores: &BTreeMap<Option<u32>, usize>) -> String {
@@ -249,11 +251,11 @@ mod tests {
             };
             let inventory = machine.inventory();
             let proposal = propose(&inventory);
-            let wishes = &proposal.wishes;
-            assert_eq!(wishes.forwarding.cpus, Some(CpuWish::Count(forwarding)));
-            assert_eq!(wishes.control.is_some(), has_helpers, "{cores}");
-            assert!(wishes.nics.is_empty());
-            let plan = plan(&inventory, wishes).unwrap_or_else(|error| panic!("{error}"));
+            let request = &proposal.request;
+            assert_eq!(request.forwarding.cpus, Some(CpuRequest::Count(forwarding)));
+            assert_eq!(request.control.is_some(), has_helpers, "{cores}");
+            assert!(request.nics.is_empty());
+            let plan = plan(&inventory, request).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(plan.cpus(Role::Forwarding).len(), forwarding as usize);
         }
     }
@@ -269,7 +271,11 @@ mod tests {
         for machine in machines::all() {
             let proposal = propose(&machine.inventory());
             let text = proposal.to_toml().unwrap();
-            assert_eq!(Wishes::parse(&text), Ok(proposal.wishes.clone()), "{text}");
+            assert_eq!(
+                PartitionRequest::parse(&text),
+                Ok(proposal.request.clone()),
+                "{text}"
+            );
             let lines: Vec<&str> = text.lines().collect();
             for (at, line) in lines.iter().enumerate() {
                 if line.starts_with('[') {

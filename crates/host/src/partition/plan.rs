@@ -4,7 +4,7 @@
 use quietwire_base::Idle;
 use serde::{Deserialize, Serialize};
 
-use super::wishes::DataPlaneWish;
+use super::request::DataPlaneRequest;
 use crate::inventory::Vendor;
 use crate::{CpuId, CpuList};
 
@@ -191,7 +191,8 @@ pub struct BootParameter {
     /// Its value.
     pub value: Option<String>,
     /// Purpose of the parameter.
-    pub why: String,
+    #[serde(alias = "why")]
+    pub reason: String,
 }
 
 impl std::fmt::Display for BootParameter {
@@ -237,7 +238,7 @@ pub struct Plan {
     pub idle: Idle,
     /// The data plane of the partition.
     #[serde(default)]
-    pub data_plane: DataPlaneWish,
+    pub data_plane: DataPlaneRequest,
     /// Vendor of the processor, which determines how guests learn about threads. `None` in plans of earlier releases.
     #[serde(default)]
     pub vendor: Option<Vendor>,

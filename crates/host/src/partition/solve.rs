@@ -20,7 +20,7 @@ use crate::inventory::Inventory;
 use crate::{CpuId, CpuList};
 
 use super::plan::{Group, Plan, Reason, Role};
-use super::wishes::{CpuWish, Wishes};
+use super::request::{CpuRequest, PartitionRequest};
 use cores::Cores;
 
 /// Default number of ring slots: enough for the bursts of 100 Gbit/s between two polls.
@@ -32,11 +32,11 @@ const TURNS_MAX: usize = 32;
 
 /// Conflicts of a request that cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Impossible {
+pub struct InfeasibleRequest {
     /// All conflicts.
     pub conflicts: Vec<Conflict>,
     /// The nearest possible request and its plan. `None` if the machine is too small for any plan.
-    pub nearest: Option<(Wishes, Plan)>,
+    pub nearest: Option<(PartitionRequest, Plan)>,
 }
 
 /// One part of a request that cannot be satisfied.
@@ -47,10 +47,10 @@ pub struct Conflict {
     /// The requested value and the reason why it is impossible.
     pub text: String,
     /// The value in the nearest plan.
-    pub instead: String,
+    pub suggestion: String,
 }
 
-impl std::fmt::Display for Impossible {
+impl std::fmt::Display for InfeasibleRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (index, conflict) in self.conflicts.iter().enumerate() {
             if index > 0 {
@@ -59,7 +59,7 @@ impl std::fmt::Display for Impossible {
             write!(
                 f,
                 "{}: {}; nearest: {}",
-                conflict.subject, conflict.text, conflict.instead
+                conflict.subject, conflict.text, conflict.suggestion
             )?;
         }
         if self.nearest.is_none() {
@@ -69,17 +69,20 @@ impl std::fmt::Display for Impossible {
     }
 }
 
-impl std::error::Error for Impossible {}
+impl std::error::Error for InfeasibleRequest {}
 
 /// Plans a request for a machine.
 ///
 /// # Errors
-/// [`Impossible`]: all conflicts and the nearest plan.
-pub fn plan(machine: &Inventory, wishes: &Wishes) -> Result<Plan, Box<Impossible>> {
-    let mut wishes = wishes.clone();
+/// [`InfeasibleRequest`]: all conflicts and the nearest plan.
+pub fn plan(
+    machine: &Inventory,
+    request: &PartitionRequest,
+) -> Result<Plan, Box<InfeasibleRequest>> {
+    let mut request = request.clone();
     let mut conflicts = Vec::new();
     for _ in 0..TURNS_MAX {
-        let mut attempt = Attempt::new(machine, &wishes);
+        let mut attempt = Attempt::new(machine, &request);
         let plan = attempt.solve();
         let is_possible = attempt.conflicts.is_empty();
         for conflict in attempt.conflicts {
@@ -90,18 +93,18 @@ pub fn plan(machine: &Inventory, wishes: &Wishes) -> Result<Plan, Box<Impossible
         if is_possible {
             return match (plan, conflicts.is_empty()) {
                 (Some(plan), true) => Ok(plan),
-                (plan, _) => Err(Box::new(Impossible {
+                (plan, _) => Err(Box::new(InfeasibleRequest {
                     conflicts,
-                    nearest: plan.map(|plan| (wishes, plan)),
+                    nearest: plan.map(|plan| (request, plan)),
                 })),
             };
         }
-        if attempt.nearest == wishes {
+        if attempt.nearest == request {
             break;
         }
-        wishes = attempt.nearest;
+        request = attempt.nearest;
     }
-    Err(Box::new(Impossible {
+    Err(Box::new(InfeasibleRequest {
         conflicts,
         nearest: None,
     }))
@@ -109,7 +112,7 @@ pub fn plan(machine: &Inventory, wishes: &Wishes) -> Result<Plan, Box<Impossible
 
 /// Position of a group in the request, needed to change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum RequestSection {
     Host,
     Control,
     Service,
@@ -123,10 +126,10 @@ enum Whose {
 /// A group during the assignment of CPUs.
 #[derive(Clone, Debug)]
 struct Member {
-    whose: Whose,
+    section: RequestSection,
     role: Role,
     name: String,
-    cpus: Option<CpuWish>,
+    cpus: Option<CpuRequest>,
     node: Option<u32>,
     cache_percent: Option<u8>,
     bandwidth_percent: Option<u8>,
@@ -135,27 +138,27 @@ struct Member {
 /// One planning round.
 struct Attempt<'a> {
     machine: &'a Inventory,
-    wishes: &'a Wishes,
+    request: &'a PartitionRequest,
     online: CpuList,
     cores: Cores,
     members: Vec<Member>,
     conflicts: Vec<Conflict>,
     reasons: Vec<Reason>,
-    nearest: Wishes,
+    nearest: PartitionRequest,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(machine: &'a Inventory, wishes: &'a Wishes) -> Self {
+    fn new(machine: &'a Inventory, request: &'a PartitionRequest) -> Self {
         let online = machine.cpus_online.clone().unwrap_or_default();
         Self {
             machine,
-            wishes,
+            request,
             cores: Cores::new(machine, &online),
             online,
-            members: members(wishes),
+            members: members(request),
             conflicts: Vec::new(),
             reasons: Vec::new(),
-            nearest: wishes.clone(),
+            nearest: request.clone(),
         }
     }
 
@@ -175,17 +178,21 @@ impl<'a> Attempt<'a> {
         self.known_nics();
         self.take_lists();
         self.place();
-        if self.cores.of(self.index(Whose::Forwarding)).is_empty() {
+        if self
+            .cores
+            .of(self.index(RequestSection::Forwarding))
+            .is_empty()
+        {
             return None;
         }
         let groups = self.groups();
         let mut plan = Plan {
             housekeeping: housekeeping(&groups),
             groups,
-            rx_ring_size: self.ring_size("rx-ring-size", self.wishes.forwarding.rx_ring_size),
-            tx_ring_size: self.ring_size("tx-ring-size", self.wishes.forwarding.tx_ring_size),
-            idle: self.wishes.forwarding.idle,
-            data_plane: self.wishes.forwarding.data_plane,
+            rx_ring_size: self.ring_size("rx-ring-size", self.request.forwarding.rx_ring_size),
+            tx_ring_size: self.ring_size("tx-ring-size", self.request.forwarding.tx_ring_size),
+            idle: self.request.forwarding.idle,
+            data_plane: self.request.forwarding.data_plane,
             vendor: Some(self.machine.vendor()),
             ..Plan::default()
         };
@@ -209,8 +216,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn ring_size(&mut self, key: &str, wish: Option<u16>) -> u16 {
-        let size = wish.unwrap_or(RING_SIZE);
+    fn ring_size(&mut self, key: &str, entry: Option<u16>) -> u16 {
+        let size = entry.unwrap_or(RING_SIZE);
         if size.is_power_of_two() && RING_SIZES.contains(&size) {
             return size;
         }
@@ -226,11 +233,11 @@ impl<'a> Attempt<'a> {
         RING_SIZE
     }
 
-    fn conflict(&mut self, subject: &str, text: impl Into<String>, instead: impl Into<String>) {
+    fn conflict(&mut self, subject: &str, text: impl Into<String>, suggestion: impl Into<String>) {
         self.conflicts.push(Conflict {
             subject: subject.to_owned(),
             text: text.into(),
-            instead: instead.into(),
+            suggestion: suggestion.into(),
         });
     }
 
@@ -242,8 +249,11 @@ impl<'a> Attempt<'a> {
     }
 
     /// Returns the index of a group. Every request has the groups that callers look up.
-    fn index(&self, whose: Whose) -> usize {
-        let found = self.members.iter().position(|member| member.whose == whose);
+    fn index(&self, section: RequestSection) -> usize {
+        let found = self
+            .members
+            .iter()
+            .position(|member| member.section == section);
         found.unwrap_or(0)
     }
 
@@ -257,32 +267,32 @@ impl<'a> Attempt<'a> {
     }
 
     /// Replaces a group's CPU request for the next planning round.
-    fn wish_instead(&mut self, index: usize, cpus: Option<CpuWish>) {
+    fn suggest_request(&mut self, index: usize, cpus: Option<CpuRequest>) {
         let Some(member) = self.members.get(index) else {
             return;
         };
-        let wish = match member.whose {
-            Whose::Host => &mut self.nearest.host.cpus,
-            Whose::Control => match &mut self.nearest.control {
-                Some(wish) => &mut wish.cpus,
+        let entry = match member.section {
+            RequestSection::Host => &mut self.nearest.host.cpus,
+            RequestSection::Control => match &mut self.nearest.control {
+                Some(entry) => &mut entry.cpus,
                 None => return,
             },
-            Whose::Service => match &mut self.nearest.service {
-                Some(wish) => &mut wish.cpus,
+            RequestSection::Service => match &mut self.nearest.service {
+                Some(entry) => &mut entry.cpus,
                 None => return,
             },
-            Whose::Forwarding => &mut self.nearest.forwarding.cpus,
-            Whose::Guest(at) => match self.nearest.guests.get_mut(at) {
-                Some(wish) => &mut wish.cpus,
+            RequestSection::Forwarding => &mut self.nearest.forwarding.cpus,
+            RequestSection::Guest(at) => match self.nearest.guests.get_mut(at) {
+                Some(entry) => &mut entry.cpus,
                 None => return,
             },
-            Whose::Neighbour(at) => match self.nearest.neighbours.get_mut(at) {
-                Some(wish) => &mut wish.cpus,
+            RequestSection::Neighbour(at) => match self.nearest.neighbours.get_mut(at) {
+                Some(entry) => &mut entry.cpus,
                 None => return,
             },
-            Whose::Idle => return,
+            RequestSection::Idle => return,
         };
-        *wish = cpus;
+        *entry = cpus;
     }
 
     /// Checks the names of groups, which become names of directories, cgroups and libvirt domains.
@@ -301,12 +311,12 @@ impl<'a> Attempt<'a> {
             .map(str::to_owned),
         );
         for index in 0..self.members.len() {
-            let Some(Member { whose, name, .. }) = self.members.get(index).cloned() else {
+            let Some(Member { section, name, .. }) = self.members.get(index).cloned() else {
                 continue;
             };
-            let (kind, at) = match whose {
-                Whose::Guest(at) => ("guest", at),
-                Whose::Neighbour(at) => ("neighbour", at),
+            let (kind, at) = match section {
+                RequestSection::Guest(at) => ("guest", at),
+                RequestSection::Neighbour(at) => ("neighbour", at),
                 _ => continue,
             };
             let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -322,7 +332,7 @@ impl<'a> Attempt<'a> {
             while taken.contains(&format!("{kind}-{number}")) {
                 number += 1;
             }
-            let instead = format!("{kind}-{number}");
+            let suggestion = format!("{kind}-{number}");
             let text = if is_good {
                 format!("the name '{name}' is already in use")
             } else {
@@ -330,22 +340,22 @@ impl<'a> Attempt<'a> {
                     "'{name}' is not a valid name of a {kind} (use 1 to 32 letters, digits, '-' and '_')"
                 )
             };
-            self.conflict(kind, text, instead.clone());
-            taken.push(instead.clone());
-            match whose {
-                Whose::Guest(at) => {
+            self.conflict(kind, text, suggestion.clone());
+            taken.push(suggestion.clone());
+            match section {
+                RequestSection::Guest(at) => {
                     if let Some(guest) = self.nearest.guests.get_mut(at) {
-                        guest.name.clone_from(&instead);
+                        guest.name.clone_from(&suggestion);
                     }
                 }
                 _ => {
                     if let Some(neighbour) = self.nearest.neighbours.get_mut(at) {
-                        neighbour.name.clone_from(&instead);
+                        neighbour.name.clone_from(&suggestion);
                     }
                 }
             }
             if let Some(member) = self.members.get_mut(index) {
-                member.name = instead;
+                member.name = suggestion;
             }
         }
     }
@@ -377,9 +387,9 @@ fn housekeeping(groups: &[Group]) -> CpuList {
 }
 
 /// Returns all groups by priority: if two groups request the same CPU, the first one gets it.
-fn members(wishes: &Wishes) -> Vec<Member> {
-    let plain = |whose, role: Role| Member {
-        whose,
+fn members(request: &PartitionRequest) -> Vec<Member> {
+    let plain = |section, role: Role| Member {
+        section,
         role,
         name: role.name().to_owned(),
         cpus: None,
@@ -387,57 +397,57 @@ fn members(wishes: &Wishes) -> Vec<Member> {
         cache_percent: None,
         bandwidth_percent: None,
     };
-    let forwarding = &wishes.forwarding;
+    let forwarding = &request.forwarding;
     let mut members = vec![
         Member {
             cpus: forwarding.cpus.clone(),
             node: forwarding.node,
             cache_percent: forwarding.cache_percent,
             bandwidth_percent: forwarding.bandwidth_percent,
-            ..plain(Whose::Forwarding, Role::Forwarding)
+            ..plain(RequestSection::Forwarding, Role::Forwarding)
         },
         Member {
-            cpus: wishes.host.cpus.clone(),
-            cache_percent: wishes.host.cache_percent,
-            bandwidth_percent: wishes.host.bandwidth_percent,
-            ..plain(Whose::Host, Role::Host)
+            cpus: request.host.cpus.clone(),
+            cache_percent: request.host.cache_percent,
+            bandwidth_percent: request.host.bandwidth_percent,
+            ..plain(RequestSection::Host, Role::Host)
         },
     ];
     let helpers = [
-        (Whose::Control, Role::Control, &wishes.control),
-        (Whose::Service, Role::Service, &wishes.service),
+        (RequestSection::Control, Role::Control, &request.control),
+        (RequestSection::Service, Role::Service, &request.service),
     ];
-    for (whose, role, wish) in helpers {
-        members.extend(wish.as_ref().map(|wish| Member {
-            cpus: wish.cpus.clone(),
-            cache_percent: wish.cache_percent,
-            bandwidth_percent: wish.bandwidth_percent,
-            ..plain(whose, role)
+    for (section, role, entry) in helpers {
+        members.extend(entry.as_ref().map(|entry| Member {
+            cpus: entry.cpus.clone(),
+            cache_percent: entry.cache_percent,
+            bandwidth_percent: entry.bandwidth_percent,
+            ..plain(section, role)
         }));
     }
-    members.extend(wishes.guests.iter().enumerate().map(|(at, wish)| Member {
-        name: wish.name.clone(),
-        cpus: wish.cpus.clone(),
-        node: wish.node,
-        cache_percent: wish.cache_percent,
-        bandwidth_percent: wish.bandwidth_percent,
-        ..plain(Whose::Guest(at), Role::Guest)
+    members.extend(request.guests.iter().enumerate().map(|(at, entry)| Member {
+        name: entry.name.clone(),
+        cpus: entry.cpus.clone(),
+        node: entry.node,
+        cache_percent: entry.cache_percent,
+        bandwidth_percent: entry.bandwidth_percent,
+        ..plain(RequestSection::Guest(at), Role::Guest)
     }));
     members.extend(
-        wishes
+        request
             .neighbours
             .iter()
             .enumerate()
-            .map(|(at, wish)| Member {
-                name: wish.name.clone(),
-                cpus: wish.cpus.clone(),
-                node: wish.node,
-                cache_percent: wish.cache_percent,
-                bandwidth_percent: wish.bandwidth_percent,
-                ..plain(Whose::Neighbour(at), Role::Neighbour)
+            .map(|(at, entry)| Member {
+                name: entry.name.clone(),
+                cpus: entry.cpus.clone(),
+                node: entry.node,
+                cache_percent: entry.cache_percent,
+                bandwidth_percent: entry.bandwidth_percent,
+                ..plain(RequestSection::Neighbour(at), Role::Neighbour)
             }),
     );
-    members.push(plain(Whose::Idle, Role::Idle));
+    members.push(plain(RequestSection::Idle, Role::Idle));
     members
 }
 

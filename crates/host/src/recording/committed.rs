@@ -89,7 +89,7 @@ fn a_virtual_machine_is_planned_for_drawn_and_verified() {
     assert_eq!(verdict("command-line"), Some(Verdict::Fail));
     assert_eq!(
         verdict("intruders").or(verdict("affinity")),
-        Some(Verdict::CannotTell)
+        Some(Verdict::Unknown)
     );
 }
 

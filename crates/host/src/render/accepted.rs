@@ -10,7 +10,7 @@ use super::memory::socket_memory;
 use super::tests::{between, cpus, sample};
 use super::*;
 use crate::machines;
-use crate::partition::{Role, Wishes, plan};
+use crate::partition::{PartitionRequest, Role, plan};
 
 /// Fails if a program is not installed: `make test` installs all programs that tests run.
 fn wants(program: &str) {
@@ -24,7 +24,7 @@ fn wants(program: &str) {
     );
 }
 
-fn told(output: &Output) -> String {
+fn combined_output(output: &Output) -> String {
     let (out, error) = (&output.stdout, &output.stderr);
     format!(
         "{}{}",
@@ -34,7 +34,7 @@ fn told(output: &Output) -> String {
 }
 
 fn succeeds(output: &Output) {
-    assert!(output.status.success(), "{}", told(output));
+    assert!(output.status.success(), "{}", combined_output(output));
 }
 
 fn rendered(target: Target) -> Rendered {
@@ -80,16 +80,16 @@ fn systemd_takes_the_affinity() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let text = rendered(Target::Systemd).text;
-    let told = verify(text.strip_prefix("[Manager]\n").unwrap());
+    let reported = verify(text.strip_prefix("[Manager]\n").unwrap());
     assert!(
-        !told.contains("CPUAffinity") && !told.contains("CPU affinity"),
-        "{told}"
+        !reported.contains("CPUAffinity") && !reported.contains("CPU affinity"),
+        "{reported}"
     );
     // systemd reports an invalid value.
-    let told = verify("CPUAffinity=x-y");
+    let reported = verify("CPUAffinity=x-y");
     assert!(
-        told.contains("affinity") || told.contains("Affinity"),
-        "{told}"
+        reported.contains("affinity") || reported.contains("Affinity"),
+        "{reported}"
     );
 }
 
@@ -126,8 +126,8 @@ fn systemd_s_manager_reads_its_section() {
             .env("XDG_RUNTIME_DIR", at("run"))
             .output()
             .unwrap();
-        let told = told(&output);
-        let lines = told
+        let reported = combined_output(&output);
+        let lines = reported
             .lines()
             .filter(|line| line.contains("systemd/user.conf"));
         lines.map(str::to_owned).collect::<Vec<_>>()
@@ -173,7 +173,7 @@ fn tuned_s_profile_does_what_the_plan_says() {
     let at = |name: &str| directory.path().join(name);
     // The profile requires online CPUs.
     let machine = machines::virtual_machine().inventory();
-    let plan = plan(&machine, &Wishes::default()).unwrap();
+    let plan = plan(&machine, &PartitionRequest::default()).unwrap();
     let file = Target::Tuned.render(&plan).remove(0);
     assert_eq!(file.path, VARIABLES);
     fs::write(at("variables.conf"), &file.text).unwrap();
@@ -222,8 +222,8 @@ fn domains() -> Vec<(Plan, Rendered)> {
     plans
         .into_iter()
         .flat_map(|(nic, machine)| {
-            let wishes = format!("[forwarding]\ncpus = 2\n[[guest]]\nname = \"a\"\ncpus = 4\nmemory-mib = 2048\n[[guest]]\nname = \"b\"\ncpus = 2\n[[nic]]\npci = \"{nic}\"\n");
-            let plan = plan(&machine.inventory(), &Wishes::parse(&wishes).unwrap()).unwrap();
+            let request = format!("[forwarding]\ncpus = 2\n[[guest]]\nname = \"a\"\ncpus = 4\nmemory-mib = 2048\n[[guest]]\nname = \"b\"\ncpus = 2\n[[nic]]\npci = \"{nic}\"\n");
+            let plan = plan(&machine.inventory(), &PartitionRequest::parse(&request).unwrap()).unwrap();
             let files = Target::Libvirt.render(&plan);
             files.into_iter().map(move |file| (plan.clone(), file))
         })
@@ -272,7 +272,7 @@ fn libvirt_defines_the_domains_and_pins_as_planned() {
         };
         let output = define(&named(&domain.text, name, "guest"));
         succeeds(&output);
-        let defined = named(&told(&output), "guest", name);
+        let defined = named(&combined_output(&output), "guest", name);
         // libvirt prints memory in KiB.
         let kib = between(&defined, "<memory unit='KiB'>", "<");
         let mib = kib.parse::<u64>().unwrap() / 1024;
@@ -321,10 +321,10 @@ fn qemu_takes_the_options() {
         .output()
         .unwrap();
     // The monitor runs only if the options are valid, and stops at the end of the input.
-    let told = String::from_utf8_lossy(&output.stdout);
+    let reported = String::from_utf8_lossy(&output.stdout);
     assert!(
-        told.contains("monitor"),
-        "{told}{}",
+        reported.contains("monitor"),
+        "{reported}{}",
         String::from_utf8_lossy(&output.stderr)
     );
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::CpuList;
 use crate::machines;
-use crate::partition::{Wishes, plan, samples};
+use crate::partition::{PartitionRequest, plan, samples};
 
 pub(super) fn cpus(text: &str) -> CpuList {
     text.trim()
@@ -75,7 +75,7 @@ fn check(target: Target, text: &str, plan: &Plan) {
 
 /// Returns a plan that contains every feature.
 pub(super) fn sample() -> Plan {
-    let wishes = r#"
+    let request = r#"
         [control]
         cpus = 1
         [service]
@@ -98,7 +98,7 @@ pub(super) fn sample() -> Plan {
         pci = "0000:65:00.0"
     "#;
     let machine = machines::two_packages_with_clusters().inventory();
-    plan(&machine, &Wishes::parse(wishes).unwrap()).unwrap()
+    plan(&machine, &PartitionRequest::parse(request).unwrap()).unwrap()
 }
 
 /// Compares with the golden files. `QUIETWIRE_GOLDEN=write` rewrites them; review the changes.
@@ -148,12 +148,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn every_file_agrees_with_the_plan(machine in samples::some_machine(), many in prop::collection::vec(samples::some_wishes(), 4)) {
+    fn every_file_agrees_with_the_plan(machine in samples::some_machine(), many in prop::collection::vec(samples::some_request(), 4)) {
         let inventory = machine.inventory();
-        for wishes in many {
-            let found = match plan(&inventory, &wishes) {
+        for request in many {
+            let found = match plan(&inventory, &request) {
                 Ok(found) => found,
-                Err(impossible) => match impossible.nearest {
+                Err(infeasible) => match infeasible.nearest {
                     Some((_, found)) => found,
                     None => continue,
                 },

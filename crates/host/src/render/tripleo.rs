@@ -2,12 +2,12 @@
 //! Renders TripleO's environment for a role: Open vSwitch with DPDK (tripleo-heat-templates: ovs-dpdk-permissions,
 //! kernel-boot-params) or Contrail's vRouter with DPDK (contrail-tripleo-heat-templates: contrail-services.yaml).
 
-use crate::partition::{DataPlaneWish, Plan, Role};
+use crate::partition::{DataPlaneRequest, Plan, Role};
 
 pub(super) fn render(plan: &Plan) -> String {
     let (role, own) = match plan.data_plane {
-        DataPlaneWish::Ovs => ("ComputeOvsDpdkParameters", open_vswitch(plan)),
-        DataPlaneWish::Vrouter => ("ContrailDpdkParameters", vrouter(plan)),
+        DataPlaneRequest::Ovs => ("ComputeOvsDpdkParameters", open_vswitch(plan)),
+        DataPlaneRequest::Vrouter => ("ContrailDpdkParameters", vrouter(plan)),
     };
     format!(
         "parameter_defaults:
@@ -71,7 +71,7 @@ pub(super) fn check(text: &str, plan: &Plan) {
         plan.cpus(Role::Guest)
     );
     super::kernel_cmdline::check(&value("KernelArgs"), plan);
-    let is_vrouter = plan.data_plane == DataPlaneWish::Vrouter;
+    let is_vrouter = plan.data_plane == DataPlaneRequest::Vrouter;
     assert_eq!(text.contains("  ContrailDpdkParameters:\n"), is_vrouter);
     assert_eq!(text.contains("Ovs"), !is_vrouter);
     if is_vrouter {
@@ -106,7 +106,7 @@ mod tests {
     fn a_vrouter_gets_contrail_s_parameters_and_ovs_its_own() {
         let mut plan = super::super::tests::sample();
         check(&render(&plan), &plan);
-        plan.data_plane = DataPlaneWish::Vrouter;
+        plan.data_plane = DataPlaneRequest::Vrouter;
         let text = render(&plan);
         check(&text, &plan);
         assert!(text.contains("ContrailSettings:\n"), "{text}");

@@ -7,7 +7,7 @@ use quietwire_base::ProcessId;
 use super::fake::{FakeResctrl, Rules};
 use super::*;
 use crate::files::Disk;
-use crate::journal::{self, Journal, Undone};
+use crate::journal::{self, Journal, UndoOutcome};
 
 struct Rig {
     directory: tempfile::TempDir,
@@ -31,7 +31,7 @@ fn rig(rules: Rules) -> Rig {
 }
 
 impl Rig {
-    fn undo(&self) -> Vec<(journal::Change, Undone)> {
+    fn undo(&self) -> Vec<(journal::Change, UndoOutcome)> {
         let changes = journal::read(self.journal.path()).unwrap();
         journal::undo_in(&self.fake, &changes, false)
     }
@@ -86,7 +86,7 @@ fn groups_are_made_filled_and_undone_to_what_was_there() {
     assert_eq!(of("").cpus, "0-1,5-7".parse().unwrap());
 
     for (change, outcome) in rig.undo() {
-        let fine = matches!(outcome, Undone::Restored | Undone::AlreadyGone);
+        let fine = matches!(outcome, UndoOutcome::Restored | UndoOutcome::AlreadyGone);
         assert!(fine, "{change}: {outcome}");
     }
     assert_eq!(rig.fake.groups(), before);
@@ -105,12 +105,12 @@ fn what_somebody_else_set_since_is_left_alone() {
     rig.fake.write(&path, "L3:0=1\n").unwrap();
     let outcomes = rig.undo();
     assert!(
-        matches!(outcomes[0].1, Undone::ChangedSince(_)),
+        matches!(outcomes[0].1, UndoOutcome::ChangedSince(_)),
         "{outcomes:?}"
     );
     let changes = journal::read(rig.journal.path()).unwrap();
     let outcomes = journal::undo_in(&rig.fake, &changes, true);
-    assert_eq!(outcomes[0].1, Undone::Restored);
+    assert_eq!(outcomes[0].1, UndoOutcome::Restored);
     let now = rig.resctrl.groups(&rig.fake).unwrap();
     assert_eq!(now[0].schemata.get("L3", 0), Some(0x7ff));
     assert_eq!(now[0].schemata.get("L3", 1), Some(1));
@@ -118,7 +118,7 @@ fn what_somebody_else_set_since_is_left_alone() {
 }
 
 #[test]
-fn the_kernel_s_refusal_is_told() {
+fn the_kernel_s_refusal_is_reported() {
     let mut rig = rig(Rules {
         closids: 2,
         ..Rules::default()
@@ -136,7 +136,7 @@ fn the_kernel_s_refusal_is_told() {
     let cpus = "64".parse().unwrap();
     assert!(resctrl.set_cpus(fake, journal, "one", &cpus).is_err());
     for (change, outcome) in rig.undo() {
-        let fine = matches!(outcome, Undone::Restored | Undone::AlreadyGone);
+        let fine = matches!(outcome, UndoOutcome::Restored | UndoOutcome::AlreadyGone);
         assert!(fine, "{change}: {outcome}");
     }
     assert_eq!(rig.fake.groups().len(), 1);
@@ -196,7 +196,7 @@ fn the_machine_s_own_is_used_and_left_as_it_was() {
         resctrl.set_schemata(&Disk, &mut journal, &name, &wanted)
     });
     for (change, outcome) in journal::undo(&journal::read(journal.path()).unwrap()) {
-        let fine = matches!(outcome, Undone::Restored | Undone::AlreadyGone);
+        let fine = matches!(outcome, UndoOutcome::Restored | UndoOutcome::AlreadyGone);
         assert!(fine, "{change}: {outcome}");
     }
     filled.unwrap();

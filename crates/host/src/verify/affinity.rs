@@ -13,7 +13,7 @@ const FILES: &str = "/proc/*/task/*/status (Cpus_allowed_list)";
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     if machine.tasks.is_empty() {
-        return vec![Check::cannot_tell(
+        return vec![Check::unknown(
             "affinity",
             FILES,
             "only forwarding threads and guests on isolated CPUs",
@@ -103,5 +103,5 @@ fn intruders(machine: &Machine<'_>) -> Check {
         wrong.is_empty(),
         remedy.text,
     )
-    .mended_by(remedy.commands)
+    .with_commands(remedy.commands)
 }

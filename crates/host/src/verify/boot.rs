@@ -11,7 +11,7 @@ const COMMAND_LINE: &str = "proc/cmdline";
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let Some(given) = machine.text(COMMAND_LINE) else {
-        return vec![Check::cannot_tell(
+        return vec![Check::unknown(
             "command-line",
             "/proc/cmdline",
             machine.plan.command_line(),
@@ -74,7 +74,7 @@ fn took_effect(
     let below = format!("sys/devices/system/cpu/{file}");
     let expected = format!("CPUs {wanted}, the CPUs of {parameter}=");
     let Some(text) = machine.text(&below) else {
-        return Some(Check::cannot_tell(
+        return Some(Check::unknown(
             name,
             format!("/{below}"),
             expected,

@@ -12,7 +12,7 @@ pub enum Verdict {
     /// The observed value differs from the expected one.
     Fail,
     /// Unknown: the machine does not report the value, or not to this user.
-    CannotTell,
+    Unknown,
 }
 
 impl Verdict {
@@ -22,7 +22,7 @@ impl Verdict {
         match self {
             Self::Pass => "pass",
             Self::Fail => "fail",
-            Self::CannotTell => "cannot tell",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -39,7 +39,7 @@ pub struct Check {
     /// Expected value.
     pub expected: String,
     /// Observed value.
-    pub seen: String,
+    pub actual: String,
     /// Remedy. `None` if no action is required.
     pub remedy: Option<String>,
     /// Commands that apply the remedy, one by one. Empty if there are none.
@@ -65,21 +65,21 @@ impl Check {
             },
             file: file.into(),
             expected: expected.into(),
-            seen: seen.into(),
+            actual: seen.into(),
             remedy: (!is_fine).then(|| remedy.into()),
             commands: Vec::new(),
         }
     }
 
     /// Adds the commands of a remedy if the check failed.
-    pub(super) fn mended_by(mut self, commands: Vec<String>) -> Self {
+    pub(super) fn with_commands(mut self, commands: Vec<String>) -> Self {
         if self.verdict == Verdict::Fail {
             self.commands = commands;
         }
         self
     }
 
-    pub(super) fn cannot_tell(
+    pub(super) fn unknown(
         name: &'static str,
         file: impl Into<String>,
         expected: impl Into<String>,
@@ -87,17 +87,17 @@ impl Check {
     ) -> Self {
         Self {
             name,
-            verdict: Verdict::CannotTell,
+            verdict: Verdict::Unknown,
             file: file.into(),
             expected: expected.into(),
-            seen: why.into(),
+            actual: why.into(),
             remedy: None,
             commands: Vec::new(),
         }
     }
 }
 
-/// Text of `seen` for a file that does not exist or cannot be read.
+/// Text of `actual` for a file that does not exist or cannot be read.
 pub(super) const UNREADABLE: &str = "missing or unreadable";
 
 /// Remedy for settings that `partition apply` changes.

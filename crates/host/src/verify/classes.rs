@@ -26,12 +26,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let groups = match resctrl.groups(&Disk) {
         Ok(groups) => groups,
         Err(error) => {
-            return vec![Check::cannot_tell(
-                "classes",
-                file,
-                expected,
-                error.to_string(),
-            )];
+            return vec![Check::unknown("classes", file, expected, error.to_string())];
         }
     };
     let mut checks: Vec<Check> = machine

@@ -57,7 +57,7 @@ fn node(machine: &Machine<'_>, nic: &NicPlan, at: &str) -> Check {
         expected += &format!(", node {planned}");
     }
     let Some(local) = machine.value::<CpuList>(&format!("{at}/local_cpulist")) else {
-        return Check::cannot_tell("controller-node", files, expected, UNREADABLE);
+        return Check::unknown("controller-node", files, expected, UNREADABLE);
     };
     let node = now.map_or("node unknown".to_owned(), |node| format!("node {node}"));
     Check::new(

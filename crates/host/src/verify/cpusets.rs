@@ -15,7 +15,7 @@ const DEPTH_MAX: usize = 8;
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let Ok(sets) = Cpusets::find(machine.root) else {
-        return vec![Check::cannot_tell(
+        return vec![Check::unknown(
             "cpu-sets",
             "/proc/self/mounts",
             "CPU sets that keep other processes off the isolated CPUs",
@@ -45,7 +45,7 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let isolated = machine.isolated.difference(&started.unwrap_or_default());
     let expected = format!("0 in every set that contains any of the isolated CPUs {isolated}");
     let (mut wrong, mut seen) = (Vec::new(), 0);
-    let mut mend = Mend::default();
+    let mut remedy = CpusetRemedy::default();
     for set in below(&sets.mount) {
         let Some(balanced) = read(&set.join("cpuset.sched_load_balance")) else {
             continue;
@@ -56,9 +56,9 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
         if balanced == "1" && !both.is_empty() && cpus_in(sets, &set).len() > 1 {
             wrong.push(format!("{} (CPUs {both})", named(sets, &set)));
             if set == sets.mount || is_ours(&set) {
-                mend.is_applied = true;
+                remedy.is_applied = true;
             } else {
-                mend.by(
+                remedy.by(
                     &named(sets, &set),
                     set_file(machine, &set, "cpuset.sched_load_balance", "0"),
                 );
@@ -66,15 +66,15 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
         }
     }
     if seen == 0 {
-        return Check::cannot_tell(name, files, expected, UNREADABLE);
+        return Check::unknown(name, files, expected, UNREADABLE);
     }
     let is_fine = wrong.is_empty();
-    let told = if is_fine {
+    let reported = if is_fine {
         format!("{seen} sets, none of which balances isolated CPUs")
     } else {
         some_of(&wrong)
     };
-    mend.check(name, files, expected, told, is_fine)
+    remedy.check(name, files, expected, reported, is_fine)
 }
 
 /// Checks for isolated CPUs that another set (version 2) claims exclusively: a partition of quietwire cannot contain them.
@@ -83,7 +83,7 @@ fn exclusive(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));
     let files = format!("{}/**/cpuset.cpus.exclusive", machine.shown(&sets.mount));
     let expected = format!("only quietwire's sets with the isolated CPUs {allowed}");
-    let (mut wrong, mut mend) = (Vec::new(), Mend::default());
+    let (mut wrong, mut remedy) = (Vec::new(), CpusetRemedy::default());
     for set in below(&sets.mount).into_iter().filter(|set| !is_ours(set)) {
         let claimed = read(&set.join("cpuset.cpus.exclusive"));
         let claimed: Option<CpuList> = claimed.and_then(|cpus| cpus.parse().ok());
@@ -92,30 +92,30 @@ fn exclusive(machine: &Machine<'_>, sets: &Cpusets) -> Check {
         if !both.is_empty() {
             let rest = claimed.difference(&allowed).to_string();
             wrong.push(format!("{} (CPUs {both})", named(sets, &set)));
-            mend.by(
+            remedy.by(
                 &named(sets, &set),
                 set_file(machine, &set, "cpuset.cpus.exclusive", &rest),
             );
         }
     }
     let is_fine = wrong.is_empty();
-    let told = if is_fine {
+    let reported = if is_fine {
         "none".to_owned()
     } else {
         some_of(&wrong)
     };
-    mend.check(name, files, expected, told, is_fine)
+    remedy.check(name, files, expected, reported, is_fine)
 }
 
 /// Remedy for sets: applying the plan, or one command for each set that applying does not change.
 #[derive(Default)]
-struct Mend {
+struct CpusetRemedy {
     is_applied: bool,
     sets: Vec<String>,
     commands: Vec<String>,
 }
 
-impl Mend {
+impl CpusetRemedy {
     fn by(&mut self, set: &str, command: String) {
         self.sets.push(set.to_owned());
         // A set cannot have CPUs that its parent lacks, so the commands for child sets come first.
@@ -141,7 +141,8 @@ impl Mend {
                 some_of(&self.sets)
             ));
         }
-        Check::new(name, files, expected, seen, is_fine, texts.join("; ")).mended_by(self.commands)
+        Check::new(name, files, expected, seen, is_fine, texts.join("; "))
+            .with_commands(self.commands)
     }
 }
 
@@ -218,7 +219,7 @@ fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));
     let expected = format!("only quietwire's sets with processes on the isolated CPUs {allowed}");
     let (mut wrong, mut seen) = (Vec::new(), 0);
-    let mut mend = Mend::default();
+    let mut remedy = CpusetRemedy::default();
     for set in below(&sets.mount) {
         // Sets below a set of quietwire belong to it. Directories above the mount point are not sets, whatever their names.
         let within = set.strip_prefix(&sets.mount).unwrap_or(&set);
@@ -239,23 +240,23 @@ fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
             let name = named(sets, &set);
             wrong.push(format!("{name} ({inside} processes, CPUs {both})"));
             if applying_changes(sets, &set) {
-                mend.is_applied = true;
+                remedy.is_applied = true;
             } else {
                 let cpus = cpus_without(machine, sets, &set, &allowed);
-                mend.by(&name, set_file(machine, &set, "cpuset.cpus", &cpus));
+                remedy.by(&name, set_file(machine, &set, "cpuset.cpus", &cpus));
             }
         }
     }
     if seen == 0 {
-        return Check::cannot_tell(name, files, expected, UNREADABLE);
+        return Check::unknown(name, files, expected, UNREADABLE);
     }
     let is_fine = wrong.is_empty();
-    let told = if is_fine {
+    let reported = if is_fine {
         "none".to_owned()
     } else {
         some_of(&wrong)
     };
-    mend.check(name, files, expected, told, is_fine)
+    remedy.check(name, files, expected, reported, is_fine)
 }
 
 fn is_free(machine: &Machine<'_>, pid: i32) -> bool {

@@ -16,7 +16,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     } else if machine.path(DEBUG).is_dir() {
         (DEBUG, in_debug(machine))
     } else {
-        return vec![Check::cannot_tell(
+        return vec![Check::unknown(
             name,
             format!("/{STATISTICS}, /{DEBUG}"),
             expected,

@@ -59,24 +59,24 @@ fn allowed(machine: &Machine<'_>) -> Check {
         }
     }
     if seen == 0 {
-        return Check::cannot_tell("interrupts", files, expected, UNREADABLE);
+        return Check::unknown("interrupts", files, expected, UNREADABLE);
     }
-    let mut told = if wrong.is_empty() {
+    let mut reported = if wrong.is_empty() {
         format!("{seen} interrupts, all on other CPUs")
     } else {
         format!("interrupts {}", some_of(&wrong))
     };
     if !fixed.is_empty() {
-        told += &format!("; only the kernel can move {}", some_of(&fixed));
+        reported += &format!("; only the kernel can move {}", some_of(&fixed));
     }
     if !moving.is_empty() {
-        told += &format!(
+        reported += &format!(
             "; the kernel moves the following interrupts when they next occur: {}",
             some_of(&moving)
         );
         if wrong.is_empty() {
-            told += " (--for DURATION shows whether any occurred)";
-            return Check::cannot_tell("interrupts", files, expected, told);
+            reported += " (--for DURATION shows whether any occurred)";
+            return Check::unknown("interrupts", files, expected, reported);
         }
     }
     let remedy = format!(
@@ -87,11 +87,11 @@ fn allowed(machine: &Machine<'_>) -> Check {
         "interrupts",
         files,
         expected,
-        told,
+        reported,
         wrong.is_empty(),
         remedy,
     )
-    .mended_by(commands)
+    .with_commands(commands)
 }
 
 /// Checks irqbalance, the daemon that moves interrupts, if it is running.
@@ -101,7 +101,7 @@ fn irqbalance(machine: &Machine<'_>) -> Check {
     let expected = format!("not running, or isolated CPUs {} banned", machine.isolated);
     if machine.tasks.is_empty() {
         let why = "no processes are visible";
-        return Check::cannot_tell(name, "/proc/*/comm", expected, why);
+        return Check::unknown(name, "/proc/*/comm", expected, why);
     }
     if !runs {
         return Check::new(name, "/proc/*/comm", expected, "not running", true, "");

@@ -87,7 +87,7 @@ impl<'a> Machine<'a> {
     ) -> Check {
         let expected = format!("none of the isolated CPUs {}", self.isolated);
         match cpus {
-            None => Check::cannot_tell(name, format!("/{file}"), expected, UNREADABLE),
+            None => Check::unknown(name, format!("/{file}"), expected, UNREADABLE),
             Some(cpus) => {
                 let both = cpus.intersection(&self.isolated);
                 let is_fine = both.is_empty();

@@ -11,7 +11,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
         let file = format!("/{directory}/nr_hugepages");
         let expected = format!("at least {} pages", pages.pages);
         let Some(total) = machine.value::<u64>(&format!("{directory}/nr_hugepages")) else {
-            return Check::cannot_tell("huge-pages", file, expected, UNREADABLE);
+            return Check::unknown("huge-pages", file, expected, UNREADABLE);
         };
         let free = machine.value::<u64>(&format!("{directory}/free_hugepages"));
         let free = free.map_or(String::new(), |free| format!(", {free} of them free"));

@@ -47,7 +47,7 @@ pub fn exposition(checks: &[Check], sample: &Sample, spent: Duration, at_s: f64)
     let mut text = Text(String::new());
     let mut counts: BTreeMap<(&str, Verdict), u32> = BTreeMap::new();
     for check in checks {
-        for verdict in [Verdict::Pass, Verdict::Fail, Verdict::CannotTell] {
+        for verdict in [Verdict::Pass, Verdict::Fail, Verdict::Unknown] {
             *counts.entry((check.name, verdict)).or_default() +=
                 u32::from(check.verdict == verdict);
         }

@@ -8,30 +8,30 @@ mod read;
 use super::check::Check;
 use super::machine::Machine;
 use crate::partition::Role;
-use claim::{Claim, Wanted};
+use claim::{ExpectedCpus, ProgramCpus};
 
 pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
     let claims = read::claims(machine);
     claims.iter().map(|claim| check(machine, claim)).collect()
 }
 
-fn check(machine: &Machine<'_>, claim: &Claim) -> Check {
+fn check(machine: &Machine<'_>, claim: &ProgramCpus) -> Check {
     let guests = machine.plan.cpus(Role::Guest);
     let expected = match claim.wanted {
-        Wanted::Forwarding => format!("only forwarding CPUs {}", machine.forwarding),
-        Wanted::Guests => format!("only guest CPUs {guests}"),
-        Wanted::NotIsolated => format!("no isolated CPUs ({})", machine.isolated),
-        Wanted::AllIsolated => format!("all isolated CPUs {}", machine.isolated),
+        ExpectedCpus::Forwarding => format!("only forwarding CPUs {}", machine.forwarding),
+        ExpectedCpus::Guests => format!("only guest CPUs {guests}"),
+        ExpectedCpus::NotIsolated => format!("no isolated CPUs ({})", machine.isolated),
+        ExpectedCpus::AllIsolated => format!("all isolated CPUs {}", machine.isolated),
     };
     let expected = format!("{}: {expected}", claim.what);
     let Some(cpus) = &claim.cpus else {
-        return Check::cannot_tell(claim.name, &claim.file, expected, "not a valid CPU list");
+        return Check::unknown(claim.name, &claim.file, expected, "not a valid CPU list");
     };
     let is_fine = match claim.wanted {
-        Wanted::Forwarding => cpus.difference(&machine.forwarding).is_empty(),
-        Wanted::Guests => cpus.difference(&guests).is_empty(),
-        Wanted::NotIsolated => cpus.intersection(&machine.isolated).is_empty(),
-        Wanted::AllIsolated => machine.isolated.difference(cpus).is_empty(),
+        ExpectedCpus::Forwarding => cpus.difference(&machine.forwarding).is_empty(),
+        ExpectedCpus::Guests => cpus.difference(&guests).is_empty(),
+        ExpectedCpus::NotIsolated => cpus.intersection(&machine.isolated).is_empty(),
+        ExpectedCpus::AllIsolated => machine.isolated.difference(cpus).is_empty(),
     };
     let seen = format!("CPUs {cpus}");
     Check::new(

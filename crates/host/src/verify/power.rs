@@ -60,7 +60,7 @@ fn all_hold(
     }
     if wrong.is_empty() && !unknown.is_empty() {
         let why = format!("{UNREADABLE} for {}", some_of(&unknown));
-        return Check::cannot_tell(name, files, expected, why);
+        return Check::unknown(name, files, expected, why);
     }
     let seen = if wrong.is_empty() {
         "as planned".to_owned()
@@ -87,7 +87,7 @@ fn high_priority(machine: &Machine<'_>, setting: &FrequencySetting) -> Check {
         .flat_map(|group| group.cpus.iter());
     let highest = everywhere.filter_map(|cpu| base_khz(machine, cpu)).max();
     let Some(highest) = highest else {
-        return Check::cannot_tell(name, files, expected, UNREADABLE);
+        return Check::unknown(name, files, expected, UNREADABLE);
     };
     let lower: Vec<String> = setting
         .cpus
@@ -119,7 +119,7 @@ fn machine_checks(machine: &Machine<'_>) -> Check {
         }
     }
     if !is_known {
-        return Check::cannot_tell("machine-checks", files, expected, UNREADABLE);
+        return Check::unknown("machine-checks", files, expected, UNREADABLE);
     }
     let seen = if wrong.is_empty() {
         "1".to_owned()
@@ -150,7 +150,7 @@ fn wake_up(machine: &Machine<'_>) -> Option<Check> {
     for cpu in machine.forwarding.iter() {
         let file = format!("{CPUS}/cpu{cpu}/power/pm_qos_resume_latency_us");
         let Some(now) = machine.text(&file) else {
-            return Some(Check::cannot_tell(name, files, expected, UNREADABLE));
+            return Some(Check::unknown(name, files, expected, UNREADABLE));
         };
         // 0 means no limit, and n/a means that the CPU may not sleep at all.
         if now == "0" {
@@ -159,12 +159,12 @@ fn wake_up(machine: &Machine<'_>) -> Option<Check> {
         seen.push(format!("CPU {cpu} {now}"));
     }
     let is_fine = wrong.is_empty();
-    let told = if is_fine {
+    let reported = if is_fine {
         some_of(&seen)
     } else {
         format!("none for {}", some_of(&wrong))
     };
     let remedy =
         "write the maximum wake-up latency in microseconds to the file of each forwarding CPU";
-    Some(Check::new(name, files, expected, told, is_fine, remedy))
+    Some(Check::new(name, files, expected, reported, is_fine, remedy))
 }

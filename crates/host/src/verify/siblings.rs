@@ -27,7 +27,7 @@ fn online(machine: &Machine<'_>) -> Check {
         .collect();
     let expected = format!("CPUs {wanted}");
     match machine.value::<CpuList>(&file) {
-        None => Check::cannot_tell("online", format!("/{file}"), expected, UNREADABLE),
+        None => Check::unknown("online", format!("/{file}"), expected, UNREADABLE),
         Some(online) => {
             let down = wanted.difference(&online);
             Check::new(
@@ -70,7 +70,7 @@ fn siblings(machine: &Machine<'_>) -> Check {
     }
     if split.is_empty() && !unknown.is_empty() {
         let why = format!("{UNREADABLE} for {}", some_of(&unknown));
-        return Check::cannot_tell(name, files, expected, why);
+        return Check::unknown(name, files, expected, why);
     }
     let is_fine = split.is_empty();
     let seen = if is_fine {
@@ -104,7 +104,7 @@ fn caches(machine: &Machine<'_>) -> Check {
         }
     }
     if !is_known {
-        return Check::cannot_tell(name, files, expected, UNREADABLE);
+        return Check::unknown(name, files, expected, UNREADABLE);
     }
     let others = machine
         .plan
@@ -122,5 +122,5 @@ fn caches(machine: &Machine<'_>) -> Check {
     let why = format!(
         "shared with CPUs {others}, and this machine does not support cache allocation; measure the effect under load (quietwire study run)"
     );
-    Check::cannot_tell(name, files, expected, why)
+    Check::unknown(name, files, expected, why)
 }

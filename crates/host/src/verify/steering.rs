@@ -37,7 +37,7 @@ fn steering(machine: &Machine<'_>) -> Check {
     let expected = format!("no steering to the isolated CPUs {}", machine.isolated);
     // A machine without interfaces steers nothing. Without the directory, the state is unknown.
     if seen == 0 && !machine.path(INTERFACES).is_dir() {
-        return Check::cannot_tell("receive-steering", files, expected, UNREADABLE);
+        return Check::unknown("receive-steering", files, expected, UNREADABLE);
     }
     let seen = if wrong.is_empty() {
         format!("{seen} queues, none steered to isolated CPUs")

@@ -60,7 +60,7 @@ fn plan() -> Plan {
                 BootParameter {
                     name: name.to_owned(),
                     value: value.map(str::to_owned),
-                    why: String::new(),
+                    reason: String::new(),
                 }
             })
             .to_vec(),
@@ -213,9 +213,9 @@ const MACHINE: &[(&str, &str)] = &[
     ("proc/30/task/30/schedstat", "1000 5 1"),
 ];
 
-struct Made(tempfile::TempDir);
+struct FakeMachine(tempfile::TempDir);
 
-impl Made {
+impl FakeMachine {
     fn new() -> Self {
         let made = Self(tempfile::tempdir().unwrap());
         for (path, text) in MACHINE {
@@ -280,7 +280,7 @@ impl Made {
 
     fn sample(&self) -> Sample {
         let mut sample = Sample::take(self.0.path(), &plan());
-        sample.look_at_calls(self.0.path());
+        sample.sample_calls(self.0.path());
         sample
     }
 }
@@ -292,10 +292,10 @@ fn failed(checks: &[Check]) -> Vec<&'static str> {
 
 #[test]
 fn a_machine_as_planned_passes() {
-    let checks = Made::new().checks();
+    let checks = FakeMachine::new().checks();
     for check in &checks {
         assert_eq!(check.verdict, Verdict::Pass, "{check:?}");
-        assert!(check.remedy.is_none() && !check.file.is_empty() && !check.seen.is_empty());
+        assert!(check.remedy.is_none() && !check.file.is_empty() && !check.actual.is_empty());
     }
     assert!(checks.len() > 40, "{}", checks.len());
 }
@@ -484,7 +484,7 @@ fn whatever_is_spoilt_fails_its_check_and_no_other() {
             &["irqbalance"],
         ),
     ];
-    let made = Made::new();
+    let made = FakeMachine::new();
     for (file, text, wanted) in spoilt {
         let checks = made.spoilt(file, text, || made.checks());
         assert_eq!(failed(&checks), *wanted, "{file}: {text}");
@@ -526,7 +526,7 @@ fn remedies_name_what_applying_leaves_alone() {
             APPLY,
         ),
     ];
-    let made = Made::new();
+    let made = FakeMachine::new();
     for (file, text, named, command) in spoilt {
         let checks = made.spoilt(file, text, || made.checks());
         let wrong: Vec<&Check> = checks
@@ -559,7 +559,7 @@ fn remedies_name_what_applying_leaves_alone() {
 /// Tests CPU sets of version 1 and forwarding CPUs that sleep.
 #[test]
 fn balance_of_sets_and_waking_are_judged_where_they_count() {
-    let made = Made::new();
+    let made = FakeMachine::new();
     let sets = "sys/fs/cgroup/cpuset";
     made.write(
         "proc/self/mounts",
@@ -595,7 +595,7 @@ fn balance_of_sets_and_waking_are_judged_where_they_count() {
         let found = checks.into_iter().find(|check| check.name == "wake-up");
         found.unwrap().verdict
     };
-    assert_eq!(verdict(), Verdict::CannotTell);
+    assert_eq!(verdict(), Verdict::Unknown);
     let file = format!("{CPUS}/cpu1/power/pm_qos_resume_latency_us");
     for (text, wanted) in [
         ("0", Verdict::Fail),
@@ -609,7 +609,7 @@ fn balance_of_sets_and_waking_are_judged_where_they_count() {
 
 /// Tests a recording, which has no processes and no control groups: checks without data do not pass.
 #[test]
-fn what_is_not_in_a_recording_is_not_said_to_be_fine() {
+fn what_is_not_in_a_recording_is_not_reported_to_be_fine() {
     let root = tempfile::tempdir().unwrap();
     crate::machines::two_packages_with_clusters()
         .write(root.path())
@@ -623,28 +623,28 @@ fn what_is_not_in_a_recording_is_not_said_to_be_fine() {
         "work-queues",
     ] {
         let check = checks.iter().find(|check| check.name == name);
-        assert_eq!(check.unwrap().verdict, Verdict::CannotTell, "{check:?}");
+        assert_eq!(check.unwrap().verdict, Verdict::Unknown, "{check:?}");
     }
 }
 
 /// Tests an interrupt that was moved and has not occurred since: its check is unknown.
 #[test]
-fn an_interrupt_that_has_yet_to_move_is_told() {
-    let made = Made::new();
+fn an_interrupt_that_has_yet_to_move_is_reported() {
+    let made = FakeMachine::new();
     let file = "proc/irq/24/effective_affinity_list";
     let checks = made.spoilt(file, "1", || made.checks());
     let check = checks
         .iter()
         .find(|check| check.name == "interrupts")
         .unwrap();
-    assert_eq!(check.verdict, Verdict::CannotTell, "{check:?}");
-    assert!(check.seen.contains("24 (CPUs 0,3)"), "{check:?}");
+    assert_eq!(check.verdict, Verdict::Unknown, "{check:?}");
+    assert!(check.actual.contains("24 (CPUs 0,3)"), "{check:?}");
     assert!(failed(&checks).is_empty());
 }
 
 #[test]
 fn what_the_machine_does_not_say_is_not_judged() {
-    let made = Made::new();
+    let made = FakeMachine::new();
     for file in [
         "proc/schedstat",
         "sys/devices/system/cpu/online",
@@ -655,7 +655,7 @@ fn what_the_machine_does_not_say_is_not_judged() {
     let checks = made.checks();
     let unknown: Vec<&str> = checks
         .iter()
-        .filter(|check| check.verdict == Verdict::CannotTell)
+        .filter(|check| check.verdict == Verdict::Unknown)
         .map(|check| check.name)
         .collect();
     assert_eq!(
@@ -665,13 +665,13 @@ fn what_the_machine_does_not_say_is_not_judged() {
     assert!(failed(&checks).is_empty());
     let nothing = tempfile::tempdir().unwrap();
     for check in static_checks(nothing.path(), &plan()) {
-        assert!(!check.seen.is_empty(), "{check:?}");
+        assert!(!check.actual.is_empty(), "{check:?}");
     }
 }
 
 #[test]
 fn an_interval_without_disturbance_passes() {
-    let made = Made::new();
+    let made = FakeMachine::new();
     let (before, after) = (made.sample(), made.sample());
     let checks = live_checks(made.0.path(), &plan(), &before, &after);
     let unknown: Vec<&str> = checks
@@ -743,7 +743,7 @@ fn what_disturbs_is_found_over_an_interval() {
             "noise",
         ),
     ];
-    let made = Made::new();
+    let made = FakeMachine::new();
     for (file, text, wanted) in spoilt {
         made.write("sys/kernel/tracing/current_tracer", "osnoise");
         made.write(
@@ -760,7 +760,7 @@ fn what_disturbs_is_found_over_an_interval() {
 
 #[test]
 fn looking_changes_nothing() {
-    let made = Made::new();
+    let made = FakeMachine::new();
     let read = |path: &str| {
         fs::metadata(made.0.path().join(path))
             .unwrap()
@@ -783,7 +783,7 @@ fn the_running_machine_is_looked_at() {
     assert!(
         checks
             .iter()
-            .any(|check| check.name == "intruders" && check.verdict != Verdict::CannotTell)
+            .any(|check| check.name == "intruders" && check.verdict != Verdict::Unknown)
     );
     let plan = Plan {
         groups: vec![group(Role::Forwarding, "forwarding", "0-63")],
@@ -803,7 +803,7 @@ fn the_running_machine_is_looked_at() {
 
 #[test]
 fn checks_and_counts_are_metrics() {
-    let made = Made::new();
+    let made = FakeMachine::new();
     let sample = made.sample();
     let mut checks = made.checks();
     checks.truncate(1);
@@ -815,12 +815,15 @@ fn checks_and_counts_are_metrics() {
     );
     for line in [
         "quietwire_partition_checks{check=\"command-line\",verdict=\"pass\"} 1",
-        "quietwire_partition_checks{check=\"command-line\",verdict=\"cannot-tell\"} 0",
+        "quietwire_partition_checks{check=\"command-line\",verdict=\"unknown\"} 0",
         "quietwire_partition_interrupts_total{cpu=\"1\",kind=\"LOC\",what=\"Local timer interrupts\"} 5",
         "quietwire_partition_forwarding_migrations_total{data_plane=\"Open vSwitch\",thread=\"pmd-c01/id:8\",tid=\"11\",cpu=\"1\"} 2",
         "quietwire_partition_verify_cpu_seconds_total 1.5",
         "# TYPE quietwire_partition_softirqs_total counter",
     ] {
-        assert!(text.lines().any(|told| told == line), "{line}: {text}");
+        assert!(
+            text.lines().any(|reported| reported == line),
+            "{line}: {text}"
+        );
     }
 }

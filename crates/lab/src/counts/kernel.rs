@@ -5,8 +5,8 @@ use quietwire_tester::account::{DropStage, ElementCounts, PortCounts};
 use serde_json::Value;
 
 /// Reads the interfaces `p0`, `p1` and so on in what `ip` printed.
-pub(crate) fn of_links(told: &str) -> Result<ElementCounts, String> {
-    let links: Vec<Value> = serde_json::from_str(told)
+pub(crate) fn of_links(reported: &str) -> Result<ElementCounts, String> {
+    let links: Vec<Value> = serde_json::from_str(reported)
         .map_err(|error| format!("what `ip` prints is not understood: {error}"))?;
     let mut counts = ElementCounts::default();
     for link in links {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     /// What `ip -s -j link show` of iproute2 6.1 prints, shortened.
-    const TOLD: &str = r#"[
+    const REPORTED: &str = r#"[
         {"ifindex":1,"ifname":"lo","stats64":{"rx":{"bytes":0,"packets":0,"errors":0,"dropped":0,"over_errors":0,"multicast":0},
          "tx":{"bytes":0,"packets":0,"errors":0,"dropped":0,"carrier_errors":0,"collisions":0}}},
         {"ifindex":2,"link_index":2,"ifname":"p0","stats64":{"rx":{"bytes":6000,"packets":100,"errors":1,"dropped":2,"over_errors":0,"multicast":0},
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn ports_are_the_elements_interfaces() {
-        let counts = of_links(TOLD).unwrap();
+        let counts = of_links(REPORTED).unwrap();
         let expected = PortCounts {
             received: 100,
             sent: 5,

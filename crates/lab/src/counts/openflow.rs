@@ -5,10 +5,10 @@
 use quietwire_tester::account::{DropStage, PortCounts};
 
 /// Reads what `ovs-ofctl dump-ports` printed: the counters of each port by its OpenFlow number.
-pub(crate) fn of_dump(told: &str) -> Result<Vec<(u32, PortCounts)>, String> {
+pub(crate) fn of_dump(reported: &str) -> Result<Vec<(u32, PortCounts)>, String> {
     let mut ports: Vec<(u32, PortCounts)> = Vec::new();
     let mut number = None;
-    for line in told.lines() {
+    for line in reported.lines() {
         let line = line.trim();
         let (words, way) = if let Some(rest) = line.strip_prefix("port ") {
             let (port, rest) = rest.split_once(':').ok_or("a port has no counters")?;
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     /// What `ovs-ofctl dump-ports` of Open vSwitch 3.1 prints.
-    const TOLD: &str = "OFPST_PORT reply (xid=0x2): 2 ports
+    const REPORTED: &str = "OFPST_PORT reply (xid=0x2): 2 ports
   port LOCAL: rx pkts=7, bytes=0, drop=0, errs=0, frame=0, over=0, crc=0
            tx pkts=7, bytes=0, drop=0, errs=0, coll=0
   port  1: rx pkts=100, bytes=90, drop=2, errs=1, frame=?, over=?, crc=?
@@ -74,7 +74,7 @@ mod tests {
         .with_drops(DropStage::BeforeReceipt, "rx_errors", 1)
         .with_drops(DropStage::ToSend, "tx_dropped", 4)
         .with_drops(DropStage::ToSend, "tx_errors", 0);
-        assert_eq!(of_dump(TOLD), Ok(vec![(1, expected)]));
+        assert_eq!(of_dump(REPORTED), Ok(vec![(1, expected)]));
         assert_eq!(of_dump(""), Ok(Vec::new()));
         assert!(of_dump("port 1: rx pkts=?").is_err());
     }

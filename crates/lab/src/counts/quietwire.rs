@@ -27,13 +27,13 @@ const ENDING: [&str; 5] = [
 const PERHAPS: [&str; 6] = [
     "not_sent",
     "service_full",
-    "neighbours_overflowed",
-    "neighbours_no_room",
-    "unclaimed",
+    "neighbour_queue_drops",
+    "neighbour_table_full",
+    "unknown_protocol",
     "to_kernel",
 ];
 /// Frames that the router sends of its own.
-const MADE: [&str; 3] = ["errors", "echoed", "neighbours_asked"];
+const MADE: [&str; 3] = ["errors", "echoed", "neighbour_requests"];
 
 const ROUTER: &str = "router";
 
@@ -56,7 +56,7 @@ fn counts_of(stats: &Value) -> Result<ElementCounts, String> {
             number.ok_or_else(|| format!("its statistics of a port have no {key}"))
         };
         let name = port["name"].as_str().ok_or("a port has no name")?;
-        let mut told = PortCounts {
+        let mut reported = PortCounts {
             received: count("rx_frames")?,
             sent: count("tx_frames")?,
             ..PortCounts::default()
@@ -67,9 +67,9 @@ fn counts_of(stats: &Value) -> Result<ElementCounts, String> {
                 reason if TO_SEND.contains(&reason) => DropStage::ToSend,
                 _ => DropStage::Received,
             };
-            told = told.with_drops(stage, reason, frames.as_u64().unwrap_or(0));
+            reported = reported.with_drops(stage, reason, frames.as_u64().unwrap_or(0));
         }
-        counts.ports.insert(name.to_owned(), told);
+        counts.ports.insert(name.to_owned(), reported);
     }
     let router = &stats[ROUTER];
     let mut add = |reason: &str, may_overlap: bool, frames: &Value| {
@@ -146,8 +146,8 @@ mod tests {
             (json!({ "ports": [{ "name": "p0" }] }), "no rx_frames"),
             (json!({ "ports": [{ "rx_frames": 1 }] }), "no name"),
         ] {
-            let why = counts_of(&wrong).unwrap_err();
-            assert!(why.contains(part), "{why}");
+            let reason = counts_of(&wrong).unwrap_err();
+            assert!(reason.contains(part), "{reason}");
         }
     }
 }

@@ -9,13 +9,13 @@ use quietwire_dpdk::PortUri;
 use quietwire_tester::account::{DeviceCounts, DeviceLayout, PortAt};
 use serde_json::{Value, json};
 
-use super::{PATIENCE, of_switch};
+use super::{TIMEOUT, of_switch};
 use crate::control::ask_within;
 
 /// Name of the switch in accounts.
 const NAME: &str = "switch";
 /// How long it may take to list its ports.
-const LIST_PATIENCE: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A switch that runs already.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl RunningSwitch {
     /// # Errors
     /// Why it does not answer, in a clause.
     pub fn find(socket: &Path, tester: &[PortUri]) -> Result<Self, String> {
-        let ports = ask_within(socket, &json!({ "show": "ports" }), LIST_PATIENCE)?;
+        let ports = ask_within(socket, &json!({ "show": "ports" }), LIST_TIMEOUT)?;
         Ok(Self {
             socket: socket.to_owned(),
             layout: layout(&ports, tester),
@@ -46,7 +46,7 @@ impl RunningSwitch {
     /// Its counters. A deadline of 2 s holds.
     #[must_use]
     pub fn counts(&self) -> DeviceCounts {
-        let counts = of_switch(&self.socket, Deadline::after(PATIENCE));
+        let counts = of_switch(&self.socket, Deadline::after(TIMEOUT));
         DeviceCounts {
             elements: [(NAME.to_owned(), counts)].into(),
         }

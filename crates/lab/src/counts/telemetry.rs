@@ -39,7 +39,7 @@ pub(crate) fn of_program(
 ) -> Result<ElementCounts, String> {
     let path = PathBuf::from(RUNTIME).join(prefix).join(SOCKET);
     of_socket(&path, ports, deadline)
-        .map_err(|why| format!("its telemetry at {}: {why}", path.display()))
+        .map_err(|reason| format!("its telemetry at {}: {reason}", path.display()))
 }
 
 fn of_socket(path: &Path, ports: usize, deadline: Deadline) -> Result<ElementCounts, String> {
@@ -206,8 +206,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         let long = || Deadline::after(Duration::from_secs(20));
-        let why = of_socket(&path("none"), 1, long()).unwrap_err();
-        assert!(why.contains("ENOENT"), "{why}");
+        let reason = of_socket(&path("none"), 1, long()).unwrap_err();
+        assert!(reason.contains("ENOENT"), "{reason}");
         for (name, says, part) in [
             ("gone", vec![INFO.to_owned()], "hung up"),
             ("no JSON", vec!["hello".to_owned()], "no JSON"),
@@ -218,12 +218,12 @@ mod tests {
             ),
         ] {
             let running = program(&path(name), says);
-            let why = of_socket(&path(name), 1, long()).unwrap_err();
+            let reason = of_socket(&path(name), 1, long()).unwrap_err();
             // A program that hangs up may be gone before it was asked, or go with the question unread.
-            let is_gone = ["EPIPE", "ECONNRESET"].map(|errno| why.contains(errno));
+            let is_gone = ["EPIPE", "ECONNRESET"].map(|errno| reason.contains(errno));
             assert!(
-                why.contains(part) || is_gone.contains(&true),
-                "{name}: {why}"
+                reason.contains(part) || is_gone.contains(&true),
+                "{name}: {reason}"
             );
             drop(running.join());
         }
@@ -237,11 +237,11 @@ mod tests {
         .unwrap();
         bind(server.as_raw_fd(), &UnixAddr::new(&path("silent")).unwrap()).unwrap();
         listen(&server, Backlog::new(1).unwrap()).unwrap();
-        let why = of_socket(
+        let reason = of_socket(
             &path("silent"),
             1,
             Deadline::after(Duration::from_millis(50)),
         );
-        assert!(why.unwrap_err().contains("did not tell"));
+        assert!(reason.unwrap_err().contains("did not tell"));
     }
 }

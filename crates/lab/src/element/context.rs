@@ -11,7 +11,7 @@ use quietwire_host::journal::{Change, Journal};
 
 use super::Plan;
 use crate::error::{LabError, io_error};
-use crate::place::Place;
+use crate::netns::NetNs;
 use crate::spawn::{self, last_words};
 use crate::stop::Stop;
 use crate::topology::ElementPlace;
@@ -19,7 +19,7 @@ use crate::topology::ElementPlace;
 /// How long a program may take to come up. Several of them may have one CPU.
 const UP_DEADLINE: Duration = Duration::from_secs(60);
 /// How long one may take to stop when asked.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Begins a command that sees the interfaces of its network namespace below /sys, as behind `ip netns exec` (sysfs(5): what a
 /// mount shows is that of the namespace in which it was made).
@@ -77,7 +77,7 @@ impl Process {
 
     /// Asks it to end, and makes it.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
-        match quietwire_base::supervised::end(&mut self.child, STOP_PATIENCE) {
+        match quietwire_base::supervised::end(&mut self.child, STOP_TIMEOUT) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let name = &self.name;
@@ -166,7 +166,7 @@ impl<'a> ElementContext<'a> {
             );
         }
         inner.extend_from_slice(words);
-        let place = Place::of(plan.namespace.as_deref())?;
+        let place = NetNs::of(plan.namespace.as_deref())?;
         let command = place.command(&inner)?;
         let log = plan.directory.join(log);
         let child = spawn::spawn(self.journal, &command, self.set.as_ref(), &log)?;
@@ -183,9 +183,9 @@ impl<'a> ElementContext<'a> {
     pub(crate) fn run(&mut self, words: &[&str]) -> Result<String, LabError> {
         let line = words.join(" ");
         self.commands.push(line.clone());
-        run(words).map_err(|said| LabError::Command {
+        run(words).map_err(|printed| LabError::Command {
             command: line,
-            said,
+            printed,
         })
     }
 
@@ -214,10 +214,10 @@ impl<'a> ElementContext<'a> {
             for process in processes.iter_mut() {
                 process.check_as("ended at once")?;
             }
-            let Err(why) = look() else { return Ok(()) };
+            let Err(reason) = look() else { return Ok(()) };
             self.stop.check()?;
             if began.elapsed() >= limit {
-                let what = format!("did not {what} in {} s: {why}", limit.as_secs());
+                let what = format!("did not {what} in {} s: {reason}", limit.as_secs());
                 return Err(match processes.last() {
                     Some(process) => process.failed(what),
                     None => plan.failed(what),
@@ -239,10 +239,10 @@ pub(crate) fn run(words: &[&str]) -> Result<String, String> {
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        let said = [output.stdout, output.stderr].concat();
+        let printed = [output.stdout, output.stderr].concat();
         Err(format!(
             "{} ({})",
-            String::from_utf8_lossy(&said).trim(),
+            String::from_utf8_lossy(&printed).trim(),
             output.status
         ))
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::image::Image;
 use super::kvm::Accelerator;
-use super::spec::{GuestPlaces, GuestPort, GuestSpec, PortBackend, QEMU, SocketRole};
+use super::spec::{GuestPaths, GuestPort, GuestSpec, PortBackend, QEMU, SocketRole};
 
 /// The name of the agent's channel.
 pub(crate) const AGENT_CHANNEL: &str = "org.quietwire.agent";
@@ -30,7 +30,7 @@ fn value(path: &Path) -> String {
 pub(crate) fn qemu(
     spec: &GuestSpec,
     image: &Image,
-    places: &GuestPlaces,
+    places: &GuestPaths,
     accelerator: Accelerator,
 ) -> Vec<String> {
     let mut command = vec![QEMU.to_owned()];
@@ -173,7 +173,7 @@ mod tests {
             kernel: PathBuf::from("/images/x/vmlinuz"),
             initramfs: PathBuf::from("/images/x/initramfs"),
         };
-        let places = GuestPlaces::below(Path::new("/run/lab,1/vnf-0"));
+        let places = GuestPaths::below(Path::new("/run/lab,1/vnf-0"));
         qemu(spec, &image, &places, accelerator).join(" ")
     }
 
@@ -186,7 +186,7 @@ mod tests {
         };
         asked.ports[1].queues = 2;
         asked.kernel_options = vec!["isolcpus=1".to_owned()];
-        let said = line(&asked, Accelerator::Software);
+        let printed = line(&asked, Accelerator::Software);
         for part in [
             "-accel tcg,thread=multi -cpu max",
             "-smp 2,sockets=1,cores=2,threads=1 -m 512M",
@@ -198,7 +198,7 @@ mod tests {
             "socket,id=port1,path=/run/b,,c.sock,server=on,wait=off",
             "addr=0x11,rx_queue_size=1024,tx_queue_size=1024,vectors=0,romfile=,mq=on",
         ] {
-            assert!(said.contains(part), "no '{part}' in {said}");
+            assert!(printed.contains(part), "no '{part}' in {printed}");
         }
         assert_eq!(port_address(1), "0000:00:11.0");
     }
@@ -210,29 +210,29 @@ mod tests {
             name: "p4".to_owned(),
             has_vhost_net: true,
         };
-        let said = line(&asked, Accelerator::Software);
+        let printed = line(&asked, Accelerator::Software);
         for part in [
             "-netdev tap,id=net0,ifname=p3,script=no,downscript=no,vhost=off -device",
             "addr=0x10,rx_queue_size=1024,tx_queue_size=256,vectors=4,romfile=",
             "-netdev tap,id=net1,ifname=p4,script=no,downscript=no,vhost=on -device",
         ] {
-            assert!(said.contains(part), "no '{part}' in {said}");
+            assert!(printed.contains(part), "no '{part}' in {printed}");
         }
     }
 
     #[test]
     fn cards_are_handed_over_in_the_places_of_ports() {
         let asked = spec(vec![card("0000:17:02.0", 1), port("/run/b.sock", 2)]);
-        let said = line(&asked, Accelerator::Kvm);
+        let printed = line(&asked, Accelerator::Kvm);
         assert!(
-            said.contains(
+            printed.contains(
                 "-device vfio-pci,host=0000:17:02.0,bus=pcie.0,addr=0x10,rombar=0 -chardev"
             ),
-            "{said}"
+            "{printed}"
         );
         assert!(
-            !said.contains("net0") && said.contains("netdev=net1"),
-            "{said}"
+            !printed.contains("net0") && printed.contains("netdev=net1"),
+            "{printed}"
         );
     }
 
@@ -240,11 +240,11 @@ mod tests {
     fn under_kvm_ports_have_interrupts_and_memory_may_be_huge() {
         let mut asked = spec(vec![port("/run/a.sock", 1)]);
         asked.huge_pages = true;
-        let said = line(&asked, Accelerator::Kvm);
+        let printed = line(&asked, Accelerator::Kvm);
         assert!(
-            said.contains("-accel kvm -cpu host") && said.contains("vectors=4"),
-            "{said}"
+            printed.contains("-accel kvm -cpu host") && printed.contains("vectors=4"),
+            "{printed}"
         );
-        assert!(said.contains("hugetlb=on,hugetlbsize=2M"), "{said}");
+        assert!(printed.contains("hugetlb=on,hugetlbsize=2M"), "{printed}");
     }
 }

@@ -18,7 +18,7 @@ const LINES: usize = 20;
 /// What ends a connection to a shell: Ctrl-], as in telnet(1).
 pub const ESCAPE: u8 = 0x1d;
 /// How often it is looked whether to stop, milliseconds.
-const LOOK_MS: u8 = 200;
+const POLL_INTERVAL_MS: u8 = 200;
 
 /// The last lines of a console's log, without control characters.
 #[must_use]
@@ -86,9 +86,9 @@ fn join(
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            let said = &buffer[..count];
-            let end = said.iter().position(|octet| *octet == ESCAPE);
-            port.write_all(&said[..end.unwrap_or(count)])?;
+            let printed = &buffer[..count];
+            let end = printed.iter().position(|octet| *octet == ESCAPE);
+            port.write_all(&printed[..end.unwrap_or(count)])?;
             if count == 0 || end.is_some() {
                 return Ok(());
             }
@@ -103,7 +103,7 @@ fn ready(port: &UnixStream, input: &impl AsFd) -> io::Result<(bool, bool)> {
         PollFd::new(port.as_fd(), PollFlags::POLLIN),
         PollFd::new(input.as_fd(), PollFlags::POLLIN),
     ];
-    match poll(&mut both, PollTimeout::from(LOOK_MS)) {
+    match poll(&mut both, PollTimeout::from(POLL_INTERVAL_MS)) {
         Ok(0) | Err(Errno::EINTR) => return Ok((false, false)),
         Ok(_) => {}
         Err(error) => return Err(error.into()),

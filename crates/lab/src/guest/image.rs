@@ -92,10 +92,10 @@ impl Image {
                 Path::new("/bin/bash"),
                 "building the image of guests",
             ))?;
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         if !output.status.success() {
             return Err(LabError::Image {
-                said,
+                printed,
                 is_lacking: output.status.code() == Some(LACKS),
             });
         }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_not_there_is_told_by_the_build() {
+    fn a_program_that_is_not_there_is_reported_by_the_build() {
         let error = Image::build(Path::new("/no/such/program")).unwrap_err();
         assert!(error.to_string().contains("/no/such/program"), "{error}");
     }

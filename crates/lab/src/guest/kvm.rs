@@ -42,7 +42,8 @@ pub struct Acceleration {
     /// Under what.
     pub accelerator: Accelerator,
     /// Why.
-    pub why: String,
+    #[serde(alias = "why")]
+    pub reason: String,
 }
 
 /// What is remembered, with what it holds for.
@@ -64,15 +65,15 @@ pub fn acceleration(choice: AcceleratorChoice, image: &Image) -> Result<Accelera
     }
     let found = found(image)?;
     if choice == AcceleratorChoice::Kvm && found.accelerator != Accelerator::Kvm {
-        return Err(LabError::NoKvm(found.why));
+        return Err(LabError::NoKvm(found.reason));
     }
     Ok(found)
 }
 
-fn software(why: String) -> Acceleration {
+fn software(reason: String) -> Acceleration {
     Acceleration {
         accelerator: Accelerator::Software,
-        why,
+        reason,
     }
 }
 
@@ -120,8 +121,10 @@ fn cache_directory() -> PathBuf {
         let home = std::env::var_os("HOME").unwrap_or_else(|| "/root".into());
         PathBuf::from(home).join(".cache")
     };
-    let said = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
-    said.map_or_else(of_user, PathBuf::from).join("quietwire")
+    let printed = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
+    printed
+        .map_or_else(of_user, PathBuf::from)
+        .join("quietwire")
 }
 
 /// The kernel's release and the machine's boot (random(4): boot_id is another after each).
@@ -162,8 +165,8 @@ fn probe(image: &Image) -> Result<Acceleration, LabError> {
     let directory =
         tempfile::tempdir().map_err(io_error(&std::env::temp_dir(), "making a directory"))?;
     let console = directory.path().join("console.log");
-    let said = directory.path().join("qemu.log");
-    let log = File::create(&said).map_err(io_error(&said, "making the log"))?;
+    let printed = directory.path().join("qemu.log");
+    let log = File::create(&printed).map_err(io_error(&printed, "making the log"))?;
     let child = Command::new("timeout")
         .args(["--signal=KILL", DEADLINE_OF_GUEST, QEMU])
         .args([
@@ -196,11 +199,11 @@ fn probe(image: &Image) -> Result<Acceleration, LabError> {
     if is_up() {
         return Ok(Acceleration {
             accelerator: Accelerator::Kvm,
-            why: "a guest boots under KVM here".to_owned(),
+            reason: "a guest boots under KVM here".to_owned(),
         });
     }
     let ended = match probe.0.try_wait() {
-        Ok(Some(_)) => format!("QEMU ended: {}", last_words(&said)),
+        Ok(Some(_)) => format!("QEMU ended: {}", last_words(&printed)),
         _ => format!("it was not up in {} s", DEADLINE.as_secs()),
     };
     drop(probe);

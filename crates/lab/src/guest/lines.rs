@@ -15,7 +15,7 @@ use crate::stop::Stop;
 pub(crate) const LINE_MAX: usize = 4 << 20;
 
 /// How often it is looked whether everything is to end.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Characters of a line shown in an error.
 const EXCERPT: usize = 120;
@@ -89,24 +89,24 @@ impl Lines {
     }
 
     /// Sends one line.
-    pub(crate) fn send(&mut self, value: &Value, patience: Duration) -> Result<(), LineError> {
+    pub(crate) fn send(&mut self, value: &Value, timeout: Duration) -> Result<(), LineError> {
         let mut line = value.to_string().into_bytes();
         line.push(b'\n');
         self.stream
-            .set_write_timeout(Some(patience.max(Duration::from_millis(1))))
+            .set_write_timeout(Some(timeout.max(Duration::from_millis(1))))
             .map_err(LineError::Io)?;
         self.stream
             .write_all(&line)
             .map_err(|error| match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => LineError::Silent(patience),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => LineError::Silent(timeout),
                 ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => LineError::Closed,
                 _ => LineError::Io(error),
             })
     }
 
     /// The next line.
-    pub(crate) fn receive(&mut self, patience: Duration) -> Result<Value, LineError> {
-        let until = Instant::now() + patience;
+    pub(crate) fn receive(&mut self, timeout: Duration) -> Result<Value, LineError> {
+        let until = Instant::now() + timeout;
         let mut searched = 0;
         loop {
             let found = self.held[searched..].iter().position(|c| *c == b'\n');
@@ -126,19 +126,19 @@ impl Lines {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(LineError::Silent(patience));
+                return Err(LineError::Silent(timeout));
             }
             if self.stop.is_wanted() {
                 return Err(LineError::Stopped);
             }
-            self.more(left.min(LOOK))?;
+            self.more(left.min(POLL_INTERVAL))?;
         }
     }
 
-    fn more(&mut self, patience: Duration) -> Result<(), LineError> {
+    fn more(&mut self, timeout: Duration) -> Result<(), LineError> {
         let mut buffer = [0; 65536];
         self.stream
-            .set_read_timeout(Some(patience))
+            .set_read_timeout(Some(timeout))
             .map_err(LineError::Io)?;
         match self.stream.read(&mut buffer) {
             Ok(0) => Err(LineError::Closed),
@@ -168,7 +168,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
 
     /// What a peer that says this, and closes when told to, is answered with.
-    fn heard(said: &[u8], closes: bool) -> Result<Value, LineError> {
+    fn heard(printed: &[u8], closes: bool) -> Result<Value, LineError> {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -176,7 +176,7 @@ mod tests {
             let peer = scope.spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
                 // The other side may have heard enough.
-                let _ = stream.write_all(said);
+                let _ = stream.write_all(printed);
                 (!closes).then_some(stream)
             });
             let mut lines = Lines::connect(&socket).unwrap();
@@ -218,7 +218,7 @@ mod tests {
         flag.store(false, Ordering::Relaxed);
         thread::scope(|scope| {
             scope.spawn(|| {
-                thread::sleep(2 * LOOK);
+                thread::sleep(2 * POLL_INTERVAL);
                 peer.write_all(b"1\n").unwrap();
             });
             assert_eq!(lines.receive(LONG).unwrap(), 1);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_come_together_are_told_apart() {
+    fn lines_that_come_together_are_distinguished() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();

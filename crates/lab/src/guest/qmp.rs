@@ -24,14 +24,14 @@ fn number(value: &Value) -> Option<i32> {
     value.as_i64().and_then(|number| number.try_into().ok())
 }
 
-fn said(error: LineError) -> String {
+fn qmp_error(error: LineError) -> String {
     format!("QEMU's monitor: {error}")
 }
 
 impl Monitor {
-    pub(crate) fn connect(socket: &Path, patience: Duration, stop: &Stop) -> Result<Self, String> {
-        let mut lines = Lines::connect(socket).map_err(said)?.unless(stop);
-        let greeting = lines.receive(patience).map_err(said)?;
+    pub(crate) fn connect(socket: &Path, timeout: Duration, stop: &Stop) -> Result<Self, String> {
+        let mut lines = Lines::connect(socket).map_err(qmp_error)?.unless(stop);
+        let greeting = lines.receive(timeout).map_err(qmp_error)?;
         let version = &greeting["QMP"]["version"];
         let part = |name: &str| number(&version["qemu"][name]);
         let (Some(major), Some(minor), Some(micro)) = (part("major"), part("minor"), part("micro"))
@@ -54,18 +54,18 @@ impl Monitor {
         let until = Instant::now() + ANSWER_DEADLINE;
         self.lines
             .send(&json!({ "execute": command }), ANSWER_DEADLINE)
-            .map_err(said)?;
+            .map_err(qmp_error)?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let mut answer = self.lines.receive(left).map_err(said)?;
+            let mut answer = self.lines.receive(left).map_err(qmp_error)?;
             if answer.get("return").is_some() {
                 return Ok(answer["return"].take());
             }
             if answer.get("error").is_some() {
-                let why = answer["error"]["desc"]
+                let reason = answer["error"]["desc"]
                     .as_str()
                     .unwrap_or("it does not say why");
-                return Err(format!("QEMU's monitor refused {command}: {why}"));
+                return Err(format!("QEMU's monitor refused {command}: {reason}"));
             }
             // An event: what happened meanwhile.
         }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_monitor_is_said() {
+    fn what_is_no_monitor_is_reported() {
         with_monitor("{\"hello\": 1}", &[], |monitor| {
             assert!(monitor.unwrap_err().contains("no QMP"));
         });

@@ -21,20 +21,20 @@ use super::image::Image;
 use super::kvm::Acceleration;
 use super::qmp::Monitor;
 use super::spec::{
-    FORWARDING, GuestPlaces, GuestSpec, QEMU, QEMU_PACKAGE, UpSign, check_socket_path,
+    FORWARDING, GuestPaths, GuestSpec, QEMU, QEMU_PACKAGE, ReadySignal, check_socket_path,
 };
 use crate::error::{LabError, io_error};
-use crate::place::Place;
+use crate::netns::NetNs;
 use crate::spawn;
 use crate::state_directory::make_directory;
 use crate::stop::Stop;
 
 /// How long a guest may take to go when it is told to.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a guest whose channel has broken may take until it is seen to have ended.
-const ENDED_PATIENCE: Duration = Duration::from_secs(2);
+const ENDED_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The thread that runs a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ pub struct GuestRecord {
 pub struct Guest {
     name: String,
     child: Child,
-    places: GuestPlaces,
+    places: GuestPaths,
     command: Vec<String>,
     began: Instant,
     spec: GuestSpec,
@@ -118,7 +118,7 @@ impl Guest {
         spec.check()?;
         spec.check_sockets()?;
         spawn::require(QEMU, QEMU_PACKAGE)?;
-        let places = GuestPlaces::below(directory);
+        let places = GuestPaths::below(directory);
         // The longest of its paths.
         check_socket_path(&places.monitor_socket).map_err(LabError::GuestSpec)?;
         let path = directory.to_owned();
@@ -127,7 +127,7 @@ impl Guest {
             .map_err(io_error(journal.path(), "writing the journal"))?;
         make_directory(directory)?;
         let words = qemu(spec, image, &places, acceleration.accelerator);
-        let command = Place::of(spec.namespace.as_deref())?.command(&words)?;
+        let command = NetNs::of(spec.namespace.as_deref())?.command(&words)?;
         let began = Instant::now();
         let child = spawn::spawn(journal, &command, set, &places.qemu_log)?;
         Ok(Self {
@@ -151,10 +151,10 @@ impl Guest {
     pub fn wait_until_up(&mut self, stop: &Stop) -> Result<(), LabError> {
         let (spec, began) = (self.spec.clone(), self.began);
         let (qemu, vcpus) = self.release(&spec, began, stop)?;
-        let hello = match spec.up_sign {
-            UpSign::Agent => Some(self.greet(&spec, began, stop)?),
-            UpSign::Console => {
-                self.hear(&spec, began, stop)?;
+        let hello = match spec.ready_signal {
+            ReadySignal::Agent => Some(self.greet(&spec, began, stop)?),
+            ReadySignal::Console => {
+                self.await_agent(&spec, began, stop)?;
                 None
             }
         };
@@ -186,7 +186,9 @@ impl Guest {
         stop: &Stop,
     ) -> Result<(String, Vec<VcpuThread>), LabError> {
         let mut monitor = self.monitor(spec, began, stop)?;
-        let threads = monitor.vcpu_threads().map_err(|why| self.failed(why))?;
+        let threads = monitor
+            .vcpu_threads()
+            .map_err(|reason| self.failed(reason))?;
         if threads.len() != spec.vcpu_cpus.len() {
             return Err(self.failed(format!(
                 "has {} vCPUs, and {} were asked for",
@@ -197,7 +199,9 @@ impl Guest {
         if spec.pinned {
             self.pin(spec, &threads)?;
         }
-        monitor.execute("cont").map_err(|why| self.failed(why))?;
+        monitor
+            .execute("cont")
+            .map_err(|reason| self.failed(reason))?;
         let vcpus = threads
             .iter()
             .zip(&spec.vcpu_cpus)
@@ -215,25 +219,25 @@ impl Guest {
         began: Instant,
         stop: &Stop,
     ) -> Result<Monitor, LabError> {
-        let mut why = "QEMU has no monitor yet".to_owned();
+        let mut reason = "QEMU has no monitor yet".to_owned();
         loop {
             self.check()?;
             stop.check()?;
-            let left = spec.up_deadline.saturating_sub(began.elapsed());
+            let left = spec.ready_timeout.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Err(self.failed(format!(
-                    "did not come up in {} s: {why}; is somebody on the other side of all its ports?",
-                    spec.up_deadline.as_secs_f64()
+                    "did not come up in {} s: {reason}; is somebody on the other side of all its ports?",
+                    spec.ready_timeout.as_secs_f64()
                 )));
             }
             if self.places.monitor_socket.exists() {
                 // Made before it listens: whoever is too early tries again.
                 match Monitor::connect(&self.places.monitor_socket, left, stop) {
                     Ok(monitor) => return Ok(monitor),
-                    Err(error) => why = error,
+                    Err(error) => reason = error,
                 }
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -273,44 +277,47 @@ impl Guest {
     }
 
     /// Waits until an image without an agent says on its console that it forwards.
-    fn hear(&mut self, spec: &GuestSpec, began: Instant, stop: &Stop) -> Result<(), LabError> {
+    fn await_agent(
+        &mut self,
+        spec: &GuestSpec,
+        began: Instant,
+        stop: &Stop,
+    ) -> Result<(), LabError> {
         loop {
             self.check()?;
             stop.check()?;
             if self.console()?.contains(FORWARDING) {
                 return Ok(());
             }
-            if began.elapsed() >= spec.up_deadline {
+            if began.elapsed() >= spec.ready_timeout {
                 return Err(self.failed(format!(
                     "did not come up in {} s: its image has not said '{FORWARDING}' on its first serial port",
-                    spec.up_deadline.as_secs_f64()
+                    spec.ready_timeout.as_secs_f64()
                 )));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Waits for the agent.
     fn greet(&mut self, spec: &GuestSpec, began: Instant, stop: &Stop) -> Result<Hello, LabError> {
-        let left = spec.up_deadline.saturating_sub(began.elapsed());
+        let left = spec.ready_timeout.saturating_sub(began.elapsed());
         let greeted = Agent::connect_unless(stop, &self.name, &self.places.agent_socket, left);
         match greeted {
             Ok(agent) => Ok(agent.hello().clone()),
             Err(error) => {
                 stop.check()?;
-                let is_late = began.elapsed() >= spec.up_deadline;
+                let is_late = began.elapsed() >= spec.ready_timeout;
                 if !is_late {
                     // The channel has broken, or what is there is no agent: perhaps since the guest is about to end.
-                    wait_until(ENDED_PATIENCE, || {
-                        !matches!(self.child.try_wait(), Ok(None))
-                    });
+                    wait_until(ENDED_TIMEOUT, || !matches!(self.child.try_wait(), Ok(None)));
                 }
                 // Its end says more than the agent's silence.
                 self.check()?;
                 Err(self.failed(if is_late {
                     format!(
                         "did not come up in {} s: {error}",
-                        spec.up_deadline.as_secs_f64()
+                        spec.ready_timeout.as_secs_f64()
                     )
                 } else {
                     format!("did not come up: {error}")
@@ -333,8 +340,8 @@ impl Guest {
 
     /// What went wrong in it, with its console's last lines.
     pub(crate) fn failed(&self, what: String) -> LabError {
-        let said = fs::read_to_string(&self.places.qemu_log).unwrap_or_default();
-        let of_qemu = if said.trim().is_empty() {
+        let printed = fs::read_to_string(&self.places.qemu_log).unwrap_or_default();
+        let of_qemu = if printed.trim().is_empty() {
             String::new()
         } else {
             format!("\nQEMU said:\n{}", spawn::last_words(&self.places.qemu_log))
@@ -352,15 +359,15 @@ impl Guest {
     /// # Errors
     /// [`LabError::Agent`].
     pub fn agent(&self) -> Result<Agent, LabError> {
-        self.agent_within(super::agent::client::PATIENCE)
+        self.agent_within(super::agent::client::TIMEOUT)
     }
 
     /// The same, with a patience of the caller's.
     ///
     /// # Errors
     /// [`LabError::Agent`].
-    pub fn agent_within(&self, patience: Duration) -> Result<Agent, LabError> {
-        Agent::connect(&self.name, &self.places.agent_socket, patience)
+    pub fn agent_within(&self, timeout: Duration) -> Result<Agent, LabError> {
+        Agent::connect(&self.name, &self.places.agent_socket, timeout)
     }
 
     /// What it came up as.
@@ -371,7 +378,7 @@ impl Guest {
 
     /// Where it has its files.
     #[must_use]
-    pub fn places(&self) -> &GuestPlaces {
+    pub fn places(&self) -> &GuestPaths {
         &self.places
     }
 
@@ -401,7 +408,7 @@ impl Guest {
     /// # Errors
     /// [`LabError::Guest`] when it cannot be ended.
     pub fn stop(&mut self) -> Result<(), LabError> {
-        quietwire_base::supervised::end(&mut self.child, STOP_PATIENCE)
+        quietwire_base::supervised::end(&mut self.child, STOP_TIMEOUT)
             .map(|_| ())
             .map_err(|error| self.failed(format!("could not be stopped: {error}")))
     }

@@ -79,7 +79,7 @@ pub enum PortBackend {
 /// How a guest says that it is up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum UpSign {
+pub enum ReadySignal {
     /// Its agent answers.
     #[default]
     Agent,
@@ -126,12 +126,12 @@ pub struct GuestSpec {
     pub kernel_options: Vec<String>,
     /// How it says that it is up.
     #[serde(default)]
-    pub up_sign: UpSign,
+    pub ready_signal: ReadySignal,
     /// The network namespace that its QEMU is in; that of whoever starts it when not said.
     #[serde(default)]
     pub namespace: Option<String>,
     /// How long it may take until it is up.
-    pub up_deadline: Duration,
+    pub ready_timeout: Duration,
 }
 
 fn bad(name: &str, what: impl std::fmt::Display) -> LabError {
@@ -292,7 +292,7 @@ pub(crate) fn check_socket_path(path: &Path) -> Result<(), String> {
 
 /// Where a guest has its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuestPlaces {
+pub struct GuestPaths {
     /// A directory of its own.
     pub directory: PathBuf,
     /// What its first serial port said.
@@ -307,7 +307,7 @@ pub struct GuestPlaces {
     pub qemu_log: PathBuf,
 }
 
-impl GuestPlaces {
+impl GuestPaths {
     /// Those below a directory.
     #[must_use]
     pub fn below(directory: &Path) -> Self {
@@ -368,18 +368,18 @@ pub(crate) mod tests {
             ports,
             accelerator: AcceleratorChoice::Auto,
             kernel_options: Vec::new(),
-            up_sign: UpSign::Agent,
+            ready_signal: ReadySignal::Agent,
             namespace: None,
-            up_deadline: Duration::from_secs(30),
+            ready_timeout: Duration::from_secs(30),
         }
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_with_the_guests_name() {
+    fn what_makes_no_sense_is_reported_with_the_guests_name() {
         let good = || spec(vec![port("/run/a.sock", 1), port("/run/b.sock", 2)]);
         good().check().unwrap();
-        type Spoil = fn(&mut GuestSpec);
-        let wrongs: [(&str, Spoil); 15] = [
+        type Mutation = fn(&mut GuestSpec);
+        let wrongs: [(&str, Mutation); 15] = [
             ("letters, digits", |spec| spec.name = "a,b".to_owned()),
             ("too few", |spec| spec.memory_mib = 64),
             ("no vCPU", |spec| spec.vcpu_cpus.clear()),
@@ -424,7 +424,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_port_that_nobody_serves_is_told_before_the_guest_waits_for_it() {
+    fn a_port_that_nobody_serves_is_reported_before_the_guest_waits_for_it() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("a.sock");
         let mut spec = spec(vec![port(&socket.display().to_string(), 1)]);

@@ -13,7 +13,7 @@ use quietwire_base::{Deadline, LockError, LockFile};
 use quietwire_host::apply::{self, Outcome, STATE_DIRECTORY, Target};
 use quietwire_host::cpuset::{Cpuset, Cpusets};
 use quietwire_host::files::Disk;
-use quietwire_host::journal::{Change, Undone};
+use quietwire_host::journal::{Change, UndoOutcome};
 use quietwire_host::partition::Plan;
 use quietwire_host::resctrl::Resctrl;
 
@@ -28,7 +28,7 @@ const NOTE: &str = "lab.partition";
 /// The set of a partition in which the data plane is (version 1).
 const DATA_PLANE: &str = "quietwire-data-plane";
 /// For a partition of another lab's, which is there for as long as one of its cases.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The running machine.
 pub(crate) fn running_machine() -> Target<'static> {
@@ -63,7 +63,7 @@ impl Applied {
     pub(crate) fn apply(target: &Target<'_>, plan: &Plan, marker: &Path) -> Result<Self, LabError> {
         make_directory(&target.state_directory)?;
         let path = target.state_directory.join(LOCK);
-        let lock = LockFile::acquire(&path, Deadline::after(PATIENCE)).map_err(other_partition)?;
+        let lock = LockFile::acquire(&path, Deadline::after(TIMEOUT)).map_err(other_partition)?;
         if noted(target)?.is_some() {
             // The process that wrote the note was killed.
             take_back(target)?;
@@ -133,10 +133,10 @@ impl Applied {
             match &one.outcome {
                 Outcome::Done => self.settings.push(text),
                 Outcome::Partly { what } => self.settings.push(format!("{text}; in part: {what}")),
-                Outcome::Fixed { why } => self
+                Outcome::Fixed { reason } => self
                     .settings
-                    .push(format!("{text}; the kernel keeps it: {why}")),
-                Outcome::Failed { why } => failed.push(format!("{text}: {why}")),
+                    .push(format!("{text}; the kernel keeps it: {reason}")),
+                Outcome::Failed { reason } => failed.push(format!("{text}: {reason}")),
             }
         }
         if !failed.is_empty() {
@@ -174,7 +174,7 @@ impl Applied {
 pub(crate) fn take_back_left(
     target: &Target<'_>,
     marker: &Path,
-) -> Result<Vec<(Change, Undone)>, LabError> {
+) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
     let mut undone = Vec::new();
     let path = target.state_directory.join(LOCK);
     let lock = match LockFile::try_acquire(&path) {
@@ -189,7 +189,7 @@ pub(crate) fn take_back_left(
         undone = take_back(target)?;
         if undone
             .iter()
-            .any(|(_, outcome)| matches!(outcome, Undone::Failed(_)))
+            .any(|(_, outcome)| matches!(outcome, UndoOutcome::Failed(_)))
         {
             return Ok(undone);
         }
@@ -199,7 +199,7 @@ pub(crate) fn take_back_left(
     Ok(undone)
 }
 
-fn take_back(target: &Target<'_>) -> Result<Vec<(Change, Undone)>, LabError> {
+fn take_back(target: &Target<'_>) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
     Ok(apply::roll_back(target, true)?)
 }
 

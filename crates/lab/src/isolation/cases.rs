@@ -53,7 +53,7 @@ pub struct IsolationCase {
     /// operating system, 0x7f0 for forwarding, 0x3 for neighbours, 0xc for other processes.
     pub parts: &'static [IsolationPart],
     /// Beside those, as many as the machine has, one at least.
-    pub where_there: &'static [IsolationPart],
+    pub if_available: &'static [IsolationPart],
 }
 
 /// All cases. What does not fit does not compile.
@@ -62,19 +62,19 @@ const CASES: &[IsolationCase] = &[
         name: "none",
         about: "the scheduler places the device's threads, and everything else, wherever it likes",
         parts: &[],
-        where_there: &[],
+        if_available: &[],
     },
     IsolationCase {
         name: "pinned",
         about: "each thread of the device keeps to the CPUs of its role; nobody else is kept off them",
         parts: &[IsolationPart::Pinned],
-        where_there: &[],
+        if_available: &[],
     },
     IsolationCase {
         name: "isolated",
         about: "as pinned, and everything else keeps off the forwarding CPUs",
         parts: &[IsolationPart::Pinned, IsolationPart::Isolated],
-        where_there: &[],
+        if_available: &[],
     },
     IsolationCase {
         name: "sibling-idle",
@@ -84,7 +84,7 @@ const CASES: &[IsolationCase] = &[
             IsolationPart::Isolated,
             IsolationPart::IdleSiblings,
         ],
-        where_there: &[],
+        if_available: &[],
     },
     IsolationCase {
         name: "rdt-cat",
@@ -94,7 +94,7 @@ const CASES: &[IsolationCase] = &[
             IsolationPart::Isolated,
             IsolationPart::Cache,
         ],
-        where_there: &[],
+        if_available: &[],
     },
     IsolationCase {
         name: "rdt-cat-mba",
@@ -105,7 +105,7 @@ const CASES: &[IsolationCase] = &[
             IsolationPart::Cache,
             IsolationPart::Bandwidth,
         ],
-        where_there: &[],
+        if_available: &[],
     },
     IsolationCase {
         name: "nominal-frequency",
@@ -115,7 +115,7 @@ const CASES: &[IsolationCase] = &[
             IsolationPart::Isolated,
             IsolationPart::NominalFrequency,
         ],
-        where_there: &[],
+        if_available: &[],
     },
     IsolationCase {
         name: "sst-bf",
@@ -125,7 +125,7 @@ const CASES: &[IsolationCase] = &[
             IsolationPart::Isolated,
             IsolationPart::BaseFrequency,
         ],
-        where_there: &[],
+        if_available: &[],
     },
     IsolationCase {
         name: "sr-iov",
@@ -135,13 +135,13 @@ const CASES: &[IsolationCase] = &[
             IsolationPart::Isolated,
             IsolationPart::VirtualFunctions,
         ],
-        where_there: &[],
+        if_available: &[],
     },
     IsolationCase {
         name: "full",
         about: "as isolated, with as many of the others as the machine has, one at least",
         parts: &[IsolationPart::Pinned, IsolationPart::Isolated],
-        where_there: &[
+        if_available: &[
             IsolationPart::IdleSiblings,
             IsolationPart::Cache,
             IsolationPart::Bandwidth,

@@ -75,7 +75,7 @@ pub(crate) fn choose(
         },
         ports: Vec::new(),
     };
-    let mut why = None;
+    let mut last_reason = None;
     for name in level.case_names() {
         let Some(case) = IsolationCase::named(name) else {
             continue;
@@ -94,10 +94,10 @@ pub(crate) fn choose(
                 });
             }
             Ok((None, _)) => {}
-            Err(reason) => why = Some(reason),
+            Err(reason) => last_reason = Some(reason),
         }
     }
-    Err(why.unwrap_or_else(|| "nothing is to be isolated".to_owned()))
+    Err(last_reason.unwrap_or_else(|| "nothing is to be isolated".to_owned()))
 }
 
 /// Returns one CPU for the kernel and for what nobody limits, if possible on a core that forwards nothing.
@@ -176,14 +176,14 @@ mod tests {
     fn what_leaves_no_cpu_is_refused_with_the_reason() {
         let machine = read(&virtual_machine());
         let level = IsolationLevel::Full;
-        let why = choose(&machine, level, &list("0-1"), &CpuList::new()).unwrap_err();
-        assert!(why.contains("CPUs 0-1 are all"), "{why}");
+        let last_reason = choose(&machine, level, &list("0-1"), &CpuList::new()).unwrap_err();
+        assert!(last_reason.contains("CPUs 0-1 are all"), "{last_reason}");
         let alone = Inventory {
             cpus_online: Some(list("0")),
             ..machine
         };
-        let why = choose(&alone, level, &list("0"), &CpuList::new()).unwrap_err();
-        assert!(why.contains("none would be left"), "{why}");
+        let last_reason = choose(&alone, level, &list("0"), &CpuList::new()).unwrap_err();
+        assert!(last_reason.contains("none would be left"), "{last_reason}");
         let machine = read(&virtual_machine());
         assert!(choose(&machine, IsolationLevel::None, &list("0"), &list("1")).is_err());
     }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use quietwire_host::inventory::{Inventory, Nic};
 use quietwire_host::partition::{
-    CpuWish, ForwardingWish, FrequencySetting, GroupWish, NicWish, Plan, Role, Wishes, plan,
+    CpuRequest, ForwardingRequest, FrequencySetting, NeighbourRequest, NicRequest,
+    PartitionRequest, Plan, Role, plan,
 };
 use quietwire_host::{CpuId, CpuList};
 
@@ -46,14 +47,17 @@ impl IsolationCase {
         setup: Option<&Setup>,
     ) -> Result<Vec<IsolationPart>, String> {
         let lacks = |part: &IsolationPart| lacks(*part, machine, setup);
-        if let Some(why) = self.parts.iter().find_map(lacks) {
-            return Err(why);
+        if let Some(reason) = self.parts.iter().find_map(lacks) {
+            return Err(reason);
         }
         let mut parts = self.parts.to_vec();
-        let there = self.where_there.iter().filter(|part| lacks(part).is_none());
+        let there = self
+            .if_available
+            .iter()
+            .filter(|part| lacks(part).is_none());
         parts.extend(there);
-        if parts.len() == self.parts.len() && !self.where_there.is_empty() {
-            let missing = self.where_there.iter().filter_map(lacks);
+        if parts.len() == self.parts.len() && !self.if_available.is_empty() {
+            let missing = self.if_available.iter().filter_map(lacks);
             let missing: Vec<String> = missing.collect();
             return Err(format!(
                 "the machine has nothing that goes beyond isolated: {}",
@@ -83,19 +87,19 @@ impl IsolationCase {
         let shares = has(IsolationPart::Cache) || has(IsolationPart::Bandwidth);
         let shares_both = has(IsolationPart::Cache) && has(IsolationPart::Bandwidth);
         let others = others(machine, setup, has(IsolationPart::IdleSiblings));
-        let wishes = Wishes {
-            forwarding: ForwardingWish {
-                cpus: Some(CpuWish::These(setup.forwarding.clone())),
-                ..ForwardingWish::default()
+        let request = PartitionRequest {
+            forwarding: ForwardingRequest {
+                cpus: Some(CpuRequest::These(setup.forwarding.clone())),
+                ..ForwardingRequest::default()
             },
             // What has a class of its own is a group while classes are made.
             neighbours: (shares && !others.is_empty())
-                .then(|| GroupWish {
+                .then(|| NeighbourRequest {
                     name: classes::OTHERS.to_owned(),
-                    cpus: Some(CpuWish::These(others.clone())),
+                    cpus: Some(CpuRequest::These(others.clone())),
                     bandwidth_percent: has(IsolationPart::Bandwidth)
                         .then_some(classes::BANDWIDTH_PERCENT),
-                    ..GroupWish::default()
+                    ..NeighbourRequest::default()
                 })
                 .into_iter()
                 .collect(),
@@ -104,9 +108,9 @@ impl IsolationCase {
             } else {
                 Vec::new()
             },
-            ..Wishes::default()
+            ..PartitionRequest::default()
         };
-        let mut made = plan(&seen, &wishes).map_err(|impossible| {
+        let mut made = plan(&seen, &request).map_err(|impossible| {
             let conflicts = impossible.conflicts.iter();
             let texts: Vec<String> = conflicts
                 .map(|conflict| format!("{}: {}", conflict.subject, conflict.text))
@@ -145,13 +149,13 @@ fn keep_parts(plan: &mut Plan, parts: &[IsolationPart]) {
             class.bandwidth.clear();
         }
     }
-    let is_told = |subject: &str| match subject {
+    let is_reported = |subject: &str| match subject {
         "huge-pages" | "boot" => false,
         "frequency" => has(IsolationPart::BaseFrequency),
         "cache" => has(IsolationPart::Cache) || has(IsolationPart::Bandwidth),
         _ => true,
     };
-    plan.reasons.retain(|reason| is_told(&reason.subject));
+    plan.reasons.retain(|reason| is_reported(&reason.subject));
 }
 
 /// Every CPU at the processor's nominal frequency, neither more nor less; isolated ones without changes of it.
@@ -218,20 +222,20 @@ fn others(machine: &Inventory, setup: &Setup, are_siblings_idle: bool) -> CpuLis
 }
 
 /// As many functions of each physical one as there are ports on it, and no fewer than it has.
-fn functions(machine: &Inventory, ports: &[String]) -> Vec<NicWish> {
+fn functions(machine: &Inventory, ports: &[String]) -> Vec<NicRequest> {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for port in ports {
         *counts.entry(port).or_default() += 1;
     }
-    let wish = |(address, count): (&str, u32)| {
+    let request = |(address, count): (&str, u32)| {
         let there = nic(machine, address).and_then(|nic| nic.functions);
-        NicWish {
+        NicRequest {
             pci: address.to_owned(),
             functions: Some(count.max(there.unwrap_or(0))),
-            ..NicWish::default()
+            ..NicRequest::default()
         }
     };
-    counts.into_iter().map(wish).collect()
+    counts.into_iter().map(request).collect()
 }
 
 fn nic<'a>(machine: &'a Inventory, address: &str) -> Option<&'a Nic> {
@@ -305,8 +309,8 @@ fn without_resctrl(machine: &Inventory, flag: &str) -> &'static str {
 fn lacks_cache(machine: &Inventory) -> Option<String> {
     let caches = machine.rdt.caches.iter();
     let Some(cache) = caches.max_by_key(|cache| cache.level) else {
-        let why = without_resctrl(machine, "cat_");
-        return Some(format!("the cache cannot be shared out (CAT): {why}"));
+        let reason = without_resctrl(machine, "cat_");
+        return Some(format!("the cache cannot be shared out (CAT): {reason}"));
     };
     let last = machine.caches.iter().map(|cache| cache.level).max();
     if last.is_some_and(|last| last > cache.level) {
@@ -325,8 +329,10 @@ fn lacks_classes(machine: &Inventory) -> Option<String> {
 
 fn lacks_bandwidth(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
     if machine.rdt.bandwidth.is_none() {
-        let why = without_resctrl(machine, "mba");
-        return Some(format!("memory bandwidth cannot be limited (MBA): {why}"));
+        let reason = without_resctrl(machine, "mba");
+        return Some(format!(
+            "memory bandwidth cannot be limited (MBA): {reason}"
+        ));
     }
     let nobody = setup.is_some_and(|setup| others(machine, setup, false).is_empty());
     let without = nobody.then(|| {
@@ -339,17 +345,17 @@ fn lacks_bandwidth(machine: &Inventory, setup: Option<&Setup>) -> Option<String>
 fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
     let high = machine.high_priority();
     if high.is_empty() {
-        let are_told = machine.cpus.iter().any(|place| {
+        let are_reported = machine.cpus.iter().any(|place| {
             let frequency = place.frequency.as_ref();
             frequency.is_some_and(|it| it.base_khz.is_some() || it.guaranteed_performance.is_some())
         });
-        let why = if are_told {
+        let reason = if are_reported {
             "all cores have the same base frequency"
         } else {
             "the kernel tells of no base frequency"
         };
         return Some(format!(
-            "there are no cores of high priority (SST-BF): {why}"
+            "there are no cores of high priority (SST-BF): {reason}"
         ));
     }
     let low = setup?.forwarding.difference(&high);

@@ -49,7 +49,7 @@ fn available(machine: &Inventory, setup: Option<&Setup>) -> Vec<&'static str> {
         .collect()
 }
 
-fn why(machine: &Inventory, name: &str, setup: &Setup) -> String {
+fn reason(machine: &Inventory, name: &str, setup: &Setup) -> String {
     case(name).unavailable(machine, Some(setup)).unwrap()
 }
 
@@ -79,7 +79,7 @@ fn each_machine_has_the_cases_that_its_hardware_allows() {
 }
 
 #[test]
-fn what_a_machine_lacks_is_said() {
+fn what_a_machine_lacks_is_reported() {
     let machine = read(&virtual_machine());
     let on = setup("1", "0");
     for (name, says) in [
@@ -91,12 +91,12 @@ fn what_a_machine_lacks_is_said() {
         ("sr-iov", "SR-IOV"),
         ("full", "nothing that goes beyond isolated"),
     ] {
-        let text = why(&machine, name, &on);
+        let text = reason(&machine, name, &on);
         assert!(text.contains(says), "{name}: {text}");
     }
     let mut with_flags = machine.clone();
     with_flags.rdt.cpu_flags = vec!["cat_l3".to_owned(), "mba".to_owned()];
-    let text = why(&with_flags, "rdt-cat-mba", &on);
+    let text = reason(&with_flags, "rdt-cat-mba", &on);
     assert!(text.contains("mount -t resctrl"), "{text}");
 }
 
@@ -111,18 +111,18 @@ fn a_set_up_may_lack_what_its_machine_has() {
         ("sr-iov", setup("1", "0"), "joined within the machine"),
         ("rdt-cat-mba", setup("1", "0,2-79"), "no CPU beside those"),
     ] {
-        let text = why(&machine, name, &on);
+        let text = reason(&machine, name, &on);
         assert!(text.contains(says), "{name}: {text}");
     }
     let everything = machine.cpus_online.clone().unwrap().to_string();
-    let text = why(&machine, "isolated", &setup(&everything, ""));
+    let text = reason(&machine, "isolated", &setup(&everything, ""));
     assert!(text.contains("none is left"), "{text}");
     let with_port = Setup {
         ports: vec!["0000:02:00.0".to_owned()],
         ..setup("1", "0")
     };
     let clusters = read(&two_packages_with_clusters());
-    let text = why(&clusters, "sr-iov", &with_port);
+    let text = reason(&clusters, "sr-iov", &with_port);
     assert!(text.contains("0000:02:00.0 has no virtual"), "{text}");
 }
 
@@ -266,8 +266,8 @@ fn classes_of_service_are_written_by_the_kernels_rules_and_removed() {
     assert!(groups.values().all(|group| group.share[&0] == 100));
     let tasks = applied.neighbours_tasks.clone().unwrap();
     assert_eq!(tasks, rig.path("sys/fs/resctrl/others/tasks"));
-    let told = applied.settings.join("\n");
-    assert!(told.contains("resctrl/forwarding"), "{told}");
+    let reported = applied.settings.join("\n");
+    assert!(reported.contains("resctrl/forwarding"), "{reported}");
     applied.take_back(&rig.target()).unwrap();
     assert_eq!(rig.fake.groups(), before);
     assert!(!marker.exists());
@@ -340,14 +340,14 @@ fn a_partition_of_the_machines_owner_is_left_alone() {
     quietwire_host::apply::apply(&rig.target(), &plan, None).unwrap();
     let owned = rig.fake.groups();
     let error = rig.apply("isolated", &on, &rig.path("marker")).unwrap_err();
-    assert_eq!(error.fault(), quietwire_base::Fault::Lacks);
+    assert_eq!(error.fault(), quietwire_base::Fault::MissingPrerequisite);
     assert!(error.to_string().contains("rollback"), "{error}");
     assert_eq!(rig.fake.groups(), owned);
     assert!(!rig.path("marker").exists());
 }
 
 #[test]
-fn what_does_not_come_about_is_told_and_undone() {
+fn what_does_not_come_about_is_reported_and_undone() {
     let rig = Rig::new(&two_packages_with_clusters());
     let before = rig.fake.groups();
     let on = setup("2", "0");

@@ -13,7 +13,7 @@ use quietwire_host::roles::Roles;
 
 use super::{Lab, Running, being_entered};
 use crate::error::LabError;
-use crate::neighbours::{Entrance, NeighbourSpec, Neighbours, Surroundings};
+use crate::neighbours::{Entrance, NeighbourContext, NeighbourSpec, Neighbours};
 use crate::up::{UpLab, UpOptions};
 
 /// Who may run where in a case.
@@ -30,7 +30,7 @@ pub struct Case {
 /// A case whose device is to come up.
 #[derive(Debug)]
 #[must_use = "its device is to come up"]
-pub struct Begun {
+pub struct ExternalCase {
     /// Every setting and command so far, in order.
     pub commands: Vec<String>,
     /// What came of confining the rest, where it was.
@@ -42,31 +42,31 @@ impl Lab {
     ///
     /// # Errors
     /// What did not come about; all of it is undone then.
-    pub fn begin(&mut self, case: &Case) -> Result<Begun, LabError> {
+    pub fn begin(&mut self, case: &Case) -> Result<ExternalCase, LabError> {
         self.open_case()?;
-        let begun = self.around(case);
-        self.or_leave(begun)
+        let external = self.apply_external(case);
+        self.or_leave(external)
     }
 
-    fn around(&mut self, case: &Case) -> Result<Begun, LabError> {
+    fn apply_external(&mut self, case: &Case) -> Result<ExternalCase, LabError> {
         if case.rest_cpus.is_some() || case.partition.is_some() {
             let machine = Inventory::read(Path::new("/"));
             case.roles.validate(&machine)?;
         }
-        let mut begun = Begun {
+        let mut external = ExternalCase {
             commands: Vec::new(),
             confined: None,
         };
         let mut set = None;
         if let Some(rest_cpus) = &case.rest_cpus {
-            set = Some(self.confine(case, rest_cpus, &mut begun)?);
+            set = Some(self.confine(case, rest_cpus, &mut external)?);
         }
         if let Some(plan) = &case.partition {
             let (cpus, tasks) = (case.roles.all(), TasksOnUndo::Kill);
-            set = Some(self.isolate(plan, &cpus, tasks, &mut begun.commands)?);
+            set = Some(self.isolate(plan, &cpus, tasks, &mut external.commands)?);
         }
         being_entered(&mut self.running)?.set = set;
-        Ok(begun)
+        Ok(external)
     }
 
     /// Keeps everything but the device to these CPUs. Returns the device's CPU set.
@@ -74,7 +74,7 @@ impl Lab {
         &mut self,
         case: &Case,
         rest_cpus: &CpuList,
-        begun: &mut Begun,
+        external: &mut ExternalCase,
     ) -> Result<Cpuset, LabError> {
         let shared = rest_cpus.intersection(&case.roles.forwarding);
         if !shared.is_empty() {
@@ -86,7 +86,7 @@ impl Lab {
         let sets = Cpusets::find(Path::new("/"))?;
         let (name, cpus) = (format!("{tag}-device"), case.roles.all());
         let set = sets.create(journal, &name, &cpus, TasksOnUndo::Kill)?;
-        let commands = &mut begun.commands;
+        let commands = &mut external.commands;
         commands.push(format!("cpuset {} = {cpus}", set.path.display()));
         let seen = sets.confine_rest(journal, &format!("{tag}-rest"), rest_cpus, &[&set])?;
         commands.push(format!("cpuset of everything else = {rest_cpus}"));
@@ -98,7 +98,7 @@ impl Lab {
             tracing::warn!("{left}");
             commands.push(left);
         }
-        begun.confined = Some(seen);
+        external.confined = Some(seen);
         Ok(set)
     }
 
@@ -141,7 +141,7 @@ impl Lab {
         )?;
         let mut commands = vec![format!("cpuset {} = {}", set.path.display(), spec.cpus)];
         let device = running.device.as_ref();
-        let around = Surroundings {
+        let around = NeighbourContext {
             directory: &running.directory,
             program: &self.options.program,
             set: &set,

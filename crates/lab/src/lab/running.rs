@@ -17,18 +17,18 @@ impl Lab {
     ///
     /// # Errors
     /// What did not come about; all of it is undone then.
-    pub(crate) fn begin_around(
+    pub(crate) fn begin_isolation(
         &mut self,
         partition: &Plan,
         cpus: &CpuList,
         pids: &[i32],
     ) -> Result<Vec<String>, LabError> {
         self.open_case()?;
-        let begun = self.isolate_around(partition, cpus, pids);
-        self.or_leave(begun)
+        let external = self.isolate_host(partition, cpus, pids);
+        self.or_leave(external)
     }
 
-    fn isolate_around(
+    fn isolate_host(
         &mut self,
         partition: &Plan,
         cpus: &CpuList,

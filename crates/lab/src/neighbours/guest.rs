@@ -6,10 +6,14 @@ use std::time::{Duration, Instant};
 
 use quietwire_host::journal::Journal;
 
-use super::spec::{LOOK, NeighbourPlace, NeighbourSpec, Surroundings, UP_DEADLINE, enlist_threads};
+use super::spec::{
+    NeighbourContext, NeighbourPlace, NeighbourSpec, POLL_INTERVAL, UP_DEADLINE, enlist_threads,
+};
 use super::stress::{arguments, check};
 use crate::error::LabError;
-use crate::guest::{Accelerator, AcceleratorChoice, Guest, GuestSpec, Image, UpSign, acceleration};
+use crate::guest::{
+    Accelerator, AcceleratorChoice, Guest, GuestSpec, Image, ReadySignal, acceleration,
+};
 
 /// What the image of guests has beside what all have.
 const STRESS_NG: &str = "/usr/bin/stress-ng";
@@ -20,7 +24,7 @@ const MEMORY_EACH_MIB: u32 = 320;
 const DEADLINE_KVM: Duration = Duration::from_secs(30);
 const DEADLINE_SOFTWARE: Duration = Duration::from_secs(300);
 /// How long what is asked of its agent may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Where stress-ng's words are in the guest.
 const LOG: &str = "/run/neighbours.log";
 
@@ -36,7 +40,7 @@ impl InGuest {
     pub(super) fn start(
         journal: &mut Journal,
         spec: &NeighbourSpec,
-        around: &Surroundings<'_>,
+        around: &NeighbourContext<'_>,
     ) -> Result<Self, LabError> {
         check(&spec.stressors, NeighbourPlace::Guest)?;
         let image = Image::build_with(around.program, &[PathBuf::from(STRESS_NG)])?;
@@ -52,9 +56,9 @@ impl InGuest {
             ports: Vec::new(),
             accelerator: AcceleratorChoice::Auto,
             kernel_options: Vec::new(),
-            up_sign: UpSign::Agent,
+            ready_signal: ReadySignal::Agent,
             namespace: None,
-            up_deadline: match accelerated.accelerator {
+            ready_timeout: match accelerated.accelerator {
                 Accelerator::Kvm => DEADLINE_KVM,
                 Accelerator::Software => DEADLINE_SOFTWARE,
             },
@@ -76,7 +80,7 @@ impl InGuest {
         let mut started = Self {
             commands: vec![
                 guest.command(),
-                format!("in the guest, {}: {command}", accelerated.why),
+                format!("in the guest, {}: {command}", accelerated.reason),
             ],
             guest,
         };
@@ -86,7 +90,7 @@ impl InGuest {
     }
 
     fn run(&self, script: &str) -> Result<String, LabError> {
-        let ran = self.guest.agent()?.run(&["sh", "-c", script], PATIENCE)?;
+        let ran = self.guest.agent()?.run(&["sh", "-c", script], TIMEOUT)?;
         Ok(ran.output)
     }
 
@@ -100,17 +104,17 @@ impl InGuest {
             }
             self.guest.check()?;
             if began.elapsed() >= UP_DEADLINE {
-                let said = self.run(&format!("tail -n 5 {LOG}"))?;
+                let printed = self.run(&format!("tail -n 5 {LOG}"))?;
                 return Err(LabError::Neighbours {
                     what: format!(
                         "in the guest were not at work in {} s",
                         UP_DEADLINE.as_secs()
                     ),
-                    log: said,
+                    log: printed,
                     command: self.commands.join("; "),
                 });
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 

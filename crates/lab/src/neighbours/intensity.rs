@@ -30,7 +30,7 @@ pub struct Intensity {
 
 /// Neighbours at work, looked at once.
 #[derive(Debug)]
-pub struct AtWork {
+pub struct NeighbourSample {
     pids: Vec<u32>,
     cpus: usize,
     then: Snapshot,
@@ -38,7 +38,7 @@ pub struct AtWork {
     received: Option<u64>,
 }
 
-impl AtWork {
+impl NeighbourSample {
     pub(crate) fn look(
         pids: Vec<u32>,
         cpus: &CpuList,

@@ -4,7 +4,7 @@
 use quietwire_host::CpuList;
 use quietwire_host::journal::Journal;
 
-use super::spec::{NetworkNeighbour, Surroundings};
+use super::spec::{NeighbourContext, NetworkNeighbour};
 use super::stress::{Worker, as_neighbour, require_setters};
 use crate::error::LabError;
 
@@ -19,7 +19,7 @@ impl NetworkNeighbour {
         &self,
         journal: &mut Journal,
         cpus: &CpuList,
-        around: &Surroundings<'_>,
+        around: &NeighbourContext<'_>,
     ) -> Result<Worker, LabError> {
         require_setters()?;
         let (Some(entrance), Some(cpu)) = (&around.entrance, cpus.iter().next_back()) else {

@@ -26,7 +26,7 @@ impl Placement {
     /// Why the machine has none, in a clause.
     pub fn cpus(self, machine: &Inventory, forwarding: &CpuList) -> Result<CpuList, String> {
         let online = machine.cpus_online.clone().unwrap_or_default();
-        let (found, why) = match self {
+        let (found, reason) = match self {
             Self::Everywhere => (online, "no CPU is online, as far as the kernel tells"),
             Self::OffForwardingCpus => (
                 online.difference(forwarding),
@@ -50,7 +50,7 @@ impl Placement {
             ),
         };
         if found.is_empty() {
-            Err(why.to_owned())
+            Err(reason.to_owned())
         } else {
             Ok(found)
         }
@@ -100,7 +100,7 @@ mod tests {
     fn on(machine: &Inventory, placement: Placement, forwarding: &str) -> String {
         match placement.cpus(machine, &list(forwarding)) {
             Ok(cpus) => cpus.to_string(),
-            Err(why) => why,
+            Err(reason) => reason,
         }
     }
 
@@ -123,18 +123,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_does_not_have_is_said() {
+    fn what_a_machine_does_not_have_is_reported() {
         let machine = arm().inventory();
         for (placement, says) in [
             (Placement::Siblings, "one thread each"),
             (Placement::OtherNode, "no NUMA node"),
         ] {
-            let why = on(&machine, placement, "4");
-            assert!(why.contains(says), "{why}");
+            let reason = on(&machine, placement, "4");
+            assert!(reason.contains(says), "{reason}");
         }
         let all = machine.cpus_online.clone().unwrap().to_string();
-        let why = on(&machine, Placement::OffForwardingCpus, &all);
-        assert!(why.contains("every CPU forwards"), "{why}");
+        let reason = on(&machine, Placement::OffForwardingCpus, &all);
+        assert!(reason.contains("every CPU forwards"), "{reason}");
         // CPUs 3, 11 and 14 are offline: 11 is 3's other thread, 14 is 6's.
         let machine = offline().inventory();
         assert!(on(&machine, Placement::Siblings, "6").contains("one thread each"));
@@ -143,7 +143,7 @@ mod tests {
             cpus_online: Some(list("0-1")),
             ..Inventory::default()
         };
-        let why = on(&unknown, Placement::SameLlc, "1");
-        assert!(why.contains("does not tell"), "{why}");
+        let reason = on(&unknown, Placement::SameLlc, "1");
+        assert!(reason.contains("does not tell"), "{reason}");
     }
 }

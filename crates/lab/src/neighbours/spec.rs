@@ -16,7 +16,7 @@ use crate::error::{LabError, io_error};
 pub(super) const UP_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Between two looks.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What stress-ng runs in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ impl Entrance {
 }
 
 /// Where neighbours are started.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct NeighbourContext<'a> {
     /// A directory of the case's.
     pub(crate) directory: &'a Path,
     /// The `quietwire` program.
@@ -87,7 +87,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) entrance: Option<Entrance>,
 }
 
-impl Surroundings<'_> {
+impl NeighbourContext<'_> {
     /// Directories of the CPU sets that processes join when they start there.
     pub(super) fn lists(&self) -> Vec<PathBuf> {
         let class = self.class.map(Path::to_owned);

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use quietwire_host::journal::Journal;
 
-use super::spec::{NeighbourPlace, NeighbourSpec, Surroundings};
+use super::spec::{NeighbourContext, NeighbourPlace, NeighbourSpec};
 use crate::error::{LabError, io_error};
 use crate::spawn;
 
 /// How long neighbours may take to stop when asked.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Ended by the kernel when this process is: neighbours must not outlive a killed study. And of ordinary priority, whatever
 /// that of the thread that starts them.
 const AS_NEIGHBOUR: &str = "setpriv --pdeathsig KILL chrt --other 0";
@@ -63,16 +63,16 @@ pub(super) fn check(stressors: &[String], place: NeighbourPlace) -> Result<(), L
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].concat();
+    let printed = [output.stdout, output.stderr].concat();
     Err(LabError::Stressors {
         stressors: arguments.join(" "),
-        said: first_complaint(&String::from_utf8_lossy(&said)),
+        printed: first_complaint(&String::from_utf8_lossy(&printed)),
     })
 }
 
 /// The first line that stress-ng says and that is not for information.
-fn first_complaint(said: &str) -> String {
-    let line = said.lines().find(|line| !line.contains(": info:"));
+fn first_complaint(printed: &str) -> String {
+    let line = printed.lines().find(|line| !line.contains(": info:"));
     line.map_or("(it said nothing)", str::trim).to_owned()
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Worker {
     command: Vec<String>,
     log: PathBuf,
     at_rest: usize,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Worker {
@@ -97,7 +97,7 @@ impl Worker {
     pub(super) fn stress_ng(
         journal: &mut Journal,
         spec: &NeighbourSpec,
-        around: &Surroundings<'_>,
+        around: &NeighbourContext<'_>,
     ) -> Result<Self, LabError> {
         require_programs(spec.place)?;
         let mut words = Vec::new();
@@ -121,7 +121,7 @@ impl Worker {
         )?;
         if spec.place == NeighbourPlace::Container {
             // unshare does not listen while it waits, and all that is in the container ends with it.
-            worker.patience = Duration::ZERO;
+            worker.timeout = Duration::ZERO;
         }
         Ok(worker)
     }
@@ -132,7 +132,7 @@ impl Worker {
         command: Vec<String>,
         log: &str,
         at_rest: usize,
-        around: &Surroundings<'_>,
+        around: &NeighbourContext<'_>,
     ) -> Result<Self, LabError> {
         let log = around.directory.join(log);
         let child = spawn::spawn_in(journal, &command, &around.lists(), &log)?;
@@ -141,7 +141,7 @@ impl Worker {
             command,
             log,
             at_rest,
-            patience: STOP_PATIENCE,
+            timeout: STOP_TIMEOUT,
         })
     }
 
@@ -171,7 +171,7 @@ impl Worker {
     }
 
     pub(super) fn stop(&mut self) -> Result<(), LabError> {
-        quietwire_base::supervised::end(&mut self.child, self.patience)
+        quietwire_base::supervised::end(&mut self.child, self.timeout)
             .map(|_| ())
             .map_err(|error| self.failed(format!("could not be stopped: {error}")))
     }

@@ -5,7 +5,7 @@ use quietwire_base::Deadline;
 use quietwire_tester::account::{ElementCounts, PortCounts};
 use serde_json::{Map, Value, json};
 
-use crate::counts::PATIENCE;
+use crate::counts::TIMEOUT;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, GuestSide, Plan, Process};
 use crate::error::LabError;
@@ -42,10 +42,10 @@ pub(crate) trait Forwarder: std::fmt::Debug + Send {
     /// # Errors
     /// Why it does not tell.
     fn counters(&self, plan: &Plan) -> Result<Value, String> {
-        let counts = self.frames(plan, Deadline::after(PATIENCE))?;
+        let counts = self.frames(plan, Deadline::after(TIMEOUT))?;
         let of_port = |(name, port): (String, PortCounts)| {
-            let told = json!({ "rx_frames": port.received, "tx_frames": port.sent });
-            (name, told)
+            let reported = json!({ "rx_frames": port.received, "tx_frames": port.sent });
+            (name, reported)
         };
         Ok(counts
             .ports

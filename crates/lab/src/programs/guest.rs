@@ -21,7 +21,7 @@ use crate::error::LabError;
 use crate::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use crate::guest::{
     Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend, QEMU,
-    SocketRole, UpSign, acceleration,
+    ReadySignal, SocketRole, acceleration,
 };
 use crate::thread::DeviceThread;
 use crate::topology::{ElementPlace, Forwarding, Graph, Link, LinkKind, Program, Role};
@@ -73,9 +73,9 @@ impl Hypervisor {
         };
         let guests = 1 + guests.count();
         let lacking = |error: LabError| match error.fault() {
-            Fault::Lacks => LabError::Unavailable {
+            Fault::MissingPrerequisite => LabError::Unavailable {
                 name: first.name.clone(),
-                why: Unavailable(format!(
+                reason: Unavailable(format!(
                     "{error}; or choose containers in place of guests (--place container)"
                 )),
             },
@@ -126,7 +126,7 @@ impl Hypervisor {
             warnings.push(format!(
                 "guests run in software emulation ({}): rates and latencies are the emulator's, not to be compared with those of guests under KVM; {}",
                 named(&|element| element.place == ElementPlace::Guest),
-                self.acceleration.why,
+                self.acceleration.reason,
             ));
         }
         let is_tap = |link: &crate::topology::Link| link.kind == LinkKind::Tap;
@@ -170,7 +170,7 @@ pub(crate) struct InGuest {
     program: Program,
     guest: Option<Guest>,
     /// What an image of the user's own is, by hashes.
-    told: Vec<String>,
+    reported: Vec<String>,
     started: Vec<String>,
 }
 
@@ -180,7 +180,7 @@ impl InGuest {
             hypervisor: Arc::clone(hypervisor),
             program,
             guest: None,
-            told: Vec::new(),
+            reported: Vec::new(),
             started: Vec::new(),
         }
     }
@@ -211,12 +211,12 @@ impl InGuest {
             ports,
             accelerator: crate::guest::AcceleratorChoice::Auto,
             kernel_options: Vec::new(),
-            up_sign: match self.program {
-                Program::OwnImage => UpSign::Console,
-                _ => UpSign::Agent,
+            ready_signal: match self.program {
+                Program::OwnImage => ReadySignal::Console,
+                _ => ReadySignal::Agent,
             },
             namespace: namespace_of(plan)?,
-            up_deadline: self.hypervisor.deadline,
+            ready_timeout: self.hypervisor.deadline,
         })
     }
 
@@ -251,11 +251,11 @@ impl InGuest {
         let [kernel, initramfs] =
             [&own.kernel, &own.initramfs].map(|path| path.display().to_string());
         let words = ["sha256sum", &kernel, &initramfs];
-        let told = run(&words).map_err(|said| LabError::Command {
+        let reported = run(&words).map_err(|printed| LabError::Command {
             command: words.join(" "),
-            said,
+            printed,
         })?;
-        Ok(told.lines().map(str::to_owned).collect())
+        Ok(reported.lines().map(str::to_owned).collect())
     }
 
     fn running(&self) -> Result<&Guest, String> {
@@ -390,7 +390,7 @@ impl Forwarder for InGuest {
             self.vnf(plan)?;
         }
         let (spec, image) = (self.spec(plan)?, self.image(plan)?);
-        self.told = self.about(plan)?;
+        self.reported = self.about(plan)?;
         let set = context.set.clone();
         let guest = Guest::begin(
             context.journal(),
@@ -436,11 +436,11 @@ impl Forwarder for InGuest {
         let counters = agent
             .and_then(|mut agent| agent.counters())
             .map_err(|error| error.to_string())?;
-        let told = counters
+        let reported = counters
             .iter()
             .enumerate()
             .map(|(index, port)| (format!("p{index}"), json!(port)));
-        Ok(Value::Object(told.collect::<Map<_, _>>()))
+        Ok(Value::Object(reported.collect::<Map<_, _>>()))
     }
 
     /// testpmd prints its counters in its log, and those are a second old.
@@ -473,7 +473,7 @@ impl Forwarder for InGuest {
         };
         let threads = quietwire_host::threads::threads_of(Path::new("/"), guest.pid())
             .map_err(|error| error.to_string())?;
-        let told = threads.into_iter().map(|thread| DeviceThread {
+        let reported = threads.into_iter().map(|thread| DeviceThread {
             role: match forwarding.iter().any(|vcpu| vcpu.tid == thread.tid) {
                 true => "forwarding",
                 false => "control",
@@ -483,14 +483,14 @@ impl Forwarder for InGuest {
             name: thread.name,
             cpus: thread.cpus.to_string(),
         });
-        Ok(told.collect())
+        Ok(reported.collect())
     }
 
     /// How the guest was started, and what was started in it.
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
         let guest = self.running()?;
         let mut lines = vec![guest.command()];
-        lines.extend(self.told.iter().cloned());
+        lines.extend(self.reported.iter().cloned());
         if self.has_agent() {
             let vnf = self.vnf(plan).map_err(|error| error.to_string())?;
             lines.push(serde_json::to_string(&vnf).map_err(|error| error.to_string())?);

@@ -11,9 +11,10 @@ use crate::unavailable::Unavailable;
 /// First line that `command` prints with these words, on whichever output.
 pub(super) fn first_line(command: &Path, words: &[&str]) -> Option<String> {
     let output = Command::new(command).args(words).output().ok()?;
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    said.lines()
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    printed
+        .lines()
         .map(str::trim)
         .find(|line| !line.is_empty())
         .map(str::to_owned)

@@ -59,13 +59,13 @@ pub(super) fn frames(plan: &Plan, deadline: Deadline) -> Result<ElementCounts, S
 }
 
 /// What `ip` tells of the namespace.
-pub(super) fn told(plan: &Plan, subjects: &[&[&str]]) -> Result<Vec<String>, String> {
+pub(super) fn query_kernel(plan: &Plan, subjects: &[&[&str]]) -> Result<Vec<String>, String> {
     let namespace = namespace(plan).map_err(|error| error.to_string())?;
     let mut lines = Vec::new();
     for subject in subjects {
         let first = ["ip", "-n", namespace];
-        let told = run(&[&first[..], subject].concat())?;
-        lines.extend(told.lines().map(str::to_owned));
+        let reported = run(&[&first[..], subject].concat())?;
+        lines.extend(reported.lines().map(str::to_owned));
     }
     Ok(lines)
 }

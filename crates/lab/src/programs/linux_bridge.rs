@@ -66,7 +66,7 @@ impl Forwarder for LinuxBridge {
     }
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
-        kernel::told(plan, &[&["-d", "link", "show"]])
+        kernel::query_kernel(plan, &[&["-d", "link", "show"]])
     }
 
     fn processes(&mut self) -> &mut [Process] {

@@ -230,7 +230,7 @@ impl Forwarder for LinuxRouting {
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
         let version = version(plan.encapsulation);
-        kernel::told(
+        kernel::query_kernel(
             plan,
             &[
                 &["address", "show"],
@@ -265,8 +265,8 @@ mod tests {
     fn alone_it_routes_by_addresses() {
         let alone = passed(vec![[0, 1]], Encapsulation::Ipv4);
         let legs = legs(&alone);
-        let told: Vec<&str> = legs.iter().map(|leg| leg.address.as_str()).collect();
-        assert_eq!(told, ["198.18.0.254/24", "198.18.1.254/24"]);
+        let reported: Vec<&str> = legs.iter().map(|leg| leg.address.as_str()).collect();
+        assert_eq!(reported, ["198.18.0.254/24", "198.18.1.254/24"]);
         assert_eq!(legs[0].mac, TESTER[1]);
         assert_eq!(
             (&*legs[1].peer_address, &*legs[1].peer_mac),

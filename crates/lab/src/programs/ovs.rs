@@ -168,8 +168,8 @@ impl Ovs {
         let mut counts = ElementCounts::default();
         for bridge in bridges(plan) {
             let target = management(plan, &bridge);
-            let told = run_until(deadline, &["ovs-ofctl", "dump-ports", &target])?;
-            let ports = of_dump(&told)?.into_iter();
+            let reported = run_until(deadline, &["ovs-ofctl", "dump-ports", &target])?;
+            let ports = of_dump(&reported)?.into_iter();
             counts.ports.extend(ports.filter_map(|(number, port)| {
                 let index = number.checked_sub(1)?;
                 Some((format!("p{index}"), port))
@@ -186,8 +186,8 @@ impl Ovs {
     /// Its database's settings, bridges and flows.
     pub(super) fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
         let database = database(plan);
-        let mut told = run(&["ovs-vsctl", &database, "--timeout=5", "show"])?;
-        told += &run(&[
+        let mut reported = run(&["ovs-vsctl", &database, "--timeout=5", "show"])?;
+        reported += &run(&[
             "ovs-vsctl",
             &database,
             "--timeout=5",
@@ -197,14 +197,14 @@ impl Ovs {
             "other_config",
         ])?;
         for bridge in bridges(plan) {
-            told += &run(&[
+            reported += &run(&[
                 "ovs-ofctl",
                 "dump-flows",
                 "--no-stats",
                 &management(plan, &bridge),
             ])?;
         }
-        Ok(told.lines().map(str::to_owned).collect())
+        Ok(reported.lines().map(str::to_owned).collect())
     }
 
     pub(super) fn daemon_pid(&self) -> Result<u32, String> {

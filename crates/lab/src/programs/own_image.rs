@@ -23,7 +23,7 @@ impl Forwarder for OwnImage {
     fn start(&mut self, plan: &Plan, _room: &mut ElementContext<'_>) -> Result<(), LabError> {
         Err(LabError::Unavailable {
             name: plan.name.clone(),
-            why: Unavailable(WHY.to_owned()),
+            reason: Unavailable(WHY.to_owned()),
         })
     }
 

@@ -267,8 +267,8 @@ impl Forwarder for Quietwire {
     }
 
     fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
-        let told = ask(&control_socket(plan), &json!({ "show": "cycles" }))?;
-        CycleCount::of_quietwire(&told).map(Some)
+        let reported = ask(&control_socket(plan), &json!({ "show": "cycles" }))?;
+        CycleCount::of_quietwire(&reported).map(Some)
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn ports_are_joined_in_pairs_on_the_cpus_of_the_topology() {
-        let said = options(&switch(Forwarding::CrossConnect));
+        let printed = options(&switch(Forwarding::CrossConnect));
         for part in [
             "--control-socket /lab/switch.sock",
             "--port p3=memif:/lab/l1.sock?role=server&id=0",
@@ -366,26 +366,26 @@ mod tests {
             "--idle poll",
             "--memory-mib 96",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(printed.contains(part), "{part}: {printed}");
         }
-        assert!(!said.contains("ring-size") && !said.contains("--pinning"));
+        assert!(!printed.contains("ring-size") && !printed.contains("--pinning"));
         let shared = Plan {
             is_shared: true,
             ..switch(Forwarding::Bridge)
         };
-        let said = options(&shared);
+        let printed = options(&shared);
         assert!(
-            said.contains("--bridge b0=p0,p1 --bridge b1=p2,p3"),
-            "{said}"
+            printed.contains("--bridge b0=p0,p1 --bridge b1=p2,p3"),
+            "{printed}"
         );
-        assert!(said.contains("--idle sleep"), "{said}");
+        assert!(printed.contains("--idle sleep"), "{printed}");
         let router = Plan {
             program: Program::QuietwireRouter,
             ..switch(Forwarding::CrossConnect)
         };
-        let said = options(&router);
-        assert!(said.contains("--config /lab/routes.toml"), "{said}");
-        assert!(!said.contains("--cross-connect"), "{said}");
+        let printed = options(&router);
+        assert!(printed.contains("--config /lab/routes.toml"), "{printed}");
+        assert!(!printed.contains("--cross-connect"), "{printed}");
     }
 
     #[test]
@@ -394,12 +394,12 @@ mod tests {
             settings: Some(settings()),
             ..switch(Forwarding::Bridge)
         };
-        let said = options(&alone);
+        let printed = options(&alone);
         for part in [
             "--forwarding-cpus 1 --service-cpus 2 --control-cpus 3 --pinning roles --idle yield --huge-pages auto",
             "--memory-mib 192 --frame-size-max 9018 --max-entries 1024 --rx-ring-size 512 --tx-ring-size 2048",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(printed.contains(part), "{part}: {printed}");
         }
         assert_eq!(alone.affinity(), Some("0-1".parse().unwrap()));
         let free = Plan {
@@ -410,12 +410,12 @@ mod tests {
             }),
             ..switch(Forwarding::CrossConnect)
         };
-        let said = options(&free);
+        let printed = options(&free);
         assert!(
-            said.contains("--pinning none --idle yield --huge-pages never"),
-            "{said}"
+            printed.contains("--pinning none --idle yield --huge-pages never"),
+            "{printed}"
         );
-        assert!(!said.contains("--max-entries"), "{said}");
+        assert!(!printed.contains("--max-entries"), "{printed}");
         assert_eq!(free.affinity(), None);
     }
 
@@ -435,22 +435,22 @@ mod tests {
             ..switch(forwarding)
         };
         let bridged = beside(Forwarding::Bridge);
-        let said = options(&bridged);
+        let printed = options(&bridged);
         for part in [
             "--port n0=memif:/lab/n0.sock?role=server&id=0",
             "--bridge b0=p0,p1,p2 --bridge b1=n0,n1",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(printed.contains(part), "{part}: {printed}");
         }
         let sockets: Vec<_> = bridged.own_sockets().collect();
         assert_eq!(sockets.len(), 5);
-        let said = options(&Plan {
+        let printed = options(&Plan {
             monitors: Vec::new(),
             ..beside(Forwarding::CrossConnect)
         });
         assert!(
-            said.contains("--cross-connect p0,p1 --cross-connect n0,n1"),
-            "{said}"
+            printed.contains("--cross-connect p0,p1 --cross-connect n0,n1"),
+            "{printed}"
         );
     }
 }

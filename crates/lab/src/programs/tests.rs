@@ -71,7 +71,7 @@ fn script(path: &Path, text: &str) {
 }
 
 #[test]
-fn vpp_is_started_connected_and_told_what_to_forward() {
+fn vpp_is_started_connected_and_configured() {
     let directory = tempfile::tempdir().unwrap();
     let [daemon, client] = ["vpp", "vppctl"].map(|name| directory.path().join(name));
     script(&daemon, DAEMON);
@@ -85,7 +85,7 @@ fn vpp_is_started_connected_and_told_what_to_forward() {
     vpp.start(&plan, &mut context).unwrap();
     vpp.connect(&plan, &mut context).unwrap();
     vpp.program(&plan, &mut context).unwrap();
-    let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
+    let reported = std::fs::read_to_string(directory.path().join("told")).unwrap();
     let sockets = ["l0", "l1"].map(|name| {
         directory
             .path()
@@ -103,7 +103,7 @@ fn vpp_is_started_connected_and_told_what_to_forward() {
         "set interface l2 xconnect memif1/0 memif2/0".to_owned(),
         "set interface l2 xconnect memif2/0 memif1/0".to_owned(),
     ];
-    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(reported.lines().collect::<Vec<_>>(), expected);
     let startup = std::fs::read_to_string(directory.path().join("startup")).unwrap();
     assert!(
         startup.contains("corelist-workers") && startup.contains("dpdk_plugin.so { disable }"),
@@ -133,18 +133,18 @@ fn vpp_is_started_connected_and_told_what_to_forward() {
 
 #[test]
 fn what_is_not_installed_says_so() {
-    let said = vpp::Vpp::of(None, None).probe().unwrap_err().to_string();
+    let printed = vpp::Vpp::of(None, None).probe().unwrap_err().to_string();
     assert!(
-        said.starts_with("unavailable because vpp is not installed"),
-        "{said}"
+        printed.starts_with("unavailable because vpp is not installed"),
+        "{printed}"
     );
     let nowhere = Path::new("/nowhere/else/quietwire");
     for program in Program::ALL {
         match availability(program, nowhere) {
             Ok(version) => assert!(!version.is_empty(), "{program}"),
-            Err(why) => assert!(
-                why.to_string().starts_with("unavailable because "),
-                "{program}: {why}"
+            Err(reason) => assert!(
+                reason.to_string().starts_with("unavailable because "),
+                "{program}: {reason}"
             ),
         }
     }

@@ -81,8 +81,8 @@ pub(super) fn start(
     processes.push(context.spawn(plan, "log", &[], command)?);
     let log = plan.directory.join("log");
     context.wait_until(plan, processes, "begin to forward", || {
-        let said = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
-        match said.contains(words) {
+        let printed = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+        match printed.contains(words) {
             true => Ok(()),
             false => Err(not_yet.to_owned()),
         }
@@ -142,7 +142,7 @@ pub(super) fn threads(
 ) -> Result<Vec<DeviceThread>, String> {
     let threads = quietwire_host::threads::threads_of(std::path::Path::new("/"), pid)
         .map_err(|error| error.to_string())?;
-    let told = threads.into_iter().map(|thread| DeviceThread {
+    let reported = threads.into_iter().map(|thread| DeviceThread {
         tid: thread.tid,
         role: if is_worker(&thread.name) {
             "forwarding"
@@ -153,7 +153,7 @@ pub(super) fn threads(
         name: thread.name,
         cpus: thread.cpus.to_string(),
     });
-    Ok(told.collect())
+    Ok(reported.collect())
 }
 
 /// Threads of a process whose main thread, which has the number of the process, forwards as workers do.
@@ -161,12 +161,12 @@ pub(super) fn threads_with_main(
     pid: u32,
     is_worker: impl Fn(&str) -> bool,
 ) -> Result<Vec<DeviceThread>, String> {
-    let mut told = threads(pid, is_worker)?;
-    let main = told
+    let mut reported = threads(pid, is_worker)?;
+    let main = reported
         .iter_mut()
         .find(|thread| u32::try_from(thread.tid) == Ok(pid));
     main.ok_or("its main thread is gone")?.role = "forwarding".to_owned();
-    Ok(told)
+    Ok(reported)
 }
 
 /// Names that DPDK 22.11 gives to its worker threads, and later ones.

@@ -61,22 +61,22 @@ impl Vpp {
         run(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    fn tell(
+    fn run_vppctl(
         &self,
         plan: &Plan,
         context: &mut ElementContext<'_>,
         line: &str,
     ) -> Result<String, LabError> {
         let words = self.words(plan, line);
-        let said = context.run(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let printed = context.run(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
         let complains = ["unknown input", "failed", "error", "not found"];
-        if complains.iter().any(|word| said.contains(word)) {
+        if complains.iter().any(|word| printed.contains(word)) {
             return Err(LabError::Command {
                 command: words.join(" "),
-                said: said.trim().to_owned(),
+                printed: printed.trim().to_owned(),
             });
         }
-        Ok(said)
+        Ok(printed)
     }
 }
 
@@ -187,9 +187,9 @@ impl Forwarder for Vpp {
         for (index, port) in plan.ports.iter().enumerate() {
             let (name, lines) = interface(index, &port.attachment)?;
             for line in lines {
-                self.tell(plan, context, &line)?;
+                self.run_vppctl(plan, context, &line)?;
             }
-            self.tell(plan, context, &format!("set interface state {name} up"))?;
+            self.run_vppctl(plan, context, &format!("set interface state {name} up"))?;
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Forwarder for Vpp {
                 }
             };
             for line in lines {
-                self.tell(plan, context, &line)?;
+                self.run_vppctl(plan, context, &line)?;
             }
         }
         Ok(())
@@ -240,8 +240,8 @@ impl Forwarder for Vpp {
         let mut lines: Vec<String> = startup(plan).lines().map(str::to_owned).collect();
         for question in ["show mode", "show memif", "show vhost-user"] {
             // Not every build has all of them.
-            if let Ok(told) = self.ask(plan, question) {
-                lines.extend(told.lines().map(str::to_owned));
+            if let Ok(reported) = self.ask(plan, question) {
+                lines.extend(reported.lines().map(str::to_owned));
             }
         }
         Ok(lines)

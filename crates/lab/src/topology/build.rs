@@ -2,7 +2,7 @@
 //! From a name and parameters to a graph.
 
 use super::TopologyError;
-use super::catalog::{Chains, Length, Named, Shape};
+use super::catalog::{CatalogEntry, Chains, Length, Shape};
 use super::graph::{Element, Fault, Graph, OwnImage, Path, SWITCH, TESTER};
 use super::kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
 use super::program::Program;
@@ -92,7 +92,7 @@ impl Parameters {
     }
 }
 
-impl Named {
+impl CatalogEntry {
     /// Its graph.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Named {
         let chains = self.chains(parameters)?;
         let length = self.length(parameters)?;
         check_cards(&parameters.ports, chains)?;
-        let place = |said: ElementPlace| match said {
+        let place = |printed: ElementPlace| match printed {
             ElementPlace::Guest => parameters.inside,
             other => other,
         };
@@ -116,8 +116,8 @@ impl Named {
             joins: Vec::new(),
             chains: Vec::new(),
         };
-        let mut add = |name: String, role: Role, program: Program, said: ElementPlace| {
-            let element = Element::new(name, role, place(said), program);
+        let mut add = |name: String, role: Role, program: Program, printed: ElementPlace| {
+            let element = Element::new(name, role, place(printed), program);
             graph.elements.push(parameters.of(element));
             graph.elements.len() - 1
         };

@@ -36,7 +36,7 @@ pub enum Length {
 
 /// A topology with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct CatalogEntry {
     /// Its name.
     pub name: &'static str,
     /// Its path, for people: `[..]` is a guest.
@@ -55,7 +55,7 @@ pub struct Named {
     pub vnf: ElementPlace,
 }
 
-impl Named {
+impl CatalogEntry {
     const fn one(
         name: &'static str,
         path: &'static str,
@@ -96,27 +96,27 @@ use Shape::{Switch, SwitchedVnfs, Vnf, VnfSwitchVnf};
 
 /// All of them.
 #[rustfmt::skip]
-pub const CATALOG: [Named; 15] = [
-    Named::one("vComp1-Host", "T - V - T", "a reference VNF on the host: the ceiling of ports and tester", Vnf, Host, Host),
-    Named::one("vComp1-VM", "T - [V] - T", "the same VNF in a guest: the price of the guest", Vnf, Host, Guest),
-    Named::one("vComp2-VM2VM", "T - [V] - S - [V] - T", "the switch between two guest ports", VnfSwitchVnf, Host, Guest),
-    Named::one("vComp3-PHY2VM", "T - S - [V] - S - T", "physical to guest and back", SwitchedVnfs, Host, Guest),
-    Named::one("vNet1", "T - S - T", "the switch on the host alone", Switch, Host, Guest),
-    Named::one("vNet2", "T - [S] - T", "a switch in a guest alone", Switch, Guest, Guest),
-    Named::one("vNet3", "T - [V] - T", "any VNF under test in a guest alone", Vnf, Host, Guest),
-    Named::one("vNet4-1VNF", "T - S - [V] - S - T", "host switch and one VNF", SwitchedVnfs, Host, Guest),
-    Named::one("vNet4-nVNF", "n x (T - S - [V] - S - T)", "host switch and n VNFs side by side", SwitchedVnfs, Host, Guest).many(),
-    Named::one("vNet5-1VNF", "T - [S] - [V] - [S] - T", "guest switch and one VNF", SwitchedVnfs, Guest, Guest),
-    Named::one("vNet5-nVNF", "n x (T - [S] - [V] - [S] - T)", "guest switch and n VNFs side by side", SwitchedVnfs, Guest, Guest).many(),
-    Named::one("vNet6-1VNFch", "T - S - [V] - S - … - S - T", "host switch, one chain of VNFs", SwitchedVnfs, Host, Guest).long(),
-    Named::one("vNet6-nVNFch", "n x (T - S - [V] - S - … - S - T)", "host switch, n chains of VNFs", SwitchedVnfs, Host, Guest).long().many(),
-    Named::one("vNet7-1VNFch", "T - [S] - [V] - [S] - … - [S] - T", "guest switch, one chain of VNFs", SwitchedVnfs, Guest, Guest).long(),
-    Named::one("vNet7-nVNFch", "n x (T - [S] - [V] - [S] - … - [S] - T)", "guest switch, n chains of VNFs", SwitchedVnfs, Guest, Guest).long().many(),
+pub const CATALOG: [CatalogEntry; 15] = [
+    CatalogEntry::one("vComp1-Host", "T - V - T", "a reference VNF on the host: the ceiling of ports and tester", Vnf, Host, Host),
+    CatalogEntry::one("vComp1-VM", "T - [V] - T", "the same VNF in a guest: the price of the guest", Vnf, Host, Guest),
+    CatalogEntry::one("vComp2-VM2VM", "T - [V] - S - [V] - T", "the switch between two guest ports", VnfSwitchVnf, Host, Guest),
+    CatalogEntry::one("vComp3-PHY2VM", "T - S - [V] - S - T", "physical to guest and back", SwitchedVnfs, Host, Guest),
+    CatalogEntry::one("vNet1", "T - S - T", "the switch on the host alone", Switch, Host, Guest),
+    CatalogEntry::one("vNet2", "T - [S] - T", "a switch in a guest alone", Switch, Guest, Guest),
+    CatalogEntry::one("vNet3", "T - [V] - T", "any VNF under test in a guest alone", Vnf, Host, Guest),
+    CatalogEntry::one("vNet4-1VNF", "T - S - [V] - S - T", "host switch and one VNF", SwitchedVnfs, Host, Guest),
+    CatalogEntry::one("vNet4-nVNF", "n x (T - S - [V] - S - T)", "host switch and n VNFs side by side", SwitchedVnfs, Host, Guest).many(),
+    CatalogEntry::one("vNet5-1VNF", "T - [S] - [V] - [S] - T", "guest switch and one VNF", SwitchedVnfs, Guest, Guest),
+    CatalogEntry::one("vNet5-nVNF", "n x (T - [S] - [V] - [S] - T)", "guest switch and n VNFs side by side", SwitchedVnfs, Guest, Guest).many(),
+    CatalogEntry::one("vNet6-1VNFch", "T - S - [V] - S - … - S - T", "host switch, one chain of VNFs", SwitchedVnfs, Host, Guest).long(),
+    CatalogEntry::one("vNet6-nVNFch", "n x (T - S - [V] - S - … - S - T)", "host switch, n chains of VNFs", SwitchedVnfs, Host, Guest).long().many(),
+    CatalogEntry::one("vNet7-1VNFch", "T - [S] - [V] - [S] - … - [S] - T", "guest switch, one chain of VNFs", SwitchedVnfs, Guest, Guest).long(),
+    CatalogEntry::one("vNet7-nVNFch", "n x (T - [S] - [V] - [S] - … - [S] - T)", "guest switch, n chains of VNFs", SwitchedVnfs, Guest, Guest).long().many(),
 ];
 
 /// The topology of this name, in capitals or not.
 #[must_use]
-pub fn named(name: &str) -> Option<&'static Named> {
+pub fn named(name: &str) -> Option<&'static CatalogEntry> {
     CATALOG
         .iter()
         .find(|topology| topology.name.eq_ignore_ascii_case(name))

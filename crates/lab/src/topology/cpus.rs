@@ -33,14 +33,14 @@ impl Assignment {
     /// What every result has to carry: who shares what; nothing where all have CPUs of their own.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let told = |shared: &Shared| {
+        let reported = |shared: &Shared| {
             format!(
                 "CPU {} is shared by {}: they take turns, so rates and latencies say how they share it and not what each can do",
                 shared.cpu,
                 shared.elements.join(", ")
             )
         };
-        self.shared.iter().map(told).collect()
+        self.shared.iter().map(reported).collect()
     }
 
     /// Whether an element shares a CPU.
@@ -73,17 +73,17 @@ pub fn assign(
             names.join(", ")
         )));
     }
-    let wishes: Vec<Option<CpuList>> = graph
+    let request: Vec<Option<CpuList>> = graph
         .elements
         .iter()
         .map(|element| asked.get(&element.name).or(element.cpus.as_ref()).cloned())
         .collect();
-    for (element, wish) in graph.elements.iter().zip(&wishes) {
-        let Some(wish) = wish else { continue };
-        let absent = wish.difference(online);
-        if wish.is_empty() || !absent.is_empty() {
+    for (element, entry) in graph.elements.iter().zip(&request) {
+        let Some(entry) = entry else { continue };
+        let absent = entry.difference(online);
+        if entry.is_empty() || !absent.is_empty() {
             return Err(TopologyError::Wrong(format!(
-                "{} is given CPUs '{wish}', and CPUs {online} can be had here",
+                "{} is given CPUs '{entry}', and CPUs {online} can be had here",
                 element.name
             )));
         }
@@ -91,24 +91,24 @@ pub fn assign(
     if online.is_empty() {
         return Err(TopologyError::Wrong("there is no CPU to give".to_owned()));
     }
-    Ok(dealt(graph, online, &wishes))
+    Ok(dealt(graph, online, &request))
 }
 
-fn dealt(graph: &Graph, online: &CpuList, wishes: &[Option<CpuList>]) -> Assignment {
-    let wished = wishes
+fn dealt(graph: &Graph, online: &CpuList, request: &[Option<CpuList>]) -> Assignment {
+    let requested = request
         .iter()
         .flatten()
-        .fold(CpuList::new(), |all, wish| all.union(wish));
+        .fold(CpuList::new(), |all, entry| all.union(entry));
     let mut free = online
-        .difference(&wished)
+        .difference(&requested)
         .iter()
         .collect::<Vec<_>>()
         .into_iter();
     let mut elements: Vec<CpuList> = Vec::new();
     let mut turn = 0;
-    for wish in wishes {
-        let given = match wish {
-            Some(wish) => wish.clone(),
+    for entry in request {
+        let given = match entry {
+            Some(entry) => entry.clone(),
             None => {
                 let own = free.next().unwrap_or_else(|| {
                     let all = others_than(elements.first(), online);

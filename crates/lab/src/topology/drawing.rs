@@ -101,14 +101,14 @@ impl Drawer<'_> {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let told = |shared: &super::cpus::Shared| {
+        let reported = |shared: &super::cpus::Shared| {
             format!(
                 "CPU {} is shared by {}",
                 shared.cpu,
                 shared.elements.join(", ")
             )
         };
-        self.cpus.shared.iter().map(told).collect()
+        self.cpus.shared.iter().map(reported).collect()
     }
 
     /// Upper edge of a layer's boxes; the tester's layer is 0, at the bottom.

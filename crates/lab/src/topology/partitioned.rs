@@ -152,7 +152,7 @@ fn rest(plan: &Plan, tester: &CpuList) -> CpuList {
 mod tests {
     use quietwire_host::inventory::Inventory;
     use quietwire_host::machines::{two_packages_with_clusters, virtual_machine};
-    use quietwire_host::partition::{Wishes, plan};
+    use quietwire_host::partition::{PartitionRequest, plan};
 
     use super::super::{Parameters, named};
     use super::*;
@@ -165,13 +165,13 @@ mod tests {
         named(name).unwrap().graph(&parameters).unwrap()
     }
 
-    fn planned(machine: &Inventory, wishes: &str) -> Plan {
-        plan(machine, &Wishes::parse(wishes).unwrap()).unwrap()
+    fn planned(machine: &Inventory, request: &str) -> Plan {
+        plan(machine, &PartitionRequest::parse(request).unwrap()).unwrap()
     }
 
-    fn assigned(graph: &Graph, machine: &Inventory, wishes: &str) -> Result<Assignment, String> {
+    fn assigned(graph: &Graph, machine: &Inventory, request: &str) -> Result<Assignment, String> {
         let online = machine.cpus_online.clone().unwrap();
-        let plan = planned(machine, wishes);
+        let plan = planned(machine, request);
         assign_by_plan(graph, &online, &plan, &BTreeMap::new()).map_err(|error| error.to_string())
     }
 
@@ -205,8 +205,8 @@ mod tests {
     fn what_forwards_on_the_host_shares_out_the_forwarding_cpus() {
         let machine = two_packages_with_clusters().inventory();
         let graph = graph("vNet6-1VNFch", ElementPlace::Container);
-        let wishes = "[forwarding]\ncpus = \"2-5\"\n";
-        let assignment = assigned(&graph, &machine, wishes).unwrap();
+        let request = "[forwarding]\ncpus = \"2-5\"\n";
+        let assignment = assigned(&graph, &machine, request).unwrap();
         let all = ["S", "V1", "V2"].map(|name| of(&graph, &assignment, name));
         assert_eq!(all, ["2-3", "4", "5"]);
         let few = assigned(&graph, &machine, "[forwarding]\ncpus = \"2-3\"\n").unwrap();
@@ -216,7 +216,7 @@ mod tests {
         // What is asked for by name is had in place of the plan's.
         let online = machine.cpus_online.clone().unwrap();
         let asked = BTreeMap::from([("V2".to_owned(), "9".parse().unwrap())]);
-        let plan = planned(&machine, wishes);
+        let plan = planned(&machine, request);
         let mixed = assign_by_plan(&graph, &online, &plan, &asked).unwrap();
         let all = ["S", "V1", "V2"].map(|name| of(&graph, &mixed, name));
         assert_eq!(all, ["2-3", "4-5", "9"]);
@@ -233,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_does_not_fit_is_told() {
+    fn a_plan_that_does_not_fit_is_reported() {
         let machine = two_packages_with_clusters().inventory();
         let graph = graph("vNet6-1VNFch", ElementPlace::Guest);
-        let why = assigned(&graph, &machine, "[[guest]]\nname = \"a\"\n").unwrap_err();
+        let reason = assigned(&graph, &machine, "[[guest]]\nname = \"a\"\n").unwrap_err();
         assert!(
-            why.contains("CPUs for 1") && why.contains("[[guest]]"),
-            "{why}"
+            reason.contains("CPUs for 1") && reason.contains("[[guest]]"),
+            "{reason}"
         );
         // Of another machine.
         let plan = planned(&machine, WITH_GUESTS);

@@ -108,13 +108,13 @@ proptest! {
         let guests_meet = inside == ElementPlace::Guest && topology.switch == inside && m > 0;
         prop_assert_eq!(count(Role::Relay), usize::from(guests_meet));
         for element in &graph.elements {
-            let said = match element.role {
+            let printed = match element.role {
                 Role::Tester => ElementPlace::Host,
                 Role::Switch => topology.switch,
                 Role::Vnf => topology.vnf,
                 Role::Relay => ElementPlace::Host,
             };
-            let expected = if said == ElementPlace::Guest { inside } else { said };
+            let expected = if printed == ElementPlace::Guest { inside } else { printed };
             prop_assert_eq!(element.place, expected);
         }
         // Both forms can be made of any of them, and say as many elements as there are.
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn cpus_are_given_to_all_and_sharing_is_told(online in 1..80_u32, chains in 1..6_u32, length in 1..6_u32) {
+    fn cpus_are_given_to_all_and_sharing_is_reported(online in 1..80_u32, chains in 1..6_u32, length in 1..6_u32) {
         let graph = graph("vNet6-nVNFch", &container(Some(chains), Some(length)));
         let all: CpuList = (0..online).map(quietwire_host::CpuId).collect();
         let given = assign(&graph, &all, &BTreeMap::new()).unwrap();
@@ -139,12 +139,12 @@ proptest! {
             }
         }
         let expected: Vec<_> = users.into_iter().filter(|(_, names)| names.len() > 1).collect();
-        let told: Vec<_> = given
+        let reported: Vec<_> = given
             .shared
             .iter()
             .map(|shared| (shared.cpu, shared.elements.iter().map(String::as_str).collect::<Vec<_>>()))
             .collect();
-        prop_assert_eq!(told, expected);
+        prop_assert_eq!(reported, expected);
         prop_assert_eq!(given.shared.is_empty(), online as usize >= graph.elements.len());
         // The tester is disturbed by nobody that forwards, where there is a second CPU.
         prop_assert_eq!(given.is_shared(TESTER), online == 1);
@@ -257,7 +257,7 @@ fn a_relay_stands_between_guests_and_nowhere_else() {
 }
 
 #[test]
-fn parameters_that_make_no_sense_are_told() {
+fn parameters_that_make_no_sense_are_reported() {
     let usual = container(None, None);
     let routing = Parameters {
         switch: Program::LinuxRouting,
@@ -384,7 +384,7 @@ fn parameters_that_make_no_sense_are_told() {
 }
 
 #[test]
-fn cpus_that_cannot_be_given_are_told() {
+fn cpus_that_cannot_be_given_are_reported() {
     let graph = graph("vNet1", &container(None, None));
     let asked = |name: &str, list: &str| BTreeMap::from([(name.to_owned(), cpus(list))]);
     for (asked, part) in [
@@ -546,7 +546,7 @@ fn firewalls_have_rules_and_guests_images_of_ones_own() {
 }
 
 #[test]
-fn faults_of_a_file_are_told_with_line_and_key() {
+fn faults_of_a_file_are_reported_with_line_and_key() {
     for (from, to, expected) in [
         (
             "name = \"S\"",

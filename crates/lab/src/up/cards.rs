@@ -30,7 +30,7 @@ pub(super) fn check(root: &Path, graph: &Graph) -> Result<(), LabError> {
                 let (Problem::Wrong(what) | Problem::NotReady(what)) = problem;
                 LabError::Unavailable {
                     name: element.name.clone(),
-                    why: Unavailable(format!("its network card {address}: {what}")),
+                    reason: Unavailable(format!("its network card {address}: {what}")),
                 }
             })?;
         }
@@ -41,7 +41,7 @@ pub(super) fn check(root: &Path, graph: &Graph) -> Result<(), LabError> {
 /// The element whose card DPDK cannot drive, and why not; cards that an element cannot have are no matter of the machine's.
 pub(super) fn lacking(root: &Path, graph: &Graph) -> Option<(String, Unavailable)> {
     match check(root, graph) {
-        Err(LabError::Unavailable { name, why }) => Some((name, why)),
+        Err(LabError::Unavailable { name, reason }) => Some((name, reason)),
         _ => None,
     }
 }
@@ -51,13 +51,13 @@ fn can_have(element: &Element, address: &str) -> Result<(), LabError> {
     if !program.is_of_the_kernel() {
         return Ok(());
     }
-    let why = if element.place == ElementPlace::Guest {
+    let reason = if element.place == ElementPlace::Guest {
         "the kernel of the guests' image has no drivers of cards"
     } else {
         "takes no cards by their addresses here"
     };
     Err(LabError::Topology(format!(
-        "{name}: its network card {address}: {program}: {why}; choose a program of DPDK, such as quietwire"
+        "{name}: its network card {address}: {program}: {reason}; choose a program of DPDK, such as quietwire"
     )))
 }
 
@@ -108,19 +108,19 @@ mod tests {
         seen(ready.path(), "vNet4-1VNF", &usual).unwrap();
         let nowhere = tempfile::tempdir().unwrap();
         let held = machine(["uio_pci_generic", "ixgbe"]);
-        for (root, name, parameters, fault, said) in [
+        for (root, name, parameters, fault, printed) in [
             (
                 nowhere.path(),
                 "vNet1",
                 &usual,
-                Fault::Lacks,
+                Fault::MissingPrerequisite,
                 "0000:17:00.0: does not exist",
             ),
             (
                 held.path(),
                 "vNet1",
                 &usual,
-                Fault::Lacks,
+                Fault::MissingPrerequisite,
                 "0000:17:00.1: is driven by the kernel's ixgbe",
             ),
             (
@@ -134,7 +134,7 @@ mod tests {
                 ready.path(),
                 "vNet3",
                 &usual,
-                Fault::Lacks,
+                Fault::MissingPrerequisite,
                 "V: unavailable because its network card 0000:17:00.0: is driven by uio_pci_generic, but passthrough to a guest",
             ),
             (
@@ -147,7 +147,7 @@ mod tests {
         ] {
             let error = seen(root, name, parameters).unwrap_err();
             assert_eq!(error.fault(), fault, "{error}");
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(printed), "{error}");
         }
     }
 

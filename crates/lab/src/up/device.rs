@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use quietwire_base::Deadline;
 
 use super::{Running, UpLab};
-use crate::counts::PATIENCE;
+use crate::counts::TIMEOUT;
 use crate::element::{ElementContext, NEIGHBOUR_PORTS};
 use crate::error::LabError;
 
@@ -51,8 +51,8 @@ impl UpLab {
     pub fn forget_addresses(&self) -> Result<(), LabError> {
         self.running.iter().try_for_each(|running| {
             let forgotten = running.forwarder.forget_addresses(&running.plan);
-            forgotten.map_err(|why| {
-                let what = format!("does not forget its addresses: {why}");
+            forgotten.map_err(|reason| {
+                let what = format!("does not forget its addresses: {reason}");
                 running.plan.failed(what)
             })
         })
@@ -71,8 +71,8 @@ impl UpLab {
         let has_ports = |running: &&Running| !running.plan.neighbour_ports.is_empty();
         let mut all = self.running.iter().filter(has_ports);
         all.try_fold(0, |sum, running| {
-            let received = received(running).map_err(|why| {
-                let what = format!("does not tell what neighbours send: {why}");
+            let received = received(running).map_err(|reason| {
+                let what = format!("does not tell what neighbours send: {reason}");
                 running.plan.failed(what)
             })?;
             Ok(sum + received)
@@ -81,7 +81,7 @@ impl UpLab {
 }
 
 fn received(running: &Running) -> Result<u64, String> {
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(TIMEOUT);
     let counts = running.forwarder.frames(&running.plan, deadline)?;
     let of_port = |name: &str| {
         let port = counts.ports.get(name);

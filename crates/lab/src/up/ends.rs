@@ -10,7 +10,7 @@ use super::UpLab;
 use super::place::NAMESPACES;
 use crate::element::ElementContext;
 use crate::error::LabError;
-use crate::place::Place;
+use crate::netns::NetNs;
 
 /// Addresses of the two ends.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 73, 0, 1), Ipv4Addr::new(10, 73, 0, 2)];
@@ -20,7 +20,7 @@ const PREFIX: u8 = 24;
 #[derive(Clone, Debug)]
 pub struct Ends {
     /// Where each is.
-    pub places: [Place; 2],
+    pub places: [NetNs; 2],
     /// Their addresses.
     pub addresses: [Ipv4Addr; 2],
 }
@@ -46,7 +46,7 @@ impl UpLab {
         let mut context = ElementContext::new(claim.journal(), &mut commands);
         part(&mut context, &near, &far)?;
         let done = work(&Ends {
-            places: [Place::of(Some(&near))?, Place::of(Some(&far))?],
+            places: [NetNs::of(Some(&near))?, NetNs::of(Some(&far))?],
             addresses: ADDRESSES,
         });
         join(&mut context, &near, &far)?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quietwire_base::{LockFile, LockOwner, ProcessId};
-use quietwire_host::journal::{Change, Journal, Undone};
+use quietwire_host::journal::{Change, Journal, UndoOutcome};
 
 use super::state::LabState;
 use crate::error::{LabError, io_error};
@@ -19,12 +19,12 @@ use crate::state_directory::{
 /// Directory of the labs that have names.
 pub(crate) const NAMED: &str = "named";
 /// How long a lab may take to go down, with all that it started.
-const DOWN_PATIENCE: Duration = Duration::from_secs(60);
+const DOWN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a directory may vanish while it is taken.
 const ATTEMPTS: u32 = 20;
 
 /// Changes with what came of undoing them.
-pub type Undoings = Vec<(Change, Undone)>;
+pub type UndoReport = Vec<(Change, UndoOutcome)>;
 
 /// A lab's name, taken by this process.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ fn check_name(name: &str) -> Result<(), LabError> {
 
 /// A lab with a name, up or left over.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct LabEntry {
     /// Its name.
     pub name: String,
     /// The process that holds it; none for one that was left over.
@@ -141,7 +141,7 @@ pub struct Known {
 ///
 /// # Errors
 /// A directory or state that cannot be read.
-pub fn known(state_directory: &Path) -> Result<Vec<Known>, LabError> {
+pub fn known(state_directory: &Path) -> Result<Vec<LabEntry>, LabError> {
     let directory = state_directory.join(NAMED);
     let entries = match fs::read_dir(&directory) {
         Ok(entries) => entries,
@@ -155,7 +155,7 @@ pub fn known(state_directory: &Path) -> Result<Vec<Known>, LabError> {
             continue;
         };
         if check_name(name).is_ok() && path.is_dir() {
-            all.push(Known {
+            all.push(LabEntry {
                 name: name.to_owned(),
                 owner: LockFile::holder(&lock_path(&path))?.and_then(LockOwner::pid),
                 state: LabState::read(&path)?,
@@ -186,8 +186,8 @@ pub fn check_none_up(state_directory: &Path) -> Result<(), LabError> {
 ///
 /// # Errors
 /// [`LabError::Topology`] when there is none, or several and none was said.
-pub fn find(state_directory: &Path, name: Option<&str>) -> Result<Known, LabError> {
-    let mut up: Vec<Known> = known(state_directory)?
+pub fn find(state_directory: &Path, name: Option<&str>) -> Result<LabEntry, LabError> {
+    let mut up: Vec<LabEntry> = known(state_directory)?
         .into_iter()
         .filter(|lab| lab.owner.is_some())
         .collect();
@@ -217,11 +217,11 @@ pub fn find(state_directory: &Path, name: Option<&str>) -> Result<Known, LabErro
 ///
 /// # Errors
 /// What could not be ended or undone.
-pub fn take_down(state_directory: &Path, lab: &Known) -> Result<(), LabError> {
+pub fn take_down(state_directory: &Path, lab: &LabEntry) -> Result<(), LabError> {
     let directory = state_directory.join(NAMED).join(&lab.name);
     if let Some(process) = lab.owner.and_then(ProcessId::of) {
         process
-            .end(DOWN_PATIENCE)
+            .end(DOWN_TIMEOUT)
             .map_err(io_error(&directory, "ending the lab's process"))?;
     }
     let left = clean_one(&directory, &lab.name)?;
@@ -232,7 +232,7 @@ pub fn take_down(state_directory: &Path, lab: &Known) -> Result<(), LabError> {
 ///
 /// # Errors
 /// A journal or directory that cannot be read.
-pub fn clean_named(state_directory: &Path) -> Result<(Undoings, Vec<String>), LabError> {
+pub fn clean_named(state_directory: &Path) -> Result<(UndoReport, Vec<String>), LabError> {
     let mut undone = Vec::new();
     let mut up = Vec::new();
     for lab in known(state_directory)? {
@@ -247,7 +247,7 @@ pub fn clean_named(state_directory: &Path) -> Result<(Undoings, Vec<String>), La
 }
 
 /// Nothing for a lab that is up.
-fn clean_one(directory: &Path, name: &str) -> Result<Option<Undoings>, LabError> {
+fn clean_one(directory: &Path, name: &str) -> Result<Option<UndoReport>, LabError> {
     if !directory.exists() {
         return Ok(Some(Vec::new()));
     }
@@ -266,7 +266,7 @@ fn clean_one(directory: &Path, name: &str) -> Result<Option<Undoings>, LabError>
         // Killed before it wrote its first line: nothing was made but the directory and its lock.
         fs::remove_dir_all(directory).map_err(io_error(directory, "removing it"))?;
         let path = directory.to_owned();
-        vec![(Change::DirectoryCreated { path }, Undone::Restored)]
+        vec![(Change::DirectoryCreated { path }, UndoOutcome::Restored)]
     };
     remove_if_empty(directory.parent());
     Ok(Some(undone))

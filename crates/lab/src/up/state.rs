@@ -118,9 +118,9 @@ impl LabState {
                 continue;
             };
             let path = &guest.console_log;
-            let said = fs::read(path).map_err(io_error(path, "reading the console's log"))?;
-            let said = String::from_utf8_lossy(&said).into_owned();
-            all.insert(element.name.clone(), said);
+            let printed = fs::read(path).map_err(io_error(path, "reading the console's log"))?;
+            let printed = String::from_utf8_lossy(&printed).into_owned();
+            all.insert(element.name.clone(), printed);
         }
         Ok(all)
     }
@@ -148,8 +148,9 @@ impl ElementState {
         version: String,
         commands: Vec<String>,
     ) -> Result<Self, LabError> {
-        let told =
-            |what: &'static str| move |why| plan.failed(format!("does not tell its {what}: {why}"));
+        let reported = |what: &'static str| {
+            move |reason| plan.failed(format!("does not tell its {what}: {reason}"))
+        };
         Ok(Self {
             name: plan.name.clone(),
             program: plan.program,
@@ -158,8 +159,8 @@ impl ElementState {
             configuration: forwarder
                 .configuration(plan)
                 .map(abridged)
-                .map_err(told("configuration"))?,
-            threads: forwarder.threads(plan).map_err(told("threads"))?,
+                .map_err(reported("configuration"))?,
+            threads: forwarder.threads(plan).map_err(reported("threads"))?,
             pids: forwarder.pids(),
             guest: forwarder.guest(),
             commands,

@@ -34,8 +34,8 @@ impl Forwarder for Script {
         let log = plan.directory.join("log");
         context.wait_until(plan, &mut self.processes, "say so", || {
             match last_words(&log) {
-                said if said.contains("ready") => Ok(()),
-                said => Err(said),
+                printed if printed.contains("ready") => Ok(()),
+                printed => Err(printed),
             }
         })
     }

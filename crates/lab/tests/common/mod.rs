@@ -17,7 +17,9 @@ use quietwire_host::settings::{HUGE_PAGES, REALTIME_RUNTIME};
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::topology::{Assignment, Forwarding, Graph, Parameters, SwitchSettings, named};
 use quietwire_lab::up::{GuestOptions, UpOptions};
-use quietwire_lab::{Begun, Case, Lab, LabError, LabOptions, NeighbourPlace, NeighbourSpec, Stop};
+use quietwire_lab::{
+    Case, ExternalCase, Lab, LabError, LabOptions, NeighbourPlace, NeighbourSpec, Stop,
+};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -156,11 +158,15 @@ impl Whole {
 }
 
 /// Enters a case, step by step.
-pub(crate) fn enter(lab: &mut Lab, options: &LabOptions, whole: &Whole) -> Result<Begun, LabError> {
-    let begun = lab.begin(&whole.case)?;
+pub(crate) fn enter(
+    lab: &mut Lab,
+    options: &LabOptions,
+    whole: &Whole,
+) -> Result<ExternalCase, LabError> {
+    let external = lab.begin(&whole.case)?;
     lab.bring_up(&whole.up(options))?;
     lab.start_neighbours(&whole.neighbours)?;
-    Ok(begun)
+    Ok(external)
 }
 
 /// The process of the device that is up.

@@ -8,7 +8,7 @@ use quietwire_memory::{CACHE_LINE, Mapping, SharedSlice};
 
 use super::descriptor::{Buffers, filled};
 use super::{COOKIE, HEADER, MAX_FRAME, RingError, ring_octets};
-use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingPlace};
+use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingLocation};
 
 /// Alignment of rings, so that no two share a pair of cache lines: processors load lines in pairs.
 const RING_ALIGNMENT: u64 = 128;
@@ -111,7 +111,7 @@ impl Layout {
 
     /// Returns the location of a ring in region 0; `None` if the layout has no such ring.
     #[must_use]
-    pub fn place(&self, direction: Direction, index: u16) -> Option<RingPlace> {
+    pub fn place(&self, direction: Direction, index: u16) -> Option<RingLocation> {
         let (rings, before) = match direction {
             Direction::ClientToServer => (self.c2s_rings, 0),
             Direction::ServerToClient => (
@@ -124,7 +124,7 @@ impl Layout {
         }
         let log2_size = self.sizes.of(direction);
         let offset = before + u64::from(index) * ring_stride(log2_size);
-        Some(RingPlace {
+        Some(RingLocation {
             direction,
             index,
             region: 0,
@@ -134,7 +134,7 @@ impl Layout {
     }
 
     /// Returns the locations of all rings, first those from client to server.
-    pub fn places(&self) -> impl Iterator<Item = RingPlace> {
+    pub fn places(&self) -> impl Iterator<Item = RingLocation> {
         let layout = *self;
         let c2s = (0..self.c2s_rings).map(|index| (Direction::ClientToServer, index));
         let s2c = (0..self.s2c_rings).map(|index| (Direction::ServerToClient, index));
@@ -142,7 +142,7 @@ impl Layout {
             .filter_map(move |(direction, index)| layout.place(direction, index))
     }
 
-    pub(super) fn buffers(&self, place: &RingPlace) -> Option<Buffers> {
+    pub(super) fn buffers(&self, place: &RingLocation) -> Option<Buffers> {
         let rings = [
             (self.c2s_rings, self.sizes.c2s),
             (self.s2c_rings, self.sizes.s2c),
@@ -175,10 +175,10 @@ impl Layout {
         let mut places = self.places();
         places
             .try_for_each(|place| self.write_ring(mapping, &place))
-            .ok_or(RingError::Place)
+            .ok_or(RingError::Location)
     }
 
-    fn write_ring(&self, mapping: &Arc<Mapping>, place: &RingPlace) -> Option<()> {
+    fn write_ring(&self, mapping: &Arc<Mapping>, place: &RingLocation) -> Option<()> {
         let size = 1_u16 << place.log2_size;
         let start = u64::from(place.offset);
         let buffers = self.buffers(place)?;

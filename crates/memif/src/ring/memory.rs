@@ -8,7 +8,7 @@ use quietwire_memory::{Mapping, SharedSlice, Span};
 
 use super::descriptor::{Buffers, filled};
 use super::{COOKIE, HEADER, Layout, RingError};
-use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingPlace};
+use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingLocation};
 
 /// Indices of 16-bit words in a ring.
 const FLAGS: usize = 2;
@@ -183,7 +183,7 @@ impl Ring {
     /// Returns the server's end of the ring at a location in a client's memory.
     pub(super) fn server(
         regions: &[Arc<Mapping>],
-        place: &RingPlace,
+        place: &RingLocation,
         direction: Direction,
     ) -> Result<Self, RingError> {
         if place.direction != direction {
@@ -199,27 +199,27 @@ impl Ring {
         direction: Direction,
         index: u16,
     ) -> Result<Self, RingError> {
-        let place = layout.place(direction, index).ok_or(RingError::Place)?;
-        let buffers = layout.buffers(&place).ok_or(RingError::Place)?;
+        let place = layout.place(direction, index).ok_or(RingError::Location)?;
+        let buffers = layout.buffers(&place).ok_or(RingError::Location)?;
         Self::new(vec![Arc::clone(mapping)], &place, Some(buffers))
     }
 
     fn new(
         regions: Vec<Arc<Mapping>>,
-        place: &RingPlace,
+        place: &RingLocation,
         buffers: Option<Buffers>,
     ) -> Result<Self, RingError> {
         let region = regions
             .get(usize::from(place.region))
             .filter(|_| place.log2_size <= MAX_LOG2_RING_SIZE)
-            .ok_or(RingError::Place)?;
+            .ok_or(RingError::Location)?;
         let size = 1_u16 << place.log2_size;
         let start = u64::from(place.offset);
-        let cookie = SharedSlice::<AtomicU32>::new(region, start, 1).ok_or(RingError::Place)?;
+        let cookie = SharedSlice::<AtomicU32>::new(region, start, 1).ok_or(RingError::Location)?;
         let header = SharedSlice::new(region, start, HEADER as usize / 2);
         let descriptors = SharedSlice::new(region, start + HEADER, usize::from(size) * 2);
         let (Some(header), Some(descriptors)) = (header, descriptors) else {
-            return Err(RingError::Place);
+            return Err(RingError::Location);
         };
         let cookie = cookie
             .first()
@@ -235,7 +235,7 @@ impl Ring {
         Ok(Self {
             header,
             descriptors,
-            regions: Regions(octets.ok_or(RingError::Place)?),
+            regions: Regions(octets.ok_or(RingError::Location)?),
             size,
             lead: if is_client { size } else { 0 },
             own_index: if is_client { HEAD } else { TAIL },

@@ -10,7 +10,7 @@ use quietwire_memory::{CACHE_LINE, Mapping, Span};
 use super::descriptor::filled;
 use super::memory::{Regions, Ring, Slot, Window};
 use super::{Layout, MAX_FRAME, MAX_PIECES, RingError};
-use crate::message::{Direction, RingPlace};
+use crate::message::{Direction, RingLocation};
 
 /// Octets of a buffer that are prefetched; the hardware prefetcher loads the rest of longer frames.
 const PREFETCH: usize = 256;
@@ -84,7 +84,7 @@ impl Receiver {
     ///
     /// # Errors
     /// [`RingError`] if there is no such ring at the place.
-    pub fn server(regions: &[Arc<Mapping>], place: &RingPlace) -> Result<Self, RingError> {
+    pub fn server(regions: &[Arc<Mapping>], place: &RingLocation) -> Result<Self, RingError> {
         let ring = Ring::server(regions, place, Direction::ClientToServer)?;
         Ok(Self::new(ring))
     }

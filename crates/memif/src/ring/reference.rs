@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quietwire_memory::Mapping;
 
-use crate::message::{Direction, RingPlace};
+use crate::message::{Direction, RingLocation};
 
 const NEXT: u16 = 1;
 
@@ -23,7 +23,7 @@ pub(super) struct Plain {
 impl Plain {
     pub(super) fn new(
         mapping: &Arc<Mapping>,
-        place: &RingPlace,
+        place: &RingLocation,
         is_client: bool,
         buffer_size: u32,
     ) -> Self {

@@ -8,7 +8,7 @@ use quietwire_memory::{CACHE_LINE, Mapping, Span};
 
 use super::memory::{Ring, Slot, Window};
 use super::{Layout, MAX_FRAME, MAX_PIECES, RingError};
-use crate::message::{Direction, RingPlace};
+use crate::message::{Direction, RingLocation};
 
 /// Maximum number of octets of a buffer that are prefetched.
 const PREFETCH: usize = 256;
@@ -16,7 +16,7 @@ const PREFETCH: usize = 256;
 /// Result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Put {
+pub enum PutResult {
     /// The frame is in the ring; the peer sees it after [`Sender::publish`].
     Sent,
     /// The ring has too few free slots.
@@ -50,7 +50,7 @@ impl Sender {
     ///
     /// # Errors
     /// [`RingError`] if there is no such ring at the place.
-    pub fn server(regions: &[Arc<Mapping>], place: &RingPlace) -> Result<Self, RingError> {
+    pub fn server(regions: &[Arc<Mapping>], place: &RingLocation) -> Result<Self, RingError> {
         let ring = Ring::server(regions, place, Direction::ServerToClient)?;
         Ok(Self::new(ring))
     }
@@ -134,22 +134,22 @@ impl Sender {
 
     /// Copies a frame, given in pieces, into the next free slots.
     #[inline(always)]
-    pub fn put<'f>(&mut self, segments: impl Iterator<Item = &'f [u8]> + Clone) -> Put {
+    pub fn put<'f>(&mut self, segments: impl Iterator<Item = &'f [u8]> + Clone) -> PutResult {
         let length = segments
             .clone()
             .fold(0_usize, |sum, segment| sum.saturating_add(segment.len()));
         if !(1..=MAX_FRAME).contains(&length) {
-            return Put::Bad;
+            return PutResult::Bad;
         }
         if self.window.is_at_mark() && !self.advance() {
-            return Put::Full;
+            return PutResult::Full;
         }
         let slot = self.window.peek();
         if length > slot.length() as usize {
             return self.put_chain(length, segments);
         }
         let Some(room) = self.ring.regions.span(&slot) else {
-            return Put::Bad;
+            return PutResult::Bad;
         };
         copy(room, segments);
         self.length = length;
@@ -158,7 +158,7 @@ impl Sender {
             self.ring.set_word(self.window.next, word);
         }
         self.window.step();
-        Put::Sent
+        PutResult::Sent
     }
 
     /// Reads the next slots; returns false if none is free.
@@ -179,7 +179,7 @@ impl Sender {
         &mut self,
         length: usize,
         segments: impl Iterator<Item = &'f [u8]> + Clone,
-    ) -> Put {
+    ) -> PutResult {
         self.pieces.clear();
         let room = self.window.peek().length().max(1) as usize;
         if usize::from(self.window.left()) < length.div_ceil(room) {
@@ -191,11 +191,11 @@ impl Sender {
             let count = self.pieces.len();
             if count == MAX_PIECES || count == usize::from(self.ring.size) {
                 self.window.rewind(start);
-                return Put::Bad;
+                return PutResult::Bad;
             }
             if self.window.left() == 0 {
                 self.window.rewind(start);
-                return Put::Full;
+                return PutResult::Full;
             }
             if self.window.is_at_mark() {
                 self.look_ahead();
@@ -204,7 +204,7 @@ impl Sender {
             self.window.step();
             if slot.length() == 0 {
                 self.discard(start);
-                return Put::Bad;
+                return PutResult::Bad;
             }
             missing = missing.saturating_sub(slot.length() as usize);
             self.pieces.push(slot);
@@ -220,7 +220,7 @@ impl Sender {
             }
             index = index.wrapping_add(1);
         }
-        Put::Sent
+        PutResult::Sent
     }
 
     /// Copies a frame into `pieces`.

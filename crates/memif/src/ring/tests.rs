@@ -7,7 +7,7 @@ use quietwire_memory::Mapping;
 
 use super::reference::Plain;
 use super::*;
-use crate::message::{Direction, RingPlace};
+use crate::message::{Direction, RingLocation};
 
 /// A client's memory with one ring in each direction, and a region without rings.
 struct Memory {
@@ -24,7 +24,7 @@ impl Memory {
         Self { layout, regions }
     }
 
-    fn place(&self, direction: Direction) -> RingPlace {
+    fn place(&self, direction: Direction) -> RingLocation {
         self.layout.place(direction, 0).unwrap()
     }
 
@@ -116,9 +116,9 @@ impl From {
             Self::Ours(sender) => {
                 let pieces = frame.chunks(frame.len().div_ceil(cuts).max(1));
                 match sender.put(pieces) {
-                    Put::Sent => true,
-                    Put::Full => false,
-                    Put::Bad => panic!("a frame of {} octets is bad", frame.len()),
+                    PutResult::Sent => true,
+                    PutResult::Full => false,
+                    PutResult::Bad => panic!("a frame of {} octets is bad", frame.len()),
                 }
             }
         }
@@ -274,7 +274,7 @@ fn indices_pass_their_end() {
         let (mut sender, mut receiver) = (memory.sender(direction), memory.receiver(direction));
         for round in 0..70_000_u32 {
             let frame = [round.to_le_bytes(); 10].concat();
-            assert_eq!(sender.put([&frame[..]].into_iter()), Put::Sent);
+            assert_eq!(sender.put([&frame[..]].into_iter()), PutResult::Sent);
             assert!(sender.publish());
             assert_eq!(receiver.ready(32), 1);
             assert_eq!(copied(receiver.next().unwrap()), Some(frame));
@@ -295,9 +295,9 @@ fn rings_of_every_size_fill_up_and_drain() {
             for _ in 0..5 {
                 assert_eq!(sender.room(usize::MAX), size);
                 for _ in 0..size {
-                    assert_eq!(sender.put([&[7_u8; 64][..]].into_iter()), Put::Sent);
+                    assert_eq!(sender.put([&[7_u8; 64][..]].into_iter()), PutResult::Sent);
                 }
-                assert_eq!(sender.put([&[7_u8][..]].into_iter()), Put::Full);
+                assert_eq!(sender.put([&[7_u8][..]].into_iter()), PutResult::Full);
                 assert_eq!(receiver.ready(usize::MAX), 0);
                 let _ = sender.publish();
                 assert_eq!(receiver.ready(usize::MAX), size);
@@ -433,7 +433,7 @@ fn a_receiver_goes_on_where_a_peers_index_jumps_to() {
 }
 
 #[test]
-fn a_client_offers_its_buffers_anew_where_a_servers_index_jumps_to() {
+fn a_client_offers_its_buffers_again_where_a_servers_index_jumps_to() {
     for log2_size in [5, 10] {
         let size = 1_u16 << log2_size;
         let memory = Memory::new(log2_size, 2048);
@@ -448,7 +448,7 @@ fn a_client_offers_its_buffers_anew_where_a_servers_index_jumps_to() {
         // A server that starts there finds the whole ring.
         let mut sender = memory.sender(S2C);
         assert_eq!(sender.room(usize::MAX), usize::from(size));
-        assert_eq!(sender.put([&[1_u8; 99][..]].into_iter()), Put::Sent);
+        assert_eq!(sender.put([&[1_u8; 99][..]].into_iter()), PutResult::Sent);
         let _ = sender.publish();
         assert_eq!(receiver.ready(32), 1);
         assert_eq!(copied(receiver.next().unwrap()), Some(vec![1; 99]));
@@ -473,7 +473,7 @@ fn a_sender_goes_on_where_a_peers_index_jumps_to() {
             if direction == S2C { 31 } else { u16::MAX },
         );
         assert_eq!(sender.room(64), 32);
-        assert_eq!(sender.put([&[1_u8; 60][..]].into_iter()), Put::Sent);
+        assert_eq!(sender.put([&[1_u8; 60][..]].into_iter()), PutResult::Sent);
     }
 }
 
@@ -495,10 +495,14 @@ fn slots_of_a_client_that_are_no_memory_cost_a_frame_each() {
     let mut sender = memory.sender(S2C);
     let frame = [7_u8; 60];
     for (count, fields) in nonsense.iter().enumerate() {
-        assert_eq!(sender.put([&frame[..]].into_iter()), Put::Bad, "{fields:?}");
+        assert_eq!(
+            sender.put([&frame[..]].into_iter()),
+            PutResult::Bad,
+            "{fields:?}"
+        );
         assert_eq!(sender.errors(), count as u64 + 1);
     }
-    assert_eq!(sender.put([&frame[..]].into_iter()), Put::Sent);
+    assert_eq!(sender.put([&frame[..]].into_iter()), PutResult::Sent);
     assert!(sender.publish());
     assert_eq!(memory.get(S2C, TAIL), 7);
     // The client gets its slots back without frames.
@@ -515,19 +519,22 @@ fn frames_that_no_ring_carries_are_bad() {
     for direction in DIRECTIONS {
         let memory = Memory::new(3, 1000);
         let mut sender = memory.sender(direction);
-        assert_eq!(sender.put(std::iter::empty()), Put::Bad);
-        assert_eq!(sender.put([&[][..], &[]].into_iter()), Put::Bad);
-        assert_eq!(sender.put([&[0_u8; 65_536][..]].into_iter()), Put::Bad);
+        assert_eq!(sender.put(std::iter::empty()), PutResult::Bad);
+        assert_eq!(sender.put([&[][..], &[]].into_iter()), PutResult::Bad);
+        assert_eq!(
+            sender.put([&[0_u8; 65_536][..]].into_iter()),
+            PutResult::Bad
+        );
         // More than the whole ring.
-        assert_eq!(sender.put([&[0_u8; 8001][..]].into_iter()), Put::Bad);
+        assert_eq!(sender.put([&[0_u8; 8001][..]].into_iter()), PutResult::Bad);
         assert_eq!(sender.room(64), 8);
-        assert_eq!(sender.put([&[0_u8; 1001][..]].into_iter()), Put::Sent);
-        assert_eq!(sender.put([&[0_u8; 8000][..]].into_iter()), Put::Full);
+        assert_eq!(sender.put([&[0_u8; 1001][..]].into_iter()), PutResult::Sent);
+        assert_eq!(sender.put([&[0_u8; 8000][..]].into_iter()), PutResult::Full);
         assert_eq!(sender.room(64), 6);
         let memory = Memory::new(8, 100);
         let mut sender = memory.sender(direction);
-        assert_eq!(sender.put([&[0_u8; 6401][..]].into_iter()), Put::Bad);
-        assert_eq!(sender.put([&[0_u8; 6400][..]].into_iter()), Put::Sent);
+        assert_eq!(sender.put([&[0_u8; 6401][..]].into_iter()), PutResult::Bad);
+        assert_eq!(sender.put([&[0_u8; 6400][..]].into_iter()), PutResult::Sent);
         assert_eq!(sender.room(256), 192);
     }
 }
@@ -539,7 +546,7 @@ fn frames_of_one_length_leave_descriptors_alone() {
     let mut receiver = memory.receiver(C2S);
     let frame = [1_u8; 60];
     for _ in 0..8 {
-        assert_eq!(sender.put([&frame[..]].into_iter()), Put::Sent);
+        assert_eq!(sender.put([&frame[..]].into_iter()), PutResult::Sent);
         let _ = sender.publish();
         assert_eq!(receiver.ready(1), 1);
         assert_eq!(copied(receiver.next().unwrap()), Some(frame.to_vec()));
@@ -550,7 +557,7 @@ fn frames_of_one_length_leave_descriptors_alone() {
     // A wrong length is seen and corrected.
     memory.describe(C2S, 1, (0, 9, 59, 0));
     for _ in 0..2 {
-        assert_eq!(sender.put([&frame[..]].into_iter()), Put::Sent);
+        assert_eq!(sender.put([&frame[..]].into_iter()), PutResult::Sent);
     }
     let field = |slot: u64, at| memory.get(C2S, 128 + 16 * slot + at);
     assert_eq!((field(0, 2), field(0, 4)), (9, 60));
@@ -563,7 +570,7 @@ fn interrupts_are_asked_for_and_masked() {
         let memory = Memory::new(5, 2048);
         let (mut sender, mut receiver) = (memory.sender(direction), memory.receiver(direction));
         let put = |sender: &mut Sender| {
-            assert_eq!(sender.put([&[1_u8; 60][..]].into_iter()), Put::Sent);
+            assert_eq!(sender.put([&[1_u8; 60][..]].into_iter()), PutResult::Sent);
             sender.publish()
         };
         assert!(!sender.publish(), "nothing to publish");
@@ -589,38 +596,38 @@ fn interrupts_are_asked_for_and_masked() {
 fn rings_are_within_their_region_and_have_the_cookie() {
     let memory = Memory::new(5, 2048);
     let place = memory.place(C2S);
-    let refused = |place: RingPlace| Receiver::server(&memory.regions, &place).unwrap_err();
+    let refused = |place: RingLocation| Receiver::server(&memory.regions, &place).unwrap_err();
     for wrong in [
-        RingPlace { region: 2, ..place },
-        RingPlace {
+        RingLocation { region: 2, ..place },
+        RingLocation {
             region: u16::MAX,
             ..place
         },
-        RingPlace {
+        RingLocation {
             log2_size: 15,
             ..place
         },
-        RingPlace {
+        RingLocation {
             log2_size: 255,
             ..place
         },
-        RingPlace {
+        RingLocation {
             log2_size: 14,
             ..place
         },
-        RingPlace {
+        RingLocation {
             offset: u32::MAX,
             ..place
         },
-        RingPlace { offset: 4, ..place },
-        RingPlace {
+        RingLocation { offset: 4, ..place },
+        RingLocation {
             offset: memory.regions[0].len() as u32 - 64,
             ..place
         },
     ] {
-        assert_eq!(refused(wrong), RingError::Place, "{wrong:?}");
+        assert_eq!(refused(wrong), RingError::Location, "{wrong:?}");
     }
-    let other = RingPlace { region: 1, ..place };
+    let other = RingLocation { region: 1, ..place };
     assert_eq!(refused(other), RingError::Cookie(0));
     assert_eq!(refused(memory.place(S2C)), RingError::Direction);
     assert!(Sender::server(&memory.regions, &place).is_err());
@@ -630,7 +637,7 @@ fn rings_are_within_their_region_and_have_the_cookie() {
 #[test]
 fn layouts_have_rings_and_buffers_apart() {
     let layout = Layout::new(3, 2, RingSizes::both(6), 1500).unwrap();
-    let places: Vec<RingPlace> = layout.places().collect();
+    let places: Vec<RingLocation> = layout.places().collect();
     assert_eq!(places.len(), 5);
     let mut areas = Vec::new();
     for place in &places {
@@ -655,7 +662,7 @@ fn layouts_have_rings_and_buffers_apart() {
     // Beyond the limit of 32-bit offsets.
     assert_eq!(Layout::new(64, 64, RingSizes::both(14), 2048), None);
     let short = Arc::new(Mapping::create("memif-test", 4096).unwrap().0);
-    assert_eq!(layout.write(&short), Err(RingError::Place));
+    assert_eq!(layout.write(&short), Err(RingError::Location));
 }
 
 #[test]

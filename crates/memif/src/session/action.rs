@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Actions that a session requests of its caller, and reasons for its end.
 
-use crate::message::{MAX_LOG2_RING_SIZE, Message, MessageError, Name, Reason, RingPlace};
+use crate::message::{MAX_LOG2_RING_SIZE, Message, MessageError, Name, Reason, RingLocation};
 use crate::ring::{RingSizes, ring_octets};
 
 /// An action that a caller carries out for a session.
@@ -21,7 +21,7 @@ pub enum Action<F> {
     /// Server: record a ring. It lies within a region that was mapped before.
     AddRing {
         /// The ring.
-        place: RingPlace,
+        place: RingLocation,
         /// The eventfd of the ring's interrupts.
         event: F,
     },
@@ -144,7 +144,7 @@ pub enum SessionError {
     },
     /// The ring is not within a region.
     #[error("ADD_RING: the ring is not within region {0}")]
-    RingPlace(u16),
+    RingLocation(u16),
     /// Private headers are not supported: they change the location of descriptors.
     #[error("ADD_RING: private header of {0} octets is not supported (use 0)")]
     PrivateHeader(u16),
@@ -181,7 +181,10 @@ impl SessionError {
             Self::AlreadyConnected(_) => 6,
             Self::WrongSecret(_) => 7,
             Self::Index { .. } | Self::TooMany { .. } | Self::TooMuchMemory(_) => 8,
-            Self::RingSize { .. } | Self::RingPlace(_) | Self::PrivateHeader(_) | Self::NoRing => 9,
+            Self::RingSize { .. }
+            | Self::RingLocation(_)
+            | Self::PrivateHeader(_)
+            | Self::NoRing => 9,
             Self::Offer(_) | Self::Failed(_) => 10,
         }
     }
@@ -193,6 +196,6 @@ impl SessionError {
 }
 
 /// Returns true if a ring lies within a region of `size` octets.
-pub(super) fn is_within(place: &RingPlace, size: u64) -> bool {
+pub(super) fn is_within(place: &RingLocation, size: u64) -> bool {
     u64::from(place.offset) + ring_octets(place.log2_size) <= size
 }

@@ -4,7 +4,7 @@
 use super::action::{Action, Actions, Limits, SessionError, is_within};
 
 use crate::message::{
-    Direction, Hello, Init, MODE_ETHERNET, Message, Name, RingPlace, Secret, VERSION,
+    Direction, Hello, Init, MODE_ETHERNET, Message, Name, RingLocation, Secret, VERSION,
 };
 
 /// The first exchange on a server's socket, before the client has named one of the socket's interfaces.
@@ -210,7 +210,7 @@ impl Server {
 
     fn add_ring(
         &mut self,
-        place: &RingPlace,
+        place: &RingLocation,
         private_header_size: u16,
     ) -> Result<(), SessionError> {
         const MESSAGE: &str = "ADD_RING";
@@ -231,7 +231,7 @@ impl Server {
         }
         let region = self.regions.get(usize::from(place.region));
         if !region.is_some_and(|size| is_within(place, *size)) {
-            return Err(SessionError::RingPlace(place.region));
+            return Err(SessionError::RingLocation(place.region));
         }
         *rings += 1;
         Ok(())

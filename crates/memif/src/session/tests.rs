@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 use crate::message::Init;
 use crate::message::Name;
-use crate::message::RingPlace;
+use crate::message::RingLocation;
 use crate::message::Secret;
 use proptest::prelude::*;
 
@@ -49,8 +49,8 @@ fn server() -> Server {
     server
 }
 
-fn place(direction: Direction, index: u16) -> RingPlace {
-    RingPlace {
+fn place(direction: Direction, index: u16) -> RingLocation {
+    RingLocation {
         direction,
         index,
         region: 0,
@@ -59,7 +59,7 @@ fn place(direction: Direction, index: u16) -> RingPlace {
     }
 }
 
-fn add_ring(place: RingPlace) -> Message {
+fn add_ring(place: RingLocation) -> Message {
     Message::AddRing {
         place,
         private_header_size: 0,
@@ -262,7 +262,7 @@ fn a_server_takes_its_own_interface_and_secret_only() {
 fn a_server_refuses_what_is_out_of_order_or_out_of_bounds() {
     let good = region(0, 4096);
     let size = 4096 - 128 - 256;
-    let ring = |place: RingPlace| vec![(good, 1), (add_ring(place), 1)];
+    let ring = |place: RingLocation| vec![(good, 1), (add_ring(place), 1)];
     let c2s = place(C2S, 0);
     let conversations: Vec<Vec<(Message, usize)>> = vec![
         vec![(Message::Init(init()), 0)],
@@ -278,21 +278,21 @@ fn a_server_refuses_what_is_out_of_order_or_out_of_bounds() {
         vec![(region(0, u64::MAX), 1)],
         vec![(region(0, 256 << 20), 1), (region(1, 1), 1)],
         vec![(add_ring(c2s), 1)],
-        ring(RingPlace { index: 1, ..c2s }),
-        ring(RingPlace { region: 1, ..c2s }),
-        ring(RingPlace {
+        ring(RingLocation { index: 1, ..c2s }),
+        ring(RingLocation { region: 1, ..c2s }),
+        ring(RingLocation {
             offset: size + RING_ALIGNMENT,
             ..c2s
         }),
-        ring(RingPlace {
+        ring(RingLocation {
             offset: u32::MAX - 7,
             ..c2s
         }),
-        ring(RingPlace {
+        ring(RingLocation {
             log2_size: 8,
             ..c2s
         }),
-        ring(RingPlace {
+        ring(RingLocation {
             log2_size: 11,
             ..c2s
         }),
@@ -360,7 +360,7 @@ fn a_server_holds_a_bounded_number_of_regions() {
 #[test]
 fn a_ring_may_end_where_its_region_ends() {
     let mut server = server();
-    let ring = RingPlace {
+    let ring = RingLocation {
         offset: 4096 - 128 - 256,
         ..place(S2C, 0)
     };
@@ -415,7 +415,7 @@ fn a_client_refuses_what_is_out_of_order() {
 fn a_client_checks_its_own_memory() {
     let layout = Layout::new(1, 1, RingSizes::both(4), 64).unwrap();
     let size = layout.region_size() as u64;
-    let rings: Vec<(RingPlace, u32)> = layout.places().map(|place| (place, 0)).collect();
+    let rings: Vec<(RingLocation, u32)> = layout.places().map(|place| (place, 0)).collect();
     let begun = || {
         let mut client = client(1, 1, 4);
         let hello = Greeting::new(name("s"), &limits()).start::<u32>();
@@ -425,7 +425,7 @@ fn a_client_checks_its_own_memory() {
         client.handle(*hello, vec![]).unwrap();
         client
     };
-    let offer = |regions: &[u64], rings: &[(RingPlace, u32)]| Offer {
+    let offer = |regions: &[u64], rings: &[(RingLocation, u32)]| Offer {
         regions: regions.iter().map(|size| (*size, 0)).collect(),
         rings: rings.to_vec(),
     };

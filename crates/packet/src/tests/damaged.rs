@@ -132,7 +132,7 @@ fn options(count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_kind_of_damage_is_told_apart() {
+fn every_kind_of_damage_is_distinguished() {
     let v4 = |packet: &[u8]| frame(EtherType::IPV4, packet);
     let v6 = |packet: &[u8]| frame(EtherType::IPV6, packet);
     let udp = [0, 1, 0, 2, 0, 8, 0, 0];
@@ -248,7 +248,7 @@ fn bounds_are_exact() {
 }
 
 #[test]
-fn fragments_are_told_by_their_offset_and_nothing_else() {
+fn fragments_are_reported_by_their_offset_and_nothing_else() {
     let fragment_of = |bytes: &[u8]| parse(bytes).unwrap().ip().unwrap().fragment;
     // RFC 791: reserved bit, don't fragment, more fragments, then 13 bits of offset.
     for (flags, expected) in [

@@ -38,7 +38,7 @@ fn procedure(
                 .to_owned(),
             String::new(),
         ),
-        Some(found) => told(found),
+        Some(found) => reported(found),
     };
     let result = match failed {
         Some(reason) => format!("the tester failed: {reason}; before that: {result}"),
@@ -75,7 +75,7 @@ fn times(what: &str, count: usize) -> String {
     }
 }
 
-fn told(found: &ProcedureFindings) -> (String, String) {
+fn reported(found: &ProcedureFindings) -> (String, String) {
     match found {
         ProcedureFindings::BackToBack(found) => (
             format!(

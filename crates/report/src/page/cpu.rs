@@ -84,8 +84,8 @@ fn threads(size: &SizeSummary) -> Markup {
                                 td.name { (thread.name) }
                                 td.num { (thread.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")) }
                                 td.num { (percent(thread.busy_ratio * 100.0)) }
-                                td.num { (number(thread.displaced_per_s.median)) }
-                                td.num { (number(thread.displaced_per_s.max)) }
+                                td.num { (number(thread.involuntary_switches_per_s.median)) }
+                                td.num { (number(thread.involuntary_switches_per_s.max)) }
                                 td.num { (thread.migrations.map_or_else(|| "unknown".to_owned(), grouped)) }
                             }
                         }
@@ -107,7 +107,9 @@ pub(super) fn neighbours(size: &SizeSummary) -> Markup {
     if with.is_empty() {
         return html! {};
     }
-    let has_network = with.iter().any(|(_, told)| told.network_pps.is_some());
+    let has_network = with
+        .iter()
+        .any(|(_, reported)| reported.network_pps.is_some());
     html! {
         section {
             h2 { "Load by neighbours" }
@@ -127,18 +129,18 @@ pub(super) fn neighbours(size: &SizeSummary) -> Markup {
                         }
                     }
                     tbody {
-                        @for (name, told) in with {
+                        @for (name, reported) in with {
                             tr {
                                 th scope="row" { (name) }
-                                td.num { (told.threads) }
-                                td.num { (told.cpus) }
-                                td.num { (percent(told.share.median * 100.0)) }
-                                td.num { (percent(told.share.min * 100.0)) }
-                                td.num { (percent(told.share.max * 100.0)) }
+                                td.num { (reported.threads) }
+                                td.num { (reported.cpus) }
+                                td.num { (percent(reported.share.median * 100.0)) }
+                                td.num { (percent(reported.share.min * 100.0)) }
+                                td.num { (percent(reported.share.max * 100.0)) }
                                 @if has_network {
-                                    td.num { (told.network_pps.as_ref().map_or_else(|| "–".to_owned(), |sent| mpps(sent.median))) }
+                                    td.num { (reported.network_pps.as_ref().map_or_else(|| "–".to_owned(), |sent| mpps(sent.median))) }
                                 }
-                                td.num { (told.trials) }
+                                td.num { (reported.trials) }
                             }
                         }
                     }

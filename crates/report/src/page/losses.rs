@@ -12,10 +12,10 @@ const PLACES_MAX: usize = 8;
 /// Renders the section. Returns nothing if no device provides counters.
 pub(super) fn losses(size: &SizeSummary) -> Markup {
     let cases = size.cases.iter();
-    let told: Vec<(&str, &LossPlaces)> = cases
+    let reported: Vec<(&str, &LossPlaces)> = cases
         .filter_map(|case| Some((case.name.as_str(), case.losses.as_ref()?)))
         .collect();
-    if told.is_empty() {
+    if reported.is_empty() {
         return html! {};
     }
     html! {
@@ -33,7 +33,7 @@ pub(super) fn losses(size: &SizeSummary) -> Markup {
                         }
                     }
                     tbody {
-                        @for (case, places) in &told {
+                        @for (case, places) in &reported {
                             @let rows = rows(places);
                             @for (index, (what, frames)) in rows.iter().enumerate() {
                                 tr {
@@ -47,7 +47,7 @@ pub(super) fn losses(size: &SizeSummary) -> Markup {
                     }
                 }
             }
-            @for (case, places) in &told { (notes(case, places)) }
+            @for (case, places) in &reported { (notes(case, places)) }
         }
     }
 }
@@ -89,7 +89,7 @@ fn rows(places: &LossPlaces) -> Vec<(String, u64)> {
 fn notes(case: &str, places: &LossPlaces) -> Markup {
     let account = &places.account;
     let mut notes = Vec::new();
-    if let Some(why) = &places.why_without {
+    if let Some(why) = &places.unavailable_reason {
         notes.push(format!(
             "{} of {} trials have no loss data: {why}.",
             places.trials_without,

@@ -135,7 +135,7 @@ fn consoles(results: &StudyResults) -> Markup {
             p.note { "The last " (CONSOLE_LINES) " lines of each. " code { "quietwire study report STORE --consoles DIRECTORY" } " writes the complete output of each to a file." }
             @for console in &results.consoles {
                 h3 { (console.case_name) ", round " (console.round + 1) ", " (console.element) }
-                pre { (last_lines(&console.said, CONSOLE_LINES)) }
+                pre { (last_lines(&console.output, CONSOLE_LINES)) }
             }
         }
     }

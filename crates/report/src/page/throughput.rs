@@ -86,11 +86,11 @@ pub(super) fn throughput(results: &StudyResults, size: &SizeSummary) -> Markup {
 fn of_each(size: &SizeSummary) -> Markup {
     let known = size.cases.iter();
     let known = known.filter_map(|case| Some((&case.name, case.max_rate_pps?)));
-    let told: Vec<String> = known
+    let reported: Vec<String> = known
         .map(|(name, rate)| format!("{} for {name}", format::rate(rate)))
         .collect();
     html! {
-        @if !told.is_empty() { " 100" (THIN) "% of the load is " (told.join(", ")) "." }
+        @if !reported.is_empty() { " 100" (THIN) "% of the load is " (reported.join(", ")) "." }
     }
 }
 

@@ -148,19 +148,20 @@ pub(crate) fn cycles(cycles: Option<&CyclesPerFrame>) -> String {
 
 /// Returns the caveats of the figures, with the cases that each applies to.
 pub(crate) fn warnings(size: &SizeSummary) -> Vec<String> {
-    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut reported: Vec<(&str, Vec<&str>)> = Vec::new();
     for case in &size.cases {
         for warning in &case.warnings {
-            match told
+            match reported
                 .iter_mut()
                 .find(|(known, _)| *known == warning.as_str())
             {
                 Some((_, cases)) => cases.push(&case.name),
-                None => told.push((warning.as_str(), vec![&case.name])),
+                None => reported.push((warning.as_str(), vec![&case.name])),
             }
         }
     }
-    told.into_iter()
+    reported
+        .into_iter()
         .map(|(warning, cases)| format!("{}: {warning}", cases.join(", ")))
         .collect()
 }
@@ -243,7 +244,7 @@ pub(crate) fn has_many_cases(size: &SizeSummary) -> bool {
 }
 
 /// Returns the first goal at which the baseline has a rate, so that other cases can be compared with it.
-fn telling_goal(size: &SizeSummary) -> Option<usize> {
+fn decisive_goal(size: &SizeSummary) -> Option<usize> {
     let goals = &size.cases.first()?.goals;
     let has_rate = |goal: &GoalSummary| goal.rate_pps.as_ref().is_some_and(|r| r.median > 0.0);
     goals.iter().position(has_rate)
@@ -254,7 +255,7 @@ fn throughput(size: &SizeSummary) -> Vec<String> {
         return Vec::new();
     };
     let mut sentences = Vec::new();
-    let telling = telling_goal(size);
+    let telling = decisive_goal(size);
     for (index, goal) in first.goals.iter().enumerate() {
         if telling.is_some_and(|telling| index >= telling) {
             break;
@@ -374,7 +375,7 @@ fn round_trip(size: &SizeSummary) -> Option<String> {
 
 /// Returns the cases whose rounds differ much.
 fn spread(size: &SizeSummary) -> Option<String> {
-    let index = telling_goal(size)?;
+    let index = decisive_goal(size)?;
     let wide: Vec<String> = size
         .cases
         .iter()

@@ -2,7 +2,7 @@
 //! Activity of CPUs and threads during trials, from the stored data of the monitor.
 
 use quietwire_monitor::{Activity, CpuActivity};
-use quietwire_study::{DeedRecord, Intensity, TrialRecord};
+use quietwire_study::{ActionRecord, Intensity, TrialRecord};
 use serde::Serialize;
 
 use super::spread::Spread;
@@ -28,7 +28,7 @@ pub struct ThreadShare {
     /// Share of time that it ran, 0 to 1, over all valid trials.
     pub busy_ratio: f64,
     /// Preemptions per second, by trial.
-    pub displaced_per_s: Spread,
+    pub involuntary_switches_per_s: Spread,
     /// Migrations to another CPU, in all trials together; none if the kernel does not report them.
     pub migrations: Option<u64>,
 }
@@ -51,13 +51,15 @@ pub struct NeighbourShare {
 /// Returns the load by neighbours, over all valid trials and procedure actions; none without neighbours.
 pub(super) fn neighbours<'a>(
     trials: &[&TrialRecord],
-    deeds: impl Iterator<Item = &'a DeedRecord>,
+    actions: impl Iterator<Item = &'a ActionRecord>,
 ) -> Option<NeighbourShare> {
     let of_trials = trials.iter().filter(|trial| trial.result.is_valid());
-    let told = of_trials
+    let reported = of_trials
         .map(|trial| &trial.activity)
-        .chain(deeds.map(|deed| &deed.activity));
-    let seen: Vec<Intensity> = told.filter_map(|activity| activity.neighbours).collect();
+        .chain(actions.map(|action| &action.activity));
+    let seen: Vec<Intensity> = reported
+        .filter_map(|activity| activity.neighbours)
+        .collect();
     Some(NeighbourShare {
         trials: seen.len(),
         threads: seen.iter().map(|one| one.threads).max()?,
@@ -127,7 +129,7 @@ struct ThreadSum {
     name: String,
     cpus: Vec<u32>,
     cpu_time_s: f64,
-    displaced_per_s: Vec<f64>,
+    involuntary_switches_per_s: Vec<f64>,
     migrations: Option<u64>,
 }
 
@@ -152,8 +154,8 @@ pub(super) fn threads(trials: &[&TrialRecord]) -> Vec<ThreadShare> {
                 sum.cpus.push(thread.cpu);
             }
             sum.cpu_time_s += thread.cpu_time_s;
-            let displaced = thread.nonvoluntary_switches as f64 / account.elapsed_s;
-            sum.displaced_per_s.push(displaced);
+            let involuntary = thread.nonvoluntary_switches as f64 / account.elapsed_s;
+            sum.involuntary_switches_per_s.push(involuntary);
             if let Some(moved) = thread.migrations {
                 *sum.migrations.get_or_insert(0) += moved;
             }
@@ -167,7 +169,7 @@ pub(super) fn threads(trials: &[&TrialRecord]) -> Vec<ThreadShare> {
                 name: sum.name,
                 cpus: sum.cpus,
                 busy_ratio: sum.cpu_time_s / elapsed_s,
-                displaced_per_s: Spread::of(sum.displaced_per_s)?,
+                involuntary_switches_per_s: Spread::of(sum.involuntary_switches_per_s)?,
                 migrations: sum.migrations,
             })
         })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Application measurements, over all rounds.
 
-use quietwire_study::{ApplicationSeen, StepKind};
+use quietwire_study::{ApplicationResult, StepKind};
 use serde::Serialize;
 
 use super::spread::Spread;
@@ -26,11 +26,11 @@ pub struct Applications {
 
 /// Summarises the completed rounds.
 pub(super) fn of_steps(steps: &Steps<'_>) -> Option<Applications> {
-    let seen: Vec<&ApplicationSeen> = of_kind(steps, &StepKind::Application)
+    let seen: Vec<&ApplicationResult> = of_kind(steps, &StepKind::Application)
         .filter_map(|step| step.application.as_ref())
         .collect();
     let spread =
-        |of: fn(&ApplicationSeen) -> f64| Spread::of(seen.iter().map(|it| of(it)).collect());
+        |of: fn(&ApplicationResult) -> f64| Spread::of(seen.iter().map(|it| of(it)).collect());
     let p99 = seen.iter().filter_map(|it| it.echo.p99_ns);
     Some(Applications {
         tcp_up_bps: spread(|it| it.up.received_bps)?,

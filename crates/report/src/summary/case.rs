@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::activity::{CpuShare, NeighbourShare, ThreadShare};
 use super::application::Applications;
 use super::cycles::CyclesPerFrame;
-use super::further::MethodResult;
 use super::latency::RoundTrip;
 use super::losses::LossPlaces;
+use super::method_tables::MethodResult;
 use super::throughput::{GoalSummary, HighestLoad, LossPoint, SweepPoint};
 
 /// Results of one case at one frame size.

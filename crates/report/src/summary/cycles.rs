@@ -10,7 +10,7 @@ use crate::format;
 /// Source of a number of cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reckoned {
+pub enum CycleSource {
     /// The switch counts the cycles of the bursts that contain frames.
     Counted,
     /// CPU time divided by the forwarded frames. For a process, which may poll, only trials in which it lost frames count, because it had
@@ -29,7 +29,7 @@ pub struct CyclesPerFrame {
     /// Cycles per received frame of the element, in the trials at the highest load.
     pub cycles: Spread,
     /// Source of the number.
-    pub reckoned: Reckoned,
+    pub cycle_source: CycleSource,
 }
 
 impl CyclesPerFrame {
@@ -37,10 +37,10 @@ impl CyclesPerFrame {
     /// `≤ 251 from CPU time`.
     pub(crate) fn text(&self) -> String {
         let number = format::grouped(self.cycles.median.round() as u64);
-        match self.reckoned {
-            Reckoned::Counted => number,
-            Reckoned::CpuTime => format!("≈\u{202f}{number} from CPU time"),
-            Reckoned::AtMost => format!("≤\u{202f}{number} from CPU time"),
+        match self.cycle_source {
+            CycleSource::Counted => number,
+            CycleSource::CpuTime => format!("≈\u{202f}{number} from CPU time"),
+            CycleSource::AtMost => format!("≤\u{202f}{number} from CPU time"),
         }
     }
 }
@@ -55,34 +55,34 @@ pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
         .map(|trial| trial.request.offered_rate_pps)
         .reduce(f64::max)?;
     let at_highest = valid().filter(|trial| trial.request.offered_rate_pps >= NEAR * highest_pps);
-    let told: Vec<(&TrialRecord, ElementActivity)> = at_highest
+    let reported: Vec<(&TrialRecord, ElementActivity)> = at_highest
         .filter_map(|trial| Some((*trial, element_of(trial)?)))
         .collect();
-    let element = told.first()?.1.name.clone();
-    let counted = told.iter().filter_map(|(_, element)| counted(element));
+    let element = reported.first()?.1.name.clone();
+    let counted = reported.iter().filter_map(|(_, element)| counted(element));
     if let Some(cycles) = Spread::of(counted.collect()) {
         return Some(CyclesPerFrame {
             element,
             cycles,
-            reckoned: Reckoned::Counted,
+            cycle_source: CycleSource::Counted,
         });
     }
     let of_those = |is_meant: &dyn Fn(&TrialRecord, &ElementActivity) -> bool| {
-        let meant = told.iter().filter(|(trial, of)| is_meant(trial, of));
+        let meant = reported.iter().filter(|(trial, of)| is_meant(trial, of));
         Spread::of(
             meant
                 .filter_map(|(trial, of)| by_cpu_time(trial, of))
                 .collect(),
         )
     };
-    let (cycles, reckoned) = match of_those(&|trial, of| !has_spare_time(trial, of)) {
-        Some(cycles) => (cycles, Reckoned::CpuTime),
-        None => (of_those(&|_, _| true)?, Reckoned::AtMost),
+    let (cycles, cycle_source) = match of_those(&|trial, of| !has_spare_time(trial, of)) {
+        Some(cycles) => (cycles, CycleSource::CpuTime),
+        None => (of_those(&|_, _| true)?, CycleSource::AtMost),
     };
     Some(CyclesPerFrame {
         element,
         cycles,
-        reckoned,
+        cycle_source,
     })
 }
 
@@ -123,10 +123,10 @@ fn by_cpu_time(trial: &TrialRecord, element: &ElementActivity) -> Option<f64> {
 /// Returns the cycles that the switch counted per second of traffic, divided by `parts`; none if it counts none.
 pub(super) fn per_second(trials: &[&TrialRecord], parts: f64) -> Option<Spread> {
     let valid = trials.iter().filter(|trial| trial.result.is_valid());
-    let told = valid.filter_map(|trial| {
+    let reported = valid.filter_map(|trial| {
         let count = element_of(trial)?.counted?;
         let came_s = trial.request.warm_up_s + trial.result.elapsed_s;
         (count.cycles > 0 && came_s > 0.0).then(|| count.cycles as f64 / came_s / parts)
     });
-    Spread::of(told.collect())
+    Spread::of(reported.collect())
 }

@@ -13,7 +13,7 @@ pub struct LossPlaces {
     /// Valid trials whose device provided no counters.
     pub trials_without: usize,
     /// The reason of the last of those.
-    pub why_without: Option<String>,
+    pub unavailable_reason: Option<String>,
     /// Frames of all trials with a loss account.
     #[serde(flatten)]
     pub account: LossAccount,
@@ -24,7 +24,7 @@ pub(super) fn of_trials(trials: &[&TrialRecord]) -> Option<LossPlaces> {
     let mut places = LossPlaces {
         trials: 0,
         trials_without: 0,
-        why_without: None,
+        unavailable_reason: None,
         account: LossAccount::default(),
     };
     for trial in trials.iter().filter(|trial| trial.result.is_valid()) {
@@ -36,7 +36,7 @@ pub(super) fn of_trials(trials: &[&TrialRecord]) -> Option<LossPlaces> {
             }
             Some(Accounted::Unavailable(why)) => {
                 places.trials_without += 1;
-                places.why_without = Some(why.clone());
+                places.unavailable_reason = Some(why.clone());
             }
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Maximum number of tenants at the loss goal, and the cost of each number of tenants.
 
-use quietwire_search::Most;
+use quietwire_search::MaxCount;
 use quietwire_study::{FrameSize, StepKind, StudyResults, TenantsPlan, TrialRecord};
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ pub struct TenantsFound {
     /// Largest number for which the loss goal held; 0 if it held for none.
     pub held: u32,
     /// Smallest number for which it did not hold; none if it held for all numbers tried.
-    pub broke: Option<u32>,
+    pub failed_at: Option<u32>,
     /// Why there is no result for that number, if it was unavailable or the tester failed. The limit is then not due to loss.
     pub bound: Option<String>,
     /// True if the search finished.
@@ -83,7 +83,7 @@ pub(super) fn of_size(results: &StudyResults, size: FrameSize) -> Option<Tenants
 
 /// Repeats the search on the stored results.
 fn found(results: &StudyResults, plan: &TenantsPlan, round: u32) -> TenantsFound {
-    let mut search = Most::up_to(plan.most);
+    let mut search = MaxCount::up_to(plan.most);
     let mut bound = None;
     while let Some(count) = search.next() {
         let mut cases = results.file.cases.iter();
@@ -107,7 +107,7 @@ fn found(results: &StudyResults, plan: &TenantsPlan, round: u32) -> TenantsFound
     TenantsFound {
         round,
         held: search.held(),
-        broke: search.broke(),
+        failed_at: search.failed_at(),
         bound,
         is_through: search.next().is_none(),
     }

@@ -38,7 +38,7 @@ pub enum Action {
         /// Duration of the reduced load, seconds.
         reduced_s: f64,
     },
-    /// Offer a load and restart the device. The result is an [`Observation::CameBack`].
+    /// Offer a load and restart the device. The result is an [`Observation::Restored`].
     Restart {
         /// Kind of the restart.
         kind: RestartKind,
@@ -48,7 +48,8 @@ pub enum Action {
         limit_s: f64,
     },
     /// Clear the device's address table: flush it, or wait until its entries age out. The result is an [`Observation::Done`].
-    Forget,
+    #[serde(alias = "forget")]
+    FlushFdb,
     /// Send one frame from each of `addresses` source addresses into the learning port. The result is an [`Observation::Done`].
     Learn {
         /// Number of addresses. They are the same each time.
@@ -85,7 +86,8 @@ pub enum Observation {
         after_s: Option<f64>,
     },
     /// Return of frames after a restart.
-    CameBack {
+    #[serde(alias = "came-back")]
+    Restored {
         /// Frames lost, for a load without any other loss; `None` if frames did not return within the limit.
         lost_frames: Option<u64>,
         /// Time from the last frame before to the first frame after the restart, seconds, if the tester measured it.

@@ -5,7 +5,7 @@ mod findings;
 
 use super::action::{Action, Observation};
 use super::bisection::Bisection;
-use super::progress::{Progress, Settled};
+use super::progress::{ObservationVerdict, Progress};
 use super::result::ProcedureFindings;
 use super::step::{Procedure, ProcedureStep};
 use crate::{ConfigError, RecordError};
@@ -59,7 +59,7 @@ impl Stage {
     /// Returns the action of the stage.
     pub(super) const fn action(self, addresses: u32, learning_pps: f64, probe_pps: f64) -> Action {
         match self {
-            Self::Forget => Action::Forget,
+            Self::Forget => Action::FlushFdb,
             Self::Learn => Action::Learn {
                 addresses,
                 rate_pps: learning_pps,
@@ -73,15 +73,19 @@ impl Stage {
 }
 
 /// Advances to the next stage. After the last one, returns whether all addresses were known.
-pub(super) fn advance(stage: &mut Stage, settled: Settled) -> Option<bool> {
+pub(super) fn advance(stage: &mut Stage, settled: ObservationVerdict) -> Option<bool> {
     let (next, verdict) = match settled {
-        Settled::Seen(Observation::Done) if *stage == Stage::Forget => (Stage::Learn, None),
-        Settled::Seen(Observation::Done) => (Stage::Probe, None),
-        Settled::Seen(Observation::Probed {
+        ObservationVerdict::Valid(Observation::Done) if *stage == Stage::Forget => {
+            (Stage::Learn, None)
+        }
+        ObservationVerdict::Valid(Observation::Done) => (Stage::Probe, None),
+        ObservationVerdict::Valid(Observation::Probed {
             flooded_frames,
             lost_frames,
         }) => (Stage::Forget, Some(flooded_frames == 0 && lost_frames == 0)),
-        Settled::Seen(_) | Settled::Again | Settled::Over => (Stage::Forget, None),
+        ObservationVerdict::Valid(_) | ObservationVerdict::Again | ObservationVerdict::Over => {
+            (Stage::Forget, None)
+        }
     };
     *stage = next;
     verdict

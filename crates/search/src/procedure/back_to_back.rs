@@ -5,7 +5,7 @@ mod findings;
 
 use super::action::{Action, Observation};
 use super::bisection::Bisection;
-use super::progress::{Progress, Settled};
+use super::progress::{ObservationVerdict, Progress};
 use super::result::ProcedureFindings;
 use super::step::{Procedure, ProcedureStep};
 use crate::{ConfigError, RecordError, Statistics};
@@ -84,7 +84,7 @@ impl Procedure for BackToBack {
 
     fn record(&mut self, observation: Observation) -> Result<(), RecordError> {
         let settled = self.progress.settle(observation)?;
-        let Settled::Seen(Observation::Passed {
+        let ObservationVerdict::Valid(Observation::Passed {
             lost_frames,
             rate_pps,
         }) = settled

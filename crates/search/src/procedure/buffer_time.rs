@@ -62,7 +62,7 @@ fn found(max_rate_pps: f64, forwarding_pps: f64, buffer_frames: u64) -> BackToBa
 const TEN_GIGABIT_PPS: f64 = 14_880_952.0;
 
 #[test]
-fn the_corrected_buffer_time_tells_the_buffer_that_is_there() {
+fn the_corrected_buffer_time_reports_the_buffer_that_is_there() {
     for (throughput_pps, buffer_frames) in [
         (10_000_000.0, 1_000),
         (13_600_000.0, 512),
@@ -71,11 +71,11 @@ fn the_corrected_buffer_time_tells_the_buffer_that_is_there() {
         (5_000_000.0, 1),
     ] {
         let found = found(TEN_GIGABIT_PPS, throughput_pps, buffer_frames);
-        let told = found.corrected_buffer_s.unwrap() * TEN_GIGABIT_PPS;
+        let reported = found.corrected_buffer_s.unwrap() * TEN_GIGABIT_PPS;
         // Tolerance: the frame being forwarded and half of another one.
         assert!(
-            (told - buffer_frames as f64).abs() < 2.0,
-            "{told} of {buffer_frames} at {throughput_pps}"
+            (reported - buffer_frames as f64).abs() < 2.0,
+            "{reported} of {buffer_frames} at {throughput_pps}"
         );
         assert_eq!(found.at_limit, 0);
     }

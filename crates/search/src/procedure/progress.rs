@@ -16,9 +16,9 @@ pub(super) struct Progress {
 }
 
 /// Meaning of an observation for a procedure.
-pub(super) enum Settled {
+pub(super) enum ObservationVerdict {
     /// The observation is valid.
-    Seen(Observation),
+    Valid(Observation),
     /// The action failed and may be repeated.
     Again,
     /// The procedure has ended.
@@ -52,7 +52,10 @@ impl Progress {
         }
     }
 
-    pub(super) fn settle(&mut self, observation: Observation) -> Result<Settled, RecordError> {
+    pub(super) fn settle(
+        &mut self,
+        observation: Observation,
+    ) -> Result<ObservationVerdict, RecordError> {
         let action = self.pending.ok_or(RecordError::NothingPending)?;
         if !fits(&action, &observation) {
             return Err(RecordError::WrongObservation {
@@ -67,17 +70,17 @@ impl Progress {
         });
         let Observation::Invalid { reason } = observation else {
             self.reasons.clear();
-            return Ok(Settled::Seen(observation));
+            return Ok(ObservationVerdict::Valid(observation));
         };
         self.reasons.push(reason);
         if self.reasons.len() <= self.max_invalid_repeats as usize {
-            return Ok(Settled::Again);
+            return Ok(ObservationVerdict::Again);
         }
         self.end = Some(ProcedureEnd::Invalid {
             action,
             reasons: std::mem::take(&mut self.reasons),
         });
-        Ok(Settled::Over)
+        Ok(ObservationVerdict::Over)
     }
 }
 
@@ -86,7 +89,7 @@ fn fits(action: &Action, observation: &Observation) -> bool {
     let is_time = |time: &Option<f64>| time.is_none_or(|time| time.is_finite() && time >= 0.0);
     match (action, observation) {
         (_, Observation::Invalid { .. })
-        | (Action::Forget | Action::Learn { .. }, Observation::Done) => true,
+        | (Action::FlushFdb | Action::Learn { .. }, Observation::Done) => true,
         (
             Action::Burst { frames, .. },
             Observation::Passed {
@@ -97,7 +100,7 @@ fn fits(action: &Action, observation: &Observation) -> bool {
         (Action::StepDown { reduced_s, .. }, Observation::Recovered { after_s }) => {
             is_time(after_s) && after_s.is_none_or(|after_s| after_s <= *reduced_s)
         }
-        (Action::Restart { .. }, Observation::CameBack { gap_s, .. }) => is_time(gap_s),
+        (Action::Restart { .. }, Observation::Restored { gap_s, .. }) => is_time(gap_s),
         (Action::Probe { addresses, .. }, Observation::Probed { lost_frames, .. }) => {
             *lost_frames <= u64::from(*addresses)
         }

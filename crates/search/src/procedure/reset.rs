@@ -4,7 +4,7 @@
 mod findings;
 
 use super::action::{Action, Observation};
-use super::progress::{Progress, Settled};
+use super::progress::{ObservationVerdict, Progress};
 use super::result::ProcedureFindings;
 use super::step::{Procedure, ProcedureStep};
 use crate::{ConfigError, RecordError, Statistics};
@@ -62,7 +62,7 @@ impl Procedure for Reset {
 
     fn record(&mut self, observation: Observation) -> Result<(), RecordError> {
         let settled = self.progress.settle(observation)?;
-        if let Settled::Seen(Observation::CameBack { lost_frames, gap_s }) = settled {
+        if let ObservationVerdict::Valid(Observation::Restored { lost_frames, gap_s }) = settled {
             self.outages.push(lost_frames.map(|lost_frames| Outage {
                 by_loss_s: lost_frames as f64 / self.config.rate_pps,
                 by_time_s: gap_s,

@@ -4,7 +4,7 @@
 mod findings;
 
 use super::action::{Action, Observation};
-use super::progress::{Progress, Settled};
+use super::progress::{ObservationVerdict, Progress};
 use super::result::ProcedureFindings;
 use super::step::{Procedure, ProcedureStep};
 use crate::{ConfigError, RecordError, Statistics};
@@ -65,7 +65,7 @@ impl Procedure for SystemRecovery {
     }
 
     fn record(&mut self, observation: Observation) -> Result<(), RecordError> {
-        if let Settled::Seen(Observation::Recovered { after_s }) =
+        if let ObservationVerdict::Valid(Observation::Recovered { after_s }) =
             self.progress.settle(observation)?
         {
             self.recoveries.push(after_s);

@@ -184,7 +184,7 @@ fn what_cannot_have_been_seen_is_refused() {
     method.record(after(10.0)).unwrap();
 
     let mut method = Reset::new(reset()).unwrap();
-    let gap = |gap_s| Observation::CameBack {
+    let gap = |gap_s| Observation::Restored {
         lost_frames: Some(1),
         gap_s: Some(gap_s),
     };
@@ -347,12 +347,12 @@ fn recovery_is_measured_from_the_reduction() {
 }
 
 #[test]
-fn resets_are_told_by_loss_and_by_time() {
+fn resets_are_reported_by_loss_and_by_time() {
     let mut method = Reset::new(reset()).unwrap();
     let mut seen = [(Some(1_500), Some(1.6)), (None, None), (Some(2_500), None)].into_iter();
     let result = drive(&mut method, 10, |_| {
         let (lost_frames, gap_s) = seen.next().unwrap();
-        Observation::CameBack { lost_frames, gap_s }
+        Observation::Restored { lost_frames, gap_s }
     });
     let ProcedureFindings::Reset(found) = result.findings else {
         panic!("findings of another method")
@@ -384,7 +384,7 @@ struct Switch {
 impl Switch {
     fn sees(&mut self, action: Action) -> Observation {
         match action {
-            Action::Forget => self.known = 0,
+            Action::FlushFdb => self.known = 0,
             Action::Learn {
                 addresses,
                 rate_pps,

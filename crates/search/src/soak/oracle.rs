@@ -200,7 +200,7 @@ fn estimates_are_those_of_a_sum_over_the_whole_range() {
 }
 
 #[test]
-fn over_many_devices_what_is_said_of_the_estimate_is_true() {
+fn over_many_devices_what_is_reported_of_the_estimate_is_true() {
     const DEVICES: u64 = 80;
     let config = config(45.0);
     let models = [Shape::Stretch, Shape::Erf].map(Model::of);

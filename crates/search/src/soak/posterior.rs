@@ -16,7 +16,7 @@ const CELLS_MIN: f64 = 1.5;
 
 /// A valid trial.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct ValidTrial {
     /// Load, as a part of the maximum rate.
     pub(super) load: f64,
     /// Frames at the maximum rate during the trial.
@@ -58,12 +58,12 @@ impl Posterior {
             log_spread: LOG_SPREAD,
             cells: Vec::new(),
         };
-        posterior.lay(&[]);
+        posterior.place_cells(&[]);
         posterior
     }
 
     /// Adds the last of all trials.
-    pub(super) fn add(&mut self, all: &[Seen]) {
+    pub(super) fn add(&mut self, all: &[ValidTrial]) {
         let Some(last) = all.last() else { return };
         for cell in &mut self.cells {
             cell.log_likelihood += log_likelihood(self.shape, cell, last);
@@ -73,7 +73,7 @@ impl Posterior {
             if !self.follow() {
                 return;
             }
-            self.lay(all);
+            self.place_cells(all);
         }
     }
 
@@ -119,7 +119,7 @@ impl Posterior {
     }
 
     /// Recomputes the cells from all trials.
-    fn lay(&mut self, all: &[Seen]) {
+    fn place_cells(&mut self, all: &[ValidTrial]) {
         let at = |(low, high): (f64, f64), n: usize, of: usize| {
             low + (high - low) * (n as f64 + 0.5) / of as f64
         };
@@ -172,7 +172,7 @@ fn moved(
 
 /// Returns the log-likelihood of a trial. Losses occur in clumps, so their number has a geometric distribution, in which a clump is less
 /// improbable than in Poisson's.
-fn log_likelihood(shape: Shape, cell: &Cell, seen: &Seen) -> f64 {
+fn log_likelihood(shape: Shape, cell: &Cell, seen: &ValidTrial) -> f64 {
     let lost = shape.lost(seen.load, cell.capacity, cell.log_spread.exp());
     let expected = (lost * seen.frames_of_max).max(1e-300);
     seen.lost * expected.ln() - (seen.lost + 1.0) * expected.ln_1p()
@@ -182,8 +182,8 @@ fn log_likelihood(shape: Shape, cell: &Cell, seen: &Seen) -> f64 {
 mod tests {
     use super::*;
 
-    fn seen(load: f64, loss_ratio: f64, frames_of_max: f64) -> Seen {
-        Seen {
+    fn seen(load: f64, loss_ratio: f64, frames_of_max: f64) -> ValidTrial {
+        ValidTrial {
             load,
             frames_of_max,
             lost: loss_ratio * load * frames_of_max,
@@ -233,7 +233,7 @@ mod tests {
         let mean = Shape::Stretch.lost(0.6, 0.5, (-2.0f64).exp()) * 40.0;
         let mut sum = 0.0;
         for lost in 0..400 {
-            let trial = Seen {
+            let trial = ValidTrial {
                 load: 0.6,
                 frames_of_max: 40.0,
                 lost: f64::from(lost),

@@ -62,7 +62,7 @@ fn found(result: &SearchResult) -> &SoakFindings {
 }
 
 #[test]
-fn the_critical_load_is_found_within_what_is_said_of_it() {
+fn the_critical_load_is_found_within_what_is_reported_of_it() {
     let config = config();
     let mut surprises: f64 = 0.0;
     let mut count = 0.0;
@@ -151,7 +151,7 @@ fn a_device_that_never_loses_is_over_the_range_and_one_that_loses_all_under_it()
 }
 
 #[test]
-fn invalid_trials_and_bad_parameters_are_told() {
+fn invalid_trials_and_bad_parameters_are_reported() {
     let mut soak = Soak::new(config()).unwrap();
     assert_eq!(
         soak.record(Outcome::lost(0.0)),

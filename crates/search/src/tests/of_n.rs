@@ -279,7 +279,7 @@ fn distribution(result: &SearchResult) -> &LossDistributionFindings {
 }
 
 #[test]
-fn losses_are_taken_in_turns_and_told_by_percentile() {
+fn losses_are_taken_in_turns_and_reported_by_percentile() {
     let config = LossDistributionConfig::between((30.0, 10.0), 3, 10, 1.0, 1).unwrap();
     assert_eq!(config.rates_pps, [10.0, 20.0, 30.0]);
     let mut method = LossDistribution::new(config.clone()).unwrap();

@@ -102,7 +102,7 @@ fn a_device_slower_than_the_tester_is_found_as_ever() {
 }
 
 #[test]
-fn a_valid_trial_or_another_failure_begins_the_count_anew() {
+fn a_valid_trial_or_another_failure_begins_the_count_again() {
     for between in [Outcome::lost(0.0), invalid("a gap")] {
         let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
         let mut missed = 0;

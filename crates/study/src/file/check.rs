@@ -183,7 +183,7 @@ fn frames(traffic: &Traffic) -> Checked {
         ),
         (
             "burst",
-            frames.says_rate(),
+            frames.has_rate(),
             "the study sets the rate (remove gap-us)",
         ),
         (
@@ -192,9 +192,9 @@ fn frames(traffic: &Traffic) -> Checked {
             "frames of a capture file are not supported in a study, because it cannot assign them to trials",
         ),
     ];
-    for (key, is_said, told) in elsewhere {
-        if is_said {
-            return fault(&path(key), told);
+    for (key, is_reported, reported) in elsewhere {
+        if is_reported {
+            return fault(&path(key), reported);
         }
     }
     if traffic.flows != 1 || traffic.mac_addresses != 1 || traffic.ip_destinations != 1 {
@@ -257,10 +257,10 @@ fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]
     };
     let Some(name) = &case.isolation else {
         // Elements of topologies always keep to their CPUs, and a device outside the lab cannot be isolated.
-        let is_said = case.pinning.is_some()
+        let is_reported = case.pinning.is_some()
             || file.runs_in_topologies()
             || file.device.switch == Switch::Other;
-        return match is_said {
+        return match is_reported {
             true => Ok(()),
             false => fault(
                 &at("name"),
@@ -281,7 +281,7 @@ fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]
         ("pinning", case.pinning.is_some()),
         ("partition", case.partition.is_some()),
     ];
-    if let Some((key, _)) = as_well.iter().find(|(_, is_said)| *is_said) {
+    if let Some((key, _)) = as_well.iter().find(|(_, is_reported)| *is_reported) {
         return fault(
             &at(key),
             format!("isolation = \"{name}\" already includes it (remove {key})"),

@@ -2,7 +2,7 @@
 //! `[tenants]`: adds chains to a topology until the loss goal breaks. Each number of tenants is a case.
 
 use quietwire_lab::topology::CHAINS_MAX;
-use quietwire_search::Most;
+use quietwire_search::MaxCount;
 
 use super::study_file::{Case, StudyFile};
 
@@ -37,6 +37,6 @@ impl StudyFile {
     /// Returns the maximum number of tenant counts that are tried.
     pub(crate) fn tenants_tried(&self) -> usize {
         self.tenants
-            .map_or(0, |plan| Most::bound(plan.most) as usize)
+            .map_or(0, |plan| MaxCount::bound(plan.most) as usize)
     }
 }

@@ -66,7 +66,7 @@ fn every_ready_made_study_is_read() {
 }
 
 #[test]
-fn a_key_that_is_not_known_is_told_with_line_and_key() {
+fn a_key_that_is_not_known_is_reported_with_line_and_key() {
     refused("rounds = 2", "runds = 2", "runds", "expected one of");
     refused(
         "rate-percent = 1\n",
@@ -83,7 +83,7 @@ fn a_key_that_is_not_known_is_told_with_line_and_key() {
 }
 
 #[test]
-fn a_value_of_the_wrong_kind_is_told_with_line_and_key() {
+fn a_value_of_the_wrong_kind_is_reported_with_line_and_key() {
     refused("rounds = 2", "rounds = \"two\"", "rounds", "u32");
     refused(
         "loads-percent = [10, 50, 100]",
@@ -120,7 +120,7 @@ fn isolated(keys: &str) -> String {
 }
 
 #[test]
-fn how_a_case_is_isolated_is_said_once() {
+fn how_a_case_is_isolated_is_reported_once() {
     let noisy = "neighbours = \"everywhere\"";
     for (keys, key, says) in [
         (
@@ -185,7 +185,7 @@ fn every_isolation_case_is_read_and_files_of_earlier_versions_mean_what_they_did
 }
 
 #[test]
-fn a_file_that_is_no_toml_is_told_with_its_line() {
+fn a_file_that_is_no_toml_is_reported_with_its_line() {
     let (message, line) = error("rounds = 2", "rounds = = 2");
     assert!(
         message.starts_with(&format!("a/study.toml:{line}:")),
@@ -194,7 +194,7 @@ fn a_file_that_is_no_toml_is_told_with_its_line() {
 }
 
 #[test]
-fn a_missing_section_and_a_missing_file_are_told() {
+fn a_missing_section_and_a_missing_file_are_reported() {
     let message = parse("name = \"x\"\ntitle = \"y\"\n")
         .unwrap_err()
         .to_string();
@@ -240,7 +240,7 @@ fn roles_share_no_forwarding_cpu() {
 }
 
 #[test]
-fn values_out_of_range_are_told() {
+fn values_out_of_range_are_reported() {
     refused(
         "title = \"A small study\"\nrounds = 2",
         "title = \"A small study\"\nrounds = 0",
@@ -250,7 +250,7 @@ fn values_out_of_range_are_told() {
 }
 
 #[test]
-fn numbers_out_of_range_are_told() {
+fn numbers_out_of_range_are_reported() {
     refused(
         "duration-s = 1\ninvalid-repeats = 2",
         "duration-s = 0\ninvalid-repeats = 2",
@@ -266,7 +266,7 @@ fn numbers_out_of_range_are_told() {
 }
 
 #[test]
-fn goals_loads_and_cases_are_told_apart() {
+fn goals_loads_and_cases_are_distinguished() {
     refused(
         "loss-ratio = 0.005",
         "loss-ratio = 1.0",
@@ -414,7 +414,7 @@ fn goals_of_an_mlrsearch_have_attributes() {
 }
 
 #[test]
-fn goals_of_an_mlrsearch_that_make_no_sense_are_told() {
+fn goals_of_an_mlrsearch_that_make_no_sense_are_reported() {
     let line = SMALL
         .lines()
         .take_while(|line| !line.starts_with("goal"))
@@ -450,8 +450,8 @@ fn goals_of_an_mlrsearch_that_make_no_sense_are_told() {
 }
 
 #[test]
-fn what_further_methods_get_wrong_is_told_with_line_and_key() {
-    let told = |text: &str, key: &str, says: &str| {
+fn what_further_methods_get_wrong_is_reported_with_line_and_key() {
+    let reported = |text: &str, key: &str, says: &str| {
         let whole = SMALL.replace("[neighbours]", &format!("{text}\n[neighbours]"));
         let message = parse(&whole).unwrap_err().to_string();
         assert!(message.contains(&format!(": {key}: ")), "{message}");
@@ -477,9 +477,9 @@ fn what_further_methods_get_wrong_is_told_with_line_and_key() {
         ),
     ] {
         let key = format!("loss-distribution{key}");
-        told(&format!("{distribution}{more}"), &key, says);
+        reported(&format!("{distribution}{more}"), &key, says);
     }
-    told(
+    reported(
         "[loss-distribution]\nloads-percent = [5]\ntrials = 0",
         "loss-distribution.trials",
         "1 to 10000",
@@ -512,7 +512,7 @@ fn what_further_methods_get_wrong_is_told_with_line_and_key() {
             "101",
         ),
     ] {
-        told(&format!("[soak]\n{more}"), &format!("soak{key}"), says);
+        reported(&format!("[soak]\n{more}"), &format!("soak{key}"), says);
     }
     for (more, key, says) in [
         (
@@ -528,7 +528,7 @@ fn what_further_methods_get_wrong_is_told_with_line_and_key() {
         ("duration-s = 0", ".duration-s", "above 0"),
     ] {
         let key = format!("forwarding-rate{key}");
-        told(&format!("[forwarding-rate]\n{more}"), &key, says);
+        reported(&format!("[forwarding-rate]\n{more}"), &key, says);
     }
     for (more, key, says) in [
         ("ndr = \"XDR\"", ".ndr", "unknown goal"),
@@ -537,7 +537,7 @@ fn what_further_methods_get_wrong_is_told_with_line_and_key() {
         ("start-rate = 5", ".start-rate", "unknown field"),
     ] {
         let key = format!("latency-plan{key}");
-        told(&format!("[latency-plan]\n{more}"), &key, says);
+        reported(&format!("[latency-plan]\n{more}"), &key, says);
     }
     refused(
         "resolution-percent = 5",
@@ -554,14 +554,14 @@ fn what_further_methods_get_wrong_is_told_with_line_and_key() {
 }
 
 #[test]
-fn neighbours_that_are_not_described_are_told() {
+fn neighbours_that_are_not_described_are_reported() {
     let text = SMALL.replace("[neighbours]\nstressors = [\"--cpu 4\"]\n", "");
     let message = parse(&text).unwrap_err().to_string();
     assert!(message.contains("case[1].neighbours: "), "{message}");
 }
 
 #[test]
-fn nothing_to_measure_and_no_case_are_told() {
+fn nothing_to_measure_and_no_case_are_reported() {
     let cut = |from: &str, to: &str| {
         let (start, end) = (SMALL.find(from).unwrap(), SMALL.find(to).unwrap());
         format!("{}{}", &SMALL[..start], &SMALL[end..])
@@ -739,7 +739,7 @@ fn a_device_may_be_any_topology_with_guests_and_chains() {
 }
 
 #[test]
-fn topologies_that_make_no_sense_are_told() {
+fn topologies_that_make_no_sense_are_reported() {
     let wrong = |device: &str, cases: &str, says: &[&str]| {
         let error = of_topologies(device, cases).unwrap_err().to_string();
         assert!(says.iter().all(|words| error.contains(words)), "{error}");

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use quietwire_lab::topology::{CATALOG, LinkKind, Named, Program, named};
+use quietwire_lab::topology::{CATALOG, CatalogEntry, LinkKind, Program, named};
 use quietwire_tester::{FrameSizes, OFFERED_RATE_PPS_MAX};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Switch {
 
 /// Topology between device and tester, by its name in the vNet-SLA material.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Topology(pub &'static Named);
+pub struct Topology(pub &'static CatalogEntry);
 
 impl Serialize for Topology {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

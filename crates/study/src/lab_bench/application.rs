@@ -9,12 +9,12 @@ use std::time::Duration;
 use quietwire_host::CpuList;
 use quietwire_host::threads::set_affinity;
 use quietwire_lab::LabError;
-use quietwire_lab::iperf::{self, IperfOptions, IperfResult, Way};
+use quietwire_lab::iperf::{self, IperfDirection, IperfOptions, IperfResult};
 use quietwire_lab::up::Ends;
 use quietwire_tester::echo::{self, EchoOptions, EchoServer, EchoTransport};
 
 use super::LabBenchError;
-use crate::bench::{ApplicationSeen, TcpSeen};
+use crate::bench::{ApplicationResult, TcpResult};
 use crate::methods::ApplicationPlan;
 
 /// TCP port of iperf3 and UDP port of the echo service; the namespaces are the device's own.
@@ -31,14 +31,14 @@ pub(super) fn measure(
     plan: &ApplicationPlan,
     ends: &Ends,
     cpus: &CpuList,
-) -> Result<ApplicationSeen, LabBenchError> {
+) -> Result<ApplicationResult, LabBenchError> {
     // On a thread of its own, whose CPUs are those of all that it starts.
     let on_cpus = || {
         set_affinity(CALLER, cpus).map_err(failed)?;
         let abort = AtomicBool::new(false);
-        Ok(ApplicationSeen {
-            up: tcp(plan, ends, Way::Up, &abort)?,
-            down: tcp(plan, ends, Way::Down, &abort)?,
+        Ok(ApplicationResult {
+            up: tcp(plan, ends, IperfDirection::Up, &abort)?,
+            down: tcp(plan, ends, IperfDirection::Down, &abort)?,
             echo: round_trips(plan, ends, &abort)?,
         })
     };
@@ -53,9 +53,9 @@ fn failed(error: impl std::fmt::Display) -> LabBenchError {
 fn tcp(
     plan: &ApplicationPlan,
     ends: &Ends,
-    way: Way,
+    direction: IperfDirection,
     abort: &AtomicBool,
-) -> Result<TcpSeen, LabError> {
+) -> Result<TcpResult, LabError> {
     let [client, server] = ends.places.clone();
     let options = IperfOptions {
         server,
@@ -70,8 +70,8 @@ fn tcp(
         retransmits,
         mean_rtt_us,
         ..
-    } = iperf::run(&options, way, abort)?;
-    Ok(TcpSeen {
+    } = iperf::run(&options, direction, abort)?;
+    Ok(TcpResult {
         received_bps,
         retransmits,
         mean_rtt_us,

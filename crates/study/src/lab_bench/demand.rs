@@ -51,11 +51,11 @@ pub(super) fn memory_mib(file: &StudyFile) -> u32 {
 const NETWORK_FRAME_SIZE: u16 = 64;
 
 /// These neighbours, on these CPUs.
-pub(super) fn neighbours(said: &Neighbours, cpus: CpuList) -> NeighbourSpec {
+pub(super) fn neighbours(printed: &Neighbours, cpus: CpuList) -> NeighbourSpec {
     NeighbourSpec {
-        stressors: stressors(said, cpus.len()),
-        place: said.place,
-        network: said.network_pps.map(|rate_pps| NetworkNeighbour {
+        stressors: stressors(printed, cpus.len()),
+        place: printed.place,
+        network: printed.network_pps.map(|rate_pps| NetworkNeighbour {
             rate_pps,
             frame_size: NETWORK_FRAME_SIZE,
         }),

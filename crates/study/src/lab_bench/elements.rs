@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_told_by_their_processes_or_by_what_the_kernel_did_for_them() {
+    fn elements_are_reported_by_their_processes_or_by_what_the_kernel_did_for_them() {
         let thread = |pid, cpu_time_s| ThreadActivity {
             pid,
             tid: 1,
@@ -110,15 +110,21 @@ mod tests {
         };
         let count = |cycles, frames| CycleCount { cycles, frames };
         let look = |cycles, frames| BTreeMap::from([("S".to_owned(), count(cycles, frames))]);
-        let told = activity_of(
+        let reported = activity_of(
             &[element("S", None), element("K", Some(vec![1]))],
             (&look(100, 10), &look(300, 20)),
             &machine,
             5,
         );
-        assert_eq!(told[0].counted, Some(count(200, 10)));
-        assert_eq!((told[0].cpu_time_s, told[0].is_kernels), (0.75, false));
-        assert_eq!(told[1].counted, None);
-        assert_eq!((told[1].cpu_time_s, told[1].is_kernels), (0.25, true));
+        assert_eq!(reported[0].counted, Some(count(200, 10)));
+        assert_eq!(
+            (reported[0].cpu_time_s, reported[0].is_kernels),
+            (0.75, false)
+        );
+        assert_eq!(reported[1].counted, None);
+        assert_eq!(
+            (reported[1].cpu_time_s, reported[1].is_kernels),
+            (0.25, true)
+        );
     }
 }

@@ -68,7 +68,7 @@ pub enum LabBenchError {
 
 impl LabBenchError {
     /// Whether it is no matter of one case: something was not undone, others have the machine, or this is no order of calls.
-    pub(super) fn concerns_all(&self) -> bool {
+    pub(super) fn is_fatal(&self) -> bool {
         matches!(
             self,
             Self::NoCase
@@ -94,7 +94,7 @@ impl LabBenchError {
             Self::Dpdk(error) => error.fault(),
             Self::Tester(error) => error.fault(),
             Self::Offline { .. } | Self::NotOurs | Self::Topology(_) => Fault::BadInput,
-            Self::Unavailable(_) => Fault::Lacks,
+            Self::Unavailable(_) => Fault::MissingPrerequisite,
             Self::Monitor(_)
             | Self::Read(_)
             | Self::NotThrough { .. }

@@ -54,10 +54,10 @@ mod tests {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             of_ports(root.path(), &names)
         };
-        let told = ports(&[cards[0], cards[1]]).unwrap();
-        assert_eq!(told, ["0000:17:0a.0", "0000:17:0e.0"]);
-        let told = ports(&[cards[0], cards[0]]).unwrap();
-        assert_eq!(told, ["0000:17:0a.0", "0000:17:0a.1"]);
+        let reported = ports(&[cards[0], cards[1]]).unwrap();
+        assert_eq!(reported, ["0000:17:0a.0", "0000:17:0e.0"]);
+        let reported = ports(&[cards[0], cards[0]]).unwrap();
+        assert_eq!(reported, ["0000:17:0a.0", "0000:17:0a.1"]);
         let why = ports(&[cards[1], cards[1]]).unwrap_err();
         assert!(
             why.contains("0000:17:00.1 has no virtual function 1"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use quietwire_lab::up::UpLab;
-use quietwire_lab::{AtWork, CycleCount, Lab};
+use quietwire_lab::{CycleCount, Lab, NeighbourSample};
 use quietwire_monitor::{Activity, Snapshot};
 
 use super::LabBenchError;
@@ -15,12 +15,12 @@ use crate::activity::TrialActivity;
 use crate::executor::Device;
 
 /// The machine and the device at an instant.
-pub(super) struct Look {
+pub(super) struct DeviceSnapshot {
     machine: Snapshot,
     cycles: BTreeMap<String, CycleCount>,
 }
 
-impl Look {
+impl DeviceSnapshot {
     pub(super) fn take(device: &UpLab) -> Result<Self, LabBenchError> {
         let cycles = device.cycles();
         let elements = topology::elements(device.state()).into_iter();
@@ -48,11 +48,11 @@ impl Device for LabDevice<'_> {
 }
 
 /// What the machine and the device did, with how hard the neighbours worked where there were any.
-pub(super) fn told(
+pub(super) fn activity(
     lab: &Lab,
     device: &UpLab,
-    (before, after): (&Look, &Look),
-    at_work: Option<AtWork>,
+    (before, after): (&DeviceSnapshot, &DeviceSnapshot),
+    at_work: Option<NeighbourSample>,
 ) -> Result<TrialActivity, LabBenchError> {
     let activity = Activity::between(&before.machine, &after.machine);
     let cycles = (&before.cycles, &after.cycles);

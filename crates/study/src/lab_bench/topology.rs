@@ -12,7 +12,7 @@ use quietwire_host::roles::Roles;
 use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::topology::{Graph, SwitchSettings, TopologyError};
 use quietwire_lab::up::{ElementState, GuestOptions, LabState, UpOptions, lacking};
-use quietwire_lab::{IsolationPart, LabOptions, Place, Setup, Stop};
+use quietwire_lab::{IsolationPart, LabOptions, NetNs, Setup, Stop};
 use quietwire_tester::{Preparation, Tester, Trial};
 use serde_json::{Value, json};
 
@@ -20,9 +20,9 @@ use super::LabBenchError;
 use super::demand::{addresses, frame_size_max, memory_mib};
 use super::elements::Element;
 use super::functions;
-use crate::arrangement::{Arrangement, assignment};
 use crate::bench::CaseSpec;
 use crate::file::{Case, Device, NeighboursIn, StudyFile, Switch};
+use crate::requirements::{CaseRequirements, assignment};
 
 /// Name of the lab, of which a study has one at a time.
 const NAME: &str = "study";
@@ -50,7 +50,7 @@ pub(crate) fn unavailable(
     if device.switch == Switch::Other {
         return None;
     }
-    if let Err(why) = Arrangement::of(file, case, machine) {
+    if let Err(why) = CaseRequirements::of(file, case, machine) {
         return Some(why);
     }
     // What makes no sense was refused when the file was checked.
@@ -150,7 +150,7 @@ fn graph(file: &StudyFile, spec: &CaseSpec, device: &Device) -> Result<Graph, To
         return Ok(graph);
     }
     let graph = graph.with_settings(&settings(file, spec));
-    Ok(match file.looks_for_addresses() {
+    Ok(match file.measures_addresses() {
         true => graph.with_monitor(),
         false => graph,
     })
@@ -235,7 +235,7 @@ fn numbers(cpus: &CpuList) -> Vec<u32> {
 
 /// Opens the tester where its ports are, again until elements that were not ready yet let it.
 pub(super) fn opened(
-    place: &Place,
+    place: &NetNs,
     stop: &Stop,
     open: impl Fn() -> Result<Tester, LabBenchError> + Send + Sync,
 ) -> Result<Tester, LabBenchError> {

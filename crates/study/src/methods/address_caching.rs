@@ -10,7 +10,7 @@ use super::checks::{addresses, rate};
 use super::estimate::{Estimate, actions, halvings};
 use super::machine::Machine;
 use super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, Surroundings, Work,
+    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
 };
 use super::step_kind::StepKind;
 use crate::file::limits::{Checked, between};
@@ -54,7 +54,7 @@ impl Method for AddressCachingPlan {
         "address-caching"
     }
 
-    fn check(&self, around: &Surroundings<'_>) -> Checked {
+    fn check(&self, around: &StudyContext<'_>) -> Checked {
         let at = |key| [Key("address-caching"), Key(key)];
         addresses(around, "address-caching", self.ageing_s)?;
         between(
@@ -77,7 +77,7 @@ impl Method for AddressCachingPlan {
         rate(self.probe_rate_pps, "address-caching", "probe-rate-pps")
     }
 
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
         let duration_s = around.trials.duration_s;
         Planned::new(StepKind::AddressCaching, duration_s, self.clone())
     }
@@ -88,7 +88,7 @@ impl Method for AddressCachingPlan {
         true
     }
 
-    fn looks_for_addresses(&self) -> bool {
+    fn measures_addresses(&self) -> bool {
         true
     }
 

@@ -10,7 +10,7 @@ use super::checks::{addresses, rate};
 use super::estimate::{Estimate, actions, halvings};
 use super::machine::Machine;
 use super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, Surroundings, Work,
+    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
 };
 use super::step_kind::StepKind;
 use crate::file::limits::{Checked, between};
@@ -48,7 +48,7 @@ impl Method for AddressLearningRatePlan {
         "address-learning-rate"
     }
 
-    fn check(&self, around: &Surroundings<'_>) -> Checked {
+    fn check(&self, around: &StudyContext<'_>) -> Checked {
         let at = |key| [Key("address-learning-rate"), Key(key)];
         addresses(around, "address-learning-rate", self.ageing_s)?;
         between(self.addresses, 1, MAC_ADDRESSES_MAX, &at("addresses"))?;
@@ -66,7 +66,7 @@ impl Method for AddressLearningRatePlan {
         )
     }
 
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
         let duration_s = around.trials.duration_s;
         Planned::new(StepKind::AddressLearningRate, duration_s, self.clone())
     }
@@ -77,7 +77,7 @@ impl Method for AddressLearningRatePlan {
         true
     }
 
-    fn looks_for_addresses(&self) -> bool {
+    fn measures_addresses(&self) -> bool {
         true
     }
 

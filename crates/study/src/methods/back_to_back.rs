@@ -9,7 +9,7 @@ use super::checks::optional_duration;
 use super::estimate::{CONFIDENCE, Estimate, actions, halvings};
 use super::machine::Machine;
 use super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, Surroundings, Work,
+    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
 };
 use super::step_kind::StepKind;
 use super::throughput::{self, Throughput};
@@ -67,7 +67,7 @@ impl Method for BackToBackPlan {
         "back-to-back"
     }
 
-    fn check(&self, around: &Surroundings<'_>) -> Checked {
+    fn check(&self, around: &StudyContext<'_>) -> Checked {
         let at = |key| [Key("back-to-back"), Key(key)];
         throughput::check(
             around,
@@ -86,7 +86,7 @@ impl Method for BackToBackPlan {
         optional_duration(self.pause_s, &at("pause-s"))
     }
 
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
         let bursts = Bursts {
             plan: self.clone(),
             goals: around.goals(),

@@ -3,7 +3,7 @@
 
 use quietwire_tester::OFFERED_RATE_PPS_MAX;
 
-use super::method::Surroundings;
+use super::method::StudyContext;
 use super::search::Search;
 use crate::file::Percent;
 use crate::file::limits::{Checked, duration, fault};
@@ -47,7 +47,7 @@ pub(super) fn rate(rate_pps: f64, section: &'static str, key: &'static str) -> C
 
 /// Returns the search with this goal.
 pub(super) fn known_goal<'a>(
-    around: &Surroundings<'a>,
+    around: &StudyContext<'a>,
     goal: &str,
     path: &[At],
 ) -> Result<Option<&'a Search>, Fault> {
@@ -76,7 +76,7 @@ pub(super) fn not_repeated(search: Option<&Search>, path: &[At]) -> Checked {
 
 /// Checks the requirements of both methods for addresses.
 pub(super) fn addresses(
-    around: &Surroundings<'_>,
+    around: &StudyContext<'_>,
     section: &'static str,
     ageing_s: Option<f64>,
 ) -> Checked {

@@ -8,7 +8,7 @@ use super::checks::{distinct, optional_duration};
 use super::estimate::Estimate;
 use super::machine::Machine;
 use super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, Surroundings, Work,
+    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
 };
 use super::step_kind::StepKind;
 use crate::file::Percent;
@@ -31,7 +31,7 @@ impl Method for ForwardingRatePlan {
         "forwarding-rate"
     }
 
-    fn check(&self, _around: &Surroundings<'_>) -> Checked {
+    fn check(&self, _around: &StudyContext<'_>) -> Checked {
         optional_duration(
             self.duration_s,
             &[Key("forwarding-rate"), Key("duration-s")],
@@ -53,7 +53,7 @@ impl Method for ForwardingRatePlan {
         distinct(loads, "forwarding-rate", "lower-loads-percent")
     }
 
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
         let duration_s = self.duration_s.unwrap_or(around.trials.duration_s);
         Planned::new(StepKind::ForwardingRate, duration_s, self.clone())
     }

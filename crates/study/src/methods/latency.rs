@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::checks;
 use super::estimate::{Estimate, QUICK_DURATION_S};
 use super::machine::Machine;
-use super::method::{Common, FoundBefore, Method, Offered, Planned, Surroundings, Work};
+use super::method::{Common, FoundBefore, Method, Offered, Planned, StudyContext, Work};
 use super::step_kind::StepKind;
 use crate::file::Percent;
 use crate::file::limits::{Checked, REPEATS_MAX, between, duration, fault};
@@ -43,7 +43,7 @@ impl Method for LatencyProbe {
         "latency"
     }
 
-    fn check(&self, _around: &Surroundings<'_>) -> Checked {
+    fn check(&self, _around: &StudyContext<'_>) -> Checked {
         match (self.rate_percent, self.rate_pps) {
             (None, None) | (Some(_), Some(_)) => {
                 return fault(
@@ -63,7 +63,7 @@ impl Method for LatencyProbe {
         )
     }
 
-    fn steps(&self, _around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, _around: &StudyContext<'_>) -> Vec<Planned> {
         Planned::new(StepKind::Latency, self.duration_s, self.clone())
     }
 

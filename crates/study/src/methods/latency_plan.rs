@@ -9,7 +9,7 @@ use super::estimate::Estimate;
 use super::found::rate_of;
 use super::machine::Machine;
 use super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, Surroundings, Work,
+    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
 };
 use super::step_kind::StepKind;
 use crate::file::limits::{Checked, fault};
@@ -50,7 +50,7 @@ fn pdr() -> String {
 
 impl LatencyPlanSection {
     /// Returns the section with the steps of `[search]` filled in.
-    fn with_steps(&self, around: &Surroundings<'_>) -> Self {
+    fn with_steps(&self, around: &StudyContext<'_>) -> Self {
         let search = around.search;
         let start = || search.and_then(|search| search.start_rate_percent);
         let step = || search.and_then(|search| search.start_step_percent);
@@ -67,7 +67,7 @@ impl Method for LatencyPlanSection {
         "latency-plan"
     }
 
-    fn check(&self, around: &Surroundings<'_>) -> Checked {
+    fn check(&self, around: &StudyContext<'_>) -> Checked {
         let at = |key| [Key("latency-plan"), Key(key)];
         let ndr = known_goal(around, &self.ndr, &at("ndr"))?;
         known_goal(around, &self.pdr, &at("pdr"))?;
@@ -90,7 +90,7 @@ impl Method for LatencyPlanSection {
         Ok(())
     }
 
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
         let duration_s = self.duration_s.unwrap_or(around.trials.duration_s);
         let loads = Loads {
             plan: self.with_steps(around),

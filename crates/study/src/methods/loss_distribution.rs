@@ -8,7 +8,7 @@ use super::checks::{distinct, known_goal, not_repeated, optional_duration};
 use super::estimate::Estimate;
 use super::machine::Machine;
 use super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, Surroundings, Work,
+    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
 };
 use super::step_kind::StepKind;
 use crate::file::limits::{Checked, REPEATS_MAX, between, fault};
@@ -41,7 +41,7 @@ impl Method for LossDistributionPlan {
         "loss-distribution"
     }
 
-    fn check(&self, around: &Surroundings<'_>) -> Checked {
+    fn check(&self, around: &StudyContext<'_>) -> Checked {
         let at = |key| [Key("loss-distribution"), Key(key)];
         between(self.trials, 1, REPEATS_MAX, &at("trials"))?;
         optional_duration(self.duration_s, &at("duration-s"))?;
@@ -73,7 +73,7 @@ impl Method for LossDistributionPlan {
         }
     }
 
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
         let duration_s = self.duration_s.unwrap_or(around.trials.duration_s);
         Planned::new(StepKind::LossDistribution, duration_s, self.clone())
     }

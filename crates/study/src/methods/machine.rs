@@ -5,7 +5,7 @@ use quietwire_search::procedure::{Action, Observation, Procedure, ProcedureResul
 use quietwire_search::{Findings, Method, Outcome, RecordError, Step, TrialRequest};
 
 use super::application::ApplicationPlan;
-use super::application::seen::ApplicationSeen;
+use super::application::seen::ApplicationResult;
 
 /// A running step: requests a trial, receives its outcome, and so on until it is finished.
 pub(crate) enum Machine {
@@ -13,14 +13,14 @@ pub(crate) enum Machine {
     Repeats(Repeats),
     Procedure(Box<dyn Procedure>),
     /// Application measurements, with their results once available.
-    Application(ApplicationPlan, Option<Box<ApplicationSeen>>),
+    Application(ApplicationPlan, Option<Box<ApplicationResult>>),
     /// No trial is possible, because the search found no rate to start from.
     Nothing,
 }
 
 /// A trial requested by a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct StepRequest {
     pub(crate) request: TrialRequest,
     /// Allowed error of the achieved rate, frames per second: half of the width of a search.
     pub(crate) tolerance_pps: Option<f64>,
@@ -28,7 +28,7 @@ pub(crate) struct Asked {
 
 /// Next request of a step.
 pub(crate) enum Next {
-    Run(Asked),
+    Run(StepRequest),
     Do(Action),
     Apply(ApplicationPlan),
     /// Finished.
@@ -40,14 +40,14 @@ pub(crate) enum Found {
     Nothing,
     Search(Findings),
     Procedure(Box<ProcedureResult>),
-    Application(Box<ApplicationSeen>),
+    Application(Box<ApplicationResult>),
 }
 
 impl Machine {
     pub(crate) fn next(&mut self) -> Next {
         match self {
             Self::Method(method) => match method.step() {
-                Step::Run(request) => Next::Run(Asked {
+                Step::Run(request) => Next::Run(StepRequest {
                     request,
                     tolerance_pps: method.width_pps(request.rate_pps).map(|width| width / 2.0),
                 }),
@@ -61,7 +61,7 @@ impl Machine {
             Self::Application(_, Some(seen)) => Next::Done(Found::Application(seen.clone())),
             Self::Nothing => Next::Done(Found::Nothing),
             Self::Repeats(repeats) if repeats.left == 0 => Next::Done(Found::Nothing),
-            Self::Repeats(repeats) => Next::Run(Asked {
+            Self::Repeats(repeats) => Next::Run(StepRequest {
                 request: repeats.request,
                 tolerance_pps: None,
             }),
@@ -82,7 +82,7 @@ impl Machine {
     }
 
     /// Records the results of the application measurements.
-    pub(crate) fn applied(&mut self, seen: ApplicationSeen) {
+    pub(crate) fn applied(&mut self, seen: ApplicationResult) {
         if let Self::Application(_, into) = self {
             *into = Some(Box::new(seen));
         }

@@ -21,10 +21,10 @@ pub(crate) trait Method {
     ///
     /// # Errors
     /// The first fault.
-    fn check(&self, around: &Surroundings<'_>) -> Checked;
+    fn check(&self, around: &StudyContext<'_>) -> Checked;
 
     /// Returns the steps of a case at one frame size, in order.
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned>;
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned>;
 
     /// Shortens the measurement for `--quick`.
     fn shorten(&mut self);
@@ -40,7 +40,7 @@ pub(crate) trait Method {
     }
 
     /// Returns true if the method looks up learned addresses, which requires a third port (RFC 2889, section 5.7).
-    fn looks_for_addresses(&self) -> bool {
+    fn measures_addresses(&self) -> bool {
         false
     }
 
@@ -52,7 +52,7 @@ pub(crate) trait Method {
 
 /// Settings of the study that a method uses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct StudyContext<'a> {
     /// `[trials]`.
     pub(crate) trials: &'a Trials,
     /// `[search]`.
@@ -65,7 +65,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) tenants: Option<u32>,
 }
 
-impl Surroundings<'_> {
+impl StudyContext<'_> {
     /// Returns the names of all goals, in order.
     pub(crate) fn goals(&self) -> Vec<String> {
         let goals = self.search.iter().flat_map(|search| &search.goals);

@@ -8,7 +8,7 @@ use super::checks::optional_duration;
 use super::estimate::{Estimate, MIN_RATE};
 use super::machine::Machine;
 use super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, Surroundings, Work,
+    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
 };
 use super::step_kind::StepKind;
 use crate::file::Percent;
@@ -49,7 +49,7 @@ impl Method for SoakPlan {
         "soak"
     }
 
-    fn check(&self, _around: &Surroundings<'_>) -> Checked {
+    fn check(&self, _around: &StudyContext<'_>) -> Checked {
         let at = |key| [Key("soak"), Key(key)];
         if !(self.loss_ratio > 0.0 && self.loss_ratio < 1.0) {
             return fault(
@@ -74,7 +74,7 @@ impl Method for SoakPlan {
         Ok(())
     }
 
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
         let first_s = self
             .first_trial_duration_s
             .unwrap_or(around.trials.duration_s);

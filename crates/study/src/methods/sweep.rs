@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::estimate::Estimate;
 use super::machine::Machine;
 use super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, Surroundings, Work,
+    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
 };
 use super::step_kind::StepKind;
 use crate::file::Percent;
@@ -30,7 +30,7 @@ impl Method for Sweep {
         "sweep"
     }
 
-    fn check(&self, _around: &Surroundings<'_>) -> Checked {
+    fn check(&self, _around: &StudyContext<'_>) -> Checked {
         let loads = &self.loads_percent;
         let path = [Key("sweep"), Key("loads-percent")];
         if loads.is_empty() {
@@ -53,7 +53,7 @@ impl Method for Sweep {
         Ok(())
     }
 
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
         Planned::new(StepKind::Sweep, around.trials.duration_s, self.clone())
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::estimate::{CONFIDENCE, Estimate, actions};
 use super::machine::Machine;
 use super::method::{
-    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, Surroundings, Work,
+    Common, FoundBefore, MeasuredMethod, Method, Offered, Planned, RateSearch, StudyContext, Work,
 };
 use super::step_kind::StepKind;
 use super::throughput::{self, Throughput};
@@ -52,7 +52,7 @@ impl Method for SystemRecoveryPlan {
         "system-recovery"
     }
 
-    fn check(&self, around: &Surroundings<'_>) -> Checked {
+    fn check(&self, around: &StudyContext<'_>) -> Checked {
         let at = |key| [Key("system-recovery"), Key(key)];
         throughput::check(
             around,
@@ -65,7 +65,7 @@ impl Method for SystemRecoveryPlan {
         between(self.repeats, 1, REPEATS_MAX, &at("repeats"))
     }
 
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
         let overloads = Overloads {
             plan: self.clone(),
             goals: around.goals(),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::estimate::Estimate;
 use super::machine::Machine;
-use super::method::{Common, FoundBefore, Method, Offered, Planned, Surroundings, Work};
+use super::method::{Common, FoundBefore, Method, Offered, Planned, StudyContext, Work};
 use super::step_kind::StepKind;
 use crate::file::limits::{Checked, TRIALS_AT_NUMBER_MAX, between, fault};
 use crate::file::locate::At::Key;
@@ -53,7 +53,7 @@ impl Method for TenantsPlan {
         "tenants"
     }
 
-    fn check(&self, _around: &Surroundings<'_>) -> Checked {
+    fn check(&self, _around: &StudyContext<'_>) -> Checked {
         let at = |key| [Key("tenants"), Key(key)];
         if !(self.rate_pps > 0.0 && self.offered_pps(self.most.max(1)) <= OFFERED_RATE_PPS_MAX) {
             return fault(
@@ -78,7 +78,7 @@ impl Method for TenantsPlan {
     }
 
     /// Returns the trials that check the loss goal, in cases of `[tenants]` only.
-    fn steps(&self, around: &Surroundings<'_>) -> Vec<Planned> {
+    fn steps(&self, around: &StudyContext<'_>) -> Vec<Planned> {
         let Some(tenants) = around.tenants else {
             return Vec::new();
         };

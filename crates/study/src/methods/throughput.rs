@@ -3,7 +3,7 @@
 
 use super::checks::{known_goal, not_repeated};
 use super::found::rate_of;
-use super::method::{Common, FoundBefore, Surroundings};
+use super::method::{Common, FoundBefore, StudyContext};
 use crate::file::Percent;
 use crate::file::limits::{Checked, fault};
 use crate::file::locate::At::Key;
@@ -45,7 +45,7 @@ impl<'a> Throughput<'a> {
 
 /// Checks that at most one of a goal and a rate is given, and that `[search]` has the goal.
 pub(super) fn check(
-    around: &Surroundings<'_>,
+    around: &StudyContext<'_>,
     section: &'static str,
     goal: Option<&String>,
     rate: Option<Percent>,

@@ -2,10 +2,10 @@
 //! Order of the cases in a round: those of the file, except unavailable ones; then the cases of tenants that the search for their
 //! maximum number asks for.
 
-use quietwire_search::Most;
+use quietwire_search::MaxCount;
 
 use super::{RunError, Runner, StudyEnd};
-use crate::bench::{CaseLeftOut, CaseSpec, Interrupted};
+use crate::bench::{CaseSkipped, CaseSpec, Interrupted};
 use crate::file::Case;
 use crate::methods::{StepKind, TenantsPlan};
 use crate::results::holds;
@@ -20,7 +20,7 @@ fn spec_of(case: &Case, position: usize, round: u32) -> CaseSpec {
 
 impl RunError {
     /// Returns why the case is left out, if the error means only that.
-    fn left_out(&self) -> Option<&CaseLeftOut> {
+    fn left_out(&self) -> Option<&CaseSkipped> {
         match self {
             Self::Bench { source, .. } => source.downcast_ref(),
             _ => None,
@@ -56,7 +56,7 @@ impl Runner<'_> {
 
     /// Doubles the number of tenants until the loss goal breaks or no more are available, then searches in between.
     fn tenants(&mut self, plan: &TenantsPlan, round: u32) -> Result<StudyEnd, RunError> {
-        let mut search = Most::up_to(plan.most);
+        let mut search = MaxCount::up_to(plan.most);
         while let Some(count) = search.next() {
             let Some((position, case)) = self.file.tenants_case(count) else {
                 break;
@@ -66,8 +66,8 @@ impl Runner<'_> {
             {
                 return Ok(StudyEnd::Interrupted);
             }
-            let can_be_had = !self.unavailable.contains(&position);
-            search.record(count, can_be_had && self.held(plan, round, &case.name)?);
+            let is_available = !self.unavailable.contains(&position);
+            search.record(count, is_available && self.held(plan, round, &case.name)?);
         }
         Ok(StudyEnd::Finished)
     }
@@ -91,13 +91,13 @@ impl Runner<'_> {
             }
             let spec = spec_of(case, position, 0);
             if let Some(reason) = self.bench.unavailable(&spec) {
-                self.note_left_out(&spec, &CaseLeftOut::Unavailable(reason))?;
+                self.note_left_out(&spec, &CaseSkipped::Unavailable(reason))?;
             }
         }
         Ok(())
     }
 
-    fn note_left_out(&mut self, spec: &CaseSpec, why: &CaseLeftOut) -> Result<(), RunError> {
+    fn note_left_out(&mut self, spec: &CaseSpec, why: &CaseSkipped) -> Result<(), RunError> {
         self.store.add_left_out(spec.round, &spec.case.name, why)?;
         self.progress.unavailable(spec, &why.to_string());
         self.unavailable.push(spec.position);

@@ -30,8 +30,9 @@ impl From<StoreError> for Failure {
 
 impl Store {
     /// Migrates from schema 2, in which histograms are part of the result text and the machine's activity is text; from
-    /// schema 3, in which a maximum rate applies to all cases and there are no applications; and from schema 4, which has no
-    /// consoles. The migration is atomic: if it fails, the store is unchanged.
+    /// schema 3, in which a maximum rate applies to all cases and there are no applications; from schema 4, which has no
+    /// consoles; and from schema 5, in which actions and the output of consoles have other names. The migration is atomic: if it
+    /// fails, the store is unchanged.
     ///
     /// # Errors
     /// [`StoreError`]: no space, or the store is damaged.
@@ -45,13 +46,21 @@ impl Store {
                 )?;
                 transaction.execute_batch(schema::CREATE_EVENTS)?;
                 trials_from_2(&transaction)?;
-                deeds_from_2(&transaction)?;
+                actions_from_2(&transaction)?;
                 transaction.execute_batch("DROP TABLE trial_2; DROP TABLE deed_2;")?;
             }
             if found < 4 {
                 rates_and_steps_from_3(&transaction)?;
             }
-            transaction.execute_batch(schema::CREATE_CONSOLE)?;
+            if found >= 3 {
+                transaction.execute_batch("ALTER TABLE deed RENAME TO action;")?;
+            }
+            if found < 5 {
+                transaction.execute_batch(schema::CREATE_CONSOLE)?;
+            } else {
+                transaction
+                    .execute_batch("ALTER TABLE console RENAME COLUMN said_zstd TO output_zstd;")?;
+            }
             transaction.pragma_update(None, "user_version", schema::VERSION)?;
             transaction.commit()?;
             Ok(())
@@ -96,11 +105,11 @@ fn trials_from_2(transaction: &Transaction<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn deeds_from_2(transaction: &Transaction<'_>) -> Result<(), Failure> {
+fn actions_from_2(transaction: &Transaction<'_>) -> Result<(), Failure> {
     let mut rows = transaction.prepare("SELECT id, activity_json FROM deed_2")?;
     let mut rows = rows.query(())?;
     let mut insert = transaction.prepare(
-        "INSERT INTO deed SELECT id, step_id, sequence, run_id, stored_unix_ns, action_json, observation_json, ?2 \
+        "INSERT INTO action SELECT id, step_id, sequence, run_id, stored_unix_ns, action_json, observation_json, ?2 \
          FROM deed_2 WHERE id = ?1",
     )?;
     while let Some(row) = rows.next()? {

@@ -12,11 +12,11 @@ use serde::de::DeserializeOwned;
 use super::write::{APPLICATION, CONSOLE};
 use super::{Store, StoreError, compact, sha256};
 use crate::activity::TrialActivity;
-use crate::bench::{ApplicationSeen, Environment};
+use crate::bench::{ApplicationResult, Environment};
 use crate::file::{FrameSize, StudyFile};
 use crate::results::{
-    CaseEntry, CaseFacts, ConsoleRecord, DeedRecord, MaxRateRecord, RunEnd, RunRecord, StepRecord,
-    StudyResults, TrialRecord,
+    ActionRecord, CaseEntry, CaseFacts, ConsoleRecord, MaxRateRecord, RunEnd, RunRecord,
+    StepRecord, StudyResults, TrialRecord,
 };
 
 /// A stored trial or action, with unparsed documents.
@@ -117,7 +117,7 @@ impl Store {
     pub(crate) fn application_of(
         &self,
         step_id: i64,
-    ) -> Result<Option<ApplicationSeen>, StoreError> {
+    ) -> Result<Option<ApplicationResult>, StoreError> {
         let stored = self.rows(
             &format!(
                 "SELECT {} FROM step WHERE id = ?",
@@ -129,7 +129,7 @@ impl Store {
         self.application(stored.into_iter().next().flatten())
     }
 
-    fn application(&self, stored: Option<String>) -> Result<Option<ApplicationSeen>, StoreError> {
+    fn application(&self, stored: Option<String>) -> Result<Option<ApplicationResult>, StoreError> {
         stored
             .map(|text| self.parsed(APPLICATION, &text))
             .transpose()
@@ -144,29 +144,44 @@ impl Store {
         }
     }
 
-    /// Returns the actions of one step, in order.
-    pub(crate) fn deeds_of(&self, step_id: i64) -> Result<Vec<DeedRecord>, StoreError> {
-        let (_, run_index) = self.runs()?;
-        self.deeds(step_id, &run_index)
+    /// Returns the table of actions, which has another name before schema 6.
+    fn actions_table(&self) -> &'static str {
+        if self.schema < 6 { "deed" } else { "action" }
     }
 
-    fn deeds(
+    /// Returns the column of the consoles' output, which has another name before schema 6.
+    fn console_column(&self) -> &'static str {
+        if self.schema < 6 {
+            "said_zstd"
+        } else {
+            "output_zstd"
+        }
+    }
+
+    /// Returns the actions of one step, in order.
+    pub(crate) fn actions_of(&self, step_id: i64) -> Result<Vec<ActionRecord>, StoreError> {
+        let (_, run_index) = self.runs()?;
+        self.actions(step_id, &run_index)
+    }
+
+    fn actions(
         &self,
         step_id: i64,
         run_index: &HashMap<i64, usize>,
-    ) -> Result<Vec<DeedRecord>, StoreError> {
+    ) -> Result<Vec<ActionRecord>, StoreError> {
         let (_, large) = large_columns(self.schema);
         let rows = self.events(
             &format!(
                 "SELECT sequence, run_id, stored_unix_ns, action_json, observation_json, {large} \
-                 FROM deed WHERE step_id = ? ORDER BY sequence"
+                 FROM {} WHERE step_id = ? ORDER BY sequence",
+                self.actions_table()
             ),
             step_id,
             run_index,
         )?;
         rows.into_iter()
             .map(|event| {
-                Ok(DeedRecord {
+                Ok(ActionRecord {
                     sequence: event.sequence,
                     run: event.run,
                     stored_unix_ns: event.stored_unix_ns,
@@ -257,7 +272,10 @@ impl Store {
             return Ok(Vec::new());
         }
         let rows = self.rows(
-            "SELECT round, case_name, element, said_zstd FROM console ORDER BY id",
+            &format!(
+                "SELECT round, case_name, element, {} FROM console ORDER BY id",
+                self.console_column()
+            ),
             [],
             |row| {
                 Ok((
@@ -269,12 +287,12 @@ impl Store {
             },
         )?;
         rows.into_iter()
-            .map(|(round, case_name, element, said)| {
+            .map(|(round, case_name, element, output)| {
                 Ok(ConsoleRecord {
                     round,
                     case_name,
                     element,
-                    said: self.unpacked(CONSOLE, &said)?,
+                    output: self.unpacked(CONSOLE, &output)?,
                 })
             })
             .collect()
@@ -329,7 +347,7 @@ impl Store {
                             .map(|text| self.parsed("the findings of a procedure", &text))
                             .transpose()?,
                         application: self.application(seen)?,
-                        deeds: self.deeds(id, run_index)?,
+                        actions: self.actions(id, run_index)?,
                         trials: self.trials(id, run_index)?,
                     })
                 },

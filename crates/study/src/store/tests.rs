@@ -79,7 +79,7 @@ fn resuming_without_a_store_begins_one() {
 }
 
 #[test]
-fn an_empty_file_that_a_killed_run_left_is_begun_anew() {
+fn an_empty_file_that_a_killed_run_left_is_begun_again() {
     let (_directory, path) = scratch();
     std::fs::write(&path, "").unwrap();
     assert!(open(&path, OpenMode::New).is_err());
@@ -112,7 +112,7 @@ fn another_study_file_is_refused() {
 fn a_later_schema_is_refused_and_left_alone() {
     let (_directory, path) = scratch();
     drop(open(&path, OpenMode::New).unwrap());
-    pragma(&path, "PRAGMA user_version = 6");
+    pragma(&path, "PRAGMA user_version = 7");
     for error in [
         open(&path, OpenMode::Resume).unwrap_err(),
         Store::open_to_read(&path).unwrap_err(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json as json_value};
 
 use super::{Store, StoreError, compact, unix_ns};
 use crate::activity::TrialActivity;
-use crate::bench::{CaseLeftOut, Environment, Measured};
+use crate::bench::{CaseSkipped, Environment, Measured};
 use crate::file::FrameSize;
 use crate::methods::{Found, StepKind};
 use crate::results::{FAILED, RunEnd, UNAVAILABLE};
@@ -121,9 +121,9 @@ impl Store {
         &mut self,
         round: u32,
         case_name: &str,
-        why: &CaseLeftOut,
+        why: &CaseSkipped,
     ) -> Result<(), StoreError> {
-        let has_failed = matches!(why, CaseLeftOut::Failed(_));
+        let has_failed = matches!(why, CaseSkipped::Failed(_));
         let settings = json_value!({ UNAVAILABLE: why.to_string(), FAILED: has_failed });
         self.add_entry(round, case_name, &settings)
     }
@@ -134,14 +134,14 @@ impl Store {
         round: u32,
         case_name: &str,
         element: &str,
-        said: &str,
+        output: &str,
     ) -> Result<(), StoreError> {
-        let said = packed_text(CONSOLE, said)?;
+        let output = packed_text(CONSOLE, output)?;
         let run_id = self.run_id;
         self.write(|transaction| {
             transaction.execute(
-                "INSERT INTO console (run_id, round, case_name, element, said_zstd) VALUES (?, ?, ?, ?, ?)",
-                (run_id, round, case_name, element, said),
+                "INSERT INTO console (run_id, round, case_name, element, output_zstd) VALUES (?, ?, ?, ?, ?)",
+                (run_id, round, case_name, element, output),
             )
         })?;
         Ok(())
@@ -240,7 +240,7 @@ impl Store {
     }
 
     /// Stores one action of a procedure. On return it is durable.
-    pub(crate) fn add_deed(
+    pub(crate) fn add_action(
         &mut self,
         step_id: i64,
         sequence: u32,
@@ -254,7 +254,7 @@ impl Store {
         let run_id = self.run_id;
         self.write(|transaction| {
             transaction.execute(
-                "INSERT INTO deed (step_id, sequence, run_id, stored_unix_ns, action_json, observation_json, activity_zstd) \
+                "INSERT INTO action (step_id, sequence, run_id, stored_unix_ns, action_json, observation_json, activity_zstd) \
                  VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     step_id,

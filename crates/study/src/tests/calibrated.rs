@@ -51,20 +51,20 @@ impl TrafficGenerator for Calibrated {
 
 /// Reports about the calibration, and the number of finished trials at that time.
 #[derive(Default)]
-struct Heard {
+struct Recorded {
     exceeds: Vec<(FrameSize, f64, f64, u32)>,
     trials: u32,
 }
 
-impl Progress for Heard {
+impl Progress for Recorded {
     fn exceeds_calibration(
         &mut self,
         frame_size: FrameSize,
         max_rate_pps: f64,
         cited: &CitedCalibration,
     ) {
-        let said = (frame_size, max_rate_pps, cited.clean_rate_pps, self.trials);
-        self.exceeds.push(said);
+        let printed = (frame_size, max_rate_pps, cited.clean_rate_pps, self.trials);
+        self.exceeds.push(printed);
     }
 
     fn trial(&mut self, _event: &TrialEvent<'_>) {
@@ -73,7 +73,7 @@ impl Progress for Heard {
 }
 
 /// Runs the small study without neighbours, with this maximum rate and this clean rate.
-fn run(max_rate: &str, clean_rate_pps: f64) -> (StudyResults, Heard) {
+fn run(max_rate: &str, clean_rate_pps: f64) -> (StudyResults, Recorded) {
     let text = SMALL
         .replace("neighbours = \"everywhere\"", "neighbours = \"none\"")
         .replace(
@@ -89,7 +89,7 @@ fn run(max_rate: &str, clean_rate_pps: f64) -> (StudyResults, Heard) {
         clean_rate_pps,
     };
     let mut bench = GeneratorBench::new(&file, Box::new(generator)).unwrap();
-    let mut heard = Heard::default();
+    let mut heard = Recorded::default();
     let stop = AtomicBool::new(false);
     run_study(&file, &mut store, &mut bench, &mut heard, &stop).unwrap();
     (store.results().unwrap(), heard)

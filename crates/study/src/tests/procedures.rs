@@ -57,7 +57,7 @@ const DEVICE: &str = "capacity=5M,line-rate=10M,buffer=2000,recovery=20ms,restar
 struct StopAfter<'a>(u32, &'a AtomicBool);
 
 impl Progress for StopAfter<'_> {
-    fn deed(&mut self, event: &DeedEvent<'_>) {
+    fn action(&mut self, event: &ActionEvent<'_>) {
         if !event.is_replayed {
             self.0 = self.0.saturating_sub(1);
             if self.0 == 0 {
@@ -67,8 +67,8 @@ impl Progress for StopAfter<'_> {
     }
 }
 
-/// Runs the study with this device, replaced by a new one after every `deeds` actions, as after a restart of everything.
-fn run(text: &str, device: &str, deeds: u32) -> StudyResults {
+/// Runs the study with this device, replaced by a new one after every `actions` actions, as after a restart of everything.
+fn run(text: &str, device: &str, actions: u32) -> StudyResults {
     let file = StudyFile::parse(text, Path::new("p.toml")).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("p.sqlite");
@@ -80,7 +80,7 @@ fn run(text: &str, device: &str, deeds: u32) -> StudyResults {
         let generator = Box::new(SimulatedDevice::new(options));
         let mut bench = GeneratorBench::new(&file, generator).unwrap();
         let stop = AtomicBool::new(false);
-        let mut progress = StopAfter(deeds, &stop);
+        let mut progress = StopAfter(actions, &stop);
         let end = run_study(&file, &mut store, &mut bench, &mut progress, &stop).unwrap();
         if end == StudyEnd::Finished {
             return store.results().unwrap();
@@ -92,7 +92,7 @@ fn run(text: &str, device: &str, deeds: u32) -> StudyResults {
 fn findings(results: &StudyResults, kind: &StepKind) -> ProcedureFindings {
     let step = results.steps.iter().find(|step| step.kind == *kind);
     let step = step.unwrap();
-    assert!(step.is_finished && step.trials.is_empty() && !step.deeds.is_empty());
+    assert!(step.is_finished && step.trials.is_empty() && !step.actions.is_empty());
     let found = step.procedure.clone().unwrap();
     assert!(found.history.is_empty());
     found.findings
@@ -144,7 +144,7 @@ fn check(results: &StudyResults) {
 }
 
 #[test]
-fn procedures_find_what_the_simulated_device_is_and_can_be_resumed_at_every_deed() {
+fn procedures_find_what_the_simulated_device_is_and_can_be_resumed_at_every_action() {
     let whole = run(STUDY, DEVICE, u32::MAX);
     check(&whole);
     // A new device knows no addresses: it has to learn them again before they are looked up.
@@ -193,7 +193,7 @@ fn a_device_that_takes_every_rate_has_no_bursts_to_store() {
         .iter()
         .find(|step| step.kind == StepKind::BackToBack);
     let step = step.unwrap();
-    assert!(step.is_finished && step.procedure.is_none() && step.deeds.is_empty());
+    assert!(step.is_finished && step.procedure.is_none() && step.actions.is_empty());
 }
 
 #[test]
@@ -225,7 +225,10 @@ fn a_generator_without_the_ability_says_so() {
     let device = SimulatedDevice::new(SimOptions::default());
     let mut bench = GeneratorBench::new(&file, Box::new(Plain(device))).unwrap();
     let frames = crate::run::frames(&file, &file.cases[0], FrameSize::default());
-    let error = bench.act(&Action::Forget, &frames).unwrap_err().to_string();
+    let error = bench
+        .act(&Action::FlushFdb, &frames)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("cannot make the device forget"), "{error}");
 }
 
@@ -246,7 +249,7 @@ fn neighbours_need_the_lab() {
 }
 
 #[test]
-fn what_procedures_get_wrong_is_told_with_its_key() {
+fn what_procedures_get_wrong_is_reported_with_its_key() {
     for (old, new, key) in [
         (
             "longest-burst-s = 0.01",

@@ -97,7 +97,7 @@ fn tenants_are_added_by_doubling_and_then_halfway_between() {
 #[test]
 fn what_cannot_be_had_bounds_the_search() {
     let mut bench = bench();
-    let why = CaseLeftOut::Failed("no memory".to_owned());
+    let why = CaseSkipped::Failed("no memory".to_owned());
     bench.left_out = Some(("tenants-4".to_owned(), why));
     let results = run(TENANTS, &mut bench, usize::MAX);
     let all = ["tenants-1", "tenants-2", "tenants-4", "tenants-3"];

@@ -5,9 +5,9 @@ use super::*;
 
 /// Records the reported unavailable cases.
 #[derive(Default)]
-struct Told(Vec<(String, String)>);
+struct Recorder(Vec<(String, String)>);
 
-impl Progress for Told {
+impl Progress for Recorder {
     fn unavailable(&mut self, case: &CaseSpec, reason: &str) {
         self.0.push((case.case.name.clone(), reason.to_owned()));
     }
@@ -20,12 +20,12 @@ fn a_case_that_cannot_be_had_is_stored_with_the_reason_and_not_run() {
     let reason = "there is no such CPU";
     let mut bench = SimulatedBench::new(SEED, 0);
     bench.unavailable = Some(("noisy".to_owned(), reason.to_owned()));
-    let mut told = Told::default();
+    let mut reported = Recorder::default();
     let stop = AtomicBool::new(false);
     let mut store = open(&path, OpenMode::New);
-    let end = run_study(&small(), &mut store, &mut bench, &mut told, &stop).unwrap();
+    let end = run_study(&small(), &mut store, &mut bench, &mut reported, &stop).unwrap();
     assert_eq!(end, StudyEnd::Finished);
-    assert_eq!(told.0, [("noisy".to_owned(), reason.to_owned())]);
+    assert_eq!(reported.0, [("noisy".to_owned(), reason.to_owned())]);
     let results = store.results().unwrap();
     assert_eq!(results.unavailable("noisy"), Some(reason));
     assert_eq!(results.unavailable("quiet"), None);
@@ -48,20 +48,20 @@ fn a_case_that_does_not_come_up_is_stored_as_failed_and_the_others_go_on() {
     let path = directory.path().join("a.sqlite");
     let stop = AtomicBool::new(false);
     for (why, has_failed) in [
-        (CaseLeftOut::Failed("it ended at once".to_owned()), true),
+        (CaseSkipped::Failed("it ended at once".to_owned()), true),
         (
-            CaseLeftOut::Unavailable("it is not installed".to_owned()),
+            CaseSkipped::Unavailable("it is not installed".to_owned()),
             false,
         ),
     ] {
         let path = directory.path().join(format!("{has_failed}.sqlite"));
         let mut bench = SimulatedBench::new(SEED, 0);
         bench.left_out = Some(("quiet".to_owned(), why.clone()));
-        let mut told = Told::default();
+        let mut reported = Recorder::default();
         let mut store = open(&path, OpenMode::New);
-        let end = run_study(&small(), &mut store, &mut bench, &mut told, &stop).unwrap();
+        let end = run_study(&small(), &mut store, &mut bench, &mut reported, &stop).unwrap();
         assert_eq!(end, StudyEnd::Finished);
-        assert_eq!(told.0, [("quiet".to_owned(), why.to_string())]);
+        assert_eq!(reported.0, [("quiet".to_owned(), why.to_string())]);
         let results = store.results().unwrap();
         assert_eq!(results.unavailable("quiet"), Some(&*why.to_string()));
         assert_eq!(results.has_failed("quiet"), has_failed);
@@ -84,12 +84,12 @@ fn a_case_that_is_given_up_for_the_end_is_interrupted_and_made_later() {
     let path = directory.path().join("a.sqlite");
     let mut bench = SimulatedBench::new(SEED, 0);
     bench.given_up = Some("noisy".to_owned());
-    let mut told = Told::default();
+    let mut reported = Recorder::default();
     let stop = AtomicBool::new(false);
     let mut store = open(&path, OpenMode::New);
-    let end = run_study(&small(), &mut store, &mut bench, &mut told, &stop).unwrap();
+    let end = run_study(&small(), &mut store, &mut bench, &mut reported, &stop).unwrap();
     assert_eq!(end, StudyEnd::Interrupted);
-    assert!(told.0.is_empty());
+    assert!(reported.0.is_empty());
     let results = store.results().unwrap();
     assert_eq!(results.unavailable("noisy"), None);
     assert_eq!(bench.entered_and_left, (1, 1));
@@ -103,7 +103,7 @@ fn a_case_that_is_given_up_for_the_end_is_interrupted_and_made_later() {
 }
 
 #[test]
-fn what_consoles_said_is_kept_each_time_that_a_case_is_left() {
+fn what_consoles_reported_is_kept_each_time_that_a_case_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.sqlite");
     let mut bench = SimulatedBench::new(SEED, 0);
@@ -122,6 +122,6 @@ fn what_consoles_said_is_kept_each_time_that_a_case_is_left() {
     assert!(
         consoles
             .iter()
-            .all(|one| one.said.ends_with("agent: ready\n"))
+            .all(|one| one.output.ends_with("agent: ready\n"))
     );
 }

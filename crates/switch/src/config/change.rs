@@ -31,7 +31,7 @@ pub enum Change {
         name: String,
         /// Resets all previous bridging settings first.
         #[serde(default)]
-        anew: bool,
+        reset: bool,
         /// The new settings.
         bridging: BridgingSetting,
     },
@@ -154,9 +154,9 @@ impl Settings {
             Change::DelPort { name } => self.del_port(&name),
             Change::SetPort {
                 name,
-                anew,
+                reset,
                 bridging,
-            } => self.set_port(&name, anew, bridging),
+            } => self.set_port(&name, reset, bridging),
             Change::AddVlan {
                 port,
                 vlans,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Helpers shared by all configuration edits.
 
-use super::place::{Place, Placed};
+use super::location::{Located, Location};
 use crate::error::SwitchError;
 
 /// Returns the error of an edit that is not possible.
-pub(super) fn wrong(place: &str, what: String) -> SwitchError {
+pub(super) fn wrong(location: &str, what: String) -> SwitchError {
     SwitchError::Config {
-        place: place.to_owned(),
+        location: location.to_owned(),
         what,
     }
 }
@@ -18,16 +18,16 @@ pub(super) fn absent(what: &str, name: &str) -> SwitchError {
 }
 
 /// Wraps a setting of a control request.
-pub(super) fn asked<T>(value: T) -> Placed<T> {
-    Placed {
+pub(super) fn from_request<T>(value: T) -> Located<T> {
+    Located {
         value,
-        place: Place::Request,
+        location: Location::Request,
     }
 }
 
 /// Removes the element with a name.
 pub(super) fn remove<T>(
-    list: &mut Vec<Placed<T>>,
+    list: &mut Vec<Located<T>>,
     what: &str,
     name: &str,
     name_of: impl Fn(&T) -> &String,
@@ -42,7 +42,7 @@ pub(super) fn remove<T>(
 
 /// Replaces the element with the same name.
 pub(super) fn replace<T>(
-    list: &mut [Placed<T>],
+    list: &mut [Located<T>],
     what: &str,
     value: T,
     name_of: impl Fn(&T) -> &String,
@@ -51,6 +51,6 @@ pub(super) fn replace<T>(
         .iter_mut()
         .find(|one| name_of(&one.value) == name_of(&value))
         .ok_or_else(|| absent(what, name_of(&value)))?;
-    *same = asked(value);
+    *same = from_request(value);
     Ok(())
 }

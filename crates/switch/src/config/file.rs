@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
-use super::place::{Place, Placed, wrong};
+use super::location::{Located, Location, wrong};
 use super::rebalance::Rules;
 use super::rules::{Action, RuleSetting};
 use super::settings::{
@@ -80,13 +80,13 @@ struct Bridge {
 }
 
 /// Attaches its location in the file to each element.
-fn placed<T>(
+fn located<T>(
     list: Vec<Spanned<T>>,
     key: &'static str,
-    place: &impl Fn(usize, &'static str) -> Place,
-) -> Vec<Placed<T>> {
-    let one = |spanned: Spanned<T>| Placed {
-        place: place(spanned.span().start, key),
+    location: &impl Fn(usize, &'static str) -> Location,
+) -> Vec<Located<T>> {
+    let one = |spanned: Spanned<T>| Located {
+        location: location(spanned.span().start, key),
         value: spanned.into_inner(),
     };
     list.into_iter().map(one).collect()
@@ -116,7 +116,7 @@ impl Settings {
 
 fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
     let file: File = toml::from_str(text).map_err(|error| wrong(path, text, &error))?;
-    let place = |offset: usize, key: &'static str| Place::File {
+    let location = |offset: usize, key: &'static str| Location::File {
         path: path.to_owned(),
         line: line_of(text, offset),
         key,
@@ -124,7 +124,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
     Ok(Settings {
         ports: file.port.map(|ports| {
             let setting = |port: Spanned<Port>| {
-                let place = place(port.span().start, "port");
+                let location = location(port.span().start, "port");
                 let port = port.into_inner();
                 PortSetting {
                     name: port.name,
@@ -133,21 +133,21 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
                     tx_queues: port.tx_queues,
                     rx_cpus: port.rx_cpus,
                     bridging: port.bridging,
-                    place,
+                    location,
                 }
             };
             ports.into_iter().map(setting).collect()
         }),
         cross_connects: file.cross_connect.map(|pairs| {
             let setting = |pair: Spanned<CrossConnect>| CrossConnectSetting {
-                place: place(pair.span().start, "cross-connect"),
+                location: location(pair.span().start, "cross-connect"),
                 ports: pair.into_inner().ports,
             };
             pairs.into_iter().map(setting).collect()
         }),
         bridges: file.bridge.map(|bridges| {
             let setting = |bridge: Spanned<Bridge>| {
-                let place = place(bridge.span().start, "bridge");
+                let location = location(bridge.span().start, "bridge");
                 let bridge = bridge.into_inner();
                 BridgeSetting {
                     name: bridge.name,
@@ -155,7 +155,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
                     max_entries: bridge.max_entries,
                     ageing_s: bridge.ageing_s,
                     flooding: bridge.flooding,
-                    place,
+                    location,
                 }
             };
             bridges.into_iter().map(setting).collect()
@@ -174,15 +174,19 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         metrics: file.metrics,
         max_entries: file.max_entries,
         ageing_s: file.ageing_s,
-        statics: file.fdb.map(|list| placed(list, "fdb", &place)),
-        vrfs: file.vrf.map(|list| placed(list, "vrf", &place)),
-        interfaces: file.interface.map(|list| placed(list, "interface", &place)),
+        statics: file.fdb.map(|list| located(list, "fdb", &location)),
+        vrfs: file.vrf.map(|list| located(list, "vrf", &location)),
+        interfaces: file
+            .interface
+            .map(|list| located(list, "interface", &location)),
         kernel_filters: file
             .kernel_filter
-            .map(|list| placed(list, "kernel-filter", &place)),
-        routes: file.route.map(|list| placed(list, "route", &place)),
-        neighbours: file.neighbour.map(|list| placed(list, "neighbour", &place)),
-        rules: file.rule.map(|list| placed(list, "rule", &place)),
+            .map(|list| located(list, "kernel-filter", &location)),
+        routes: file.route.map(|list| located(list, "route", &location)),
+        neighbours: file
+            .neighbour
+            .map(|list| located(list, "neighbour", &location)),
+        rules: file.rule.map(|list| located(list, "rule", &location)),
         rule_default: file.rule_default,
         rebalance: file.rebalance,
     })

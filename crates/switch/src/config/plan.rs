@@ -11,7 +11,7 @@ use quietwire_packet::{MacAddress, VlanId};
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::layer3::{self, Layer3Plan};
-use super::place::Place;
+use super::location::Location;
 use super::rebalance::Rules;
 use super::rules;
 use super::settings::{
@@ -217,7 +217,7 @@ impl Settings {
     /// Builds the plan. `online` is the list of online CPUs.
     ///
     /// # Errors
-    /// [`SwitchError::Config`] for invalid settings, [`SwitchError::Lacks`] if the machine has too few CPUs.
+    /// [`SwitchError::Config`] for invalid settings, [`SwitchError::MissingPrerequisite`] if the machine has too few CPUs.
     pub fn plan(self, online: &CpuList) -> Result<Plan, SwitchError> {
         let pinning = self.pinning.unwrap_or_default();
         let idle = self.idle.unwrap_or_default();
@@ -233,10 +233,10 @@ impl Settings {
             self.max_entries.unwrap_or(MAX_ENTRIES),
             self.ageing_s.unwrap_or(AGEING_S),
         );
-        let mut names: BTreeMap<&str, &Place> = BTreeMap::new();
+        let mut names: BTreeMap<&str, &Location> = BTreeMap::new();
         for bridge in self.bridges.iter().flatten() {
-            if let Some(other) = names.insert(&bridge.name, &bridge.place) {
-                return Err(bridge.place.wrong(format!(
+            if let Some(other) = names.insert(&bridge.name, &bridge.location) {
+                return Err(bridge.location.wrong(format!(
                     "duplicate bridge '{}' (also defined at {other}; use unique names)",
                     bridge.name
                 )));
@@ -312,7 +312,7 @@ impl Plan {
         match same.iter().find(|(_, same)| !same) {
             None => Ok(()),
             Some((key, _)) => Err(SwitchError::Config {
-                place: (*key).to_owned(),
+                location: (*key).to_owned(),
                 what: "this setting cannot change at run time (restart the switch)".to_owned(),
             }),
         }
@@ -382,7 +382,7 @@ impl Cpus {
     ) -> Result<(), SwitchError> {
         let wrong = |role: &str, what: String| {
             Err(SwitchError::Config {
-                place: format!("{role}-cpus"),
+                location: format!("{role}-cpus"),
                 what,
             })
         };
@@ -406,7 +406,7 @@ impl Cpus {
                 );
             }
             if cpus.is_empty() {
-                return Err(SwitchError::Lacks(format!(
+                return Err(SwitchError::MissingPrerequisite(format!(
                     "no CPU is left for {role} threads: the forwarding CPUs are {}, the online CPUs {online} (use fewer --forwarding-cpus, or --pinning none)",
                     self.forwarding
                 )));
@@ -435,7 +435,7 @@ fn check_idle(idle: Idle, settings: &[PortSetting], ports: &[PortPlan]) -> Resul
     let mut both = settings.iter().zip(ports);
     let without = both.find(|(_, port)| !port.uri.may_have_interrupts());
     match without.filter(|_| idle == Idle::Interrupt) {
-        Some((setting, port)) => Err(setting.place.wrong(format!(
+        Some((setting, port)) => Err(setting.location.wrong(format!(
             "port '{}': {} has no receive interrupts, which idle = \"interrupt\" requires (use idle = \"sleep\")",
             port.name, port.uri
         ))),
@@ -450,31 +450,34 @@ fn plan_ports(
     let mut ports: Vec<PortPlan> = Vec::new();
     for setting in settings {
         let PortSetting {
-            name, uri, place, ..
+            name,
+            uri,
+            location,
+            ..
         } = setting;
         if name.is_empty() {
-            return Err(place.wrong(format!("port {uri} has no name (use NAME=URI)")));
+            return Err(location.wrong(format!("port {uri} has no name (use NAME=URI)")));
         }
         let uri: PortUri = uri
             .parse()
-            .map_err(|error| place.wrong(format!("port '{name}': {error}")))?;
+            .map_err(|error| location.wrong(format!("port '{name}': {error}")))?;
         for other in &ports {
             if other.name == *name {
-                return Err(place.wrong(format!("duplicate port '{name}' (use unique names)")));
+                return Err(location.wrong(format!("duplicate port '{name}' (use unique names)")));
             }
             if other.uri == uri && uri != PortUri::Null {
-                return Err(place.wrong(format!(
+                return Err(location.wrong(format!(
                     "ports '{}' and '{name}' use the same URI {uri} (use unique URIs)",
                     other.name
                 )));
             }
         }
         if ports.len() == PORTS_MAX {
-            return Err(place.wrong(format!("too many ports (maximum: {PORTS_MAX})")));
+            return Err(location.wrong(format!("too many ports (maximum: {PORTS_MAX})")));
         }
         for (what, queues) in [("rx", setting.rx_queues), ("tx", setting.tx_queues)] {
             if queues.is_some_and(|queues| !(1..=QUEUES_MAX).contains(&queues)) {
-                return Err(place.wrong(format!(
+                return Err(location.wrong(format!(
                     "port '{name}': {what}-queues is out of range (allowed: 1 to {QUEUES_MAX})"
                 )));
             }
@@ -483,13 +486,13 @@ fn plan_ports(
             && uri.queues() != 1
             && uri.queues() != queues
         {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "port '{name}': rx-queues is {queues}, but the URI is {uri} (set the number of queues in one place)"
             )));
         }
         let rx_cpus = setting.rx_cpus.clone().unwrap_or_default();
         if setting.rx_cpus.is_some() && !rx_cpus.to_list().difference(forwarding_cpus).is_empty() {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "port '{name}': rx-cpus {rx_cpus} must be forwarding CPUs ({forwarding_cpus})"
             )));
         }
@@ -523,7 +526,7 @@ impl<'plan> Members<'plan> {
         }
     }
 
-    fn take(&mut self, name: &str, group: &str, place: &Place) -> Result<usize, SwitchError> {
+    fn take(&mut self, name: &str, group: &str, location: &Location) -> Result<usize, SwitchError> {
         let Some(index) = self.places.get(name).copied() else {
             let known: Vec<&str> = self.places.keys().copied().collect();
             let known = if known.is_empty() {
@@ -531,12 +534,12 @@ impl<'plan> Members<'plan> {
             } else {
                 format!("defined ports: {}", known.join(", "))
             };
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "no such port: '{name}' ({known}; define it with --port {name}=URI or [[port]])"
             )));
         };
         if let Some(other) = &self.taken_by[index] {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "port '{name}' already belongs to {other} (a port can be in one place only)"
             )));
         }
@@ -550,7 +553,7 @@ fn check_bridges(
     groups: &[Group],
     ports: &[PortPlan],
     layer3: &Layer3Plan,
-    places: &BTreeMap<&str, &Place>,
+    places: &BTreeMap<&str, &Location>,
 ) -> Result<(), SwitchError> {
     for group in groups {
         let Group::Bridge(plan) = group else { continue };
@@ -569,9 +572,9 @@ fn check_bridges(
             let what = with_names(what, plan, ports);
             let what = format!("bridge '{}': {what}", plan.name);
             return Err(match places.get(plan.name.as_str()) {
-                Some(place) => place.wrong(what),
+                Some(location) => location.wrong(what),
                 None => SwitchError::Config {
-                    place: "bridge".to_owned(),
+                    location: "bridge".to_owned(),
                     what,
                 },
             });
@@ -611,17 +614,17 @@ fn with_names(mut what: String, plan: &BridgePlan, ports: &[PortPlan]) -> String
 
 /// Assigns static entries to their bridges.
 fn plan_statics(
-    statics: &[layer3::Placed<StaticSetting>],
+    statics: &[layer3::Located<StaticSetting>],
     groups: &mut [Group],
     ports: &[PortPlan],
 ) -> Result<(), SwitchError> {
-    for layer3::Placed { value, place } in statics {
+    for layer3::Located { value, location } in statics {
         let bridge = groups.iter_mut().find_map(|group| match group {
             Group::Bridge(plan) if plan.name == value.bridge => Some(plan),
             _ => None,
         });
         let Some(bridge) = bridge else {
-            return Err(place.wrong(format!("no such bridge: '{}'", value.bridge)));
+            return Err(location.wrong(format!("no such bridge: '{}'", value.bridge)));
         };
         let is_member = |index: &usize| {
             ports
@@ -629,13 +632,13 @@ fn plan_statics(
                 .is_some_and(|port| port.name == value.port)
         };
         if !bridge.ports.iter().any(is_member) {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "port '{}' is not in bridge '{}'",
                 value.port, value.bridge
             )));
         }
         if value.mac.is_multicast() {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "{} is a group address (a static entry requires a unicast address)",
                 value.mac
             )));
@@ -649,12 +652,12 @@ fn plan_statics(
 fn plan_layer3(
     settings: &Settings,
     ports: &[PortPlan],
-    bridges: &BTreeMap<&str, &Place>,
+    bridges: &BTreeMap<&str, &Location>,
     members: &mut Members<'_>,
 ) -> Result<Layer3Plan, SwitchError> {
     let interfaces = settings.interfaces.as_deref().unwrap_or_default();
     let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-    let places = layer3::Places {
+    let places = layer3::AttachmentPoints {
         ports: &names,
         bridges: &bridges.keys().copied().collect(),
     };
@@ -665,11 +668,11 @@ fn plan_layer3(
         &places,
     )?;
     let mut routed = BTreeSet::new();
-    for layer3::Placed { value, place } in interfaces {
+    for layer3::Located { value, location } in interfaces {
         if let Some(port) = value.port.as_deref()
             && routed.insert(port)
         {
-            members.take(port, "the router", place)?;
+            members.take(port, "the router", location)?;
         }
     }
     Ok(plan)
@@ -680,13 +683,13 @@ fn plan_cross_connect(
     members: &mut Members<'_>,
 ) -> Result<Group, SwitchError> {
     let [a, b] = setting.ports.as_slice() else {
-        return Err(setting.place.wrong(format!(
+        return Err(setting.location.wrong(format!(
             "a cross-connect requires two ports ({} given)",
             setting.ports.len()
         )));
     };
     let group = format!("the cross-connect {a},{b}");
-    let mut take = |name: &str| members.take(name, &group, &setting.place);
+    let mut take = |name: &str| members.take(name, &group, &setting.location);
     Ok(Group::CrossConnect([take(a)?, take(b)?]))
 }
 
@@ -695,19 +698,19 @@ fn plan_bridge(
     (max_entries, ageing_s): (u32, u32),
     members: &mut Members<'_>,
 ) -> Result<Group, SwitchError> {
-    let BridgeSetting { name, place, .. } = setting;
+    let BridgeSetting { name, location, .. } = setting;
     if name.is_empty() {
-        return Err(place.wrong("the bridge has no name (use NAME=A,B,…)"));
+        return Err(location.wrong("the bridge has no name (use NAME=A,B,…)"));
     }
     let max_entries = setting.max_entries.unwrap_or(max_entries);
     if !(1..=MAX_ENTRIES_LIMIT).contains(&max_entries) {
-        return Err(place.wrong(format!(
+        return Err(location.wrong(format!(
             "bridge '{name}': max-entries is {max_entries} (allowed: 1 to {MAX_ENTRIES_LIMIT})"
         )));
     }
     let ageing_s = setting.ageing_s.unwrap_or(ageing_s);
     if !AGEING_RANGE_S.contains(&ageing_s) {
-        return Err(place.wrong(format!(
+        return Err(location.wrong(format!(
             "bridge '{name}': ageing-s is {ageing_s} (allowed: 1 to 1000000 s)"
         )));
     }
@@ -715,7 +718,7 @@ fn plan_bridge(
     let ports = setting
         .ports
         .iter()
-        .map(|port| members.take(port, &group, place))
+        .map(|port| members.take(port, &group, location))
         .collect::<Result<_, _>>()?;
     Ok(Group::Bridge(BridgePlan {
         name: name.clone(),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bridging::BridgingSetting;
 use super::edit::{absent, wrong};
-use super::place::Place;
+use super::location::Location;
 use super::settings::{CrossConnectSetting, PortSetting, Settings};
 use crate::error::SwitchError;
 
@@ -44,7 +44,7 @@ impl Settings {
         if let Some(bridge) = &port.bridge {
             let bridge = self.bridge(bridge)?;
             bridge.ports.push(port.name.clone());
-            bridge.place = Place::Request;
+            bridge.location = Location::Request;
         }
         self.ports.get_or_insert_default().push(PortSetting {
             name: port.name,
@@ -53,7 +53,7 @@ impl Settings {
             tx_queues: port.tx_queues,
             rx_cpus: port.rx_cpus,
             bridging: port.bridging,
-            place: Place::Request,
+            location: Location::Request,
         });
         Ok(())
     }
@@ -77,7 +77,7 @@ impl Settings {
             .get_or_insert_default()
             .push(CrossConnectSetting {
                 ports,
-                place: Place::Request,
+                location: Location::Request,
             });
     }
 

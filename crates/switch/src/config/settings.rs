@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
-use super::place::{Place, Placed};
+use super::location::{Located, Location};
 use super::rebalance::Rules;
 use super::rules::{Action, RuleSetting};
 
@@ -57,7 +57,7 @@ pub struct PortSetting {
     /// Its bridging settings.
     pub bridging: BridgingSetting,
     /// Source location of the setting.
-    pub place: Place,
+    pub location: Location,
 }
 
 /// A cross-connect of two ports.
@@ -66,7 +66,7 @@ pub struct CrossConnectSetting {
     /// Names of both ports.
     pub ports: Vec<String>,
     /// Source location of the setting.
-    pub place: Place,
+    pub location: Location,
 }
 
 /// Ports in one learning bridge.
@@ -83,7 +83,7 @@ pub struct BridgeSetting {
     /// Kinds of frames it floods.
     pub flooding: Option<FloodingSetting>,
     /// Source location of the setting.
-    pub place: Place,
+    pub location: Location,
 }
 
 /// All settings of a switch. `None`: not set.
@@ -124,19 +124,19 @@ pub struct Settings {
     /// Ageing time of each bridge, seconds. Default: 300 (IEEE 802.1Q, table 8-7).
     pub ageing_s: Option<u32>,
     /// Static entries of bridges.
-    pub statics: Option<Vec<Placed<StaticSetting>>>,
+    pub statics: Option<Vec<Located<StaticSetting>>>,
     /// Virtual routing and forwarding tables.
-    pub vrfs: Option<Vec<Placed<VrfSetting>>>,
+    pub vrfs: Option<Vec<Located<VrfSetting>>>,
     /// Interfaces of the router.
-    pub interfaces: Option<Vec<Placed<InterfaceSetting>>>,
+    pub interfaces: Option<Vec<Located<InterfaceSetting>>>,
     /// Kernel filters.
-    pub kernel_filters: Option<Vec<Placed<KernelFilterSetting>>>,
+    pub kernel_filters: Option<Vec<Located<KernelFilterSetting>>>,
     /// Static routes.
-    pub routes: Option<Vec<Placed<RouteSetting>>>,
+    pub routes: Option<Vec<Located<RouteSetting>>>,
     /// Static neighbours.
-    pub neighbours: Option<Vec<Placed<NeighbourSetting>>>,
+    pub neighbours: Option<Vec<Located<NeighbourSetting>>>,
     /// Filter rules of ports.
-    pub rules: Option<Vec<Placed<RuleSetting>>>,
+    pub rules: Option<Vec<Located<RuleSetting>>>,
     /// Default action for frames that match no rule. Default: accept.
     pub rule_default: Option<Action>,
     /// Automatic rebalancing of receive queues between forwarding threads, by load. Default: disabled.

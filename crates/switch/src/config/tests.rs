@@ -66,11 +66,11 @@ fn flags(ports: &[(&str, &str)], pairs: &[&[&str]]) -> Settings {
         tx_queues: None,
         rx_cpus: None,
         bridging: BridgingSetting::default(),
-        place: Place::Option("--port"),
+        location: Location::Option("--port"),
     };
     let pair = |ports: &&[&str]| CrossConnectSetting {
         ports: ports.iter().map(|name| (*name).to_owned()).collect(),
-        place: Place::Option("--cross-connect"),
+        location: Location::Option("--cross-connect"),
     };
     Settings {
         ports: Some(ports.iter().map(port).collect()),
@@ -192,7 +192,10 @@ fn cpus_nobody_asked_for_are_chosen() {
         ..two()
     };
     assert_eq!(chosen(unpinned, "0"), ["0", "0", "0"]);
-    let error = message(two().plan(&"0".parse().unwrap()), Fault::Lacks);
+    let error = message(
+        two().plan(&"0".parse().unwrap()),
+        Fault::MissingPrerequisite,
+    );
     assert!(
         error.contains("no CPU is left for service threads"),
         "{error}"

@@ -13,7 +13,7 @@ use super::{Answer, Request};
 use crate::error::SwitchError;
 
 /// Timeout for a reply.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sends a request to a running switch and returns the value of `ok`.
 ///
@@ -33,15 +33,15 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, SwitchError> {
             ),
             ErrorKind::PermissionDenied => (
                 "permission denied (run as root)".to_owned(),
-                Fault::Lacks,
+                Fault::MissingPrerequisite,
             ),
             _ => (cause.to_string(), Fault::Failed),
         };
         failed(what, fault)
     })?;
     let exchange = || -> std::io::Result<String> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut request = serde_json::to_vec(request)?;
         request.push(b'\n');
         (&stream).write_all(&request)?;
@@ -53,7 +53,7 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, SwitchError> {
         let what = match cause.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
                 "no reply within {} s (check that the switch is running and not stopped)",
-                PATIENCE.as_secs()
+                TIMEOUT.as_secs()
             ),
             _ => cause.to_string(),
         };

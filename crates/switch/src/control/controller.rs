@@ -12,7 +12,7 @@ use crate::config::{Change, Settings};
 use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::layer3::Layer3;
-use crate::service::Chores;
+use crate::service::Housekeeping;
 use crate::threads;
 
 /// Maximum wait for clients before the periodic tasks run.
@@ -27,13 +27,13 @@ const LOADS: Duration = Duration::from_secs(2);
 pub(crate) struct Controller {
     settings: Settings,
     engine: Engine,
-    chores: Chores,
+    housekeeping: Housekeeping,
     verified: Instant,
     loads_seen: Instant,
 }
 
 impl Controller {
-    pub(crate) fn new(settings: Settings, engine: Engine, chores: Chores) -> Self {
+    pub(crate) fn new(settings: Settings, engine: Engine, housekeeping: Housekeeping) -> Self {
         let plan = &engine.plan;
         // Settings that the switch chose at start-up are fixed from here on.
         let settings = Settings {
@@ -45,7 +45,7 @@ impl Controller {
         Self {
             settings,
             engine,
-            chores,
+            housekeeping,
             verified: Instant::now(),
             loads_seen: Instant::now(),
         }
@@ -56,7 +56,7 @@ impl Controller {
     }
 
     /// Runs the periodic tasks that are due. Returns false if a forwarding thread has ended unexpectedly.
-    pub(crate) fn look_around(&mut self) -> bool {
+    pub(crate) fn run_periodic_work(&mut self) -> bool {
         if self.verified.elapsed() >= VERIFY {
             self.verified = Instant::now();
             if let Err(error) = threads::keep_to_roles(&self.engine.plan) {
@@ -65,7 +65,7 @@ impl Controller {
         }
         if self.loads_seen.elapsed() >= LOADS {
             self.loads_seen = Instant::now();
-            self.engine.look_at_loads();
+            self.engine.sample_loads();
             if let Err(error) = self.engine.reclaim() {
                 tracing::warn!("{error}");
             }
@@ -155,12 +155,12 @@ impl Controller {
         for route in self.settings.routes.take().into_iter().flatten() {
             layer3
                 .add_routes(std::slice::from_ref(&route.value))
-                .map_err(|error| route.place.wrong(error.to_string()))?;
+                .map_err(|error| route.location.wrong(error.to_string()))?;
         }
         for neighbour in self.settings.neighbours.take().into_iter().flatten() {
             layer3
                 .add_neighbour(&neighbour.value)
-                .map_err(|error| neighbour.place.wrong(error.to_string()))?;
+                .map_err(|error| neighbour.location.wrong(error.to_string()))?;
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Controller {
         let plan = settings.clone().plan(&online_cpus(Path::new("/"))?)?;
         self.engine.apply(plan)?;
         self.settings = settings;
-        self.chores.set(&self.engine.bridges);
+        self.housekeeping.set(&self.engine.bridges);
         threads::keep_to_roles(&self.engine.plan)
     }
 }

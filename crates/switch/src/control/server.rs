@@ -15,7 +15,7 @@ const CLIENTS_MAX: usize = 64;
 /// Maximum number of requests of one client per turn.
 const REQUESTS_A_TURN: usize = 4;
 /// Idle timeout of a client that neither sends requests nor reads replies.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct Client {
@@ -111,7 +111,7 @@ impl Client {
             request: Vec::new(),
             answer: Vec::new(),
             sent: 0,
-            deadline: Instant::now() + PATIENCE,
+            deadline: Instant::now() + TIMEOUT,
             closing: false,
         })
     }
@@ -169,7 +169,7 @@ impl Client {
                 Ok(0) => return Err(()),
                 Ok(count) => {
                     self.sent += count;
-                    self.deadline = now + PATIENCE;
+                    self.deadline = now + TIMEOUT;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -189,7 +189,7 @@ impl Client {
                 let rest = self.request.split_off(end + 1);
                 let mut line = std::mem::replace(&mut self.request, rest);
                 line.truncate(end);
-                self.deadline = now + PATIENCE;
+                self.deadline = now + TIMEOUT;
                 return Ok(Some(line));
             }
             if self.request.len() >= REQUEST_MAX {

@@ -17,7 +17,9 @@ use super::threads::Forwarder;
 use crate::config::{Idle, Plan, PortPlan};
 use crate::counters::{PORTS_MAX, ThreadCounters};
 use crate::error::SwitchError;
-use crate::forward::{Cutter, CuttingQueue, Input, Order, Output, Relay, Reply, Stage, Way};
+use crate::forward::{
+    Input, Output, Relay, Reply, Segmenter, SegmentingQueue, Stage, TxPath, WorkerCommand,
+};
 use crate::report::PortCounts;
 
 /// Buffers per thread: its cache (one and a half times its size), and bursts in flight.
@@ -31,10 +33,10 @@ const BUFFERS_SEGMENTS: u32 = 8191;
 const RING_FRAMES: usize = 1024;
 
 /// Resources allocated for a plan and not in use yet.
-struct Made {
+struct Prepared {
     ports: Vec<(Slot, Vec<RxQueue>)>,
     threads: Vec<(Forwarder, FrameReceiver)>,
-    cutter: Option<Cutter>,
+    segmenter: Option<Segmenter>,
 }
 
 impl Engine {
@@ -49,7 +51,7 @@ impl Engine {
         self.put_in_place(next, made)
     }
 
-    fn make(&mut self, next: &Plan) -> Result<Made, SwitchError> {
+    fn make(&mut self, next: &Plan) -> Result<Prepared, SwitchError> {
         let there = |port: &&PortPlan| self.ports().any(|(_, slot)| slot.plan.is_same_device(port));
         let new: Vec<PortPlan> = next
             .ports
@@ -60,14 +62,14 @@ impl Engine {
         for port in &new {
             if self.number(&port.name).is_some() {
                 return Err(SwitchError::Config {
-                    place: format!("port '{}'", port.name),
+                    location: format!("port '{}'", port.name),
                     what: "the port exists; its URI and queues cannot change at run time (delete the port first)".to_owned(),
                 });
             }
         }
         if self.ports().count() + new.len() > PORTS_MAX {
             return Err(SwitchError::Config {
-                place: "ports".to_owned(),
+                location: "ports".to_owned(),
                 what: format!("too many ports (maximum: {PORTS_MAX}, DPDK's limit)"),
             });
         }
@@ -77,7 +79,7 @@ impl Engine {
             self.open(next, &new)?
         };
         let copies = self.copies(next)?;
-        let cutter = self.cutter(next)?;
+        let segmenter = self.segmenter(next)?;
         self.layer3.lock().add_vrfs(&next.layer3.vrfs)?;
         let interfaces = next.layer3.interfaces.iter();
         let taps = interfaces.filter_map(|one| one.kernel.as_deref()).collect();
@@ -96,10 +98,10 @@ impl Engine {
                 Ok((made?, frames))
             })
             .collect::<Result<_, SwitchError>>()?;
-        Ok(Made {
+        Ok(Prepared {
             ports,
             threads,
-            cutter,
+            segmenter,
         })
     }
 
@@ -116,27 +118,27 @@ impl Engine {
     }
 
     /// Returns the resources for segmenting TCP data, if the plan requires it.
-    fn cutter(&mut self, plan: &Plan) -> Result<Option<Cutter>, SwitchError> {
+    fn segmenter(&mut self, plan: &Plan) -> Result<Option<Segmenter>, SwitchError> {
         let is_needed = plan.ports.iter().any(|port| port.uri.has_segmentation());
-        if self.cutter.is_some() || !is_needed {
-            return Ok(self.cutter.clone());
+        if self.segmenter.is_some() || !is_needed {
+            return Ok(self.segmenter.clone());
         }
         let data_room = PortOptions::new("segments", plan.frame_size_max).data_room();
         let pool = Mempool::new(&self.eal, "qw-switch-segments", BUFFERS_SEGMENTS, data_room)?;
         let length_max = usize::from(plan.frame_size_max).saturating_sub(FCS_LENGTH);
-        Ok(Some(Cutter::new(pool, length_max)))
+        Ok(Some(Segmenter::new(pool, length_max)))
     }
 
     /// Enables segmentation on every thread, permanently, once the first port can yield frames to be segmented. Threads are enabled before
     /// they get the outputs of this plan.
-    fn cut_from_now_on(&mut self, cutter: Option<Cutter>) -> Result<(), SwitchError> {
-        self.cutter = cutter;
-        let Some(cutter) = self.cutter.clone() else {
+    fn enable_segmentation(&mut self, segmenter: Option<Segmenter>) -> Result<(), SwitchError> {
+        self.segmenter = segmenter;
+        let Some(segmenter) = self.segmenter.clone() else {
             return Ok(());
         };
         let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
         for cpu in cpus {
-            self.tell(cpu, Order::Cut(cutter.clone()))?;
+            self.send_command(cpu, WorkerCommand::Segment(segmenter.clone()))?;
         }
         Ok(())
     }
@@ -184,7 +186,7 @@ impl Engine {
         Ok(opened)
     }
 
-    fn put_in_place(&mut self, next: Plan, made: Made) -> Result<(), SwitchError> {
+    fn put_in_place(&mut self, next: Plan, made: Prepared) -> Result<(), SwitchError> {
         for (forwarder, frames) in made.threads {
             let cpu = forwarder.cpu;
             self.ended.remove(&cpu);
@@ -192,10 +194,10 @@ impl Engine {
             self.forwarders.push(forwarder);
             self.watch_on(cpu)?;
         }
-        self.cut_from_now_on(made.cutter)?;
+        self.enable_segmentation(made.segmenter)?;
         let mut queues = Vec::new();
         for (slot, rx) in made.ports {
-            queues.extend(self.take_in(slot, rx));
+            queues.extend(self.add_port_queues(slot, rx));
         }
         let before: Vec<_> = self
             .bridges
@@ -210,7 +212,7 @@ impl Engine {
         let leaving = self.take_plans();
         let places = self.assignment(&leaving);
         // Outputs first, then the stages that use them, then the queues that feed the stages.
-        self.make_ways(&places)?;
+        self.open_tx_paths(&places)?;
         self.show_router()?;
         self.set_stages()?;
         for (id, rx) in queues {
@@ -246,7 +248,7 @@ impl Engine {
     }
 
     /// Assigns a number to a new port.
-    fn take_in(&mut self, mut slot: Slot, rx: Vec<RxQueue>) -> Vec<(QueueId, RxQueue)> {
+    fn add_port_queues(&mut self, mut slot: Slot, rx: Vec<RxQueue>) -> Vec<(QueueId, RxQueue)> {
         let Some(number) = self.slots.iter().position(Option::is_none) else {
             // Counts of an earlier port with this number.
             return Vec::new();
@@ -300,7 +302,7 @@ impl Engine {
 
     /// Creates the outputs that threads require for their queues. Transmit queues go first to threads that serve a queue of the port's
     /// group, because these send to the port most often.
-    fn make_ways(&mut self, places: &BTreeMap<QueueId, u32>) -> Result<(), SwitchError> {
+    fn open_tx_paths(&mut self, places: &BTreeMap<QueueId, u32>) -> Result<(), SwitchError> {
         let mut needed: BTreeSet<(u16, u32)> = BTreeSet::new();
         for ((from, _), cpu) in places {
             needed.extend(self.reach(*from).into_iter().map(|to| (to, *cpu)));
@@ -310,30 +312,32 @@ impl Engine {
             needed.extend(self.routed_ports().into_iter().map(|to| (to, cpu.0)));
         }
         for (port, cpu) in needed {
-            self.make_way(port, cpu)?;
+            self.open_tx_path(port, cpu)?;
         }
         Ok(())
     }
 
     /// Creates the output of a thread to a port, unless it exists.
-    fn make_way(&mut self, port: u16, cpu: u32) -> Result<(), SwitchError> {
-        let (eal, cutter) = (self.eal.clone(), self.cutter.clone());
+    fn open_tx_path(&mut self, port: u16, cpu: u32) -> Result<(), SwitchError> {
+        let (eal, segmenter) = (self.eal.clone(), self.segmenter.clone());
         let Some(slot) = self.slot_mut(port) else {
             return Ok(());
         };
         if slot.homes.contains(&cpu) || slot.guests.contains(&cpu) {
             return Ok(());
         }
-        let way = if let Some(tx) = slot.spare_tx.pop() {
+        let tx_path = if let Some(tx) = slot.spare_tx.pop() {
             slot.homes.push(cpu);
-            match cutter {
-                None => Way::Queue(tx),
-                Some(cutter) => Way::Cutting(Box::new(CuttingQueue::new(&eal, tx, cutter))),
+            match segmenter {
+                None => TxPath::Queue(tx),
+                Some(segmenter) => {
+                    TxPath::Segmenting(Box::new(SegmentingQueue::new(&eal, tx, segmenter)))
+                }
             }
         } else {
             let turn = slot.guests.len();
             let Some(home) = slot.homes.get(turn % slot.homes.len().max(1)).copied() else {
-                return Err(SwitchError::Lacks(format!(
+                return Err(SwitchError::MissingPrerequisite(format!(
                     "port '{}' has no transmit queue",
                     slot.plan.name
                 )));
@@ -341,14 +345,14 @@ impl Engine {
             slot.guests.push(cpu);
             let bell = self.bell(home);
             let (sender, frames) = ring::channel_with_bell(&self.eal, RING_FRAMES, bell);
-            self.tell(home, Order::Relay(Box::new(Relay { frames, port })))?;
-            Way::Ring(sender)
+            self.send_command(home, WorkerCommand::Relay(Box::new(Relay { frames, port })))?;
+            TxPath::Ring(sender)
         };
         let output = Some(Box::new(Output {
-            way,
+            tx_path,
             waiting: Burst::new(&self.eal),
         }));
-        self.tell(cpu, Order::Output { port, output })?;
+        self.send_command(cpu, WorkerCommand::Output { port, output })?;
         Ok(())
     }
 
@@ -359,7 +363,11 @@ impl Engine {
     }
 
     /// Sends an order to a thread.
-    pub(crate) fn tell(&mut self, cpu: u32, order: Order) -> Result<Reply, SwitchError> {
+    pub(crate) fn send_command(
+        &mut self,
+        cpu: u32,
+        order: WorkerCommand,
+    ) -> Result<Reply, SwitchError> {
         match self.forwarders.iter_mut().find(|one| one.cpu == cpu) {
             Some(forwarder) => forwarder.ask(order),
             None => Err(SwitchError::Thread {
@@ -382,7 +390,7 @@ impl Engine {
             let former = std::mem::replace(&mut slot.stage, Arc::clone(&stage));
             for cpu in cpus {
                 let stage = Arc::clone(&stage);
-                self.tell(cpu, Order::Stage { port, stage })?;
+                self.send_command(cpu, WorkerCommand::Stage { port, stage })?;
             }
             drop(former);
         }
@@ -406,7 +414,7 @@ impl Engine {
             Arc::clone(&slot.stage),
             Arc::clone(&queue.counters),
         ));
-        self.tell(cpu, Order::Adopt(input))?;
+        self.send_command(cpu, WorkerCommand::Adopt(input))?;
         Ok(())
     }
 
@@ -420,18 +428,20 @@ impl Engine {
             return Ok(false);
         };
         for other in self.reach(id.0) {
-            self.make_way(other, to)?;
+            self.open_tx_path(other, to)?;
         }
         let (port, queue) = id;
-        let Reply::Input(Some(input)) = self.tell(from, Order::Release { port, queue })? else {
+        let Reply::Input(Some(input)) =
+            self.send_command(from, WorkerCommand::Release { port, queue })?
+        else {
             return Ok(false);
         };
         // Frames that the previous thread put into rings precede frames that the next thread receives.
         let others: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
         for cpu in others.into_iter().filter(|cpu| *cpu != from) {
-            self.tell(cpu, Order::DrainRelays)?;
+            self.send_command(cpu, WorkerCommand::DrainRelays)?;
         }
-        self.tell(to, Order::Adopt(input))?;
+        self.send_command(to, WorkerCommand::Adopt(input))?;
         if let Some(slot) = self.slot_mut(port)
             && let Some(queue) = slot.queues.iter_mut().find(|queue| queue.id == id)
         {
@@ -453,15 +463,15 @@ impl Engine {
         let (homes, guests) = (slot.homes.clone(), slot.guests.clone());
         for ((port, queue), cpu) in queues {
             if let Some(cpu) = cpu {
-                drop(self.tell(cpu, Order::Release { port, queue })?);
+                drop(self.send_command(cpu, WorkerCommand::Release { port, queue })?);
             }
         }
         for cpu in guests {
-            drop(self.tell(cpu, Order::Output { port, output: None })?);
+            drop(self.send_command(cpu, WorkerCommand::Output { port, output: None })?);
         }
         for cpu in homes {
-            drop(self.tell(cpu, Order::EndRelays { port })?);
-            drop(self.tell(cpu, Order::Output { port, output: None })?);
+            drop(self.send_command(cpu, WorkerCommand::EndRelays { port })?);
+            drop(self.send_command(cpu, WorkerCommand::Output { port, output: None })?);
         }
         for bridge in &self.bridges {
             bridge.forget_port(port);
@@ -480,7 +490,7 @@ impl Engine {
             }
             let ports: Vec<u16> = self.ports().map(|(number, _)| number).collect();
             for port in ports {
-                self.take_ways(port, cpu)?;
+                self.take_tx_paths(port, cpu)?;
             }
             self.end_abandoned_relays(cpu)?;
             let index = self.forwarders.iter().position(|one| one.cpu == cpu);
@@ -500,14 +510,14 @@ impl Engine {
         let cpus = self.forwarders.iter().map(|one| one.cpu);
         let others: Vec<u32> = cpus.filter(|cpu| *cpu != ending).collect();
         for cpu in others {
-            drop(self.tell(cpu, Order::EndAbandonedRelays)?);
+            drop(self.send_command(cpu, WorkerCommand::EndAbandonedRelays)?);
         }
         Ok(())
     }
 
     /// Removes a thread's output to a port. If other threads send through it, one of them gets the transmit queue and reads the rings from
     /// then on. Frames in the rings are delayed, not lost.
-    fn take_ways(&mut self, port: u16, cpu: u32) -> Result<(), SwitchError> {
+    fn take_tx_paths(&mut self, port: u16, cpu: u32) -> Result<(), SwitchError> {
         let Some(slot) = self.slot_mut(port) else {
             return Ok(());
         };
@@ -519,18 +529,18 @@ impl Engine {
         if !is_home && !is_guest {
             return Ok(());
         }
-        let relays = match self.tell(cpu, Order::EndRelays { port })? {
+        let relays = match self.send_command(cpu, WorkerCommand::EndRelays { port })? {
             Reply::Relays(relays) => relays,
             _ => Vec::new(),
         };
-        let output = match self.tell(cpu, Order::Output { port, output: None })? {
+        let output = match self.send_command(cpu, WorkerCommand::Output { port, output: None })? {
             Reply::Output(output) => output,
             _ => None,
         };
         let Some(heir) = heir else {
             // No thread sends to the port at this point.
             if let (Some(slot), Some(output)) = (self.slot_mut(port), output) {
-                slot.spare_tx.extend(output.way.into_queue());
+                slot.spare_tx.extend(output.tx_path.into_queue());
             }
             return Ok(());
         };
@@ -543,18 +553,18 @@ impl Engine {
                     inherited = Some(output);
                 }
                 Some(slot) => {
-                    slot.spare_tx.extend(output.way.into_queue());
+                    slot.spare_tx.extend(output.tx_path.into_queue());
                 }
                 None => {}
             }
         }
         let output = inherited;
-        let order = Order::Inherit {
+        let order = WorkerCommand::Inherit {
             port,
             output,
             relays,
         };
-        match self.tell(heir, order)? {
+        match self.send_command(heir, order)? {
             Reply::Inherited { left, .. } if !left.is_empty() => Err(SwitchError::Thread {
                 name: crate::threads::forwarding_name(heir),
                 what: "the thread sends for too many other threads (use more transmit queues)"

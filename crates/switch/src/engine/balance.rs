@@ -39,18 +39,18 @@ pub(crate) struct Move {
     pub(crate) id: QueueId,
     pub(crate) from: u32,
     pub(crate) to: u32,
-    pub(crate) why: Why,
+    pub(crate) reason: MoveReason,
 }
 
 /// Reason of a move: loads before and after, shares of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Why {
+pub(crate) struct MoveReason {
     pub(crate) queue: f64,
     pub(crate) from_before: f64,
     pub(crate) to_before: f64,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for MoveReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |share: f64| 100.0 * share;
         write!(
@@ -100,7 +100,7 @@ fn best_move(loads: &[Load], cpus: &[u32], rules: &Rules) -> Option<Move> {
         id: best.id,
         from,
         to,
-        why: Why {
+        reason: MoveReason {
             queue: best.share,
             from_before,
             to_before,
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(moves.len(), 1);
         assert_eq!((moves[0].id, moves[0].from, moves[0].to), ((1, 0), 1, 3));
         assert_eq!(
-            moves[0].why.to_string(),
+            moves[0].reason.to_string(),
             "queue load 40 %, thread loads change from 90 % and 10 % to 50 % and 50 %"
         );
     }

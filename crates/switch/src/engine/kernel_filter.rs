@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::Engine;
 use super::counted::CountedFilter;
 use crate::config::kernel_filter::KernelFilterSetting;
-use crate::layer3::{Known, Layer3};
+use crate::layer3::{Layer3, RoutedInterface};
 use crate::report::KernelFilterReport;
 use quietwire_tables::route::{FilterRule, KernelFilter};
 
@@ -29,7 +29,7 @@ impl Engine {
     pub(super) fn kernel_filter(
         &self,
         layer3: &Layer3,
-        known: &BTreeMap<u16, Known>,
+        known: &BTreeMap<u16, RoutedInterface>,
     ) -> Option<Arc<KernelFilter>> {
         if self.kernel_filters.is_empty() {
             return None;

@@ -18,7 +18,7 @@ const REMEMBERED: usize = 256;
 
 impl Engine {
     /// Samples loads. A load covers the time since the previous sample. Called every few seconds.
-    pub(crate) fn look_at_loads(&mut self) {
+    pub(crate) fn sample_loads(&mut self) {
         let now = Instant::now();
         let ticks = self
             .loads
@@ -57,7 +57,7 @@ impl Engine {
         let found = balance::balance(&self.loads(), &cpus, rules);
         let mut reports = Vec::new();
         for one in found {
-            let report = self.report(one.id, one.from, one.to, &one.why.to_string());
+            let report = self.report(one.id, one.from, one.to, &one.reason.to_string());
             if !dry_run && self.move_queue(one.id, one.to)? {
                 self.remember(report.clone());
             }
@@ -77,7 +77,7 @@ impl Engine {
         cpu: u32,
     ) -> Result<MoveReport, SwitchError> {
         let wrong = |what: String| SwitchError::Config {
-            place: "queue".to_owned(),
+            location: "queue".to_owned(),
             what,
         };
         let number = self
@@ -149,7 +149,7 @@ impl Engine {
             queue: id.1,
             from,
             to,
-            why: why.to_owned(),
+            reason: why.to_owned(),
         }
     }
 
@@ -160,7 +160,7 @@ impl Engine {
             report.port,
             report.from,
             report.to,
-            report.why
+            report.reason
         );
         if self.moved.len() == REMEMBERED {
             self.moved.remove(0);

@@ -16,7 +16,7 @@ impl Engine {
             rx_octets: sum(|c| &c.rx_octets),
             tx_frames: sum(|c| &c.tx_frames),
             tx_octets: sum(|c| &c.tx_octets),
-            uncut: sum(|c| &c.uncut),
+            tx_tso_frames: sum(|c| &c.tx_tso_frames),
             segmented: sum(|c| &c.segmented),
             drops: PortDrops::of(|reason| self.sum(port, |one| one.dropped(reason))),
         }

@@ -12,13 +12,13 @@ use super::Engine;
 use crate::config::layer3::{Attachment, InterfacePlan, Urpf as UrpfSetting};
 use crate::config::{Group, Plan};
 use crate::error::SwitchError;
-use crate::forward::{Domain, Inside, Order, RouteStage, Stage};
-use crate::layer3::Known;
+use crate::forward::{BridgeContext, Domain, RouteStage, Stage, WorkerCommand};
+use crate::layer3::RoutedInterface;
 use crate::report::{InterfaceReport, VrfReport};
 use quietwire_tables::bridge;
-use quietwire_tables::neighbour::Facts;
+use quietwire_tables::neighbour::InterfaceInfo;
 use quietwire_tables::route::{
-    Interface, InterfacePlace, Interfaces, PortInterfaces, Router, Urpf,
+    Interface, InterfaceBinding, Interfaces, PortInterfaces, Router, Urpf,
 };
 
 /// Maximum number of frames from the service thread that wait for a forwarding thread.
@@ -72,13 +72,13 @@ impl Engine {
     }
 
     /// Returns the interfaces in the service thread's form.
-    fn known(&self) -> BTreeMap<u16, Known> {
+    fn known(&self) -> BTreeMap<u16, RoutedInterface> {
         let layer3 = self.layer3.lock();
         let known = |one: &InterfacePlan, number| {
             let vrf = self.plan.layer3.vrfs.get(one.vrf)?;
-            Some(Known {
+            Some(RoutedInterface {
                 name: one.name.clone(),
-                facts: Facts {
+                interface_info: InterfaceInfo {
                     number,
                     mac: mac_of(one, &self.plan),
                     addresses: one.addresses.clone(),
@@ -94,31 +94,31 @@ impl Engine {
             .collect()
     }
 
-    fn place_of(&self, on: &Attachment) -> Option<InterfacePlace> {
+    fn place_of(&self, on: &Attachment) -> Option<InterfaceBinding> {
         match on {
             Attachment::Port(index) => {
                 let name = &self.plan.ports.get(*index)?.name;
-                Some(InterfacePlace::Port(self.number(name)?))
+                Some(InterfaceBinding::Port(self.number(name)?))
             }
             Attachment::Bridge(name) => {
                 let at = self.bridges.iter().position(|view| view.name == *name)?;
-                Some(InterfacePlace::Bridge(u16::try_from(at).ok()?))
+                Some(InterfaceBinding::Bridge(u16::try_from(at).ok()?))
             }
         }
     }
 
     /// Returns the router state for forwarding threads.
-    fn domain_of(&self, known: &BTreeMap<u16, Known>) -> Domain {
+    fn domain_of(&self, known: &BTreeMap<u16, RoutedInterface>) -> Domain {
         let interface = |number: u16, one: &InterfacePlan| {
             let place = self.place_of(&one.on)?;
             let known = known.get(&number)?;
             let vlan = one
                 .vlan
-                .filter(|_| matches!(place, InterfacePlace::Port(_)));
+                .filter(|_| matches!(place, InterfaceBinding::Port(_)));
             let interface = Interface {
                 place,
                 vlan,
-                mac: known.facts.mac,
+                mac: known.interface_info.mac,
                 mtu: known.mtu,
                 vrf: known.vrf,
                 urpf: match one.urpf {
@@ -127,7 +127,7 @@ impl Engine {
                     UrpfSetting::Strict => Urpf::Strict,
                 },
                 ipv4: one.addresses.iter().any(|net| net.addr().is_ipv4()),
-                ipv6: known.facts.has_ipv6(),
+                ipv6: known.interface_info.has_ipv6(),
             };
             Some((number, interface))
         };
@@ -139,12 +139,12 @@ impl Engine {
         let with_router: BTreeSet<u16> = interfaces
             .iter()
             .filter_map(|(_, one)| match one.place {
-                InterfacePlace::Bridge(bridge) => Some(bridge),
-                InterfacePlace::Port(_) => None,
+                InterfaceBinding::Bridge(bridge) => Some(bridge),
+                InterfaceBinding::Port(_) => None,
             })
             .collect();
         let inside = |(number, view): (u16, &crate::bridge_view::BridgeView)| {
-            with_router.contains(&number).then(|| Inside {
+            with_router.contains(&number).then(|| BridgeContext {
                 fdb: Arc::clone(&view.fdb),
                 tables: Arc::clone(&view.tables),
                 ports: view.tables.port_numbers().map(usize::from).collect(),
@@ -186,7 +186,7 @@ impl Engine {
         for cpu in cpus {
             let domain = has_interfaces.then(|| Arc::clone(&self.domain));
             // The previous state is dropped here.
-            drop(self.tell(cpu, Order::Domain(domain))?);
+            drop(self.send_command(cpu, WorkerCommand::Domain(domain))?);
         }
         let wanted = self.plan.forwarding_cpus.iter().next().map(|cpu| cpu.0);
         let wanted = wanted.filter(|_| has_interfaces);
@@ -195,12 +195,12 @@ impl Engine {
         }
         if let Some(cpu) = self.injects.take() {
             self.layer3.lock().exchange().set_injected(None);
-            drop(self.tell(cpu, Order::Inject(None))?);
+            drop(self.send_command(cpu, WorkerCommand::Inject(None))?);
         }
         if let Some(cpu) = wanted {
             let bell = self.bell(cpu);
             let (sender, frames) = ring::channel_with_bell(&self.eal, INJECTED_FRAMES, bell);
-            drop(self.tell(cpu, Order::Inject(Some(Box::new(frames))))?);
+            drop(self.send_command(cpu, WorkerCommand::Inject(Some(Box::new(frames))))?);
             self.layer3.lock().exchange().set_injected(Some(sender));
             self.injects = Some(cpu);
         }
@@ -218,7 +218,7 @@ impl Engine {
         let epoch = self.layer3.lock().begin_epoch();
         let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
         for cpu in cpus {
-            drop(self.tell(cpu, Order::Nothing)?);
+            drop(self.send_command(cpu, WorkerCommand::Nothing)?);
         }
         self.layer3.lock().end_epoch(epoch);
         Ok(())
@@ -226,7 +226,8 @@ impl Engine {
 
     /// Returns the stage of a port with interfaces.
     pub(super) fn route_stage(&self, number: u16) -> Option<Stage> {
-        let on = |one: &InterfacePlan| self.place_of(&one.on) == Some(InterfacePlace::Port(number));
+        let on =
+            |one: &InterfacePlan| self.place_of(&one.on) == Some(InterfaceBinding::Port(number));
         let of_port: Vec<_> = self
             .numbered(&self.plan)
             .into_iter()
@@ -247,7 +248,7 @@ impl Engine {
         for interface in &self.plan.layer3.interfaces {
             match &interface.on {
                 Attachment::Port(_) => {
-                    if let Some(InterfacePlace::Port(port)) = self.place_of(&interface.on) {
+                    if let Some(InterfaceBinding::Port(port)) = self.place_of(&interface.on) {
                         ports.insert(port);
                     }
                 }

@@ -11,7 +11,7 @@ use quietwire_dpdk::{Registered, thread};
 use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
-use crate::forward::{self, Doze, Line, Order, Reply, Routing, Shared, Worker};
+use crate::forward::{self, CommandSender, Doze, Reply, Routing, Shared, Worker, WorkerCommand};
 use crate::threads::{forwarding_name, spawn};
 
 /// Control-thread handle of a forwarding thread.
@@ -21,7 +21,7 @@ pub(crate) struct Forwarder {
     pub(crate) counters: Arc<ThreadCounters>,
     /// Wake-up event of the thread, if it may sleep.
     bell: Option<Arc<Bell>>,
-    line: Line,
+    line: CommandSender,
     handle: Option<JoinHandle<()>>,
 }
 
@@ -42,14 +42,14 @@ impl Forwarder {
             what: format!("cannot wait for receive interrupts: {cause}"),
         })?;
         let bell = doze.as_ref().map(|doze| Arc::clone(doze.bell()));
-        let (line, mailbox) = forward::line(&name, bell.clone());
+        let (line, commands) = forward::line(&name, bell.clone());
         let mut worker = Worker::new(
             eal,
             copies.clone(),
             Routing::new(eal, service),
             (plan.idle, doze),
             Arc::clone(&counters),
-            mailbox,
+            commands,
         );
         let (eal, shared) = (eal.clone(), Arc::clone(shared));
         let pinned = plan.pinning == Pinning::Roles;
@@ -73,9 +73,9 @@ impl Forwarder {
     }
 
     /// Sends an order and waits for the reply.
-    pub(crate) fn ask(&mut self, order: Order) -> Result<Reply, SwitchError> {
+    pub(crate) fn ask(&mut self, order: WorkerCommand) -> Result<Reply, SwitchError> {
         match self.line.ask(order)? {
-            Reply::NoRoom(order) => Err(SwitchError::Thread {
+            Reply::Full(order) => Err(SwitchError::Thread {
                 name: forwarding_name(self.cpu),
                 what: format!("no room for {order:?} (use more forwarding CPUs)"),
             }),
@@ -100,7 +100,7 @@ impl Forwarder {
 
     /// Stops the thread and waits for its end.
     pub(crate) fn end(mut self) -> Result<(), SwitchError> {
-        self.ask(Order::End)?;
+        self.ask(WorkerCommand::End)?;
         match self.handle.take().map(JoinHandle::join) {
             Some(Err(_)) => Err(SwitchError::Thread {
                 name: forwarding_name(self.cpu),
@@ -116,7 +116,7 @@ impl Drop for Forwarder {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
             if !handle.is_finished()
-                && let Err(error) = self.line.ask(Order::End)
+                && let Err(error) = self.line.ask(WorkerCommand::End)
             {
                 // If the stop flag is set, the thread may end without a reply.
                 tracing::debug!("{error}");

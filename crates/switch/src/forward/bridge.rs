@@ -6,10 +6,10 @@ use std::sync::Arc;
 use quietwire_dpdk::{Burst, Mbuf, Mempool, cycles};
 
 use super::lengths::measure;
-use super::notes::Notes;
 use super::output::Output;
 use super::path::Path;
-use super::route::{Means, keep_for_router};
+use super::route::{RouteContext, keep_for_router};
+use super::telemetry::Telemetry;
 use crate::counters::{PortCounters, Step};
 use quietwire_tables::bridge::{
     BridgeTables, Clock, Copy, Decision, Decisions, Ingress, Storm, StormLimits, TagAction, Tally,
@@ -44,7 +44,7 @@ pub(super) struct Bridging<'burst, 'worker> {
     pub(super) storm: &'burst mut Storm,
     pub(super) decisions: &'burst mut Decisions,
     /// Resources for frames to the router, and for copies.
-    pub(super) means: &'burst mut Means<'worker>,
+    pub(super) context: &'burst mut RouteContext<'worker>,
 }
 
 impl Path<'_> {
@@ -62,12 +62,12 @@ impl Path<'_> {
         let (octets, _) = measure(self.received);
         let frames = self.received.len() as u64;
         let decisions = bridging.decisions;
-        let now_s = bridging.means.now_s;
+        let now_s = bridging.context.now_s;
         let tally = decide(fdb, input as u16, now_s, self.received.frames(), decisions);
-        self.notes.lap_of(Step::Bridge, frames as usize);
-        if self.notes.is_watched() {
+        self.telemetry.lap_of(Step::Bridge, frames as usize);
+        if self.telemetry.is_watched() {
             let from = Ingress::Port(input as u16);
-            self.notes
+            self.telemetry
                 .bridged(from, self.received, decisions.as_slice());
         }
         if let Some(counters) = self.counters.get(input) {
@@ -75,7 +75,7 @@ impl Path<'_> {
             counters.rx_octets.add(octets);
             count(counters, &tally);
         }
-        match (decisions.sole(), others.as_slice()) {
+        match (decisions.common(), others.as_slice()) {
             (Some(Decision::Forward(output)), _) => {
                 self.send_all(input, usize::from(output), octets);
             }
@@ -92,7 +92,7 @@ impl Path<'_> {
         let frames = self.received.len() as u64;
         let from = Ingress::Port(input as u16);
         let clock = Clock {
-            now_s: bridging.means.now_s,
+            now_s: bridging.context.now_s,
             ticks: cycles::now(),
         };
         let BridgeStage { fdb, tables, .. } = bridging.stage;
@@ -105,37 +105,38 @@ impl Path<'_> {
             self.received.frames(),
             bridging.decisions,
         );
-        self.notes.lap_of(Step::Bridge, frames as usize);
-        if self.notes.is_watched() {
+        self.telemetry.lap_of(Step::Bridge, frames as usize);
+        if self.telemetry.is_watched() {
             let decisions = bridging.decisions.as_slice();
-            self.notes.bridged(from, self.received, decisions);
+            self.telemetry.bridged(from, self.received, decisions);
         }
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(frames);
             counters.rx_octets.add(octets);
             count(counters, &tally);
         }
-        match bridging.decisions.sole() {
+        match bridging.decisions.common() {
             Some(Decision::Forward(output)) => self.send_all(input, usize::from(output), octets),
             Some(Decision::Drop(_)) => self.received.free(),
             _ => {
                 let Bridging {
                     stage,
                     decisions,
-                    means,
+                    context,
                     ..
                 } = bridging;
-                let local = &mut means.routing.local;
+                let local = &mut context.routing.local;
                 let decisions = decisions.as_slice();
-                let lost = self.distribute_with(from, &stage.tables, decisions, local, means.pool);
+                let lost =
+                    self.distribute_with(from, &stage.tables, decisions, local, context.pool);
                 if let Some(counters) = self.counters.get(input) {
                     counters.dropped(PortDrop::NoOutput).add(lost);
                 }
-                self.notes.lap_of(Step::Rewrite, decisions.len());
+                self.telemetry.lap_of(Step::Rewrite, decisions.len());
                 for output in &stage.others {
                     self.flush(*output);
                 }
-                self.route_from_bridge(means);
+                self.route_from_bridge(context);
             }
         }
     }
@@ -172,7 +173,7 @@ impl Path<'_> {
         if let Some(counters) = self.counters.get(input) {
             counters.dropped(PortDrop::NoOutput).add(lost);
         }
-        self.notes.lap_of(Step::Rewrite, decisions.len());
+        self.telemetry.lap_of(Step::Rewrite, decisions.len());
         for output in others {
             self.flush(*output);
         }
@@ -188,7 +189,7 @@ impl Path<'_> {
         pool: &Mempool,
     ) -> u64 {
         let mut lost = 0;
-        let mut outputs = Outputs(self.outputs, self.notes);
+        let mut outputs = Outputs(self.outputs, self.telemetry);
         for (mut frame, decision) in self.received.drain().zip(decisions) {
             match *decision {
                 Decision::Forward(port) => lost += outputs.put(port, frame),
@@ -215,7 +216,7 @@ impl Path<'_> {
 }
 
 /// The outputs of a thread, by number of the port.
-struct Outputs<'worker>(&'worker mut [Option<Box<Output>>], &'worker mut Notes);
+struct Outputs<'worker>(&'worker mut [Option<Box<Output>>], &'worker mut Telemetry);
 
 impl Outputs<'_> {
     /// Adds a frame to the burst of a port. Returns 1 if the frame is lost, otherwise 0.

@@ -17,8 +17,8 @@ impl Path<'_> {
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
         let dropped = rules.judge(self.received.frames(), &mut verdicts);
-        if self.notes.is_watched() {
-            self.notes.filtered(self.received, &verdicts);
+        if self.telemetry.is_watched() {
+            self.telemetry.filtered(self.received, &verdicts);
         }
         if dropped > 0 {
             let (octets, _) = measure(self.received);
@@ -26,7 +26,7 @@ impl Path<'_> {
                 self.received.free();
             } else {
                 for (frame, verdict) in self.received.drain().zip(verdicts) {
-                    if verdict.lets_through() {
+                    if verdict.accepts() {
                         // `kept` has room for a burst.
                         drop(kept.push(frame));
                     }
@@ -40,7 +40,7 @@ impl Path<'_> {
                 counters.rx_octets.add(octets - measure(self.received).0);
             }
         }
-        self.notes.lap_of(Step::Filter, frames);
+        self.telemetry.lap_of(Step::Filter, frames);
         dropped < frames
     }
 }

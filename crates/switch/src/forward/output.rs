@@ -4,25 +4,25 @@
 use quietwire_dpdk::ring::{FrameReceiver, FrameSender};
 use quietwire_dpdk::{Burst, TxQueue};
 
-use super::segment::CuttingQueue;
+use super::segment::SegmentingQueue;
 
 /// Path of frames to a port.
 #[derive(Debug)]
-pub(crate) enum Way {
+pub(crate) enum TxPath {
     /// A transmit queue owned by this thread.
     Queue(TxQueue),
     /// A ring to the thread that owns a transmit queue.
     Ring(FrameSender),
     /// A transmit queue for frames with TCP data of any length. Frames that the peer does not accept whole are segmented.
-    Cutting(Box<CuttingQueue>),
+    Segmenting(Box<SegmentingQueue>),
 }
 
-impl Way {
+impl TxPath {
     /// Returns the transmit queue, if there is one.
     pub(crate) fn into_queue(self) -> Option<TxQueue> {
         match self {
             Self::Queue(tx) => Some(tx),
-            Self::Cutting(queue) => Some(queue.into_queue()),
+            Self::Segmenting(queue) => Some(queue.into_queue()),
             Self::Ring(_) => None,
         }
     }
@@ -31,7 +31,7 @@ impl Way {
 /// An output to a port, and the frames that wait for the end of the burst.
 #[derive(Debug)]
 pub(crate) struct Output {
-    pub(crate) way: Way,
+    pub(crate) tx_path: TxPath,
     pub(crate) waiting: Burst,
 }
 

@@ -7,8 +7,8 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use quietwire_tables::drops::PortDrop;
 
 use super::lengths::measure;
-use super::notes::Notes;
-use super::output::{Output, Way};
+use super::output::{Output, TxPath};
+use super::telemetry::Telemetry;
 use crate::counters::{PortCounters, Step};
 
 /// Context of one burst.
@@ -16,7 +16,7 @@ pub(super) struct Path<'worker> {
     pub(super) received: &'worker mut Burst,
     pub(super) outputs: &'worker mut [Option<Box<Output>>],
     pub(super) counters: &'worker [PortCounters],
-    pub(super) notes: &'worker mut Notes,
+    pub(super) telemetry: &'worker mut Telemetry,
 }
 
 impl Path<'_> {
@@ -42,7 +42,14 @@ impl Path<'_> {
         match (self.outputs.get_mut(output), self.counters.get(output)) {
             (Some(Some(place)), Some(counters)) => {
                 let burst = &mut *self.received;
-                transmit(&mut place.way, burst, octets, counters, self.notes, output);
+                transmit(
+                    &mut place.tx_path,
+                    burst,
+                    octets,
+                    counters,
+                    self.telemetry,
+                    output,
+                );
             }
             _ => self.no_output(input),
         }
@@ -70,8 +77,8 @@ impl Path<'_> {
             && !place.waiting.is_empty()
         {
             let (octets, _) = measure(&place.waiting);
-            let Output { way, waiting } = &mut **place;
-            transmit(way, waiting, octets, counters, self.notes, output);
+            let Output { tx_path, waiting } = &mut **place;
+            transmit(tx_path, waiting, octets, counters, self.telemetry, output);
         }
     }
 
@@ -100,43 +107,43 @@ impl Path<'_> {
 /// thread that owns the queue.
 #[inline(always)]
 fn transmit(
-    way: &mut Way,
+    tx_path: &mut TxPath,
     burst: &mut Burst,
     octets: u64,
     counters: &PortCounters,
-    notes: &mut Notes,
+    telemetry: &mut Telemetry,
     port: usize,
 ) {
-    notes.count(Step::Send, burst.len());
-    if notes.is_watched() {
-        transmit_watched(way, burst, octets, counters, notes, port as u16);
+    telemetry.count(Step::Send, burst.len());
+    if telemetry.is_watched() {
+        transmit_watched(tx_path, burst, octets, counters, telemetry, port as u16);
     } else {
-        send(way, burst, octets, counters);
+        send(tx_path, burst, octets, counters);
     }
 }
 
 #[cold]
 #[inline(never)]
 fn transmit_watched(
-    way: &mut Way,
+    tx_path: &mut TxPath,
     burst: &mut Burst,
     octets: u64,
     counters: &PortCounters,
-    notes: &mut Notes,
+    telemetry: &mut Telemetry,
     port: u16,
 ) {
-    notes.offered(port, matches!(way, Way::Ring(_)), burst);
-    let sent = send(way, burst, octets, counters);
-    notes.sent(port, sent);
+    telemetry.offered(port, matches!(tx_path, TxPath::Ring(_)), burst);
+    let sent = send(tx_path, burst, octets, counters);
+    telemetry.sent(port, sent);
 }
 
 /// Sends a burst. Returns the number of accepted frames.
 #[inline(always)]
-fn send(way: &mut Way, burst: &mut Burst, octets: u64, counters: &PortCounters) -> usize {
-    let sent = match way {
-        Way::Queue(tx) => tx.send(burst),
-        Way::Ring(ring) => return hand_over(ring, burst, counters),
-        Way::Cutting(queue) => return queue.transmit(burst, counters),
+fn send(tx_path: &mut TxPath, burst: &mut Burst, octets: u64, counters: &PortCounters) -> usize {
+    let sent = match tx_path {
+        TxPath::Queue(tx) => tx.send(burst),
+        TxPath::Ring(ring) => return hand_over(ring, burst, counters),
+        TxPath::Segmenting(queue) => return queue.transmit(burst, counters),
     };
     let mut sent_octets = octets - burst.take_refused();
     if !burst.is_empty() {
@@ -162,19 +169,19 @@ pub(super) fn send_relayed(
     burst: &mut Burst,
     outputs: &mut [Option<Box<Output>>],
     counters: &[PortCounters],
-    notes: &mut Notes,
+    telemetry: &mut Telemetry,
     port: u16,
 ) {
     let port = usize::from(port);
-    if notes.is_watched() {
-        notes.adopt(burst);
+    if telemetry.is_watched() {
+        telemetry.adopt(burst);
     }
     if let (Some(Some(place)), Some(counters)) = (outputs.get_mut(port), counters.get(port)) {
         let (octets, _) = measure(burst);
-        transmit(&mut place.way, burst, octets, counters, notes, port);
+        transmit(&mut place.tx_path, burst, octets, counters, telemetry, port);
     }
     burst.free();
-    if notes.is_watched() {
-        notes.finish();
+    if telemetry.is_watched() {
+        telemetry.finish();
     }
 }

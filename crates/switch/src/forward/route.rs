@@ -9,16 +9,16 @@ use quietwire_packet::{ETHERNET_HEADER_LENGTH, VLAN_TAG_LENGTH};
 
 use super::lengths::measure;
 use super::mark::Mark;
-use super::notes::Notes;
 use super::output::Output;
 use super::path::Path;
-use super::segment::Cutter;
+use super::segment::Segmenter;
+use super::telemetry::Telemetry;
 use crate::counters::{RouterCounters, Step};
 use quietwire_tables::bridge::{self, BridgeTables, Ingress, Storm};
 use quietwire_tables::drops::{PortDrop, RouterDrop};
 use quietwire_tables::fdb::Fdb;
 use quietwire_tables::route::{
-    Adjacency, Decision, Interface, InterfacePlace, PortInterfaces, Router, decide, fragments,
+    Adjacency, Decision, Interface, InterfaceBinding, PortInterfaces, Router, decide, fragments,
     rewrite,
 };
 
@@ -27,12 +27,12 @@ use quietwire_tables::route::{
 pub(crate) struct Domain {
     pub(crate) router: Router,
     /// Bridges by number.
-    pub(crate) bridges: Vec<Option<Inside>>,
+    pub(crate) bridges: Vec<Option<BridgeContext>>,
 }
 
 /// A bridge, seen from a router interface.
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub(crate) struct BridgeContext {
     pub(crate) fdb: Arc<Fdb>,
     pub(crate) tables: Arc<BridgeTables>,
     /// Numbers of its ports.
@@ -52,7 +52,7 @@ pub(crate) struct Routing {
     /// Frames for the router.
     pub(super) local: Burst,
     /// Frames from the router for bridges.
-    inside: Burst,
+    to_bridges: Burst,
     rest: Burst,
     punts: Burst,
     decisions: Box<quietwire_tables::route::Decisions>,
@@ -62,13 +62,13 @@ pub(crate) struct Routing {
     pub(super) injected: Option<Box<FrameReceiver>>,
     pub(super) domain: Option<Arc<Domain>>,
     /// Segmentation of frames with TCP data, if enabled.
-    cutting: Option<Box<Cutting>>,
+    segmentation: Option<Box<Segmentation>>,
 }
 
 /// Resources to segment frames before routing.
 #[derive(Debug)]
-struct Cutting {
-    cutter: Cutter,
+struct Segmentation {
+    segmenter: Segmenter,
     whole: Burst,
 }
 
@@ -76,7 +76,7 @@ impl Routing {
     pub(crate) fn new(eal: &Eal, service: FrameSender) -> Self {
         Self {
             local: Burst::new(eal),
-            inside: Burst::new(eal),
+            to_bridges: Burst::new(eal),
             rest: Burst::new(eal),
             punts: Burst::new(eal),
             decisions: Box::default(),
@@ -84,14 +84,14 @@ impl Routing {
             service,
             injected: None,
             domain: None,
-            cutting: None,
+            segmentation: None,
         }
     }
 
-    pub(super) fn cut_from_now_on(&mut self, eal: &Eal, cutter: &Cutter) {
-        self.cutting.get_or_insert_with(|| {
-            Box::new(Cutting {
-                cutter: cutter.clone(),
+    pub(super) fn enable_segmentation(&mut self, eal: &Eal, segmenter: &Segmenter) {
+        self.segmentation.get_or_insert_with(|| {
+            Box::new(Segmentation {
+                segmenter: segmenter.clone(),
                 whole: Burst::new(eal),
             })
         });
@@ -99,7 +99,7 @@ impl Routing {
 }
 
 /// Resources for routing.
-pub(super) struct Means<'worker> {
+pub(super) struct RouteContext<'worker> {
     pub(super) routing: &'worker mut Routing,
     pub(super) counters: &'worker RouterCounters,
     /// Pool for copies and fragments of frames.
@@ -114,7 +114,12 @@ struct Touched(u64);
 impl Path<'_> {
     /// Routes the frames received on a port.
     #[inline(never)]
-    pub(super) fn route_port(&mut self, input: usize, stage: &RouteStage, means: &mut Means<'_>) {
+    pub(super) fn route_port(
+        &mut self,
+        input: usize,
+        stage: &RouteStage,
+        context: &mut RouteContext<'_>,
+    ) {
         let (octets, short) = measure(self.received);
         if let Some(counters) = self.counters.get(input) {
             counters.rx_frames.add(self.received.len() as u64);
@@ -125,13 +130,13 @@ impl Path<'_> {
         if let Some(interface) = untagged
             && !stage.interfaces.has_tagged()
             && short == 0
-            && means.routing.cutting.is_none()
+            && context.routing.segmentation.is_none()
         {
             // All frames belong to one interface. A remaining tag has an EtherType that the router does not support.
-            std::mem::swap(self.received, &mut means.routing.local);
-            return self.route_burst(&stage.domain, &[interface; BURST_MAX], means);
+            std::mem::swap(self.received, &mut context.routing.local);
+            return self.route_burst(&stage.domain, &[interface; BURST_MAX], context);
         }
-        let mut homeless = 0;
+        let mut unassigned = 0;
         for mut frame in self.received.drain() {
             let found = match tag_of(&frame).filter(|_| stage.interfaces.has_tagged()) {
                 Some(tci) => stage.interfaces.tagged(tci).filter(|_| frame.pop_tag()),
@@ -141,27 +146,29 @@ impl Path<'_> {
                 Some(interface) if frame.length() >= ETHERNET_HEADER_LENGTH as u32 => {
                     frame.set_mark(u32::from(interface));
                     // `local` has room for a burst.
-                    drop(means.routing.local.push(frame));
+                    drop(context.routing.local.push(frame));
                 }
                 Some(_) => {}
-                None => homeless += 1,
+                None => unassigned += 1,
             }
         }
-        means.counters.dropped(RouterDrop::NoInterface, homeless);
-        self.route_local(&stage.domain, means);
+        context
+            .counters
+            .dropped(RouterDrop::NoInterface, unassigned);
+        self.route_local(&stage.domain, context);
     }
 
     /// Routes the waiting frames, each marked with its interface.
     #[inline(always)]
-    pub(super) fn route_local(&mut self, domain: &Domain, means: &mut Means<'_>) {
-        if means.routing.local.is_empty() {
+    pub(super) fn route_local(&mut self, domain: &Domain, context: &mut RouteContext<'_>) {
+        if context.routing.local.is_empty() {
             return;
         }
-        match means.routing.cutting.take() {
-            None => self.route_marked(domain, means),
-            Some(mut cutting) => {
-                self.route_segments(&mut cutting, domain, means);
-                means.routing.cutting = Some(cutting);
+        match context.routing.segmentation.take() {
+            None => self.route_marked(domain, context),
+            Some(mut segmentation) => {
+                self.route_segments(&mut segmentation, domain, context);
+                context.routing.segmentation = Some(segmentation);
             }
         }
     }
@@ -169,40 +176,47 @@ impl Path<'_> {
     /// Routes the waiting frames and segments those with large TCP data first. Each segment is one packet to the router, so that an ICMP
     /// error about the MTU reaches a sender that understands it.
     #[inline(never)]
-    fn route_segments(&mut self, cutting: &mut Cutting, domain: &Domain, means: &mut Means<'_>) {
-        let Cutting { cutter, whole } = cutting;
-        if !means.routing.local.has_uncut() {
-            return self.route_marked(domain, means);
+    fn route_segments(
+        &mut self,
+        segmentation: &mut Segmentation,
+        domain: &Domain,
+        context: &mut RouteContext<'_>,
+    ) {
+        let Segmentation { segmenter, whole } = segmentation;
+        if !context.routing.local.has_tso_frames() {
+            return self.route_marked(domain, context);
         }
-        std::mem::swap(&mut means.routing.local, whole);
+        std::mem::swap(&mut context.routing.local, whole);
         for frame in whole.drain() {
-            if !cutter.concerns(&frame) {
-                self.route_next(frame, domain, means);
-            } else if cutter.cut(&frame, |segment| self.route_next(segment, domain, means)) {
-                means.counters.segmented.add(1);
+            if !segmenter.concerns(&frame) {
+                self.route_next(frame, domain, context);
+            } else if segmenter
+                .segment_into(&frame, |segment| self.route_next(segment, domain, context))
+            {
+                context.counters.segmented.add(1);
             } else {
-                means.counters.not_sent.add(1);
+                context.counters.not_sent.add(1);
             }
         }
-        self.route_marked(domain, means);
+        self.route_marked(domain, context);
     }
 
     /// Adds a frame to the next routing pass, and runs the pass if it is full.
-    fn route_next(&mut self, frame: Mbuf<'_>, domain: &Domain, means: &mut Means<'_>) {
-        if means.routing.local.room() == 0 {
-            self.route_marked(domain, means);
+    fn route_next(&mut self, frame: Mbuf<'_>, domain: &Domain, context: &mut RouteContext<'_>) {
+        if context.routing.local.room() == 0 {
+            self.route_marked(domain, context);
         }
         // The pass has just emptied the burst.
-        drop(means.routing.local.push(frame));
+        drop(context.routing.local.push(frame));
     }
 
     #[inline(always)]
-    fn route_marked(&mut self, domain: &Domain, means: &mut Means<'_>) {
+    fn route_marked(&mut self, domain: &Domain, context: &mut RouteContext<'_>) {
         let mut interfaces = [0; BURST_MAX];
-        for (mark, interface) in means.routing.local.marks().zip(&mut interfaces) {
+        for (mark, interface) in context.routing.local.marks().zip(&mut interfaces) {
             *interface = mark as u16;
         }
-        self.route_burst(domain, &interfaces, means);
+        self.route_burst(domain, &interfaces, context);
     }
 
     /// Routes the waiting frames with the interface of each.
@@ -211,30 +225,37 @@ impl Path<'_> {
         &mut self,
         domain: &Domain,
         interfaces: &[u16; BURST_MAX],
-        means: &mut Means<'_>,
+        context: &mut RouteContext<'_>,
     ) {
         let Routing {
             local,
             decisions,
-            inside,
+            to_bridges,
             punts,
             ..
-        } = &mut *means.routing;
+        } = &mut *context.routing;
         let frames = local.len();
         let tally = decide(&domain.router, local.frames(), interfaces, decisions);
-        self.notes.lap_of(Step::Route, frames);
-        if self.notes.is_watched() {
-            self.notes.routed(local, interfaces, decisions);
+        self.telemetry.lap_of(Step::Route, frames);
+        if self.telemetry.is_watched() {
+            self.telemetry.routed(local, interfaces, decisions);
         }
-        means.counters.count(&tally);
+        context.counters.count(&tally);
         let mut touched = Touched::default();
         let mut lost = 0;
         for ((mut frame, word), from) in local.drain().zip(decisions.words()).zip(interfaces) {
             if let Some(to) = word.forwarded() {
                 let interface = to.interface();
                 let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                    let frame = readdressed(frame, out, to, means.pool, self.notes)?;
-                    leave(self.outputs, frame, interface, out, inside, &mut touched)
+                    let frame = readdressed(frame, out, to, context.pool, self.telemetry)?;
+                    leave(
+                        self.outputs,
+                        frame,
+                        interface,
+                        out,
+                        to_bridges,
+                        &mut touched,
+                    )
                 });
                 lost += u64::from(sent.is_none());
                 continue;
@@ -243,8 +264,15 @@ impl Path<'_> {
                 Decision::Fragment(to) => {
                     let interface = to.interface();
                     let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                        let frame = readdressed(frame, out, to, means.pool, self.notes)?;
-                        self.cut(&frame, interface, out, inside, &mut touched, means.pool)
+                        let frame = readdressed(frame, out, to, context.pool, self.telemetry)?;
+                        self.segment_into(
+                            &frame,
+                            interface,
+                            out,
+                            to_bridges,
+                            &mut touched,
+                            context.pool,
+                        )
                     });
                     lost += u64::from(sent.is_none());
                 }
@@ -255,62 +283,69 @@ impl Path<'_> {
                 Decision::Forward(_) | Decision::Drop(_) => {}
             }
         }
-        means.counters.not_sent.add(lost);
-        self.notes.lap_of(Step::Rewrite, frames);
-        self.finish(domain, touched, means);
+        context.counters.not_sent.add(lost);
+        self.telemetry.lap_of(Step::Rewrite, frames);
+        self.finish(domain, touched, context);
     }
 
     /// Sends frames of the service thread. Returns false if there were none.
     #[inline(never)]
-    pub(super) fn send_injected(&mut self, means: &mut Means<'_>) -> bool {
-        let Some(domain) = means.routing.domain.clone() else {
+    pub(super) fn send_injected(&mut self, context: &mut RouteContext<'_>) -> bool {
+        let Some(domain) = context.routing.domain.clone() else {
             return false;
         };
-        let Some(injected) = &mut means.routing.injected else {
+        let Some(injected) = &mut context.routing.injected else {
             return false;
         };
         let frames = injected.receive(self.received, BURST_MAX);
         if frames == 0 {
             return false;
         }
-        self.notes.count(Step::Relay, frames);
+        self.telemetry.count(Step::Relay, frames);
         let mut touched = Touched::default();
         let mut lost = 0;
         for mut frame in self.received.drain() {
             match Mark::of_number(frame.mark()) {
                 Some(Mark::Route(interface)) => {
                     frame.set_mark(u32::from(interface));
-                    drop(means.routing.local.push(frame));
+                    drop(context.routing.local.push(frame));
                 }
                 Some(Mark::Send(interface)) => {
-                    let inside = &mut means.routing.inside;
+                    let to_bridges = &mut context.routing.to_bridges;
                     let sent = domain.router.interfaces.get(interface).and_then(|out| {
-                        leave(self.outputs, frame, interface, out, inside, &mut touched)
+                        leave(
+                            self.outputs,
+                            frame,
+                            interface,
+                            out,
+                            to_bridges,
+                            &mut touched,
+                        )
                     });
                     lost += u64::from(sent.is_none());
                 }
                 _ => lost += 1,
             }
         }
-        means.counters.not_sent.add(lost);
-        self.finish(&domain, touched, means);
-        self.route_local(&domain, means);
+        context.counters.not_sent.add(lost);
+        self.finish(&domain, touched, context);
+        self.route_local(&domain, context);
         true
     }
 
-    fn finish(&mut self, domain: &Domain, touched: Touched, means: &mut Means<'_>) {
+    fn finish(&mut self, domain: &Domain, touched: Touched, context: &mut RouteContext<'_>) {
         let Touched(mut ports) = touched;
         while ports != 0 {
             self.flush(ports.trailing_zeros() as usize);
             ports &= ports - 1;
         }
-        if !means.routing.inside.is_empty() {
-            self.bridge_inside(domain, means);
+        if !context.routing.to_bridges.is_empty() {
+            self.bridge_routed(domain, context);
         }
-        if !means.routing.punts.is_empty() {
-            let Routing { punts, service, .. } = &mut *means.routing;
+        if !context.routing.punts.is_empty() {
+            let Routing { punts, service, .. } = &mut *context.routing;
             service.send(punts);
-            means.counters.service_full.add(punts.len() as u64);
+            context.counters.service_full.add(punts.len() as u64);
             punts.free();
         }
     }
@@ -319,12 +354,12 @@ impl Path<'_> {
 impl Path<'_> {
     /// Sends a packet in fragments.
     #[inline(never)]
-    fn cut(
+    fn segment_into(
         &mut self,
         frame: &Mbuf<'_>,
         interface: u16,
         out: &Interface,
-        inside: &mut Burst,
+        to_bridges: &mut Burst,
         touched: &mut Touched,
         pool: &Mempool,
     ) -> Option<()> {
@@ -337,13 +372,13 @@ impl Path<'_> {
             if !fragment.write(ethernet, piece.octets_mut()?) {
                 return None;
             }
-            self.notes.copied(frame.buffer(), piece.buffer());
-            if let InterfacePlace::Port(port) = out.place
+            self.telemetry.copied(frame.buffer(), piece.buffer());
+            if let InterfaceBinding::Port(port) = out.place
                 && self.is_full(port)
             {
                 self.flush(usize::from(port));
             }
-            leave(self.outputs, piece, interface, out, inside, touched)?;
+            leave(self.outputs, piece, interface, out, to_bridges, touched)?;
             pieces += 1;
         }
         (pieces > 0).then_some(())
@@ -358,13 +393,15 @@ impl Path<'_> {
 
     /// Bridges the frames of each bridge interface.
     #[inline(never)]
-    fn bridge_inside(&mut self, domain: &Domain, means: &mut Means<'_>) {
+    fn bridge_routed(&mut self, domain: &Domain, context: &mut RouteContext<'_>) {
         for _ in 0..BURST_MAX {
-            let Some(interface) = means.routing.inside.marks().next() else {
+            let Some(interface) = context.routing.to_bridges.marks().next() else {
                 return;
             };
-            let Routing { inside, rest, .. } = &mut *means.routing;
-            for frame in inside.drain() {
+            let Routing {
+                to_bridges, rest, ..
+            } = &mut *context.routing;
+            for frame in to_bridges.drain() {
                 // Both bursts have room for all frames.
                 drop(if frame.mark() == interface {
                     self.received.push(frame)
@@ -372,73 +409,78 @@ impl Path<'_> {
                     rest.push(frame)
                 });
             }
-            std::mem::swap(inside, rest);
+            std::mem::swap(to_bridges, rest);
             let interface = interface as u16;
             let bridge = domain.router.interfaces.get(interface).map(|one| one.place);
-            let inside = match bridge {
-                Some(InterfacePlace::Bridge(bridge)) => domain.bridges.get(usize::from(bridge)),
+            let to_bridges = match bridge {
+                Some(InterfaceBinding::Bridge(bridge)) => domain.bridges.get(usize::from(bridge)),
                 _ => None,
             };
-            match inside {
-                Some(Some(inside)) => self.bridge_from(interface, inside, means),
+            match to_bridges {
+                Some(Some(to_bridges)) => self.bridge_from(interface, to_bridges, context),
                 _ => {
-                    means.counters.not_sent.add(self.received.len() as u64);
+                    context.counters.not_sent.add(self.received.len() as u64);
                     self.received.free();
                 }
             }
         }
     }
 
-    fn bridge_from(&mut self, interface: u16, inside: &Inside, means: &mut Means<'_>) {
+    fn bridge_from(
+        &mut self,
+        interface: u16,
+        to_bridges: &BridgeContext,
+        context: &mut RouteContext<'_>,
+    ) {
         let clock = bridge::Clock {
-            now_s: means.now_s,
+            now_s: context.now_s,
             ticks: cycles::now(),
         };
         let from = Ingress::Interface(interface);
         bridge::decide_with(
-            &inside.tables,
-            &inside.fdb,
+            &to_bridges.tables,
+            &to_bridges.fdb,
             from,
             &mut Storm::default(),
             clock,
             self.received.frames(),
-            &mut means.routing.bridge_decisions,
+            &mut context.routing.bridge_decisions,
         );
-        self.notes.lap_of(Step::Bridge, self.received.len());
-        if self.notes.is_watched() {
-            let decisions = means.routing.bridge_decisions.as_slice();
-            self.notes.bridged(from, self.received, decisions);
+        self.telemetry.lap_of(Step::Bridge, self.received.len());
+        if self.telemetry.is_watched() {
+            let decisions = context.routing.bridge_decisions.as_slice();
+            self.telemetry.bridged(from, self.received, decisions);
         }
         let Routing {
             bridge_decisions,
             local,
             ..
-        } = &mut *means.routing;
+        } = &mut *context.routing;
         let lost = self.distribute_with(
             from,
-            &inside.tables,
+            &to_bridges.tables,
             bridge_decisions.as_slice(),
             local,
-            means.pool,
+            context.pool,
         );
-        means.counters.not_sent.add(lost);
+        context.counters.not_sent.add(lost);
         // A frame never returns to the bridge interface that sent it.
         local.free();
-        for port in &inside.ports {
+        for port in &to_bridges.ports {
             self.flush(*port);
         }
     }
 
     /// Routes the frames that a bridge delivered to the router.
     #[inline(always)]
-    pub(super) fn route_from_bridge(&mut self, means: &mut Means<'_>) {
-        if means.routing.local.is_empty() {
+    pub(super) fn route_from_bridge(&mut self, context: &mut RouteContext<'_>) {
+        if context.routing.local.is_empty() {
             return;
         }
-        self.notes.lap(Step::Send);
-        match means.routing.domain.clone() {
-            Some(domain) => self.route_local(&domain, means),
-            None => means.routing.local.free(),
+        self.telemetry.lap(Step::Send);
+        match context.routing.domain.clone() {
+            Some(domain) => self.route_local(&domain, context),
+            None => context.routing.local.free(),
         }
     }
 }
@@ -463,11 +505,11 @@ fn readdressed<'eal>(
     out: &Interface,
     to: Adjacency,
     pool: &Mempool,
-    notes: &mut Notes,
+    telemetry: &mut Telemetry,
 ) -> Option<Mbuf<'eal>> {
     if !frame.is_exclusive() {
         let copy = frame.copy(pool)?;
-        notes.copied(frame.buffer(), copy.buffer());
+        telemetry.copied(frame.buffer(), copy.buffer());
         frame = copy;
     }
     rewrite(frame.octets_mut()?, out.mac, to).then_some(frame)
@@ -480,11 +522,11 @@ fn leave(
     mut frame: Mbuf<'_>,
     interface: u16,
     out: &Interface,
-    inside: &mut Burst,
+    to_bridges: &mut Burst,
     touched: &mut Touched,
 ) -> Option<()> {
     match out.place {
-        InterfacePlace::Port(port) => {
+        InterfaceBinding::Port(port) => {
             if let Some(vlan) = out.vlan
                 && !frame.push_tag(0x8100, vlan.get())
             {
@@ -496,9 +538,9 @@ fn leave(
                 None => None,
             }
         }
-        InterfacePlace::Bridge(_) => {
+        InterfaceBinding::Bridge(_) => {
             frame.set_mark(u32::from(interface));
-            inside.push(frame).ok()
+            to_bridges.push(frame).ok()
         }
     }
 }

@@ -16,14 +16,14 @@ const SEGMENTS_MAX: usize = 256;
 
 /// Resources for segmentation.
 #[derive(Clone, Debug)]
-pub(crate) struct Cutter {
+pub(crate) struct Segmenter {
     /// Pool for segments.
     pool: Mempool,
     /// Maximum length of a frame on transmit, octets without FCS and tags.
     length_max: usize,
 }
 
-impl Cutter {
+impl Segmenter {
     pub(crate) const fn new(pool: Mempool, length_max: usize) -> Self {
         Self { pool, length_max }
     }
@@ -35,7 +35,7 @@ impl Cutter {
 
     /// Calls `sink` with each segment of a frame, in order. Returns false if the frame cannot be segmented, if there are too many segments,
     /// or if no buffer is available; the remaining data is lost in that case.
-    pub(super) fn cut<'frame>(
+    pub(super) fn segment_into<'frame>(
         &self,
         frame: &'frame Mbuf<'_>,
         mut sink: impl FnMut(Mbuf<'frame>),
@@ -84,7 +84,7 @@ impl Cutter {
             return Err(frame);
         };
         // The driver cannot pass CWR to a guest, and only the first segment carries it.
-        if headers.has_cwr() || !tx.takes_uncut(headers.is_ipv4()) {
+        if headers.has_cwr() || !tx.accepts_tso(headers.is_ipv4()) {
             return Err(frame);
         }
         let Some(sum) = headers.partial_checksum() else {
@@ -115,17 +115,17 @@ fn headers(frame: &Mbuf<'_>) -> Option<TcpFrame> {
 
 /// A transmit queue to a port that gets frames in the form its peer accepts.
 #[derive(Debug)]
-pub(crate) struct CuttingQueue {
+pub(crate) struct SegmentingQueue {
     tx: TxQueue,
-    cutter: Cutter,
+    segmenter: Segmenter,
     ready: Burst,
 }
 
-impl CuttingQueue {
-    pub(crate) fn new(eal: &Eal, tx: TxQueue, cutter: Cutter) -> Self {
+impl SegmentingQueue {
+    pub(crate) fn new(eal: &Eal, tx: TxQueue, segmenter: Segmenter) -> Self {
         Self {
             tx,
-            cutter,
+            segmenter,
             ready: Burst::new(eal),
         }
     }
@@ -138,25 +138,29 @@ impl CuttingQueue {
     /// has frames to segment, the number includes frames that the queue had no room for.
     #[inline(never)]
     pub(super) fn transmit(&mut self, burst: &mut Burst, counters: &PortCounters) -> usize {
-        let Self { tx, cutter, ready } = self;
-        if !burst.has_uncut() {
+        let Self {
+            tx,
+            segmenter,
+            ready,
+        } = self;
+        if !burst.has_tso_frames() {
             return send(tx, burst, counters);
         }
         let mut sent = burst.len();
         for frame in burst.drain() {
-            if !cutter.concerns(&frame) {
+            if !segmenter.concerns(&frame) {
                 put(tx, ready, frame, counters);
                 continue;
             }
-            let frame = match cutter.handed_on(tx, frame) {
+            let frame = match segmenter.handed_on(tx, frame) {
                 Ok(frame) => {
-                    counters.uncut.add(1);
+                    counters.tx_tso_frames.add(1);
                     put(tx, ready, frame, counters);
                     continue;
                 }
                 Err(frame) => frame,
             };
-            if cutter.cut(&frame, |segment| put(tx, ready, segment, counters)) {
+            if segmenter.segment_into(&frame, |segment| put(tx, ready, segment, counters)) {
                 counters.segmented.add(1);
             } else {
                 counters.dropped(PortDrop::NotSegmented).add(1);

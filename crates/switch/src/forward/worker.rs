@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool};
 
+use super::command::{CommandReceiver, Reply, WorkerCommand};
 use super::doze::Doze;
 use super::input::Input;
-use super::mail::{Mailbox, Order, Reply};
-use super::notes::Notes;
-use super::output::{Output, Relay, Way};
+use super::output::{Output, Relay, TxPath};
 use super::path::send_relayed;
 use super::route::Routing;
-use super::segment::{Cutter, CuttingQueue};
+use super::segment::{Segmenter, SegmentingQueue};
 use super::stage::Stage;
+use super::telemetry::Telemetry;
 use crate::config::Idle;
 use crate::counters::{PORTS_MAX, Step, ThreadCounters};
 use quietwire_tables::bridge::Decisions;
@@ -48,8 +48,8 @@ pub(crate) struct Worker {
     /// Sleep state, if threads sleep until a receive interrupt.
     doze: Option<Doze>,
     pub(super) counters: Arc<ThreadCounters>,
-    pub(super) notes: Notes,
-    pub(super) mailbox: Mailbox,
+    pub(super) telemetry: Telemetry,
+    pub(super) commands: CommandReceiver,
     pub(super) ended: bool,
     eal: Eal,
 }
@@ -61,7 +61,7 @@ impl Worker {
         routing: Routing,
         (idle, doze): (Idle, Option<Doze>),
         counters: Arc<ThreadCounters>,
-        mailbox: Mailbox,
+        commands: CommandReceiver,
     ) -> Self {
         Self {
             inputs: Vec::with_capacity(INPUTS_MAX),
@@ -74,9 +74,9 @@ impl Worker {
             routing,
             idle,
             doze,
-            notes: Notes::new(Arc::clone(&counters)),
+            telemetry: Telemetry::new(Arc::clone(&counters)),
             counters,
-            mailbox,
+            commands,
             ended: false,
             eal: eal.clone(),
         }
@@ -129,57 +129,57 @@ impl Worker {
 
     /// Executes one order, if there is one. Runs between two turns, when no frame waits in any output.
     #[inline(always)]
-    pub(super) fn obey(&mut self) {
-        if !self.mailbox.orders.is_empty() {
-            self.obey_one();
+    pub(super) fn run_commands(&mut self) {
+        if !self.commands.orders.is_empty() {
+            self.run_command();
         }
     }
 
     #[cold]
-    fn obey_one(&mut self) {
-        let Ok(order) = self.mailbox.orders.pop() else {
+    fn run_command(&mut self) {
+        let Ok(order) = self.commands.orders.pop() else {
             return;
         };
         // A queue that moves to another thread must not be armed.
         self.wake_up();
         let reply = self.carry_out(order);
         // The ring has room: each order has one reply, and the ring holds as many replies as there can be orders.
-        drop(self.mailbox.replies.push(reply));
-        self.notes.lap(Step::Control);
+        drop(self.commands.replies.push(reply));
+        self.telemetry.lap(Step::Control);
     }
 
-    fn carry_out(&mut self, order: Order) -> Reply {
+    fn carry_out(&mut self, order: WorkerCommand) -> Reply {
         match order {
-            Order::Adopt(input) if self.inputs.len() == INPUTS_MAX => {
-                Reply::NoRoom(Order::Adopt(input))
+            WorkerCommand::Adopt(input) if self.inputs.len() == INPUTS_MAX => {
+                Reply::Full(WorkerCommand::Adopt(input))
             }
-            Order::Adopt(input) => {
+            WorkerCommand::Adopt(input) => {
                 if let Some(doze) = &self.doze {
                     doze.adopt(&input.rx);
                 }
                 self.inputs.push(input);
                 Reply::Done
             }
-            Order::Release { port, queue } => Reply::Input(self.release(port, queue)),
-            Order::Stage { port, stage } => {
+            WorkerCommand::Release { port, queue } => Reply::Input(self.release(port, queue)),
+            WorkerCommand::Stage { port, stage } => {
                 self.set_stage(port, &stage);
                 Reply::Done
             }
-            Order::Output { port, output } => Reply::Output(self.set_output(port, output)),
-            Order::Relay(relay) if self.relays.len() == RELAYS_MAX => {
-                Reply::NoRoom(Order::Relay(relay))
+            WorkerCommand::Output { port, output } => Reply::Output(self.set_output(port, output)),
+            WorkerCommand::Relay(relay) if self.relays.len() == RELAYS_MAX => {
+                Reply::Full(WorkerCommand::Relay(relay))
             }
-            Order::Relay(relay) => {
+            WorkerCommand::Relay(relay) => {
                 self.relays.push(relay);
                 Reply::Done
             }
-            Order::EndRelays { port } => Reply::Relays(self.end_relays(port)),
-            Order::EndAbandonedRelays => Reply::Relays(self.end_abandoned_relays()),
-            Order::DrainRelays => {
+            WorkerCommand::EndRelays { port } => Reply::Relays(self.end_relays(port)),
+            WorkerCommand::EndAbandonedRelays => Reply::Relays(self.end_abandoned_relays()),
+            WorkerCommand::DrainRelays => {
                 self.drain_relays(|_| true);
                 Reply::Done
             }
-            Order::Inherit {
+            WorkerCommand::Inherit {
                 port,
                 output,
                 mut relays,
@@ -197,24 +197,24 @@ impl Worker {
                     left: relays,
                 }
             }
-            Order::Domain(domain) => Reply::Domain {
+            WorkerCommand::Domain(domain) => Reply::Domain {
                 _former: std::mem::replace(&mut self.routing.domain, domain),
             },
-            Order::Inject(frames) => Reply::Injected {
+            WorkerCommand::Inject(frames) => Reply::Injected {
                 _former: std::mem::replace(&mut self.routing.injected, frames),
             },
-            Order::Capture(capture) => Reply::Capture {
-                _former: self.notes.set_capture(capture),
+            WorkerCommand::Capture(capture) => Reply::Capture {
+                _former: self.telemetry.set_capture(capture),
             },
-            Order::Trace(trace) => Reply::Trace {
-                _former: self.notes.set_trace(trace),
+            WorkerCommand::Trace(trace) => Reply::Trace {
+                _former: self.telemetry.set_trace(trace),
             },
-            Order::Cut(cutter) => {
-                self.cut_from_now_on(&cutter);
+            WorkerCommand::Segment(segmenter) => {
+                self.enable_segmentation(&segmenter);
                 Reply::Done
             }
-            Order::Nothing => Reply::Done,
-            Order::End => {
+            WorkerCommand::Nothing => Reply::Done,
+            WorkerCommand::End => {
                 self.ended = true;
                 Reply::Done
             }
@@ -247,21 +247,21 @@ impl Worker {
     }
 
     /// Enables segmentation. It allocates, which is acceptable for an operator's request outside the packet path.
-    fn cut_from_now_on(&mut self, cutter: &Cutter) {
+    fn enable_segmentation(&mut self, segmenter: &Segmenter) {
         for place in &mut self.outputs {
             if let Some(output) = place.take() {
-                let Output { way, waiting } = *output;
-                let way = match way {
-                    Way::Queue(tx) => {
-                        let queue = CuttingQueue::new(&self.eal, tx, cutter.clone());
-                        Way::Cutting(Box::new(queue))
+                let Output { tx_path, waiting } = *output;
+                let tx_path = match tx_path {
+                    TxPath::Queue(tx) => {
+                        let queue = SegmentingQueue::new(&self.eal, tx, segmenter.clone());
+                        TxPath::Segmenting(Box::new(queue))
                     }
-                    way => way,
+                    tx_path => tx_path,
                 };
-                *place = Some(Box::new(Output { way, waiting }));
+                *place = Some(Box::new(Output { tx_path, waiting }));
             }
         }
-        self.routing.cut_from_now_on(&self.eal, cutter);
+        self.routing.enable_segmentation(&self.eal, segmenter);
     }
 
     fn end_relays(&mut self, port: u16) -> Vec<Box<Relay>> {
@@ -298,7 +298,7 @@ impl Worker {
                     &mut self.received,
                     &mut self.outputs,
                     &self.counters.ports,
-                    &mut self.notes,
+                    &mut self.telemetry,
                     relay.port,
                 );
             }

@@ -13,7 +13,7 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::netlink::{Heard, Line};
+use super::netlink::{NetlinkEvent, NetlinkSocket};
 
 /// Notification groups (linux/rtnetlink.h): RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE.
 /// The kernel does not report each IPv4 route that is removed with a link or an address.
@@ -41,8 +41,8 @@ pub(crate) struct Event {
 type Key = (u32, IpNet, u32);
 
 /// Follower of kernel routing tables.
-pub(crate) struct Follower {
-    line: Line,
+pub(crate) struct RouteMonitor {
+    line: NetlinkSocket,
     tables: BTreeSet<u32>,
     known: BTreeMap<Key, KernelTarget>,
     /// Routes named by the dump in progress, and the families still to be requested.
@@ -53,7 +53,7 @@ pub(crate) struct Follower {
     is_stale: bool,
 }
 
-impl std::fmt::Debug for Follower {
+impl std::fmt::Debug for RouteMonitor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -64,14 +64,14 @@ impl std::fmt::Debug for Follower {
     }
 }
 
-impl Follower {
+impl RouteMonitor {
     /// Follows the routes of these tables (254 is the main table).
     ///
     /// # Errors
     /// The kernel's error.
     pub(crate) fn new(tables: BTreeSet<u32>) -> std::io::Result<Self> {
-        let mut follower = Self {
-            line: Line::new(&GROUPS)?,
+        let mut monitor = Self {
+            line: NetlinkSocket::new(&GROUPS)?,
             tables,
             known: BTreeMap::new(),
             named: BTreeSet::new(),
@@ -79,17 +79,17 @@ impl Follower {
             answering: None,
             is_stale: false,
         };
-        follower.ask_for_all();
-        Ok(follower)
+        monitor.ask_for_all();
+        Ok(monitor)
     }
 
     /// Reports all routes again and requests a new dump, after taps have changed.
-    pub(crate) fn begin_anew(&mut self, tell: &mut dyn FnMut(Event)) {
-        let mut told = None;
+    pub(crate) fn resynchronise(&mut self, report: &mut dyn FnMut(Event)) {
+        let mut reported = None;
         for key in self.known.keys() {
-            if told != Some((key.0, key.1)) {
-                told = Some((key.0, key.1));
-                self.tell_best(*key, tell);
+            if reported != Some((key.0, key.1)) {
+                reported = Some((key.0, key.1));
+                self.report_best(*key, report);
             }
         }
         self.ask_for_all();
@@ -120,19 +120,19 @@ impl Follower {
     ///
     /// # Errors
     /// The kernel's error.
-    pub(crate) fn turn(&mut self, tell: &mut dyn FnMut(Event)) -> std::io::Result<()> {
+    pub(crate) fn turn(&mut self, report: &mut dyn FnMut(Event)) -> std::io::Result<()> {
         self.ask()?;
-        for heard in self.line.hear()? {
-            match heard {
-                Heard::Message(message) => self.take(message, tell),
-                Heard::Done => self.answered(tell)?,
-                Heard::Refused(code) => {
+        for received in self.line.receive_events()? {
+            match received {
+                NetlinkEvent::Message(message) => self.take(message, report),
+                NetlinkEvent::Done => self.answered(report)?,
+                NetlinkEvent::Refused(code) => {
                     tracing::debug!("dump of the kernel's routes failed: error {code}");
                     // A failed dump is requested again.
                     self.answering = None;
                     self.ask_for_all();
                 }
-                Heard::Missed => {
+                NetlinkEvent::Missed => {
                     tracing::debug!(
                         "notifications of kernel routes were lost, requesting a new dump"
                     );
@@ -144,21 +144,21 @@ impl Follower {
         Ok(())
     }
 
-    fn take(&mut self, message: RouteNetlinkMessage, tell: &mut dyn FnMut(Event)) {
+    fn take(&mut self, message: RouteNetlinkMessage, report: &mut dyn FnMut(Event)) {
         match message {
             RouteNetlinkMessage::NewRoute(route) => {
-                if let Some((key, target)) = self.understand(&route) {
+                if let Some((key, target)) = self.parse(&route) {
                     self.named.insert(key);
                     if self.known.insert(key, target.clone()) != Some(target) {
-                        self.tell_best(key, tell);
+                        self.report_best(key, report);
                     }
                 }
             }
             RouteNetlinkMessage::DelRoute(route) => {
-                if let Some((key, _)) = self.understand(&route) {
+                if let Some((key, _)) = self.parse(&route) {
                     self.named.remove(&key);
                     if self.known.remove(&key).is_some() {
-                        self.tell_best(key, tell);
+                        self.report_best(key, report);
                     }
                 }
             }
@@ -170,7 +170,7 @@ impl Follower {
     }
 
     /// Completes the dump of a family.
-    fn answered(&mut self, tell: &mut dyn FnMut(Event)) -> std::io::Result<()> {
+    fn answered(&mut self, report: &mut dyn FnMut(Event)) -> std::io::Result<()> {
         // A dump that started before the latest request may lack routes that `named` lacks.
         let Some(family) = self.answering.take().filter(|_| !self.is_stale) else {
             self.is_stale = false;
@@ -185,16 +185,16 @@ impl Follower {
             .collect();
         for key in gone {
             self.known.remove(&key);
-            self.tell_best(key, tell);
+            self.report_best(key, report);
         }
         self.ask()
     }
 
     /// Reports the route with the lowest metric.
-    fn tell_best(&self, (table, prefix, _): Key, tell: &mut dyn FnMut(Event)) {
+    fn report_best(&self, (table, prefix, _): Key, report: &mut dyn FnMut(Event)) {
         let all = (table, prefix, 0)..=(table, prefix, u32::MAX);
         let best = self.known.range(all).next();
-        tell(Event {
+        report(Event {
             table,
             prefix,
             route: best.map(|((_, _, metric), target)| (*metric, target.clone())),
@@ -202,7 +202,7 @@ impl Follower {
     }
 
     /// Returns a relevant route: in a followed table, configured by a user or a daemon, and with a target.
-    fn understand(&self, message: &RouteMessage) -> Option<(Key, KernelTarget)> {
+    fn parse(&self, message: &RouteMessage) -> Option<(Key, KernelTarget)> {
         let RouteHeader {
             table,
             protocol,

@@ -13,7 +13,7 @@ use netlink_packet_route::neighbour::{
 };
 use quietwire_packet::MacAddress;
 
-use super::netlink::{Heard, Line};
+use super::netlink::{NetlinkEvent, NetlinkSocket};
 
 /// RTNLGRP_NEIGH (linux/rtnetlink.h).
 const GROUPS: [u32; 1] = [3];
@@ -40,8 +40,8 @@ pub(crate) struct NeighbourEvent {
 }
 
 /// Follower of the neighbours on kernel interfaces.
-pub(crate) struct NeighbourFollower {
-    line: Line,
+pub(crate) struct NeighbourMonitor {
+    line: NetlinkSocket,
     indexes: BTreeSet<u32>,
     known: BTreeMap<Key, KernelNeighbour>,
     /// Neighbours named by the dump in progress.
@@ -52,21 +52,21 @@ pub(crate) struct NeighbourFollower {
     is_stale: bool,
 }
 
-impl std::fmt::Debug for NeighbourFollower {
+impl std::fmt::Debug for NeighbourMonitor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (indexes, known) = (&self.indexes, self.known.len());
         write!(f, "NeighbourFollower({indexes:?}, {known} neighbours)")
     }
 }
 
-impl NeighbourFollower {
+impl NeighbourMonitor {
     /// Follows the neighbours on these interface indexes.
     ///
     /// # Errors
     /// The kernel's error.
     pub(crate) fn new(indexes: BTreeSet<u32>) -> std::io::Result<Self> {
         Ok(Self {
-            line: Line::new(&GROUPS)?,
+            line: NetlinkSocket::new(&GROUPS)?,
             indexes,
             known: BTreeMap::new(),
             named: BTreeSet::new(),
@@ -107,28 +107,28 @@ impl NeighbourFollower {
     ///
     /// # Errors
     /// The kernel's error.
-    pub(crate) fn turn(&mut self, tell: &mut dyn FnMut(NeighbourEvent)) -> std::io::Result<()> {
+    pub(crate) fn turn(&mut self, report: &mut dyn FnMut(NeighbourEvent)) -> std::io::Result<()> {
         self.ask()?;
-        for heard in self.line.hear()? {
-            match heard {
-                Heard::Message(RouteNetlinkMessage::NewNeighbour(message)) => {
-                    if let Some((key, neighbour)) = self.understand(&message) {
-                        self.note(key, neighbour, tell);
+        for received in self.line.receive_events()? {
+            match received {
+                NetlinkEvent::Message(RouteNetlinkMessage::NewNeighbour(message)) => {
+                    if let Some((key, neighbour)) = self.parse(&message) {
+                        self.note(key, neighbour, report);
                     }
                 }
-                Heard::Message(RouteNetlinkMessage::DelNeighbour(message)) => {
-                    if let Some((key, _)) = self.understand(&message) {
-                        self.note(key, None, tell);
+                NetlinkEvent::Message(RouteNetlinkMessage::DelNeighbour(message)) => {
+                    if let Some((key, _)) = self.parse(&message) {
+                        self.note(key, None, report);
                     }
                 }
-                Heard::Message(_) => {}
-                Heard::Done => self.answered(tell),
-                Heard::Refused(code) => {
+                NetlinkEvent::Message(_) => {}
+                NetlinkEvent::Done => self.answered(report),
+                NetlinkEvent::Refused(code) => {
                     tracing::debug!("dump of the kernel's neighbours failed: error {code}");
                     self.is_answering = false;
                     self.ask_for_all();
                 }
-                Heard::Missed => {
+                NetlinkEvent::Missed => {
                     tracing::debug!(
                         "notifications of kernel neighbours were lost, requesting a new dump"
                     );
@@ -143,7 +143,7 @@ impl NeighbourFollower {
         &mut self,
         key: Key,
         neighbour: Option<KernelNeighbour>,
-        tell: &mut dyn FnMut(NeighbourEvent),
+        report: &mut dyn FnMut(NeighbourEvent),
     ) {
         let (has_changed, (index, address)) = match neighbour {
             Some(neighbour) => {
@@ -156,7 +156,7 @@ impl NeighbourFollower {
             }
         };
         if has_changed {
-            tell(NeighbourEvent {
+            report(NeighbourEvent {
                 index,
                 address,
                 neighbour,
@@ -165,7 +165,7 @@ impl NeighbourFollower {
     }
 
     /// Completes the dump; neighbours that it did not name are gone.
-    fn answered(&mut self, tell: &mut dyn FnMut(NeighbourEvent)) {
+    fn answered(&mut self, report: &mut dyn FnMut(NeighbourEvent)) {
         self.is_answering = false;
         // A dump that started before the latest request may lack neighbours that `named` lacks.
         if std::mem::take(&mut self.is_stale) {
@@ -174,12 +174,12 @@ impl NeighbourFollower {
         let unnamed = self.known.keys().filter(|key| !self.named.contains(key));
         let gone: Vec<Key> = unnamed.copied().collect();
         for key in gone {
-            self.note(key, None, tell);
+            self.note(key, None, report);
         }
     }
 
     /// Returns a neighbour on a followed link, and its confirmed state.
-    fn understand(&self, message: &NeighbourMessage) -> Option<(Key, Option<KernelNeighbour>)> {
+    fn parse(&self, message: &NeighbourMessage) -> Option<(Key, Option<KernelNeighbour>)> {
         let index = message.header.ifindex;
         if !self.indexes.contains(&index) {
             return None;

@@ -17,7 +17,7 @@ const DATAGRAMS_A_TURN: usize = 64;
 
 /// A message of the kernel.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum NetlinkEvent {
     /// A part of a dump, or a notification.
     Message(RouteNetlinkMessage),
     /// End of the dump.
@@ -30,9 +30,9 @@ pub(super) enum Heard {
 
 /// A netlink socket.
 #[derive(Debug)]
-pub(super) struct Line(Socket);
+pub(super) struct NetlinkSocket(Socket);
 
-impl Line {
+impl NetlinkSocket {
     /// Opens a socket that receives notifications of these groups (RTNLGRP_ of linux/rtnetlink.h).
     ///
     /// # Errors
@@ -70,24 +70,24 @@ impl Line {
     ///
     /// # Errors
     /// The kernel's error.
-    pub(super) fn hear(&self) -> std::io::Result<Vec<Heard>> {
-        let mut heard = Vec::new();
+    pub(super) fn receive_events(&self) -> std::io::Result<Vec<NetlinkEvent>> {
+        let mut received = Vec::new();
         for _ in 0..DATAGRAMS_A_TURN {
             match self.0.recv_from_full() {
-                Ok((octets, _)) => read(&octets, &mut heard),
+                Ok((octets, _)) => read(&octets, &mut received),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => {
-                    heard.push(Heard::Missed);
+                    received.push(NetlinkEvent::Missed);
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(heard)
+        Ok(received)
     }
 }
 
-fn read(octets: &[u8], heard: &mut Vec<Heard>) {
+fn read(octets: &[u8], received: &mut Vec<NetlinkEvent>) {
     let mut rest = octets;
     while !rest.is_empty() {
         let message = match NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) {
@@ -101,13 +101,13 @@ fn read(octets: &[u8], heard: &mut Vec<Heard>) {
         let length = (message.header.length as usize).next_multiple_of(4);
         rest = rest.get(length.max(16)..).unwrap_or_default();
         match message.payload {
-            NetlinkPayload::Done(_) => heard.push(Heard::Done),
+            NetlinkPayload::Done(_) => received.push(NetlinkEvent::Done),
             NetlinkPayload::Error(error) => {
                 if let Some(code) = error.code {
-                    heard.push(Heard::Refused(code.get()));
+                    received.push(NetlinkEvent::Refused(code.get()));
                 }
             }
-            NetlinkPayload::InnerMessage(message) => heard.push(Heard::Message(message)),
+            NetlinkPayload::InnerMessage(message) => received.push(NetlinkEvent::Message(message)),
             _ => {}
         }
     }

@@ -9,25 +9,25 @@ use super::Layer3;
 use crate::config::layer3::{NeighbourSetting, RouteKind, RouteSetting, VRF_MAIN, ViaSetting};
 use crate::error::SwitchError;
 use crate::report::{NeighbourReport, RouteReport, RoutesReport, ViaReport};
-use quietwire_tables::neighbour::{Facts, Origin};
-use quietwire_tables::route::rib::{Route, Shown, Source, Target, Via};
+use quietwire_tables::neighbour::{InterfaceInfo, Origin};
+use quietwire_tables::route::rib::{Route, RouteInfo, Source, Target, Via};
 
 fn wrong(place: &str, what: impl ToString) -> SwitchError {
     SwitchError::Config {
-        place: place.to_owned(),
+        location: place.to_owned(),
         what: what.to_string(),
     }
 }
 
 /// Checks that a gateway is on the link of its interface, or configured as on-link.
 fn check_gateway(
-    facts: &Facts,
+    interface_info: &InterfaceInfo,
     interface: &str,
     gateway: Option<IpAddr>,
     onlink: bool,
 ) -> Result<(), String> {
     match gateway {
-        Some(gateway) if !onlink && !facts.is_on_link(gateway) => Err(format!(
+        Some(gateway) if !onlink && !interface_info.is_on_link(gateway) => Err(format!(
             "{gateway} is not on the link of interface '{interface}' (add onlink if it is reachable on that link nevertheless)"
         )),
         _ => Ok(()),
@@ -118,7 +118,7 @@ impl Layer3 {
                 let (number, known) = self
                     .interface(name)
                     .ok_or_else(|| format!("no such interface: '{name}'"))?;
-                check_gateway(&known.facts, name, gateway, setting.onlink)?;
+                check_gateway(&known.interface_info, name, gateway, setting.onlink)?;
                 number
             }
             (None, Some(address)) => self.interface_towards(vrf, address)?,
@@ -144,7 +144,11 @@ impl Layer3 {
         }
         let of_vrf = self.interfaces.iter().filter(|(_, known)| known.vrf == vrf);
         let nets = of_vrf.flat_map(|(number, known)| {
-            known.facts.addresses.iter().map(move |net| (*number, net))
+            known
+                .interface_info
+                .addresses
+                .iter()
+                .map(move |net| (*number, net))
         });
         nets.filter(|(_, net)| net.contains(&address))
             .max_by_key(|(_, net)| net.prefix_len())
@@ -198,10 +202,10 @@ impl Layer3 {
             let what = format!("{} is not a unicast MAC address", setting.mac);
             return Err(wrong(&place, what));
         }
-        if known.facts.is_own(setting.address) {
+        if known.interface_info.is_own(setting.address) {
             return Err(wrong(&place, "it is the address of the interface itself"));
         }
-        if !known.facts.is_on_link(setting.address) {
+        if !known.interface_info.is_on_link(setting.address) {
             let what = format!("it is not on the link of interface '{}'", setting.interface);
             return Err(wrong(&place, what));
         }
@@ -237,7 +241,7 @@ impl Layer3 {
             .ok_or_else(|| wrong(&place, format!("no such interface: '{interface}'")))?;
         let was_there = self.neighbours.remove(number, address, &mut self.actions);
         // A neighbour configured in the kernel stays in force, even if it is removed here.
-        self.recall_kernel_neighbours();
+        self.requery_kernel_neighbours();
         self.settle();
         if was_there {
             Ok(())
@@ -263,8 +267,8 @@ impl Layer3 {
         let number = self
             .vrf(name)
             .ok_or_else(|| wrong("route", format!("no such VRF: '{name}'")))?;
-        let within = |shown: &Shown| prefix.is_none_or(|prefix| prefix.contains(&shown.prefix));
-        let mut routes: Vec<Shown> = self.rib.routes(number).filter(within).collect();
+        let within = |shown: &RouteInfo| prefix.is_none_or(|prefix| prefix.contains(&shown.prefix));
+        let mut routes: Vec<RouteInfo> = self.rib.routes(number).filter(within).collect();
         routes.sort_unstable_by_key(|shown| (shown.prefix, shown.route.source));
         let total = routes.len();
         let (ipv4, ipv6) = self.rib.len(number);
@@ -281,7 +285,7 @@ impl Layer3 {
         })
     }
 
-    fn route_report(&self, shown: Shown) -> RouteReport {
+    fn route_report(&self, shown: RouteInfo) -> RouteReport {
         let (kind, ways) = match shown.route.target {
             Target::Via(ways) => ("unicast", ways),
             Target::Local => ("local", Vec::new()),
@@ -342,7 +346,7 @@ impl Layer3 {
         (routes, neighbours.collect())
     }
 
-    fn route_setting(&self, vrf: &str, shown: Shown) -> Option<RouteSetting> {
+    fn route_setting(&self, vrf: &str, shown: RouteInfo) -> Option<RouteSetting> {
         let (kind, ways) = match shown.route.target {
             Target::Via(ways) => (RouteKind::Unicast, ways),
             Target::Blackhole => (RouteKind::Blackhole, Vec::new()),
@@ -357,7 +361,7 @@ impl Layer3 {
             // A gateway outside the prefixes of the link requires onlink when the settings are read again.
             onlink: via.gateway.is_some_and(|gateway| {
                 let known = self.interfaces.get(&via.interface);
-                known.is_some_and(|known| !known.facts.is_on_link(gateway))
+                known.is_some_and(|known| !known.interface_info.is_on_link(gateway))
             }),
         };
         Some(RouteSetting {

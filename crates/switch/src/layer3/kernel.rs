@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::{Layer3, no_memory};
 use crate::error::SwitchError;
 use crate::forward::Mark;
-use crate::kernel::{Event, Follower, KernelTarget, NeighbourEvent, NeighbourFollower, Tap};
+use crate::kernel::{Event, KernelTarget, NeighbourEvent, NeighbourMonitor, RouteMonitor, Tap};
 use quietwire_tables::route::NextHopError;
 use quietwire_tables::route::rib::{RibError, Route, Source, Target, Via};
 
@@ -15,7 +15,7 @@ impl Layer3 {
     /// Creates missing taps in advance, so that nothing must be rolled back if one cannot be created.
     ///
     /// # Errors
-    /// [`SwitchError::Lacks`] for a tap that cannot be created.
+    /// [`SwitchError::MissingPrerequisite`] for a tap that cannot be created.
     pub(crate) fn prepare_taps(&mut self, names: &BTreeSet<&str>) -> Result<(), SwitchError> {
         self.spare_taps.clear();
         let there: BTreeSet<String> = self
@@ -47,14 +47,17 @@ impl Layer3 {
         for (number, known) in &self.interfaces {
             let tap = known.kernel.as_ref().and_then(|name| all.remove(name));
             if let Some(tap) = tap {
-                outcome = outcome.and(tap.dress(&known.facts, known.mtu).map_err(no_memory));
+                outcome = outcome.and(
+                    tap.configure(&known.interface_info, known.mtu)
+                        .map_err(no_memory),
+                );
                 self.taps.insert(*number, tap);
             }
         }
         // Routes through new taps may have been reported before the taps were known.
         let mut events = Vec::new();
-        if let Some(follower) = &mut self.follower {
-            follower.begin_anew(&mut |event| events.push(event));
+        if let Some(monitor) = &mut self.monitor {
+            monitor.resynchronise(&mut |event| events.push(event));
         }
         for event in events {
             self.take_event(event);
@@ -65,7 +68,7 @@ impl Layer3 {
     /// Sets the kernel tables to follow, each imported into a VRF.
     ///
     /// # Errors
-    /// [`SwitchError::Lacks`] if the kernel refuses.
+    /// [`SwitchError::MissingPrerequisite`] if the kernel refuses.
     pub(crate) fn follow(&mut self, tables: BTreeMap<u32, u16>) -> Result<(), SwitchError> {
         if self.kernel_tables == tables {
             return Ok(());
@@ -81,19 +84,21 @@ impl Layer3 {
         }
         self.kernel_tables = tables;
         self.late.clear();
-        self.follower = None;
+        self.monitor = None;
         if !self.kernel_tables.is_empty() {
             let wanted = self.kernel_tables.keys().copied().collect();
-            let follower = Follower::new(wanted).map_err(|error| {
-                SwitchError::Lacks(format!("cannot follow the kernel's routes: {error}"))
+            let monitor = RouteMonitor::new(wanted).map_err(|error| {
+                SwitchError::MissingPrerequisite(format!(
+                    "cannot follow the kernel's routes: {error}"
+                ))
             })?;
-            self.follower = Some(follower);
+            self.monitor = Some(monitor);
         }
         Ok(())
     }
 
     /// Sends frames from the kernel out of their interfaces.
-    pub(super) fn take_from_kernel(&mut self) -> bool {
+    pub(super) fn receive_from_kernel(&mut self) -> bool {
         let mut frames = Vec::new();
         for (number, tap) in &self.taps {
             tap.receive(|frame| frames.push((*number, frame.to_vec())));
@@ -106,7 +111,7 @@ impl Layer3 {
     }
 
     /// Passes a frame of an interface to the kernel. Returns false if the interface has no tap.
-    pub(super) fn give_to_kernel(&mut self, interface: u16, frame: &[u8]) -> bool {
+    pub(super) fn send_to_kernel(&mut self, interface: u16, frame: &[u8]) -> bool {
         let Some(tap) = self.taps.get(&interface) else {
             return false;
         };
@@ -120,14 +125,14 @@ impl Layer3 {
 
     /// Imports changes of kernel routes.
     pub(super) fn follow_kernel(&mut self) {
-        let Some(mut follower) = self.follower.take() else {
+        let Some(mut monitor) = self.monitor.take() else {
             return;
         };
         let mut events = Vec::new();
-        if let Err(error) = follower.turn(&mut |event| events.push(event)) {
+        if let Err(error) = monitor.turn(&mut |event| events.push(event)) {
             tracing::warn!("cannot read the kernel's routes: {error}");
         }
-        self.follower = Some(follower);
+        self.monitor = Some(monitor);
         for event in events {
             self.take_event(event);
         }
@@ -216,27 +221,29 @@ impl Layer3 {
                 self.neighbours
                     .forget_kernel(now, *interface, &mut self.actions);
             }
-            self.neighbour_follower = None;
+            self.neighbour_monitor = None;
         }
-        if self.neighbour_follower.is_none() && !taps.is_empty() {
+        if self.neighbour_monitor.is_none() && !taps.is_empty() {
             let indexes = taps.into_values().collect();
-            let follower = NeighbourFollower::new(indexes).map_err(|error| {
-                SwitchError::Lacks(format!("cannot follow the kernel's neighbours: {error}"))
+            let monitor = NeighbourMonitor::new(indexes).map_err(|error| {
+                SwitchError::MissingPrerequisite(format!(
+                    "cannot follow the kernel's neighbours: {error}"
+                ))
             })?;
-            self.neighbour_follower = Some(follower);
+            self.neighbour_monitor = Some(monitor);
         }
-        self.recall_kernel_neighbours();
+        self.requery_kernel_neighbours();
         self.settle();
         Ok(())
     }
 
     /// Imports the neighbours configured in the kernel again.
-    pub(super) fn recall_kernel_neighbours(&mut self) {
-        let Some(follower) = &self.neighbour_follower else {
+    pub(super) fn requery_kernel_neighbours(&mut self) {
+        let Some(monitor) = &self.neighbour_monitor else {
             return;
         };
         let is_set = |event: &NeighbourEvent| event.neighbour.is_some_and(|one| one.is_permanent);
-        let events: Vec<NeighbourEvent> = follower.all().filter(is_set).collect();
+        let events: Vec<NeighbourEvent> = monitor.all().filter(is_set).collect();
         for event in events {
             self.take_neighbour(event);
         }
@@ -244,14 +251,14 @@ impl Layer3 {
 
     /// Imports changes of kernel neighbours.
     pub(super) fn follow_neighbours(&mut self) {
-        let Some(mut follower) = self.neighbour_follower.take() else {
+        let Some(mut monitor) = self.neighbour_monitor.take() else {
             return;
         };
         let mut events = Vec::new();
-        if let Err(error) = follower.turn(&mut |event| events.push(event)) {
+        if let Err(error) = monitor.turn(&mut |event| events.push(event)) {
             tracing::warn!("cannot read the kernel's neighbours: {error}");
         }
-        self.neighbour_follower = Some(follower);
+        self.neighbour_monitor = Some(monitor);
         for event in events {
             self.take_neighbour(event);
         }
@@ -274,7 +281,7 @@ impl Layer3 {
         match neighbour {
             Some(one) => self.neighbours.kernel_has(
                 now,
-                &known.facts,
+                &known.interface_info,
                 address,
                 (one.mac, one.is_permanent),
                 &mut self.actions,

@@ -26,7 +26,7 @@ impl Layer3 {
     pub(crate) fn turn(&mut self) -> bool {
         let received = self.exchange.receive(self.tracer.as_ref());
         let now = self.now();
-        let busy = !received.is_empty() | self.take_from_kernel();
+        let busy = !received.is_empty() | self.receive_from_kernel();
         self.follow_kernel();
         self.follow_neighbours();
         for (mark, frame, followed) in received {
@@ -35,7 +35,7 @@ impl Layer3 {
                 let before = self.counts;
                 self.take(now, punt, interface, &frame);
                 if let Some(packet) = followed {
-                    self.tell_of(packet, punt, &before);
+                    self.record_outcome(packet, punt, &before);
                 }
             }
         }
@@ -64,8 +64,8 @@ impl Layer3 {
 
     fn tick(&mut self, now: Duration) {
         let interfaces = &self.interfaces;
-        let facts = |number| interfaces.get(&number).map(|known| &known.facts);
-        self.neighbours.tick(now, facts, &mut self.actions);
+        let interface_info = |number| interfaces.get(&number).map(|known| &known.interface_info);
+        self.neighbours.tick(now, interface_info, &mut self.actions);
     }
 
     fn resolve(
@@ -76,8 +76,13 @@ impl Layer3 {
         waiting: Option<Waiting>,
     ) {
         if let Some(known) = self.interfaces.get(&interface) {
-            self.neighbours
-                .resolve(now, &known.facts, address, waiting, &mut self.actions);
+            self.neighbours.resolve(
+                now,
+                &known.interface_info,
+                address,
+                waiting,
+                &mut self.actions,
+            );
         }
     }
 
@@ -90,10 +95,10 @@ impl Layer3 {
         match punt {
             Punt::Arp => {
                 self.neighbours
-                    .received_arp(now, &known.facts, frame, &mut self.actions);
+                    .received_arp(now, &known.interface_info, frame, &mut self.actions);
                 // The router answers requests itself, so the kernel must not answer them again.
                 if frame.get(ARP_OPERATION) == Some(&ARP_REPLY) {
-                    self.give_to_kernel(interface, frame);
+                    self.send_to_kernel(interface, frame);
                 }
             }
             Punt::ForUs => self.take_own(now, interface, frame),
@@ -108,8 +113,8 @@ impl Layer3 {
             }
             Punt::KernelFilter => {
                 // The tap may have been removed while the packet was in flight.
-                if !self.give_to_kernel(interface, frame) {
-                    self.counts.unclaimed += 1;
+                if !self.send_to_kernel(interface, frame) {
+                    self.counts.unknown_protocol += 1;
                 }
             }
         }
@@ -122,20 +127,20 @@ impl Layer3 {
         };
         if self
             .neighbours
-            .received_nd(now, &known.facts, frame, &mut self.actions)
+            .received_nd(now, &known.interface_info, frame, &mut self.actions)
         {
             if frame.get(ND_TYPE) != Some(&ND_SOLICITATION) {
-                self.give_to_kernel(interface, frame);
+                self.send_to_kernel(interface, frame);
             }
             return;
         }
-        if self.give_to_kernel(interface, frame) {
+        if self.send_to_kernel(interface, frame) {
             return;
         }
         let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or(&[]);
         let is_own = addresses_of(packet).is_some_and(|(_, to)| self.is_own(interface, to));
         if !is_own {
-            self.counts.unclaimed += 1;
+            self.counts.unknown_protocol += 1;
             return;
         }
         if let Some(reply) = icmp::echo_reply(packet) {
@@ -143,7 +148,7 @@ impl Layer3 {
             self.send_packet(now, interface, reply);
             return;
         }
-        self.counts.unclaimed += 1;
+        self.counts.unknown_protocol += 1;
         if is_to_many(frame) {
             return;
         }
@@ -161,10 +166,13 @@ impl Layer3 {
             return false;
         };
         let of_vrf = self.interfaces.values().filter(|one| one.vrf == known.vrf);
-        known.facts.is_own(address)
-            || of_vrf
-                .into_iter()
-                .any(|one| one.facts.addresses.iter().any(|net| net.addr() == address))
+        known.interface_info.is_own(address)
+            || of_vrf.into_iter().any(|one| {
+                one.interface_info
+                    .addresses
+                    .iter()
+                    .any(|net| net.addr() == address)
+            })
     }
 
     fn wait_for_neighbour(&mut self, now: Duration, interface: u16, frame: &[u8]) {
@@ -216,7 +224,7 @@ impl Layer3 {
         let Some((sender, _)) = addresses_of(packet) else {
             return;
         };
-        let Some(source) = known.facts.source_for(sender) else {
+        let Some(source) = known.interface_info.source_for(sender) else {
             return;
         };
         if let Some(answer) = icmp::error(packet, error, source)
@@ -262,7 +270,7 @@ impl Layer3 {
             return;
         };
         let mut frame = Vec::with_capacity(ETHERNET_HEADER_LENGTH + packet.len());
-        for mac in [mac, known.facts.mac] {
+        for mac in [mac, known.interface_info.mac] {
             frame.extend(&mac.to_u64().to_be_bytes()[2..]);
         }
         frame.extend(match packet.first() {

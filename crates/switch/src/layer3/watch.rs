@@ -2,7 +2,7 @@
 //! Trace events of the service thread.
 
 use super::{Counts, Layer3};
-use crate::observe::{Served, Tracer};
+use crate::observe::{ServiceOutcome, Tracer};
 use quietwire_tables::route::Punt;
 
 impl Layer3 {
@@ -12,7 +12,7 @@ impl Layer3 {
     }
 
     /// Records the result of a punted frame. `before` are the counters before it was handled.
-    pub(super) fn tell_of(&mut self, packet: u32, punt: Punt, before: &Counts) {
+    pub(super) fn record_outcome(&mut self, packet: u32, punt: Punt, before: &Counts) {
         let served = served(punt, before, &self.counts);
         if let Some(tracer) = &mut self.tracer {
             tracer.served(packet, served);
@@ -20,21 +20,21 @@ impl Layer3 {
     }
 }
 
-fn served(punt: Punt, before: &Counts, now: &Counts) -> Served {
+fn served(punt: Punt, before: &Counts, now: &Counts) -> ServiceOutcome {
     if now.echoed > before.echoed {
-        Served::Echoed
+        ServiceOutcome::Echoed
     } else if now.errors > before.errors {
-        Served::Error
+        ServiceOutcome::Error
     } else if now.to_kernel > before.to_kernel {
-        Served::ToKernel
+        ServiceOutcome::ToKernel
     } else if punt == Punt::Neighbour {
-        Served::Waits
-    } else if now.unclaimed > before.unclaimed {
-        Served::Unclaimed
+        ServiceOutcome::Waits
+    } else if now.unknown_protocol > before.unknown_protocol {
+        ServiceOutcome::Unclaimed
     } else if matches!(punt, Punt::Arp | Punt::ForUs) {
-        Served::Neighbours
+        ServiceOutcome::Neighbours
     } else {
-        Served::Nothing
+        ServiceOutcome::Nothing
     }
 }
 
@@ -46,16 +46,22 @@ mod tests {
     fn what_was_counted_says_what_was_done() {
         let none = Counts::default();
         let echoed = Counts { echoed: 1, ..none };
-        let unclaimed = Counts {
-            unclaimed: 1,
+        let unknown_protocol = Counts {
+            unknown_protocol: 1,
             errors: 1,
             ..none
         };
-        assert_eq!(served(Punt::ForUs, &none, &echoed), Served::Echoed);
-        assert_eq!(served(Punt::ForUs, &none, &unclaimed), Served::Error);
-        assert_eq!(served(Punt::Arp, &none, &none), Served::Neighbours);
-        assert_eq!(served(Punt::Neighbour, &none, &none), Served::Waits);
+        assert_eq!(served(Punt::ForUs, &none, &echoed), ServiceOutcome::Echoed);
+        assert_eq!(
+            served(Punt::ForUs, &none, &unknown_protocol),
+            ServiceOutcome::Error
+        );
+        assert_eq!(served(Punt::Arp, &none, &none), ServiceOutcome::Neighbours);
+        assert_eq!(served(Punt::Neighbour, &none, &none), ServiceOutcome::Waits);
         // An error was due, but the rate limit suppressed it.
-        assert_eq!(served(Punt::NoRoute, &echoed, &echoed), Served::Nothing);
+        assert_eq!(
+            served(Punt::NoRoute, &echoed, &echoed),
+            ServiceOutcome::Nothing
+        );
     }
 }

@@ -18,7 +18,7 @@ const CLIENTS_MAX: usize = 16;
 const REQUEST_MAX: usize = 8192;
 const HEADERS_MAX: usize = 64;
 /// Timeout of a connection.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct Client {
@@ -48,7 +48,7 @@ impl MetricsServer {
         });
         Ok(Self {
             listener: listener.map_err(|error| SwitchError::Config {
-                place: "metrics".to_owned(),
+                location: "metrics".to_owned(),
                 what: format!("cannot listen on {address}: {error}"),
             })?,
             clients: Vec::new(),
@@ -92,7 +92,7 @@ impl MetricsServer {
                         request: Vec::new(),
                         answer: Vec::new(),
                         sent: 0,
-                        deadline: Instant::now() + PATIENCE,
+                        deadline: Instant::now() + TIMEOUT,
                     });
                 }
                 Err(error) => {

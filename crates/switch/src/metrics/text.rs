@@ -114,9 +114,9 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
             |port| port.counts.tx_octets,
         ),
         (
-            "port_transmit_uncut_frames_total",
+            "port_transmit_tso_frames_total",
             "Frames sent with unsegmented TCP data.",
-            |port| port.counts.uncut,
+            |port| port.counts.tx_tso_frames,
         ),
         (
             "port_segmented_frames_total",
@@ -383,14 +383,14 @@ fn of_router(text: &mut Text, router: &RouterCounts) {
             router.errors,
         ),
         (
-            "router_unclaimed_packets_total",
+            "router_unknown_protocol_packets_total",
             "Packets to the router itself without a receiver.",
-            router.unclaimed,
+            router.unknown_protocol,
         ),
         (
             "router_neighbour_requests_total",
             "Neighbour requests sent (ARP requests and neighbour solicitations).",
-            router.neighbours_asked,
+            router.neighbour_requests,
         ),
     ] {
         text.counter(name, help, [(vec![], count)]);

@@ -9,7 +9,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::filter::Sieve;
+use super::filter::FrameMatcher;
 
 /// Size of one thread's ring, octets.
 const RING: usize = 4 << 20;
@@ -53,7 +53,7 @@ pub enum Directions {
 /// A forwarding thread's side.
 #[derive(Debug)]
 pub(crate) struct CaptureTap {
-    sieve: Arc<Sieve>,
+    matcher: Arc<FrameMatcher>,
     directions: Directions,
     snap_length: usize,
     ring: Producer<u8>,
@@ -82,14 +82,14 @@ pub(super) struct Frame {
 
 /// Creates both sides for one thread.
 pub(super) fn capture(
-    sieve: &Arc<Sieve>,
+    matcher: &Arc<FrameMatcher>,
     directions: Directions,
     snap_length: usize,
 ) -> (CaptureTap, CaptureReader) {
     let (writer, reader) = RingBuffer::new(RING);
     let missed = Arc::new(AtomicU64::new(0));
     let tap = CaptureTap {
-        sieve: Arc::clone(sieve),
+        matcher: Arc::clone(matcher),
         directions,
         snap_length,
         ring: writer,
@@ -143,7 +143,7 @@ impl CaptureTap {
         let ticks = cycles::now();
         let mut any = false;
         for (place, (octets, length)) in frames.enumerate() {
-            if !self.sieve.lets_through(port, octets) {
+            if !self.matcher.accepts(port, octets) {
                 continue;
             }
             let kept = octets.get(..self.snap_length).unwrap_or(octets);
@@ -224,8 +224,8 @@ mod tests {
     use super::*;
 
     fn pair(directions: Directions) -> (CaptureTap, CaptureReader) {
-        let sieve = Arc::new(Sieve::new(Filter::default(), None));
-        capture(&sieve, directions, 96)
+        let matcher = Arc::new(FrameMatcher::new(Filter::default(), None));
+        capture(&matcher, directions, 96)
     }
 
     fn read(reader: &mut CaptureReader) -> Vec<Frame> {

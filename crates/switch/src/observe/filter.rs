@@ -33,14 +33,14 @@ pub struct Filter {
 
 /// A [`Filter`] with a resolved port number.
 #[derive(Clone, Debug)]
-pub(crate) struct Sieve {
+pub(crate) struct FrameMatcher {
     filter: Filter,
     port: Option<u16>,
     /// A field behind the MAC addresses is set.
     looks_inside: bool,
 }
 
-impl Sieve {
+impl FrameMatcher {
     pub(crate) fn new(filter: Filter, port: Option<u16>) -> Self {
         let outside = Filter {
             port: filter.port.clone(),
@@ -55,7 +55,7 @@ impl Sieve {
     }
 
     /// Returns true for a matching frame received on or sent out of this port.
-    pub(crate) fn lets_through(&self, port: u16, frame: &[u8]) -> bool {
+    pub(crate) fn accepts(&self, port: u16, frame: &[u8]) -> bool {
         if self.port.is_some_and(|wanted| wanted != port) {
             return false;
         }
@@ -172,25 +172,25 @@ mod tests {
             (r#"{"address":"::/0"}"#, false),
         ] {
             let filter: Filter = serde_json::from_str(says).unwrap();
-            let sieve = Sieve::new(filter.clone(), None);
-            assert_eq!(sieve.lets_through(3, &frame()), fits, "{says}");
+            let matcher = FrameMatcher::new(filter.clone(), None);
+            assert_eq!(matcher.accepts(3, &frame()), fits, "{says}");
             assert!(
-                !Sieve::new(filter, Some(4)).lets_through(3, &frame()),
+                !FrameMatcher::new(filter, Some(4)).accepts(3, &frame()),
                 "{says}"
             );
         }
     }
 
     #[test]
-    fn damaged_frames_only_match_what_is_said_of_their_outside() {
+    fn damaged_frames_only_match_what_is_reported_of_their_outside() {
         let cut = &frame()[..20];
-        let sieve = |filter| Sieve::new(filter, Some(1));
-        assert!(sieve(Filter::default()).lets_through(1, cut));
-        assert!(sieve(Filter::default()).lets_through(1, &[]));
+        let matcher = |filter| FrameMatcher::new(filter, Some(1));
+        assert!(matcher(Filter::default()).accepts(1, cut));
+        assert!(matcher(Filter::default()).accepts(1, &[]));
         let inside = Filter {
             protocol: Some(17),
             ..Filter::default()
         };
-        assert!(!sieve(inside).lets_through(1, cut));
+        assert!(!matcher(inside).accepts(1, cut));
     }
 }

@@ -7,8 +7,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use quietwire_dpdk::cycles;
 
 use super::capture::{CaptureReader, Directions};
-use super::filter::Sieve;
-use super::trace::{Common, TraceReader};
+use super::filter::FrameMatcher;
+use super::trace::{SharedTrace, TraceReader};
 
 /// Common state of a capture or a trace.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Lease {
 #[derive(Debug)]
 pub(super) struct Capture {
     pub(super) lease: Lease,
-    pub(super) sieve: Arc<Sieve>,
+    pub(super) matcher: Arc<FrameMatcher>,
     pub(super) directions: Directions,
     pub(super) snap_length: usize,
     pub(super) readers: Vec<CaptureReader>,
@@ -50,7 +50,7 @@ pub(super) struct Capture {
 #[derive(Debug)]
 pub(super) struct Trace {
     pub(super) lease: Lease,
-    pub(super) common: Common,
+    pub(super) common: SharedTrace,
     /// Readers with names of their threads.
     pub(super) readers: Vec<(String, TraceReader)>,
 }

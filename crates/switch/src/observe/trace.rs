@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use quietwire_dpdk::{BURST_MAX, Burst, cycles};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::filter::Sieve;
+use super::filter::FrameMatcher;
 use quietwire_tables::bridge::{self, Ingress};
 use quietwire_tables::filter::{Verdict, Verdicts};
 use quietwire_tables::route;
@@ -20,11 +20,11 @@ const FOLLOWED: usize = 4 * BURST_MAX;
 /// Octets of a frame in an event.
 const SHOWN: usize = 96;
 /// Maximum number of traced frames between two threads.
-const HANDED: usize = 256;
+const IN_FLIGHT: usize = 256;
 
 /// Event of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum EventKind {
     /// Received.
     Received {
         /// Number of the port.
@@ -41,18 +41,18 @@ pub(crate) enum What {
     /// The frame, or a copy, was accepted by a port's driver.
     Sent(u16),
     /// The port's transmit queue had no room.
-    NoRoom(u16),
+    QueueFull(u16),
     /// Handed to the thread that owns a transmit queue of this port.
     HandedOver(u16),
     /// Result of the service thread.
-    Served(Served),
+    Handled(ServiceOutcome),
     /// Lost: no buffer for a copy, or no output to its port.
     Lost,
 }
 
 /// Result of the service thread for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Served {
+pub(crate) enum ServiceOutcome {
     /// Answered an echo request.
     Echoed,
     /// Sent an ICMP error.
@@ -75,7 +75,7 @@ pub(super) struct Event {
     pub(super) ticks: u64,
     /// Index of the traced frame, from 0.
     pub(super) packet: u32,
-    pub(super) what: What,
+    pub(super) what: EventKind,
     /// Length of the frame; 0 if it was not examined.
     pub(super) length: u32,
     shown: usize,
@@ -91,9 +91,9 @@ impl Event {
 
 /// Traced frames held by another thread, by buffer.
 #[derive(Debug)]
-pub(crate) struct Handed([(AtomicUsize, AtomicU32); HANDED]);
+pub(crate) struct InFlight([(AtomicUsize, AtomicU32); IN_FLIGHT]);
 
-impl Handed {
+impl InFlight {
     pub(super) fn new() -> Self {
         Self(std::array::from_fn(|_| Default::default()))
     }
@@ -126,7 +126,7 @@ impl Handed {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Followed {
+struct TracedFrame {
     buffer: usize,
     packet: u32,
     /// The final result of the frame is recorded.
@@ -136,16 +136,16 @@ struct Followed {
 /// A thread's side.
 #[derive(Debug)]
 pub(crate) struct Tracer {
-    sieve: Arc<Sieve>,
+    matcher: Arc<FrameMatcher>,
     /// Number of frames selected by all threads.
     chosen: Arc<AtomicU32>,
     /// Number of frames to trace.
     wanted: u32,
-    handed: Arc<Handed>,
+    in_flight: Arc<InFlight>,
     events: Producer<Event>,
     missed: Arc<AtomicU64>,
     /// Never longer than [`FOLLOWED`], so that nothing is allocated.
-    followed: Vec<Followed>,
+    followed: Vec<TracedFrame>,
     /// Traced frames offered to a driver, with their positions in the burst.
     offered: Vec<(usize, Event)>,
 }
@@ -166,22 +166,22 @@ impl TraceReader {
 
 /// State shared by all threads of a trace.
 #[derive(Clone, Debug)]
-pub(super) struct Common {
-    pub(super) sieve: Arc<Sieve>,
+pub(super) struct SharedTrace {
+    pub(super) matcher: Arc<FrameMatcher>,
     pub(super) chosen: Arc<AtomicU32>,
     pub(super) wanted: u32,
-    pub(super) handed: Arc<Handed>,
+    pub(super) in_flight: Arc<InFlight>,
 }
 
 /// Creates both sides for one thread.
-pub(super) fn trace(common: &Common) -> (Tracer, TraceReader) {
+pub(super) fn trace(common: &SharedTrace) -> (Tracer, TraceReader) {
     let (writer, reader) = RingBuffer::new(EVENTS);
     let missed = Arc::new(AtomicU64::new(0));
     let tracer = Tracer {
-        sieve: Arc::clone(&common.sieve),
+        matcher: Arc::clone(&common.matcher),
         chosen: Arc::clone(&common.chosen),
         wanted: common.wanted,
-        handed: Arc::clone(&common.handed),
+        in_flight: Arc::clone(&common.in_flight),
         events: writer,
         missed: Arc::clone(&missed),
         followed: Vec::with_capacity(FOLLOWED),
@@ -194,7 +194,7 @@ pub(super) fn trace(common: &Common) -> (Tracer, TraceReader) {
     (tracer, reader)
 }
 
-fn event(packet: u32, what: What, length: u32, octets: &[u8]) -> Event {
+fn event(packet: u32, what: EventKind, length: u32, octets: &[u8]) -> Event {
     let mut shown = [0; SHOWN];
     let kept = octets.len().min(SHOWN);
     if let (Some(to), Some(from)) = (shown.get_mut(..kept), octets.get(..kept)) {
@@ -211,7 +211,7 @@ fn event(packet: u32, what: What, length: u32, octets: &[u8]) -> Event {
 }
 
 impl Tracer {
-    fn tell(&mut self, event: Event) {
+    fn record(&mut self, event: Event) {
         if self.events.push(event).is_err() {
             self.missed.fetch_add(1, Ordering::Relaxed);
         }
@@ -224,7 +224,7 @@ impl Tracer {
 
     fn follow(&mut self, buffer: usize, packet: u32) {
         if self.followed.len() < FOLLOWED {
-            self.followed.push(Followed {
+            self.followed.push(TracedFrame {
                 buffer,
                 packet,
                 settled: false,
@@ -245,7 +245,7 @@ impl Tracer {
             return;
         }
         for ((octets, length), buffer) in burst.frames().zip(burst.lengths()).zip(burst.buffers()) {
-            if !self.sieve.lets_through(port, octets) {
+            if !self.matcher.accepts(port, octets) {
                 continue;
             }
             let packet = self.chosen.fetch_add(1, Ordering::Relaxed);
@@ -255,9 +255,9 @@ impl Tracer {
                 return;
             }
             self.follow(buffer, packet);
-            self.tell(event(
+            self.record(event(
                 packet,
-                What::Received { port, queue },
+                EventKind::Received { port, queue },
                 length,
                 octets,
             ));
@@ -270,8 +270,8 @@ impl Tracer {
             if let Some(packet) = self.packet_in(buffer)
                 && *verdict != Verdict::Short
             {
-                self.tell(event(packet, What::Filtered(*verdict), 0, &[]));
-                if !verdict.lets_through() {
+                self.record(event(packet, EventKind::Filtered(*verdict), 0, &[]));
+                if !verdict.accepts() {
                     self.settle(packet);
                 }
             }
@@ -282,7 +282,7 @@ impl Tracer {
     pub(crate) fn bridged(&mut self, from: Ingress, burst: &Burst, decisions: &[bridge::Decision]) {
         for (buffer, decision) in burst.buffers().zip(decisions) {
             if let Some(packet) = self.packet_in(buffer) {
-                self.tell(event(packet, What::Bridged(from, *decision), 0, &[]));
+                self.record(event(packet, EventKind::Bridged(from, *decision), 0, &[]));
                 if matches!(decision, bridge::Decision::Drop(_)) {
                     self.settle(packet);
                 }
@@ -294,12 +294,12 @@ impl Tracer {
     pub(crate) fn routed(&mut self, burst: &Burst, from: &[u16], decisions: &route::Decisions) {
         for ((buffer, from), decision) in burst.buffers().zip(from).zip(decisions.iter()) {
             if let Some(packet) = self.packet_in(buffer) {
-                self.tell(event(packet, What::Routed(*from, decision), 0, &[]));
+                self.record(event(packet, EventKind::Routed(*from, decision), 0, &[]));
                 match decision {
                     route::Decision::Drop(_) => self.settle(packet),
                     route::Decision::Punt(_) => {
                         self.settle(packet);
-                        self.handed.put(buffer, packet);
+                        self.in_flight.put(buffer, packet);
                     }
                     _ => {}
                 }
@@ -323,10 +323,10 @@ impl Tracer {
                 continue;
             };
             let what = if is_ring {
-                self.handed.put(buffer, packet);
-                What::HandedOver(port)
+                self.in_flight.put(buffer, packet);
+                EventKind::HandedOver(port)
             } else {
-                What::Sent(port)
+                EventKind::Sent(port)
             };
             if self.offered.len() < BURST_MAX {
                 self.offered
@@ -342,9 +342,9 @@ impl Tracer {
                 return;
             };
             if place >= count {
-                event.what = What::NoRoom(port);
+                event.what = EventKind::QueueFull(port);
             }
-            self.tell(event);
+            self.record(event);
             self.settle(event.packet);
         }
         self.offered.clear();
@@ -353,7 +353,7 @@ impl Tracer {
     /// Continues the trace of frames that this thread sends for another thread.
     pub(crate) fn adopt(&mut self, burst: &Burst) {
         for buffer in burst.buffers() {
-            if let Some(packet) = self.handed.take(buffer) {
+            if let Some(packet) = self.in_flight.take(buffer) {
                 self.follow(buffer, packet);
             }
         }
@@ -361,12 +361,12 @@ impl Tracer {
 
     /// Returns the traced frame in a buffer that the service thread received.
     pub(crate) fn taken(&self, buffer: usize) -> Option<u32> {
-        self.handed.take(buffer)
+        self.in_flight.take(buffer)
     }
 
     /// Records a result of the service thread.
-    pub(crate) fn served(&mut self, packet: u32, what: Served) {
-        self.tell(event(packet, What::Served(what), 0, &[]));
+    pub(crate) fn served(&mut self, packet: u32, what: ServiceOutcome) {
+        self.record(event(packet, EventKind::Handled(what), 0, &[]));
     }
 
     /// The burst is complete: its buffers are reused soon.
@@ -376,7 +376,7 @@ impl Tracer {
                 && !one.settled
             {
                 self.settle(one.packet);
-                self.tell(event(one.packet, What::Lost, 0, &[]));
+                self.record(event(one.packet, EventKind::Lost, 0, &[]));
             }
         }
         self.followed.clear();
@@ -389,30 +389,35 @@ mod tests {
 
     #[test]
     fn what_is_handed_over_is_found_once() {
-        let handed = Handed::new();
-        handed.put(0x1000, 3);
-        handed.put(0x2000, 4);
-        assert_eq!(handed.take(0x3000), None);
-        assert_eq!(handed.take(0x1000), Some(3));
-        assert_eq!(handed.take(0x1000), None);
-        assert_eq!(handed.take(0x2000), Some(4));
+        let in_flight = InFlight::new();
+        in_flight.put(0x1000, 3);
+        in_flight.put(0x2000, 4);
+        assert_eq!(in_flight.take(0x3000), None);
+        assert_eq!(in_flight.take(0x1000), Some(3));
+        assert_eq!(in_flight.take(0x1000), None);
+        assert_eq!(in_flight.take(0x2000), Some(4));
         // Frames that do not fit are not traced any further.
-        for buffer in 2..HANDED + 10 {
-            handed.put(buffer, 1);
+        for buffer in 2..IN_FLIGHT + 10 {
+            in_flight.put(buffer, 1);
         }
         assert_eq!(
-            (2..HANDED + 10).filter_map(|one| handed.take(one)).count(),
-            HANDED
+            (2..IN_FLIGHT + 10)
+                .filter_map(|one| in_flight.take(one))
+                .count(),
+            IN_FLIGHT
         );
     }
 
     #[test]
-    fn a_frame_of_which_nothing_is_told_is_lost_and_one_told_of_is_not() {
-        let common = Common {
-            sieve: Arc::new(Sieve::new(super::super::filter::Filter::default(), None)),
+    fn a_frame_of_which_nothing_is_reported_is_lost_and_one_reported_of_is_not() {
+        let common = SharedTrace {
+            matcher: Arc::new(FrameMatcher::new(
+                super::super::filter::Filter::default(),
+                None,
+            )),
             chosen: Arc::default(),
             wanted: 2,
-            handed: Arc::new(Handed::new()),
+            in_flight: Arc::new(InFlight::new()),
         };
         let (mut tracer, mut reader) = trace(&common);
         tracer.follow(0x10, 0);
@@ -421,7 +426,7 @@ mod tests {
         tracer.copied(0x10, 0x30);
         tracer
             .offered
-            .push((5, event(0, What::Sent(1), 60, &[1; 200])));
+            .push((5, event(0, EventKind::Sent(1), 60, &[1; 200])));
         tracer.sent(1, 5);
         tracer.finish();
         let mut seen = Vec::new();
@@ -429,7 +434,7 @@ mod tests {
             assert!(event.octets().len() <= SHOWN);
             seen.push((event.packet, event.what));
         }
-        assert_eq!(seen, [(0, What::NoRoom(1)), (1, What::Lost)]);
+        assert_eq!(seen, [(0, EventKind::QueueFull(1)), (1, EventKind::Lost)]);
         assert_eq!(tracer.packet_in(0x10), None);
         assert_eq!(reader.missed(), 0);
     }

@@ -11,18 +11,18 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::capture::{CaptureReader, Directions, Frame, capture};
-use super::filter::{Filter, Sieve};
+use super::filter::{Filter, FrameMatcher};
 use super::request::{
     CaptureStarted, Captured, CapturedFrame, TraceEvent, TraceStarted, Traced, WatchRequest,
 };
 use super::session::{Capture, Lease, Trace};
-use super::trace::{Common, Event, Handed, trace};
+use super::trace::{Event, InFlight, SharedTrace, trace};
 use crate::engine::Engine;
 use crate::error::SwitchError;
-use crate::forward::Order;
+use crate::forward::WorkerCommand;
 
 /// Idle timeout of a watch that is not read.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum octets of frames in one reply, before encoding.
 const ANSWER_OCTETS: usize = 1 << 20;
 /// Maximum number of events in one reply.
@@ -34,7 +34,7 @@ const SNAP_LENGTH_MAX: u32 = 16 * 1024;
 
 fn wrong(what: impl Into<String>) -> SwitchError {
     SwitchError::Config {
-        place: "watch".to_owned(),
+        location: "watch".to_owned(),
         what: what.into(),
     }
 }
@@ -46,7 +46,7 @@ fn busy(kind: &str) -> SwitchError {
 fn ended(kind: &str) -> SwitchError {
     wrong(format!(
         "no such {kind} (a {kind} ends if it is not read for {} s)",
-        PATIENCE.as_secs()
+        TIMEOUT.as_secs()
     ))
 }
 
@@ -95,7 +95,7 @@ impl Engine {
     /// # Errors
     /// [`SwitchError::Thread`] if a thread does not reply.
     pub(crate) fn end_idle_watches(&mut self) -> Result<(), SwitchError> {
-        let is_idle = |lease: &Lease| lease.read.elapsed() > PATIENCE;
+        let is_idle = |lease: &Lease| lease.read.elapsed() > TIMEOUT;
         if self
             .watches
             .capture
@@ -124,20 +124,20 @@ impl Engine {
     pub(crate) fn watch_on(&mut self, cpu: u32) -> Result<(), SwitchError> {
         if let Some(capture) = &mut self.watches.capture {
             let (tap, reader) =
-                self::capture(&capture.sieve, capture.directions, capture.snap_length);
+                self::capture(&capture.matcher, capture.directions, capture.snap_length);
             capture.readers.push(reader);
-            self.tell(cpu, Order::Capture(Some(Box::new(tap))))?;
+            self.send_command(cpu, WorkerCommand::Capture(Some(Box::new(tap))))?;
         }
         if let Some(trace) = &mut self.watches.trace {
             let (tracer, reader) = self::trace(&trace.common);
             let name = crate::threads::forwarding_name(cpu);
             trace.readers.push((name, reader));
-            self.tell(cpu, Order::Trace(Some(Box::new(tracer))))?;
+            self.send_command(cpu, WorkerCommand::Trace(Some(Box::new(tracer))))?;
         }
         Ok(())
     }
 
-    fn sieve(&self, filter: Filter) -> Result<Arc<Sieve>, SwitchError> {
+    fn matcher(&self, filter: Filter) -> Result<Arc<FrameMatcher>, SwitchError> {
         let port = match &filter.port {
             Some(name) => {
                 let number = self.number(name);
@@ -145,7 +145,7 @@ impl Engine {
             }
             None => None,
         };
-        Ok(Arc::new(Sieve::new(filter, port)))
+        Ok(Arc::new(FrameMatcher::new(filter, port)))
     }
 
     fn lease(&mut self) -> Lease {
@@ -168,7 +168,7 @@ impl Engine {
                 "snap length is {snap_length} (allowed: 1 to {SNAP_LENGTH_MAX} octets)"
             )));
         }
-        let sieve = self.sieve(filter)?;
+        let matcher = self.matcher(filter)?;
         if self.watches.capture.is_some() {
             return Err(busy("capture"));
         }
@@ -176,13 +176,13 @@ impl Engine {
         let id = lease.id;
         let mut readers = Vec::new();
         for cpu in self.cpus() {
-            let (tap, reader) = capture(&sieve, directions, snap_length as usize);
+            let (tap, reader) = capture(&matcher, directions, snap_length as usize);
             readers.push(reader);
-            self.tell(cpu, Order::Capture(Some(Box::new(tap))))?;
+            self.send_command(cpu, WorkerCommand::Capture(Some(Box::new(tap))))?;
         }
         self.watches.capture = Some(Capture {
             lease,
-            sieve,
+            matcher,
             directions,
             snap_length: snap_length as usize,
             readers,
@@ -237,7 +237,7 @@ impl Engine {
 
     fn end_capture(&mut self) -> Result<(), SwitchError> {
         for cpu in self.cpus() {
-            self.tell(cpu, Order::Capture(None))?;
+            self.send_command(cpu, WorkerCommand::Capture(None))?;
         }
         self.watches.capture = None;
         Ok(())
@@ -249,17 +249,17 @@ impl Engine {
                 "count is {count} (allowed: 1 to {TRACED_MAX} frames)"
             )));
         }
-        let sieve = self.sieve(filter)?;
+        let matcher = self.matcher(filter)?;
         if self.watches.trace.is_some() {
             return Err(busy("trace"));
         }
         let lease = self.lease();
         let id = lease.id;
-        let common = Common {
-            sieve,
+        let common = SharedTrace {
+            matcher,
             chosen: Arc::default(),
             wanted: count,
-            handed: Arc::new(Handed::new()),
+            in_flight: Arc::new(InFlight::new()),
         };
         // The service thread first, so that it expects traced frames.
         let (tracer, reader) = trace(&common);
@@ -268,7 +268,7 @@ impl Engine {
         for cpu in self.cpus() {
             let (tracer, reader) = trace(&common);
             readers.push((crate::threads::forwarding_name(cpu), reader));
-            self.tell(cpu, Order::Trace(Some(Box::new(tracer))))?;
+            self.send_command(cpu, WorkerCommand::Trace(Some(Box::new(tracer))))?;
         }
         self.watches.trace = Some(Trace {
             lease,
@@ -300,8 +300,8 @@ impl Engine {
         events.sort_by_key(|(_, event)| event.ticks);
         let missed = trace.readers.iter().map(|(_, one)| one.missed()).sum();
         let names = self.names();
-        let told = |(thread, event): (String, Event)| {
-            let (step, what) = names.tell(event.what);
+        let to_event = |(thread, event): (String, Event)| {
+            let (step, what) = names.describe_event(event.what);
             TraceEvent {
                 packet: event.packet + 1,
                 time_ns: trace.lease.time_ns(event.ticks),
@@ -309,10 +309,10 @@ impl Engine {
                 step: step.to_owned(),
                 what,
                 frame: (!event.octets().is_empty())
-                    .then(|| super::words::describe(event.octets(), event.length)),
+                    .then(|| super::describe::describe(event.octets(), event.length)),
             }
         };
-        let events = events.into_iter().map(told).collect();
+        let events = events.into_iter().map(to_event).collect();
         self.watches.trace = Some(trace);
         Ok(Traced {
             events,
@@ -323,7 +323,7 @@ impl Engine {
 
     fn end_trace(&mut self) -> Result<(), SwitchError> {
         for cpu in self.cpus() {
-            self.tell(cpu, Order::Trace(None))?;
+            self.send_command(cpu, WorkerCommand::Trace(None))?;
         }
         self.layer3.lock().set_tracer(None);
         self.watches.trace = None;

@@ -60,7 +60,7 @@ impl Decisions {
     /// Returns the decision if it is the same for all frames.
     #[inline(always)]
     #[must_use]
-    pub fn sole(&self) -> Option<Decision> {
+    pub fn common(&self) -> Option<Decision> {
         if self.same {
             self.as_slice().first().copied()
         } else {

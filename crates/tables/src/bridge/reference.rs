@@ -22,18 +22,18 @@ pub enum Exit {
 
 /// Result for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// Dropped.
     Dropped(PortDrop),
     /// Leaves with these octets, through any number of exits.
-    Leaves(BTreeMap<Exit, Vec<u8>>),
+    Forwarded(BTreeMap<Exit, Vec<u8>>),
 }
 
 /// Length of both addresses; a tag follows them.
 const ADDRESSES: usize = 12;
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct LearnedEntry {
     port: u16,
     seen_s: u32,
     is_static: bool,
@@ -61,7 +61,7 @@ pub struct ReferenceBridge {
     ageing_s: u32,
     entries_max: usize,
     ticks_per_s: u64,
-    known: HashMap<(Option<VlanId>, MacAddress), Known>,
+    known: HashMap<(Option<VlanId>, MacAddress), LearnedEntry>,
     tokens: HashMap<(u16, usize), Tokens>,
     /// Counters, except [`Tally::flapped`].
     pub tally: Tally,
@@ -92,7 +92,7 @@ impl ReferenceBridge {
     pub fn set_static(&mut self, vlan: Option<VlanId>, address: MacAddress, port: u16) -> bool {
         let room = self.known.contains_key(&(vlan, address)) || self.known.len() < self.entries_max;
         if room {
-            let known = Known {
+            let known = LearnedEntry {
                 port,
                 seen_s: 0,
                 is_static: true,
@@ -125,12 +125,12 @@ impl ReferenceBridge {
     }
 
     /// Forwards one frame and learns its source.
-    pub fn forward(&mut self, from: Ingress, clock: Clock, frame: &[u8]) -> Fate {
+    pub fn forward(&mut self, from: Ingress, clock: Clock, frame: &[u8]) -> Disposition {
         match self.try_forward(from, clock, frame) {
-            Ok(leaves) => Fate::Leaves(leaves),
+            Ok(leaves) => Disposition::Forwarded(leaves),
             Err(reason) => {
                 self.tally.count(Decision::Drop(reason));
-                Fate::Dropped(reason)
+                Disposition::Dropped(reason)
             }
         }
     }
@@ -276,7 +276,7 @@ impl ReferenceBridge {
         source: MacAddress,
         now_s: u32,
     ) -> Result<(), PortDrop> {
-        let learned = |known: &&Known| !known.is_static && known.port == port.number;
+        let learned = |known: &&LearnedEntry| !known.is_static && known.port == port.number;
         let on_port = self.known.values().filter(learned).count();
         let over = port
             .learning_limit
@@ -304,7 +304,7 @@ impl ReferenceBridge {
             None => self.tally.learned += 1,
             Some(_) => self.tally.moved += u64::from(!stays),
         }
-        let known = Known {
+        let known = LearnedEntry {
             port: port.number,
             seen_s: now_s,
             is_static: false,
@@ -339,7 +339,7 @@ impl ReferenceBridge {
             return Err(PortDrop::NotFlooded);
         }
         if let Some(port) = input
-            && !self.lets_pass(port, kind, clock.ticks)
+            && !self.allows(port, kind, clock.ticks)
         {
             return Err(kind.storm());
         }
@@ -358,7 +358,7 @@ impl ReferenceBridge {
         Ok(everywhere)
     }
 
-    fn lets_pass(&mut self, port: &BridgePort, kind: Kind, ticks: u64) -> bool {
+    fn allows(&mut self, port: &BridgePort, kind: Kind, ticks: u64) -> bool {
         let (number, rate_pps) = match kind {
             Kind::UnknownUnicast => (0, port.storm.unknown_unicast_pps),
             Kind::Broadcast => (1, port.storm.broadcast_pps),
@@ -435,9 +435,14 @@ fn with_tag(octets: &[u8], tpid: EtherType, tci: u16) -> Vec<u8> {
 
 /// Executes a decision: for tests, and as an example.
 #[must_use]
-pub fn carry_out(decision: Decision, tables: &BridgeTables, from: Ingress, frame: &[u8]) -> Fate {
+pub fn carry_out(
+    decision: Decision,
+    tables: &BridgeTables,
+    from: Ingress,
+    frame: &[u8],
+) -> Disposition {
     let leaves = match decision {
-        Decision::Drop(reason) => return Fate::Dropped(reason),
+        Decision::Drop(reason) => return Disposition::Dropped(reason),
         Decision::Forward(port) => [(Exit::Port(port), frame.to_vec())].into(),
         Decision::ForwardTag(port, action) => [(Exit::Port(port), act(action, frame))].into(),
         Decision::Local(number, action) => [(Exit::Interface(number), act(action, frame))].into(),
@@ -454,7 +459,7 @@ pub fn carry_out(decision: Decision, tables: &BridgeTables, from: Ingress, frame
             })
             .collect(),
     };
-    Fate::Leaves(leaves)
+    Disposition::Forwarded(leaves)
 }
 
 /// Returns a frame after a tag action.

@@ -110,7 +110,7 @@ impl Storm {
 
     /// Returns true if one more frame of this kind may pass, and takes its tokens.
     #[inline(always)]
-    pub(super) fn lets_pass(&mut self, kind: Kind) -> bool {
+    pub(super) fn allows(&mut self, kind: Kind) -> bool {
         let [unknown, broadcast, multicast] = &mut self.buckets;
         let bucket = match kind {
             Kind::UnknownUnicast => unknown,
@@ -140,8 +140,8 @@ mod tests {
                 ticks += pause;
                 storm.fill(ticks);
                 for _ in 0..frames {
-                    prop_assert!(storm.lets_pass(Kind::Multicast) && storm.lets_pass(Kind::UnknownUnicast));
-                    passed += u64::from(storm.lets_pass(Kind::Broadcast));
+                    prop_assert!(storm.allows(Kind::Multicast) && storm.allows(Kind::UnknownUnicast));
+                    passed += u64::from(storm.allows(Kind::Broadcast));
                 }
                 let depth = u64::from(rate_pps / 10).max(1);
                 let earned = u128::from(ticks - 7) * u128::from(rate_pps) / u128::from(ticks_per_s);
@@ -160,7 +160,7 @@ mod tests {
         let mut pass = |ticks, frames: u32| {
             storm.fill(ticks);
             (0..frames)
-                .filter(|_| storm.lets_pass(Kind::UnknownUnicast))
+                .filter(|_| storm.allows(Kind::UnknownUnicast))
                 .count()
         };
         assert_eq!(pass(0, 200), 100);

@@ -289,9 +289,9 @@ impl Pair {
         );
         prop_assert_eq!(decisions.as_slice().len(), frames.len());
         for (frame, decision) in frames.iter().zip(decisions.as_slice()) {
-            let fate = carry_out(*decision, &self.tables, from, frame);
+            let disposition = carry_out(*decision, &self.tables, from, frame);
             let expected = self.reference.forward(from, self.clock, frame);
-            prop_assert_eq!(fate, expected, "{:?} {:02x?}", from, frame);
+            prop_assert_eq!(disposition, expected, "{:?} {:02x?}", from, frame);
         }
         self.decisions = decisions.as_slice().to_vec();
         let mut expected = self.reference.tally;
@@ -515,14 +515,14 @@ fn what_happened_is_counted() {
 fn one_decision_for_all_is_seen() {
     let fdb = Fdb::new(64, AGEING_S);
     let mut decisions = Decisions::default();
-    let mut sole = |frames: &[Vec<u8>]| {
+    let mut common = |frames: &[Vec<u8>]| {
         decide(&fdb, 0, 1, frames.iter().map(Vec::as_slice), &mut decisions);
-        decisions.sole()
+        decisions.common()
     };
-    assert_eq!(sole(&[frame(B, A), frame(B, A)]), Some(Decision::Flood));
-    assert_eq!(sole(&[frame(B, A), frame(A, B)]), None);
-    assert_eq!(sole(&[frame(B, A), frame(B, A), vec![]]), None);
-    assert_eq!(sole(&[vec![]]), Some(Decision::Drop(PortDrop::Short)));
+    assert_eq!(common(&[frame(B, A), frame(B, A)]), Some(Decision::Flood));
+    assert_eq!(common(&[frame(B, A), frame(A, B)]), None);
+    assert_eq!(common(&[frame(B, A), frame(B, A), vec![]]), None);
+    assert_eq!(common(&[vec![]]), Some(Decision::Drop(PortDrop::Short)));
 }
 
 /// A customer's tagged frame through a provider: in through a tunnel, over a trunk, and out again unchanged.
@@ -548,7 +548,7 @@ fn a_customers_tags_go_through_a_tunnel_untouched() {
     };
     let tables = BridgeTables::new(&settings).unwrap();
     let fdb = Fdb::new(64, AGEING_S);
-    let fate = |from, frame: &[u8]| {
+    let disposition = |from, frame: &[u8]| {
         let mut decisions = Decisions::default();
         let clock = Clock { now_s: 1, ticks: 0 };
         let mut storm = Storm::default();
@@ -571,8 +571,8 @@ fn a_customers_tags_go_through_a_tunnel_untouched() {
         (Exit::Port(3), customers.clone()),
     ];
     assert_eq!(
-        fate(Ingress::Port(1), &customers),
-        Fate::Leaves(exits.into())
+        disposition(Ingress::Port(1), &customers),
+        Disposition::Forwarded(exits.into())
     );
     let reply = |to, from| {
         let mut frame = tagged(to, from, EtherType::VLAN, 0x2005);
@@ -581,8 +581,8 @@ fn a_customers_tags_go_through_a_tunnel_untouched() {
     };
     let arrived = [(Exit::Port(1), tagged(A, B, EtherType::VLAN, 0x2005))];
     assert_eq!(
-        fate(Ingress::Port(2), &reply(A, B)),
-        Fate::Leaves(arrived.into())
+        disposition(Ingress::Port(2), &reply(A, B)),
+        Disposition::Forwarded(arrived.into())
     );
 }
 

@@ -38,9 +38,9 @@ impl Cell for AtomicU64 {
 
 /// Callback for each added or removed entry, called exactly once each, to maintain counts. An entry is announced before it is visible, so
 /// counts are never below the actual number.
-pub(super) trait Census {
-    fn comes(&self, word: Word);
-    fn goes(&self, word: Word);
+pub(super) trait EntryObserver {
+    fn entry_added(&self, word: Word);
+    fn entry_removed(&self, word: Word);
 }
 
 /// The two buckets of a key, and the identity of its entry in each.
@@ -75,16 +75,20 @@ impl<'table, C: Cell> Places<'table, C> {
     }
 
     /// Puts an entry into an empty slot. `make` builds the word for an identity.
-    pub(super) fn fill(&self, census: &impl Census, make: impl Fn(Identity) -> Word) -> bool {
+    pub(super) fn fill(
+        &self,
+        census: &impl EntryObserver,
+        make: impl Fn(Identity) -> Word,
+    ) -> bool {
         self.slots().any(|(slot, identity)| {
             if slot.word() != Word::EMPTY {
                 return false;
             }
             let word = make(identity);
-            census.comes(word);
+            census.entry_added(word);
             let filled = slot.replace(Word::EMPTY, word);
             if !filled {
-                census.goes(word);
+                census.entry_removed(word);
             }
             filled
         })
@@ -92,7 +96,7 @@ impl<'table, C: Cell> Places<'table, C> {
 
     /// Removes duplicates of the key's entry, which threads created by learning it concurrently. A static entry is kept if there is one,
     /// otherwise the first entry. Only a static entry may replace the first entry, so one entry always remains.
-    pub(super) fn remove_twins(&self, census: &impl Census) {
+    pub(super) fn remove_twins(&self, census: &impl EntryObserver) {
         C::settle();
         let mut kept: Option<(&C, Word)> = None;
         for (slot, word) in self.entries() {
@@ -119,10 +123,10 @@ impl<'table, C: Cell> Places<'table, C> {
 }
 
 /// Empties a slot if it still holds `word`.
-pub(super) fn vacate(slot: &impl Cell, word: Word, census: &impl Census) -> bool {
+pub(super) fn vacate(slot: &impl Cell, word: Word, census: &impl EntryObserver) -> bool {
     let vacated = slot.replace(word, Word::EMPTY);
     if vacated {
-        census.goes(word);
+        census.entry_removed(word);
     }
     vacated
 }
@@ -131,7 +135,7 @@ pub(super) fn vacate(slot: &impl Cell, word: Word, census: &impl Census) -> bool
 const VACATE_ATTEMPTS: usize = 64;
 
 /// Empties a slot even if its entry changes concurrently, unless the slot gets an entry of another key.
-fn vacate_key(slot: &impl Cell, mut word: Word, census: &impl Census) {
+fn vacate_key(slot: &impl Cell, mut word: Word, census: &impl EntryObserver) {
     let identity = word.identity();
     for _ in 0..VACATE_ATTEMPTS {
         if vacate(slot, word, census) {
@@ -146,13 +150,13 @@ fn vacate_key(slot: &impl Cell, mut word: Word, census: &impl Census) {
 
 /// Changes an entry if it is still unchanged.
 #[inline]
-pub(super) fn change(slot: &impl Cell, from: Word, to: Word, census: &impl Census) -> bool {
+pub(super) fn change(slot: &impl Cell, from: Word, to: Word, census: &impl EntryObserver) -> bool {
     if from.counts_as(to) {
         return slot.replace(from, to);
     }
-    census.comes(to);
+    census.entry_added(to);
     let changed = slot.replace(from, to);
-    census.goes(if changed { from } else { to });
+    census.entry_removed(if changed { from } else { to });
     changed
 }
 
@@ -163,16 +167,16 @@ pub(super) fn move_away<C: Cell>(
     tenant: Word,
     places: &Places<'_, C>,
     new: Word,
-    census: &impl Census,
+    census: &impl EntryObserver,
 ) -> bool {
     let copy = tenant.in_other_bucket();
     for target in places.bucket_without(tenant) {
         if target.word() != Word::EMPTY {
             continue;
         }
-        census.comes(copy);
+        census.entry_added(copy);
         if !target.replace(Word::EMPTY, copy) {
-            census.goes(copy);
+            census.entry_removed(copy);
             continue;
         }
         // Fails if the tenant was refreshed or removed concurrently: its word stays, and the copy is removed. A copy that another thread

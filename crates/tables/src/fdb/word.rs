@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn thirty_seconds_are_told_apart_to_the_second() {
+    fn thirty_seconds_are_distinguished_to_the_second() {
         let ageing = Ageing::new(10);
         let stamp = ageing.now(100).stamp();
         assert!(!ageing.is_over(stamp, ageing.now(110)));

@@ -241,10 +241,10 @@ impl PacketMatch {
             ("source-port", self.source_port.map(String::from)),
             ("destination-port", self.destination_port.map(String::from)),
         ];
-        let said = words
+        let printed = words
             .into_iter()
             .filter_map(|(key, value)| Some((key, value?)));
-        said.collect()
+        printed.collect()
     }
 
     /// Checks that some packet can match.

@@ -10,7 +10,7 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
 use super::packet::PacketMatch;
-use super::pattern::{Headers, Pattern, behind_tags};
+use super::pattern::{Headers, Pattern, after_tags};
 use crate::filter::Action;
 
 /// A rule of a port.
@@ -42,7 +42,7 @@ pub enum Verdict {
 impl Verdict {
     /// Returns true if the frame is accepted.
     #[inline(always)]
-    pub const fn lets_through(self) -> bool {
+    pub const fn accepts(self) -> bool {
         !matches!(
             self,
             Self::Rule(_, Action::Drop) | Self::Default(Action::Drop)
@@ -122,7 +122,7 @@ impl PortRules {
                     Verdict::Rule(rule.number, rule.action)
                 }
             };
-            dropped += usize::from(!verdict.lets_through());
+            dropped += usize::from(!verdict.accepts());
         }
         for (sum, count) in self.frames.iter().zip(matched) {
             add(sum, u64::from(count));
@@ -137,7 +137,7 @@ impl PortRules {
         if frame.len() < ETHERNET_HEADER_LENGTH {
             return None;
         }
-        let (vlan, rest) = behind_tags(frame)?;
+        let (vlan, rest) = after_tags(frame)?;
         // A frame truncated within its tags matches only rules without packet fields.
         let headers = Headers::from_ethertype_on(rest).unwrap_or(Headers::NOTHING);
         let mut rules = self.rules.iter().enumerate();

@@ -211,7 +211,7 @@ proptest! {
         let (verdicts, dropped, counts, unmatched) = judged(&rules, default, &frames);
         let expected: Vec<Verdict> = frames.iter().map(|one| judge(&rules, default, one)).collect();
         prop_assert_eq!(&verdicts, &expected);
-        prop_assert_eq!(dropped, expected.iter().filter(|one| !one.lets_through()).count());
+        prop_assert_eq!(dropped, expected.iter().filter(|one| !one.accepts()).count());
         for (number, count) in counts.into_iter().enumerate() {
             let of_rule = |one: &&Verdict| matches!(one, Verdict::Rule(rule, _) if usize::from(*rule) == number);
             prop_assert_eq!(count, expected.iter().filter(of_rule).count() as u64);

@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
-use super::limits::Worth;
+use super::limits::EvictionRank;
 use super::table::{Entry, Key, Neighbours};
 use super::{Action, State};
 
 /// Returns the current worth of a neighbour.
-const fn worth_of<P>(entry: &Entry<P>) -> Worth {
+const fn eviction_rank_of<P>(entry: &Entry<P>) -> EvictionRank {
     match entry.state {
-        State::Permanent => Worth::Set,
-        State::Incomplete => Worth::AskedFor,
-        _ if entry.confirmed => Worth::Confirmed,
-        _ => Worth::Unconfirmed,
+        State::Permanent => EvictionRank::Set,
+        State::Incomplete => EvictionRank::Solicited,
+        _ if entry.confirmed => EvictionRank::Confirmed,
+        _ => EvictionRank::Unconfirmed,
     }
 }
 
@@ -23,23 +23,27 @@ impl<P> Neighbours<P> {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
         };
-        if let Some((worth, heard)) = entry.ranked.take() {
-            self.ranks.remove(&(worth, heard, key));
+        if let Some((eviction_rank, heard)) = entry.ranked.take() {
+            self.ranks.remove(&(eviction_rank, heard, key));
         }
-        let worth = worth_of(entry);
-        if worth != Worth::Set {
-            entry.ranked = Some((worth, entry.heard));
-            self.ranks.insert((worth, entry.heard, key));
+        let eviction_rank = eviction_rank_of(entry);
+        if eviction_rank != EvictionRank::Set {
+            entry.ranked = Some((eviction_rank, entry.heard));
+            self.ranks.insert((eviction_rank, entry.heard, key));
         }
     }
 
     /// Makes room for a neighbour of this worth, if necessary by evicting another. Returns false if there is no room.
-    pub(super) fn make_room(&mut self, worth: Worth, out: &mut Vec<Action<P>>) -> bool {
+    pub(super) fn make_room(
+        &mut self,
+        eviction_rank: EvictionRank,
+        out: &mut Vec<Action<P>>,
+    ) -> bool {
         if self.entries.len() < self.limits.neighbours {
             return true;
         }
         match self.ranks.first().copied() {
-            Some((other, _, (interface, address))) if worth.displaces(other) => {
+            Some((other, _, (interface, address))) if eviction_rank.displaces(other) => {
                 self.counts.evicted += 1;
                 self.remove(interface, address, out);
                 true

@@ -11,22 +11,22 @@ use std::time::Duration;
 use quietwire_packet::MacAddress;
 
 use super::table::{Key, Neighbours};
-use super::{Action, Facts, Origin, State};
+use super::{Action, InterfaceInfo, Origin, State};
 
 impl<P> Neighbours<P> {
     /// The kernel has confirmed a neighbour. A neighbour that cannot be on the link of the interface is ignored.
     pub fn kernel_has(
         &mut self,
         now: Duration,
-        facts: &Facts,
+        interface_info: &InterfaceInfo,
         address: IpAddr,
         (mac, is_permanent): (MacAddress, bool),
         out: &mut Vec<Action<P>>,
     ) {
-        let is_station = !mac.is_multicast() && mac.to_u64() != 0 && mac != facts.mac;
-        let key = (facts.number, address);
-        let may_be_there = facts.is_on_link(address) || self.known(key).is_some();
-        if !is_station || !facts.may_be_neighbour(address) || !may_be_there {
+        let is_station = !mac.is_multicast() && mac.to_u64() != 0 && mac != interface_info.mac;
+        let key = (interface_info.number, address);
+        let may_be_there = interface_info.is_on_link(address) || self.known(key).is_some();
+        if !is_station || !interface_info.may_be_neighbour(address) || !may_be_there {
             return;
         }
         let state = if is_permanent {
@@ -53,19 +53,19 @@ impl<P> Neighbours<P> {
             (Origin::Kernel, State::Permanent) => {
                 self.remove(interface, address, out);
             }
-            (Origin::Kernel, State::Reachable) => self.doubt(now, key),
+            (Origin::Kernel, State::Reachable) => self.start_probe(now, key),
             _ => {}
         }
     }
 
     /// Discards the kernel's information about an interface: its tap is gone.
     pub fn forget_kernel(&mut self, now: Duration, interface: u16, out: &mut Vec<Action<P>>) {
-        let told = self
+        let reported = self
             .entries
             .iter()
             .filter(|((on, _), entry)| *on == interface && entry.origin == Origin::Kernel);
-        let told: Vec<Key> = told.map(|(key, _)| *key).collect();
-        for (interface, address) in told {
+        let reported: Vec<Key> = reported.map(|(key, _)| *key).collect();
+        for (interface, address) in reported {
             self.kernel_lost(now, interface, address, out);
         }
     }

@@ -29,22 +29,22 @@ impl Default for Limits {
 
 /// Worth of a neighbour. In a full table a neighbour evicts another of at most the same worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Worth {
+pub(super) enum EvictionRank {
     /// It sent a request, and has answered none: an attacker can create any number of these.
     Unconfirmed,
     /// Packets are waiting for it, and it has not answered yet.
-    AskedFor,
+    Solicited,
     /// It has answered. Only a static neighbour evicts it: a scan must not evict neighbours that are in use.
     Confirmed,
     /// Set by an operator.
     Set,
 }
 
-impl Worth {
+impl EvictionRank {
     /// Returns true if a neighbour of this worth evicts the other.
     pub(super) fn displaces(self, other: Self) -> bool {
         match self {
-            Self::Unconfirmed | Self::AskedFor => other <= self,
+            Self::Unconfirmed | Self::Solicited => other <= self,
             Self::Confirmed | Self::Set => other < self,
         }
     }

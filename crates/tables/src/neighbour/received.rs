@@ -8,14 +8,14 @@ use std::time::Duration;
 use quietwire_packet::{ArpOperation, ArpPacket, ETHERNET_HEADER_LENGTH, IPV6_HEADER_LENGTH};
 
 use super::table::Neighbours;
-use super::{Action, Facts, State, arp, nd};
+use super::{Action, InterfaceInfo, State, arp, nd};
 
 impl<P> Neighbours<P> {
     /// Handles an untagged frame with an ARP packet.
     pub fn received_arp(
         &mut self,
         now: Duration,
-        facts: &Facts,
+        interface_info: &InterfaceInfo,
         frame: &[u8],
         out: &mut Vec<Action<P>>,
     ) {
@@ -29,8 +29,8 @@ impl<P> Neighbours<P> {
             self.counts_mut().invalid += 1;
             return;
         }
-        if facts.is_own(address.into()) {
-            if mac != facts.mac {
+        if interface_info.is_own(address.into()) {
+            if mac != interface_info.mac {
                 self.counts_mut().conflicts += 1;
             }
             return;
@@ -39,14 +39,14 @@ impl<P> Neighbours<P> {
         if let ArpOperation::Other(_) = operation {
             return;
         }
-        let is_for_us = facts.is_own(packet.target_ip().into());
-        let key = (facts.number, address.into());
+        let is_for_us = interface_info.is_own(packet.target_ip().into());
+        let key = (interface_info.number, address.into());
         let is_reply = operation == ArpOperation::Reply;
         // A known neighbour is updated by any of its messages; an unknown one is added only if it sends to us.
         let is_known = self.known(key).is_some();
         // A neighbour being resolved is known and may be off our prefixes: a gateway.
-        let has_address = facts.may_be_neighbour(address.into())
-            && (is_known || facts.is_on_link(address.into()));
+        let has_address = interface_info.may_be_neighbour(address.into())
+            && (is_known || interface_info.is_on_link(address.into()));
         if has_address && (is_known || (is_for_us && !is_reply)) {
             let state = if is_reply && is_for_us {
                 State::Reachable
@@ -57,9 +57,9 @@ impl<P> Neighbours<P> {
         }
         if is_for_us && !is_reply {
             self.counts_mut().answered += 1;
-            let answer = arp::reply((facts.mac, packet.target_ip()), (mac, address));
+            let answer = arp::reply((interface_info.mac, packet.target_ip()), (mac, address));
             out.push(Action::Transmit {
-                interface: facts.number,
+                interface: interface_info.number,
                 frame: answer,
             });
         }
@@ -71,7 +71,7 @@ impl<P> Neighbours<P> {
     pub fn received_nd(
         &mut self,
         now: Duration,
-        facts: &Facts,
+        interface_info: &InterfaceInfo,
         frame: &[u8],
         out: &mut Vec<Action<P>>,
     ) -> bool {
@@ -83,9 +83,9 @@ impl<P> Neighbours<P> {
         }
         match nd::Message::read(frame) {
             Some(message) if message.kind == nd::SOLICITATION => {
-                self.solicited(now, facts, &message, out)
+                self.solicited(now, interface_info, &message, out)
             }
-            Some(message) => self.advertised(now, facts, &message, out),
+            Some(message) => self.advertised(now, interface_info, &message, out),
             // Router messages and redirects are not for this router.
             None if matches!(kind, Some(133 | 134 | 137)) => {}
             None => self.counts_mut().invalid += 1,
@@ -97,7 +97,7 @@ impl<P> Neighbours<P> {
     fn solicited(
         &mut self,
         now: Duration,
-        facts: &Facts,
+        interface_info: &InterfaceInfo,
         message: &nd::Message<'_>,
         out: &mut Vec<Action<P>>,
     ) {
@@ -111,20 +111,20 @@ impl<P> Neighbours<P> {
             self.counts_mut().invalid += 1;
             return;
         }
-        if !facts.is_own(message.target.into()) {
+        if !interface_info.is_own(message.target.into()) {
             return;
         }
-        if facts.is_own(message.source.into()) {
+        if interface_info.is_own(message.source.into()) {
             self.counts_mut().conflicts += 1;
             return;
         }
         if let Some(mac) = link_address
-            && facts.is_on_link(message.source.into())
-            && facts.may_be_neighbour(message.source.into())
+            && interface_info.is_on_link(message.source.into())
+            && interface_info.may_be_neighbour(message.source.into())
         {
             self.learn(
                 now,
-                (facts.number, message.source.into()),
+                (interface_info.number, message.source.into()),
                 mac,
                 State::Stale,
                 out,
@@ -132,7 +132,7 @@ impl<P> Neighbours<P> {
         }
         // A host that probes one of our addresses gets a reply to all nodes (RFC 4862, section 5.4.3).
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-        let key = (facts.number, message.source.into());
+        let key = (interface_info.number, message.source.into());
         let (to, flags) = if is_probe {
             (
                 (nd::group_mac(all_nodes), all_nodes),
@@ -153,9 +153,9 @@ impl<P> Neighbours<P> {
             )
         };
         self.counts_mut().answered += 1;
-        let answer = nd::advertisement(to, (facts.mac, message.target), flags);
+        let answer = nd::advertisement(to, (interface_info.mac, message.target), flags);
         out.push(Action::Transmit {
-            interface: facts.number,
+            interface: interface_info.number,
             frame: answer,
         });
     }
@@ -164,7 +164,7 @@ impl<P> Neighbours<P> {
     fn advertised(
         &mut self,
         now: Duration,
-        facts: &Facts,
+        interface_info: &InterfaceInfo,
         message: &nd::Message<'_>,
         out: &mut Vec<Action<P>>,
     ) {
@@ -177,11 +177,11 @@ impl<P> Neighbours<P> {
             self.counts_mut().invalid += 1;
             return;
         }
-        if facts.is_own(message.target.into()) {
+        if interface_info.is_own(message.target.into()) {
             self.counts_mut().conflicts += 1;
             return;
         }
-        let key = (facts.number, message.target.into());
+        let key = (interface_info.number, message.target.into());
         let confirmed = if solicited {
             State::Reachable
         } else {
@@ -199,7 +199,7 @@ impl<P> Neighbours<P> {
                     self.learn(now, key, mac, confirmed, out);
                 } else if state == State::Reachable {
                     // Two stations claim the address: the known one is probed soon.
-                    self.doubt(now, key);
+                    self.start_probe(now, key);
                 }
             }
         }

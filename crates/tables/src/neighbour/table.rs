@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use quietwire_packet::MacAddress;
 
-use super::limits::{Limits, Rate, Worth};
-use super::{Action, Counts, Facts, Origin, Shown, State, arp, nd};
+use super::limits::{EvictionRank, Limits, Rate};
+use super::{Action, Counts, InterfaceInfo, NeighbourInfo, Origin, State, arp, nd};
 
 /// Constants of RFC 4861, section 10: RETRANS_TIMER, MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT, DELAY_FIRST_PROBE_TIME, REACHABLE_TIME.
 const RETRANSMIT: Duration = Duration::from_secs(1);
@@ -31,8 +31,8 @@ pub(super) struct Entry<P> {
     due: Option<Duration>,
     /// Whether it has ever answered a request.
     pub(super) confirmed: bool,
-    /// Its position in the order of [`Worth`], if it can be evicted.
-    pub(super) ranked: Option<(Worth, Duration)>,
+    /// Its position in the order of [`EvictionRank`], if it can be evicted.
+    pub(super) ranked: Option<(EvictionRank, Duration)>,
 }
 
 impl<P> Entry<P> {
@@ -58,7 +58,7 @@ pub struct Neighbours<P> {
     pub(super) entries: BTreeMap<Key, Entry<P>>,
     timers: BTreeSet<(Duration, Key)>,
     /// Neighbours that can be evicted, the least useful first.
-    pub(super) ranks: BTreeSet<(Worth, Duration, Key)>,
+    pub(super) ranks: BTreeSet<(EvictionRank, Duration, Key)>,
     /// Number of waiting packets.
     pub(super) held: usize,
     pub(super) rate: Rate,
@@ -97,12 +97,12 @@ impl<P> Neighbours<P> {
     pub fn resolve(
         &mut self,
         now: Duration,
-        facts: &Facts,
+        interface_info: &InterfaceInfo,
         address: IpAddr,
         packet: Option<P>,
         out: &mut Vec<Action<P>>,
     ) {
-        let interface = facts.number;
+        let interface = interface_info.number;
         let key = (interface, address);
         if let Some(entry) = self.entries.get(&key) {
             match (entry.mac, packet) {
@@ -118,12 +118,12 @@ impl<P> Neighbours<P> {
             return;
         }
         let dropped = u64::from(packet.is_some());
-        if !facts.may_be_neighbour(address) {
+        if !interface_info.may_be_neighbour(address) {
             self.counts.refused += dropped;
             return;
         }
         // Room comes last: no neighbour may be evicted for one that is not requested in the end.
-        if !self.may_ask(now) || !self.make_room(Worth::AskedFor, out) {
+        if !self.may_ask(now) || !self.make_room(EvictionRank::Solicited, out) {
             self.counts.overflowed += dropped;
             return;
         }
@@ -132,15 +132,21 @@ impl<P> Neighbours<P> {
         if let Some(packet) = packet {
             self.wait(key, packet);
         }
-        self.begin_asking(now, facts, key, out);
+        self.begin_asking(now, interface_info, key, out);
     }
 
-    fn begin_asking(&mut self, now: Duration, facts: &Facts, key: Key, out: &mut Vec<Action<P>>) {
+    fn begin_asking(
+        &mut self,
+        now: Duration,
+        interface_info: &InterfaceInfo,
+        key: Key,
+        out: &mut Vec<Action<P>>,
+    ) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.asked = 1;
             let mac = entry.mac;
             self.schedule(key, Some(now + RETRANSMIT));
-            self.ask(facts, key.1, mac, out);
+            self.ask(interface_info, key.1, mac, out);
         }
     }
 
@@ -165,8 +171,8 @@ impl<P> Neighbours<P> {
         let Some(entry) = self.entries.remove(&key) else {
             return false;
         };
-        if let Some((worth, heard)) = entry.ranked {
-            self.ranks.remove(&(worth, heard, key));
+        if let Some((eviction_rank, heard)) = entry.ranked {
+            self.ranks.remove(&(eviction_rank, heard, key));
         }
         self.held -= entry.waiting.len();
         Self::end(key, entry, out);
@@ -201,10 +207,10 @@ impl<P> Neighbours<P> {
     }
 
     /// Returns all neighbours.
-    pub fn list(&self, now: Duration) -> impl Iterator<Item = Shown> + '_ {
+    pub fn list(&self, now: Duration) -> impl Iterator<Item = NeighbourInfo> + '_ {
         self.entries
             .iter()
-            .map(move |((interface, address), entry)| Shown {
+            .map(move |((interface, address), entry)| NeighbourInfo {
                 interface: *interface,
                 address: *address,
                 mac: entry.mac,
@@ -230,7 +236,7 @@ impl<P> Neighbours<P> {
     pub fn tick<'a>(
         &mut self,
         now: Duration,
-        facts_of: impl Fn(u16) -> Option<&'a Facts>,
+        facts_of: impl Fn(u16) -> Option<&'a InterfaceInfo>,
         out: &mut Vec<Action<P>>,
     ) {
         // A rescheduled timer is due later.
@@ -240,7 +246,7 @@ impl<P> Neighbours<P> {
             }
             self.timers.pop_first();
             match facts_of(key.0) {
-                Some(facts) => self.is_due(now, facts, key, out),
+                Some(interface_info) => self.is_due(now, interface_info, key, out),
                 None => {
                     self.remove(key.0, key.1, out);
                 }
@@ -248,7 +254,13 @@ impl<P> Neighbours<P> {
         }
     }
 
-    fn is_due(&mut self, now: Duration, facts: &Facts, key: Key, out: &mut Vec<Action<P>>) {
+    fn is_due(
+        &mut self,
+        now: Duration,
+        interface_info: &InterfaceInfo,
+        key: Key,
+        out: &mut Vec<Action<P>>,
+    ) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
         };
@@ -257,7 +269,7 @@ impl<P> Neighbours<P> {
             State::Permanent => {}
             State::Reachable | State::Stale => {
                 entry.state = State::Probe;
-                self.begin_asking(now, facts, key, out);
+                self.begin_asking(now, interface_info, key, out);
             }
             State::Incomplete | State::Probe if entry.asked < ASKS => {
                 entry.asked += 1;
@@ -266,7 +278,7 @@ impl<P> Neighbours<P> {
                 // A suppressed request counts nevertheless, so that the wait for an answer ends. Known neighbours are probed first (RFC
                 // 6583, section 7.1).
                 if mac.is_some() || self.may_ask(now) {
-                    self.ask(facts, key.1, mac, out);
+                    self.ask(interface_info, key.1, mac, out);
                 }
             }
             State::Incomplete | State::Probe => {
@@ -297,11 +309,11 @@ impl<P> Neighbours<P> {
         out: &mut Vec<Action<P>>,
     ) {
         if !self.entries.contains_key(&key) {
-            let worth = match state {
-                State::Permanent => Worth::Set,
-                _ => Worth::Unconfirmed,
+            let eviction_rank = match state {
+                State::Permanent => EvictionRank::Set,
+                _ => EvictionRank::Unconfirmed,
             };
-            if !self.make_room(worth, out) {
+            if !self.make_room(eviction_rank, out) {
                 return;
             }
             self.entries.insert(key, Entry::new(state, now));
@@ -349,7 +361,7 @@ impl<P> Neighbours<P> {
     }
 
     /// Starts probing a confirmed neighbour.
-    pub(super) fn doubt(&mut self, now: Duration, key: Key) {
+    pub(super) fn start_probe(&mut self, now: Duration, key: Key) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.state = State::Stale;
             self.schedule(key, Some(now + DELAY));
@@ -376,17 +388,17 @@ impl<P> Neighbours<P> {
     /// Sends a request to the link, or to the neighbour alone.
     fn ask(
         &mut self,
-        facts: &Facts,
+        interface_info: &InterfaceInfo,
         address: IpAddr,
         mac: Option<MacAddress>,
         out: &mut Vec<Action<P>>,
     ) {
-        let frame = match (address, facts.source_for(address)) {
+        let frame = match (address, interface_info.source_for(address)) {
             (IpAddr::V4(target), Some(IpAddr::V4(source))) => {
-                Some(arp::request(facts.mac, source, target, mac))
+                Some(arp::request(interface_info.mac, source, target, mac))
             }
             (IpAddr::V6(target), Some(IpAddr::V6(source))) => {
-                Some(nd::solicitation(facts.mac, source, target, mac))
+                Some(nd::solicitation(interface_info.mac, source, target, mac))
             }
             // An interface without an address of that IP version cannot send a request.
             _ => None,
@@ -394,7 +406,7 @@ impl<P> Neighbours<P> {
         if let Some(frame) = frame {
             self.counts.asked += 1;
             out.push(Action::Transmit {
-                interface: facts.number,
+                interface: interface_info.number,
                 frame,
             });
         }

@@ -4,7 +4,7 @@
 use quietwire_base::BURST_MAX;
 
 use super::decision::{Decision, Decisions, Places, Tally};
-use super::header::{self, Brief, Destination};
+use super::header::{self, Destination, PacketSummary};
 use super::interfaces::Urpf;
 use super::next_hops::{NextHop, NextHops};
 use super::plain::decide_plain;
@@ -112,7 +112,7 @@ fn next_vrf(router: &Router, interfaces: &[u16], left: &mut Places) -> Option<u1
 struct Readings {
     v4: Batch<u32>,
     v6: Batch<u128>,
-    briefs: [Brief; BURST_MAX],
+    briefs: [PacketSummary; BURST_MAX],
     /// Packets whose decision requires a route.
     open: Places,
     /// Some interface has a reverse path check.
@@ -177,7 +177,7 @@ fn read<'a>(
     let mut readings = Readings {
         v4: Batch::new(0),
         v6: Batch::new(0),
-        briefs: [Brief::default(); BURST_MAX],
+        briefs: [PacketSummary::default(); BURST_MAX],
         open: 0,
         checked: false,
     };

@@ -18,13 +18,13 @@ const OPTION_SSRR: u8 = 137;
 
 /// Header fields besides the addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Brief {
+pub(super) struct PacketSummary {
     /// Length of the packet, octets.
     pub(super) length: u16,
     /// TTL or hop limit.
     pub(super) ttl: u8,
     /// Whether fragmentation is allowed.
-    pub(super) may_cut: bool,
+    pub(super) may_fragment: bool,
     /// Whether one of its addresses is link-local, which routers do not forward.
     pub(super) is_of_a_link: bool,
 }
@@ -38,7 +38,10 @@ pub(super) enum Destination {
 
 /// Parses an untagged frame of an interface. Returns the fields for routing, or the decision if it needs no route.
 #[inline(always)]
-pub(super) fn read(frame: &[u8], interface: &Interface) -> Result<(Brief, Destination), Decision> {
+pub(super) fn read(
+    frame: &[u8],
+    interface: &Interface,
+) -> Result<(PacketSummary, Destination), Decision> {
     let Some((ethernet, packet)) = frame.split_first_chunk::<ETHERNET_HEADER_LENGTH>() else {
         return Err(Decision::Drop(RouterDrop::HeaderError));
     };
@@ -58,7 +61,7 @@ pub(super) fn read(frame: &[u8], interface: &Interface) -> Result<(Brief, Destin
 
 /// Parses an IPv4 packet (RFC 1812, sections 5.2.2, 5.3.4, 5.3.7).
 #[inline(always)]
-fn read_v4(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decision> {
+fn read_v4(packet: &[u8], to_many: bool) -> Result<(PacketSummary, Destination), Decision> {
     let wrong = Err(Decision::Drop(RouterDrop::HeaderError));
     let Some(header) = packet.first_chunk::<IPV4_HEADER>() else {
         return wrong;
@@ -102,10 +105,10 @@ fn read_v4(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decisio
     if to_many {
         return Err(Decision::Drop(RouterDrop::BroadcastFrame));
     }
-    let brief = Brief {
+    let brief = PacketSummary {
         length,
         ttl: header[8],
-        may_cut: header[6] & 0x40 == 0,
+        may_fragment: header[6] & 0x40 == 0,
         is_of_a_link: is_link_local_v4(source) || is_link_local_v4(destination),
     };
     Ok((brief, Destination::V4(destination)))
@@ -172,7 +175,7 @@ pub(super) fn source_of(frame: &[u8]) -> Option<Destination> {
 
 /// Parses an IPv6 packet (RFC 8200, section 3; RFC 4291, sections 2.5 to 2.7).
 #[inline(always)]
-fn read_v6(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decision> {
+fn read_v6(packet: &[u8], to_many: bool) -> Result<(PacketSummary, Destination), Decision> {
     let wrong = Err(Decision::Drop(RouterDrop::HeaderError));
     let Some(header) = packet.first_chunk::<IPV6_HEADER>() else {
         return wrong;
@@ -200,10 +203,10 @@ fn read_v6(packet: &[u8], to_many: bool) -> Result<(Brief, Destination), Decisio
     if is_link_local(destination) {
         return Err(Decision::Punt(Punt::ForUs));
     }
-    let brief = Brief {
+    let brief = PacketSummary {
         length,
         ttl: header[7],
-        may_cut: false,
+        may_fragment: false,
         is_of_a_link: is_link_local(source),
     };
     Ok((brief, Destination::V6(destination)))

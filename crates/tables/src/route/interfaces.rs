@@ -17,7 +17,7 @@ pub enum Urpf {
 
 /// Location of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InterfacePlace {
+pub enum InterfaceBinding {
     /// A port, by number.
     Port(u16),
     /// A bridge, by number.
@@ -28,7 +28,7 @@ pub enum InterfacePlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its location.
-    pub place: InterfacePlace,
+    pub place: InterfaceBinding,
     /// VLAN tag of its frames on a port. Frames of a bridge interface are untagged here.
     pub vlan: Option<VlanId>,
     /// Its MAC address.

@@ -6,7 +6,7 @@ use quietwire_base::BURST_MAX;
 use quietwire_packet::{ETHERNET_HEADER_LENGTH, MacAddress};
 
 use super::decision::{Decisions, Places};
-use super::header::{self, Brief, IPV4_HEADER, IPV6_HEADER};
+use super::header::{self, IPV4_HEADER, IPV6_HEADER, PacketSummary};
 use super::interfaces::{Interface, Urpf};
 use super::resolve::follow;
 use super::router::Router;
@@ -29,8 +29,8 @@ struct Packed(u32);
 
 impl Packed {
     #[inline(always)]
-    fn new(length: u16, ttl: u8, may_cut: bool) -> Self {
-        Self(u32::from(length) | u32::from(ttl) << 16 | u32::from(may_cut) << 24)
+    fn new(length: u16, ttl: u8, may_fragment: bool) -> Self {
+        Self(u32::from(length) | u32::from(ttl) << 16 | u32::from(may_fragment) << 24)
     }
 
     #[inline(always)]
@@ -43,11 +43,11 @@ impl Packed {
         (self.0 >> 16) as u8
     }
 
-    fn brief(self) -> Brief {
-        Brief {
+    fn brief(self) -> PacketSummary {
+        PacketSummary {
             length: self.length(),
             ttl: self.ttl(),
-            may_cut: self.0 >> 24 != 0,
+            may_fragment: self.0 >> 24 != 0,
             is_of_a_link: false,
         }
     }

@@ -6,14 +6,14 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 use super::decision::{Adjacency, Decision, Punt};
 use super::flow_hash::flow_hash;
 use super::fragment;
-use super::header::Brief;
+use super::header::PacketSummary;
 use super::next_hops::NextHop;
 use super::router::Router;
 use crate::drops::RouterDrop;
 
 /// Returns the decision for a packet with this next hop.
 #[inline(always)]
-pub(super) fn follow(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Decision {
+pub(super) fn follow(router: &Router, brief: PacketSummary, hop: u32, frame: &[u8]) -> Decision {
     let to = match router.next_hops.adjacency(hop) {
         Some(to) => to,
         None => match choose(router, brief, hop, frame) {
@@ -36,7 +36,12 @@ pub(super) fn follow(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> D
 
 /// Selects a group member for a packet, or returns the decision if this thread does not forward the packet.
 #[inline(never)]
-fn choose(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Result<Adjacency, Decision> {
+fn choose(
+    router: &Router,
+    brief: PacketSummary,
+    hop: u32,
+    frame: &[u8],
+) -> Result<Adjacency, Decision> {
     let next_hop = match router.next_hops.get(hop) {
         NextHop::Group(group) => router.next_hops.choose(group, flow_hash(frame)),
         next_hop => next_hop,
@@ -49,9 +54,9 @@ fn choose(router: &Router, brief: Brief, hop: u32, frame: &[u8]) -> Result<Adjac
 
 /// Returns the decision for a packet that exceeds the MTU of the next link.
 #[inline(never)]
-fn too_long(brief: Brief, frame: &[u8], to: Adjacency) -> Decision {
+fn too_long(brief: PacketSummary, frame: &[u8], to: Adjacency) -> Decision {
     let packet = frame.get(ETHERNET_HEADER_LENGTH..).unwrap_or_default();
-    if !brief.may_cut {
+    if !brief.may_fragment {
         Decision::Punt(Punt::TooBig)
     } else if fragment::ends_beyond(packet) {
         Decision::Drop(RouterDrop::FragmentOffset)
@@ -63,7 +68,7 @@ fn too_long(brief: Brief, frame: &[u8], to: Adjacency) -> Decision {
 /// Returns the decision for a packet whose TTL is exceeded, or with link-local addresses, which are never forwarded (RFC 3927, section 7;
 /// RFC 4291, section 2.5.6).
 #[inline(always)]
-fn time_is_over(brief: Brief) -> Option<Decision> {
+fn time_is_over(brief: PacketSummary) -> Option<Decision> {
     if brief.is_of_a_link {
         return Some(Decision::Drop(RouterDrop::Martian));
     }
@@ -72,7 +77,7 @@ fn time_is_over(brief: Brief) -> Option<Decision> {
 
 impl Decision {
     /// Returns the decision for a next hop other than a neighbour.
-    fn from_other(next_hop: NextHop, brief: Brief) -> Self {
+    fn from_other(next_hop: NextHop, brief: PacketSummary) -> Self {
         match next_hop {
             NextHop::Local => Self::Punt(Punt::ForUs),
             NextHop::Blackhole => Self::Drop(RouterDrop::Blackhole),

@@ -137,11 +137,11 @@ pub(super) struct WentBack {
 
 /// Increase of the counters. A counter that decreased is excluded.
 #[derive(Debug, Default)]
-struct Growth {
+struct CounterDelta {
     went_back: Vec<WentBack>,
 }
 
-impl Growth {
+impl CounterDelta {
     fn of(&mut self, at: &PortAt, before: u64, after: u64) -> u64 {
         after.checked_sub(before).unwrap_or_else(|| {
             self.went_back.push(WentBack {
@@ -157,32 +157,32 @@ impl DeviceCounts {
     /// Returns the increase since an earlier reading, and the counters that decreased. If one counter of an element decreased, its other
     /// counters prove nothing either.
     pub(super) fn since(&self, before: &Self) -> (Self, Vec<WentBack>) {
-        let mut growth = Growth::default();
+        let mut growth = CounterDelta::default();
         let elements = self.elements.iter().map(|(name, after)| {
             let then = before.elements.get(name);
-            let grown = match (then, after) {
+            let deltas = match (then, after) {
                 (Some(Ok(then)), Ok(after)) => {
                     let back = growth.went_back.len();
-                    let grown = of_element(&mut growth, name, then, after);
+                    let deltas = of_element(&mut growth, name, then, after);
                     match growth.went_back.len() == back {
-                        true => Ok(grown),
+                        true => Ok(deltas),
                         false => Err("its counters decreased: the element restarted".to_owned()),
                     }
                 }
                 (Some(Err(why)), _) | (_, Err(why)) => Err(why.clone()),
                 (None, Ok(_)) => Err("its counters were not read before the trial".to_owned()),
             };
-            (name.clone(), grown)
+            (name.clone(), deltas)
         });
-        let grown = Self {
+        let deltas = Self {
             elements: elements.collect(),
         };
-        (grown, growth.went_back)
+        (deltas, growth.went_back)
     }
 }
 
 fn of_element(
-    growth: &mut Growth,
+    growth: &mut CounterDelta,
     name: &str,
     before: &ElementCounts,
     after: &ElementCounts,
@@ -191,7 +191,7 @@ fn of_element(
     let ports = after.ports.iter().map(|(port, now)| {
         let then = before.ports.get(port).unwrap_or(&none);
         let at = PortAt::new(name, port);
-        let grown = PortCounts {
+        let deltas = PortCounts {
             received: growth.of(&at, then.received, now.received),
             sent: growth.of(&at, then.sent, now.sent),
             drops: now
@@ -203,7 +203,7 @@ fn of_element(
                 })
                 .collect(),
         };
-        (port.clone(), grown)
+        (port.clone(), deltas)
     });
     let ports = ports.collect();
     let drops = after.drops.iter().map(|(counter, frames)| {

@@ -24,7 +24,7 @@ pub struct LossAccount {
     pub lost_frames: u64,
     /// Places in the device and at its ports. The place with the most frames comes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<Place>,
+    pub places: Vec<LossPlace>,
     /// Frames that the tester itself lost.
     pub tester_frames: u64,
     /// Frames lost at a place that no counter shows.
@@ -46,7 +46,7 @@ pub struct LossAccount {
 
 /// A place where frames were lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
+pub struct LossPlace {
     /// Name of the device's element.
     pub element: String,
     /// Port of the element, or another part of it such as `router`; empty for the element as a whole.
@@ -181,7 +181,7 @@ impl LossReason {
     }
 }
 
-impl Place {
+impl LossPlace {
     /// Returns the reason in words. Counters of the device keep their own names.
     #[must_use]
     pub fn words(&self) -> &str {
@@ -202,7 +202,7 @@ fn write_at(f: &mut fmt::Formatter<'_>, element: &str, port: &str) -> fmt::Resul
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LossPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_at(f, &self.element, &self.port)?;
         write!(f, ": {}", self.words())
@@ -233,7 +233,7 @@ impl LossAccount {
         add(&mut self.lost_before_frames, other.lost_before_frames);
         self.is_shared_out |= other.is_shared_out;
         for more in &other.places {
-            let is_same = |place: &&mut Place| {
+            let is_same = |place: &&mut LossPlace| {
                 (&place.element, &place.port, &place.reason)
                     == (&more.element, &more.port, &more.reason)
             };

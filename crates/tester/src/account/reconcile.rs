@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use super::counts::{
     DeviceCounts, DeviceLayout, DropStage, ElementCounts, PortAt, PortCounts, UnitDrop,
 };
-use super::places::{Accounted, Difference, DifferenceKind, LossAccount, LossReason, Place};
+use super::places::{Accounted, Difference, DifferenceKind, LossAccount, LossPlace, LossReason};
 use super::totals::PortTotals;
 use crate::trial::TrialResult;
 
 /// Place to which lost frames are assigned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Loser {
+pub(super) enum LossSource {
     At(PortAt, String),
     Tester,
     Unknown,
@@ -21,15 +21,15 @@ pub(super) enum Loser {
 
 /// Frames assigned to places over the whole trial.
 #[derive(Debug, Default)]
-struct Claims {
-    frames: BTreeMap<Loser, u64>,
+struct LossClaims {
+    frames: BTreeMap<LossSource, u64>,
     differences: Vec<Difference>,
     /// Frames that elements sent in addition to those received.
     made: u64,
 }
 
-impl Claims {
-    fn add(&mut self, loser: Loser, frames: u64) {
+impl LossClaims {
+    fn add(&mut self, loser: LossSource, frames: u64) {
         if frames > 0 {
             let sum = self.frames.entry(loser).or_default();
             *sum = sum.saturating_add(frames);
@@ -65,7 +65,13 @@ impl Claims {
 
     /// Does the same for a whole element. Counters that may include frames counted elsewhere, and ports not connected to the tester, can
     /// explain missing frames.
-    fn gap_of_element(&mut self, name: &str, perhaps: Vec<(Loser, u64)>, made: u64, mut gap: i128) {
+    fn gap_of_element(
+        &mut self,
+        name: &str,
+        perhaps: Vec<(LossSource, u64)>,
+        made: u64,
+        mut gap: i128,
+    ) {
         for (loser, frames) in perhaps {
             let explained = frames_of(gap).min(frames);
             self.add(loser, explained);
@@ -88,12 +94,12 @@ impl Claims {
     }
 }
 
-fn at_port(at: &PortAt, reason: LossReason) -> Loser {
-    Loser::At(at.clone(), reason.name().to_owned())
+fn at_port(at: &PortAt, reason: LossReason) -> LossSource {
+    LossSource::At(at.clone(), reason.name().to_owned())
 }
 
-fn at_unit(element: &str, counter: &UnitDrop) -> Loser {
-    Loser::At(PortAt::new(element, &counter.unit), counter.reason.clone())
+fn at_unit(element: &str, counter: &UnitDrop) -> LossSource {
+    LossSource::At(PortAt::new(element, &counter.unit), counter.reason.clone())
 }
 
 fn frames_of(count: i128) -> u64 {
@@ -101,19 +107,19 @@ fn frames_of(count: i128) -> u64 {
 }
 
 /// Increase of the counters of all elements during the trial.
-struct Grown<'a> {
+struct CounterDeltas<'a> {
     elements: BTreeMap<&'a str, &'a ElementCounts>,
     layout: &'a DeviceLayout,
     totals: Vec<PortTotals>,
 }
 
-impl Grown<'_> {
+impl CounterDeltas<'_> {
     fn port(&self, at: &PortAt) -> Option<&PortCounts> {
         self.elements.get(at.element.as_str())?.ports.get(&at.port)
     }
 
     /// Returns the number of frames that arrived at a port, received or not.
-    fn came(&self, at: &PortAt) -> Option<i128> {
+    fn arrived(&self, at: &PortAt) -> Option<i128> {
         let port = self.port(at)?;
         Some(i128::from(port.received) + i128::from(port.dropped(DropStage::BeforeReceipt)))
     }
@@ -148,24 +154,24 @@ impl Grown<'_> {
     }
 
     /// Returns the number of frames that the peer got from a port.
-    fn came_from(&self, at: &PortAt) -> Option<i128> {
+    fn arrived_from(&self, at: &PortAt) -> Option<i128> {
         match self.tester_at(at) {
             Some(totals) => {
                 Some(i128::from(totals.received_frames) + i128::from(totals.receive_drop_frames))
             }
-            None => self.came(self.peer_of(at)?),
+            None => self.arrived(self.peer_of(at)?),
         }
     }
 
-    fn links(&self, claims: &mut Claims) {
+    fn links(&self, claims: &mut LossClaims) {
         for (at, totals) in self.layout.at_tester.iter().zip(&self.totals) {
-            claims.add(Loser::Tester, totals.send_error_frames);
-            claims.add(Loser::Tester, totals.receive_drop_frames);
+            claims.add(LossSource::Tester, totals.send_error_frames);
+            claims.add(LossSource::Tester, totals.receive_drop_frames);
             let Some(at) = at else { continue };
             self.towards(at, claims);
-            if let (Some(sent), Some(came)) = (self.sent(at), self.came_from(at)) {
+            if let (Some(sent), Some(arrived)) = (self.sent(at), self.arrived_from(at)) {
                 let reason = LossReason::NotArrived;
-                claims.gap(at, sent - came, reason, DifferenceKind::MoreReceived);
+                claims.gap(at, sent - arrived, reason, DifferenceKind::MoreReceived);
             }
         }
         for [one, other] in &self.layout.links {
@@ -175,15 +181,15 @@ impl Grown<'_> {
     }
 
     /// Assigns the frames that were sent to a port and did not arrive.
-    fn towards(&self, at: &PortAt, claims: &mut Claims) {
-        if let (Some(sent), Some(came)) = (self.sent_to(at), self.came(at)) {
+    fn towards(&self, at: &PortAt, claims: &mut LossClaims) {
+        if let (Some(sent), Some(arrived)) = (self.sent_to(at), self.arrived(at)) {
             let reason = LossReason::NotReceived;
-            claims.gap(at, sent - came, reason, DifferenceKind::MoreReceived);
+            claims.gap(at, sent - arrived, reason, DifferenceKind::MoreReceived);
         }
     }
 
     /// Assigns the frames lost in elements, with and without a drop counter.
-    fn inside(&self, claims: &mut Claims) {
+    fn inside(&self, claims: &mut LossClaims) {
         for (name, element) in &self.elements {
             let own_ports = self.layout.ports_of(name);
             let counts = |port: &str| own_ports.as_ref().is_none_or(|own| own.contains(port));
@@ -191,7 +197,7 @@ impl Grown<'_> {
             for (port, counters) in ports.clone() {
                 let at = PortAt::new(name, port);
                 for (counter, frames) in &counters.drops {
-                    claims.add(Loser::At(at.clone(), counter.reason.clone()), *frames);
+                    claims.add(LossSource::At(at.clone(), counter.reason.clone()), *frames);
                 }
             }
             let units = element.drops.iter();
@@ -221,18 +227,20 @@ impl Grown<'_> {
     }
 
     /// Assigns the frames lost in elements without counters, by the counters of their peers.
-    fn unread(&self, claims: &mut Claims, names: impl Iterator<Item = String>) {
+    fn unread(&self, claims: &mut LossClaims, names: impl Iterator<Item = String>) {
         for name in names {
-            let (mut came, mut left) = (Some(0), Some(0));
+            let (mut arrived, mut left) = (Some(0), Some(0));
             for port in self.layout.ports_of(&name).unwrap_or_default() {
                 let at = PortAt::new(&name, port);
-                came = came.zip(self.sent_to(&at)).map(|(sum, more)| sum + more);
-                left = left.zip(self.came_from(&at)).map(|(sum, more)| sum + more);
+                arrived = arrived.zip(self.sent_to(&at)).map(|(sum, more)| sum + more);
+                left = left
+                    .zip(self.arrived_from(&at))
+                    .map(|(sum, more)| sum + more);
             }
-            if let (Some(came), Some(left)) = (came, left) {
+            if let (Some(arrived), Some(left)) = (arrived, left) {
                 let at = PortAt::new(&name, "");
                 let reason = LossReason::NotCounted;
-                claims.gap(&at, came - left, reason, DifferenceKind::MoreSent);
+                claims.gap(&at, arrived - left, reason, DifferenceKind::MoreSent);
             }
         }
     }
@@ -260,7 +268,7 @@ fn perhaps<'a>(
     name: &str,
     element: &ElementCounts,
     others: impl Iterator<Item = (&'a String, &'a PortCounts)> + Clone,
-) -> Vec<(Loser, u64)> {
+) -> Vec<(LossSource, u64)> {
     let units = element.drops.iter();
     let units = units.filter(|(counter, _)| counter.may_overlap);
     let units = units.map(|(counter, frames)| (at_unit(name, counter), *frames));
@@ -269,7 +277,7 @@ fn perhaps<'a>(
         let drops = drops.filter(|(counter, _)| counter.stage == DropStage::ToSend);
         drops.map(|(counter, frames)| {
             let at = PortAt::new(name, port);
-            (Loser::At(at, counter.reason.clone()), *frames)
+            (LossSource::At(at, counter.reason.clone()), *frames)
         })
     });
     let sent = others.map(|(port, counters)| {
@@ -301,7 +309,10 @@ impl Rest {
 }
 
 /// Distributes `whole` in proportion to the claims, without a rest: the largest remainders get one frame more.
-pub(super) fn shared_out(whole: u64, claims: &BTreeMap<Loser, u64>) -> Vec<(&Loser, u64)> {
+pub(super) fn shared_out(
+    whole: u64,
+    claims: &BTreeMap<LossSource, u64>,
+) -> Vec<(&LossSource, u64)> {
     let sum: u128 = claims.values().map(|claim| u128::from(*claim)).sum();
     if sum == 0 {
         return Vec::new();
@@ -311,7 +322,7 @@ pub(super) fn shared_out(whole: u64, claims: &BTreeMap<Loser, u64>) -> Vec<(&Los
         let product = u128::from(*claim) * u128::from(whole);
         (loser, (product / sum) as u64, product % sum)
     });
-    let mut parts: Vec<(&Loser, u64, u128)> = parts.collect();
+    let mut parts: Vec<(&LossSource, u64, u128)> = parts.collect();
     let given: u64 = parts.iter().map(|(_, share, _)| share).sum();
     parts.sort_by(|one, other| other.2.cmp(&one.2).then(one.0.cmp(other.0)));
     let missing = usize::try_from(whole - given).unwrap_or(usize::MAX);
@@ -335,10 +346,10 @@ pub fn account(
     if result.offered_frames > 0 && totals.iter().all(PortTotals::is_none) {
         return Err("the generator has no port counters".to_owned());
     }
-    let (grown, went_back) = after.since(before);
+    let (deltas, went_back) = after.since(before);
     let mut without_counters = BTreeMap::new();
     let mut elements = BTreeMap::new();
-    for (name, counts) in &grown.elements {
+    for (name, counts) in &deltas.elements {
         match counts {
             Ok(counts) => {
                 elements.insert(name.as_str(), counts);
@@ -355,39 +366,39 @@ pub fn account(
             .collect();
         return Err(all.join("; "));
     }
-    let grown = Grown {
+    let deltas = CounterDeltas {
         elements,
         layout,
         totals,
     };
-    let mut claims = Claims::default();
-    grown.links(&mut claims);
-    grown.inside(&mut claims);
-    grown.unread(&mut claims, without_counters.keys().cloned());
+    let mut claims = LossClaims::default();
+    deltas.links(&mut claims);
+    deltas.inside(&mut claims);
+    deltas.unread(&mut claims, without_counters.keys().cloned());
     let too_many = claims.differences_sum() + i128::from(claims.made);
-    let unexplained = grown.missing() + too_many - claims.sum();
+    let unexplained = deltas.missing() + too_many - claims.sum();
     let nowhere = PortAt::default();
     if unexplained < 0 {
         let frames = frames_of(-unexplained);
         claims.differ(&nowhere, DifferenceKind::MoreDropped, frames);
     } else {
-        claims.add(Loser::Unknown, frames_of(unexplained));
+        claims.add(LossSource::Unknown, frames_of(unexplained));
     }
     for back in went_back {
         claims.differ(&back.at, DifferenceKind::WentBack, back.frames);
     }
     Ok(LossAccount {
         without_counters,
-        ..reduced(result, &grown, claims)
+        ..reduced(result, &deltas, claims)
     })
 }
 
 /// Reduces the account of the whole trial to its counted part.
-fn reduced(result: &TrialResult, grown: &Grown<'_>, claims: Claims) -> LossAccount {
+fn reduced(result: &TrialResult, deltas: &CounterDeltas<'_>, claims: LossClaims) -> LossAccount {
     let mut rest = Rest(result.lost_frames);
     let mut places = Vec::new();
     let facing = |port: usize| {
-        let at = grown.layout.at_tester.get(port).cloned().flatten();
+        let at = deltas.layout.at_tester.get(port).cloned().flatten();
         at.unwrap_or_else(|| PortAt {
             element: String::new(),
             port: result
@@ -398,7 +409,7 @@ fn reduced(result: &TrialResult, grown: &Grown<'_>, claims: Claims) -> LossAccou
     };
     let mut put = |at: PortAt, reason: &str, frames: u64| {
         if frames > 0 {
-            places.push(Place {
+            places.push(LossPlace {
                 element: at.element,
                 port: at.port,
                 reason: reason.to_owned(),
@@ -416,15 +427,15 @@ fn reduced(result: &TrialResult, grown: &Grown<'_>, claims: Claims) -> LossAccou
     let frames = rest.take(result.stale_frames);
     put(PortAt::default(), LossReason::Stale.name(), frames);
 
-    let lost_before_frames = lost_before(&grown.totals);
+    let lost_before_frames = lost_before(&deltas.totals);
     let claimed = frames_of(claims.sum());
     let counted = rest.take(claimed.saturating_sub(lost_before_frames));
     let (mut tester_frames, mut unknown_frames) = (0, 0);
     for (loser, frames) in shared_out(counted, &claims.frames) {
         match loser {
-            Loser::At(at, reason) => put(at.clone(), reason, frames),
-            Loser::Tester => tester_frames += frames,
-            Loser::Unknown => unknown_frames += frames,
+            LossSource::At(at, reason) => put(at.clone(), reason, frames),
+            LossSource::Tester => tester_frames += frames,
+            LossSource::Unknown => unknown_frames += frames,
         }
     }
     for (index, port) in ports() {

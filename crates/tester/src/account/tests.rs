@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::reconcile::{Loser, shared_out};
+use super::reconcile::{LossSource, shared_out};
 use super::*;
 use crate::latency::LatencySummary;
 use crate::trial::{Directions, FrameSizes, IpVersion, PortResult, Trial, TrialResult};
@@ -30,7 +30,7 @@ fn trial() -> Trial {
 
 /// Simulated device with two ports. It forwards frames between them and loses those configured below.
 #[derive(Clone, Debug, Default)]
-struct Made {
+struct FakeDevice {
     /// Frames that each tester port sent: before the counted part (learning and warm-up) and in it.
     sent: [[u64; 2]; 2],
     /// Frames of `sent` lost on the way to a port of the device.
@@ -71,7 +71,7 @@ fn device(port: impl Fn(usize) -> PortCounts) -> DeviceCounts {
     }
 }
 
-impl Made {
+impl FakeDevice {
     fn passed(&self, from: usize, part: usize) -> u64 {
         let lost = [
             &self.on_the_way_in,
@@ -157,8 +157,8 @@ fn total(account: &LossAccount) -> u64 {
     places.sum::<u64>() + account.tester_frames + account.unknown_frames
 }
 
-fn place(port: &str, reason: &str, frames: u64) -> Place {
-    Place {
+fn place(port: &str, reason: &str, frames: u64) -> LossPlace {
+    LossPlace {
         element: "S".to_owned(),
         port: port.to_owned(),
         reason: reason.to_owned(),
@@ -167,16 +167,16 @@ fn place(port: &str, reason: &str, frames: u64) -> Place {
 }
 
 /// Returns a device that receives 1000 warm-up frames and 5000 counted frames in each direction.
-fn made() -> Made {
-    Made {
+fn made() -> FakeDevice {
+    FakeDevice {
         sent: [[1000, 5000]; 2],
-        ..Made::default()
+        ..FakeDevice::default()
     }
 }
 
 #[test]
 fn each_lost_frame_is_at_the_place_that_lost_it() {
-    let lossy = Made {
+    let lossy = FakeDevice {
         on_the_way_in: [[0, 1], [0, 2]],
         denied: [[0, 10], [0, 20]],
         silently: [[0, 100], [0, 200]],
@@ -209,7 +209,7 @@ fn each_lost_frame_is_at_the_place_that_lost_it() {
 
 #[test]
 fn losses_of_the_warm_up_are_left_out() {
-    let at_one_place = Made {
+    let at_one_place = FakeDevice {
         denied: [[100, 700], [0, 0]],
         ..made()
     };
@@ -219,7 +219,7 @@ fn losses_of_the_warm_up_are_left_out() {
     assert!(!account.is_shared_out);
 
     // The counters do not show how many of the counted frames each of several places lost.
-    let at_two = Made {
+    let at_two = FakeDevice {
         denied: [[100, 500], [100, 500]],
         ..made()
     };
@@ -228,7 +228,7 @@ fn losses_of_the_warm_up_are_left_out() {
     assert_eq!(account.places, expected);
     assert!(account.is_shared_out);
 
-    let in_the_warm_up_only = Made {
+    let in_the_warm_up_only = FakeDevice {
         full: [[100, 0], [3, 0]],
         ..made()
     };
@@ -243,7 +243,7 @@ fn what_no_counter_shows_may_be_the_testers_and_is_unknown_otherwise() {
         at_tester: vec![None, None],
         ..DeviceLayout::default()
     };
-    let lossy = Made {
+    let lossy = FakeDevice {
         denied: [[0, 10], [0, 0]],
         silently: [[0, 90], [0, 0]],
         ..made()
@@ -257,7 +257,7 @@ fn what_no_counter_shows_may_be_the_testers_and_is_unknown_otherwise() {
 }
 
 #[test]
-fn frames_that_came_and_do_not_count_are_told_apart() {
+fn frames_that_came_and_do_not_count_are_distinguished() {
     let mut result = made().result();
     result.lost_frames = 60;
     result.ports[1].damaged_frames = 10;
@@ -265,7 +265,7 @@ fn frames_that_came_and_do_not_count_are_told_apart() {
     result.ports[0].misdirected_frames = 30;
     let [before, after] = made().counts();
     let account = account(&result, &layout(), &before, &after).unwrap();
-    let nowhere = Place {
+    let nowhere = LossPlace {
         element: String::new(),
         ..place("", "stale", 20)
     };
@@ -279,23 +279,23 @@ fn frames_that_came_and_do_not_count_are_told_apart() {
 
 #[test]
 fn contradictions_are_shown() {
-    let one = Made {
+    let one = FakeDevice {
         denied: [[0, 10], [0, 0]],
         ..made()
     };
     // The element restarted: its earlier counts are gone, so its other counters prove nothing.
     let [before, after] = one.counts();
     let restarted = device(|_| PortCounts::default().with_drops(DropStage::Received, "denied", 10));
-    let told = account(&one.result(), &layout(), &before, &restarted).unwrap();
-    assert_eq!(told.places, [place("", "not_counted", 10)]);
+    let reported = account(&one.result(), &layout(), &before, &restarted).unwrap();
+    assert_eq!(reported.places, [place("", "not_counted", 10)]);
     let went_back = |port: &str| Difference {
         element: "S".to_owned(),
         port: port.to_owned(),
         kind: DifferenceKind::WentBack,
         frames: 3 * BEFORE - 10,
     };
-    assert_eq!(told.differences, [went_back("p0"), went_back("p1")]);
-    assert!(told.without_counters["S"].contains("anew"));
+    assert_eq!(reported.differences, [went_back("p0"), went_back("p1")]);
+    assert!(reported.without_counters["S"].contains("anew"));
 
     // A copy that was dropped, and a frame of the device itself that the tester received.
     let mut copied = after.clone();
@@ -308,28 +308,28 @@ fn contradictions_are_shown() {
     }
     let mut result = one.result();
     result.ports[1].totals.received_frames += 1;
-    let told = account(&result, &layout(), &before, &copied).unwrap();
-    assert_eq!(total(&told), 10);
+    let reported = account(&result, &layout(), &before, &copied).unwrap();
+    assert_eq!(total(&reported), 10);
     let difference = Difference {
         element: "S".to_owned(),
         port: "p1".to_owned(),
         kind: DifferenceKind::MoreSent,
         frames: 6,
     };
-    assert_eq!(told.differences, [difference]);
-    assert_eq!(told.difference_frames(), 6);
+    assert_eq!(reported.differences, [difference]);
+    assert_eq!(reported.difference_frames(), 6);
 
     // More drops than missing frames, with unknown ports.
     let unknown = DeviceLayout {
         at_tester: vec![None; 2],
         ..DeviceLayout::default()
     };
-    let told = account(&one.result(), &unknown, &before, &copied).unwrap();
-    assert_eq!(total(&told), 10);
-    assert_eq!(told.differences[0].kind, DifferenceKind::MoreDropped);
-    assert_eq!(told.differences[0].frames, 5);
+    let reported = account(&one.result(), &unknown, &before, &copied).unwrap();
+    assert_eq!(total(&reported), 10);
+    assert_eq!(reported.differences[0].kind, DifferenceKind::MoreDropped);
+    assert_eq!(reported.differences[0].frames, 5);
     assert_eq!(
-        told.differences[0].to_string(),
+        reported.differences[0].to_string(),
         "device: dropped more than is missing"
     );
 }
@@ -413,7 +413,7 @@ fn chain() -> DeviceLayout {
 }
 
 #[test]
-fn elements_without_counters_are_reckoned_by_their_neighbours() {
+fn elements_without_counters_are_computed_by_their_neighbours() {
     let switch = |received: [u64; 4], sent: [u64; 4]| {
         let ports = (0..4).map(|index| (format!("p{index}"), port(received[index], sent[index])));
         let counts = ElementCounts {
@@ -432,16 +432,16 @@ fn elements_without_counters_are_reckoned_by_their_neighbours() {
     let before = switch([0; 4], [0; 4]);
     let after = switch([100, 0, 90, 0], [0, 100, 0, 85]);
     let mut result = one_way(totals(100, 0), totals(0, 85), 100, 85);
-    let told = account(&result, &chain(), &before, &after).unwrap();
+    let reported = account(&result, &chain(), &before, &after).unwrap();
     let expected = [
-        Place {
+        LossPlace {
             element: "V".to_owned(),
             ..place("", "not_counted", 10)
         },
         place("p3", "not_sent", 5),
     ];
-    assert_eq!(told.places, expected);
-    assert_eq!(told.without_counters["V"], "it has no agent");
+    assert_eq!(reported.places, expected);
+    assert_eq!(reported.without_counters["V"], "it has no agent");
 
     let none = DeviceCounts {
         elements: [("V".to_owned(), Err("it has no agent".to_owned()))].into(),
@@ -484,16 +484,16 @@ fn drops_of_a_part_of_an_element_are_its_own() {
     };
     for answered in [0, 7] {
         let result = one_way(totals(100, answered), totals(0, 60), 100, 60);
-        let told = account(&result, &layout(), &router(0, 0), &router(answered, 100)).unwrap();
+        let reported = account(&result, &layout(), &router(0, 0), &router(answered, 100)).unwrap();
         let unexplained = 10 - answered;
         let expected = [
             place("router", "no-route", 30),
             place("router", "waiting", unexplained),
         ];
-        assert_eq!(told.places, expected);
-        assert_eq!(told.places[0].to_string(), "S router: no-route");
-        assert_eq!((total(&told), told.unknown_frames), (40, answered));
-        assert!(told.differences.is_empty(), "{told:?}");
+        assert_eq!(reported.places, expected);
+        assert_eq!(reported.places[0].to_string(), "S router: no-route");
+        assert_eq!((total(&reported), reported.unknown_frames), (40, answered));
+        assert!(reported.differences.is_empty(), "{reported:?}");
     }
 }
 
@@ -517,13 +517,13 @@ fn frames_may_leave_by_ports_of_others() {
     let result = one_way(totals(100, 0), totals(0, 60), 100, 60);
     // The third port carries other traffic as well.
     let (before, after) = (switch(0, 0, 0, 0), switch(100, 60, 1000, 30));
-    let told = account(&result, &unjoined(), &before, &after).unwrap();
+    let reported = account(&result, &unjoined(), &before, &after).unwrap();
     let expected = [
         place("p2", "tx_full", 30),
         place("p2", "sent_elsewhere", 10),
     ];
-    assert_eq!(told.places, expected);
-    assert!(told.differences.is_empty(), "{told:?}");
+    assert_eq!(reported.places, expected);
+    assert!(reported.differences.is_empty(), "{reported:?}");
 }
 
 #[test]
@@ -536,8 +536,8 @@ fn frames_that_an_element_made_are_no_difference_and_more_are() {
         // 100 frames were received and forwarded; the element sent 5 more.
         let [before, after] = counted(element, port(100, 0), port(0, 105));
         let result = one_way(totals(100, 0), totals(0, 105), 100, 100);
-        let told = account(&result, &unjoined(), &before, &after).unwrap();
-        assert_eq!(told.places, []);
+        let reported = account(&result, &unjoined(), &before, &after).unwrap();
+        assert_eq!(reported.places, []);
         let expected = Difference {
             element: "S".to_owned(),
             port: String::new(),
@@ -545,7 +545,7 @@ fn frames_that_an_element_made_are_no_difference_and_more_are() {
             frames: difference,
         };
         let expected: &[Difference] = if difference > 0 { &[expected] } else { &[] };
-        assert_eq!(told.differences, expected, "{made} made");
+        assert_eq!(reported.differences, expected, "{made} made");
     }
 }
 
@@ -554,9 +554,12 @@ fn frames_dropped_before_receipt_did_come() {
     let missed = port(90, 0).with_drops(DropStage::BeforeReceipt, "rx_missed", 10);
     let [before, after] = counted(ElementCounts::default(), missed, port(0, 90));
     let result = one_way(totals(100, 0), totals(0, 90), 100, 90);
-    let told = account(&result, &layout(), &before, &after).unwrap();
-    assert_eq!(told.places, [place("p0", "rx_missed", 10)]);
-    assert_eq!((told.differences.len(), told.unknown_frames), (0, 0));
+    let reported = account(&result, &layout(), &before, &after).unwrap();
+    assert_eq!(reported.places, [place("p0", "rx_missed", 10)]);
+    assert_eq!(
+        (reported.differences.len(), reported.unknown_frames),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -572,9 +575,9 @@ fn frames_that_the_testers_ports_dropped_are_its_own_loss() {
         ..totals(0, 70)
     };
     let result = one_way(sent, received, 100, 70);
-    let told = account(&result, &layout(), &before, &after).unwrap();
-    assert_eq!((told.places.len(), told.differences.len()), (0, 0));
-    assert_eq!((told.tester_frames, told.unknown_frames), (30, 0));
+    let reported = account(&result, &layout(), &before, &after).unwrap();
+    assert_eq!((reported.places.len(), reported.differences.len()), (0, 0));
+    assert_eq!((reported.tester_frames, reported.unknown_frames), (30, 0));
 }
 
 #[test]
@@ -597,9 +600,9 @@ fn a_part_that_dropped_nothing_leaves_the_loss_to_the_port() {
         };
         let [before, after] = counted(element, port(100, 0), port(0, 90));
         let result = one_way(totals(100, 0), totals(0, 90), 100, 90);
-        let told = account(&result, &layout(), &before, &after).unwrap();
-        assert_eq!(told.places, expected);
-        assert!(told.differences.is_empty());
+        let reported = account(&result, &layout(), &before, &after).unwrap();
+        assert_eq!(reported.places, expected);
+        assert!(reported.differences.is_empty());
     }
 }
 
@@ -611,14 +614,15 @@ fn ports_of_two_elements_are_not_joined_within_either() {
     };
     let [before, after] = counted(ElementCounts::default(), port(100, 0), port(0, 90));
     let result = one_way(totals(100, 0), totals(0, 90), 100, 90);
-    let told = account(&result, &crossed, &before, &after).unwrap();
-    assert_eq!(told.places, [place("", "not_sent", 10)]);
+    let reported = account(&result, &crossed, &before, &after).unwrap();
+    assert_eq!(reported.places, [place("", "not_sent", 10)]);
 }
 
 #[test]
 fn losses_are_shared_out_by_the_largest_remainders() {
     let claims = |of: [u64; 3]| {
-        let names = ["a", "b", "c"].map(|name| Loser::At(PortAt::new(name, ""), String::new()));
+        let names =
+            ["a", "b", "c"].map(|name| LossSource::At(PortAt::new(name, ""), String::new()));
         names.into_iter().zip(of).collect::<BTreeMap<_, _>>()
     };
     let shares = |whole: u64, of: [u64; 3]| {
@@ -639,13 +643,13 @@ fn losses_are_shared_out_by_the_largest_remainders() {
 fn a_trial_without_frames_has_an_account() {
     let [before, after] = counted(ElementCounts::default(), port(0, 0), port(0, 0));
     let result = one_way(totals(0, 0), totals(0, 0), 0, 0);
-    let told = account(&result, &layout(), &before, &after).unwrap();
-    assert_eq!((told.lost_frames, told.places.len()), (0, 0));
+    let reported = account(&result, &layout(), &before, &after).unwrap();
+    assert_eq!((reported.lost_frames, reported.places.len()), (0, 0));
 }
 
 #[test]
 fn a_trial_keeps_its_account_or_why_there_is_none() {
-    let lossy = Made {
+    let lossy = FakeDevice {
         denied: [[0, 10], [0, 0]],
         ..made()
     };
@@ -707,11 +711,11 @@ fn sums_of_accounts_keep_how_they_were_found() {
 
 #[test]
 fn accounts_of_several_trials_add_up() {
-    let one = Made {
+    let one = FakeDevice {
         denied: [[0, 10], [0, 0]],
         ..made()
     };
-    let other = Made {
+    let other = FakeDevice {
         denied: [[0, 5], [0, 20]],
         ..made()
     };
@@ -776,7 +780,7 @@ proptest! {
         on_the_way_out in part(),
         refused in prop::array::uniform2(0u64..50),
     ) {
-        let made = Made { on_the_way_in, denied, silently, full, on_the_way_out, refused, ..made() };
+        let made = FakeDevice { on_the_way_in, denied, silently, full, on_the_way_out, refused, ..made() };
         let account = made.account();
         prop_assert!(account.differences.is_empty());
         prop_assert_eq!((account.tester_frames, account.unknown_frames), (0, 0));

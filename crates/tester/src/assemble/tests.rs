@@ -6,7 +6,7 @@ use crate::checksums::Checksums;
 use crate::frame::{Epoch, Signature};
 use crate::latency::Sample;
 use crate::pacer::Pace;
-use crate::seen::Marks;
+use crate::received::FrameIdentity;
 use crate::trial::{Directions, FrameSizes, IpVersion};
 
 /// Ticks per second. The timestamps of received frames use one tick per nanosecond.
@@ -58,7 +58,7 @@ fn times() -> Timetable {
 
 /// Returns a lane of a port that offered these numbers of frames (flow, low-rate stream) and counts the frames of `source`.
 fn lane(port: usize, source: usize, offered: [u64; 2]) -> LaneResult {
-    let marks = Marks {
+    let marks = FrameIdentity {
         place: 0,
         flows: 2,
         source,
@@ -69,7 +69,7 @@ fn lane(port: usize, source: usize, offered: [u64; 2]) -> LaneResult {
     };
     LaneResult {
         port,
-        seen: Seen::new(Epoch::default(), 10, marks, PORTS_MAX, 1_000_000_000),
+        received: Received::new(Epoch::default(), 10, marks, PORTS_MAX, 1_000_000_000),
         sent: Sent::default(),
         slices: None,
         scheduled: offered.iter().sum(),
@@ -94,7 +94,8 @@ fn arrive(lane: &mut LaneResult, (port, flow): (u8, u16), frames: &[(u32, u64)])
             sequence: *sequence,
             tick: NOW - delay,
         };
-        lane.seen.record([&signature.octets()[..]].into_iter(), NOW);
+        lane.received
+            .record([&signature.octets()[..]].into_iter(), NOW);
     }
 }
 
@@ -176,20 +177,20 @@ fn nothing_offered_is_no_loss() {
 }
 
 #[test]
-fn each_port_tells_what_it_offered_and_received() {
+fn each_port_reports_what_it_offered_and_received() {
     let mut lanes = lanes();
     let (left, right) = lanes.split_at_mut(1);
     (left[0].sent.refused, right[0].sent.refused) = (3, 4);
     (left[0].link_losses, right[0].link_losses) = (5, 6);
-    (left[0].seen.damaged, right[0].seen.damaged) = (7, 8);
-    (left[0].seen.foreign, right[0].seen.foreign) = (9, 10);
+    (left[0].received.damaged, right[0].received.damaged) = (7, 8);
+    (left[0].received.foreign, right[0].received.foreign) = (9, 10);
     let result = assembled(&lanes);
     assert_eq!(result.damaged_frames, 15);
     let expected = [
         ("left", 12, 3, 19, 7, 9, 2, 5),
         ("right", 23, 4, 11, 8, 10, 0, 6),
     ];
-    let told: Vec<_> = result
+    let reported: Vec<_> = result
         .ports
         .iter()
         .map(|port| {
@@ -205,7 +206,7 @@ fn each_port_tells_what_it_offered_and_received() {
             )
         })
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[test]
@@ -245,7 +246,7 @@ fn flows_tell_where_their_frames_went_instead() {
     let names = ["p0", "p1", "p2", "p3"].map(str::to_owned);
     let assembled = |lanes: &[LaneResult]| {
         let result = assemble(&trial(), &times(), &names, 4, lanes, &[]).unwrap();
-        let told = |flow: FlowResult| {
+        let reported = |flow: FlowResult| {
             let places = flow.misdirected.iter().map(|it| (it.port, it.frames));
             (flow.port, flow.received_frames, places.collect::<Vec<_>>())
         };
@@ -253,7 +254,7 @@ fn flows_tell_where_their_frames_went_instead() {
         (
             result.lost_frames,
             misdirected.collect::<Vec<_>>(),
-            result.flows.into_iter().map(told).collect::<Vec<_>>(),
+            result.flows.into_iter().map(reported).collect::<Vec<_>>(),
         )
     };
     let lanes =
@@ -265,16 +266,16 @@ fn flows_tell_where_their_frames_went_instead() {
     arrive(&mut partly[1], (2, 0), &evenly(3, 10));
     arrive(&mut partly[3], (2, 0), &evenly(1, 10));
     arrive(&mut partly[2], (3, 0), &evenly(4, 10));
-    let told = vec![(2, 1, vec![(1, 3)])];
-    assert_eq!(assembled(&partly), (3, vec![0, 3, 0, 0], told));
+    let reported = vec![(2, 1, vec![(1, 3)])];
+    assert_eq!(assembled(&partly), (3, vec![0, 3, 0, 0], reported));
     // A misdirected copy of a flow without loss.
     let mut copied = lanes();
     for (port, source) in [(0, 1), (1, 0), (2, 3), (3, 2)] {
         arrive(&mut copied[port], (source, 0), &evenly(4, 10));
     }
     arrive(&mut copied[3], (0, 0), &evenly(2, 10));
-    let told = vec![(0, 4, vec![(3, 2)])];
-    assert_eq!(assembled(&copied), (0, vec![0, 0, 0, 2], told));
+    let reported = vec![(0, 4, vec![(3, 2)])];
+    assert_eq!(assembled(&copied), (0, vec![0, 0, 0, 2], reported));
 }
 
 #[test]
@@ -316,7 +317,7 @@ fn the_queues_of_a_port_have_one_smallest_delay() {
 }
 
 #[test]
-fn low_rate_streams_are_told_together() {
+fn low_rate_streams_are_reported_together() {
     let low_rate = assembled(&lanes()).low_rate;
     assert_eq!(low_rate.rate_pps, 5.0);
     assert_eq!((low_rate.offered_frames, low_rate.received_frames), (5, 3));
@@ -335,8 +336,8 @@ fn low_rate_streams_are_told_together() {
 fn percentiles_among_the_frames_that_were_not_sent_in_time_are_withheld() {
     let kept = |unsent, late| {
         let mut lanes = lanes();
-        lanes[0].seen.latency.record(1000, 200_000);
-        lanes[0].seen.delays.ipdv.record(5, 200_000);
+        lanes[0].received.latency.record(1000, 200_000);
+        lanes[0].received.delays.ipdv.record(5, 200_000);
         (lanes[0].scheduled, lanes[0].unsent) = (100, unsent);
         (lanes[1].scheduled, lanes[1].late) = (100, late);
         let result = assembled(&lanes);
@@ -364,7 +365,7 @@ fn percentiles_among_the_low_rate_frames_that_were_not_sent_in_time_are_withheld
     let kept = |missed| {
         let mut lanes = lanes();
         for sequence in 0..20 {
-            lanes[0].seen.samples.add(Sample {
+            lanes[0].received.samples.add(Sample {
                 port: 1,
                 sequence,
                 delay_ns: 1000,
@@ -387,7 +388,7 @@ fn more_than_was_offered_is_excess_and_unused_numbers_are_phantoms() {
     let (mut left, mut right) = (lane(0, 1, [5, 0]), lane(1, 0, [4, 0]));
     arrive(&mut right, (0, 0), &evenly(7, 10));
     arrive(&mut left, (1, 0), &evenly(7, 10));
-    (left.seen.unknown, right.seen.unknown) = (10, 20);
+    (left.received.unknown, right.received.unknown) = (10, 20);
     let result = assembled(&[left, right]);
     assert_eq!(result.health.excess_frames, 2 + 3);
     assert_eq!(result.health.phantom_frames, 2 + 3 + 30);
@@ -407,7 +408,7 @@ fn frames_of_a_port_that_sent_nothing_are_phantoms() {
 }
 
 #[test]
-fn frames_behind_the_window_are_told_and_do_not_count() {
+fn frames_behind_the_window_are_reported_and_do_not_count() {
     let (left, mut right) = (lane(0, 1, [2000, 0]), lane(1, 0, [0, 0]));
     let frames: Vec<(u32, u64)> = [0, 1999, 1, 2].map(|sequence| (sequence, 10)).to_vec();
     arrive(&mut right, (0, 0), &frames);
@@ -436,7 +437,7 @@ fn frames_that_the_device_sends_back_count_where_they_came_from() {
 }
 
 #[test]
-fn the_tester_tells_how_well_it_did() {
+fn the_tester_reports_how_well_it_did() {
     let mut lanes = lanes();
     for (lane, by) in lanes.iter_mut().zip([1, 10]) {
         lane.sent = Sent {
@@ -503,7 +504,7 @@ fn what_the_tester_could_not_hand_over_was_not_offered() {
         written: 77,
         low_rate: 4,
         no_buffers: 3,
-        given_up: 7,
+        abandoned: 7,
     };
     assert_eq!((offer.frames(), offer.unsent()), (70, 30));
     // Two flows of the load, and the low-rate stream.

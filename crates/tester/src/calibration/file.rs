@@ -57,7 +57,7 @@ impl Calibrations {
     /// Returns the default path of the calibration file: `quietwire/calibration.json` below `$XDG_STATE_HOME`, or below `~/.local/state`
     /// (XDG Base Directory Specification). Returns `None` if neither variable is an absolute path.
     #[must_use]
-    pub fn usual_path() -> Option<PathBuf> {
+    pub fn default_path() -> Option<PathBuf> {
         let absolute = |name: &str| {
             let path = PathBuf::from(std::env::var_os(name)?);
             path.is_absolute().then_some(path)
@@ -238,7 +238,7 @@ mod tests {
         let mut calibration = calibration(&[0], 1e6);
         let at = |share: f64, mean_ns: f64| PacingCalibration {
             share,
-            asked_pps: 1e6 * share,
+            requested_pps: 1e6 * share,
             error_ratio: 0.0,
             burst_time_ns: 1.0,
             burst_gaps: LatencySummary::default(),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_over_the_calibrated_rate_is_told() {
+    fn a_trial_over_the_calibrated_rate_is_reported() {
         let calibration = calibration(&[0], 1e6);
         let trial = Trial {
             offered_rate_pps: 1.0,

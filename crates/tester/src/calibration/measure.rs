@@ -68,7 +68,7 @@ const WARM_UP_S: f64 = 0.1;
 const DRAIN_S: f64 = 0.1;
 
 impl Tester {
-    /// Calibrates the tester over its own ports, which must be connected to each other. Calls `told` after each step.
+    /// Calibrates the tester over its own ports, which must be connected to each other. Calls `reported` after each step.
     ///
     /// # Errors
     /// Errors of [`Tester::run`]; [`TesterError::NoLoop`] if no frame comes back; [`TesterError::BadTrial`] if the traffic description
@@ -76,13 +76,13 @@ impl Tester {
     pub fn calibrate(
         &mut self,
         options: &CalibrationOptions,
-        mut told: impl FnMut(Step<'_>),
+        mut reported: impl FnMut(Step<'_>),
     ) -> Result<Calibration, TesterError> {
         let (clock, began) = (ClockCheck::begin(), Instant::now());
         let mut sizes = Vec::new();
         for frame_sizes in options.frame_sizes()? {
-            let size = self.calibrate_size(frame_sizes, options, &mut told)?;
-            told(Step::Size(&size));
+            let size = self.calibrate_size(frame_sizes, options, &mut reported)?;
+            reported(Step::Size(&size));
             sizes.push(size);
         }
         Ok(Calibration {
@@ -103,7 +103,7 @@ impl Tester {
         &mut self,
         frame_sizes: FrameSizes,
         options: &CalibrationOptions,
-        told: &mut impl FnMut(Step<'_>),
+        reported: &mut impl FnMut(Step<'_>),
     ) -> Result<SizeCalibration, TesterError> {
         let traffic = options.traffic.clone().map(Box::new);
         let directions = options.directions();
@@ -137,7 +137,7 @@ impl Tester {
                 trials += 1;
                 leave_cpu();
                 let flaw = flaw(&self.run(&trial(rate_pps, options.search_s))?);
-                told(Step::Trial {
+                reported(Step::Trial {
                     frame_sizes,
                     rate_pps,
                     flaw: flaw.as_deref(),
@@ -185,7 +185,7 @@ impl CalibrationOptions {
                     .to_owned(),
             ));
         }
-        if traffic.says_rate() {
+        if traffic.has_rate() {
             return Err(TesterError::BadTrial(
                 "the traffic description sets the rate, but a calibration searches for the rate (remove gap-us from the burst)"
                     .to_owned(),
@@ -199,8 +199,8 @@ impl CalibrationOptions {
     }
 
     fn directions(&self) -> Directions {
-        let said = self.traffic.as_ref().and_then(|traffic| traffic.directions);
-        said.unwrap_or(self.directions)
+        let given = self.traffic.as_ref().and_then(|traffic| traffic.directions);
+        given.unwrap_or(self.directions)
     }
 }
 
@@ -214,7 +214,7 @@ impl SizeCalibration {
         self.pacing.push(PacingCalibration {
             latency,
             share,
-            asked_pps: result.trial.offered_rate_pps,
+            requested_pps: result.trial.offered_rate_pps,
             error_ratio: result.achieved_rate_pps / result.trial.offered_rate_pps - 1.0,
             burst_time_ns: result.health.burst_time_ns,
             burst_gaps: result.health.burst_gaps,

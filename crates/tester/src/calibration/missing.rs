@@ -50,7 +50,7 @@ impl Source {
     /// Returns the missing calibration of a trial. Returns `None` if the trial can cite one, if its frames cannot be calibrated, or if
     /// the default file has no calibration at all.
     pub(crate) fn missing(&self, tester: &TesterKind, trial: &Trial) -> Option<MissingCalibration> {
-        let is_timed = |traffic: &Traffic| traffic.replay.is_some() || traffic.says_rate();
+        let is_timed = |traffic: &Traffic| traffic.replay.is_some() || traffic.has_rate();
         if trial.traffic.as_deref().is_some_and(is_timed)
             || (self.all.calibrations.is_empty() && !self.is_named)
         {

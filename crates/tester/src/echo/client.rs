@@ -10,7 +10,7 @@ use super::{EchoError, EchoOptions, EchoResult, EchoTransport, PAYLOAD_MAX, PAYL
 use crate::latency::Recorder;
 
 /// Longest single wait, so that the client notices an abort soon.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 /// Final part of a wait for the next request, spent polling the clock: a sleep overruns by about this much.
 const SPIN: Duration = Duration::from_micros(60);
 
@@ -38,7 +38,7 @@ impl Sender {
 }
 
 /// Connection to the service.
-enum Way {
+enum Transport {
     Udp(UdpSocket),
     Tcp { stream: TcpStream, filled: usize },
 }
@@ -53,7 +53,7 @@ enum Way {
 /// [`EchoError`]. A request without a reply is not an error but counts as lost.
 pub fn run(options: &EchoOptions, abort: &AtomicBool) -> Result<EchoResult, EchoError> {
     check(options)?;
-    let way = Way::open(options)?;
+    let way = Transport::open(options)?;
     let run = first_number();
     let began = Instant::now();
     let tally = if options.interval.is_zero() {
@@ -87,7 +87,7 @@ struct Tally {
 
 fn one_at_a_time(
     options: &EchoOptions,
-    mut way: Way,
+    mut way: Transport,
     run: u64,
     abort: &AtomicBool,
 ) -> Result<Tally, EchoError> {
@@ -155,7 +155,7 @@ struct Progress {
 
 fn on_schedule(
     options: &EchoOptions,
-    mut way: Way,
+    mut way: Transport,
     run: u64,
     abort: &AtomicBool,
 ) -> Result<Tally, EchoError> {
@@ -219,7 +219,7 @@ fn send_on_schedule(
 /// Receives until every request has its reply, or until the last request times out.
 fn receive_all(
     options: &EchoOptions,
-    way: &mut Way,
+    way: &mut Transport,
     run: u64,
     schedule: Schedule,
     progress: &Progress,
@@ -239,7 +239,7 @@ fn receive_all(
             break;
         }
         let received = way
-            .receive(&mut reply, Instant::now() + PATIENCE)
+            .receive(&mut reply, Instant::now() + TIMEOUT)
             .map_err(|error| failed(options, error, tally.replies))?;
         let now = Instant::now();
         let Reply::Of(number) = received else {
@@ -360,14 +360,14 @@ fn wait_until(due: Instant, ends: &impl Fn() -> bool) -> bool {
             return true;
         }
         if left > SPIN {
-            std::thread::sleep((left - SPIN).min(PATIENCE));
+            std::thread::sleep((left - SPIN).min(TIMEOUT));
         } else {
             std::hint::spin_loop();
         }
     }
 }
 
-impl Way {
+impl Transport {
     fn open(options: &EchoOptions) -> Result<Self, EchoError> {
         let server = options.server;
         let unreachable = |error| EchoError::Unreachable { server, error };
@@ -405,14 +405,14 @@ impl Way {
     /// Receives one reply. Returns [`Reply::None`] after a short wait, or at the deadline.
     fn receive(&mut self, reply: &mut [u8], deadline: Instant) -> io::Result<Reply> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let patience = left.clamp(Duration::from_micros(1), PATIENCE);
+        let timeout = left.clamp(Duration::from_micros(1), TIMEOUT);
         let outcome = match self {
             Self::Udp(socket) => {
-                socket.set_read_timeout(Some(patience))?;
+                socket.set_read_timeout(Some(timeout))?;
                 socket.recv(reply).map(|received| received == reply.len())
             }
             Self::Tcp { stream, filled } => {
-                stream.set_read_timeout(Some(patience))?;
+                stream.set_read_timeout(Some(timeout))?;
                 let place = reply.get_mut(*filled..).unwrap_or_default();
                 stream.read(place).and_then(|received| {
                     if received == 0 {

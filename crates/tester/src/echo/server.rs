@@ -14,7 +14,7 @@ use super::EchoError;
 /// Largest number of simultaneous connections; more wait until one ends.
 const CONNECTIONS_MAX: usize = 64;
 /// Interval of the checks of the stop flag while the service is idle, milliseconds.
-const PATIENCE_MS: u16 = 50;
+const TIMEOUT_MS: u16 = 50;
 /// Largest number of datagrams echoed in a row, so that connections get their turn.
 const DATAGRAMS_A_TURN: usize = 64;
 /// Largest number of octets of one connection that wait for transmission.
@@ -93,7 +93,7 @@ impl EchoServer {
             };
             PollFd::new(connection.stream.as_fd(), flags)
         }));
-        match poll(&mut watched, PollTimeout::from(PATIENCE_MS)) {
+        match poll(&mut watched, PollTimeout::from(TIMEOUT_MS)) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -154,12 +154,12 @@ mod tests {
         let frame = (0u32..10, 0..=back, 0u64..5000);
         prop::collection::vec(frame, 0..count).prop_map(|frames| {
             let mut placed: Vec<(u32, u32, u64)> = Vec::new();
-            for (sequence, (fate, back, delay_ns)) in (0u32..).zip(frames) {
-                let late = if fate < 3 { back } else { 0 };
-                if fate != 9 {
+            for (sequence, (outcome, back, delay_ns)) in (0u32..).zip(frames) {
+                let late = if outcome < 3 { back } else { 0 };
+                if outcome != 9 {
                     placed.push((sequence + late, sequence, delay_ns));
                 }
-                if fate == 8 {
+                if outcome == 8 {
                     placed.push((sequence + back, sequence, delay_ns + 77));
                 }
             }
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tells_the_same_as_the_list_of_all_samples(arrivals in arrivals(800, 60)) {
+        fn reports_the_same_as_the_list_of_all_samples(arrivals in arrivals(800, 60)) {
             let (fast, slow) = both(&arrivals, WINDOW_MIN);
             prop_assert_eq!(fast.summary(0), slow.summary(0));
         }

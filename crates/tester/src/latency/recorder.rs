@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_histogram_is_told() {
+    fn a_damaged_histogram_is_reported() {
         let mut summary = LatencySummary {
             samples: 1,
             histogram_v2_base64: "AAAA".to_owned(),

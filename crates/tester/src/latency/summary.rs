@@ -385,9 +385,9 @@ mod tests {
         let (mut delays, mut variation) = (Recorder::default(), SignedRecorder::default());
         delays.record(1000, 200_000);
         variation.record(-5, 200_000);
-        let (whole, whole_variation) = (delays.summary().unwrap(), variation.summary(0).unwrap());
+        let (whole, full_variation) = (delays.summary().unwrap(), variation.summary(0).unwrap());
         let cut = whole.clone().withheld_beyond(0.01);
-        let cut_variation = whole_variation.clone().withheld_beyond(0.01);
+        let cut_variation = full_variation.clone().withheld_beyond(0.01);
         let expected = [true, true, false, false, false];
         assert_eq!(cut.percentiles().map(|it| it.is_some()), expected);
         for parts in [[&whole, &cut], [&cut, &whole]] {
@@ -395,8 +395,8 @@ mod tests {
             assert_eq!(merged.percentiles().map(|it| it.is_some()), expected);
         }
         for parts in [
-            [&whole_variation, &cut_variation],
-            [&cut_variation, &whole_variation],
+            [&full_variation, &cut_variation],
+            [&cut_variation, &full_variation],
         ] {
             let merged = SignedSummary::merged(parts).unwrap();
             assert_eq!(merged.percentiles().map(|it| it.is_some()), expected);

@@ -12,8 +12,8 @@ use quietwire_dpdk::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::desk::Desk;
 use super::link::{Reply, Request};
+use super::processor::FrameProcessor;
 use crate::clock::ticks_per_second;
 use crate::error::TesterError;
 
@@ -92,29 +92,29 @@ pub fn serve_device(
     let requests = listen(input)?;
     reply(&mut output, &Reply::Ready)?;
 
-    let mut desk = Desk::new(&eal, &pool);
+    let mut processor = FrameProcessor::new(&eal, &pool);
     let mut received = Burst::new(&eal);
     let (mut turns, mut idle) = (0u64, 0u64);
     loop {
         turns = turns.wrapping_add(1);
-        let is_busy = turn(&mut ports, &mut received, &mut desk);
+        let is_busy = turn(&mut ports, &mut received, &mut processor);
         idle = if is_busy { 0 } else { idle + 1 };
         if is_busy && !turns.is_multiple_of(TURNS) {
             continue;
         }
         match requests.try_recv() {
             Ok(Ok(Request::Begin(orders))) => {
-                desk.begin(&orders);
+                processor.begin(&orders);
                 reply(&mut output, &Reply::Ready)?;
             }
             Ok(Ok(Request::Finish)) => {
                 // The frames left in the rings were offered as well.
                 for _ in 0..FINAL_TURNS {
-                    if !turn(&mut ports, &mut received, &mut desk) {
+                    if !turn(&mut ports, &mut received, &mut processor) {
                         break;
                     }
                 }
-                let ledger = Reply::Ledger(Box::new(desk.finish()));
+                let ledger = Reply::Ledger(Box::new(processor.finish()));
                 reply(&mut output, &ledger)?;
             }
             Ok(Err(text)) => return Err(failed(text)),
@@ -122,7 +122,7 @@ pub fn serve_device(
             Err(TryRecvError::Disconnected) => return Ok(()),
         }
         if idle > IDLE_TURNS {
-            desk.release_idle();
+            processor.release_idle();
             std::thread::yield_now();
         }
     }
@@ -130,7 +130,11 @@ pub fn serve_device(
 
 /// Receives and sends once on each port. Returns true if frames were received.
 #[inline(always)]
-fn turn(ports: &mut [StartedPort; 2], received: &mut Burst, desk: &mut Desk<'_>) -> bool {
+fn turn(
+    ports: &mut [StartedPort; 2],
+    received: &mut Burst,
+    processor: &mut FrameProcessor<'_>,
+) -> bool {
     let mut is_busy = false;
     for (side, port) in ports.iter_mut().enumerate() {
         if let Some(rx) = port.rx.first_mut()
@@ -139,13 +143,13 @@ fn turn(ports: &mut [StartedPort; 2], received: &mut Burst, desk: &mut Desk<'_>)
             is_busy = true;
             let now = cycles::now();
             for frame in received.drain() {
-                desk.take(side, frame, now);
+                processor.take(side, frame, now);
             }
         }
     }
     for (side, port) in ports.iter_mut().enumerate() {
         if let Some(tx) = port.tx.first_mut() {
-            desk.send(side, tx);
+            processor.send(side, tx);
         }
     }
     is_busy

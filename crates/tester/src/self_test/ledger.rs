@@ -54,7 +54,7 @@ pub struct Tally {
 
 /// Effect of a flipped bit on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Harm {
+pub(super) enum DamageEffect {
     /// The octet is in the Ethernet header, which no checksum covers.
     Ethernet,
     /// The octet is in the magic number, without which a frame is not the tester's.
@@ -66,7 +66,7 @@ pub(super) enum Harm {
 /// Octets of the Ethernet header.
 const ETHERNET: usize = 14;
 
-impl Harm {
+impl DamageEffect {
     /// Returns the harm of a changed octet in a frame whose signature is at `place`.
     pub(super) fn of(octet: usize, place: usize) -> Self {
         if octet < ETHERNET {
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn harm_depends_on_the_octet() {
-        let harms = [0, 13, 14, 41, 42, 43, 44, 59].map(|octet| Harm::of(octet, 42));
-        use Harm::{Checked, Ethernet, Magic};
+        let harms = [0, 13, 14, 41, 42, 43, 44, 59].map(|octet| DamageEffect::of(octet, 42));
+        use DamageEffect::{Checked, Ethernet, Magic};
         assert_eq!(
             harms,
             [

@@ -19,7 +19,7 @@ pub(super) enum Kind {
 
 /// Data about a waiting frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Note {
+pub(super) struct FrameFacts {
     pub(super) kind: Kind,
     /// Index of the port that received the frame.
     pub(super) side: usize,
@@ -28,7 +28,7 @@ pub(super) struct Note {
     pub(super) tick: u64,
 }
 
-impl Note {
+impl FrameFacts {
     /// The note of a frame that is not of the counted part.
     pub(super) const UNCOUNTED: Self = Self {
         kind: Kind::Uncounted,
@@ -44,13 +44,13 @@ struct Batch {
     due: u64,
     burst: Burst,
     /// One note for each frame, including those already sent.
-    notes: Vec<Note>,
+    notes: Vec<FrameFacts>,
     sent: usize,
 }
 
 /// Queue of one port.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct DelayLine {
     eal: Eal,
     batches: VecDeque<Box<Batch>>,
     /// Empty batches for reuse.
@@ -58,7 +58,7 @@ pub(super) struct Line {
     spare: Vec<Box<Batch>>,
 }
 
-impl Line {
+impl DelayLine {
     pub(super) fn new(eal: &Eal) -> Self {
         Self {
             eal: eal.clone(),
@@ -69,7 +69,7 @@ impl Line {
 
     /// Appends a frame. It is sent at tick `due` at the earliest, and after all frames before it.
     #[inline(always)]
-    pub(super) fn push(&mut self, frame: Mbuf<'_>, note: Note, due: u64) {
+    pub(super) fn push(&mut self, frame: Mbuf<'_>, note: FrameFacts, due: u64) {
         let last = self.batches.back();
         if !last.is_some_and(|last| last.due == due && last.burst.room() > 0) {
             self.begin_batch(due);
@@ -96,7 +96,7 @@ impl Line {
 
     /// Sends the frames due, as far as the port has room. Calls `sent` with the note of each frame and its transmit tick.
     #[inline(always)]
-    pub(super) fn send(&mut self, tx: &mut TxQueue, mut sent: impl FnMut(&Note, u64)) {
+    pub(super) fn send(&mut self, tx: &mut TxQueue, mut sent: impl FnMut(&FrameFacts, u64)) {
         while let Some(batch) = self.batches.front_mut() {
             let now = cycles::now();
             if batch.due > now {
@@ -119,7 +119,7 @@ impl Line {
     }
 
     /// Drops all frames. Calls `dropped` with the note of each.
-    pub(super) fn clear(&mut self, mut dropped: impl FnMut(&Note)) {
+    pub(super) fn clear(&mut self, mut dropped: impl FnMut(&FrameFacts)) {
         while let Some(mut batch) = self.batches.pop_front() {
             batch.notes.iter().skip(batch.sent).for_each(&mut dropped);
             batch.burst.free();

@@ -138,7 +138,7 @@ fn an_abort_ends_it() {
 }
 
 #[test]
-fn wrong_parameters_are_told_with_their_key() {
+fn wrong_parameters_are_reported_with_their_key() {
     for (text, key) in [
         ("speed=1", "speed"),
         ("capacity", "capacity"),

@@ -112,14 +112,14 @@ impl Traffic {
 
     fn fault_of_replay(&self) -> Option<Fault> {
         let replay = self.replay.as_ref()?;
-        let said = Traffic {
+        let given = Traffic {
             replay: None,
             directions: None,
             shares: None,
             burst: None,
             ..self.clone()
         };
-        if said != Traffic::default() {
+        if given != Traffic::default() {
             return fault(
                 &[Key("replay")],
                 "a capture is sent unchanged (remove headers, flows, sizes, seed and integrity)",
@@ -235,8 +235,8 @@ flags = "SA"
     }
 
     #[test]
-    fn faults_are_told_with_line_and_key() {
-        for (text, told) in [
+    fn faults_are_reported_with_line_and_key() {
+        for (text, reported) in [
             (
                 "[traffic]\nsize = 64",
                 "t.toml:2:1: traffic.size: unknown field",
@@ -327,7 +327,7 @@ flags = "SA"
             ),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(reported), "{text}: {error}");
         }
     }
 }

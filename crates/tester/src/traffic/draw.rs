@@ -14,11 +14,11 @@ pub(crate) fn mix(number: u64) -> u64 {
 /// between them.
 #[derive(Clone, Debug)]
 pub(crate) struct ZipfTable {
-    places: Box<[Place]>,
+    places: Box<[FieldOffset]>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FieldOffset {
     /// Threshold below which the value is the column's own number.
     line: u32,
     other: u32,
@@ -35,8 +35,8 @@ impl ZipfTable {
             .iter()
             .map(|weight| weight / sum * f64::from(count))
             .collect();
-        let mut places: Vec<Place> = (0..count)
-            .map(|own| Place {
+        let mut places: Vec<FieldOffset> = (0..count)
+            .map(|own| FieldOffset {
                 line: u32::MAX,
                 other: own,
             })
@@ -45,7 +45,7 @@ impl ZipfTable {
         let (mut small, mut large): (Vec<usize>, Vec<usize>) =
             (0..scaled.len()).partition(|index| scaled[*index] < 1.0);
         while let (Some(little), Some(much)) = (small.pop(), large.pop()) {
-            places[little] = Place {
+            places[little] = FieldOffset {
                 line: (scaled[little] * WHOLE) as u32,
                 other: much as u32,
             };

@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_what_would_be_right() {
-        for (text, told) in [
+        for (text, reported) in [
             ("", "empty"),
             ("IMIX - ", "empty"),
             ("aak", "'k' is not a letter"),
@@ -427,7 +427,7 @@ mod tests {
             ("IMIX-\u{2013}a", "is not a letter"),
         ] {
             let error = sizes(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(reported), "{text}: {error}");
         }
         assert!(
             Genome::new("z", None, BTreeMap::new())

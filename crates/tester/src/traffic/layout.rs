@@ -232,19 +232,19 @@ impl Seeds {
     ) -> Transport {
         let defaults = [PORT_SOURCE, PORT_DESTINATION].map(u128::from);
         if let Some(tcp) = &headers.tcp {
-            let is_said = tcp.source.is_some() || tcp.destination.is_some();
+            let is_reported = tcp.source.is_some() || tcp.destination.is_some();
             return Transport::Tcp {
                 ports: self.pair(
                     [tcp.source.as_ref(), tcp.destination.as_ref()],
                     defaults,
-                    is_mirrored && is_said,
+                    is_mirrored && is_reported,
                 ),
                 flags: self.rule(tcp.flags.as_ref(), ACK),
                 sequence: self.rule(tcp.sequence.as_ref(), 0),
             };
         }
         let udp = headers.udp.clone().unwrap_or_default();
-        let is_said = udp.source.is_some() || udp.destination.is_some();
+        let is_reported = udp.source.is_some() || udp.destination.is_some();
         let defaults = if carries_vxlan {
             [u128::from(PORT_SOURCE), u128::from(VXLAN_PORT)]
         } else {
@@ -255,7 +255,7 @@ impl Seeds {
             ports: self.pair(
                 [udp.source.as_ref(), udp.destination.as_ref()],
                 defaults,
-                is_mirrored && is_said && !carries_vxlan,
+                is_mirrored && is_reported && !carries_vxlan,
             ),
             checksum: udp
                 .checksum

@@ -37,7 +37,7 @@ struct Template {
 
 /// Place of a checksum, and whether it covers the payload and whether it must not be zero.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FieldOffset {
     at: usize,
     covers_payload: bool,
     is_of_udp: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Program {
     varied: Box<[u16]>,
     /// Values of these words, flow by flow.
     values: Box<[[u8; 2]]>,
-    places: Vec<Place>,
+    places: Vec<FieldOffset>,
     /// Contribution of the varied words, for each flow and checksum.
     sums: Box<[u32]>,
     flows: u32,
@@ -107,7 +107,7 @@ impl Program {
             values,
             places: sums
                 .iter()
-                .map(|sum| Place {
+                .map(|sum| FieldOffset {
                     at: sum.at,
                     covers_payload: sum.covers_payload(),
                     is_of_udp: sum.is_of_udp(),

@@ -255,7 +255,7 @@ impl Frames {
 }
 
 /// Returns the parser's error as a sentence.
-fn told(error: &PcapError, offset: usize, length: usize) -> String {
+fn pcap_error(error: &PcapError, offset: usize, length: usize) -> String {
     match error {
         PcapError::IncompleteBuffer => {
             format!("it is truncated: the block at offset {offset} exceeds its end at {length}")
@@ -277,7 +277,7 @@ fn check_link(link: DataLink, offset: usize) -> Result<(), String> {
 fn read_pcap(file: &[u8], frames: &mut Frames) -> Result<(), String> {
     let (mut rest, parser) = PcapParser::new(file).map_err(|error| match error {
         PcapError::IncompleteBuffer if file.len() >= 4 && is_pcap(file) => {
-            told(&error, 0, file.len())
+            pcap_error(&error, 0, file.len())
         }
         _ => {
             "it is neither pcap nor pcapng: it has no magic number of either (offset 0)".to_owned()
@@ -288,7 +288,7 @@ fn read_pcap(file: &[u8], frames: &mut Frames) -> Result<(), String> {
         let offset = file.len() - rest.len();
         let (after, packet) = parser
             .next_packet(rest)
-            .map_err(|error| told(&error, offset, file.len()))?;
+            .map_err(|error| pcap_error(&error, offset, file.len()))?;
         let time_ns = packet.timestamp.as_nanos() as u64;
         frames.add(offset, time_ns, packet.orig_len, &packet.data)?;
         rest = after;
@@ -306,7 +306,8 @@ fn is_pcap(file: &[u8]) -> bool {
 }
 
 fn read_pcapng(file: &[u8], frames: &mut Frames) -> Result<(), String> {
-    let failed = |error: &PcapError, rest: &[u8]| told(error, file.len() - rest.len(), file.len());
+    let failed =
+        |error: &PcapError, rest: &[u8]| pcap_error(error, file.len() - rest.len(), file.len());
     let (mut rest, mut parser) = PcapNgParser::new(file).map_err(|error| failed(&error, file))?;
     while !rest.is_empty() {
         let offset = file.len() - rest.len();
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_is_told_with_its_offset() {
+    fn what_is_no_capture_is_reported_with_its_offset() {
         let whole = pcap(&[(0, frame(1, 60)), (1, frame(2, 60))]);
         let error = |file: &[u8]| Capture::parse(file).unwrap_err();
         assert!(error(b"").contains("neither pcap nor pcapng"));

@@ -95,9 +95,9 @@ fn obvious(headers: &Headers, payload: &[u8], flow: u32, mirrored: bool, vxlan: 
     };
     let transport = match tcp {
         Some(tcp) => {
-            let said = tcp.source.is_some() || tcp.destination.is_some();
+            let given = tcp.source.is_some() || tcp.destination.is_some();
             let ends = [tcp.source.as_ref(), tcp.destination.as_ref()];
-            let [from, to] = pair(ends[0], ends[1], [1024, 7], flow, mirrored && said);
+            let [from, to] = pair(ends[0], ends[1], [1024, 7], flow, mirrored && given);
             let sequence = value(tcp.sequence.as_ref(), 0, flow) as u32;
             let mut header = TcpHeader::new(from as u16, to as u16, sequence, u16::MAX);
             let flags = value(tcp.flags.as_ref(), 0x10, flow) as u8;
@@ -113,10 +113,10 @@ fn obvious(headers: &Headers, payload: &[u8], flow: u32, mirrored: bool, vxlan: 
         }
         None => {
             let udp = headers.udp.clone().unwrap_or_default();
-            let said = udp.source.is_some() || udp.destination.is_some();
+            let given = udp.source.is_some() || udp.destination.is_some();
             let ends = [udp.source.as_ref(), udp.destination.as_ref()];
             let usual = [1024, if vxlan { 4789 } else { 7 }];
-            let [from, to] = pair(ends[0], ends[1], usual, flow, mirrored && said && !vxlan);
+            let [from, to] = pair(ends[0], ends[1], usual, flow, mirrored && given && !vxlan);
             let (from, to) = (from as u16, to as u16);
             let wanted = udp.checksum.unwrap_or(!vxlan || ipv6.is_some());
             let header = match (&ipv4, &ipv6) {
@@ -212,16 +212,16 @@ fn headers(prefix: &'static str, tcp: bool) -> impl Strategy<Value = String> {
                 format!("[{prefix}.ipv4]\nsource = {source}\ndestination = {destination}\ndscp = {{ first = {dscp}, count = 2 }}\nttl = {ttl}\n")
             };
             let (source, destination, flags) = ports;
-            let said = if has_ports {
+            let given = if has_ports {
                 format!("source = {source}\ndestination = {destination}\n")
             } else {
                 String::new()
             };
             toml += &if tcp {
-                format!("[{prefix}.tcp]\n{said}flags = {flags}\nsequence = 4000000000\n")
+                format!("[{prefix}.tcp]\n{given}flags = {flags}\nsequence = 4000000000\n")
             } else {
                 let checksum = if has_checksum || is_v6 { "" } else { "checksum = false\n" };
-                format!("[{prefix}.udp]\n{said}{checksum}")
+                format!("[{prefix}.udp]\n{given}{checksum}")
             };
             toml
         },
@@ -297,7 +297,7 @@ source = { first = 0, count = 50000, order = "uniform" }
 }
 
 #[test]
-fn flows_follow_each_other_as_said() {
+fn flows_follow_each_other_as_reported() {
     let counts = |order: &str| {
         let traffic = parse(&format!(
             "[traffic]\nflows = {{ count = 100, order = \"{order}\" }}\nudp.source = {{ first = 0, count = 100 }}"
@@ -398,13 +398,13 @@ for line in sys.stdin:
         .stdin(std::fs::File::open(path).unwrap())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let given = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    said.lines().map(str::to_owned).collect()
+    given.lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -474,7 +474,7 @@ fn damaged_payloads_are_counted_apart() {
     // The changes of a router are not damage.
     frames[8][22] -= 1;
     frames[8][24] += 1;
-    let marks = crate::seen::Marks {
+    let marks = crate::received::FrameIdentity {
         place: program.place(),
         flows: 2,
         source: 0,
@@ -483,7 +483,7 @@ fn damaged_payloads_are_counted_apart() {
         pattern: Some(Arc::new(Pattern::new(0))),
         replayed: None,
     };
-    let mut seen = crate::seen::Seen::new(epoch, 3, marks, 1, 1_000_000_000);
+    let mut seen = crate::received::Received::new(epoch, 3, marks, 1, 1_000_000_000);
     seen.record(frames.iter().map(|frame| &frame[..]), 100);
     let received = seen.trackers.get(0).unwrap().received();
     assert_eq!((received, seen.damaged, seen.foreign), (7, 2, 1));

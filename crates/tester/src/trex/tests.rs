@@ -163,7 +163,7 @@ fn a_trial_is_a_session_as_the_server_plays_it() {
 }
 
 #[test]
-fn a_refused_version_and_an_unknown_one_are_told() {
+fn a_refused_version_and_an_unknown_one_are_reported() {
     // Messages of `TrexRpcAPIVersion::verify`: an older client, a newer client, a server in another mode.
     for what in [
         "RPC version mismatch: a newer client version is required\n(API type 'STL' - server: '6.0', client: '5.1')",
@@ -226,7 +226,7 @@ fn a_port_that_may_not_send_ends_the_trial_with_what_the_server_says() {
 }
 
 #[test]
-fn nobody_there_and_somebody_else_there_are_told() {
+fn nobody_there_and_somebody_else_there_are_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let other = std::thread::spawn(move || {

@@ -36,7 +36,10 @@ fn a_buffer_continues_in_the_adjacent_region() {
     mapping.span(0, 2).unwrap().copy_from(&[3, 4]);
     assert_eq!(translator.span(first).unwrap().read_array(), Some([1, 2]));
     assert_eq!(translator.span(second).unwrap().read_array(), Some([3, 4]));
-    let (low, high) = (translator.near_to(0x1_0ffe), translator.near_to(0x1_1000));
+    let (low, high) = (
+        translator.cache_region(0x1_0ffe),
+        translator.cache_region(0x1_1000),
+    );
     assert_eq!((low.index(), high.index()), (0, 1));
     assert!(low.has(0x1_0ffe) && !low.has(0x1_1000) && high.has(0x1_1000));
     let octets = low.octets(0x1_0ffe, 2).unwrap();
@@ -60,7 +63,7 @@ fn addresses_of_no_region_are_outside() {
     for address in [0, 0xffff, 0x1_2000, 0x10_0064, u64::MAX] {
         let result = translator.translate_guest(address, 1, Access::Write);
         assert_eq!(result, Translation::Outside, "{address:x}");
-        let near = translator.near_to(address);
+        let near = translator.cache_region(address);
         assert!(!near.has(address) && near.octets(address, 1).is_none());
     }
     let last = found(translator.translate_guest(0x10_0060, 100, Access::Read));
@@ -219,7 +222,7 @@ proptest! {
         }
         let first = translator.translate_guest(address, 1, Access::Read);
         let is_inside = first != Translation::Outside;
-        let near = translator.near_to(address);
+        let near = translator.cache_region(address);
         near.prefetch(address);
         near.prefetch_write(address);
         prop_assert_eq!(near.has(address), is_inside);

@@ -16,7 +16,7 @@ use crate::ring::layout::FLAG_NEXT;
 
 /// Result of [`Sender::put`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PutResult {
     /// The frame is in the ring.
     Sent,
     /// The ring has no room for the frame now.
@@ -94,34 +94,34 @@ impl<Q: Queue> Sender<Q> {
         header: &OffloadHeader,
         segments: impl Iterator<Item = &'frame [u8]>,
         length: usize,
-    ) -> Put {
+    ) -> PutResult {
         if length > self.buffers.capacity() - HEADER_LEN {
             return self.put_chain(header, segments, length);
         }
         if self.slots.available() == 0 || self.fault.is_some() {
-            return Put::Full;
+            return PutResult::Full;
         }
         let slot = self.slots.upcoming(0);
         self.prefetch(PREFETCH_AHEAD as u16, length);
         let Some(data) = self.buffers.data(slot, length) else {
-            return Put::Bad;
+            return PutResult::Bad;
         };
         let mut at = 0;
         for segment in segments {
             let Some(room) = data.sub(at, segment.len()) else {
-                return Put::Bad;
+                return PutResult::Bad;
             };
             at += room.copy_from(segment);
         }
         if at != length || length == 0 {
-            return Put::Bad;
+            return PutResult::Bad;
         }
         self.write_header(slot, header);
         self.slots.take_one();
         let len = (HEADER_LEN + length) as u32;
         self.queue.describe(slot, slot, len, 0, 0);
         self.queue.offer(slot);
-        Put::Sent
+        PutResult::Sent
     }
 
     /// Makes the frames since the last call visible to the device. Returns true if the device wants a notification.
@@ -188,14 +188,14 @@ impl<Q: Queue> Sender<Q> {
         header: &OffloadHeader,
         segments: impl Iterator<Item = &'frame [u8]>,
         length: usize,
-    ) -> Put {
+    ) -> PutResult {
         let capacity = self.buffers.capacity();
         let count = length.saturating_add(HEADER_LEN).div_ceil(capacity);
         if count > PIECES_MAX.min(self.plain.len()) {
-            return Put::Bad;
+            return PutResult::Bad;
         }
         if count > usize::from(self.slots.available()) || self.fault.is_some() {
-            return Put::Full;
+            return PutResult::Full;
         }
         let count = count as u16;
         let mut total = HEADER_LEN;
@@ -207,7 +207,7 @@ impl<Q: Queue> Sender<Q> {
                     .span(slot, capacity)
                     .and_then(|span| span.sub(total % capacity, capacity - total % capacity));
                 let Some(room) = room.filter(|_| total < length + HEADER_LEN) else {
-                    return Put::Bad;
+                    return PutResult::Bad;
                 };
                 let copied = room.copy_from(segment);
                 total += copied;
@@ -215,7 +215,7 @@ impl<Q: Queue> Sender<Q> {
             }
         }
         if total != length + HEADER_LEN {
-            return Put::Bad;
+            return PutResult::Bad;
         }
         let head = self.slots.upcoming(0);
         self.write_header(head, header);
@@ -236,7 +236,7 @@ impl<Q: Queue> Sender<Q> {
         }
         self.slots.take(count);
         self.queue.offer(head);
-        Put::Sent
+        PutResult::Sent
     }
 
     /// Reclaims buffers that the device has read: at most one burst and a half, so that no call takes long.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use quietwire_memory::Mapping;
 
-use crate::driver::{Layout, Packed, Put, Queue, QueueLayout, Received, Receiver, Sender, Split};
+use crate::driver::{
+    Layout, Packed, PutResult, Queue, QueueLayout, Received, Receiver, Sender, Split,
+};
 use crate::features::{F_EVENT_IDX, F_RING_PACKED, F_VERSION_1, NET_F_MRG_RXBUF};
 use crate::ring::header::{HEADER_LEN, OffloadHeader};
 
@@ -36,10 +38,10 @@ pub fn fuzz_driver_ring(octets: &[u8]) {
     }
     if is_packed {
         scribble::<Packed>(&mapping, &layout, features, octets);
-        check_anew::<Packed>(&mapping, &layout, features);
+        check_reset::<Packed>(&mapping, &layout, features);
     } else {
         scribble::<Split>(&mapping, &layout, features, octets);
-        check_anew::<Split>(&mapping, &layout, features);
+        check_reset::<Split>(&mapping, &layout, features);
     }
 }
 
@@ -61,13 +63,13 @@ impl Octets<'_> {
 }
 
 /// The device's side of a queue, complete enough to pass the driver's checks for a while.
-struct Pretence {
+struct FakeDevice {
     queue: QueueLayout,
     is_packed: bool,
     used: u16,
 }
 
-impl Pretence {
+impl FakeDevice {
     /// Reports the buffer with an identifier as used.
     fn give(&mut self, mapping: &Mapping, id: u16, len: u32) {
         let entry = u64::from(self.used % self.queue.size);
@@ -113,9 +115,9 @@ pub(crate) fn scribble<Q: Queue>(
     ) else {
         return;
     };
-    let mut devices: Vec<Pretence> = (0..2)
+    let mut devices: Vec<FakeDevice> = (0..2)
         .filter_map(|index| {
-            layout.queue(index).map(|queue| Pretence {
+            layout.queue(index).map(|queue| FakeDevice {
                 queue,
                 is_packed: layout.is_packed(),
                 used: 0,
@@ -207,7 +209,7 @@ fn send<Q: Queue>(sender: &mut Sender<Q>, queue: &QueueLayout, octets: &mut Octe
         };
         let segment = data.get(..length).unwrap_or_default();
         let put = sender.put(&header, std::iter::once(segment), length);
-        if put == Put::Bad {
+        if put == PutResult::Bad {
             let buffer = queue.buffer_size as usize + HEADER_LEN;
             assert!(length == 0 || length > buffer * usize::from(queue.size) - HEADER_LEN);
         }
@@ -218,7 +220,7 @@ fn send<Q: Queue>(sender: &mut Sender<Q>, queue: &QueueLayout, octets: &mut Octe
 }
 
 /// Writes the rings again; both ends must work with a device that follows the rules.
-fn check_anew<Q: Queue>(mapping: &Arc<Mapping>, layout: &Layout, features: u64) {
+fn check_reset<Q: Queue>(mapping: &Arc<Mapping>, layout: &Layout, features: u64) {
     assert!(layout.write(mapping));
     let (Ok(mut receiver), Ok(mut sender)) = (
         Receiver::<Q>::new(mapping, layout, 0, features),
@@ -229,12 +231,12 @@ fn check_anew<Q: Queue>(mapping: &Arc<Mapping>, layout: &Layout, features: u64) 
     let Some((from, to)) = layout.queue(0).zip(layout.queue(1)) else {
         return;
     };
-    let pretence = |queue| Pretence {
+    let fake_device = |queue| FakeDevice {
         queue,
         is_packed: layout.is_packed(),
         used: 0,
     };
-    let (mut from, mut to) = (pretence(from), pretence(to));
+    let (mut from, mut to) = (fake_device(from), fake_device(to));
     for turn in 0..4 * to.queue.size {
         let slot = turn % to.queue.size;
         let header = from.queue.buffers + u64::from(slot) * from.queue.stride;
@@ -249,7 +251,7 @@ fn check_anew<Q: Queue>(mapping: &Arc<Mapping>, layout: &Layout, features: u64) 
         assert_eq!(sender.ready(1), 1);
         let header = OffloadHeader::default();
         let put = sender.put(&header, std::iter::once(&[1, 2, 3][..]), 3);
-        assert_eq!(put, Put::Sent);
+        assert_eq!(put, PutResult::Sent);
         sender.publish();
         to.give(mapping, slot, 0);
         assert!(receiver.is_consistent() && sender.is_consistent());

@@ -7,8 +7,8 @@ use quietwire_memory::{Mapping, Span};
 
 use crate::address_space::{AddressSpace, Iotlb, Miss, Permission, Region};
 use crate::ring::{
-    Counters, DirtyLog, InflightRegion, OCTETS_MAX, PIECES_MAX, Put, RawHeader, Receive, Received,
-    Receiver, Ring, RingConfig, Sender, Transmit,
+    Counters, DirtyLog, InflightRegion, OCTETS_MAX, PIECES_MAX, PutResult, RawHeader, Receive,
+    Received, Receiver, Ring, RingConfig, Sender, Transmit,
 };
 
 /// Octets of the guest's memory, in two regions that are adjacent.
@@ -290,13 +290,13 @@ fn send(guest: &Guest, sender: &mut Sender, octets: &mut Octets<'_>) -> u64 {
             }
         }
         match sender.put(RawHeader::PLAIN, segments, length as u32) {
-            Put::Miss(miss) => {
+            PutResult::Miss(miss) => {
                 assert!(guest.features & 1 << 33 != 0);
                 guest.answer(miss);
             }
-            Put::Full => break,
-            Put::Sent => sent += 1,
-            Put::Bad | Put::TooLong => {}
+            PutResult::Full => break,
+            PutResult::Sent => sent += 1,
+            PutResult::Bad | PutResult::TooLong => {}
         }
     }
     sent

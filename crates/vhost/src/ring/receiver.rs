@@ -3,7 +3,7 @@
 
 use quietwire_memory::{Span, is_short};
 
-use crate::address_space::{Access, Miss, Near, Piece, Translator};
+use crate::address_space::{Access, CachedRegion, Miss, Piece, Translator};
 
 use super::DirtyLog;
 use super::chain::{Chain, Fault, OCTETS_MAX};
@@ -259,7 +259,7 @@ fn take_any(
 
 /// Asks the processor to load the beginning of a frame.
 #[inline(always)]
-fn prefetch(near: Near<'_>, address: u64, header_len: u64, has_offloads: bool) {
+fn prefetch(near: CachedRegion<'_>, address: u64, header_len: u64, has_offloads: bool) {
     near.prefetch(address.wrapping_add(header_len));
     if has_offloads {
         near.prefetch(address);
@@ -271,7 +271,7 @@ fn prefetch(near: Near<'_>, address: u64, header_len: u64, has_offloads: bool) {
 #[inline(always)]
 fn frame_of<'ring>(
     entry: &Entry,
-    near: Near<'ring>,
+    near: CachedRegion<'ring>,
     has_offloads: bool,
 ) -> Option<(Span<'ring>, RawHeader)> {
     const SHORTEST: u32 = HEADER_LEN as u32 + 1;

@@ -3,7 +3,7 @@
 
 use quietwire_memory::is_short;
 
-use crate::address_space::{Access, Miss, Near, Translator};
+use crate::address_space::{Access, CachedRegion, Miss, Translator};
 
 use super::DirtyLog;
 use super::chain::{Chain, Fault, OCTETS_MAX};
@@ -14,7 +14,7 @@ use super::virtqueue::{AHEAD_MAX, BURST_MAX, Counters, Ring};
 
 /// Result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PutResult {
     /// The guest sees the frame once [`Transmit::publish`] is called.
     Sent,
     /// The guest has too few buffers. Nothing changed. A frame may be longer than all buffers that the ring can hold, which
@@ -48,7 +48,7 @@ pub trait Transmit: Ring {
         header: RawHeader,
         segments: impl Iterator<Item = &'s [u8]>,
         length: u32,
-    ) -> Put;
+    ) -> PutResult;
 
     /// Makes the sent frames visible to the guest; returns true if it wants a notification.
     fn publish(&mut self) -> bool {
@@ -79,7 +79,7 @@ pub struct RingSender<Q> {
 /// The chains that a frame requires.
 enum Fit {
     Chains(usize),
-    Other(Put),
+    Other(PutResult),
 }
 
 impl<Q: Queue> RingSender<Q> {
@@ -127,9 +127,9 @@ impl<Q: Queue> RingSender<Q> {
             if self.queue.gathered() <= chains && self.gather(chains + 1) <= chains {
                 // If the device has all buffers already, waiting for more does not help.
                 let put = if self.queue.has_all() {
-                    Put::TooLong
+                    PutResult::TooLong
                 } else {
-                    Put::Full
+                    PutResult::Full
                 };
                 return Fit::Other(put);
             }
@@ -141,9 +141,9 @@ impl<Q: Queue> RingSender<Q> {
             match result {
                 Err(Fault::Miss(miss)) => {
                     self.known = 0;
-                    return Fit::Other(Put::Miss(miss));
+                    return Fit::Other(PutResult::Miss(miss));
                 }
-                Err(Fault::TooMany) if chains > 0 => return Fit::Other(Put::TooLong),
+                Err(Fault::TooMany) if chains > 0 => return Fit::Other(PutResult::TooLong),
                 Ok(()) if capacity >= self.header_len as u64 => {}
                 _ => return Fit::Other(self.give_back(chains)),
             }
@@ -155,20 +155,20 @@ impl<Q: Queue> RingSender<Q> {
                 return Fit::Chains(chains);
             }
             if !self.is_mergeable || chains >= WINDOW {
-                return Fit::Other(Put::TooLong);
+                return Fit::Other(PutResult::TooLong);
             }
         }
     }
 
     /// Returns a bad chain, and those before it, because chains are returned in order.
     #[cold]
-    fn give_back(&mut self, before: usize) -> Put {
+    fn give_back(&mut self, before: usize) -> PutResult {
         self.known = self.known.saturating_sub(before + 1);
         for _ in 0..=before {
             self.queue.complete(0);
         }
         self.queue.counters_mut().bad += 1;
-        Put::Bad
+        PutResult::Bad
     }
 
     /// Marks the first `total` octets of the chain as written.
@@ -191,7 +191,7 @@ impl<Q: Queue> RingSender<Q> {
 /// Prefetches the memory of a frame for writing. The header may have its own cache line, and most headers are there already:
 /// that line is prefetched for reading.
 #[inline(always)]
-fn prefetch(near: Near<'_>, address: u64, header_len: u64) {
+fn prefetch(near: CachedRegion<'_>, address: u64, header_len: u64) {
     near.prefetch(address);
     near.prefetch_write(address.wrapping_add(header_len));
 }
@@ -199,7 +199,7 @@ fn prefetch(near: Near<'_>, address: u64, header_len: u64) {
 /// Copies a frame, with the header of a complete one, into a chain of a single descriptor; returns the octets written.
 /// `None` if it does not fit, or the chain is of another kind or lies outside the region.
 #[inline(always)]
-fn fill(entry: &Entry, near: Near<'_>, from: &[u8]) -> Option<u32> {
+fn fill(entry: &Entry, near: CachedRegion<'_>, from: &[u8]) -> Option<u32> {
     const HEADER: RawHeader = RawHeader::PLAIN.with_num_buffers(1);
     let total = HEADER_LEN + from.len();
     if !entry.is_direct(Access::Write)
@@ -221,7 +221,7 @@ fn fill(entry: &Entry, near: Near<'_>, from: &[u8]) -> Option<u32> {
 /// As [`fill`], for the queue's next chain and a frame of any length. Separate from the loop over short frames, which keeps
 /// its values in registers.
 #[inline(never)]
-fn fill_next(queue: &mut impl Queue, near: Near<'_>, from: &[u8]) -> bool {
+fn fill_next(queue: &mut impl Queue, near: CachedRegion<'_>, from: &[u8]) -> bool {
     let written = queue
         .entries()
         .first()
@@ -297,12 +297,12 @@ impl<Q: Queue> Transmit for RingSender<Q> {
         header: RawHeader,
         segments: impl Iterator<Item = &'s [u8]>,
         length: u32,
-    ) -> Put {
+    ) -> PutResult {
         let Some(total) = length
             .checked_add(self.header_len as u32)
             .filter(|total| *total <= OCTETS_MAX)
         else {
-            return Put::TooLong;
+            return PutResult::TooLong;
         };
         let chains = match self.fit(total) {
             Fit::Chains(chains) => chains,
@@ -324,7 +324,7 @@ impl<Q: Queue> Transmit for RingSender<Q> {
             self.queue.complete(written);
             rest -= written;
         }
-        Put::Sent
+        PutResult::Sent
     }
 }
 

@@ -143,7 +143,7 @@ impl SplitQueue {
 
     /// Reads the driver's index; returns the number of entries that it has made available and that were not read.
     #[inline]
-    fn look(&mut self) -> u16 {
+    fn read_avail_index(&mut self) -> u16 {
         // Loaded at the same time as the index.
         self.avail_ring.prefetch(usize::from(self.next & self.mask));
         let index = load(&self.avail, split::INDEX, Ordering::Acquire);
@@ -172,7 +172,7 @@ impl SplitQueue {
     fn available(&mut self, wanted: usize) -> usize {
         let mut available = self.seen.wrapping_sub(self.next);
         if usize::from(available) < wanted.min(ENOUGH) {
-            available = self.look();
+            available = self.read_avail_index();
         }
         usize::from(available).min(wanted)
     }

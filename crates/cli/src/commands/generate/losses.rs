@@ -61,13 +61,13 @@ fn lines_of(account: &LossAccount, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use quietwire_tester::account::{Difference, DifferenceKind, Place};
+    use quietwire_tester::account::{Difference, DifferenceKind, LossPlace};
 
     use super::*;
 
     #[test]
     fn places_are_listed_one_a_line() {
-        let place = |port: &str, reason: &str, frames| Place {
+        let place = |port: &str, reason: &str, frames| LossPlace {
             element: "switch".to_owned(),
             port: port.to_owned(),
             reason: reason.to_owned(),

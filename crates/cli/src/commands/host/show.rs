@@ -9,10 +9,10 @@ use clap::Args;
 use quietwire_host::apply::{STATE_DIRECTORY, applied_plan};
 use quietwire_host::drawing::draw;
 use quietwire_host::inventory::Inventory;
-use quietwire_host::partition::{Plan, Wishes, plan};
+use quietwire_host::partition::{PartitionRequest, Plan, plan};
 use quietwire_host::recording::{RecordingError, Root, record};
 
-use super::alike;
+use super::grouped;
 use crate::exit::Usage;
 use crate::text::print;
 
@@ -99,10 +99,10 @@ fn planned(args: &ShowArgs, machine: &Inventory) -> Result<Option<Plan>> {
         let applied = is_live.then(|| applied_plan(Path::new(STATE_DIRECTORY)));
         return Ok(applied.transpose()?.flatten());
     };
-    let wishes = Wishes::parse(&read(path)?)
+    let request = PartitionRequest::parse(&read(path)?)
         .map_err(|error| Usage(format!("{}: {error}", path.display())))?;
     Ok(Some(
-        plan(machine, &wishes).map_err(|error| Usage(error.to_string()))?,
+        plan(machine, &request).map_err(|error| Usage(error.to_string()))?,
     ))
 }
 
@@ -160,7 +160,7 @@ fn summary(machine: &Inventory) -> String {
     add("control groups", machine.cpusets.clone());
     add("kernel", machine.kernel_release.clone());
     add("command line", machine.kernel_command_line.clone());
-    let alike = alike::lines(machine).into_iter();
+    let alike = grouped::lines(machine).into_iter();
     lines.extend(alike.map(|(name, value)| format!("{name:<WIDTH$}{value}")));
     lines.extend(machine.nodes.iter().map(node));
     lines.extend(sharing(machine));

@@ -10,7 +10,7 @@ use clap::Args;
 use quietwire_dpdk::PortUri;
 use quietwire_lab::topology::Encapsulation;
 use quietwire_lab::up::{LabState, find};
-use quietwire_lab::{Place, STATE_DIRECTORY};
+use quietwire_lab::{NetNs, STATE_DIRECTORY};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
     Directions, FrameSizes, IpVersion, Preparation, Tester, TesterError, Trial, TrialResult,
@@ -69,10 +69,10 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
             lab.name
         )));
     }
-    let place = Place::of(state.tester.namespace.as_deref())?;
+    let place = NetNs::of(state.tester.namespace.as_deref())?;
     // DPDK opens its sockets in the network namespace of the thread that opens a port.
     let result = place.enter(|| measure(args, &state))??;
-    let seen = Seen::of(&result);
+    let seen = ChainResult::of(&result);
     if args.json {
         print(serde_json::to_string_pretty(
             &json!({ "lab": state, "result": result, "consoles": state.consoles()? }),
@@ -174,17 +174,17 @@ fn trial(args: &CheckArgs, state: &LabState) -> Result<Trial> {
 }
 
 /// The part of a result that the check judges.
-struct Seen {
+struct ChainResult {
     /// For each port: frames offered by its peer, and frames received.
     ports: Vec<(u64, u64)>,
     lost: u64,
     damaged: u64,
     misdirected: u64,
-    strays: Vec<Stray>,
+    misdirected_flows: Vec<MisdirectedFlow>,
 }
 
 /// Frames of one flow that arrived at a wrong port.
-struct Stray {
+struct MisdirectedFlow {
     /// Index of the tester port that sent them.
     from: usize,
     /// Index of the tester port that received them.
@@ -195,9 +195,9 @@ struct Stray {
 }
 
 /// Most stray flows that a message lists.
-const STRAYS_LISTED_MAX: usize = 8;
+const MISDIRECTED_LISTED_MAX: usize = 8;
 
-impl fmt::Display for Stray {
+impl fmt::Display for MisdirectedFlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             from,
@@ -216,11 +216,11 @@ impl fmt::Display for Stray {
     }
 }
 
-impl Seen {
+impl ChainResult {
     fn of(result: &TrialResult) -> Self {
         let ports = &result.ports;
-        let strays = result.flows.iter().flat_map(|flow| {
-            flow.misdirected.iter().map(|misdirected| Stray {
+        let misdirected_flows = result.flows.iter().flat_map(|flow| {
+            flow.misdirected.iter().map(|misdirected| MisdirectedFlow {
                 from: flow.port.into(),
                 to: misdirected.port.into(),
                 frames: misdirected.frames,
@@ -234,7 +234,7 @@ impl Seen {
             lost: result.lost_frames,
             damaged: result.damaged_frames,
             misdirected: ports.iter().map(|port| port.misdirected_frames).sum(),
-            strays: strays.collect(),
+            misdirected_flows: misdirected_flows.collect(),
         }
     }
 
@@ -266,17 +266,17 @@ impl Seen {
         let why = why.map_or_else(String::new, |text| format!("; tester: {text}"));
         let (lost, damaged, misdirected) = (self.lost, self.damaged, self.misdirected);
         let offered: u64 = self.ports.iter().map(|(offered, _)| offered).sum();
-        let strays = self.strays_in_words();
+        let misdirected_flows = self.describe_misdirected();
         bail!(CheckFailed(format!(
-            "{lost} of {offered} frames were lost ({damaged} damaged, {misdirected} misdirected){strays}{why}"
+            "{lost} of {offered} frames were lost ({damaged} damaged, {misdirected} misdirected){misdirected_flows}{why}"
         )))
     }
 
     /// Lists the stray flows. Empty if there are none.
-    fn strays_in_words(&self) -> String {
-        let listed = self.strays.iter().take(STRAYS_LISTED_MAX);
-        let mut parts: Vec<String> = listed.map(Stray::to_string).collect();
-        if let more @ 1.. = self.strays.len() - parts.len() {
+    fn describe_misdirected(&self) -> String {
+        let listed = self.misdirected_flows.iter().take(MISDIRECTED_LISTED_MAX);
+        let mut parts: Vec<String> = listed.map(MisdirectedFlow::to_string).collect();
+        if let more @ 1.. = self.misdirected_flows.len() - parts.len() {
             parts.push(format!("and {more} more"));
         }
         match parts.is_empty() {
@@ -376,7 +376,7 @@ mod tests {
 
     /// Returns the error of the check, or none if it passes.
     fn judged(result: &TrialResult) -> Option<String> {
-        let error = Seen::of(result).judge(&result.validity).err()?;
+        let error = ChainResult::of(result).judge(&result.validity).err()?;
         assert_eq!(code(&error), FAILED);
         Some(error.to_string())
     }
@@ -392,7 +392,7 @@ mod tests {
     fn chains_that_are_straight_pass() {
         let result = result(2, &STRAIGHT);
         assert_eq!(judged(&result), None);
-        let text = Seen::of(&result).text(&["a warning".to_owned()]);
+        let text = ChainResult::of(&result).text(&["a warning".to_owned()]);
         assert_eq!(
             text,
             "chain 1  forth 100 of 100 frames, back 100 of 100 frames\n\
@@ -483,8 +483,8 @@ mod tests {
         let went: Vec<_> = (0..count)
             .map(|port| (port, (port + 3) % count, 1))
             .collect();
-        let said = judged(&result(32, &went)).unwrap();
-        assert_eq!(said.matches(" came out at ").count(), 8, "{said}");
-        assert!(said.ends_with(", and 56 more"), "{said}");
+        let given = judged(&result(32, &went)).unwrap();
+        assert_eq!(given.matches(" came out at ").count(), 8, "{given}");
+        assert!(given.ends_with(", and 56 more"), "{given}");
     }
 }

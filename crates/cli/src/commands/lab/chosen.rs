@@ -162,8 +162,8 @@ impl TopologyArgs {
         for element in &graph.elements {
             if let Some(rules) = &element.rules {
                 // The path of a rules file that a topology file names is unknown here.
-                let said = format!("rules of {}", element.name);
-                let path = self.rules.clone().unwrap_or_else(|| said.into());
+                let given = format!("rules of {}", element.name);
+                let path = self.rules.clone().unwrap_or_else(|| given.into());
                 RuleFile::parse(&path, rules)?;
             }
         }
@@ -239,18 +239,20 @@ impl TopologyArgs {
             }),
             encapsulation: self
                 .encapsulation
-                .map_or(usual.encapsulation, |said| match said {
+                .map_or(usual.encapsulation, |given| match given {
                     EncapsulationArg::L2 => Encapsulation::L2,
                     EncapsulationArg::Ipv4 => Encapsulation::Ipv4,
                     EncapsulationArg::Ipv6 => Encapsulation::Ipv6,
                     EncapsulationArg::Vxlan => Encapsulation::Vxlan,
                 }),
             destinations: usual.destinations,
-            forwarding: self.forwarding.map_or(usual.forwarding, |said| match said {
-                ForwardingArg::CrossConnect => Forwarding::CrossConnect,
-                ForwardingArg::Bridge => Forwarding::Bridge,
-            }),
-            link: self.link.map(|said| match said {
+            forwarding: self
+                .forwarding
+                .map_or(usual.forwarding, |given| match given {
+                    ForwardingArg::CrossConnect => Forwarding::CrossConnect,
+                    ForwardingArg::Bridge => Forwarding::Bridge,
+                }),
+            link: self.link.map(|given| match given {
                 LinkArg::Memif => LinkKind::Memif,
                 LinkArg::VhostUser => LinkKind::VhostUser,
                 LinkArg::Veth => LinkKind::Veth,

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use quietwire_host::inventory::Inventory;
 use quietwire_lab::topology::{CATALOG, Chains, Length, Program, describe, draw};
-use quietwire_lab::up::{Known, known};
+use quietwire_lab::up::{LabEntry, known};
 use quietwire_lab::{STATE_DIRECTORY, Unavailable, availability, isolation_cases, neighbour_kinds};
 use serde_json::json;
 
@@ -73,13 +73,13 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
                 Some(why) => json!({ "name": case.name, "about": case.about, "unavailable": why }),
             })
             .collect();
-        let told = json!({
+        let reported = json!({
             "topologies": all, "programs": programs, "neighbours": neighbours,
             "isolation": isolation, "up": up,
         });
-        return print(serde_json::to_string_pretty(&told)?);
+        return print(serde_json::to_string_pretty(&reported)?);
     }
-    let widest = |of: fn(&quietwire_lab::topology::Named) -> &'static str| {
+    let widest = |of: fn(&quietwire_lab::topology::CatalogEntry) -> &'static str| {
         CATALOG
             .iter()
             .map(|topology| of(topology).chars().count())
@@ -96,8 +96,8 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
     }
     print("\nT tester, S switch, V VNF, [..] guest; n is set by --chains, … by --length\n")?;
     for (program, version) in programs()? {
-        let told = version.unwrap_or_else(|why| why.to_string());
-        print(format!("{:15}  {told}", program.name()))?;
+        let reported = version.unwrap_or_else(|why| why.to_string());
+        print(format!("{:15}  {reported}", program.name()))?;
     }
     print("\nneighbours, for [neighbours] of a study:\n")?;
     for kind in neighbour_kinds() {
@@ -106,11 +106,11 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
     print("\nisolation, for a [[case]] of a study:\n")?;
     let machine = Inventory::read(Path::new("/"));
     for case in isolation_cases() {
-        let told = case.unavailable(&machine, None).map_or_else(
+        let reported = case.unavailable(&machine, None).map_or_else(
             || case.about.to_owned(),
             |why| format!("unavailable on this machine: {why}"),
         );
-        print(format!("{:16}  {told}", case.name))?;
+        print(format!("{:16}  {reported}", case.name))?;
     }
     for lab in up_now(args)? {
         let topology = lab
@@ -132,7 +132,7 @@ fn programs() -> Result<Vec<Availability>> {
     Ok(all.collect())
 }
 
-fn up_now(args: &ListArgs) -> Result<Vec<Known>> {
+fn up_now(args: &ListArgs) -> Result<Vec<LabEntry>> {
     let mut all = known(&args.state_directory)?;
     all.retain(|lab| lab.owner.is_some());
     Ok(all)

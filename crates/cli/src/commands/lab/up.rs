@@ -19,7 +19,7 @@ use quietwire_lab::{STATE_DIRECTORY, Stop};
 use serde::{Deserialize, Serialize};
 
 use super::chosen::TopologyArgs;
-use crate::exit::{CheckFailed, Lacking, Usage, code, on_signals, require_root};
+use crate::exit::{CheckFailed, MissingPrerequisite, Usage, code, on_signals, require_root};
 use crate::text::print;
 use crate::units::parse_positive_duration;
 
@@ -36,7 +36,7 @@ pub(super) struct UpArgs {
     accelerator: Option<AcceleratorArg>,
     /// Timeout until a guest's agent answers. [default: 30s with KVM, 150s with software emulation]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
-    guest_deadline: Option<Duration>,
+    guest_timeout: Option<Duration>,
     /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     state_directory: PathBuf,
@@ -70,7 +70,7 @@ pub(super) struct DownArgs {
 }
 
 /// Polling interval of the keeper.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The keeper's report: the lab is up, or it failed.
 #[derive(Debug, Serialize, Deserialize)]
@@ -98,7 +98,7 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
                     AcceleratorArg::Kvm => AcceleratorChoice::Kvm,
                     AcceleratorArg::Software => AcceleratorChoice::Software,
                 }),
-            deadline_s: args.guest_deadline.map(|deadline| deadline.as_secs_f64()),
+            deadline_s: args.guest_timeout.map(|deadline| deadline.as_secs_f64()),
         },
         set: None,
         stop: Stop::default(),
@@ -128,9 +128,9 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
             .context("cannot read the answer of the keeper of the lab")?;
     }
     match serde_json::from_str(&line) {
-        Ok(Answer::Up(state)) => tell(&state, args.json),
+        Ok(Answer::Up(state)) => print_state(&state, args.json),
         Ok(Answer::Failed { message, code: 2 }) => bail!(Usage(message)),
-        Ok(Answer::Failed { message, code: 3 }) => bail!(Lacking(message)),
+        Ok(Answer::Failed { message, code: 3 }) => bail!(MissingPrerequisite(message)),
         Ok(Answer::Failed { message, .. }) => bail!(CheckFailed(message)),
         Err(_) => bail!(CheckFailed(
             "the keeper of the lab ended without an answer (undo its changes with `quietwire lab clean`)".to_owned()
@@ -138,15 +138,15 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
     }
 }
 
-fn tell(state: &LabState, is_json: bool) -> Result<()> {
+fn print_state(state: &LabState, is_json: bool) -> Result<()> {
     if is_json {
         return print(serde_json::to_string_pretty(state)?);
     }
     let name = &state.name;
     let mut lines = vec![describe(&state.graph, &state.cpus)];
     // The description has the warnings about CPUs.
-    let told = state.cpus.warnings();
-    let others = state.warnings.iter().filter(|all| !told.contains(all));
+    let reported = state.cpus.warnings();
+    let others = state.warnings.iter().filter(|all| !reported.contains(all));
     lines.extend(others.map(|warning| format!("WARNING  {warning}")));
     lines.push(String::new());
     for element in &state.elements {
@@ -183,7 +183,7 @@ pub(super) fn keep() -> Result<()> {
         stop: Stop::from(&stop),
         ..options
     };
-    let is_answered = stop_unless_heard(&stop);
+    let is_answered = stop_unless_reported(&stop);
     let mut lab = match UpLab::up(&options) {
         Ok(lab) => lab,
         Err(error) => {
@@ -197,7 +197,7 @@ pub(super) fn keep() -> Result<()> {
     // If this fails, the process that requested the lab has ended.
     answer(&Answer::Up(Box::new(lab.state().clone())))?;
     while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
         for name in lab.look_for_dead()? {
             tracing::error!("{name} of lab {} ended unexpectedly", options.name);
         }
@@ -207,7 +207,7 @@ pub(super) fn keep() -> Result<()> {
 
 /// Stops the start of a lab if the requesting process ends, for example after Ctrl-C. The watching thread ends when the caller
 /// sets the returned flag.
-fn stop_unless_heard(stop: &Arc<AtomicBool>) -> Arc<AtomicBool> {
+fn stop_unless_reported(stop: &Arc<AtomicBool>) -> Arc<AtomicBool> {
     let is_answered = Arc::new(AtomicBool::new(false));
     let (stop, heard) = (Arc::clone(stop), Arc::clone(&is_answered));
     std::thread::spawn(move || {
@@ -215,7 +215,7 @@ fn stop_unless_heard(stop: &Arc<AtomicBool>) -> Arc<AtomicBool> {
             if is_hung_up(&stdout()) {
                 stop.store(true, Ordering::Relaxed);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     });
     is_answered
@@ -248,9 +248,9 @@ pub(super) fn down(args: &DownArgs) -> Result<()> {
 
 fn keep_consoles(state: &LabState, directory: &Path) -> Result<()> {
     std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    for (element, said) in state.consoles()? {
+    for (element, given) in state.consoles()? {
         let path = directory.join(format!("{}-{element}.console.log", state.name));
-        std::fs::write(&path, said).with_context(|| path.display().to_string())?;
+        std::fs::write(&path, given).with_context(|| path.display().to_string())?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use nix::sys::signal::{Signal, raise};
 use quietwire_host::apply::{self, Applied, ApplyReport, Difference, Outcome, Pending, Target};
-use quietwire_host::journal::{Change, Undone, Watcher};
+use quietwire_host::journal::{Change, UndoOutcome, Watcher};
 use serde::Serialize;
 
 use super::arguments::{MachineArgs, PlanArgs};
@@ -30,7 +30,7 @@ pub(crate) struct ApplyArgs {
     json: bool,
     /// Kill this process at the Nth step of the journal, to test recovery.
     #[arg(long, value_name = "N", hide = true)]
-    die_at: Option<u32>,
+    fail_at: Option<u32>,
 }
 
 /// Roll back the applied plan and restore the exact former settings. Settings that another program has changed since are
@@ -85,11 +85,11 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<()> {
         return dry_run(args, &target, &plan);
     }
     may_change(&args.machine)?;
-    let report = apply::apply(&target, &plan, args.die_at.map(dying))?;
+    let report = apply::apply(&target, &plan, args.fail_at.map(fail_at))?;
     if args.json {
         print(serde_json::to_string_pretty(&report)?)?;
     } else {
-        tell(&report)?;
+        print_report(&report)?;
     }
     match report.failures() {
         0 => Ok(()),
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<()> {
 }
 
 /// Returns a watcher that kills this process at its Nth call.
-fn dying(mut left: u32) -> Watcher {
+fn fail_at(mut left: u32) -> Watcher {
     Box::new(move || {
         left = left.saturating_sub(1);
         if left == 0 {
@@ -134,7 +134,7 @@ fn dry_run(
     for difference in &dry.differences {
         print(line(difference))?;
     }
-    tell_pending(&dry.pending)?;
+    print_pending(&dry.pending)?;
     if dry.differences.is_empty() {
         print("no run-time changes")?;
     }
@@ -151,7 +151,7 @@ fn line(difference: &Difference) -> String {
     format!("{}: {} -> {}", place.display(), flat(now), flat(wanted))
 }
 
-fn tell(report: &ApplyReport) -> Result<()> {
+fn print_report(report: &ApplyReport) -> Result<()> {
     for (change, outcome) in &report.undone {
         print(format!("no longer in the plan: {change}: {outcome}"))?;
     }
@@ -163,22 +163,22 @@ fn tell(report: &ApplyReport) -> Result<()> {
         let came = match outcome {
             Outcome::Done => "done".to_owned(),
             Outcome::Partly { what } => format!("PARTLY: {what}"),
-            Outcome::Fixed { why } => format!("fixed by the kernel, left unchanged: {why}"),
-            Outcome::Failed { why } => format!("FAILED: {why}"),
+            Outcome::Fixed { reason } => format!("fixed by the kernel, left unchanged: {reason}"),
+            Outcome::Failed { reason } => format!("FAILED: {reason}"),
         };
         print(format!("{}: {came}", line(difference)))?;
     }
-    tell_pending(&report.pending)?;
+    print_pending(&report.pending)?;
     if report.applied.is_empty() && report.undone.is_empty() {
         print("all run-time settings match the plan")?;
     }
     Ok(())
 }
 
-fn tell_pending(pending: &[Pending]) -> Result<()> {
+fn print_pending(pending: &[Pending]) -> Result<()> {
     for Pending {
         parameter,
-        why,
+        reason,
         file,
     } in pending
     {
@@ -186,7 +186,7 @@ fn tell_pending(pending: &[Pending]) -> Result<()> {
             .as_ref()
             .map(|file| format!("; written to {}", file.display()));
         print(format!(
-            "pending reboot: {parameter} ({why}){}",
+            "pending reboot: {parameter} ({reason}){}",
             file.unwrap_or_default()
         ))?;
     }
@@ -205,8 +205,11 @@ pub(crate) fn run_rollback(args: &RollbackArgs) -> Result<()> {
             print(format!("{change}: {outcome}"))?;
         }
     }
-    let is_left = |(_, outcome): &&(Change, Undone)| {
-        matches!(outcome, Undone::Failed(_) | Undone::ChangedSince(_))
+    let is_left = |(_, outcome): &&(Change, UndoOutcome)| {
+        matches!(
+            outcome,
+            UndoOutcome::Failed(_) | UndoOutcome::ChangedSince(_)
+        )
     };
     match undone.iter().filter(is_left).count() {
         0 => Ok(()),

@@ -10,7 +10,7 @@ use clap::Args;
 use quietwire_host::apply::STATE_DIRECTORY;
 use quietwire_host::apply::Target;
 use quietwire_host::inventory::Inventory;
-use quietwire_host::partition::{Plan, Wishes, plan};
+use quietwire_host::partition::{PartitionRequest, Plan, plan};
 use quietwire_host::recording::Root;
 
 use crate::commands::host::open;
@@ -89,9 +89,9 @@ impl PlanArgs {
         let Some(path) = &self.config else {
             return Ok(None);
         };
-        let wishes = Wishes::parse(&read(path)?)
+        let request = PartitionRequest::parse(&read(path)?)
             .map_err(|error| Usage(format!("{}: {error}", path.display())))?;
-        let made = plan(&Inventory::read(root), &wishes);
+        let made = plan(&Inventory::read(root), &request);
         let made = made.map_err(|error| Usage(error.to_string()));
         made.map(Some)
             .with_context(|| format!("{} is not feasible on this machine", path.display()))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use quietwire_host::inventory::Inventory;
-use quietwire_host::partition::{Impossible, Plan, Wishes, derive, plan, propose};
+use quietwire_host::partition::{InfeasibleRequest, PartitionRequest, Plan, derive, plan, propose};
 use quietwire_host::render::Target;
 
 use crate::commands::host::open;
@@ -27,7 +27,7 @@ struct InputArgs {
 
 /// Show the partition plan with its reasons. Changes nothing.
 #[derive(Debug, Args)]
-pub(super) struct MakeArgs {
+pub(super) struct PlanningArgs {
     #[command(flatten)]
     input: InputArgs,
     /// Print the plan as JSON.
@@ -64,40 +64,40 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|error| Usage(format!("{}: {error}", path.display())).into())
 }
 
-fn wishes(config: Option<&Path>, machine: &Inventory) -> Result<Wishes> {
+fn request(config: Option<&Path>, machine: &Inventory) -> Result<PartitionRequest> {
     let Some(path) = config else {
         return Ok(derive(machine));
     };
-    Wishes::parse(&read(path)?)
+    PartitionRequest::parse(&read(path)?)
         .map_err(|error| Usage(format!("{}: {error}", path.display())).into())
 }
 
 fn made(input: &InputArgs) -> Result<Plan> {
     let root = open(&input.root)?;
     let machine = Inventory::read(root.path());
-    let wishes = wishes(input.config.as_deref(), &machine)?;
-    plan(&machine, &wishes).map_err(|impossible| refusal(&impossible).into())
+    let request = request(input.config.as_deref(), &machine)?;
+    plan(&machine, &request).map_err(|infeasible| refusal(&infeasible).into())
 }
 
 /// Describes the conflicts and the nearest feasible request.
-fn refusal(impossible: &Impossible) -> Usage {
-    let mut text = format!("the partition request is not feasible on this machine\n{impossible}");
-    if let Some(near) = impossible
+fn refusal(infeasible: &InfeasibleRequest) -> Usage {
+    let mut text = format!("the partition request is not feasible on this machine\n{infeasible}");
+    if let Some(near) = infeasible
         .nearest
         .as_ref()
-        .and_then(|(wishes, _)| wishes.to_toml().ok())
+        .and_then(|(request, _)| request.to_toml().ok())
     {
         text += &format!("\n\nNearest feasible request:\n\n{near}");
     }
     Usage(text)
 }
 
-pub(super) fn run(args: &MakeArgs) -> Result<()> {
+pub(super) fn run(args: &PlanningArgs) -> Result<()> {
     let plan = made(&args.input)?;
     if args.json {
         return print(serde_json::to_string_pretty(&plan)?);
     }
-    print(told(&plan))
+    print(describe_plan(&plan))
 }
 
 pub(super) fn run_derive(args: &DeriveArgs) -> Result<()> {
@@ -138,7 +138,7 @@ pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
 const WIDTH: usize = 16;
 
 /// Formats the plan as text: the groups with their resources, then the reasons.
-fn told(plan: &Plan) -> String {
+fn describe_plan(plan: &Plan) -> String {
     let mut lines: Vec<String> = Vec::new();
     for group in &plan.groups {
         let name = if group.role.name() == group.name {
@@ -166,7 +166,7 @@ fn told(plan: &Plan) -> String {
         ));
     }
     lines.push(String::new());
-    lines.push("why".to_owned());
+    lines.push("reasons".to_owned());
     lines.extend(
         plan.reasons
             .iter()

@@ -19,7 +19,7 @@ use quietwire_host::verify::{Check, Sample, Verdict, exposition, live_checks, st
 use quietwire_switch::MetricsServer;
 
 use super::arguments::{MachineArgs, PlanArgs};
-use crate::exit::{CheckFailed, Lacking, Usage, on_signals};
+use crate::exit::{CheckFailed, MissingPrerequisite, Usage, on_signals};
 use crate::text::print;
 use crate::units::parse_positive_duration;
 
@@ -50,9 +50,9 @@ const WATCHED: Duration = Duration::from_secs(15);
 /// Interval of the static checks with --watch.
 const STATIC_EVERY: Duration = Duration::from_secs(60);
 /// Sampling interval of the system calls of forwarding threads.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Sampling interval of system calls with --watch.
-const LOOK_WATCHING: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Most remedy commands per check in text output. JSON lists all.
 const COMMANDS_SHOWN: usize = 5;
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     let mut checks = static_checks(root, &plan);
     if let Some(interval) = args.interval {
         let before = Sample::take(root, &plan);
-        let after = look(root, &plan, &before, interval, LOOK, &stop);
+        let after = run_checks(root, &plan, &before, interval, POLL_INTERVAL, &stop);
         checks.extend(live_checks(root, &plan, &before, &after));
     }
     if args.json {
@@ -113,7 +113,7 @@ fn unreadable(error: ApplyError, machine: &MachineArgs) -> anyhow::Error {
             if machine.is_live() && cause.kind() == ErrorKind::PermissionDenied =>
         {
             let text = "reading the applied plan requires root (run the same command with sudo, or name a plan with --config or --plan)";
-            Lacking(text.to_owned()).into()
+            MissingPrerequisite(text.to_owned()).into()
         }
         error => error.into(),
     }
@@ -128,7 +128,7 @@ fn outcome(checks: &[Check]) -> Result<()> {
 }
 
 /// Waits for the end of an interval and returns a sample with the observed system calls of forwarding threads.
-fn look(
+fn run_checks(
     root: &Path,
     plan: &Plan,
     before: &Sample,
@@ -139,7 +139,7 @@ fn look(
     let mut looked = before.clone();
     looked.calls.clear();
     while before.at.elapsed() < interval && !stop.load(Ordering::Relaxed) {
-        looked.look_at_calls(root);
+        looked.sample_calls(root);
         let left = interval.saturating_sub(before.at.elapsed());
         std::thread::sleep(left.min(every));
     }
@@ -155,10 +155,10 @@ fn list(checks: &[Check]) -> String {
         let verdict = match check.verdict {
             Verdict::Pass => "pass",
             Verdict::Fail => "FAIL",
-            Verdict::CannotTell => "unknown",
+            Verdict::Unknown => "unknown",
         };
         let name = check.name;
-        lines.push(format!("{verdict:<8}{name:<25} {}", check.seen));
+        lines.push(format!("{verdict:<8}{name:<25} {}", check.actual));
         if check.verdict != Verdict::Pass {
             lines.push(format!("{:8}in {}", "", check.file));
             lines.push(format!("{:8}expected {}", "", check.expected));
@@ -186,7 +186,7 @@ fn list(checks: &[Check]) -> String {
         "{} passed, {} failed, {} unknown",
         count(Verdict::Pass),
         count(Verdict::Fail),
-        count(Verdict::CannotTell)
+        count(Verdict::Unknown)
     ));
     lines.join("\n")
 }
@@ -205,7 +205,7 @@ fn watch(args: &VerifyArgs, plan: &Plan, stop: &AtomicBool) -> Result<()> {
         print(format!("metrics at http://{address}/metrics"))?;
     }
     let interval = args.interval.unwrap_or(WATCHED);
-    let mut told: Vec<Check> = Vec::new();
+    let mut reported: Vec<Check> = Vec::new();
     let mut standing = static_checks(root, plan);
     let mut looked_at = Instant::now();
     let mut before = Sample::take(root, plan);
@@ -214,12 +214,12 @@ fn watch(args: &VerifyArgs, plan: &Plan, stop: &AtomicBool) -> Result<()> {
         let mut looked = before.clone();
         looked.calls.clear();
         while before.at.elapsed() < interval && !stop.load(Ordering::Relaxed) {
-            looked.look_at_calls(root);
+            looked.sample_calls(root);
             let left = interval.saturating_sub(before.at.elapsed());
-            serve(server.as_mut(), left.min(LOOK_WATCHING), stop, &text)?;
+            serve(server.as_mut(), left.min(WATCH_INTERVAL), stop, &text)?;
         }
         if stop.load(Ordering::Relaxed) {
-            return outcome(&told);
+            return outcome(&reported);
         }
         let mut after = Sample::take(root, plan);
         after.calls = looked.calls;
@@ -229,9 +229,9 @@ fn watch(args: &VerifyArgs, plan: &Plan, stop: &AtomicBool) -> Result<()> {
         }
         let mut checks = standing.clone();
         checks.extend(live_checks(root, plan, &before, &after));
-        tell_changes(&told, &checks, args.json)?;
+        print_changes(&reported, &checks, args.json)?;
         text = exposition(&checks, &after, spent(), since_epoch());
-        told = checks;
+        reported = checks;
         before = after;
     }
 }
@@ -271,12 +271,12 @@ fn serve(
 }
 
 /// Prints the checks with a changed verdict; at the first call, all checks.
-fn tell_changes(told: &[Check], checks: &[Check], json: bool) -> Result<()> {
+fn print_changes(reported: &[Check], checks: &[Check], json: bool) -> Result<()> {
     let key = |check: &Check| (check.name, check.file.clone(), check.expected.clone());
     let changed: Vec<Check> = checks
         .iter()
         .filter(|check| {
-            let former = told.iter().find(|former| key(former) == key(check));
+            let former = reported.iter().find(|former| key(former) == key(check));
             former.is_none_or(|former| former.verdict != check.verdict)
         })
         .cloned()

@@ -13,7 +13,7 @@ pub(super) fn read(study: &str, is_quick: bool) -> Result<(StudyFile, String)> {
     let path = Path::new(study);
     let (file, text) = match ready(study) {
         Some(ready) => (ready.file()?, ready.text.to_owned()),
-        None if looks_like_a_name(study) && !path.exists() => {
+        None if is_study_name(study) && !path.exists() => {
             let names: Vec<&str> = ready_made().iter().map(|ready| ready.name).collect();
             bail!(Usage(format!(
                 "'{study}' is neither a ready-made study nor a file (ready-made: {})",
@@ -32,7 +32,7 @@ pub(super) fn read(study: &str, is_quick: bool) -> Result<(StudyFile, String)> {
 }
 
 /// Returns true if the text has neither a slash nor a dot, so that it is not the path of a study file.
-fn looks_like_a_name(study: &str) -> bool {
+fn is_study_name(study: &str) -> bool {
     !study.contains('/') && !study.contains('.')
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use quietwire_lab::{LabOptions, STATE_DIRECTORY};
-use quietwire_study::{Outlook, StudyFile, ready_made};
+use quietwire_study::{StudyFile, StudyPreview, ready_made};
 use serde_json::{Value, json};
 
 use crate::text::{fold, print, terminal_width};
@@ -28,40 +28,40 @@ pub(super) fn run(args: &ListArgs) -> Result<()> {
         .iter()
         .map(|ready| {
             let file = ready.file()?;
-            let outlook = Outlook::of(&file, &options);
-            Ok((file, outlook))
+            let preview = StudyPreview::of(&file, &options);
+            Ok((file, preview))
         })
         .collect::<Result<Vec<_>>>()?;
     if args.json {
         let all: Vec<Value> = all
             .iter()
-            .map(|(file, outlook)| told(file, outlook))
+            .map(|(file, preview)| study_json(file, preview))
             .collect();
         return print(serde_json::to_string_pretty(&all)?);
     }
-    for (index, (file, outlook)) in all.iter().enumerate() {
+    for (index, (file, preview)) in all.iter().enumerate() {
         if index > 0 {
             print("")?;
         }
-        print(lines(file, outlook, false).join("\n"))?;
+        print(lines(file, preview, false).join("\n"))?;
     }
     Ok(())
 }
 
 /// Prints the cases and the estimate of a study. Runs nothing.
 pub(super) fn dry_run(file: &StudyFile, options: &LabOptions, is_json: bool) -> Result<()> {
-    let outlook = Outlook::of(file, options);
+    let preview = StudyPreview::of(file, options);
     if is_json {
-        return print(serde_json::to_string_pretty(&told(file, &outlook))?);
+        return print(serde_json::to_string_pretty(&study_json(file, &preview))?);
     }
-    print(lines(file, &outlook, true).join("\n"))
+    print(lines(file, &preview, true).join("\n"))
 }
 
 /// Describes the number of cases, trials and the duration without invalid trials.
-pub(super) fn estimate(outlook: &Outlook) -> String {
-    let left_out = outlook.cases.iter();
+pub(super) fn estimate(preview: &StudyPreview) -> String {
+    let left_out = preview.cases.iter();
     let left_out = left_out.filter(|case| case.unavailable.is_some()).count();
-    let cases = outlook.cases.len();
+    let cases = preview.cases.len();
     let available = match left_out {
         0 => cases.to_string(),
         _ => format!("{} of {cases}", cases - left_out),
@@ -69,8 +69,8 @@ pub(super) fn estimate(outlook: &Outlook) -> String {
     format!(
         "{available} {}, up to {} trials in up to {}, plus repeats of invalid trials",
         if cases == 1 { "case" } else { "cases" },
-        outlook.trials,
-        time(outlook.duration_s)
+        preview.trials,
+        time(preview.duration_s)
     )
 }
 
@@ -83,23 +83,23 @@ fn time(seconds: f64) -> String {
     }
 }
 
-fn told(file: &StudyFile, outlook: &Outlook) -> Value {
+fn study_json(file: &StudyFile, preview: &StudyPreview) -> Value {
     json!({
         "name": file.name,
         "title": file.title,
         "rounds": file.rounds,
         "is_quick": file.quick,
-        "outlook": outlook,
+        "preview": preview,
     })
 }
 
-fn lines(file: &StudyFile, outlook: &Outlook, with_cases: bool) -> Vec<String> {
+fn lines(file: &StudyFile, preview: &StudyPreview, with_cases: bool) -> Vec<String> {
     let width = usize::from(terminal_width());
     let mut lines = vec![
         format!("{}: {}", file.name, file.title),
-        format!("  {}", estimate(outlook)),
+        format!("  {}", estimate(preview)),
     ];
-    for case in &outlook.cases {
+    for case in &preview.cases {
         match &case.unavailable {
             Some(why) => lines.push(format!("  {}: unavailable: {why}", case.name)),
             None if with_cases => lines.push(format!("  {}: {}", case.name, case.device)),

@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use quietwire_study::{
-    CaseSpec, DeedEvent, Estimate, FrameSize, Progress, StepKind, StudyFile, TrialEvent,
+    ActionEvent, CaseSpec, Estimate, FrameSize, Progress, StepKind, StudyFile, TrialEvent,
 };
 use quietwire_tester::{CitedCalibration, MissingCalibration};
 
@@ -20,12 +20,12 @@ use self::view::View;
 use crate::text::say;
 
 /// Shows the progress of a study on standard error.
-pub(crate) struct Shown {
-    place: Place,
+pub(crate) struct ProgressView {
+    display: ProgressDisplay,
     state: State,
 }
 
-enum Place {
+enum ProgressDisplay {
     /// The full screen of a terminal.
     View(Box<View>),
     /// A bar in the last lines of a terminal.
@@ -34,53 +34,53 @@ enum Place {
     Lines,
 }
 
-impl Shown {
+impl ProgressView {
     /// Creates the progress output. With `with_view`, it uses the full screen if standard error is a terminal.
     ///
     /// # Errors
     /// Drawing on the terminal fails.
     pub(crate) fn new(file: &StudyFile, with_view: bool) -> Result<Self> {
         let is_terminal = std::io::stderr().is_terminal();
-        let place = if !is_terminal {
-            Place::Lines
+        let display = if !is_terminal {
+            ProgressDisplay::Lines
         } else if with_view {
-            Place::View(Box::new(View::open()?))
+            ProgressDisplay::View(Box::new(View::open()?))
         } else {
-            Place::Bar(bar(file))
+            ProgressDisplay::Bar(bar(file))
         };
         Ok(Self {
-            place,
+            display,
             state: State::new(file),
         })
     }
 
     /// Ends the output and restores the terminal.
     pub(crate) fn finish(&mut self) {
-        match std::mem::replace(&mut self.place, Place::Lines) {
-            Place::Bar(bar) => bar.finish_and_clear(),
+        match std::mem::replace(&mut self.display, ProgressDisplay::Lines) {
+            ProgressDisplay::Bar(bar) => bar.finish_and_clear(),
             // The drop of the view restores the terminal.
-            Place::View(_) | Place::Lines => {}
+            ProgressDisplay::View(_) | ProgressDisplay::Lines => {}
         }
     }
 
     fn say(&mut self, line: &str) {
-        match &mut self.place {
-            Place::View(view) => view.draw(&self.state),
-            Place::Bar(bar) => bar.println(line),
-            Place::Lines => say(line),
+        match &mut self.display {
+            ProgressDisplay::View(view) => view.draw(&self.state),
+            ProgressDisplay::Bar(bar) => bar.println(line),
+            ProgressDisplay::Lines => say(line),
         }
     }
 
     /// Shows a finished action of this run or an earlier one.
     fn did(&mut self, line: String, is_replayed: bool) {
-        match &mut self.place {
-            Place::View(view) => view.draw(&self.state),
-            Place::Bar(bar) => {
+        match &mut self.display {
+            ProgressDisplay::View(view) => view.draw(&self.state),
+            ProgressDisplay::Bar(bar) => {
                 bar.inc(1);
                 bar.set_message(line);
             }
-            Place::Lines if is_replayed => {}
-            Place::Lines => say(line),
+            ProgressDisplay::Lines if is_replayed => {}
+            ProgressDisplay::Lines => say(line),
         }
     }
 }
@@ -106,7 +106,7 @@ fn exceeding(frame_size: FrameSize, max_rate_pps: f64, cited: &CitedCalibration)
     )
 }
 
-impl Progress for Shown {
+impl Progress for ProgressView {
     fn unavailable(&mut self, case: &CaseSpec, reason: &str) {
         self.say(&format!(
             "case {} is unavailable on this machine: {reason}",
@@ -169,9 +169,14 @@ impl Progress for Shown {
         self.did(line, event.is_replayed);
     }
 
-    fn deed(&mut self, event: &DeedEvent<'_>) {
-        self.state.deed(event);
-        let line = format!("{} {}: {}", event.case, event.kind, state::told(event));
+    fn action(&mut self, event: &ActionEvent<'_>) {
+        self.state.action(event);
+        let line = format!(
+            "{} {}: {}",
+            event.case,
+            event.kind,
+            state::describe_action(event)
+        );
         self.did(line, event.is_replayed);
     }
 

@@ -27,7 +27,7 @@ use crate::units::parse_path;
 
 /// Choice of the switch, and output format.
 #[derive(Debug, Args)]
-pub(super) struct Asking {
+pub(super) struct ControlArgs {
     /// Print the answer as JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -42,7 +42,7 @@ pub(super) struct AddArgs {
     #[command(subcommand)]
     what: Add,
     #[command(flatten)]
-    asking: Asking,
+    control: ControlArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -143,7 +143,7 @@ pub(super) struct DelArgs {
     #[command(subcommand)]
     what: Del,
     #[command(flatten)]
-    asking: Asking,
+    control: ControlArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -225,7 +225,7 @@ pub(super) struct SetArgs {
     #[command(subcommand)]
     what: Set,
     #[command(flatten)]
-    asking: Asking,
+    control: ControlArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -236,7 +236,7 @@ enum Set {
         name: String,
         /// Reset options that are not given to their defaults.
         #[arg(long)]
-        anew: bool,
+        reset: bool,
         #[command(flatten)]
         bridging: Box<BridgingArgs>,
     },
@@ -301,7 +301,7 @@ pub(super) struct FlushArgs {
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
     #[command(flatten)]
-    asking: Asking,
+    control: ControlArgs,
 }
 
 /// Rebalance receive queues between forwarding threads by load.
@@ -311,7 +311,7 @@ pub(super) struct RebalanceArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    asking: Asking,
+    control: ControlArgs,
 }
 
 pub(super) fn add(args: AddArgs) -> Result<()> {
@@ -368,11 +368,11 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
         },
         Add::Vrf { name, kernel_table } => Change::AddVrf(VrfSetting { name, kernel_table }),
         Add::Interface(interface) => Change::AddInterface(interface.setting()),
-        Add::Route(route) => return request(&route.request(), &args.asking),
-        Add::Neighbour(neighbour) => return request(&neighbour.request(), &args.asking),
+        Add::Route(route) => return request(&route.request(), &args.control),
+        Add::Neighbour(neighbour) => return request(&neighbour.request(), &args.control),
         Add::Routes(routes) => {
-            let added = add_routes(&routes, &args.asking.control_socket)?;
-            if args.asking.json {
+            let added = add_routes(&routes, &args.control.control_socket)?;
+            if args.control.json {
                 print(serde_json::json!({ "added": added }).to_string())?;
             }
             return Ok(());
@@ -381,7 +381,7 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
         Add::Rule(rule) => rule.change(),
         Add::CrossConnect { a, b } => Change::AddCrossConnect { ports: vec![a, b] },
     };
-    carry_out(change, &args.asking)
+    carry_out(change, &args.control)
 }
 
 pub(super) fn del(args: DelArgs) -> Result<()> {
@@ -392,28 +392,28 @@ pub(super) fn del(args: DelArgs) -> Result<()> {
         Del::Vrf { name } => Change::DelVrf { name },
         Del::Interface { name } => Change::DelInterface { name },
         Del::Route { prefixes, vrf } => {
-            return request(&Request::DelRoutes { vrf, prefixes }, &args.asking);
+            return request(&Request::DelRoutes { vrf, prefixes }, &args.control);
         }
         Del::Neighbour { interface, address } => {
-            return request(&Request::DelNeighbour { interface, address }, &args.asking);
+            return request(&Request::DelNeighbour { interface, address }, &args.control);
         }
         Del::Bridge { name } => Change::DelBridge { name },
         Del::KernelFilter { name } => Change::DelKernelFilter { name },
         Del::Rule { name } => Change::DelRule { name },
         Del::CrossConnect { port } => Change::DelCrossConnect { port },
     };
-    carry_out(change, &args.asking)
+    carry_out(change, &args.control)
 }
 
 pub(super) fn set(args: SetArgs) -> Result<()> {
     let change = match args.what {
         Set::Port {
             name,
-            anew,
+            reset,
             bridging,
         } => Change::SetPort {
             name,
-            anew,
+            reset,
             bridging: bridging.setting(),
         },
         Set::Bridge {
@@ -435,10 +435,10 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
         Set::Rules(rules) => rules.change()?,
         Set::Threads { forwarding_cpus } => Change::SetThreads { forwarding_cpus },
         Set::Queue { port, queue, cpu } => {
-            return move_queue(port, queue, cpu, &args.asking);
+            return move_queue(port, queue, cpu, &args.control);
         }
     };
-    carry_out(change, &args.asking)
+    carry_out(change, &args.control)
 }
 
 pub(super) fn flush(args: FlushArgs) -> Result<()> {
@@ -446,9 +446,9 @@ pub(super) fn flush(args: FlushArgs) -> Result<()> {
         bridge,
         port,
         vlan,
-        asking,
+        control,
     } = args;
-    request(&Request::FlushFdb { bridge, port, vlan }, &asking)
+    request(&Request::FlushFdb { bridge, port, vlan }, &control)
 }
 
 pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
@@ -456,8 +456,8 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
         dry_run: args.dry_run,
         rules: None,
     };
-    let answer = ask(&args.asking.control_socket, &request)?;
-    if args.asking.json {
+    let answer = ask(&args.control.control_socket, &request)?;
+    if args.control.json {
         print(serde_json::to_string_pretty(&answer)?)?;
         return Ok(());
     }
@@ -470,18 +470,18 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
     Ok(())
 }
 
-fn move_queue(port: String, queue: u16, cpu: u32, asking: &Asking) -> Result<()> {
-    request(&Request::MoveQueue { port, queue, cpu }, asking)
+fn move_queue(port: String, queue: u16, cpu: u32, control: &ControlArgs) -> Result<()> {
+    request(&Request::MoveQueue { port, queue, cpu }, control)
 }
 
 /// Requests a change. Without `--json`, a successful change prints nothing.
-fn carry_out(change: Change, asking: &Asking) -> Result<()> {
-    request(&Request::Change(change), asking)
+fn carry_out(change: Change, control: &ControlArgs) -> Result<()> {
+    request(&Request::Change(change), control)
 }
 
-fn request(request: &Request, asking: &Asking) -> Result<()> {
-    let answer = ask(&asking.control_socket, request)?;
-    if asking.json {
+fn request(request: &Request, control: &ControlArgs) -> Result<()> {
+    let answer = ask(&control.control_socket, request)?;
+    if control.json {
         print(serde_json::to_string_pretty(&answer)?)?;
     }
     Ok(())

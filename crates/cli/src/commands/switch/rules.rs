@@ -124,15 +124,15 @@ pub(super) fn rules(report: RulesReport) -> TerminalTable {
         Action::Drop => "drop",
     };
     for rule in report.rules {
-        let place = [
+        let location = [
             ("port", rule.port),
             ("bridge", rule.bridge),
             ("vlan", rule.vlan.map(|vlan| vlan.to_string())),
         ];
-        let place = place
+        let location = location
             .into_iter()
             .filter_map(|(key, value)| Some((key, value?)));
-        let asked = asked(place.chain(rule.packet.words()));
+        let asked = asked(location.chain(rule.packet.words()));
         let asked = match asked.is_empty() {
             true => "any".to_owned(),
             false => asked,

@@ -106,7 +106,7 @@ fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
     ]
     .map(|(counter, count)| sum(Owner::Port, &port.name, counter, count));
     let others = [
-        ("sent for the peer to segment (TSO)", port.uncut),
+        ("sent for the peer to segment (TSO)", port.tx_tso_frames),
         ("segmented before sending", port.segmented),
     ]
     .map(|(counter, count)| if_any(Owner::Port, &port.name, counter, count));
@@ -154,14 +154,14 @@ fn of_router(counts: &RouterCounts) -> Vec<Counter> {
         ("no room at the service thread", counts.service_full),
         ("echo requests answered", counts.echoed),
         ("errors sent", counts.errors),
-        ("for the router, not taken", counts.unclaimed),
+        ("for the router, not taken", counts.unknown_protocol),
         ("to the kernel", counts.to_kernel),
         ("not taken by the kernel", counts.kernel_refused),
-        ("neighbours asked", counts.neighbours_asked),
-        ("neighbours not asked", counts.neighbours_not_asked),
+        ("neighbours asked", counts.neighbour_requests),
+        ("neighbours not asked", counts.neighbour_requests_limited),
         ("neighbours evicted", counts.neighbours_evicted),
-        ("neighbours without room", counts.neighbours_no_room),
-        ("waiting packets dropped", counts.neighbours_overflowed),
+        ("neighbours without room", counts.neighbour_table_full),
+        ("waiting packets dropped", counts.neighbour_queue_drops),
         ("address conflicts", counts.address_conflicts),
     ]
     .map(|(counter, count)| if_any(Owner::Router, "", counter, count));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_began_anew_counts_from_0() {
+    fn a_counter_that_began_again_counts_from_0() {
         let counted = interval(&report(12.0, 40, 0, 5), &report(10.0, 500, 0, 5));
         assert_eq!(found(&counted, "rx frames").unwrap().count, 40);
     }

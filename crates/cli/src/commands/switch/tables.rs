@@ -92,7 +92,7 @@ fn port_details(port: &PortReport) -> String {
         "discard",
         "nombuf",
         "alloc",
-        "unsound",
+        "malformed",
         "too_long",
         "refused",
         "no_buffers",
@@ -245,11 +245,11 @@ fn neighbours(neighbours: Vec<NeighbourReport>) -> TerminalTable {
 fn kernel_filters(rules: Vec<KernelFilterReport>) -> TerminalTable {
     let mut table = table(["name", "packets", "frames"], 2);
     for rule in rules {
-        let place = [("interface", rule.interface), ("vrf", rule.vrf)];
-        let place = place
+        let location = [("interface", rule.interface), ("vrf", rule.vrf)];
+        let location = location
             .into_iter()
             .filter_map(|(key, value)| Some((key, value?)));
-        let asked = asked(place.chain(rule.packet.words()));
+        let asked = asked(location.chain(rule.packet.words()));
         table.add_row([rule.name, asked, rule.frames.to_string()]);
     }
     table
@@ -257,7 +257,7 @@ fn kernel_filters(rules: Vec<KernelFilterReport>) -> TerminalTable {
 
 /// Formats routes. A star marks active routes.
 pub(super) fn routes(report: &RoutesReport) -> String {
-    let mut table = table(["", "prefix", "source", "metric", "way"], 5);
+    let mut table = table(["", "prefix", "source", "metric", "via"], 5);
     for route in &report.routes {
         let ways: Vec<String> = route
             .via
@@ -344,7 +344,7 @@ fn queues(queues: &[QueueReport]) -> TerminalTable {
 }
 
 pub(super) fn moves(moves: &[MoveReport]) -> TerminalTable {
-    let mut table = table(["at s", "port", "queue", "from cpu", "to cpu", "why"], 6);
+    let mut table = table(["at s", "port", "queue", "from cpu", "to cpu", "reason"], 6);
     for one in moves {
         table.add_row([
             format!("{:.1}", one.uptime_s),
@@ -352,7 +352,7 @@ pub(super) fn moves(moves: &[MoveReport]) -> TerminalTable {
             one.queue.to_string(),
             one.from.to_string(),
             one.to.to_string(),
-            one.why.clone(),
+            one.reason.clone(),
         ]);
     }
     table

@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
 use super::table::table;
-use crate::exit::{CheckFailed, Lacking, Usage, on_signals, require_memory};
+use crate::exit::{CheckFailed, MissingPrerequisite, Usage, on_signals, require_memory};
 use crate::text::{print, say};
 use crate::units::{Rate, parse_positive_duration, parse_rate};
 
@@ -105,7 +105,7 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     let abort = tester.abort_flag();
     on_signals(&abort)?;
     if find_program("setpriv").is_none() {
-        bail!(Lacking(
+        bail!(MissingPrerequisite(
             "setpriv is not installed; `apt-get install util-linux` installs it".to_owned()
         ));
     }

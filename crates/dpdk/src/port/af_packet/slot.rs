@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_this_machine_are_told_apart() {
+    fn frames_of_this_machine_are_distinguished() {
         assert_eq!(
             KIND,
             32 + std::mem::offset_of!(libc::sockaddr_ll, sll_pkttype)

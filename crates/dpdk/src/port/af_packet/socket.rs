@@ -115,11 +115,11 @@ impl PacketSocket {
         }
         let mut id = 0;
         for (number, one) in all.clone().enumerate() {
-            one.shut()?;
+            one.block_receive()?;
             one.bind(libc::ETH_P_ALL)?;
             id = one.join((number > 0).then_some(id))?;
         }
-        all.clone().try_for_each(Self::unshut)
+        all.clone().try_for_each(Self::unblock_receive)
     }
 
     fn bind(&self, protocol: libc::c_int) -> Result<(), Failure> {
@@ -153,7 +153,7 @@ impl PacketSocket {
     }
 
     /// Drops all frames.
-    fn shut(&self) -> Result<(), Failure> {
+    fn block_receive(&self) -> Result<(), Failure> {
         // One instruction: return 0 octets (linux/bpf_common.h, BPF_RET | BPF_K).
         let mut nothing = libc::sock_filter {
             code: (libc::BPF_RET | libc::BPF_K) as u16,
@@ -169,7 +169,7 @@ impl PacketSocket {
             .map_err(|error| ("SO_ATTACH_FILTER", error))
     }
 
-    fn unshut(&self) -> Result<(), Failure> {
+    fn unblock_receive(&self) -> Result<(), Failure> {
         self.set_of(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)
             .map_err(|error| ("SO_DETACH_FILTER", error))
     }

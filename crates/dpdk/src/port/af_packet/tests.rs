@@ -24,8 +24,8 @@ fn run(command: &str) {
         .args(words)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{command}: {said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command}: {message}");
 }
 
 /// Runs a test in a thread with a separate network namespace: v0, for the port, and v1 with 10.0.0.1/24. Only the test sends
@@ -535,7 +535,7 @@ fn frames_of_several_segments_go_out_whole_and_unfit_ones_are_dropped() {
             *field::nb_segs(parts[0]) = 3;
             *field::pkt_len(parts[0]) = 600;
         }
-        rig.burst.take_in(parts.drain(..1));
+        rig.burst.append_raw(parts.drain(..1));
         // Longer than a slot, and shorter than a header.
         let long = crate::Mbuf::empty(&rig.pool, 2000).unwrap();
         rig.burst.push(long).unwrap();
@@ -568,13 +568,13 @@ fn a_port_needs_an_ethernet_interface() {
     in_a_network(|| {
         let pool = Mempool::new(&testing::eal(), "needs", 511, 2048).unwrap();
         let options = PortOptions::new("p", 1518);
-        let said = |interface: &str| {
+        let message = |interface: &str| {
             let error = open(interface, 1, &options, &pool, &[]).unwrap_err();
             error.to_string()
         };
-        assert!(said("v7").contains("af-packet:v7"), "{}", said("v7"));
+        assert!(message("v7").contains("af-packet:v7"), "{}", message("v7"));
         run("ip tuntap add mode tun name g0");
-        assert!(said("g0").contains("Ethernet"), "{}", said("g0"));
+        assert!(message("g0").contains("Ethernet"), "{}", message("g0"));
         // Any number of ports can share an interface, and none of them leaves anything behind.
         for _ in 0..20 {
             drop(open("v0", 4, &options, &pool, &[]).unwrap());

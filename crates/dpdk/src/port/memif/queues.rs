@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use quietwire_memif::ring;
-use quietwire_memory::gate::{Keeper, Visitor};
+use quietwire_memory::gate::{GateOwner, GateReader};
 use quietwire_memory::{Doorbell, Mapping, Span};
 
 use crate::burst::{Burst, Mbuf};
@@ -99,7 +99,7 @@ impl Source for RxRing {
                 rest: frame.rest,
                 offload: (),
             }),
-            ring::Received::Bad => Next::Unsound,
+            ring::Received::Bad => Next::Malformed,
         })
     }
 
@@ -109,7 +109,7 @@ impl Source for RxRing {
     }
 
     #[inline(always)]
-    fn take_unsound(&mut self) -> u64 {
+    fn take_malformed(&mut self) -> u64 {
         self.passed.take(self.ring.errors())
     }
 
@@ -137,9 +137,9 @@ impl Sink for TxRing {
     #[inline(always)]
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
         match self.ring.put(frame.segments()) {
-            ring::Put::Sent => Outcome::Taken,
-            ring::Put::Full => Outcome::Full,
-            ring::Put::Bad => Outcome::Refused,
+            ring::PutResult::Sent => Outcome::Accepted,
+            ring::PutResult::Full => Outcome::Full,
+            ring::PutResult::Bad => Outcome::Refused,
         }
     }
 
@@ -157,7 +157,7 @@ impl Sink for TxRing {
     }
 
     #[inline(always)]
-    fn take_unsound(&mut self) -> u64 {
+    fn take_malformed(&mut self) -> u64 {
         self.passed.take(self.ring.errors())
     }
 }
@@ -165,7 +165,7 @@ impl Sink for TxRing {
 /// A receive queue.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    ring: Visitor<RxRing>,
+    ring: GateReader<RxRing>,
     pool: Mempool,
     /// Octets of the longest frame, without FCS.
     limit: u32,
@@ -174,7 +174,7 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(
-        ring: Visitor<RxRing>,
+        ring: GateReader<RxRing>,
         pool: Mempool,
         limit: u32,
         counters: Arc<QueueCounters>,
@@ -220,12 +220,12 @@ impl Receiver {
 /// A transmit queue.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    ring: Visitor<TxRing>,
+    ring: GateReader<TxRing>,
     counters: Arc<QueueCounters>,
 }
 
 impl Sender {
-    pub(super) fn new(ring: Visitor<TxRing>, counters: Arc<QueueCounters>) -> Self {
+    pub(super) fn new(ring: GateReader<TxRing>, counters: Arc<QueueCounters>) -> Self {
         Self { ring, counters }
     }
 
@@ -241,8 +241,8 @@ impl Sender {
 /// Slots that attach rings to queues, in the queues' order.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
-    pub(super) rx: Vec<Keeper<RxRing>>,
-    pub(super) tx: Vec<Keeper<TxRing>>,
+    pub(super) rx: Vec<GateOwner<RxRing>>,
+    pub(super) tx: Vec<GateOwner<TxRing>>,
 }
 
 /// The queues of a port in the peer thread.
@@ -301,11 +301,11 @@ impl Queues {
             ));
         }
         let rings = u16::try_from(rx.len() + tx.len()).unwrap_or(u16::MAX);
-        for (keeper, ring) in self.taps.rx.iter_mut().zip(rx) {
-            keeper.open(Box::new(ring));
+        for (owner, ring) in self.taps.rx.iter_mut().zip(rx) {
+            owner.open(Box::new(ring));
         }
-        for (keeper, ring) in self.taps.tx.iter_mut().zip(tx) {
-            keeper.open(Box::new(ring));
+        for (owner, ring) in self.taps.tx.iter_mut().zip(tx) {
+            owner.open(Box::new(ring));
         }
         self.mappings = mappings;
         self.status.up(Guest {
@@ -325,11 +325,11 @@ impl Queues {
     /// Detaches all rings. Their memory is unmapped when no thread uses them any more.
     pub(super) fn detach(&mut self, reason: Option<String>) {
         self.status.down(reason);
-        for keeper in &mut self.taps.rx {
-            keeper.close();
+        for owner in &mut self.taps.rx {
+            owner.close();
         }
-        for keeper in &mut self.taps.tx {
-            keeper.close();
+        for owner in &mut self.taps.tx {
+            owner.close();
         }
         self.mappings.clear();
         self.populating = Populating::default();
@@ -338,19 +338,19 @@ impl Queues {
 
     /// Unmaps memory that no thread uses any more. Returns true if no memory of former connections is left.
     pub(super) fn collect(&mut self) -> bool {
-        for keeper in &mut self.taps.rx {
-            drop(keeper.collect());
+        for owner in &mut self.taps.rx {
+            drop(owner.collect());
         }
-        for keeper in &mut self.taps.tx {
-            drop(keeper.collect());
+        for owner in &mut self.taps.tx {
+            drop(owner.collect());
         }
         self.former() == 0
     }
 
     /// Returns the number of former connections whose rings a thread may still use.
     pub(super) fn former(&self) -> usize {
-        let rx = self.taps.rx.iter().map(Keeper::former);
-        let tx = self.taps.tx.iter().map(Keeper::former);
+        let rx = self.taps.rx.iter().map(GateOwner::former);
+        let tx = self.taps.tx.iter().map(GateOwner::former);
         rx.chain(tx).max().unwrap_or(0)
     }
 
@@ -377,7 +377,7 @@ mod tests {
         let eal = eal();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("m.sock");
-        let (rx, mut visitor) = gate::channel();
+        let (rx, mut reader) = gate::channel();
         let (tx, _visitor) = gate::channel();
         let taps = Taps {
             rx: vec![rx],
@@ -424,7 +424,7 @@ mod tests {
         let client = connect();
         is_served(&port, &client);
         // A forwarding thread that does not leave the rings of the first client.
-        let visit = visitor.enter().unwrap();
+        let visit = reader.enter().unwrap();
         leaves(client);
         for _ in 1..FORMER_MAX {
             let client = connect();
@@ -434,7 +434,8 @@ mod tests {
         let mut client = connect();
         let reason = "a forwarding thread still uses the rings of 2 former connections";
         until("the port reports why it stays down", || {
-            port.down_reason().is_some_and(|said| said.contains(reason))
+            port.down_reason()
+                .is_some_and(|message| message.contains(reason))
         });
         assert!(!port.link_is_up() && !client.link_is_up());
         drop(visit);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quietwire_base::{Deadline, RateLimit};
-use quietwire_memif::message::{Direction, MESSAGE_LEN, Message, RingPlace};
+use quietwire_memif::message::{Direction, MESSAGE_LEN, Message, RingLocation};
 use quietwire_memif::ring;
 use quietwire_memif::session::{
     self, Action, Greeting, Limits, ServerConfig, SessionError, goodbye,
@@ -33,7 +33,7 @@ const CONNECTION_INTERVAL: Duration = Duration::from_millis(100);
 const MESSAGES_AT_ONCE: usize = 16;
 const MESSAGES_MAX: u32 = 1024;
 /// Interval between checks of the client's memory.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between attempts to unmap memory that a thread uses.
 const COLLECT: Duration = Duration::from_millis(10);
 /// Pause in accepting connections if the process has no free descriptors.
@@ -78,7 +78,7 @@ struct Session {
     id: u32,
     server: session::Server,
     regions: Vec<Arc<Mapping>>,
-    rings: Vec<(RingPlace, OwnedFd)>,
+    rings: Vec<(RingLocation, OwnedFd)>,
 }
 
 struct Connection {
@@ -431,7 +431,7 @@ impl Endpoint for Server {
                 Err(error) => return self.end(token, Some(error), control),
             }
         }
-        control.wake_in(LOOK);
+        control.wake_in(POLL_INTERVAL);
     }
 
     fn tick(&mut self, control: &mut Control<'_>) {
@@ -454,7 +454,7 @@ impl Endpoint for Server {
             }
         }
         if !self.connections.is_empty() {
-            control.wake_in(LOOK);
+            control.wake_in(POLL_INTERVAL);
         }
         for interface in self.interfaces.values_mut() {
             if !interface.queues.collect() {

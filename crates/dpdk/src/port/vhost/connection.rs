@@ -20,7 +20,7 @@ use quietwire_vhost::ring::{self, Ring, RingError};
 use quietwire_vhost::session::backend::{Action, Backend, BackendConfig, Kick, RingConfig};
 
 use super::memory::Memory;
-use super::rings::{IOTLB_PAGE, Misses, RxRing, Surroundings, TxRing};
+use super::rings::{IOTLB_PAGE, Misses, RingContext, RxRing, TxRing};
 use super::slots::Slots;
 use crate::port::interrupts::Watched;
 use crate::port::peer::{Guest, Status};
@@ -240,7 +240,7 @@ impl Connection {
                 self.invalidated = None;
                 // Earlier misses of rings were for buffers that they have returned.
                 self.forget_misses(invalidated.first, invalidated.size);
-                self.go_on(|session| session.iotlb_updated(invalidated.result))?;
+                self.continue_setup(|session| session.iotlb_updated(invalidated.result))?;
             }
             let Some(action) = self.actions.pop_front() else {
                 return Ok(true);
@@ -313,7 +313,7 @@ impl Connection {
                 let result = self.memory.set_log(size, offset, &file);
                 self.log_changed(slots);
                 let result = self.warned(result);
-                self.go_on(|session| session.log_mapped(result))
+                self.continue_setup(|session| session.log_mapped(result))
             }
             Action::SetLogging(is_on) => {
                 let (rx, tx) = slots.parked();
@@ -362,7 +362,7 @@ impl Connection {
                 self.forget_misses(entry.iova(), entry.size());
                 self.start_pending(slots)?;
                 let result = if is_added { Ok(()) } else { Err(()) };
-                self.go_on(|session| session.iotlb_updated(result))
+                self.continue_setup(|session| session.iotlb_updated(result))
             }
             Action::IotlbInvalidate(range) => {
                 // The size of the range of all addresses exceeds the integer type; the last address then stays.
@@ -386,13 +386,13 @@ impl Connection {
             } => {
                 let result = Memory::create_inflight(rings, ring_size, is_packed);
                 let result = self.warned(result);
-                self.go_on(|session| session.inflight_created(result))
+                self.continue_setup(|session| session.inflight_created(result))
             }
             Action::SetInflight(area, file) => {
                 let is_packed = self.session.features() & F_RING_PACKED != 0;
                 let result = self.memory.set_inflight(area, &file, is_packed);
                 let result = self.warned(result);
-                self.go_on(|session| session.inflight_mapped(result))
+                self.continue_setup(|session| session.inflight_mapped(result))
             }
             // The port accepts frames of any length up to its largest frame anyway.
             Action::SetMtu(_) => Ok(()),
@@ -412,7 +412,7 @@ impl Connection {
     }
 
     /// Reports an outcome to the session, and queues the actions that it then requests.
-    fn go_on<E: ToString>(
+    fn continue_setup<E: ToString>(
         &mut self,
         report: impl FnOnce(&mut Backend<OwnedFd>) -> Result<Vec<Action<OwnedFd>>, E>,
     ) -> Done {
@@ -436,7 +436,7 @@ impl Connection {
                 self.rebuild(u8::try_from(index).unwrap_or(u8::MAX), slots)?;
             }
         }
-        self.go_on(|session| session.memory_mapped(result))
+        self.continue_setup(|session| session.memory_mapped(result))
     }
 
     fn log_changed(&mut self, slots: &mut Slots) {
@@ -524,9 +524,9 @@ impl Connection {
             return Ok(());
         };
         let (base, call) = if let Some(ring) = slots.rx(index).and_then(Option::take) {
-            (ring.ring.base(), ring.around.call)
+            (ring.ring.base(), ring.context.call)
         } else if let Some(ring) = slots.tx(index).and_then(Option::take) {
-            (ring.ring.base(), ring.around.call)
+            (ring.ring.base(), ring.context.call)
         } else {
             return Ok(());
         };
@@ -563,7 +563,7 @@ impl Connection {
         let base = base
             .and_then(|bits| RingBase::from_bits(bits, is_packed))
             .unwrap_or(begin);
-        self.go_on(|session| session.ring_stopped(index, base))
+        self.continue_setup(|session| session.ring_stopped(index, base))
     }
 
     fn set_kick(&mut self, index: u8, kick: Kick<OwnedFd>, slots: &Slots) -> Done {
@@ -583,9 +583,9 @@ impl Connection {
             call.ring();
         }
         if let Some(Some(ring)) = slots.rx(index) {
-            ring.around.call = call;
+            ring.context.call = call;
         } else if let Some(Some(ring)) = slots.tx(index) {
-            ring.around.call = call;
+            ring.context.call = call;
         } else {
             self.with_running(index, |running| {
                 running.config.call = call.map(Doorbell::into_event);
@@ -706,8 +706,8 @@ fn attach(
         ring_log_address: config.log,
         inflight: memory.inflight(index),
     };
-    let around = |call| {
-        Surroundings::new(
+    let context = |call| {
+        RingContext::new(
             call,
             Arc::clone(&running.misses),
             config.features,
@@ -720,7 +720,7 @@ fn attach(
                 ring.request_notifications(false);
                 *place = Some(Box::new(RxRing {
                     ring,
-                    around: around(call),
+                    context: context(call),
                     announce: None,
                 }));
             }
@@ -733,7 +733,7 @@ fn attach(
                 ring.look_ahead(|miss| running.misses.add(miss));
                 *place = Some(Box::new(TxRing {
                     ring,
-                    around: around(call),
+                    context: context(call),
                 }));
             }
             Err(error) => return Err((error, call)),

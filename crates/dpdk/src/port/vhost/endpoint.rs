@@ -26,8 +26,8 @@ const CONNECTION_INTERVAL: Duration = Duration::from_millis(100);
 /// Most messages read at once.
 const MESSAGES_AT_ONCE: usize = 16;
 /// Interval between checks of memory and deadlines, and the interval while addresses may be missing.
-const LOOK: Duration = Duration::from_millis(100);
-const LOOK_FOR_MISSES: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const MISS_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval between attempts to park a ring that a thread uses.
 const PARK: Duration = Duration::from_millis(1);
 /// Interval between attempts to unmap memory that a thread uses.
@@ -98,7 +98,7 @@ impl Endpoint {
     }
 
     /// Accepts a connection, or connects.
-    fn look_for_peer(&mut self, control: &mut Control<'_>) {
+    fn poll_peer(&mut self, control: &mut Control<'_>) {
         if self.paused_until.is_some_and(|until| until > control.now) {
             return;
         }
@@ -175,7 +175,7 @@ impl Endpoint {
             self.sealing,
             control.now,
         ));
-        control.wake_in(LOOK);
+        control.wake_in(POLL_INTERVAL);
     }
 
     fn advance(&mut self, control: &mut Control<'_>) {
@@ -238,7 +238,7 @@ impl peers::Endpoint for Endpoint {
 
     fn tick(&mut self, control: &mut Control<'_>) {
         let Some(connection) = &mut self.connection else {
-            self.look_for_peer(control);
+            self.poll_peer(control);
             if self.slots.collect() > 0 {
                 control.wake_in(COLLECT);
             }
@@ -257,7 +257,11 @@ impl peers::Endpoint for Endpoint {
         if !self.is_reading && self.paused_until.is_none_or(|until| until <= control.now) {
             self.advance(control);
         }
-        control.wake_in(if has_iotlb { LOOK_FOR_MISSES } else { LOOK });
+        control.wake_in(if has_iotlb {
+            MISS_POLL_INTERVAL
+        } else {
+            POLL_INTERVAL
+        });
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -281,7 +285,7 @@ mod tests {
         let eal = eal();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("v.sock");
-        let (rx, mut visitor) = gate::channel();
+        let (rx, mut reader) = gate::channel();
         let (tx, _visitor) = gate::channel();
         let mut slots = Slots::default();
         slots.add_rx(rx);
@@ -319,10 +323,10 @@ mod tests {
         };
         let guest = connect();
         until("the first guest is served", || {
-            guest.link_is_up() && visitor.is_open()
+            guest.link_is_up() && reader.is_open()
         });
         // A forwarding thread that does not leave a ring of the first guest.
-        let visit = visitor.enter().unwrap();
+        let visit = reader.enter().unwrap();
         leaves(guest);
         for _ in 1..FORMER_MAX {
             let guest = connect();

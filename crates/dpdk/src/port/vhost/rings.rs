@@ -4,14 +4,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quietwire_memory::gate::Visitor;
+use quietwire_memory::gate::GateReader;
 use quietwire_memory::{Doorbell, Span};
 use quietwire_vhost::address_space::Miss;
 use quietwire_vhost::features::{
     F_ACCESS_PLATFORM, NET_F_GUEST_CSUM, NET_F_GUEST_TSO4, NET_F_GUEST_TSO6, NET_F_HOST_TSO4,
     NET_F_HOST_TSO6,
 };
-use quietwire_vhost::ring::{self, AHEAD_MAX, Pieces, Put, Receive, Received, Ring, Transmit};
+use quietwire_vhost::ring::{
+    self, AHEAD_MAX, Pieces, PutResult, Receive, Received, Ring, Transmit,
+};
 
 use super::offload::{Offload, header_of};
 use crate::burst::{Burst, Mbuf};
@@ -77,7 +79,7 @@ impl Misses {
 
 /// Common context of a ring, for both directions.
 #[derive(Debug)]
-pub(super) struct Surroundings {
+pub(super) struct RingContext {
     /// The guest's interrupt; none if the guest polls.
     pub(super) call: Option<Doorbell>,
     pub(super) misses: Arc<Misses>,
@@ -88,7 +90,7 @@ pub(super) struct Surroundings {
     passed: Passed,
 }
 
-impl Surroundings {
+impl RingContext {
     pub(super) fn new(
         call: Option<Doorbell>,
         misses: Arc<Misses>,
@@ -119,7 +121,7 @@ impl Surroundings {
 #[derive(Debug)]
 pub(crate) struct RxRing {
     pub(super) ring: ring::Receiver,
-    pub(super) around: Surroundings,
+    pub(super) context: RingContext,
     /// Address to announce after the migration of a guest to this host (`VHOST_USER_SEND_RARP`).
     pub(super) announce: Option<[u8; 6]>,
 }
@@ -128,13 +130,13 @@ pub(crate) struct RxRing {
 #[derive(Debug)]
 pub(crate) struct TxRing {
     pub(super) ring: ring::Sender,
-    pub(super) around: Surroundings,
+    pub(super) context: RingContext,
 }
 
 /// One kind of ring, for one burst.
 struct RxBurst<'ring, R> {
     ring: &'ring mut R,
-    around: &'ring mut Surroundings,
+    context: &'ring mut RingContext,
 }
 
 impl<R: Receive> Source for RxBurst<'_, R> {
@@ -147,7 +149,7 @@ impl<R: Receive> Source for RxBurst<'_, R> {
     #[inline(always)]
     fn ready(&mut self, most: usize) -> usize {
         // Notifies of buffers returned by the last burst, whose writes have reached the cache by now.
-        self.around.notify(self.ring);
+        self.context.notify(self.ring);
         self.ring.ready(most)
     }
 
@@ -158,7 +160,7 @@ impl<R: Receive> Source for RxBurst<'_, R> {
         longest: usize,
         mut take: impl FnMut(Span<'_>, Option<Offload>),
     ) -> usize {
-        let has_tso = self.around.has_tso;
+        let has_tso = self.context.has_tso;
         self.ring.take_contiguous(
             most,
             longest,
@@ -169,7 +171,7 @@ impl<R: Receive> Source for RxBurst<'_, R> {
 
     #[inline]
     fn next(&mut self) -> Option<Next<'_, Pieces<'_>, Offload>> {
-        let has_tso = self.around.has_tso;
+        let has_tso = self.context.has_tso;
         match self.ring.next()? {
             Received::Frame {
                 header,
@@ -181,9 +183,9 @@ impl<R: Receive> Source for RxBurst<'_, R> {
                 rest,
                 offload: Offload::new(header, has_tso),
             })),
-            Received::Bad => Some(Next::Unsound),
+            Received::Bad => Some(Next::Malformed),
             Received::Miss(miss) => {
-                self.around.misses.add(miss);
+                self.context.misses.add(miss);
                 None
             }
         }
@@ -195,8 +197,8 @@ impl<R: Receive> Source for RxBurst<'_, R> {
     }
 
     #[inline(always)]
-    fn take_unsound(&mut self) -> u64 {
-        self.around.passed.take(self.ring.counters().resyncs)
+    fn take_malformed(&mut self) -> u64 {
+        self.context.passed.take(self.ring.counters().resyncs)
     }
 
     #[inline(always)]
@@ -217,7 +219,7 @@ impl<R: Receive> Source for RxBurst<'_, R> {
 /// One kind of ring, for one burst.
 struct TxBurst<'ring, R> {
     ring: &'ring mut R,
-    around: &'ring mut Surroundings,
+    context: &'ring mut RingContext,
 }
 
 impl<R: Transmit> Sink for TxBurst<'_, R> {
@@ -238,11 +240,11 @@ impl<R: Transmit> Sink for TxBurst<'_, R> {
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
         let header = header_of(frame);
         match self.ring.put(header, frame.segments(), frame.length()) {
-            Put::Sent => Outcome::Taken,
-            Put::Full => Outcome::Full,
-            Put::Bad | Put::TooLong => Outcome::Refused,
-            Put::Miss(miss) => {
-                self.around.misses.add(miss);
+            PutResult::Sent => Outcome::Accepted,
+            PutResult::Full => Outcome::Full,
+            PutResult::Bad | PutResult::TooLong => Outcome::Refused,
+            PutResult::Miss(miss) => {
+                self.context.misses.add(miss);
                 Outcome::Full
             }
         }
@@ -255,20 +257,20 @@ impl<R: Transmit> Sink for TxBurst<'_, R> {
 
     #[inline(always)]
     fn notify(&mut self) -> u64 {
-        self.around.notify(self.ring)
+        self.context.notify(self.ring)
     }
 
     #[inline(always)]
-    fn take_unsound(&mut self) -> u64 {
+    fn take_malformed(&mut self) -> u64 {
         let counters = self.ring.counters();
-        self.around.passed.take(counters.resyncs + counters.bad)
+        self.context.passed.take(counters.resyncs + counters.bad)
     }
 }
 
 /// A receive queue.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    ring: Visitor<RxRing>,
+    ring: GateReader<RxRing>,
     pool: Mempool,
     /// Octets of the longest frame without segmentation, without FCS.
     limit: u32,
@@ -277,7 +279,7 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(
-        ring: Visitor<RxRing>,
+        ring: GateReader<RxRing>,
         pool: Mempool,
         limit: u32,
         counters: Arc<QueueCounters>,
@@ -297,7 +299,7 @@ impl Receiver {
         };
         let RxRing {
             ring,
-            around,
+            context,
             announce,
         } = &mut *visit;
         if announce.is_some() {
@@ -308,7 +310,7 @@ impl Receiver {
             ring::Receiver::Split(ring) => transfer::receive(
                 &mut RxBurst {
                     ring: &mut **ring,
-                    around,
+                    context,
                 },
                 burst,
                 most,
@@ -319,7 +321,7 @@ impl Receiver {
             ring::Receiver::Packed(ring) => transfer::receive(
                 &mut RxBurst {
                     ring: &mut **ring,
-                    around,
+                    context,
                 },
                 burst,
                 most,
@@ -328,8 +330,8 @@ impl Receiver {
                 &self.counters,
             ),
         };
-        if around.has_iotlb {
-            ring.look_ahead(|miss| around.misses.add(miss));
+        if context.has_iotlb {
+            ring.look_ahead(|miss| context.misses.add(miss));
         }
         count
     }
@@ -397,14 +399,14 @@ fn rarp_request(address: [u8; 6]) -> [u8; 60] {
 /// A transmit queue.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    ring: Visitor<TxRing>,
+    ring: GateReader<TxRing>,
     status: Arc<Status>,
     counters: Arc<QueueCounters>,
 }
 
 impl Sender {
     pub(super) fn new(
-        ring: Visitor<TxRing>,
+        ring: GateReader<TxRing>,
         status: Arc<Status>,
         counters: Arc<QueueCounters>,
     ) -> Self {
@@ -420,12 +422,12 @@ impl Sender {
         let Some(mut visit) = self.ring.enter() else {
             return 0;
         };
-        let TxRing { ring, around } = &mut *visit;
+        let TxRing { ring, context } = &mut *visit;
         let count = match ring {
             ring::Sender::Split(ring) => transfer::send(
                 &mut TxBurst {
                     ring: &mut **ring,
-                    around,
+                    context,
                 },
                 burst,
                 &self.counters,
@@ -433,25 +435,25 @@ impl Sender {
             ring::Sender::Packed(ring) => transfer::send(
                 &mut TxBurst {
                     ring: &mut **ring,
-                    around,
+                    context,
                 },
                 burst,
                 &self.counters,
             ),
         };
-        if around.has_iotlb {
-            ring.look_ahead(|miss| around.misses.add(miss));
+        if context.has_iotlb {
+            ring.look_ahead(|miss| context.misses.add(miss));
         }
         count
     }
 
     /// Returns true while the guest accepts frames with TCP data of any length, over this version of IP.
-    pub(crate) fn takes_uncut(&self, is_ipv4: bool) -> bool {
-        takes_uncut(self.status.features(), is_ipv4)
+    pub(crate) fn accepts_tso(&self, is_ipv4: bool) -> bool {
+        accepts_tso(self.status.features(), is_ipv4)
     }
 }
 
-fn takes_uncut(features: u64, is_ipv4: bool) -> bool {
+fn accepts_tso(features: u64, is_ipv4: bool) -> bool {
     let segmentation = if is_ipv4 {
         NET_F_GUEST_TSO4
     } else {
@@ -466,8 +468,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_takes_uncut_data_when_it_accepted_both_features() {
-        let takes = |features| [true, false].map(|is_ipv4| takes_uncut(features, is_ipv4));
+    fn a_guest_takes_tso_data_when_it_accepted_both_features() {
+        let takes = |features| [true, false].map(|is_ipv4| accepts_tso(features, is_ipv4));
         assert_eq!(takes(NET_F_GUEST_TSO4 | NET_F_GUEST_TSO6), [false, false]);
         assert_eq!(takes(NET_F_GUEST_CSUM | NET_F_GUEST_TSO4), [true, false]);
         assert_eq!(takes(NET_F_GUEST_CSUM | NET_F_GUEST_TSO6), [false, true]);

@@ -6,7 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
-use quietwire_memory::gate::Keeper;
+use quietwire_memory::gate::GateOwner;
 
 use super::rings::{RxRing, TxRing};
 use crate::port::interrupts::{Interrupts, Watched};
@@ -21,20 +21,20 @@ pub(super) trait OfConnection {
 
 impl OfConnection for RxRing {
     fn connection(&self) -> u32 {
-        self.around.connection
+        self.context.connection
     }
 }
 
 impl OfConnection for TxRing {
     fn connection(&self) -> u32 {
-        self.around.connection
+        self.context.connection
     }
 }
 
 /// One queue.
 #[derive(Debug)]
 pub(super) struct Slot<R> {
-    keeper: Keeper<R>,
+    owner: GateOwner<R>,
     parked: Option<Box<R>>,
     is_enabled: bool,
     /// The visit that [`Slot::visit_has_ended`] waits for.
@@ -42,9 +42,9 @@ pub(super) struct Slot<R> {
 }
 
 impl<R: Send + OfConnection> Slot<R> {
-    fn new(keeper: Keeper<R>) -> Self {
+    fn new(owner: GateOwner<R>) -> Self {
         Self {
-            keeper,
+            owner,
             parked: None,
             is_enabled: false,
             visit: None,
@@ -53,22 +53,22 @@ impl<R: Send + OfConnection> Slot<R> {
 
     /// Starts to wait for the current visit. A parked ring has none.
     fn await_visit(&mut self) {
-        let keeper = &self.keeper;
-        self.visit = keeper.is_open().then(|| keeper.visit()).flatten();
+        let owner = &self.owner;
+        self.visit = owner.is_open().then(|| owner.visit()).flatten();
     }
 
     /// Returns true if that visit has ended.
     fn visit_has_ended(&mut self) -> bool {
-        let keeper = &self.keeper;
-        self.visit = self.visit.filter(|visit| !keeper.has_ended(*visit));
+        let owner = &self.owner;
+        self.visit = self.visit.filter(|visit| !owner.has_ended(*visit));
         self.visit.is_none()
     }
 
     /// Removes the ring from the gate. Returns false while a thread uses it.
     fn park(&mut self, connection: u32) -> bool {
-        let was_open = self.keeper.is_open();
-        self.keeper.close();
-        for ring in self.keeper.collect() {
+        let was_open = self.owner.is_open();
+        self.owner.close();
+        for ring in self.owner.collect() {
             // Rings of former connections are dropped with their memory.
             if ring.connection() == connection {
                 self.parked = Some(ring);
@@ -79,19 +79,19 @@ impl<R: Send + OfConnection> Slot<R> {
 
     /// Returns true while a thread uses the last removed ring.
     fn is_waiting(&mut self, connection: u32) -> bool {
-        for ring in self.keeper.collect() {
+        for ring in self.owner.collect() {
             if ring.connection() == connection {
                 self.parked = Some(ring);
             }
         }
-        self.parked.is_none() && self.keeper.former() > 0
+        self.parked.is_none() && self.owner.former() > 0
     }
 
     fn unpark(&mut self) {
         if self.is_enabled
             && let Some(ring) = self.parked.take()
         {
-            self.keeper.open(ring);
+            self.owner.open(ring);
         }
     }
 }
@@ -137,12 +137,12 @@ impl Slots {
             .map_err(|error| format!("eventfd: {error}"))
     }
 
-    pub(super) fn add_rx(&mut self, keeper: Keeper<RxRing>) {
-        self.rx.push(Slot::new(keeper));
+    pub(super) fn add_rx(&mut self, owner: GateOwner<RxRing>) {
+        self.rx.push(Slot::new(owner));
     }
 
-    pub(super) fn add_tx(&mut self, keeper: Keeper<TxRing>) {
-        self.tx.push(Slot::new(keeper));
+    pub(super) fn add_tx(&mut self, owner: GateOwner<TxRing>) {
+        self.tx.push(Slot::new(owner));
     }
 
     /// Removes all rings of a connection from their gates. Returns false while a thread uses one of them; the caller then tries again.
@@ -186,11 +186,11 @@ impl Slots {
     pub(super) fn clear(&mut self) {
         self.waiting = false;
         for slot in &mut self.rx {
-            slot.keeper.close();
+            slot.owner.close();
             (slot.parked, slot.is_enabled) = (None, false);
         }
         for slot in &mut self.tx {
-            slot.keeper.close();
+            slot.owner.close();
             (slot.parked, slot.is_enabled) = (None, false);
         }
         self.collect();
@@ -200,12 +200,12 @@ impl Slots {
     /// called only without a connection.
     pub(super) fn collect(&mut self) -> usize {
         let rx = self.rx.iter_mut().map(|slot| {
-            drop(slot.keeper.collect());
-            slot.keeper.former()
+            drop(slot.owner.collect());
+            slot.owner.former()
         });
         let tx = self.tx.iter_mut().map(|slot| {
-            drop(slot.keeper.collect());
-            slot.keeper.former()
+            drop(slot.owner.collect());
+            slot.owner.former()
         });
         rx.chain(tx).max().unwrap_or(0)
     }

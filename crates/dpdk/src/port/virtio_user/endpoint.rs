@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use quietwire_base::{Deadline, RateLimit};
-use quietwire_memory::gate::Keeper;
+use quietwire_memory::gate::GateOwner;
 use quietwire_memory::{Doorbell, Mapping};
 use quietwire_vhost::driver::Layout;
 use quietwire_vhost::features::F_RING_PACKED;
@@ -45,25 +45,25 @@ const CONNECTION: u32 = 1;
 /// Slots that attach rings to queues, in the queues' order.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    pub(super) rx: Vec<Keeper<RxRing>>,
-    pub(super) tx: Vec<Keeper<TxRing>>,
+    pub(super) rx: Vec<GateOwner<RxRing>>,
+    pub(super) tx: Vec<GateOwner<TxRing>>,
 }
 
 impl Queues {
     fn close(&mut self) {
-        self.rx.iter_mut().for_each(Keeper::close);
-        self.tx.iter_mut().for_each(Keeper::close);
+        self.rx.iter_mut().for_each(GateOwner::close);
+        self.tx.iter_mut().for_each(GateOwner::close);
     }
 
     /// Returns true if no thread uses a ring of a former connection.
     fn collect(&mut self) -> bool {
-        let rx = self.rx.iter_mut().map(|keeper| {
-            drop(keeper.collect());
-            keeper.former()
+        let rx = self.rx.iter_mut().map(|owner| {
+            drop(owner.collect());
+            owner.former()
         });
-        let tx = self.tx.iter_mut().map(|keeper| {
-            drop(keeper.collect());
-            keeper.former()
+        let tx = self.tx.iter_mut().map(|owner| {
+            drop(owner.collect());
+            owner.former()
         });
         rx.chain(tx).sum::<usize>() == 0
     }
@@ -144,7 +144,7 @@ impl Endpoint {
     }
 
     /// Listens for a back end, or connects.
-    fn look_for_peer(&mut self, control: &mut Control<'_>) {
+    fn poll_peer(&mut self, control: &mut Control<'_>) {
         if let Some(until) = self.paused_until.filter(|until| *until > control.now) {
             return control.wake_at(until);
         }
@@ -334,12 +334,12 @@ impl Endpoint {
         };
         connection.is_attached = true;
         let rings = u16::try_from(connection.rx.len() + connection.tx.len()).unwrap_or(u16::MAX);
-        for (keeper, ring) in self.queues.rx.iter_mut().zip(connection.rx.drain(..)) {
+        for (owner, ring) in self.queues.rx.iter_mut().zip(connection.rx.drain(..)) {
             ring.kick();
-            keeper.open(Box::new(ring));
+            owner.open(Box::new(ring));
         }
-        for (keeper, ring) in self.queues.tx.iter_mut().zip(connection.tx.drain(..)) {
-            keeper.open(Box::new(ring));
+        for (owner, ring) in self.queues.tx.iter_mut().zip(connection.tx.drain(..)) {
+            owner.open(Box::new(ring));
         }
         self.status.up(Guest {
             features: negotiated.features,
@@ -441,7 +441,7 @@ impl peers::Endpoint for Endpoint {
 
     fn tick(&mut self, control: &mut Control<'_>) {
         let Some(connection) = &mut self.connection else {
-            return self.look_for_peer(control);
+            return self.poll_peer(control);
         };
         if let Err(reason) = connection.flush() {
             return self.end(reason, control);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quietwire_memory::gate::Visitor;
+use quietwire_memory::gate::GateReader;
 use quietwire_memory::{Doorbell, Mapping, Span};
 use quietwire_vhost::driver::{self, Layout, Packed, Queue, Rest, SetupError, Split};
 use quietwire_vhost::ring::{OffloadHeader, RawHeader};
@@ -29,13 +29,13 @@ enum TxKind {
 
 /// Context of a ring.
 #[derive(Debug)]
-struct Surroundings {
+struct RingContext {
     /// Eventfd that notifies the back end.
     kick: Doorbell,
     passed: Passed,
 }
 
-impl Surroundings {
+impl RingContext {
     #[inline(always)]
     fn notify(&self, is_wanted: bool) -> u64 {
         if is_wanted {
@@ -50,14 +50,14 @@ impl Surroundings {
 #[derive(Debug)]
 pub(crate) struct RxRing {
     kind: RxKind,
-    around: Surroundings,
+    context: RingContext,
 }
 
 /// A ring to which frames are sent.
 #[derive(Debug)]
 pub(crate) struct TxRing {
     kind: TxKind,
-    around: Surroundings,
+    context: RingContext,
 }
 
 impl RxRing {
@@ -79,16 +79,16 @@ impl RxRing {
                 mapping, layout, index, features,
             )?))
         };
-        let around = Surroundings {
+        let context = RingContext {
             kick,
             passed: Passed::default(),
         };
-        Ok(Self { kind, around })
+        Ok(Self { kind, context })
     }
 
     /// Notifies the back end, which may wait for the first buffers.
     pub(super) fn kick(&self) {
-        self.around.kick.ring();
+        self.context.kick.ring();
     }
 }
 
@@ -111,18 +111,18 @@ impl TxRing {
                 mapping, layout, index, features,
             )?))
         };
-        let around = Surroundings {
+        let context = RingContext {
             kick,
             passed: Passed::default(),
         };
-        Ok(Self { kind, around })
+        Ok(Self { kind, context })
     }
 }
 
 /// One kind of ring, for one burst.
 struct RxBurst<'ring, Q> {
     ring: &'ring mut driver::Receiver<Q>,
-    around: &'ring mut Surroundings,
+    context: &'ring mut RingContext,
 }
 
 impl<Q: Queue> Source for RxBurst<'_, Q> {
@@ -163,19 +163,19 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
                 rest: frame.rest,
                 offload: frame.header,
             }),
-            driver::Received::Bad => Next::Unsound,
+            driver::Received::Bad => Next::Malformed,
         })
     }
 
     #[inline(always)]
     fn release(&mut self) {
         let is_wanted = self.ring.release();
-        self.around.notify(is_wanted);
+        self.context.notify(is_wanted);
     }
 
     #[inline(always)]
-    fn take_unsound(&mut self) -> u64 {
-        self.around.passed.take(self.ring.errors())
+    fn take_malformed(&mut self) -> u64 {
+        self.context.passed.take(self.ring.errors())
     }
 
     #[inline(always)]
@@ -197,7 +197,7 @@ impl<Q: Queue> Source for RxBurst<'_, Q> {
 /// One kind of ring, for one burst.
 struct TxBurst<'ring, Q> {
     ring: &'ring mut driver::Sender<Q>,
-    around: &'ring mut Surroundings,
+    context: &'ring mut RingContext,
     is_wanted: bool,
 }
 
@@ -212,9 +212,9 @@ impl<Q: Queue> Sink for TxBurst<'_, Q> {
         let header = OffloadHeader::default();
         let length = frame.length() as usize;
         match self.ring.put(&header, frame.segments(), length) {
-            driver::Put::Sent => Outcome::Taken,
-            driver::Put::Full => Outcome::Full,
-            driver::Put::Bad => Outcome::Refused,
+            driver::PutResult::Sent => Outcome::Accepted,
+            driver::PutResult::Full => Outcome::Full,
+            driver::PutResult::Bad => Outcome::Refused,
         }
     }
 
@@ -225,25 +225,25 @@ impl<Q: Queue> Sink for TxBurst<'_, Q> {
 
     #[inline(always)]
     fn notify(&mut self) -> u64 {
-        self.around.notify(self.is_wanted)
+        self.context.notify(self.is_wanted)
     }
 
     #[inline(always)]
-    fn take_unsound(&mut self) -> u64 {
-        self.around.passed.take(self.ring.errors())
+    fn take_malformed(&mut self) -> u64 {
+        self.context.passed.take(self.ring.errors())
     }
 }
 
 #[inline(always)]
 fn send<Q: Queue>(
     ring: &mut driver::Sender<Q>,
-    around: &mut Surroundings,
+    context: &mut RingContext,
     burst: &mut Burst,
     counters: &QueueCounters,
 ) -> usize {
     let mut sink = TxBurst {
         ring,
-        around,
+        context,
         is_wanted: false,
     };
     transfer::send(&mut sink, burst, counters)
@@ -252,7 +252,7 @@ fn send<Q: Queue>(
 /// A receive queue.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    ring: Visitor<RxRing>,
+    ring: GateReader<RxRing>,
     pool: Mempool,
     /// Octets of the longest frame, without FCS.
     limit: u32,
@@ -261,7 +261,7 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(
-        ring: Visitor<RxRing>,
+        ring: GateReader<RxRing>,
         pool: Mempool,
         limit: u32,
         counters: Arc<QueueCounters>,
@@ -279,10 +279,10 @@ impl Receiver {
         let Some(mut visit) = self.ring.enter() else {
             return 0;
         };
-        let RxRing { kind, around } = &mut *visit;
+        let RxRing { kind, context } = &mut *visit;
         match kind {
             RxKind::Split(ring) => transfer::receive(
-                &mut RxBurst { ring, around },
+                &mut RxBurst { ring, context },
                 burst,
                 most,
                 &self.pool,
@@ -290,7 +290,7 @@ impl Receiver {
                 &self.counters,
             ),
             RxKind::Packed(ring) => transfer::receive(
-                &mut RxBurst { ring, around },
+                &mut RxBurst { ring, context },
                 burst,
                 most,
                 &self.pool,
@@ -304,12 +304,12 @@ impl Receiver {
 /// A transmit queue.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    ring: Visitor<TxRing>,
+    ring: GateReader<TxRing>,
     counters: Arc<QueueCounters>,
 }
 
 impl Sender {
-    pub(super) fn new(ring: Visitor<TxRing>, counters: Arc<QueueCounters>) -> Self {
+    pub(super) fn new(ring: GateReader<TxRing>, counters: Arc<QueueCounters>) -> Self {
         Self { ring, counters }
     }
 
@@ -318,10 +318,10 @@ impl Sender {
         let Some(mut visit) = self.ring.enter() else {
             return 0;
         };
-        let TxRing { kind, around } = &mut *visit;
+        let TxRing { kind, context } = &mut *visit;
         match kind {
-            TxKind::Split(ring) => send(ring, around, burst, &self.counters),
-            TxKind::Packed(ring) => send(ring, around, burst, &self.counters),
+            TxKind::Split(ring) => send(ring, context, burst, &self.counters),
+            TxKind::Packed(ring) => send(ring, context, burst, &self.counters),
         }
     }
 }

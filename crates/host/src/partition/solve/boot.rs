@@ -15,15 +15,15 @@ impl Attempt<'_> {
     /// Adds the boot parameters to the plan.
     pub(super) fn boot_parameters(&mut self, plan: &mut Plan) {
         let mut boot = Vec::new();
-        let mut add = |name: &str, value: Option<String>, why: &str| {
+        let mut add = |name: &str, value: Option<String>, reason: &str| {
             boot.push(BootParameter {
                 name: name.to_owned(),
                 value,
-                why: why.to_owned(),
+                reason: reason.to_owned(),
             });
         };
         let isolated = plan.isolated();
-        if self.wishes.machine.boot_isolation != Some(false) && !isolated.is_empty() {
+        if self.request.machine.boot_isolation != Some(false) && !isolated.is_empty() {
             let list = isolated.to_string();
             add(
                 "isolcpus",
@@ -89,7 +89,8 @@ impl Attempt<'_> {
             );
         }
         let has_devices = !plan.nics.is_empty();
-        if self.wishes.machine.iommu.unwrap_or(has_devices) && self.machine.is_virtual != Some(true)
+        if self.request.machine.iommu.unwrap_or(has_devices)
+            && self.machine.is_virtual != Some(true)
         {
             const WHY: &str =
                 "restricts user-space devices to their own memory without slowing kernel devices";
@@ -133,16 +134,16 @@ impl Attempt<'_> {
     }
 
     fn explain_boot(&mut self, plan: &Plan) {
-        if self.wishes.machine.boot_isolation == Some(false) {
+        if self.request.machine.boot_isolation == Some(false) {
             self.reason("boot", "no isolation on the kernel command line, as requested: CPU sets keep other processes off, but not the kernel's own work");
         }
-        let told: Vec<(String, String)> = plan
+        let reported: Vec<(String, String)> = plan
             .boot
             .iter()
-            .map(|parameter| (parameter.to_string(), parameter.why.clone()))
+            .map(|parameter| (parameter.to_string(), parameter.reason.clone()))
             .collect();
-        for (parameter, why) in told {
-            self.reason("boot", format!("{parameter}: {why}"));
+        for (parameter, reason) in reported {
+            self.reason("boot", format!("{parameter}: {reason}"));
         }
     }
 }

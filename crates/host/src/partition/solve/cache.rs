@@ -8,7 +8,7 @@ use crate::CpuList;
 use crate::inventory::{BandwidthAllocation, CacheAllocation, Rdt, Vendor};
 
 use super::super::plan::{Bandwidth, CacheMask, Class, Plan, Role};
-use super::{Attempt, Member, Whose};
+use super::{Attempt, Member, RequestSection};
 
 /// Name of the default class, which contains everything that is in no other class.
 const DEFAULT: &str = "default";
@@ -129,43 +129,43 @@ impl Attempt<'_> {
         change: impl Fn(&mut Option<u8>, &mut Option<u8>),
     ) {
         let next = &mut self.nearest;
-        let (cache, bandwidth) = match member.whose {
-            Whose::Forwarding => (
+        let (cache, bandwidth) = match member.section {
+            RequestSection::Forwarding => (
                 &mut next.forwarding.cache_percent,
                 &mut next.forwarding.bandwidth_percent,
             ),
-            Whose::Host => (
+            RequestSection::Host => (
                 &mut next.host.cache_percent,
                 &mut next.host.bandwidth_percent,
             ),
-            Whose::Control | Whose::Service => {
-                let wish = if member.whose == Whose::Control {
+            RequestSection::Control | RequestSection::Service => {
+                let entry = if member.section == RequestSection::Control {
                     &mut next.control
                 } else {
                     &mut next.service
                 };
-                match wish {
-                    Some(wish) => (&mut wish.cache_percent, &mut wish.bandwidth_percent),
+                match entry {
+                    Some(entry) => (&mut entry.cache_percent, &mut entry.bandwidth_percent),
                     None => return,
                 }
             }
-            Whose::Guest(_) => match next
+            RequestSection::Guest(_) => match next
                 .guests
                 .iter_mut()
                 .find(|guest| guest.name == member.name)
             {
-                Some(wish) => (&mut wish.cache_percent, &mut wish.bandwidth_percent),
+                Some(entry) => (&mut entry.cache_percent, &mut entry.bandwidth_percent),
                 None => return,
             },
-            Whose::Neighbour(_) => match next
+            RequestSection::Neighbour(_) => match next
                 .neighbours
                 .iter_mut()
                 .find(|neighbour| neighbour.name == member.name)
             {
-                Some(wish) => (&mut wish.cache_percent, &mut wish.bandwidth_percent),
+                Some(entry) => (&mut entry.cache_percent, &mut entry.bandwidth_percent),
                 None => return,
             },
-            Whose::Idle => return,
+            RequestSection::Idle => return,
         };
         change(cache, bandwidth);
     }
@@ -180,14 +180,14 @@ impl Attempt<'_> {
             .iter()
             .filter_map(|member| Some((member, plan.group(&member.name)?)))
         {
-            let wishes_nothing =
+            let requests_nothing =
                 member.cache_percent.is_none() && member.bandwidth_percent.is_none();
             let (rank, parts) = match member.role {
                 Role::Forwarding => (3, FORWARDING_PARTS),
                 Role::Guest => (2, GUEST_PARTS),
                 Role::Neighbour => (0, OTHER_PARTS),
                 Role::Host => (1, OTHER_PARTS),
-                Role::Control | Role::Service if !wishes_nothing => (2, OTHER_PARTS),
+                Role::Control | Role::Service if !requests_nothing => (2, OTHER_PARTS),
                 Role::Control | Role::Service | Role::Idle => {
                     if let Some(host) = &mut host {
                         host.groups.push(group.name.clone());
@@ -338,8 +338,8 @@ impl Attempt<'_> {
             .collect();
         present.sort_by_key(|at| shares.get(*at).map(|share| share.rank));
         let chosen: Vec<&Share> = present.iter().filter_map(|at| shares.get(*at)).collect();
-        let (ways, wished_too_much) = ways(&chosen, cache.ways(), cache.ways_min.max(1));
-        if wished_too_much {
+        let (ways, requested_too_much) = ways(&chosen, cache.ways(), cache.ways_min.max(1));
+        if requested_too_much {
             self.too_much_cache(cache, &chosen);
         }
         let masks = side_by_side(&ways, cache);
@@ -371,36 +371,36 @@ impl Attempt<'_> {
     }
 
     fn too_much_cache(&mut self, cache: &CacheAllocation, shares: &[&Share]) {
-        let wished: Vec<(String, u32)> = shares
+        let requested: Vec<(String, u32)> = shares
             .iter()
             .filter_map(|share| Some((share.name.clone(), share.cache_percent?)))
             .collect();
-        let told: Vec<String> = wished
+        let reported: Vec<String> = requested
             .iter()
             .map(|(name, percent)| format!("{name} {percent}"))
             .collect();
         let text = format!(
             "shares of {} percent are requested, but the cache has {} ways and every class needs at least {}",
-            told.join(", "),
+            reported.join(", "),
             cache.ways(),
             cache.ways_min.max(1)
         );
         // Reduce the largest share by the excess.
-        let Some((name, percent)) = wished.iter().max_by_key(|(_, percent)| *percent) else {
+        let Some((name, percent)) = requested.iter().max_by_key(|(_, percent)| *percent) else {
             return;
         };
         let step = PERCENT.div_ceil(cache.ways().max(1));
-        let sum: u32 = wished.iter().map(|(_, percent)| percent).sum();
+        let sum: u32 = requested.iter().map(|(_, percent)| percent).sum();
         let less = percent
             .saturating_sub(step.max(sum.saturating_sub(PERCENT)))
             .max(1);
         let conflict_text = text;
         self.conflict("cache", conflict_text, format!("{less} percent for {name}"));
-        let whose = if name == DEFAULT { "host" } else { name };
+        let section = if name == DEFAULT { "host" } else { name };
         let member = self
             .members
             .iter()
-            .find(|member| member.name == whose)
+            .find(|member| member.name == section)
             .cloned();
         if let Some(member) = member {
             let less = u8::try_from(less)
@@ -449,12 +449,12 @@ impl Attempt<'_> {
 
 /// Returns the number of ways of each class, in order, and whether the requests exceed the cache.
 fn ways(shares: &[&Share], total: u32, least: u32) -> (Vec<u32>, bool) {
-    let wished = |share: &Share| {
+    let requested = |share: &Share| {
         share
             .cache_percent
             .map(|percent| ((total * percent + PERCENT / 2) / PERCENT).max(least))
     };
-    let fixed: u32 = shares.iter().filter_map(|share| wished(share)).sum();
+    let fixed: u32 = shares.iter().filter_map(|share| requested(share)).sum();
     let others: Vec<&&Share> = shares
         .iter()
         .filter(|share| share.cache_percent.is_none())
@@ -467,7 +467,7 @@ fn ways(shares: &[&Share], total: u32, least: u32) -> (Vec<u32>, bool) {
     let mut counts: Vec<u32> = shares
         .iter()
         .map(|share| {
-            wished(share)
+            requested(share)
                 .unwrap_or_else(|| least + (spare * share.parts).checked_div(parts).unwrap_or(0))
         })
         .collect();

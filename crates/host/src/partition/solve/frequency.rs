@@ -16,8 +16,8 @@ impl Attempt<'_> {
     pub(super) fn set_frequencies(&mut self, plan: &mut Plan) {
         let isolated = plan.isolated();
         let high = self.machine.high_priority();
-        let wished = self.wishes.machine.governor.clone();
-        let wanted = wished.clone().unwrap_or_else(|| GOVERNOR.to_owned());
+        let requested = self.request.machine.governor.clone();
+        let wanted = requested.clone().unwrap_or_else(|| GOVERNOR.to_owned());
         let mut is_refused = false;
         type Key = (Option<String>, Option<u64>, Option<u64>, bool);
         let mut settings: BTreeMap<Key, Vec<CpuId>> = BTreeMap::new();
@@ -33,7 +33,7 @@ impl Attempt<'_> {
             let has = |governor: &String| frequency.governors.contains(governor);
             let governor = Some(wanted.clone()).filter(|governor| is_quiet && has(governor));
             is_refused |= is_quiet
-                && wished.is_some()
+                && requested.is_some()
                 && !frequency.governors.is_empty()
                 && governor.is_none();
             // With SST-BF, every core runs at its own base frequency. Otherwise the low-priority cores would take the power
@@ -75,12 +75,12 @@ impl Attempt<'_> {
             format!("governor {governor}, because every frequency change pauses the CPU")
         }));
         parts.extend(setting.max_khz.map(|khz| {
-            let why = if setting.is_high_priority {
+            let reason = if setting.is_high_priority {
                 "of the high-priority cores of SST-BF"
             } else {
                 "so that the high-priority cores of SST-BF keep theirs"
             };
-            format!("at most {} MHz, the base frequency {why}", khz / 1000)
+            format!("at most {} MHz, the base frequency {reason}", khz / 1000)
         }));
         self.reason(
             "frequency",

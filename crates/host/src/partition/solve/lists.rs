@@ -4,9 +4,9 @@
 use crate::inventory::Nic;
 use crate::{CpuId, CpuList};
 
-use super::super::wishes::CpuWish;
+use super::super::request::CpuRequest;
 use super::cores::in_words;
-use super::{Attempt, Member, Role, Whose, listed};
+use super::{Attempt, Member, RequestSection, Role, listed};
 
 impl<'a> Attempt<'a> {
     /// Returns the network card with a requested address, which may lack the PCI domain.
@@ -23,10 +23,10 @@ impl<'a> Attempt<'a> {
     }
 
     /// Returns the requested network cards that exist, each once.
-    pub(super) fn wished_nics(&self) -> Vec<&'a Nic> {
+    pub(super) fn requested_nics(&self) -> Vec<&'a Nic> {
         let mut found: Vec<&Nic> = Vec::new();
-        for wish in &self.wishes.nics {
-            let nic = self.nic(&wish.pci);
+        for entry in &self.request.nics {
+            let nic = self.nic(&entry.pci);
             let is_new = |nic: &&Nic| {
                 found
                     .iter()
@@ -41,8 +41,8 @@ impl<'a> Attempt<'a> {
     pub(super) fn known_nics(&mut self) {
         let mut seen: Vec<&str> = Vec::new();
         let mut kept = Vec::new();
-        for wish in &self.wishes.nics {
-            let Some(nic) = self.nic(&wish.pci) else {
+        for entry in &self.request.nics {
+            let Some(nic) = self.nic(&entry.pci) else {
                 let all: Vec<&str> = self
                     .machine
                     .nics
@@ -55,21 +55,21 @@ impl<'a> Attempt<'a> {
                     all.join(", ")
                 };
                 self.conflict(
-                    &wish.pci,
+                    &entry.pci,
                     format!("no such network card (available: {there})"),
                     "left out",
                 );
                 continue;
             };
             if seen.contains(&nic.pci_address.as_str()) {
-                self.conflict(&wish.pci, "requested twice", "the first request only");
+                self.conflict(&entry.pci, "requested twice", "the first request only");
                 continue;
             }
             seen.push(&nic.pci_address);
-            let mut wish = wish.clone();
+            let mut entry = entry.clone();
             let most = nic.functions_max.unwrap_or(0);
-            if let Some(functions) = wish.functions.filter(|functions| *functions > most) {
-                let (text, instead) = if most == 0 {
+            if let Some(functions) = entry.functions.filter(|functions| *functions > most) {
+                let (text, suggestion) = if most == 0 {
                     (
                         format!(
                             "{functions} virtual functions are requested, but the card does not support SR-IOV"
@@ -84,19 +84,19 @@ impl<'a> Attempt<'a> {
                         Some(most),
                     )
                 };
-                let told = instead.map_or("none".to_owned(), |most| most.to_string());
-                self.conflict(&wish.pci, text, told);
-                wish.functions = instead;
+                let reported = suggestion.map_or("none".to_owned(), |most| most.to_string());
+                self.conflict(&entry.pci, text, reported);
+                entry.functions = suggestion;
             }
-            if wish.queues == Some(0) {
+            if entry.queues == Some(0) {
                 self.conflict(
-                    &wish.pci,
+                    &entry.pci,
                     "0 receive queues are requested, so the port would receive nothing",
                     "one queue for each CPU that polls it",
                 );
-                wish.queues = None;
+                entry.queues = None;
             }
-            kept.push(wish);
+            kept.push(entry);
         }
         self.nearest.nics = kept;
     }
@@ -108,8 +108,8 @@ impl<'a> Attempt<'a> {
                 continue;
             };
             self.check_node(&member);
-            if let Some(CpuWish::These(wished)) = &member.cpus {
-                self.take_list(index, &member, wished);
+            if let Some(CpuRequest::These(requested)) = &member.cpus {
+                self.take_list(index, &member, requested);
             }
         }
     }
@@ -131,16 +131,16 @@ impl<'a> Attempt<'a> {
             )
         };
         self.conflict(&member.name, text, "the node that fits best");
-        match member.whose {
-            Whose::Forwarding => self.nearest.forwarding.node = None,
-            Whose::Guest(at) => self
+        match member.section {
+            RequestSection::Forwarding => self.nearest.forwarding.node = None,
+            RequestSection::Guest(at) => self
                 .nearest
                 .guests
                 .iter_mut()
                 .skip(at)
                 .take(1)
                 .for_each(|guest| guest.node = None),
-            Whose::Neighbour(at) => self
+            RequestSection::Neighbour(at) => self
                 .nearest
                 .neighbours
                 .iter_mut()
@@ -151,18 +151,18 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn take_list(&mut self, index: usize, member: &Member, wished: &CpuList) {
+    fn take_list(&mut self, index: usize, member: &Member, requested: &CpuList) {
         let name = &member.name;
-        if wished.is_empty() {
+        if requested.is_empty() {
             self.conflict(
                 name,
                 "the requested list of CPUs is empty",
                 "the default number of CPUs",
             );
-            self.wish_instead(index, None);
+            self.suggest_request(index, None);
             return;
         }
-        let mut bad = wished.difference(&self.online);
+        let mut bad = requested.difference(&self.online);
         if !bad.is_empty() {
             let offline = self
                 .machine
@@ -177,7 +177,7 @@ impl<'a> Attempt<'a> {
             };
             self.conflict(name, text, "the other CPUs only");
         }
-        for cpu in wished.intersection(&self.online).iter() {
+        for cpu in requested.intersection(&self.online).iter() {
             if let Some(owner) = self.cores.owner(cpu) {
                 let owner = self.name(owner);
                 self.conflict(
@@ -195,7 +195,7 @@ impl<'a> Attempt<'a> {
                 bad.insert(cpu);
             }
         }
-        let good = wished.difference(&bad);
+        let good = requested.difference(&bad);
         for cpu in good.iter() {
             self.cores.give(cpu, index);
         }
@@ -209,9 +209,9 @@ impl<'a> Attempt<'a> {
         if bad.is_empty() {
             self.reason(name, format!("CPUs {good}: as requested"));
         } else {
-            self.wish_instead(
+            self.suggest_request(
                 index,
-                (!good.is_empty()).then(|| CpuWish::These(good.clone())),
+                (!good.is_empty()).then(|| CpuRequest::These(good.clone())),
             );
         }
         if member.role == Role::Forwarding {
@@ -221,7 +221,7 @@ impl<'a> Attempt<'a> {
 
     /// Returns a forwarding CPU on the same core, unless the group is forwarding itself.
     fn forwarding_sibling(&self, index: usize, cpu: CpuId) -> Option<CpuId> {
-        let forwarding = self.index(Whose::Forwarding);
+        let forwarding = self.index(RequestSection::Forwarding);
         if index == forwarding {
             return None;
         }
@@ -233,7 +233,7 @@ impl<'a> Attempt<'a> {
     /// Checks that every network card has a forwarding CPU on its node.
     fn check_list_near_controllers(&mut self, index: usize, cpus: &CpuList) {
         let nodes = self.cores.nodes_of(cpus);
-        for nic in self.wished_nics() {
+        for nic in self.requested_nics() {
             let Some(node) = nic.node.filter(|node| !nodes.contains(&Some(*node))) else {
                 continue;
             };
@@ -256,7 +256,7 @@ impl<'a> Attempt<'a> {
                 "the same number of CPUs, on the nodes of the network cards",
             );
             let count = u32::try_from(cpus.len()).unwrap_or(u32::MAX).max(1);
-            self.wish_instead(index, Some(CpuWish::Count(count)));
+            self.suggest_request(index, Some(CpuRequest::Count(count)));
             return;
         }
     }

@@ -61,7 +61,7 @@ impl Attempt<'_> {
         {
             group.memory_mib = data_plane.values().sum();
         }
-        for at in 0..self.wishes.guests.len() {
+        for at in 0..self.request.guests.len() {
             self.fit_guest(at, plan, &mut pages, page_kib);
         }
         plan.huge_pages = pages
@@ -94,15 +94,15 @@ impl Attempt<'_> {
             .iter()
             .map(|pool| pool.page_kib)
             .collect();
-        if let Some(wished) = self.wishes.machine.huge_page_kib {
-            if sizes.contains(&wished) {
-                return Some(wished);
+        if let Some(requested) = self.request.machine.huge_page_kib {
+            if sizes.contains(&requested) {
+                return Some(requested);
             }
             let there: Vec<String> = sizes.iter().map(u64::to_string).collect();
             self.conflict(
                 "huge-pages",
                 format!(
-                    "pages of {wished} KiB are requested, but the machine does not support them (sizes in KiB: {})",
+                    "pages of {requested} KiB are requested, but the machine does not support them (sizes in KiB: {})",
                     if there.is_empty() {
                         "none".to_owned()
                     } else {
@@ -128,7 +128,7 @@ impl Attempt<'_> {
         if smallest.is_none() {
             self.reason("huge-pages", "none: the kernel does not support huge pages");
             let wants = |mib: u64| mib > 0;
-            for (at, guest) in self.wishes.guests.iter().enumerate() {
+            for (at, guest) in self.request.guests.iter().enumerate() {
                 if wants(guest.memory_mib) {
                     let (name, mib) = (guest.name.clone(), guest.memory_mib);
                     self.conflict(
@@ -158,18 +158,18 @@ impl Attempt<'_> {
     }
 
     fn data_plane_mib(&self, node: Option<u32>, page_kib: u64) -> u64 {
-        if let Some(wished) = self.wishes.forwarding.memory_mib {
-            return wished;
+        if let Some(requested) = self.request.forwarding.memory_mib {
+            return requested;
         }
-        let wishes = self.wishes.nics.iter();
-        let mtus: Vec<u16> = wishes
-            .filter(|wish| {
-                self.nic(&wish.pci)
+        let request = self.request.nics.iter();
+        let mtus: Vec<u16> = request
+            .filter(|entry| {
+                self.nic(&entry.pci)
                     .is_some_and(|nic| nic.node.is_none() || node.is_none() || nic.node == node)
             })
-            .map(|wish| wish.mtu.unwrap_or(super::nics::MTU))
+            .map(|entry| entry.mtu.unwrap_or(super::nics::MTU))
             .collect();
-        let reckoned = if mtus.is_empty() {
+        let computed = if mtus.is_empty() {
             ROUNDING_MIB
         } else {
             memory_of_mtus(&mtus)
@@ -179,7 +179,7 @@ impl Attempt<'_> {
         let most = self
             .room_mib(node)
             .map_or(u64::MAX, |room| room / CHOSEN_PART / page_mib * page_mib);
-        reckoned.min(most.max(page_mib))
+        computed.min(most.max(page_mib))
     }
 
     /// Checks that every node has the memory that the data plane requests.
@@ -190,14 +190,14 @@ impl Attempt<'_> {
             };
             let most = room * KIB_PER_MIB / page_kib;
             if *count > most {
-                let wished = *count * page_kib / KIB_PER_MIB;
-                let instead = most * page_kib / KIB_PER_MIB;
+                let requested = *count * page_kib / KIB_PER_MIB;
+                let suggestion = most * page_kib / KIB_PER_MIB;
                 self.conflict(
                     "forwarding",
-                    format!("{wished} MiB of huge pages are requested on node {}, but only {room} MiB are available beside the kernel's memory", in_words(&[*node])),
-                    format!("{instead} MiB"),
+                    format!("{requested} MiB of huge pages are requested on node {}, but only {room} MiB are available beside the kernel's memory", in_words(&[*node])),
+                    format!("{suggestion} MiB"),
                 );
-                self.nearest.forwarding.memory_mib = Some(instead);
+                self.nearest.forwarding.memory_mib = Some(suggestion);
                 *count = most;
             }
         }
@@ -211,13 +211,13 @@ impl Attempt<'_> {
         pages: &mut BTreeMap<Option<u32>, u64>,
         page_kib: u64,
     ) {
-        let Some(wish) = self.wishes.guests.get(at).cloned() else {
+        let Some(entry) = self.request.guests.get(at).cloned() else {
             return;
         };
         let Some(group) = plan
             .groups
             .iter_mut()
-            .find(|group| group.role == Role::Guest && group.name == wish.name)
+            .find(|group| group.role == Role::Guest && group.name == entry.name)
         else {
             return;
         };
@@ -225,9 +225,9 @@ impl Attempt<'_> {
         if nodes.is_empty() {
             nodes.push(None);
         }
-        group.memory_mib = wish.memory_mib;
+        group.memory_mib = entry.memory_mib;
         let count = nodes.len().max(1) as u64;
-        let share_mib = wish.memory_mib.div_ceil(count);
+        let share_mib = entry.memory_mib.div_ceil(count);
         let share = (share_mib * KIB_PER_MIB).div_ceil(page_kib);
         let mut short: Option<(Option<u32>, u64)> = None;
         for node in &nodes {
@@ -243,19 +243,19 @@ impl Attempt<'_> {
             }
         }
         if let Some((node, free)) = short {
-            let instead = free * count;
+            let suggestion = free * count;
             self.conflict(
-                &wish.name,
-                format!("{} MiB of huge pages are requested, {share_mib} MiB of them on node {}, but only {free} MiB are left there", wish.memory_mib, in_words(&[node])),
-                format!("{instead} MiB"),
+                &entry.name,
+                format!("{} MiB of huge pages are requested, {share_mib} MiB of them on node {}, but only {free} MiB are left there", entry.memory_mib, in_words(&[node])),
+                format!("{suggestion} MiB"),
             );
             if let Some(guest) = self
                 .nearest
                 .guests
                 .iter_mut()
-                .find(|guest| guest.name == wish.name)
+                .find(|guest| guest.name == entry.name)
             {
-                guest.memory_mib = instead;
+                guest.memory_mib = suggestion;
             }
             return;
         }

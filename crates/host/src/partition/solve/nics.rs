@@ -16,13 +16,13 @@ impl Attempt<'_> {
     pub(super) fn assign_queues(&mut self, plan: &mut Plan) {
         let forwarding = plan.cpus(Role::Forwarding);
         let mut load: BTreeMap<CpuId, u32> = forwarding.iter().map(|cpu| (cpu, 0)).collect();
-        let wishes = self.wishes.nics.clone();
-        let nodes: Vec<Option<u32>> = wishes
+        let request = self.request.nics.clone();
+        let nodes: Vec<Option<u32>> = request
             .iter()
-            .map(|wish| self.nic(&wish.pci).and_then(|nic| nic.node))
+            .map(|entry| self.nic(&entry.pci).and_then(|nic| nic.node))
             .collect();
-        for wish in &wishes {
-            let Some(nic) = self.nic(&wish.pci) else {
+        for entry in &request {
+            let Some(nic) = self.nic(&entry.pci) else {
                 continue;
             };
             if plan
@@ -64,7 +64,7 @@ impl Attempt<'_> {
                 .max(1);
             let chosen = u16::try_from((cpus.len() / beside).max(1)).unwrap_or(u16::MAX);
             let mut queues = Vec::new();
-            for queue in 0..wish.queues.filter(|queues| *queues > 0).unwrap_or(chosen) {
+            for queue in 0..entry.queues.filter(|queues| *queues > 0).unwrap_or(chosen) {
                 let least = cpus
                     .iter()
                     .copied()
@@ -86,8 +86,8 @@ impl Attempt<'_> {
                 interface: nic.interfaces.first().cloned(),
                 node: nic.node,
                 queues,
-                functions: wish.functions,
-                mtu: wish.mtu.unwrap_or(MTU),
+                functions: entry.functions,
+                mtu: entry.mtu.unwrap_or(MTU),
             });
         }
     }

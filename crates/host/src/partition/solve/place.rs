@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 
 use crate::{CpuId, CpuList};
 
-use super::super::wishes::{CpuWish, SiblingPolicy};
+use super::super::request::{CpuRequest, SiblingPolicy};
 use super::cores::in_words;
-use super::{Attempt, Member, Role, Whose, listed};
+use super::{Attempt, Member, RequestSection, Role, listed};
 
 impl Attempt<'_> {
     /// Chooses CPUs for every group that does not name its CPUs. The host gets all others.
     pub(super) fn place(&mut self) {
         self.reserve_host();
-        let forwarding = self.index(Whose::Forwarding);
+        let forwarding = self.index(RequestSection::Forwarding);
         if self.cores.of(forwarding).is_empty() {
             self.place_forwarding(forwarding);
         }
@@ -28,7 +28,7 @@ impl Attempt<'_> {
             let Some(member) = self.members.get(index).cloned() else {
                 continue;
             };
-            if matches!(member.cpus, Some(CpuWish::These(_))) {
+            if matches!(member.cpus, Some(CpuRequest::These(_))) {
                 continue;
             }
             match member.role {
@@ -43,12 +43,12 @@ impl Attempt<'_> {
 
     /// Reserves the host's CPUs before all others: without them, nothing else runs.
     fn reserve_host(&mut self) {
-        let index = self.index(Whose::Host);
-        let wish = self.member(index).and_then(|member| member.cpus.clone());
+        let index = self.index(RequestSection::Host);
+        let entry = self.member(index).and_then(|member| member.cpus.clone());
         let cores = self.host_cores();
-        let count = match wish {
-            Some(CpuWish::These(_)) if !self.cores.of(index).is_empty() => return,
-            Some(CpuWish::Count(count)) => count.max(1) as usize,
+        let count = match entry {
+            Some(CpuRequest::These(_)) if !self.cores.of(index).is_empty() => return,
+            Some(CpuRequest::Count(count)) => count.max(1) as usize,
             // All threads of the first core.
             _ => cores
                 .first()
@@ -61,14 +61,14 @@ impl Attempt<'_> {
         }
         if cpus.is_empty() {
             self.make_room_for_host();
-        } else if let Some(CpuWish::Count(wished)) = wish {
-            if wished == 0 {
+        } else if let Some(CpuRequest::Count(requested)) = entry {
+            if requested == 0 {
                 self.conflict(
                     "host",
                     "0 CPUs are requested, but the kernel needs one",
                     "1",
                 );
-                self.wish_instead(index, Some(CpuWish::Count(1)));
+                self.suggest_request(index, Some(CpuRequest::Count(1)));
             } else if cpus.len() < count {
                 self.short(
                     index,
@@ -119,13 +119,13 @@ impl Attempt<'_> {
                 format!("CPU {lost} goes to the host"),
             );
             let rest = cpus.difference(&lost);
-            self.wish_instead(index, (!rest.is_empty()).then_some(CpuWish::These(rest)));
+            self.suggest_request(index, (!rest.is_empty()).then_some(CpuRequest::These(rest)));
         }
     }
 
     fn place_forwarding(&mut self, index: usize) {
-        let forwarding = &self.wishes.forwarding;
-        let nics = self.wished_nics();
+        let forwarding = &self.request.forwarding;
+        let nics = self.requested_nics();
         let known = |node: &Option<u32>| node.is_some() && self.cores.nodes.contains(node);
         let nic_nodes: Vec<Option<u32>> = match Some(forwarding.node).filter(known) {
             Some(node) => vec![node],
@@ -134,19 +134,19 @@ impl Attempt<'_> {
         let mut distinct = nic_nodes.clone();
         distinct.sort_unstable();
         distinct.dedup();
-        let wished = match &forwarding.cpus {
-            Some(CpuWish::Count(count)) => Some(*count as usize),
+        let requested = match &forwarding.cpus {
+            Some(CpuRequest::Count(count)) => Some(*count as usize),
             _ => None,
         };
-        if wished == Some(0) {
+        if requested == Some(0) {
             self.conflict(
                 "forwarding",
                 "0 CPUs are requested, so nothing would forward",
                 "1",
             );
-            self.wish_instead(index, Some(CpuWish::Count(1)));
+            self.suggest_request(index, Some(CpuRequest::Count(1)));
         }
-        if forwarding.node.is_none() && self.crosses_nodes(index, wished, &distinct) {
+        if forwarding.node.is_none() && self.crosses_nodes(index, requested, &distinct) {
             return;
         }
         let room: BTreeMap<Option<u32>, usize> = self
@@ -170,7 +170,7 @@ impl Attempt<'_> {
             self.free_nodes(&room)
         };
         let capacity: usize = nodes.iter().map(room_on).sum();
-        let count = wished.unwrap_or_else(|| nics.len().clamp(1, capacity.max(1)));
+        let count = requested.unwrap_or_else(|| nics.len().clamp(1, capacity.max(1)));
         if capacity == 0 {
             self.no_room_for_forwarding(&nodes);
             return;
@@ -181,7 +181,7 @@ impl Attempt<'_> {
             } else {
                 "threads of whole cores"
             };
-            let whose = if !is_tied {
+            let section = if !is_tied {
                 String::new()
             } else if forwarding.node.is_some() {
                 ", the requested node".to_owned()
@@ -195,14 +195,16 @@ impl Attempt<'_> {
             self.conflict(
                 "forwarding",
                 format!(
-                    "{count} CPUs are requested, but only {capacity} {what} are free on node {}{whose}",
+                    "{count} CPUs are requested, but only {capacity} {what} are free on node {}{section}",
                     in_words(&nodes)
                 ),
                 format!("{capacity} CPUs"),
             );
-            self.wish_instead(
+            self.suggest_request(
                 index,
-                Some(CpuWish::Count(u32::try_from(capacity).unwrap_or(u32::MAX))),
+                Some(CpuRequest::Count(
+                    u32::try_from(capacity).unwrap_or(u32::MAX),
+                )),
             );
         }
         let weights = if is_tied { nic_nodes } else { Vec::new() };
@@ -210,17 +212,17 @@ impl Attempt<'_> {
         for (node, share) in shares {
             self.take_forwarding(index, node, share);
         }
-        self.explain_forwarding(index, is_tied, wished.is_none());
+        self.explain_forwarding(index, is_tied, requested.is_none());
     }
 
     /// Checks whether there are fewer CPUs than nodes with network cards: packets of some cards would cross to another node.
     fn crosses_nodes(
         &mut self,
         index: usize,
-        wished: Option<usize>,
+        requested: Option<usize>,
         nodes: &[Option<u32>],
     ) -> bool {
-        let Some(count) = wished.filter(|count| *count > 0 && *count < nodes.len()) else {
+        let Some(count) = requested.filter(|count| *count > 0 && *count < nodes.len()) else {
             return false;
         };
         let places = in_words(nodes);
@@ -229,9 +231,9 @@ impl Attempt<'_> {
             format!("the network cards are on nodes {places}, so with {count} CPUs packets of some cards would cross to another node"),
             format!("{} CPUs", nodes.len()),
         );
-        self.wish_instead(
+        self.suggest_request(
             index,
-            Some(CpuWish::Count(
+            Some(CpuRequest::Count(
                 u32::try_from(nodes.len()).unwrap_or(u32::MAX),
             )),
         );
@@ -243,7 +245,7 @@ impl Attempt<'_> {
         let cores = self.cores.all.iter().enumerate();
         let untouched =
             cores.filter(|(at, core)| core.node == node && self.cores.is_untouched(*at));
-        match self.wishes.forwarding.siblings {
+        match self.request.forwarding.siblings {
             SiblingPolicy::Idle => untouched.count(),
             SiblingPolicy::Forward => untouched.map(|(_, core)| core.cpus.len()).sum(),
         }
@@ -262,7 +264,7 @@ impl Attempt<'_> {
 
     fn leave_out_controllers_of(&mut self, node: Option<u32>) {
         let gone: Vec<String> = self
-            .wished_nics()
+            .requested_nics()
             .iter()
             .filter(|nic| nic.node == node)
             .map(|nic| nic.pci_address.clone())
@@ -281,7 +283,7 @@ impl Attempt<'_> {
             .nearest
             .nics
             .iter()
-            .filter(|wish| !is_gone(&wish.pci))
+            .filter(|entry| !is_gone(&entry.pci))
             .cloned()
             .collect();
         self.nearest.nics = kept;
@@ -327,16 +329,16 @@ impl Attempt<'_> {
                 ),
                 format!("{} without CPU {lost}", member.name),
             );
-            let wish = match member.cpus {
-                Some(CpuWish::Count(_)) => Some(CpuWish::Count(
+            let entry = match member.cpus {
+                Some(CpuRequest::Count(_)) => Some(CpuRequest::Count(
                     u32::try_from(rest.len()).unwrap_or(u32::MAX),
                 )),
-                _ => (!rest.is_empty()).then_some(CpuWish::These(rest)),
+                _ => (!rest.is_empty()).then_some(CpuRequest::These(rest)),
             };
-            self.wish_instead(index, wish);
+            self.suggest_request(index, entry);
             return;
         }
-        if self.wishes.forwarding.node.is_some() || !self.wished_nics().is_empty() {
+        if self.request.forwarding.node.is_some() || !self.requested_nics().is_empty() {
             self.conflict(
                 "forwarding",
                 format!("no whole core is free{place} beside the host's"),
@@ -388,7 +390,7 @@ impl Attempt<'_> {
             if left == 0 {
                 break;
             }
-            let threads = match self.wishes.forwarding.siblings {
+            let threads = match self.request.forwarding.siblings {
                 SiblingPolicy::Idle => 1,
                 SiblingPolicy::Forward => left,
             };
@@ -404,8 +406,12 @@ impl Attempt<'_> {
     fn explain_forwarding(&mut self, index: usize, is_tied: bool, is_default: bool) {
         let cpus = self.cores.of(index);
         let nodes = self.cores.nodes_of(&cpus);
-        let nics = join(self.wished_nics().iter().map(|nic| nic.pci_address.clone()));
-        let why = if self.wishes.forwarding.node.is_some() {
+        let nics = join(
+            self.requested_nics()
+                .iter()
+                .map(|nic| nic.pci_address.clone()),
+        );
+        let reason = if self.request.forwarding.node.is_some() {
             "as requested".to_owned()
         } else if is_tied {
             format!("the node of the network cards {nics}, so packets stay on their node")
@@ -420,7 +426,7 @@ impl Attempt<'_> {
         let text = if nodes.iter().all(Option::is_none) {
             format!("CPUs {cpus}{count}: the nodes are unknown and not considered")
         } else {
-            format!("CPUs {cpus}{count} of node {}, {why}", in_words(&nodes))
+            format!("CPUs {cpus}{count} of node {}, {reason}", in_words(&nodes))
         };
         self.reason("forwarding", text);
         let high: CpuList = cpus.intersection(&self.machine.high_priority());
@@ -437,7 +443,7 @@ impl Attempt<'_> {
 
     /// Places control or service threads. They may share cores with the host, but not with isolated CPUs.
     fn place_helper(&mut self, index: usize, member: &Member) {
-        let count = wished_count(member);
+        let count = requested_count(member);
         let near = self.cores.nearest(&self.forwarding_nodes());
         let mut cores: Vec<(bool, usize, bool, usize)> = Vec::new();
         for (at, core) in self.cores.all.iter().enumerate() {
@@ -460,7 +466,7 @@ impl Attempt<'_> {
     }
 
     fn place_guest(&mut self, index: usize, member: &Member) {
-        let count = wished_count(member);
+        let count = requested_count(member);
         let near = self.cores.nearest(&self.forwarding_nodes());
         let room = |node: &Option<u32>| -> usize {
             let cores = self.cores.all.iter().enumerate();
@@ -468,11 +474,11 @@ impl Attempt<'_> {
                 cores.filter(|(at, core)| core.node == *node && self.cores.is_untouched(*at));
             untouched.map(|(_, core)| core.cpus.len()).sum()
         };
-        let wished = member
+        let requested = member
             .node
             .filter(|node| self.cores.nodes.contains(&Some(*node)));
         let whole = near.iter().copied().find(|node| room(node) >= count);
-        let (nodes, why) = match (wished, whole) {
+        let (nodes, reason) = match (requested, whole) {
             (Some(node), _) => (vec![Some(node)], format!("on node {node}, as requested")),
             (None, Some(None)) => (
                 vec![None],
@@ -503,7 +509,13 @@ impl Attempt<'_> {
                 self.cores.close(core);
             }
         }
-        self.settle(index, count, &cpus, "are free on whole cores there", &why);
+        self.settle(
+            index,
+            count,
+            &cpus,
+            "are free on whole cores there",
+            &reason,
+        );
     }
 
     /// Returns the free cores of a node. Those that share a cache with forwarding, and high-priority cores, come last.
@@ -520,15 +532,15 @@ impl Attempt<'_> {
     }
 
     fn place_neighbour(&mut self, index: usize, member: &Member) {
-        let count = wished_count(member);
+        let count = requested_count(member);
         let forwarding = self.forwarding_nodes();
-        let wished = member
+        let requested = member
             .node
             .filter(|node| self.cores.nodes.contains(&Some(*node)));
         let quiet = self.caches_of_forwarding();
         let mut cores: Vec<(bool, bool, bool, bool, usize)> = Vec::new();
         for (at, core) in self.cores.all.iter().enumerate() {
-            if wished.is_none_or(|node| Some(node) == core.node) {
+            if requested.is_none_or(|node| Some(node) == core.node) {
                 cores.push((
                     quiet.contains(&core.cache),
                     forwarding.contains(&core.node),
@@ -551,7 +563,7 @@ impl Attempt<'_> {
     }
 
     /// Assigns the chosen CPUs and explains the choice, or records a conflict if there are too few.
-    fn settle(&mut self, index: usize, count: usize, cpus: &[CpuId], lack: &str, why: &str) {
+    fn settle(&mut self, index: usize, count: usize, cpus: &[CpuId], lack: &str, reason: &str) {
         for cpu in cpus {
             self.cores.give(*cpu, index);
         }
@@ -559,30 +571,30 @@ impl Attempt<'_> {
             self.short(index, count, cpus.len(), lack);
         } else {
             let name = self.name(index);
-            self.reason(&name, format!("CPUs {}: {why}", listed(cpus)));
+            self.reason(&name, format!("CPUs {}: {reason}", listed(cpus)));
         }
     }
 
-    fn short(&mut self, index: usize, wished: usize, found: usize, lack: &str) {
+    fn short(&mut self, index: usize, requested: usize, found: usize, lack: &str) {
         let name = self.name(index);
-        let (text, instead) = if wished == 0 {
+        let (text, suggestion) = if requested == 0 {
             ("0 CPUs are requested".to_owned(), "left out".to_owned())
         } else if found == 0 {
             (
-                format!("{wished} CPUs are requested, but none {lack}"),
+                format!("{requested} CPUs are requested, but none {lack}"),
                 "left out".to_owned(),
             )
         } else {
             (
-                format!("{wished} CPUs are requested, but only {found} {lack}"),
+                format!("{requested} CPUs are requested, but only {found} {lack}"),
                 format!("{found} CPUs"),
             )
         };
-        self.conflict(&name, text, instead);
+        self.conflict(&name, text, suggestion);
         if found > 0 {
-            self.wish_instead(
+            self.suggest_request(
                 index,
-                Some(CpuWish::Count(u32::try_from(found).unwrap_or(u32::MAX))),
+                Some(CpuRequest::Count(u32::try_from(found).unwrap_or(u32::MAX))),
             );
         } else {
             self.leave_out(index);
@@ -593,15 +605,15 @@ impl Attempt<'_> {
         let Some(member) = self.members.get(index).cloned() else {
             return;
         };
-        match member.whose {
-            Whose::Control => self.nearest.control = None,
-            Whose::Service => self.nearest.service = None,
+        match member.section {
+            RequestSection::Control => self.nearest.control = None,
+            RequestSection::Service => self.nearest.service = None,
             // Guests are removed by name, because indices shift when an earlier guest is removed.
-            Whose::Guest(_) => self
+            RequestSection::Guest(_) => self
                 .nearest
                 .guests
                 .retain(|guest| guest.name != member.name),
-            Whose::Neighbour(_) => self
+            RequestSection::Neighbour(_) => self
                 .nearest
                 .neighbours
                 .retain(|neighbour| neighbour.name != member.name),
@@ -611,7 +623,10 @@ impl Attempt<'_> {
 
     /// Assigns the remaining CPUs: the other threads of isolated cores stay idle, all others go to the host.
     fn give_rest(&mut self) {
-        let (host, idle) = (self.index(Whose::Host), self.index(Whose::Idle));
+        let (host, idle) = (
+            self.index(RequestSection::Host),
+            self.index(RequestSection::Idle),
+        );
         for cpu in self.cores.without_owner() {
             let group = if self.cores.is_closed(cpu) {
                 idle
@@ -632,12 +647,12 @@ impl Attempt<'_> {
 
     fn forwarding_nodes(&self) -> Vec<Option<u32>> {
         self.cores
-            .nodes_of(&self.cores.of(self.index(Whose::Forwarding)))
+            .nodes_of(&self.cores.of(self.index(RequestSection::Forwarding)))
     }
 
     /// Returns the caches of the forwarding CPUs.
     fn caches_of_forwarding(&self) -> Vec<usize> {
-        let cpus = self.cores.of(self.index(Whose::Forwarding));
+        let cpus = self.cores.of(self.index(RequestSection::Forwarding));
         let cores = cpus.iter().filter_map(|cpu| self.cores.core_of(cpu));
         let caches = cores.filter_map(|core| Some(self.cores.all.get(core)?.cache));
         caches.collect()
@@ -645,9 +660,9 @@ impl Attempt<'_> {
 }
 
 /// Returns the number of CPUs that a group requests. Default: 1.
-fn wished_count(member: &Member) -> usize {
+fn requested_count(member: &Member) -> usize {
     match member.cpus {
-        Some(CpuWish::Count(count)) => count as usize,
+        Some(CpuRequest::Count(count)) => count as usize,
         _ => 1,
     }
 }

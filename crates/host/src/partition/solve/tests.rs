@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::super::derive;
-use super::super::wishes::{
-    DataPlaneWish, ForwardingWish, GroupWish, GuestWish, HostWish, NicWish, SiblingPolicy,
+use super::super::request::{
+    DataPlaneRequest, ForwardingRequest, GuestRequest, HostRequest, NeighbourRequest, NicRequest,
+    SiblingPolicy,
 };
 use super::*;
 use crate::machines::{self, Controller, Machine, NodeCpus, Numbering, Priority, Resctrl};
@@ -15,8 +16,8 @@ fn inventory(machine: &Machine) -> Inventory {
     machine.inventory()
 }
 
-fn wishes(text: &str) -> Wishes {
-    Wishes::parse(text).unwrap()
+fn request(text: &str) -> PartitionRequest {
+    PartitionRequest::parse(text).unwrap()
 }
 
 fn cpus(text: &str) -> CpuList {
@@ -133,7 +134,7 @@ fn check_classes(machine: &Inventory, plan: &Plan) {
 }
 
 #[test]
-fn every_kind_of_machine_suggests_wishes_that_can_be_had() {
+fn every_kind_of_machine_suggests_requests_that_can_be_had() {
     for machine in machines::all() {
         let inventory = inventory(&machine);
         let plan = plan(&inventory, &derive(&inventory))
@@ -144,14 +145,14 @@ fn every_kind_of_machine_suggests_wishes_that_can_be_had() {
 }
 
 #[test]
-fn unknown_nodes_are_said_to_be_unknown() {
+fn unknown_nodes_are_reported_to_be_unknown() {
     let text = "[forwarding]\ncpus = 2\n[[guest]]\nname = \"a\"\ncpus = 4\nmemory-mib = 2048\n[[nic]]\npci = \"17:00.0\"\n";
     let hidden = Machine {
         node_cpus: NodeCpus::Hidden,
         ..machines::two_packages_with_clusters()
     };
     let machine = inventory(&hidden);
-    let plan = plan(&machine, &wishes(text)).unwrap_or_else(|error| panic!("{error}"));
+    let plan = plan(&machine, &request(text)).unwrap_or_else(|error| panic!("{error}"));
     check(&machine, &plan);
     for group in &plan.groups {
         assert!(group.nodes.is_empty(), "{group:?}");
@@ -173,15 +174,15 @@ fn unknown_nodes_are_said_to_be_unknown() {
     for line in others {
         assert!(!line.contains("node 0"), "{line}");
     }
-    let named = wishes("[forwarding]\nnode = 1\n");
-    let impossible = super::plan(&machine, &named).unwrap_err();
+    let named = request("[forwarding]\nnode = 1\n");
+    let infeasible = super::plan(&machine, &named).unwrap_err();
     assert!(
-        impossible
+        infeasible
             .to_string()
             .contains("nodes of this machine's CPUs are unknown"),
-        "{impossible}"
+        "{infeasible}"
     );
-    assert!(impossible.nearest.is_some());
+    assert!(infeasible.nearest.is_some());
 }
 
 #[test]
@@ -199,7 +200,7 @@ fn masks_of_nodes_make_the_same_plan_as_lists() {
 fn forwarding_is_where_the_controller_is_and_its_siblings_idle() {
     let inventory = inventory(&machines::two_packages_with_clusters());
     let text = "[forwarding]\ncpus = 3\n[[nic]]\npci = \"65:00.0\"\nqueues = 3\nfunctions = 4\n";
-    let plan = plan(&inventory, &wishes(text)).unwrap();
+    let plan = plan(&inventory, &request(text)).unwrap();
     check(&inventory, &plan);
     assert_eq!(plan.cpus(Role::Forwarding), cpus("9-11"));
     assert_eq!(plan.cpus(Role::Idle), cpus("41-43"));
@@ -232,7 +233,7 @@ fn fast_cores_forward() {
     let inventory = inventory(&machines::priority_cores());
     let plan = plan(
         &inventory,
-        &wishes("[forwarding]\ncpus = 6\n[[nic]]\npci = \"0000:3b:00.0\"\n"),
+        &request("[forwarding]\ncpus = 6\n[[nic]]\npci = \"0000:3b:00.0\"\n"),
     )
     .unwrap();
     check(&inventory, &plan);
@@ -271,7 +272,7 @@ fn guests_and_neighbours_are_kept_apart() {
         [[nic]]
         pci = "0000:21:00.0"
     "#;
-    let plan = plan(&inventory, &wishes(text)).unwrap();
+    let plan = plan(&inventory, &request(text)).unwrap();
     check(&inventory, &plan);
     let guest = plan.group("firewall").unwrap();
     assert_eq!(
@@ -303,7 +304,7 @@ fn guests_and_neighbours_are_kept_apart() {
 #[test]
 fn strong_cores_forward_on_a_hybrid_machine() {
     let inventory = inventory(&machines::hybrid());
-    let plan = plan(&inventory, &wishes("[forwarding]\ncpus = 2\n")).unwrap();
+    let plan = plan(&inventory, &request("[forwarding]\ncpus = 2\n")).unwrap();
     check(&inventory, &plan);
     assert_eq!(plan.cpus(Role::Forwarding), cpus("2,4"));
     assert_eq!(plan.cpus(Role::Idle), cpus("3,5"));
@@ -311,7 +312,7 @@ fn strong_cores_forward_on_a_hybrid_machine() {
 
 /// Tests every conflict and its nearest plan.
 #[test]
-fn what_cannot_be_had_is_told_with_the_nearest_plan() {
+fn what_cannot_be_had_is_reported_with_the_nearest_plan() {
     let machine = inventory(&machines::two_packages_with_clusters());
     for (text, parts) in [
         (
@@ -386,8 +387,8 @@ fn what_cannot_be_had_is_told_with_the_nearest_plan() {
         ),
         ("[forwarding]\ncpus = 0\n", &["0 CPUs are requested"]),
     ] {
-        let wished = wishes(text);
-        let error = plan(&machine, &wished).expect_err(text);
+        let requested = request(text);
+        let error = plan(&machine, &requested).expect_err(text);
         let message = error.to_string();
         for part in parts {
             assert!(message.contains(part), "{text}: {message}");
@@ -405,7 +406,7 @@ fn shares_of_what_cannot_be_shared_are_conflicts() {
     let machine = inventory(&machines::virtual_machine());
     let error = plan(
         &machine,
-        &wishes("[forwarding]\ncache-percent = 50\nbandwidth-percent = 50\n"),
+        &request("[forwarding]\ncache-percent = 50\nbandwidth-percent = 50\n"),
     )
     .unwrap_err();
     assert_eq!(error.conflicts.len(), 2, "{error}");
@@ -417,7 +418,7 @@ fn rings_that_no_data_plane_takes_are_conflicts() {
     let machine = inventory(&machines::virtual_machine());
     for size in [0, 16, 1000, 32768] {
         let text = format!("[forwarding]\nrx-ring-size = {size}\ntx-ring-size = 32\n");
-        let error = plan(&machine, &wishes(&text)).unwrap_err();
+        let error = plan(&machine, &request(&text)).unwrap_err();
         assert_eq!(error.conflicts.len(), 1, "{error}");
         assert!(error.conflicts[0].text.contains("power of two"), "{error}");
     }
@@ -430,7 +431,7 @@ fn one_core_is_not_enough() {
         threads: 2,
         ..Machine::default()
     });
-    let error = plan(&machine, &Wishes::default()).unwrap_err();
+    let error = plan(&machine, &PartitionRequest::default()).unwrap_err();
     assert_eq!(error.nearest, None);
     assert!(error.to_string().contains("no whole core"), "{error}");
     let single = inventory(&Machine {
@@ -438,7 +439,7 @@ fn one_core_is_not_enough() {
         ..Machine::default()
     });
     assert!(
-        plan(&single, &Wishes::default())
+        plan(&single, &PartitionRequest::default())
             .unwrap_err()
             .to_string()
             .contains("only 1 is online")
@@ -448,7 +449,7 @@ fn one_core_is_not_enough() {
 #[test]
 fn two_cores_are_enough() {
     let machine = inventory(&machines::virtual_machine());
-    let plan = plan(&machine, &Wishes::default()).unwrap();
+    let plan = plan(&machine, &PartitionRequest::default()).unwrap();
     assert_eq!(
         (plan.cpus(Role::Host), plan.cpus(Role::Forwarding)),
         (cpus("0"), cpus("1"))
@@ -529,11 +530,11 @@ pub(crate) fn some_machine() -> impl Strategy<Value = Machine> {
     )
 }
 
-fn some_cpus() -> impl Strategy<Value = Option<CpuWish>> {
+fn some_cpus() -> impl Strategy<Value = Option<CpuRequest>> {
     prop_oneof![
         3 => Just(None),
-        4 => (0u32..9).prop_map(|count| Some(CpuWish::Count(count))),
-        3 => prop::collection::btree_set(0u32..26, 0..5).prop_map(|cpus| Some(CpuWish::These(cpus.into_iter().map(CpuId).collect()))),
+        4 => (0u32..9).prop_map(|count| Some(CpuRequest::Count(count))),
+        3 => prop::collection::btree_set(0u32..26, 0..5).prop_map(|cpus| Some(CpuRequest::These(cpus.into_iter().map(CpuId).collect()))),
     ]
 }
 
@@ -541,10 +542,10 @@ fn some_percent() -> impl Strategy<Value = Option<u8>> {
     prop_oneof![3 => Just(None), 1 => (0u8..120).prop_map(Some)]
 }
 
-pub(crate) fn some_wishes() -> impl Strategy<Value = Wishes> {
+pub(crate) fn some_request() -> impl Strategy<Value = PartitionRequest> {
     let host = || {
         (some_cpus(), some_percent(), some_percent()).prop_map(
-            |(cpus, cache_percent, bandwidth_percent)| HostWish {
+            |(cpus, cache_percent, bandwidth_percent)| HostRequest {
                 cpus,
                 cache_percent,
                 bandwidth_percent,
@@ -589,11 +590,11 @@ pub(crate) fn some_wishes() -> impl Strategy<Value = Wishes> {
         .prop_map(
             |(host, control, service, forwarding, guests, neighbours, nics)| {
                 let (cpus, both, node, cache_percent, memory_mib, kind) = forwarding;
-                Wishes {
+                PartitionRequest {
                     host,
                     control,
                     service,
-                    forwarding: ForwardingWish {
+                    forwarding: ForwardingRequest {
                         cpus,
                         siblings: if both {
                             SiblingPolicy::Forward
@@ -605,18 +606,18 @@ pub(crate) fn some_wishes() -> impl Strategy<Value = Wishes> {
                         memory_mib,
                         idle: Idle::ALL[kind % 4],
                         data_plane: if kind < 4 {
-                            DataPlaneWish::Ovs
+                            DataPlaneRequest::Ovs
                         } else {
-                            DataPlaneWish::Vrouter
+                            DataPlaneRequest::Vrouter
                         },
-                        ..ForwardingWish::default()
+                        ..ForwardingRequest::default()
                     },
                     guests: guests
                         .into_iter()
                         .enumerate()
                         .map(
                             |(at, (cpus, memory_mib, node, cache_percent, bandwidth_percent))| {
-                                GuestWish {
+                                GuestRequest {
                                     name: format!("g{at}"),
                                     cpus,
                                     memory_mib,
@@ -630,26 +631,26 @@ pub(crate) fn some_wishes() -> impl Strategy<Value = Wishes> {
                     neighbours: neighbours
                         .into_iter()
                         .enumerate()
-                        .map(
-                            |(at, (cpus, _, node, cache_percent, bandwidth_percent))| GroupWish {
+                        .map(|(at, (cpus, _, node, cache_percent, bandwidth_percent))| {
+                            NeighbourRequest {
                                 name: format!("n{at}"),
                                 cpus,
                                 node,
                                 cache_percent,
                                 bandwidth_percent,
-                            },
-                        )
+                            }
+                        })
                         .collect(),
                     nics: nics
                         .into_iter()
-                        .map(|(at, queues, functions)| NicWish {
+                        .map(|(at, queues, functions)| NicRequest {
                             pci: format!("0000:0{at}:00.0"),
                             queues,
                             functions,
                             mtu: None,
                         })
                         .collect(),
-                    ..Wishes::default()
+                    ..PartitionRequest::default()
                 }
             },
         )
@@ -659,20 +660,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn whatever_the_machine_and_the_wishes_the_plan_holds(machine in some_machine(), many in prop::collection::vec(some_wishes(), 12)) {
+    fn whatever_the_machine_and_the_requests_the_plan_holds(machine in some_machine(), many in prop::collection::vec(some_request(), 12)) {
         let inventory = inventory(&machine);
-        for wished in many {
-            match plan(&inventory, &wished) {
+        for requested in many {
+            match plan(&inventory, &requested) {
                 Ok(found) => check(&inventory, &found),
-                Err(impossible) => {
-                    prop_assert!(!impossible.conflicts.is_empty());
+                Err(infeasible) => {
+                    prop_assert!(!infeasible.conflicts.is_empty());
                     let cores = Cores::new(&inventory, inventory.cpus_online.as_ref().unwrap()).all.len();
-                    match impossible.nearest {
+                    match infeasible.nearest {
                         Some((near, found)) => {
                             check(&inventory, &found);
                             prop_assert_eq!(plan(&inventory, &near), Ok(found));
                         }
-                        None => prop_assert!(cores < 2, "{} cores and no nearest plan: {:?}", cores, impossible.conflicts),
+                        None => prop_assert!(cores < 2, "{} cores and no nearest plan: {:?}", cores, infeasible.conflicts),
                     }
                 }
             }

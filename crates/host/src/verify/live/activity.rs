@@ -47,7 +47,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
             own.push((ran_ns, text));
         }
     }
-    let told = |mut found: Vec<(u64, String)>| {
+    let reported = |mut found: Vec<(u64, String)>| {
         found.sort_unstable_by(|one, other| other.cmp(one));
         let texts: Vec<String> = found.into_iter().map(|(_, text)| text).collect();
         (
@@ -59,10 +59,10 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
             },
         )
     };
-    let (users_fine, users) = told(users);
-    let (own_fine, own) = told(own);
+    let (users_fine, users) = reported(users);
+    let (own_fine, own) = reported(own);
     let isolated = &machine.isolated;
-    let remedy = mend(machine, &ids);
+    let remedy = remedy_for(machine, &ids);
     vec![
         Check::new(
             "who-ran",
@@ -72,7 +72,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
             users_fine,
             remedy.text,
         )
-        .mended_by(remedy.commands),
+        .with_commands(remedy.commands),
         Check::new(
             "kernel-threads",
             FILES,
@@ -87,7 +87,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
 }
 
 /// Returns the remedy for threads. Threads that have ended cannot be moved, but may be started again.
-fn mend(machine: &Machine<'_>, ids: &[i32]) -> Remedy {
+fn remedy_for(machine: &Machine<'_>, ids: &[i32]) -> Remedy {
     let tasks = machine.tasks.iter();
     let threads: Vec<&Task> = tasks.filter(|task| ids.contains(&task.tid)).collect();
     let remedy = remedy::threads(machine, &threads);

@@ -34,7 +34,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
     );
     let Some(came) = came else {
         let name = "interrupts-that-came";
-        return vec![Check::cannot_tell(name, file, devices_expected, UNREADABLE)];
+        return vec![Check::unknown(name, file, devices_expected, UNREADABLE)];
     };
     let (mut devices, mut ticks, mut between) = (Vec::new(), Vec::new(), Vec::new());
     let mut numbers: Vec<&str> = Vec::new();
@@ -69,7 +69,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
             some_of(found)
         }
     };
-    let (text, commands) = mend_devices(interval.machine, &numbers);
+    let (text, commands) = devices_remedy(interval.machine, &numbers);
     let mut checks = vec![
         Check::new(
             "interrupts-that-came",
@@ -79,7 +79,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
             devices.is_empty(),
             text,
         )
-        .mended_by(commands),
+        .with_commands(commands),
     ];
     let is_fine = ticks.is_empty() || !interval.is_tickless;
     let expected = if interval.is_tickless {
@@ -109,7 +109,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
 
 /// Returns the remedy for device interrupts: a command for each movable interrupt, a boot parameter for those that only the
 /// kernel can move.
-fn mend_devices(machine: &Machine<'_>, numbers: &[&str]) -> (String, Vec<String>) {
+fn devices_remedy(machine: &Machine<'_>, numbers: &[&str]) -> (String, Vec<String>) {
     let (fixed, movable): (Vec<&str>, Vec<&str>) = numbers
         .iter()
         .partition(|number| machine.is_fixed_interrupt(number));
@@ -141,7 +141,7 @@ fn softirqs(interval: &Interval<'_>) -> Check {
         interval.after.softirqs.as_ref(),
     );
     let Some(came) = came else {
-        return Check::cannot_tell(name, file, expected, UNREADABLE);
+        return Check::unknown(name, file, expected, UNREADABLE);
     };
     let mut wrong = Vec::new();
     for (kind, line) in &came.lines {

@@ -45,7 +45,7 @@ pub(super) fn checks(interval: &Interval<'_>) -> Vec<Check> {
         })
         .collect();
     if pairs.is_empty() {
-        return vec![Check::cannot_tell(
+        return vec![Check::unknown(
             "forwarding-switches",
             "/proc/*/task/*/status",
             "forwarding threads without interruptions",
@@ -107,7 +107,7 @@ fn migrations(pairs: &[Pair<'_>]) -> Check {
     }
     if wrong.is_empty() && !is_known {
         let why = "the kernel does not count migrations (CONFIG_SCHED_DEBUG); at both ends of the interval the threads were on the same CPU";
-        return Check::cannot_tell(name, files, expected, why);
+        return Check::unknown(name, files, expected, why);
     }
     let seen = if wrong.is_empty() {
         "none".to_owned()
@@ -158,7 +158,7 @@ fn system_calls(interval: &Interval<'_>, pairs: &[Pair<'_>]) -> Check {
         } else {
             "the kernel does not report system calls (CONFIG_HAVE_ARCH_TRACEHOOK); the threads spent little time in the kernel"
         };
-        return Check::cannot_tell(name, files, expected, why);
+        return Check::unknown(name, files, expected, why);
     }
     let seen = if wrong.is_empty() {
         format!("none in {looks} samples")

@@ -48,12 +48,12 @@ fn frequency(interval: &Interval<'_>) -> Check {
     }
     let expected = "forwarding CPUs at or above their planned lower limit";
     if seen.is_empty() {
-        return Check::cannot_tell(name, files, expected, UNREADABLE);
+        return Check::unknown(name, files, expected, UNREADABLE);
     }
     let is_fine = slow.is_empty();
-    let told = some_of(if is_fine { &seen } else { &slow });
+    let reported = some_of(if is_fine { &seen } else { &slow });
     let remedy = "check the governor, the limits, temperature and power (turbostat)";
-    Check::new(name, files, expected, told, is_fine, remedy)
+    Check::new(name, files, expected, reported, is_fine, remedy)
 }
 
 /// Checks that no class uses more of the cache than its ways.
@@ -73,7 +73,7 @@ fn occupancy(interval: &Interval<'_>) -> Vec<Check> {
             .map(|(_, cache)| cache.cbm_mask)
     });
     let (Some(resctrl), Some(all)) = (resctrl, all) else {
-        return vec![Check::cannot_tell(name, files, expected, UNREADABLE)];
+        return vec![Check::unknown(name, files, expected, UNREADABLE)];
     };
     let (mut wrong, mut seen) = (Vec::new(), Vec::new());
     for class in &machine.plan.classes {
@@ -104,7 +104,7 @@ fn occupancy(interval: &Interval<'_>) -> Vec<Check> {
         }
     }
     if seen.is_empty() {
-        return vec![Check::cannot_tell(
+        return vec![Check::unknown(
             name,
             files,
             expected,
@@ -112,9 +112,9 @@ fn occupancy(interval: &Interval<'_>) -> Vec<Check> {
         )];
     }
     let is_fine = wrong.is_empty();
-    let told = some_of(if is_fine { &seen } else { &wrong });
+    let reported = some_of(if is_fine { &seen } else { &wrong });
     let remedy = "occupancy shrinks within minutes after a class loses ways; otherwise check the tasks of the class";
-    vec![Check::new(name, files, expected, told, is_fine, remedy)]
+    vec![Check::new(name, files, expected, reported, is_fine, remedy)]
 }
 
 /// Returns the size of the last level cache of a class's CPUs, octets.
@@ -142,27 +142,27 @@ fn noise(interval: &Interval<'_>) -> Check {
     });
     let Some(directory) = running else {
         let why = "the kernel's osnoise tracer is not running; quietwire host jitter --cpus LIST measures gaps while nothing forwards";
-        return Check::cannot_tell(name, format!("/{}/trace", TRACING[0]), expected, why);
+        return Check::unknown(name, format!("/{}/trace", TRACING[0]), expected, why);
     };
     let file = format!("{directory}/trace");
     let available = available(&machine.text(&file).unwrap_or_default(), &machine.isolated);
     if available.is_empty() {
-        return Check::cannot_tell(
+        return Check::unknown(
             name,
             format!("/{file}"),
             expected,
             "no results for isolated CPUs yet",
         );
     }
-    let told = |(cpu, share): (&CpuId, &f64)| format!("CPU {cpu} {share} %");
+    let reported = |(cpu, share): (&CpuId, &f64)| format!("CPU {cpu} {share} %");
     let wrong: Vec<String> = available
         .iter()
         .filter(|(_, share)| **share < AVAILABLE)
-        .map(told)
+        .map(reported)
         .collect();
     let is_fine = wrong.is_empty();
     let seen = if is_fine {
-        some_of(&available.iter().map(told).collect::<Vec<_>>())
+        some_of(&available.iter().map(reported).collect::<Vec<_>>())
     } else {
         some_of(&wrong)
     };

@@ -91,7 +91,7 @@ impl Sample {
     }
 
     /// Samples the current system calls of this sample's forwarding threads and adds them to it.
-    pub fn look_at_calls(&mut self, root: &Path) {
+    pub fn sample_calls(&mut self, root: &Path) {
         for (tid, thread) in &self.threads {
             if thread.forwarding.is_none() {
                 continue;

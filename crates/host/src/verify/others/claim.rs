@@ -5,7 +5,7 @@ use crate::CpuList;
 
 /// Required CPUs of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum ExpectedCpus {
     /// Forwarding CPUs only.
     Forwarding,
     /// Guests' CPUs only.
@@ -18,12 +18,12 @@ pub(super) enum Wanted {
 
 /// CPUs in a file of another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(super) struct ProgramCpus {
     pub(super) name: &'static str,
     pub(super) file: String,
     pub(super) what: String,
     /// `None` if the text is not a valid CPU set.
     pub(super) cpus: Option<CpuList>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: ExpectedCpus,
     pub(super) remedy: &'static str,
 }

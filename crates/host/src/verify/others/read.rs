@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::claim::{Claim, Wanted};
+use super::claim::{ExpectedCpus, ProgramCpus};
 use crate::CpuList;
 use crate::verify::machine::Machine;
 
@@ -20,7 +20,7 @@ const VROUTER: &str = "etc/contrail/common_vrouter.env";
 const KUBELET: &str = "var/lib/kubelet/cpu_manager_state";
 
 /// Returns the CPUs of all programs whose files exist.
-pub(super) fn claims(machine: &Machine<'_>) -> Vec<Claim> {
+pub(super) fn claims(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     let mut claims = Vec::new();
     claims.extend(open_vswitch(machine));
     claims.extend(vpp(machine));
@@ -38,10 +38,10 @@ fn claim(
     file: &str,
     what: impl Into<String>,
     cpus: &str,
-    wanted: Wanted,
+    wanted: ExpectedCpus,
     remedy: &'static str,
-) -> Claim {
-    Claim {
+) -> ProgramCpus {
+    ProgramCpus {
         name,
         file: format!("/{file}"),
         what: what.into(),
@@ -52,7 +52,7 @@ fn claim(
 }
 
 /// The database is a journal of transactions, one JSON object every other line (ovsdb(5)); the last value is valid.
-fn open_vswitch(machine: &Machine<'_>) -> Vec<Claim> {
+fn open_vswitch(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     let text = machine.text(OVS).unwrap_or_default();
     let mut config = Vec::new();
     for record in text.lines().filter(|line| line.starts_with('{')) {
@@ -75,8 +75,8 @@ fn open_vswitch(machine: &Machine<'_>) -> Vec<Claim> {
     }
     let remedy = "quietwire partition render --for ovs";
     let wanted = [
-        ("pmd-cpu-mask", Wanted::Forwarding),
-        ("dpdk-lcore-mask", Wanted::NotIsolated),
+        ("pmd-cpu-mask", ExpectedCpus::Forwarding),
+        ("dpdk-lcore-mask", ExpectedCpus::NotIsolated),
     ];
     config
         .iter()
@@ -88,7 +88,7 @@ fn open_vswitch(machine: &Machine<'_>) -> Vec<Claim> {
         .collect()
 }
 
-fn vpp(machine: &Machine<'_>) -> Vec<Claim> {
+fn vpp(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     let text = machine.text(VPP).unwrap_or_default();
     let lines = text
         .lines()
@@ -98,8 +98,8 @@ fn vpp(machine: &Machine<'_>) -> Vec<Claim> {
         .filter_map(|line| {
             let (key, value) = line.trim().split_once(char::is_whitespace)?;
             let wanted = match key {
-                "corelist-workers" => Wanted::Forwarding,
-                "main-core" => Wanted::NotIsolated,
+                "corelist-workers" => ExpectedCpus::Forwarding,
+                "main-core" => ExpectedCpus::NotIsolated,
                 _ => return None,
             };
             Some(claim("vpp", VPP, key, value, wanted, remedy))
@@ -109,7 +109,7 @@ fn vpp(machine: &Machine<'_>) -> Vec<Claim> {
 
 /// Reads vRouter's CPUs: forwarding CPUs from the interface's file, those of other threads from the container's variables.
 /// Each value is a mask, a list, or a list in parentheses.
-fn vrouter(machine: &Machine<'_>) -> Vec<Claim> {
+fn vrouter(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     let remedy = "quietwire partition render --for vrouter (CPU_CORE_MASK of its output is CPU_LIST of ifcfg-vhost0)";
     let files: [(&str, &[&'static str]); 2] = [
         (VHOST0, &["CPU_LIST"]),
@@ -127,8 +127,8 @@ fn vrouter(machine: &Machine<'_>) -> Vec<Claim> {
         let text = machine.text(file).unwrap_or_default();
         for (key, value) in values(&text, keys) {
             let wanted = match key {
-                "CPU_LIST" | "CPU_CORE_MASK" => Wanted::Forwarding,
-                _ => Wanted::NotIsolated,
+                "CPU_LIST" | "CPU_CORE_MASK" => ExpectedCpus::Forwarding,
+                _ => ExpectedCpus::NotIsolated,
             };
             let value = value.trim_matches(['\'', '"']);
             claims.push(claim("vrouter", file, key, value, wanted, remedy));
@@ -149,7 +149,7 @@ fn values<'a>(text: &'a str, keys: &[&'static str]) -> Vec<(&'static str, &'a st
     keys.iter().filter_map(value).collect()
 }
 
-fn nova(machine: &Machine<'_>) -> Vec<Claim> {
+fn nova(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     let text = machine.text(NOVA).unwrap_or_default();
     let remedy = "quietwire partition render --for nova";
     let keys = ["cpu_dedicated_set", "vcpu_pin_set", "cpu_shared_set"];
@@ -157,16 +157,16 @@ fn nova(machine: &Machine<'_>) -> Vec<Claim> {
         .into_iter()
         .map(|(key, value)| {
             let wanted = if key == "cpu_shared_set" {
-                Wanted::NotIsolated
+                ExpectedCpus::NotIsolated
             } else {
-                Wanted::Guests
+                ExpectedCpus::Guests
             };
             claim("nova", NOVA, key, value, wanted, remedy)
         })
         .collect()
 }
 
-fn systemd(machine: &Machine<'_>) -> Vec<Claim> {
+fn systemd(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     let mut files = vec![SYSTEMD.to_owned()];
     let more = machine.names(SYSTEMD_MORE);
     files.extend(more.iter().map(|name| format!("{SYSTEMD_MORE}/{name}")));
@@ -175,13 +175,20 @@ fn systemd(machine: &Machine<'_>) -> Vec<Claim> {
         .flat_map(|file| {
             let text = machine.text(file).unwrap_or_default();
             let found = values(&text, &["CPUAffinity"]);
-            let found: Vec<Claim> = found
+            let found: Vec<ProgramCpus> = found
                 .into_iter()
                 .map(|(key, value)| {
                     // systemd accepts spaces in place of commas.
                     let list = value.split_whitespace().collect::<Vec<_>>().join(",");
                     let remedy = "quietwire partition render --for systemd";
-                    claim("systemd", file, key, &list, Wanted::NotIsolated, remedy)
+                    claim(
+                        "systemd",
+                        file,
+                        key,
+                        &list,
+                        ExpectedCpus::NotIsolated,
+                        remedy,
+                    )
                 })
                 .collect();
             found
@@ -190,7 +197,7 @@ fn systemd(machine: &Machine<'_>) -> Vec<Claim> {
 }
 
 /// Reads tuned's CPUs if its profile is active.
-fn tuned(machine: &Machine<'_>) -> Vec<Claim> {
+fn tuned(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     let profile = machine.text(TUNED_PROFILE).unwrap_or_default();
     if !profile.contains("cpu-partitioning") {
         return Vec::new();
@@ -199,12 +206,21 @@ fn tuned(machine: &Machine<'_>) -> Vec<Claim> {
     let remedy = "quietwire partition render --for tuned";
     values(&text, &["isolated_cores", "no_balance_cores"])
         .into_iter()
-        .map(|(key, value)| claim("tuned", TUNED, key, value, Wanted::AllIsolated, remedy))
+        .map(|(key, value)| {
+            claim(
+                "tuned",
+                TUNED,
+                key,
+                value,
+                ExpectedCpus::AllIsolated,
+                remedy,
+            )
+        })
         .collect()
 }
 
 /// Reads the CPUs to which libvirt pins the guests' virtual CPUs.
-fn libvirt(machine: &Machine<'_>) -> Vec<Claim> {
+fn libvirt(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     let mut claims = Vec::new();
     for name in machine.names(LIBVIRT) {
         let file = format!("{LIBVIRT}/{name}");
@@ -228,8 +244,8 @@ fn libvirt(machine: &Machine<'_>) -> Vec<Claim> {
         }
         let remedy = "quietwire partition render --for libvirt";
         for (what, cpus, wanted) in [
-            ("vcpupin", guests, Wanted::Guests),
-            ("emulatorpin", emulators, Wanted::NotIsolated),
+            ("vcpupin", guests, ExpectedCpus::Guests),
+            ("emulatorpin", emulators, ExpectedCpus::NotIsolated),
         ] {
             if !cpus.is_empty() {
                 claims.push(claim(
@@ -247,7 +263,7 @@ fn libvirt(machine: &Machine<'_>) -> Vec<Claim> {
 }
 
 /// Reads kubelet's state: pods share the CPUs of `defaultCpuSet`; containers have the CPUs of `entries` exclusively.
-fn kubelet(machine: &Machine<'_>) -> Vec<Claim> {
+fn kubelet(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     let text = machine.text(KUBELET).unwrap_or_default();
     let Ok(state) = serde_json::from_str::<Value>(&text) else {
         return Vec::new();
@@ -261,7 +277,7 @@ fn kubelet(machine: &Machine<'_>) -> Vec<Claim> {
             KUBELET,
             what,
             cpus,
-            Wanted::NotIsolated,
+            ExpectedCpus::NotIsolated,
             remedy,
         ));
     }
@@ -275,7 +291,7 @@ fn kubelet(machine: &Machine<'_>) -> Vec<Claim> {
                 KUBELET,
                 what,
                 cpus,
-                Wanted::NotIsolated,
+                ExpectedCpus::NotIsolated,
                 remedy,
             ));
         }

@@ -9,16 +9,17 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::protocol::{
-    Answer, Ask, CpuStates, Hello, Outcome, PortCounters, Question, Ran, Started, VERSION, Vnf,
+    AgentCommand, AgentRequest, Answer, CpuStates, Hello, Outcome, PortCounters, Ran, Started,
+    VERSION, Vnf,
 };
 use crate::error::LabError;
 use crate::guest::lines::{LineError, Lines};
 use crate::stop::Stop;
 
 /// How long an agent may take to answer what takes no time.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a network function may take until it forwards; in software emulation it takes seconds.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Answers to questions of former connections that are passed over before an answer is found wanting.
 const STALE_MAX: usize = 64;
 
@@ -36,8 +37,8 @@ impl Agent {
     ///
     /// # Errors
     /// [`LabError::Agent`]: nobody there, silence, nonsense, another version.
-    pub fn connect(guest: &str, socket: &Path, patience: Duration) -> Result<Self, LabError> {
-        Self::connect_unless(&Stop::default(), guest, socket, patience)
+    pub fn connect(guest: &str, socket: &Path, timeout: Duration) -> Result<Self, LabError> {
+        Self::connect_unless(&Stop::default(), guest, socket, timeout)
     }
 
     /// As [`Self::connect`]; the agent is neither waited for nor heard any more once `stop` is wanted.
@@ -48,7 +49,7 @@ impl Agent {
         stop: &Stop,
         guest: &str,
         socket: &Path,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, LabError> {
         let agent_error = |what: String| LabError::Agent {
             name: guest.to_owned(),
@@ -74,7 +75,7 @@ impl Agent {
                 ports: Vec::new(),
             },
         };
-        agent.hello = agent.ask(&Ask::Hello, patience)?;
+        agent.hello = agent.ask(&AgentCommand::Hello, timeout)?;
         if agent.hello.version != VERSION {
             return Err(agent.failed(format!(
                 "it speaks version {} of the protocol, and this program {VERSION}; build the image again with this program in it",
@@ -97,35 +98,44 @@ impl Agent {
         }
     }
 
-    fn ask<T: DeserializeOwned>(&mut self, ask: &Ask, patience: Duration) -> Result<T, LabError> {
+    fn ask<T: DeserializeOwned>(
+        &mut self,
+        ask: &AgentCommand,
+        timeout: Duration,
+    ) -> Result<T, LabError> {
         let id = self.next_id;
         self.next_id += 1;
         let outcome = self
-            .exchange(id, ask, patience)
+            .exchange(id, ask, timeout)
             .map_err(|error| self.failed(error))?;
         match outcome {
             Outcome::Ok(value) => serde_json::from_value(value)
                 .map_err(|error| self.failed(format!("it answered something else: {error}"))),
-            Outcome::Error(why) => Err(self.failed(why)),
+            Outcome::Error(reason) => Err(self.failed(reason)),
         }
     }
 
-    fn exchange(&mut self, id: u64, ask: &Ask, patience: Duration) -> Result<Outcome, String> {
-        let until = Instant::now() + patience;
-        let question = Question {
+    fn exchange(
+        &mut self,
+        id: u64,
+        ask: &AgentCommand,
+        timeout: Duration,
+    ) -> Result<Outcome, String> {
+        let until = Instant::now() + timeout;
+        let question = AgentRequest {
             version: VERSION,
             id,
             ask: ask.clone(),
         };
         let question = serde_json::to_value(question).map_err(|error| error.to_string())?;
         self.lines
-            .send(&question, patience)
+            .send(&question, timeout)
             .map_err(|error| error.to_string())?;
         for _ in 0..STALE_MAX {
             let left = until.saturating_duration_since(Instant::now());
             let line = self.lines.receive(left).map_err(|error| match error {
                 LineError::Silent(_) => {
-                    format!("it did not answer in {} s", patience.as_secs_f64())
+                    format!("it did not answer in {} s", timeout.as_secs_f64())
                 }
                 error => error.to_string(),
             })?;
@@ -134,7 +144,7 @@ impl Agent {
             match answer.outcome {
                 outcome if answer.id == id => return Ok(outcome),
                 // What it could not read at all: of this connection, since it is a line of it.
-                Outcome::Error(why) if answer.id == 0 => return Err(why),
+                Outcome::Error(reason) if answer.id == 0 => return Err(reason),
                 _ => {}
             }
         }
@@ -148,7 +158,7 @@ impl Agent {
     /// # Errors
     /// [`LabError::Agent`] with the last words of what did not come up.
     pub fn start(&mut self, vnf: &Vnf) -> Result<Started, LabError> {
-        self.ask(&Ask::Start(vnf.clone()), START_PATIENCE)
+        self.ask(&AgentCommand::Start(vnf.clone()), START_TIMEOUT)
     }
 
     /// What the network function's ports have counted since it was started.
@@ -156,15 +166,15 @@ impl Agent {
     /// # Errors
     /// [`LabError::Agent`].
     pub fn counters(&mut self) -> Result<Vec<PortCounters>, LabError> {
-        self.counters_within(PATIENCE)
+        self.counters_within(TIMEOUT)
     }
 
     /// The same, with a patience of the caller's.
     ///
     /// # Errors
     /// [`LabError::Agent`].
-    pub fn counters_within(&mut self, patience: Duration) -> Result<Vec<PortCounters>, LabError> {
-        self.ask(&Ask::Counters, patience)
+    pub fn counters_within(&mut self, timeout: Duration) -> Result<Vec<PortCounters>, LabError> {
+        self.ask(&AgentCommand::Counters, timeout)
     }
 
     /// The last lines that the network function said.
@@ -172,7 +182,7 @@ impl Agent {
     /// # Errors
     /// [`LabError::Agent`].
     pub fn log(&mut self) -> Result<String, LabError> {
-        self.ask(&Ask::Log, PATIENCE)
+        self.ask(&AgentCommand::Log, TIMEOUT)
     }
 
     /// Stops the network function; the ports are free for another then.
@@ -180,7 +190,7 @@ impl Agent {
     /// # Errors
     /// [`LabError::Agent`] when it had to be killed.
     pub fn stop(&mut self) -> Result<(), LabError> {
-        self.ask(&Ask::Stop, PATIENCE)
+        self.ask(&AgentCommand::Stop, TIMEOUT)
     }
 
     /// Time of each CPU of the guest in each state since it booted.
@@ -188,7 +198,7 @@ impl Agent {
     /// # Errors
     /// [`LabError::Agent`].
     pub fn cpu_states(&mut self) -> Result<CpuStates, LabError> {
-        self.ask(&Ask::CpuStates, PATIENCE)
+        self.ask(&AgentCommand::CpuStates, TIMEOUT)
     }
 
     /// Gaps that a thread alone on its CPU sees in the guest: a report as that of `quietwire host jitter --json`.
@@ -196,11 +206,11 @@ impl Agent {
     /// # Errors
     /// [`LabError::Agent`].
     pub fn jitter(&mut self, cpus: &CpuList, duration: Duration) -> Result<Value, LabError> {
-        let ask = Ask::Jitter {
+        let ask = AgentCommand::Jitter {
             cpus: cpus.clone(),
             duration_ms: duration.as_millis() as u64,
         };
-        self.ask(&ask, duration + PATIENCE)
+        self.ask(&ask, duration + TIMEOUT)
     }
 
     /// Runs a command in the guest.
@@ -208,11 +218,11 @@ impl Agent {
     /// # Errors
     /// [`LabError::Agent`] when it cannot be started.
     pub fn run(&mut self, command: &[&str], deadline: Duration) -> Result<Ran, LabError> {
-        let ask = Ask::Run {
+        let ask = AgentCommand::Run {
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             deadline_ms: deadline.as_millis() as u64,
         };
-        self.ask(&ask, deadline + PATIENCE)
+        self.ask(&ask, deadline + TIMEOUT)
     }
 }
 
@@ -237,7 +247,7 @@ mod tests {
     /// An agent that answers question after question with these, `ID` in them being the question's number.
     fn with_agent<T>(
         answers: &[&str],
-        patience: Duration,
+        timeout: Duration,
         ask: impl FnOnce(Result<Agent, LabError>) -> T,
     ) -> T {
         let directory = tempfile::tempdir().unwrap();
@@ -252,7 +262,7 @@ mod tests {
                     let Some(Ok(line)) = questions.next() else {
                         return;
                     };
-                    let question: Question = serde_json::from_str(&line).unwrap();
+                    let question: AgentRequest = serde_json::from_str(&line).unwrap();
                     let answer = answer.replace("ID", &question.id.to_string());
                     // The host may have heard enough.
                     let _ = writeln!(out, "{answer}");
@@ -260,12 +270,12 @@ mod tests {
                 // Silent from here on, until the host goes.
                 while questions.next().is_some_and(|line| line.is_ok()) {}
             });
-            ask(Agent::connect("vnf-0", &socket, patience))
+            ask(Agent::connect("vnf-0", &socket, timeout))
         })
     }
 
-    fn refused(answer: &str, patience: Duration) -> String {
-        with_agent(&[answer], patience, |agent| {
+    fn refused(answer: &str, timeout: Duration) -> String {
+        with_agent(&[answer], timeout, |agent| {
             agent.map(drop).unwrap_err().to_string()
         })
     }

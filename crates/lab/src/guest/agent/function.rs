@@ -16,7 +16,7 @@ use crate::spawn;
 /// How long one may take until it forwards.
 const UP_DEADLINE: Duration = Duration::from_secs(50);
 /// How long one may take to end when it is asked to: in an emulated guest whose host is busy, several seconds.
-const STOP_PATIENCE: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The guest, as a network function finds it.
 #[derive(Debug)]
@@ -112,19 +112,19 @@ impl Process {
                 (Ok(Some(status)), _) => format!("ended at once, with {status}"),
                 (Err(error), _) => format!("cannot be watched: {error}"),
                 (Ok(None), Ok(())) => return Ok(self),
-                (Ok(None), Err(why)) if began.elapsed() >= UP_DEADLINE => {
-                    format!("did not come up in {} s: {why}", UP_DEADLINE.as_secs())
+                (Ok(None), Err(reason)) if began.elapsed() >= UP_DEADLINE => {
+                    format!("did not come up in {} s: {reason}", UP_DEADLINE.as_secs())
                 }
                 _ => {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
                 }
             };
-            let said = self.last_words();
+            let printed = self.last_words();
             // What this cannot end goes with the guest.
             let _ = self.stop();
             return Err(format!(
-                "the network function {what}. Its last words:\n{said}\n(the command was: {})",
+                "the network function {what}. Its last words:\n{printed}\n(the command was: {})",
                 self.command
             ));
         }
@@ -159,7 +159,7 @@ impl Process {
 
     /// Asks it to end, and ends it when it does not.
     pub(super) fn stop(&mut self) -> Result<(), String> {
-        match quietwire_base::supervised::end(&mut self.child, STOP_PATIENCE) {
+        match quietwire_base::supervised::end(&mut self.child, STOP_TIMEOUT) {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!(
                 "the network function did not end when asked, and was killed. Its last words:\n{}",
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_come_up_is_told_with_its_last_words() {
+    fn a_program_that_does_not_come_up_is_reported_with_its_last_words() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         let words = ["sh", "-c", "echo no memory; exit 3"].map(str::to_owned);

@@ -140,8 +140,8 @@ impl Linux {
             .output()
             .map_err(|error| format!("`{line}`: {error}"))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("`{line}`: {}", said.trim()));
+            let printed = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("`{line}`: {}", printed.trim()));
         }
         self.commands.push(line);
         Ok(())

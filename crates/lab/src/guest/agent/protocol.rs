@@ -16,19 +16,19 @@ pub const VERSION: u32 = 3;
 
 /// A question with what belongs to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Question {
+pub struct AgentRequest {
     /// Version of the protocol that the host speaks.
     pub version: u32,
     /// Number of the question, which its answer has too.
     pub id: u64,
     /// What is asked.
-    pub ask: Ask,
+    pub ask: AgentCommand,
 }
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
+pub enum AgentCommand {
     /// Who it is: [`Hello`].
     Hello,
     /// To start a network function on the guest's ports; [`Started`] when it forwards.
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_can_be_read_by_people() {
+    fn what_is_reported_can_be_read_by_people() {
         let vnf = Vnf {
             kind: VnfKind::LinuxRouter(Routing {
                 addresses: [(0, vec!["10.0.0.1/24".parse().unwrap()])].into(),
@@ -208,17 +208,20 @@ mod tests {
             queues: 1,
             frame_size_max: 1518,
         };
-        let question = Question {
+        let question = AgentRequest {
             version: VERSION,
             id: 7,
-            ask: Ask::Start(vnf),
+            ask: AgentCommand::Start(vnf),
         };
         let text = serde_json::to_string(&question).unwrap();
         assert_eq!(
             text,
             r#"{"version":3,"id":7,"ask":{"start":{"kind":{"linux-router":{"addresses":{"0":["10.0.0.1/24"]},"routes":[["10.2.0.0/16","10.0.0.9"]],"neighbours":[]}},"forwarding-cpus":null,"shares-cpus":true,"queues":1,"frame-size-max":1518}}}"#
         );
-        assert_eq!(serde_json::from_str::<Question>(&text).unwrap(), question);
+        assert_eq!(
+            serde_json::from_str::<AgentRequest>(&text).unwrap(),
+            question
+        );
         let answer: Answer = serde_json::from_str(r#"{"id": 7, "error": "no"}"#).unwrap();
         assert_eq!(answer.outcome, Outcome::Error("no".to_owned()));
         serde_json::from_str::<Answer>(r#"{"id": 7}"#).unwrap_err();

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::function::{Function, Machine};
 use super::ports::Bus;
-use super::protocol::{Answer, Ask, Hello, Outcome, Question, Ran, Started, VERSION};
+use super::protocol::{AgentCommand, AgentRequest, Answer, Hello, Outcome, Ran, Started, VERSION};
 use crate::error::{LabError, io_error};
 use crate::guest::command::AGENT_CHANNEL;
 use crate::guest::lines::{LINE_MAX, excerpt};
@@ -147,10 +147,10 @@ impl Server {
             );
         }
         let outcome = if value["ask"] == "hello" {
-            told(self.hello())
+            encode(self.hello())
         } else {
-            match serde_json::from_value::<Question>(value) {
-                Ok(question) => self.do_as_asked(question.ask),
+            match serde_json::from_value::<AgentRequest>(value) {
+                Ok(question) => self.execute_command(question.ask),
                 Err(error) => Err(format!("the question makes no sense: {error}")),
             }
         };
@@ -160,34 +160,34 @@ impl Server {
         }
     }
 
-    fn do_as_asked(&mut self, ask: Ask) -> Result<Value, String> {
+    fn execute_command(&mut self, ask: AgentCommand) -> Result<Value, String> {
         match ask {
-            Ask::Hello => told(self.hello()),
-            Ask::Start(vnf) => {
+            AgentCommand::Hello => encode(self.hello()),
+            AgentCommand::Start(vnf) => {
                 if self.function.is_some() {
                     return Err("a network function runs already; stop it first".to_owned());
                 }
                 let function = self.machine.start(&vnf)?;
                 let commands = function.commands();
                 self.function = Some(function);
-                told(Started { commands })
+                encode(Started { commands })
             }
-            Ask::Counters => told(self.function()?.counters()?),
-            Ask::Log => told(self.function()?.log()),
-            Ask::Stop => {
+            AgentCommand::Counters => encode(self.function()?.counters()?),
+            AgentCommand::Log => encode(self.function()?.log()),
+            AgentCommand::Stop => {
                 let mut function = self.function.take().ok_or(NOTHING)?;
                 function.stop()?;
                 Ok(Value::Null)
             }
-            Ask::CpuStates => {
+            AgentCommand::CpuStates => {
                 let stat = fs::read_to_string("/proc/stat").map_err(|error| error.to_string())?;
-                told(quietwire_monitor::cpu_times(&stat))
+                encode(quietwire_monitor::cpu_times(&stat))
             }
-            Ask::Jitter { cpus, duration_ms } => jitter(&cpus, duration_ms),
-            Ask::Run {
+            AgentCommand::Jitter { cpus, duration_ms } => jitter(&cpus, duration_ms),
+            AgentCommand::Run {
                 command,
                 deadline_ms,
-            } => told(run(
+            } => encode(run(
                 &command,
                 Duration::from_millis(deadline_ms.min(RUN_MAX_MS)),
             )?),
@@ -217,14 +217,14 @@ impl Server {
 
 const NOTHING: &str = "no network function runs; start one first";
 
-fn told(what: impl Serialize) -> Result<Value, String> {
+fn encode(what: impl Serialize) -> Result<Value, String> {
     serde_json::to_value(what).map_err(|error| error.to_string())
 }
 
-fn refusal(id: u64, why: String) -> Answer {
+fn refusal(id: u64, reason: String) -> Answer {
     Answer {
         id,
-        outcome: Outcome::Error(why),
+        outcome: Outcome::Error(reason),
     }
 }
 
@@ -247,7 +247,7 @@ fn jitter(cpus: &CpuList, duration_ms: u64) -> Result<Value, String> {
     }
     let duration = Duration::from_millis(duration_ms);
     let report = quietwire_host::jitter::measure(cpus, duration, &AtomicBool::new(false));
-    told(report.map_err(|error| error.to_string())?)
+    encode(report.map_err(|error| error.to_string())?)
 }
 
 /// Runs a command with its words in a file: a pipe that its children keep open would be waited for.
@@ -275,12 +275,12 @@ fn run(command: &[String], deadline: Duration) -> Result<Ran, String> {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         child.wait().map_err(failed)?;
     }
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     io::Seek::rewind(&mut log)
-        .and_then(|()| log.read_to_end(&mut said))
+        .and_then(|()| log.read_to_end(&mut printed))
         .map_err(failed)?;
-    let end = said.len().saturating_sub(OUTPUT_MAX);
-    let mut output = String::from_utf8_lossy(&said[end..]).into_owned();
+    let end = printed.len().saturating_sub(OUTPUT_MAX);
+    let mut output = String::from_utf8_lossy(&printed[end..]).into_owned();
     if status.is_none() {
         output.push_str(&format!("\n(ended after {} s)", deadline.as_secs_f64()));
     }
@@ -316,7 +316,7 @@ mod tests {
 
     fn refused(line: &str) -> String {
         match answered(line) {
-            Outcome::Error(why) => why,
+            Outcome::Error(reason) => reason,
             Outcome::Ok(value) => panic!("{line}: {value}"),
         }
     }
@@ -375,7 +375,7 @@ mod tests {
         let mut server = server();
         let endless = vec![b'x'; LINE_MAX + 70000];
         std::thread::scope(|scope| {
-            let said = scope.spawn(|| {
+            let printed = scope.spawn(|| {
                 host.write_all(&endless).unwrap();
                 host.write_all(b"\n").unwrap();
                 let half = ask("\"hello\"");
@@ -389,13 +389,15 @@ mod tests {
             });
             while server.pump(&mut guest).unwrap() {}
             drop(guest);
-            let lines = said.join().unwrap();
+            let lines = printed.join().unwrap();
             let answers: Vec<Answer> = lines
                 .lines()
                 .map(|line| serde_json::from_str(line).unwrap())
                 .collect();
             assert_eq!(answers.len(), 2, "{lines}");
-            assert!(matches!(&answers[0].outcome, Outcome::Error(why) if why.contains("at most")));
+            assert!(
+                matches!(&answers[0].outcome, Outcome::Error(reason) if reason.contains("at most"))
+            );
             assert!(matches!(&answers[1].outcome, Outcome::Ok(_)));
         });
     }

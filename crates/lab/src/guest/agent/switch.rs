@@ -349,11 +349,11 @@ mod tests {
 
     #[test]
     fn ports_are_counted_in_their_order() {
-        let said = json!([
+        let printed = json!([
             { "name": "p1", "rx_frames": 5, "tx_frames": 6, "drops": { "tx_full": 2, "short": 1, "rx_missed": 3 } },
             { "name": "p0", "rx_frames": 7, "tx_frames": 8, "drops": {} },
         ]);
-        let counted = counters(&said, 2).unwrap();
+        let counted = counters(&printed, 2).unwrap();
         assert_eq!(
             (
                 counted[0].rx_frames,
@@ -362,7 +362,7 @@ mod tests {
             ),
             (7, 2, 4)
         );
-        assert_eq!(counters(&said, 3), None);
+        assert_eq!(counters(&printed, 3), None);
         assert_eq!(counters(&json!({}), 1), None);
     }
 }

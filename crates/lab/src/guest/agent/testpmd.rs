@@ -35,8 +35,8 @@ pub(super) fn start(
     let log = directory.join("testpmd.log");
     let process = Process::spawn(&words, &log)?.wait_until_up(|| {
         // It says so once a second, after it has begun to forward.
-        let said = std::fs::read_to_string(&log).unwrap_or_default();
-        let is_up = statistics(&said, addresses.len()).is_some();
+        let printed = std::fs::read_to_string(&log).unwrap_or_default();
+        let is_up = statistics(&printed, addresses.len()).is_some();
         is_up
             .then_some(())
             .ok_or_else(|| "it has no statistics yet".to_owned())
@@ -88,11 +88,11 @@ fn command(addresses: &[&str], vnf: &Vnf, mode: TestpmdMode, cpus: &Cpus) -> Vec
 }
 
 /// The last complete statistics in what testpmd prints (`nic_stats_display` in app/test-pmd/config.c); none when there are none.
-fn statistics(said: &str, ports: usize) -> Option<Vec<PortCounters>> {
+fn statistics(printed: &str, ports: usize) -> Option<Vec<PortCounters>> {
     let mut found = vec![None; ports];
     let mut port = None;
     let mut counters = PortCounters::default();
-    for line in said.lines() {
+    for line in printed.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let value = |name: &str| {
             let at = words.iter().position(|word| *word == name)?;
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use quietwire_host::CpuId;
 
-    const SAID: &str = "
+    const PRINTED: &str = "
 Port statistics ====================================
   ######################## NIC statistics for port 0  ########################
   RX-packets: 1          RX-missed: 0          RX-bytes:  60
@@ -164,7 +164,7 @@ Port statistics ====================================
 
     #[test]
     fn the_last_complete_statistics_of_each_port_count() {
-        let counters = statistics(SAID, 2).unwrap();
+        let counters = statistics(PRINTED, 2).unwrap();
         assert_eq!((counters[0].rx_frames, counters[0].tx_frames), (1, 2));
         let expected = PortCounters {
             rx_frames: 30,
@@ -173,7 +173,7 @@ Port statistics ====================================
             tx_dropped: 6,
         };
         assert_eq!(counters[1], expected);
-        assert_eq!(statistics(SAID, 3), None);
+        assert_eq!(statistics(PRINTED, 3), None);
         assert_eq!(statistics("", 2), None);
     }
 

@@ -13,7 +13,7 @@ use crate::mlrsearch::load::{Measured, conditional_throughput};
 use crate::{DurationSums, LoadClass, LossRatio, MlrGoal, MlrSearchConfig};
 
 /// Returns the library's results.
-fn said(work: &Value) -> Answers {
+fn printed(work: &Value) -> Answers {
     let python = std::env::var("QUIETWIRE_PYTHON")
         .expect("set QUIETWIRE_PYTHON to a Python with MLRsearch (`make test` installs one)");
     let mut child = Command::new(python)
@@ -119,7 +119,7 @@ fn both(config: &MlrSearchConfig, seeds: u64) -> Vec<(&'static str, Vec<Pair>)> 
             ours.push((name, device, search(config, device, seed)));
         }
     }
-    let answers = said(&json!({ "searches": jobs, "classes": [] }));
+    let answers = printed(&json!({ "searches": jobs, "classes": [] }));
     let mut groups: Vec<(&'static str, Vec<Pair>)> = Vec::new();
     for ((name, device, ours), theirs) in ours.into_iter().zip(answers.searches) {
         let pair = Pair {
@@ -289,7 +289,7 @@ fn classes_are_those_of_the_library_trial_set_by_trial_set() {
             json!({ "goal": goal, "trials": trials })
         })
         .collect();
-    let answers = said(&json!({ "searches": [], "classes": classes }));
+    let answers = printed(&json!({ "searches": [], "classes": classes }));
     let mut seen = [0; 3];
     for ((goal, trials), (optimistic, pessimistic, loss_ratio)) in sets.iter().zip(answers.classes)
     {

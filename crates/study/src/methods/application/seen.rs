@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 /// Results of application measurements through the device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ApplicationSeen {
+pub struct ApplicationResult {
     /// TCP from the first end to the second.
-    pub up: TcpSeen,
+    pub up: TcpResult,
     /// TCP from the second end to the first.
-    pub down: TcpSeen,
+    pub down: TcpResult,
     /// Round trips of a UDP echo, one request at a time.
     pub echo: LatencySummary,
 }
 
 /// TCP result of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TcpSeen {
+pub struct TcpResult {
     /// Received bits per second of payload.
     pub received_bps: f64,
     /// Retransmitted segments, if the kernel reports them.

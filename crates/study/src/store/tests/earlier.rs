@@ -46,8 +46,12 @@ fn check(results: &StudyResults) {
             );
         }
     }
-    let deeds: Vec<_> = results.steps.iter().flat_map(|step| &step.deeds).collect();
-    assert_eq!(deeds.len(), 2);
+    let actions: Vec<_> = results
+        .steps
+        .iter()
+        .flat_map(|step| &step.actions)
+        .collect();
+    assert_eq!(actions.len(), 2);
 }
 
 #[test]
@@ -100,6 +104,23 @@ fn a_store_of_schema_2_is_rewritten_when_its_study_goes_on() {
         "PRAGMA foreign_key_check; PRAGMA integrity_check; VACUUM",
     );
     assert!(std::fs::metadata(&path).unwrap().len() < size);
+}
+
+#[test]
+fn a_store_of_schema_5_is_read_and_rewritten() {
+    let (_directory, path) = stored();
+    let before = read(&path);
+    let text = before.file_text.clone();
+    drop(Store::open(&path, &before.file, &text, OpenMode::Resume).unwrap());
+    pragma(
+        &path,
+        "ALTER TABLE action RENAME TO deed; ALTER TABLE console RENAME COLUMN output_zstd TO said_zstd; PRAGMA user_version = 5",
+    );
+    assert_eq!(read(&path), before);
+    let store = Store::open(&path, &before.file, &text, OpenMode::Resume).unwrap();
+    assert_eq!(store.results().unwrap(), before);
+    drop(store);
+    assert_eq!(read(&path), before);
 }
 
 #[test]

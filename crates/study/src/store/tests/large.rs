@@ -44,9 +44,9 @@ impl Times {
 }
 
 /// Random numbers, the same in each run (SplitMix64).
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -71,7 +71,7 @@ impl Chance {
 }
 
 /// Returns the tester's histogram of random times of this distribution.
-fn histogram(parts: &[(f64, Times)], frames: f64, chance: &mut Chance) -> String {
+fn histogram(parts: &[(f64, Times)], frames: f64, rng: &mut Rng) -> String {
     let empty = Histogram::<u64>::new_with_bounds(1, (1 << 40) - 1, 3).unwrap();
     let mut histogram = empty.clone();
     for bucket in empty.iter_all() {
@@ -82,7 +82,7 @@ fn histogram(parts: &[(f64, Times)], frames: f64, chance: &mut Chance) -> String
             .iter()
             .map(|(part, times)| part * times.density(middle))
             .sum();
-        let count = chance.count(frames * width * density);
+        let count = rng.count(frames * width * density);
         if count > 0 {
             histogram.record_n(value, count).unwrap();
         }
@@ -99,8 +99,8 @@ fn encoded(histogram: &Histogram<u64>) -> String {
 }
 
 /// Returns a trial with this distribution of latencies, and this one of differences between delays of consecutive frames.
-fn measured(latency: &[(f64, Times)], change: &[(f64, Times)], chance: &mut Chance) -> Measured {
-    let mut bench = SimulatedBench::new(chance.0, 0);
+fn measured(latency: &[(f64, Times)], change: &[(f64, Times)], rng: &mut Rng) -> Measured {
+    let mut bench = SimulatedBench::new(rng.0, 0);
     let case = small().cases[0].clone();
     bench
         .enter_case(&crate::CaseSpec {
@@ -115,12 +115,12 @@ fn measured(latency: &[(f64, Times)], change: &[(f64, Times)], chance: &mut Chan
         histogram_v2_base64: histogram,
         ..LatencySummary::default()
     };
-    result.latency = summary(histogram(latency, FRAMES, chance));
-    result.variation.pdv = summary(histogram(latency, FRAMES, chance));
+    result.latency = summary(histogram(latency, FRAMES, rng));
+    result.variation.pdv = summary(histogram(latency, FRAMES, rng));
     let ipdv = &mut result.variation.ipdv;
-    ipdv.histogram_v2_base64 = histogram(change, FRAMES / 2.0, chance);
-    ipdv.negative_histogram_v2_base64 = histogram(change, FRAMES / 2.0, chance);
-    result.health.burst_gaps = summary(histogram(&[(1.0, Times::Around(1e3, 0.05))], 6e4, chance));
+    ipdv.histogram_v2_base64 = histogram(change, FRAMES / 2.0, rng);
+    ipdv.negative_histogram_v2_base64 = histogram(change, FRAMES / 2.0, rng);
+    result.health.burst_gaps = summary(histogram(&[(1.0, Times::Around(1e3, 0.05))], 6e4, rng));
     measured
 }
 
@@ -162,7 +162,7 @@ fn growth(kinds: &[Measured]) -> u64 {
 #[test]
 fn a_store_grows_by_less_than_50_kb_a_trial_with_full_histograms() {
     use Times::{Around, Waiting, Within};
-    let mut chance = Chance(1);
+    let mut rng = Rng(1);
     for (name, latency, change) in [
         (
             "quiet",
@@ -182,7 +182,7 @@ fn a_store_grows_by_less_than_50_kb_a_trial_with_full_histograms() {
         ),
     ] {
         let kinds: Vec<Measured> = (0..4)
-            .map(|_| measured(latency, change, &mut chance))
+            .map(|_| measured(latency, change, &mut rng))
             .collect();
         let growth = growth(&kinds);
         let as_text = serde_json::to_string(&kinds[0].result).unwrap().len();
@@ -195,8 +195,8 @@ fn a_store_grows_by_less_than_50_kb_a_trial_with_full_histograms() {
 
 /// Returns results with these texts as histograms.
 fn with_texts(texts: [&str; 9]) -> TrialResult {
-    let mut chance = Chance(3);
-    let mut result = measured(&[(1.0, Times::Waiting(1e3))], &[], &mut chance).result;
+    let mut rng = Rng(3);
+    let mut result = measured(&[(1.0, Times::Waiting(1e3))], &[], &mut rng).result;
     let [a, b, c, d, e, f, g, h, i] = texts.map(str::to_owned);
     result.latency.histogram_v2_base64 = a;
     result.variation.ipdv.histogram_v2_base64 = b;
@@ -262,11 +262,11 @@ fn what_is_no_histogram_of_ours_is_kept_to_the_letter() {
 
 #[test]
 fn damaged_histograms_are_told_and_never_made_up() {
-    let mut chance = Chance(5);
+    let mut rng = Rng(5);
     let mut bare = measured(
         &[(1.0, Times::Waiting(1e3))],
         &[(1.0, Times::Waiting(1e3))],
-        &mut chance,
+        &mut rng,
     )
     .result;
     let packed = compact::take_out(&mut bare).unwrap();
@@ -288,7 +288,7 @@ fn damaged_histograms_are_told_and_never_made_up() {
     let step = store
         .step_id(0, "quiet", Default::default(), &crate::StepKind::Sweep)
         .unwrap();
-    let whole = measured(&[(1.0, Times::Waiting(1e3))], &[], &mut chance);
+    let whole = measured(&[(1.0, Times::Waiting(1e3))], &[], &mut rng);
     store.add_trial(step, 0, &trial(), &whole).unwrap();
     drop(store);
     pragma(&path, "UPDATE trial SET histograms = x'0201'");

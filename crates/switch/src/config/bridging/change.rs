@@ -5,8 +5,8 @@ use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
 use super::{BridgingSetting, StaticSetting};
-use crate::config::edit::{absent, asked, wrong};
-use crate::config::place::Place;
+use crate::config::edit::{absent, from_request, wrong};
+use crate::config::location::Location;
 use crate::config::settings::{BridgeSetting, Settings};
 use crate::error::SwitchError;
 
@@ -62,7 +62,7 @@ impl Settings {
             max_entries: bridge.max_entries,
             ageing_s: bridge.ageing_s,
             flooding: None,
-            place: Place::Request,
+            location: Location::Request,
         });
     }
 
@@ -94,24 +94,24 @@ impl Settings {
         bridge.ports.extend(change.add_ports);
         bridge.max_entries = change.max_entries.or(bridge.max_entries);
         bridge.ageing_s = change.ageing_s.or(bridge.ageing_s);
-        bridge.place = Place::Request;
+        bridge.location = Location::Request;
         Ok(())
     }
 
     pub(in crate::config) fn set_port(
         &mut self,
         name: &str,
-        anew: bool,
+        reset: bool,
         bridging: BridgingSetting,
     ) -> Result<(), SwitchError> {
         let port = self.port(name)?;
         let before = std::mem::take(&mut port.bridging);
-        port.bridging = if anew {
+        port.bridging = if reset {
             bridging
         } else {
             bridging.over(before)
         };
-        port.place = Place::Request;
+        port.location = Location::Request;
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl Settings {
             .bridging
             .add_vlans(vlans, untagged, native)
             .map_err(|what| wrong("vlan", format!("port '{port}': {what}")))?;
-        setting.place = Place::Request;
+        setting.location = Location::Request;
         Ok(())
     }
 
@@ -141,14 +141,14 @@ impl Settings {
             .bridging
             .del_vlans(vlans)
             .map_err(|what| wrong("vlan", format!("port '{port}': {what}")))?;
-        setting.place = Place::Request;
+        setting.location = Location::Request;
         Ok(())
     }
 
     pub(in crate::config) fn add_static(&mut self, entry: StaticSetting) {
         let statics = self.statics.get_or_insert_default();
         statics.retain(|one| !is_of(&one.value, &entry.bridge, entry.mac, entry.vlan));
-        statics.push(asked(entry));
+        statics.push(from_request(entry));
     }
 
     pub(in crate::config) fn del_static(

@@ -2,15 +2,15 @@
 //! Run-time changes of VRFs, router interfaces and kernel filters.
 
 use super::{InterfaceSetting, VRF_MAIN, VrfSetting};
-use crate::config::edit::{absent, asked, remove, replace};
+use crate::config::edit::{absent, from_request, remove, replace};
 use crate::config::kernel_filter::KernelFilterSetting;
-use crate::config::place::Placed;
+use crate::config::location::Located;
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
 impl Settings {
     pub(in crate::config) fn add_vrf(&mut self, vrf: VrfSetting) {
-        self.vrfs.get_or_insert_default().push(asked(vrf));
+        self.vrfs.get_or_insert_default().push(from_request(vrf));
     }
 
     pub(in crate::config) fn del_vrf(&mut self, name: &str) -> Result<(), SwitchError> {
@@ -21,9 +21,9 @@ impl Settings {
     pub(in crate::config) fn set_vrf(&mut self, value: VrfSetting) -> Result<(), SwitchError> {
         let vrfs = self.vrfs.get_or_insert_default();
         match vrfs.iter_mut().find(|one| one.value.name == value.name) {
-            Some(vrf) => *vrf = asked(value),
+            Some(vrf) => *vrf = from_request(value),
             // The main VRF exists even if the configuration does not name it.
-            None if value.name == VRF_MAIN => vrfs.push(asked(value)),
+            None if value.name == VRF_MAIN => vrfs.push(from_request(value)),
             None => return Err(absent("VRF", &value.name)),
         }
         Ok(())
@@ -32,7 +32,7 @@ impl Settings {
     pub(in crate::config) fn add_interface(&mut self, interface: InterfaceSetting) {
         self.interfaces
             .get_or_insert_default()
-            .push(asked(interface));
+            .push(from_request(interface));
     }
 
     pub(in crate::config) fn set_interface(
@@ -53,7 +53,7 @@ impl Settings {
     /// Removes the interfaces on a port.
     pub(in crate::config) fn forget_interfaces_of(&mut self, port: &str) {
         let interfaces = self.interfaces.get_or_insert_default();
-        let is_on_port = |interface: &mut Placed<InterfaceSetting>| {
+        let is_on_port = |interface: &mut Located<InterfaceSetting>| {
             interface.value.port.as_deref() == Some(port)
         };
         let gone = interfaces.extract_if(.., is_on_port);
@@ -64,7 +64,7 @@ impl Settings {
     pub(in crate::config) fn add_kernel_filter(&mut self, filter: KernelFilterSetting) {
         self.kernel_filters
             .get_or_insert_default()
-            .push(asked(filter));
+            .push(from_request(filter));
     }
 
     pub(in crate::config) fn del_kernel_filter(&mut self, name: &str) -> Result<(), SwitchError> {

@@ -4,7 +4,7 @@
 use super::Layer3Plan;
 use crate::config::EtherType;
 use crate::config::kernel_filter::KernelFilterSetting;
-use crate::config::place::Placed;
+use crate::config::location::Located;
 use crate::error::SwitchError;
 use quietwire_tables::route::FILTER_RULES_MAX;
 
@@ -15,28 +15,28 @@ const ARP: u16 = 0x0806;
 /// # Errors
 /// [`SwitchError::Config`] for a filter that cannot match, or that would match packets the switch requires itself.
 pub(super) fn plan(
-    settings: &[Placed<KernelFilterSetting>],
+    settings: &[Located<KernelFilterSetting>],
     layer3: &Layer3Plan,
 ) -> Result<Vec<KernelFilterSetting>, SwitchError> {
     let mut rules: Vec<KernelFilterSetting> = Vec::new();
-    for Placed { value, place } in settings {
+    for Located { value, location } in settings {
         let name = &value.name;
-        let wrong = |what: String| place.wrong(format!("kernel filter '{name}': {what}"));
+        let wrong = |what: String| location.wrong(format!("kernel filter '{name}': {what}"));
         if name.is_empty() {
-            return Err(place.wrong("the kernel filter has no name"));
+            return Err(location.wrong("the kernel filter has no name"));
         }
         if rules.iter().any(|rule| rule.name == *name) {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "duplicate kernel filter '{name}' (use unique names)"
             )));
         }
         if rules.len() == FILTER_RULES_MAX {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "too many kernel filters (maximum: {FILTER_RULES_MAX})"
             )));
         }
         check_packet(value).map_err(wrong)?;
-        check_place(value, layer3).map_err(wrong)?;
+        check_position(value, layer3).map_err(wrong)?;
         rules.push(value.clone());
     }
     Ok(rules)
@@ -59,7 +59,7 @@ fn check_packet(rule: &KernelFilterSetting) -> Result<(), String> {
 }
 
 /// Checks the interface and the VRF.
-fn check_place(rule: &KernelFilterSetting, layer3: &Layer3Plan) -> Result<(), String> {
+fn check_position(rule: &KernelFilterSetting, layer3: &Layer3Plan) -> Result<(), String> {
     if let Some(name) = &rule.interface {
         let interface = layer3.interfaces.iter().find(|one| one.name == *name);
         let interface = interface.ok_or_else(|| format!("no such interface: '{name}'"))?;
@@ -79,7 +79,7 @@ fn check_place(rule: &KernelFilterSetting, layer3: &Layer3Plan) -> Result<(), St
 mod tests {
     use super::super::{Attachment, InterfacePlan, Urpf};
     use super::*;
-    use crate::config::Place;
+    use crate::config::Location;
 
     fn layer3() -> Layer3Plan {
         let interface = |name: &str, kernel: Option<&str>| InterfacePlan {
@@ -101,13 +101,13 @@ mod tests {
     }
 
     fn planned(rules: &[&str]) -> Result<Vec<KernelFilterSetting>, String> {
-        let placed = |text: &&str| {
-            Ok(Placed {
+        let located = |text: &&str| {
+            Ok(Located {
                 value: toml::from_str(text).map_err(|error| error.to_string())?,
-                place: Place::Request,
+                location: Location::Request,
             })
         };
-        let rules: Vec<_> = rules.iter().map(placed).collect::<Result<_, String>>()?;
+        let rules: Vec<_> = rules.iter().map(located).collect::<Result<_, String>>()?;
         plan(&rules, &layer3()).map_err(|error| error.to_string())
     }
 
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn rules_that_make_no_sense_are_refused() {
-        for (rules, said) in [
+        for (rules, printed) in [
             (&["name = \"\""][..], "no name"),
             (&["name = \"x\""], "would match every packet"),
             (&["name = \"x\"\nethertype = \"0x0806\""], "ARP"),
@@ -181,7 +181,7 @@ mod tests {
             ),
         ] {
             let error = planned(rules).unwrap_err();
-            assert!(error.contains(said), "{rules:?}: {error}");
+            assert!(error.contains(printed), "{rules:?}: {error}");
         }
         let many: Vec<String> = (0..=FILTER_RULES_MAX)
             .map(|n| format!("name = \"{n}\"\nprotocol = \"tcp\""))

@@ -8,10 +8,10 @@ use quietwire_packet::VlanId;
 
 use super::kernel_filter;
 use super::{
-    Attachment, InterfacePlan, InterfaceSetting, Layer3Plan, Places, VRF_MAIN, VrfSetting,
+    Attachment, AttachmentPoints, InterfacePlan, InterfaceSetting, Layer3Plan, VRF_MAIN, VrfSetting,
 };
 use crate::config::kernel_filter::KernelFilterSetting;
-use crate::config::place::{Place, Placed};
+use crate::config::location::{Located, Location};
 use crate::error::SwitchError;
 
 /// Maximum number of VRFs, including the main VRF.
@@ -28,10 +28,10 @@ const MTU_MAX: u16 = 9198;
 /// # Errors
 /// [`SwitchError::Config`] for what makes no sense.
 pub(in crate::config) fn plan(
-    vrfs: &[Placed<VrfSetting>],
-    interfaces: &[Placed<InterfaceSetting>],
-    filters: &[Placed<KernelFilterSetting>],
-    places: &Places<'_>,
+    vrfs: &[Located<VrfSetting>],
+    interfaces: &[Located<InterfaceSetting>],
+    filters: &[Located<KernelFilterSetting>],
+    places: &AttachmentPoints<'_>,
 ) -> Result<Layer3Plan, SwitchError> {
     let names = plan_vrfs(vrfs)?;
     let table_of = |name: &String| {
@@ -45,11 +45,11 @@ pub(in crate::config) fn plan(
     };
     check_kernel(vrfs, interfaces)?;
     let mut taken: BTreeMap<(Attachment, Option<u16>), &str> = BTreeMap::new();
-    for Placed { value, place } in interfaces {
-        let interface = plan_interface(value, place, &plan, places)?;
+    for Located { value, location } in interfaces {
+        let interface = plan_interface(value, location, &plan, places)?;
         let key = (interface.on.clone(), interface.vlan.map(VlanId::get));
         if let Some(other) = taken.insert(key, &value.name) {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "interfaces '{other}' and '{}' are in the same VLAN of one port or bridge (use another VLAN)",
                 value.name
             )));
@@ -58,7 +58,7 @@ pub(in crate::config) fn plan(
     }
     if plan.interfaces.len() > INTERFACES_MAX {
         return Err(SwitchError::Config {
-            place: "interface".to_owned(),
+            location: "interface".to_owned(),
             what: format!("too many interfaces (maximum: {INTERFACES_MAX})"),
         });
     }
@@ -68,32 +68,32 @@ pub(in crate::config) fn plan(
 
 /// Checks that names of taps and kernel tables are unique.
 fn check_kernel(
-    vrfs: &[Placed<VrfSetting>],
-    interfaces: &[Placed<InterfaceSetting>],
+    vrfs: &[Located<VrfSetting>],
+    interfaces: &[Located<InterfaceSetting>],
 ) -> Result<(), SwitchError> {
     let mut tables = BTreeMap::new();
-    for Placed { value, place } in vrfs {
+    for Located { value, location } in vrfs {
         let Some(table) = value.kernel_table else {
             continue;
         };
         if table == 0 || table == 255 {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "kernel-table {table} has no routes to import (the main table is 254)"
             )));
         }
         if let Some(other) = tables.insert(table, &value.name) {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "VRFs '{other}' and '{}' use the same kernel-table {table} (use a different table for each VRF)",
                 value.name
             )));
         }
     }
     let mut taps = BTreeMap::new();
-    for Placed { value, place } in interfaces {
+    for Located { value, location } in interfaces {
         if let Some(tap) = &value.kernel
             && let Some(other) = taps.insert(tap, &value.name)
         {
-            return Err(place.wrong(format!(
+            return Err(location.wrong(format!(
                 "interfaces '{other}' and '{}' use the same kernel tap '{tap}' (use unique names)",
                 value.name
             )));
@@ -102,17 +102,19 @@ fn check_kernel(
     Ok(())
 }
 
-fn plan_vrfs(settings: &[Placed<VrfSetting>]) -> Result<Vec<String>, SwitchError> {
+fn plan_vrfs(settings: &[Located<VrfSetting>]) -> Result<Vec<String>, SwitchError> {
     let mut vrfs = vec![VRF_MAIN.to_owned()];
-    for Placed { value, place } in settings {
+    for Located { value, location } in settings {
         if value.name.is_empty() {
-            return Err(place.wrong("the VRF has no name"));
+            return Err(location.wrong("the VRF has no name"));
         }
         if value.name != VRF_MAIN && vrfs.contains(&value.name) {
-            return Err(place.wrong(format!("duplicate VRF '{}' (use unique names)", value.name)));
+            return Err(
+                location.wrong(format!("duplicate VRF '{}' (use unique names)", value.name))
+            );
         }
         if vrfs.len() == VRFS_MAX {
-            return Err(place.wrong(format!("too many VRFs (maximum: {VRFS_MAX})")));
+            return Err(location.wrong(format!("too many VRFs (maximum: {VRFS_MAX})")));
         }
         if value.name != VRF_MAIN {
             vrfs.push(value.name.clone());
@@ -123,17 +125,17 @@ fn plan_vrfs(settings: &[Placed<VrfSetting>]) -> Result<Vec<String>, SwitchError
 
 fn plan_interface(
     setting: &InterfaceSetting,
-    place: &Place,
+    location: &Location,
     plan: &Layer3Plan,
-    places: &Places<'_>,
+    places: &AttachmentPoints<'_>,
 ) -> Result<InterfacePlan, SwitchError> {
     let name = &setting.name;
-    let wrong = |what: String| place.wrong(format!("interface '{name}': {what}"));
+    let wrong = |what: String| location.wrong(format!("interface '{name}': {what}"));
     if name.is_empty() {
-        return Err(place.wrong("the interface has no name"));
+        return Err(location.wrong("the interface has no name"));
     }
     if plan.interfaces.iter().any(|other| other.name == *name) {
-        return Err(place.wrong(format!("duplicate interface '{name}' (use unique names)")));
+        return Err(location.wrong(format!("duplicate interface '{name}' (use unique names)")));
     }
     let vrf_name = setting.vrf.as_deref().unwrap_or(VRF_MAIN);
     let vrf = plan
@@ -185,7 +187,10 @@ fn plan_interface(
     })
 }
 
-fn attachment(setting: &InterfaceSetting, places: &Places<'_>) -> Result<Attachment, String> {
+fn attachment(
+    setting: &InterfaceSetting,
+    places: &AttachmentPoints<'_>,
+) -> Result<Attachment, String> {
     match (&setting.port, &setting.bridge) {
         (Some(port), None) => places
             .ports

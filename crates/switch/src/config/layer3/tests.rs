@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use super::*;
-use crate::config::Place;
+use crate::config::Location;
 
-fn interface(text: &str) -> Placed<InterfaceSetting> {
-    Placed {
+fn interface(text: &str) -> Located<InterfaceSetting> {
+    Located {
         value: toml::from_str(text).unwrap(),
-        place: Place::Request,
+        location: Location::Request,
     }
 }
 
 fn planned(interfaces: &[&str]) -> Result<Layer3Plan, String> {
-    let vrf = Placed {
+    let vrf = Located {
         value: VrfSetting {
             name: "blue".to_owned(),
             kernel_table: None,
         },
-        place: Place::Request,
+        location: Location::Request,
     };
     let interfaces: Vec<_> = interfaces.iter().map(|text| interface(text)).collect();
-    let places = Places {
+    let places = AttachmentPoints {
         ports: &["a", "b"],
         bridges: &BTreeSet::from(["lan"]),
     };
@@ -113,18 +113,18 @@ fn what_makes_no_sense_is_named() {
 
 #[test]
 fn vrfs_follow_tables_of_the_kernel() {
-    let vrf = |name: &str, kernel_table| Placed {
+    let vrf = |name: &str, kernel_table| Located {
         value: VrfSetting {
             name: name.to_owned(),
             kernel_table,
         },
-        place: Place::Request,
+        location: Location::Request,
     };
-    let places = Places {
+    let places = AttachmentPoints {
         ports: &[],
         bridges: &BTreeSet::new(),
     };
-    let planned = |vrfs: &[Placed<VrfSetting>]| plan(vrfs, &[], &[], &places);
+    let planned = |vrfs: &[Located<VrfSetting>]| plan(vrfs, &[], &[], &places);
     let both = planned(&[vrf("blue", Some(100)), vrf("main", Some(254))]).unwrap();
     assert_eq!(both.vrfs, ["main", "blue"]);
     assert_eq!(both.kernel_tables, [Some(254), Some(100)]);

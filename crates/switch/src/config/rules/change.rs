@@ -2,7 +2,7 @@
 //! Run-time changes of filter rules.
 
 use super::{Action, RuleSetting};
-use crate::config::edit::{absent, asked, remove, replace};
+use crate::config::edit::{absent, from_request, remove, replace};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
@@ -13,14 +13,14 @@ impl Settings {
         before: Option<String>,
     ) -> Result<(), SwitchError> {
         let rules = self.rules.get_or_insert_default();
-        let place = match before {
+        let location = match before {
             None => rules.len(),
             Some(name) => rules
                 .iter()
                 .position(|one| one.value.name == name)
                 .ok_or_else(|| absent("rule", &name))?,
         };
-        rules.insert(place, asked(rule));
+        rules.insert(location, from_request(rule));
         Ok(())
     }
 
@@ -40,7 +40,7 @@ impl Settings {
         default: Option<Action>,
     ) {
         if let Some(rules) = rules {
-            self.rules = Some(rules.into_iter().map(asked).collect());
+            self.rules = Some(rules.into_iter().map(from_request).collect());
         }
         self.rule_default = default.or(self.rule_default);
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Action, RuleSetting};
-use crate::config::place::{Place, Placed, wrong};
+use crate::config::location::{Located, Location, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
@@ -25,7 +25,7 @@ struct File {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleFile {
     /// The rules, each with its line.
-    pub rules: Vec<Placed<RuleSetting>>,
+    pub rules: Vec<Located<RuleSetting>>,
     /// Default action for frames that match no rule, if set.
     pub default: Option<Action>,
 }
@@ -49,8 +49,8 @@ impl RuleFile {
     /// [`SwitchError::Config`] with file, line and key.
     pub fn parse(path: &Path, text: &str) -> Result<Self, SwitchError> {
         let file: File = toml::from_str(text).map_err(|error| wrong(path, text, &error))?;
-        let placed = |rule: Spanned<RuleSetting>| Placed {
-            place: Place::File {
+        let located = |rule: Spanned<RuleSetting>| Located {
+            location: Location::File {
                 path: path.to_owned(),
                 line: line_of(text, rule.span().start),
                 key: "rule",
@@ -58,7 +58,7 @@ impl RuleFile {
             value: rule.into_inner(),
         };
         Ok(Self {
-            rules: file.rule.into_iter().map(placed).collect(),
+            rules: file.rule.into_iter().map(located).collect(),
             default: file.rule_default,
         })
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{RuleSetting, Rules};
-use crate::config::place::Placed;
+use crate::config::location::Located;
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 use quietwire_tables::filter::RULES_MAX;
@@ -19,20 +19,20 @@ pub(in crate::config) fn plan(
     bridges: &BTreeSet<&str>,
 ) -> Result<Rules, SwitchError> {
     let mut rules: Vec<RuleSetting> = Vec::new();
-    for Placed { value, place } in settings.rules.iter().flatten() {
+    for Located { value, location } in settings.rules.iter().flatten() {
         let name = &value.name;
         if name.is_empty() {
-            return Err(place.wrong("the rule has no name"));
+            return Err(location.wrong("the rule has no name"));
         }
         if rules.iter().any(|rule| rule.name == *name) {
-            return Err(place.wrong(format!("duplicate rule '{name}' (use unique names)")));
+            return Err(location.wrong(format!("duplicate rule '{name}' (use unique names)")));
         }
         if rules.len() == RULES_MAX {
-            return Err(place.wrong(format!("too many rules (maximum: {RULES_MAX})")));
+            return Err(location.wrong(format!("too many rules (maximum: {RULES_MAX})")));
         }
-        check_place(value, ports, bridges)
+        check_position(value, ports, bridges)
             .and_then(|()| value.packet.check())
-            .map_err(|what| place.wrong(format!("rule '{name}': {what}")))?;
+            .map_err(|what| location.wrong(format!("rule '{name}': {what}")))?;
         rules.push(value.clone());
     }
     Ok(Rules {
@@ -42,7 +42,7 @@ pub(in crate::config) fn plan(
 }
 
 /// Checks the ingress port and bridge.
-fn check_place(
+fn check_position(
     rule: &RuleSetting,
     ports: &BTreeSet<&str>,
     bridges: &BTreeSet<&str>,
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn rules_that_make_no_sense_are_refused_with_their_line() {
         let drop = "\n[[rule]]\nname = \"x\"\naction = \"drop\"\n";
-        for (more, said) in [
+        for (more, printed) in [
             ("port = \"c\"", "no such port: 'c'"),
             ("bridge = \"wan\"", "no such bridge: 'wan'"),
             ("port = \"a\"\nbridge = \"lan\"", "port and bridge exclude"),
@@ -119,7 +119,7 @@ mod tests {
         ] {
             let error = planned(&format!("{drop}{more}\n")).unwrap_err();
             assert!(
-                error.contains(said) && error.contains("rules.toml"),
+                error.contains(printed) && error.contains("rules.toml"),
                 "{more}: {error}"
             );
         }

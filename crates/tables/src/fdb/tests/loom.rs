@@ -7,7 +7,7 @@ use ::loom::sync::atomic::{AtomicU64, Ordering, fence};
 use ::loom::thread;
 
 use super::{Cell, Identity, Stamp, Word};
-use crate::fdb::slots::{Census, Places, change, move_away, vacate};
+use crate::fdb::slots::{EntryObserver, Places, change, move_away, vacate};
 use crate::fdb::word::Ageing;
 
 impl Cell for AtomicU64 {
@@ -29,12 +29,12 @@ impl Cell for AtomicU64 {
 #[derive(Default)]
 struct Population(std::sync::atomic::AtomicI32);
 
-impl Census for Population {
-    fn comes(&self, _: Word) {
+impl EntryObserver for Population {
+    fn entry_added(&self, _: Word) {
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
-    fn goes(&self, _: Word) {
+    fn entry_removed(&self, _: Word) {
         self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
     }
 }

@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::poptrie::{Ipv6Fib, NODE, ROOT_BITS, SLOTS, STRIDE, Words, root_index, slot_at};
+use super::poptrie::{Ipv6Fib, NODE, NodeWords, ROOT_BITS, SLOTS, STRIDE, root_index, slot_at};
 use crate::arena::{Blocks, Epoch};
 use crate::fib::NO_ROUTE;
 
 /// No room. Nothing visible to readers has changed.
 #[derive(Debug)]
-pub(super) struct NoRoom;
+pub(super) struct TableFull;
 
 /// A run of nodes or of next hops.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,8 +22,8 @@ struct Block {
 
 /// Published part of a node.
 #[derive(Clone, Copy, Debug, Default)]
-struct Shown {
-    words: Words,
+struct PublishedNode {
+    words: NodeWords,
     /// Blocks of its next hops and of its children, owned by the node.
     leaves: Block,
     children: Block,
@@ -33,17 +33,17 @@ struct Shown {
 
 /// Writer's note of a node.
 #[derive(Debug, Default)]
-struct Note {
+struct NodeState {
     /// Routes that end in this node, keyed by the bits that the node decides on with a leading 1, like the numbering of a binary heap.
     routes: Vec<(u8, u32)>,
     /// Child nodes by slot.
     children: Vec<(u8, u32)>,
-    shown: Shown,
+    shown: PublishedNode,
     /// The node or a descendant has unpublished changes.
     dirty: bool,
 }
 
-impl Note {
+impl NodeState {
     /// Returns true if the node is empty. Valid after [`Control::make`].
     fn is_gone(&self) -> bool {
         self.routes.is_empty() && self.shown.words.children == 0
@@ -73,7 +73,7 @@ pub(super) struct Control {
     fib: Arc<Ipv6Fib>,
     nodes: Blocks,
     leaves: Blocks,
-    notes: Vec<Note>,
+    node_states: Vec<NodeState>,
     unused: Vec<u32>,
     /// Notes of the nodes below root entries, and the published locations of these nodes.
     roots: HashMap<u32, (u32, Option<u32>)>,
@@ -81,7 +81,7 @@ pub(super) struct Control {
     short: [HashMap<u32, u32>; ROOT_BITS as usize + 1],
     dirty: BTreeSet<u32>,
     /// Previously published state of nodes that are rebuilt and not published yet.
-    undo: Vec<(u32, Shown)>,
+    undo: Vec<(u32, PublishedNode)>,
     len: usize,
 }
 
@@ -97,7 +97,7 @@ impl Control {
             fib,
             nodes: Blocks::new(nodes),
             leaves: Blocks::new(leaves),
-            notes: Vec::new(),
+            node_states: Vec::new(),
             unused: Vec::new(),
             roots: HashMap::new(),
             short: std::array::from_fn(|_| HashMap::new()),
@@ -131,16 +131,16 @@ impl Control {
                 .get(&root_index(network).try_into().ok()?)
                 .copied();
         }
-        let (mut note, _) = self.roots.get(&(root_index(network) as u32)).copied()?;
+        let (mut node_state, _) = self.roots.get(&(root_index(network) as u32)).copied()?;
         let mut depth = ROOT_BITS;
         while u32::from(length) > depth + STRIDE {
             let slot = slot_at(network, depth) as u8;
-            let children = &self.notes.get(note as usize)?.children;
-            note = children.iter().find(|(one, _)| *one == slot)?.1;
+            let children = &self.node_states.get(node_state as usize)?.children;
+            node_state = children.iter().find(|(one, _)| *one == slot)?.1;
             depth += STRIDE;
         }
         let place = place_in(network, length, depth);
-        let routes = &self.notes.get(note as usize)?.routes;
+        let routes = &self.node_states.get(node_state as usize)?.routes;
         routes
             .iter()
             .find(|(one, _)| *one == place)
@@ -162,72 +162,80 @@ impl Control {
             }
         } else {
             self.dirty.insert(root);
-            let note = self.note_for(network, length);
+            let node_state = self.node_state_for(network, length);
             let place = place_in(network, length, depth_of(length));
-            set_in(&mut self.notes[note as usize].routes, place, next_hop)
+            set_in(
+                &mut self.node_states[node_state as usize].routes,
+                place,
+                next_hop,
+            )
         };
         self.len = self.len + usize::from(next_hop.is_some()) - usize::from(former.is_some());
         former
     }
 
     /// Returns the node that a route ends in. Creates it and its ancestors if necessary, and marks them for rebuilding.
-    fn note_for(&mut self, network: u128, length: u8) -> u32 {
+    fn node_state_for(&mut self, network: u128, length: u8) -> u32 {
         let root = root_index(network) as u32;
-        let mut note = match self.roots.get(&root) {
-            Some((note, _)) => *note,
+        let mut node_state = match self.roots.get(&root) {
+            Some((node_state, _)) => *node_state,
             None => {
-                let note = self.new_note();
-                self.roots.insert(root, (note, None));
-                note
+                let node_state = self.new_node_state();
+                self.roots.insert(root, (node_state, None));
+                node_state
             }
         };
         let mut depth = ROOT_BITS;
-        self.notes[note as usize].dirty = true;
+        self.node_states[node_state as usize].dirty = true;
         while depth < depth_of(length) {
             let slot = slot_at(network, depth) as u8;
-            let child = self.notes[note as usize]
+            let child = self.node_states[node_state as usize]
                 .children
                 .iter()
                 .find(|(one, _)| *one == slot);
             let child = match child {
                 Some((_, child)) => *child,
                 None => {
-                    let child = self.new_note();
-                    set_in(&mut self.notes[note as usize].children, slot, Some(child));
+                    let child = self.new_node_state();
+                    set_in(
+                        &mut self.node_states[node_state as usize].children,
+                        slot,
+                        Some(child),
+                    );
                     child
                 }
             };
-            note = child;
-            self.notes[note as usize].dirty = true;
+            node_state = child;
+            self.node_states[node_state as usize].dirty = true;
             depth += STRIDE;
         }
-        note
+        node_state
     }
 
-    fn new_note(&mut self) -> u32 {
-        let note = Note {
+    fn new_node_state(&mut self) -> u32 {
+        let node_state = NodeState {
             dirty: true,
-            ..Note::default()
+            ..NodeState::default()
         };
         if let Some(index) = self.unused.pop() {
-            self.notes[index as usize] = note;
+            self.node_states[index as usize] = node_state;
             index
         } else {
-            self.notes.push(note);
-            (self.notes.len() - 1) as u32
+            self.node_states.push(node_state);
+            (self.node_states.len() - 1) as u32
         }
     }
 
     /// Publishes the noted changes. If there is no room, nothing is published and the notes stay.
-    pub(super) fn publish(&mut self) -> Result<(), NoRoom> {
+    pub(super) fn publish(&mut self) -> Result<(), TableFull> {
         let roots: Vec<u32> = self.dirty.iter().copied().collect();
         let mut shown = Vec::with_capacity(roots.len());
         for root in roots {
             match self.make_root(root) {
                 Ok(entry) => shown.push((root, entry)),
-                Err(NoRoom) => {
+                Err(TableFull) => {
                     self.take_back(&shown);
-                    return Err(NoRoom);
+                    return Err(TableFull);
                 }
             }
         }
@@ -237,29 +245,29 @@ impl Control {
             self.show(root, entry);
         }
         // Nodes follow their descendants here.
-        for (note, former) in std::mem::take(&mut self.undo) {
-            let now = self.notes[note as usize].shown;
+        for (node_state, former) in std::mem::take(&mut self.undo) {
+            let now = self.node_states[node_state as usize].shown;
             retire(&mut self.leaves, former.leaves, now.leaves);
             retire(&mut self.nodes, former.children, now.children);
-            self.prune(note);
+            self.prune(node_state);
         }
         self.drop_roots();
         Ok(())
     }
 
     /// Rebuilds the nodes below a root entry. Returns the new root entry.
-    fn make_root(&mut self, root: u32) -> Result<Option<u32>, NoRoom> {
+    fn make_root(&mut self, root: u32) -> Result<Option<u32>, TableFull> {
         let inherited = self.short_hop(root);
-        let Some((note, place)) = self.roots.get(&root).copied() else {
+        let Some((node_state, place)) = self.roots.get(&root).copied() else {
             return Ok(None);
         };
-        let before = self.notes[note as usize].shown.words;
-        self.make(note, inherited)?;
-        let words = self.notes[note as usize].shown.words;
-        if self.notes[note as usize].is_gone() || (place.is_some() && words == before) {
+        let before = self.node_states[node_state as usize].shown.words;
+        self.make(node_state, inherited)?;
+        let words = self.node_states[node_state as usize].shown.words;
+        if self.node_states[node_state as usize].is_gone() || (place.is_some() && words == before) {
             return Ok(place);
         }
-        let node = self.nodes.take(1).ok_or(NoRoom)?;
+        let node = self.nodes.take(1).ok_or(TableFull)?;
         self.fib.nodes[node as usize].store(words);
         Ok(Some(node))
     }
@@ -280,27 +288,27 @@ impl Control {
     }
 
     /// Rebuilds a node and its changed descendants, not yet visible to readers.
-    fn make(&mut self, index: u32, inherited: u32) -> Result<(), NoRoom> {
-        let note = &self.notes[index as usize];
-        if !note.dirty && note.shown.inherited == inherited {
+    fn make(&mut self, index: u32, inherited: u32) -> Result<(), TableFull> {
+        let node_state = &self.node_states[index as usize];
+        if !node_state.dirty && node_state.shown.inherited == inherited {
             return Ok(());
         }
-        let slots = note.slots(inherited);
-        let children = note.children.clone();
-        let former = note.shown;
+        let slots = node_state.slots(inherited);
+        let children = node_state.children.clone();
+        let former = node_state.shown;
         let mut shown = former;
         let mut changed = former.children.count as usize != children.len();
         let mut words = Vec::with_capacity(children.len());
         let mut present = 0;
         for (slot, child) in children {
-            let before = self.notes[child as usize].shown.words;
-            let was_new = self.notes[child as usize].dirty;
+            let before = self.node_states[child as usize].shown.words;
+            let was_new = self.node_states[child as usize].dirty;
             self.make(child, slots[usize::from(slot)])?;
-            if self.notes[child as usize].is_gone() {
+            if self.node_states[child as usize].is_gone() {
                 changed = true;
                 continue;
             }
-            let now = self.notes[child as usize].shown.words;
+            let now = self.node_states[child as usize].shown.words;
             changed |= was_new || now != before;
             present |= 1u64 << slot;
             words.push(now);
@@ -311,28 +319,28 @@ impl Control {
         if changed {
             shown.children = self.store_children(&words)?;
         }
-        self.notes[index as usize].shown.children = shown.children;
+        self.node_states[index as usize].shown.children = shown.children;
         let (bits, hops) = leaves_of(&slots, present);
         shown.leaves = self.store_leaves(&hops)?;
-        shown.words = Words {
+        shown.words = NodeWords {
             children: present,
             leaves: bits,
             first_child: shown.children.first,
             first_leaf: shown.leaves.first,
         };
         shown.inherited = inherited;
-        let note = &mut self.notes[index as usize];
-        note.shown = shown;
-        note.dirty = false;
+        let node_state = &mut self.node_states[index as usize];
+        node_state.shown = shown;
+        node_state.dirty = false;
         Ok(())
     }
 
-    fn store_children(&mut self, words: &[Words]) -> Result<Block, NoRoom> {
+    fn store_children(&mut self, words: &[NodeWords]) -> Result<Block, TableFull> {
         let count = words.len() as u32;
         if count == 0 {
             return Ok(Block::default());
         }
-        let first = self.nodes.take(count).ok_or(NoRoom)?;
+        let first = self.nodes.take(count).ok_or(TableFull)?;
         let places = self.fib.nodes.iter().skip(first as usize);
         places
             .zip(words)
@@ -340,12 +348,12 @@ impl Control {
         Ok(Block { first, count })
     }
 
-    fn store_leaves(&mut self, hops: &[u32]) -> Result<Block, NoRoom> {
+    fn store_leaves(&mut self, hops: &[u32]) -> Result<Block, TableFull> {
         let count = hops.len() as u32;
         if count == 0 {
             return Ok(Block::default());
         }
-        let first = self.leaves.take(count).ok_or(NoRoom)?;
+        let first = self.leaves.take(count).ok_or(TableFull)?;
         let places = self.fib.leaves.iter().skip(first as usize);
         places
             .zip(hops)
@@ -356,7 +364,7 @@ impl Control {
     /// Exchanges a root entry.
     fn show(&mut self, root: u32, node: Option<u32>) {
         let is_gone = match self.roots.get(&root) {
-            Some((note, _)) => self.notes[*note as usize].is_gone(),
+            Some((node_state, _)) => self.node_states[*node_state as usize].is_gone(),
             None => true,
         };
         let entry = match node {
@@ -385,9 +393,9 @@ impl Control {
             }
         }
         for (index, former) in std::mem::take(&mut self.undo).into_iter().rev() {
-            let note = &mut self.notes[index as usize];
-            let now = std::mem::replace(&mut note.shown, former);
-            note.dirty = true;
+            let node_state = &mut self.node_states[index as usize];
+            let now = std::mem::replace(&mut node_state.shown, former);
+            node_state.dirty = true;
             give_back(&mut self.leaves, now.leaves, former.leaves);
             give_back(&mut self.nodes, now.children, former.children);
         }
@@ -395,33 +403,33 @@ impl Control {
 
     /// Removes empty descendants of a node.
     fn prune(&mut self, index: u32) {
-        let mut children = std::mem::take(&mut self.notes[index as usize].children);
+        let mut children = std::mem::take(&mut self.node_states[index as usize].children);
         children.retain(|(_, child)| {
-            let is_gone = self.notes[*child as usize].is_gone();
+            let is_gone = self.node_states[*child as usize].is_gone();
             if is_gone {
                 self.forget(*child);
             }
             !is_gone
         });
-        self.notes[index as usize].children = children;
+        self.node_states[index as usize].children = children;
     }
 
     /// Removes empty nodes below changed root entries.
     fn drop_roots(&mut self) {
         for root in std::mem::take(&mut self.dirty) {
-            if let Some((note, _)) = self.roots.get(&root).copied()
-                && self.notes[note as usize].is_gone()
+            if let Some((node_state, _)) = self.roots.get(&root).copied()
+                && self.node_states[node_state as usize].is_gone()
             {
                 self.roots.remove(&root);
-                self.forget(note);
+                self.forget(node_state);
             }
         }
     }
 
     fn forget(&mut self, index: u32) {
-        let note = std::mem::take(&mut self.notes[index as usize]);
-        retire(&mut self.leaves, note.shown.leaves, Block::default());
-        retire(&mut self.nodes, note.shown.children, Block::default());
+        let node_state = std::mem::take(&mut self.node_states[index as usize]);
+        retire(&mut self.leaves, node_state.shown.leaves, Block::default());
+        retire(&mut self.nodes, node_state.shown.children, Block::default());
         self.unused.push(index);
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Node {
 
 /// Words of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Words {
+pub(super) struct NodeWords {
     pub(super) children: u64,
     pub(super) leaves: u64,
     pub(super) first_child: u32,
@@ -43,7 +43,7 @@ pub(super) struct Words {
 }
 
 impl Node {
-    pub(super) fn store(&self, words: Words) {
+    pub(super) fn store(&self, words: NodeWords) {
         self.children.store(words.children, Ordering::Relaxed);
         self.leaves.store(words.leaves, Ordering::Relaxed);
         let bases = u64::from(words.first_child) << 32 | u64::from(words.first_leaf);

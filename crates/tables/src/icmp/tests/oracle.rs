@@ -2,19 +2,19 @@
 //! Replies to packets built by scapy, parsed by scapy.
 
 use super::*;
-use crate::scapy::{built, said};
+use crate::scapy::{built, printed};
 
 /// Returns addresses, type, code, and whether scapy computes the same checksums, then the expression `more`.
 fn show_v4(packet: &[u8], more: &str) -> String {
     let script = "p = IP(octets)\nm = p[ICMP]\nb = p.copy()\ndel b.chksum\ndel b[ICMP].chksum\n\
                   print(p.src, p.dst, m.type, m.code, bytes(b) == octets, ";
-    said(&format!("{script}{more})"), packet)
+    printed(&format!("{script}{more})"), packet)
 }
 
 fn show_v6(packet: &[u8], more: &str) -> String {
     let script = "p = IPv6(octets)\nm = p.payload\nb = p.copy()\ndel b.payload.cksum\n\
                   print(p.src, p.dst, type(m).__name__, m.code, bytes(b) == octets, ";
-    said(&format!("{script}{more})"), packet)
+    printed(&format!("{script}{more})"), packet)
 }
 
 #[test]

@@ -8,9 +8,14 @@ const ADDRESS: &str = "192.0.2.9";
 
 impl Table {
     fn kernel_has(&mut self, now: Duration, address: &str, mac: MacAddress, is_permanent: bool) {
-        let told = (mac, is_permanent);
-        self.neighbours
-            .kernel_has(now, &self.facts, ip(address), told, &mut self.out);
+        let reported = (mac, is_permanent);
+        self.neighbours.kernel_has(
+            now,
+            &self.interface_info,
+            ip(address),
+            reported,
+            &mut self.out,
+        );
     }
 
     fn kernel_lost(&mut self, now: Duration, address: &str) {

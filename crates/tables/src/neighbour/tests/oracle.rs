@@ -2,7 +2,7 @@
 //! Sent frames parsed by scapy, and received frames built by scapy.
 
 use super::*;
-use crate::scapy::{built, said};
+use crate::scapy::{built, printed};
 
 /// Returns the last sent frame.
 fn sent(actions: &[Action<u32>]) -> &[u8] {
@@ -22,7 +22,7 @@ const SHOW_ND: &str = "frame = Ether(octets)\nm = frame[IPv6].payload\no = m.pay
 fn scapy_reads_arp_as_it_is_meant() {
     let mut table = Table::new();
     let asked = table.resolve(s(0), "192.0.2.9", None);
-    let text = said(SHOW_ARP, sent(&asked));
+    let text = printed(SHOW_ARP, sent(&asked));
     let request = "ff:ff:ff:ff:ff:ff 02:00:00:00:00:0a 1 2048 6 4 1 02:00:00:00:00:0a 192.0.2.1 00:00:00:00:00:00 192.0.2.9 60";
     assert_eq!(text, request);
     let question = built(
@@ -32,14 +32,14 @@ fn scapy_reads_arp_as_it_is_meant() {
     let actions = table.arp(s(0), &question);
     assert_eq!(actions[0], found("192.0.2.9", THEIRS, &[]));
     let reply = "02:00:00:00:00:01 02:00:00:00:00:0a 1 2048 6 4 2 02:00:00:00:00:0a 192.0.2.1 02:00:00:00:00:01 192.0.2.9 60";
-    assert_eq!(said(SHOW_ARP, sent(&actions)), reply);
+    assert_eq!(printed(SHOW_ARP, sent(&actions)), reply);
 }
 
 #[test]
 fn scapy_reads_neighbour_discovery_as_it_is_meant() {
     let mut table = Table::new();
     let asked = table.resolve(s(0), "2001:db8::1:2:3", None);
-    let text = said(SHOW_ND, sent(&asked));
+    let text = printed(SHOW_ND, sent(&asked));
     let solicitation = "33:33:ff:02:00:03 02:00:00:00:00:0a 2001:db8::1 ff02::1:ff02:3 255 ICMPv6ND_NS \
                         2001:db8::1:2:3 ICMPv6NDOptSrcLLAddr 02:00:00:00:00:0a True";
     assert_eq!(text, solicitation);
@@ -59,5 +59,5 @@ fn scapy_reads_neighbour_discovery_as_it_is_meant() {
     let show = format!("{SHOW_ND}\nprint(m.R, m.S, m.O)");
     let advertisement = "02:00:00:00:00:01 02:00:00:00:00:0a 2001:db8::1 fe80::9 255 ICMPv6ND_NA \
                          2001:db8::1 ICMPv6NDOptDstLLAddr 02:00:00:00:00:0a True\n1 1 1";
-    assert_eq!(said(&show, sent(&actions)), advertisement);
+    assert_eq!(printed(&show, sent(&actions)), advertisement);
 }

@@ -43,7 +43,7 @@ pub(super) struct SetId(u32);
 
 /// Stored target of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeptTarget {
+pub(super) enum StoredTarget {
     Set(SetId),
     Local,
     Blackhole,
@@ -127,37 +127,37 @@ impl Targets {
     }
 
     /// Returns the next hop number; `None` while there is no usable next hop.
-    pub(super) fn number(&self, target: KeptTarget) -> Option<u32> {
+    pub(super) fn number(&self, target: StoredTarget) -> Option<u32> {
         match target {
-            KeptTarget::Set(id) => self.sets.get(&id)?.number,
-            KeptTarget::Local => Some(self.local),
-            KeptTarget::Blackhole => Some(self.blackhole),
-            KeptTarget::Unreachable => Some(self.unreachable),
-            KeptTarget::Prohibit => Some(self.prohibit),
+            StoredTarget::Set(id) => self.sets.get(&id)?.number,
+            StoredTarget::Local => Some(self.local),
+            StoredTarget::Blackhole => Some(self.blackhole),
+            StoredTarget::Unreachable => Some(self.unreachable),
+            StoredTarget::Prohibit => Some(self.prohibit),
         }
     }
 
-    pub(super) fn target(&self, target: KeptTarget) -> Target {
+    pub(super) fn target(&self, target: StoredTarget) -> Target {
         match target {
-            KeptTarget::Set(id) => Target::Via(
+            StoredTarget::Set(id) => Target::Via(
                 self.sets
                     .get(&id)
                     .map_or_else(Vec::new, |set| set.ways.clone()),
             ),
-            KeptTarget::Local => Target::Local,
-            KeptTarget::Blackhole => Target::Blackhole,
-            KeptTarget::Unreachable => Target::Unreachable,
-            KeptTarget::Prohibit => Target::Prohibit,
+            StoredTarget::Local => Target::Local,
+            StoredTarget::Blackhole => Target::Blackhole,
+            StoredTarget::Unreachable => Target::Unreachable,
+            StoredTarget::Prohibit => Target::Prohibit,
         }
     }
 
     /// Adds a reference to a target.
-    pub(super) fn hold(&mut self, target: Target) -> Result<KeptTarget, NextHopError> {
+    pub(super) fn hold(&mut self, target: Target) -> Result<StoredTarget, NextHopError> {
         let mut ways = match target {
-            Target::Local => return Ok(KeptTarget::Local),
-            Target::Blackhole => return Ok(KeptTarget::Blackhole),
-            Target::Unreachable => return Ok(KeptTarget::Unreachable),
-            Target::Prohibit => return Ok(KeptTarget::Prohibit),
+            Target::Local => return Ok(StoredTarget::Local),
+            Target::Blackhole => return Ok(StoredTarget::Blackhole),
+            Target::Unreachable => return Ok(StoredTarget::Unreachable),
+            Target::Prohibit => return Ok(StoredTarget::Prohibit),
             Target::Via(ways) => ways,
         };
         if !(1..=MEMBERS_MAX).contains(&ways.len()) {
@@ -169,9 +169,9 @@ impl Targets {
             if let Some(set) = self.sets.get_mut(id) {
                 set.routes += 1;
             }
-            return Ok(KeptTarget::Set(*id));
+            return Ok(StoredTarget::Set(*id));
         }
-        self.new_set(ways).map(KeptTarget::Set)
+        self.new_set(ways).map(StoredTarget::Set)
     }
 
     fn new_set(&mut self, ways: Vec<Via>) -> Result<SetId, NextHopError> {
@@ -276,8 +276,10 @@ impl Targets {
     }
 
     /// Removes a reference to a target.
-    pub(super) fn release(&mut self, target: KeptTarget) {
-        let KeptTarget::Set(id) = target else { return };
+    pub(super) fn release(&mut self, target: StoredTarget) {
+        let StoredTarget::Set(id) = target else {
+            return;
+        };
         let Some(set) = self.sets.get_mut(&id) else {
             return;
         };

@@ -9,7 +9,7 @@ use super::{Adjacency, Decision, NextHop, Punt, Urpf, World};
 use crate::drops::RouterDrop;
 
 /// Returns the possible decisions for a frame: more than one if a group has several next hops.
-pub(super) fn fate(world: &World, frame: &[u8], number: u16) -> Vec<Decision> {
+pub(super) fn disposition(world: &World, frame: &[u8], number: u16) -> Vec<Decision> {
     match header(world, frame, number) {
         Err(decision) => vec![decision],
         Ok(packet) => packet.route(world, number),
@@ -21,7 +21,7 @@ struct Packet {
     destination: IpAddr,
     length: usize,
     ttl: u8,
-    may_cut: bool,
+    may_fragment: bool,
     /// End of the payload within the original packet, octets.
     end: usize,
 }
@@ -107,7 +107,7 @@ fn v4(packet: &[u8]) -> Result<Packet, Decision> {
         destination: destination.into(),
         length,
         ttl: header.time_to_live,
-        may_cut: !header.dont_fragment,
+        may_fragment: !header.dont_fragment,
         end: usize::from(header.fragment_offset.value()) * 8 + length,
     })
 }
@@ -150,7 +150,7 @@ fn v6(packet: &[u8]) -> Result<Packet, Decision> {
         destination: destination.into(),
         length,
         ttl: slice.hop_limit(),
-        may_cut: false,
+        may_fragment: false,
         end: 0,
     })
 }
@@ -206,7 +206,7 @@ impl Packet {
             return Decision::Punt(Punt::Neighbour);
         };
         let mtu = world.router.interfaces.get(interface).unwrap().mtu;
-        match (self.length <= usize::from(mtu), self.may_cut) {
+        match (self.length <= usize::from(mtu), self.may_fragment) {
             (true, _) => Decision::Forward(Adjacency::new(interface, mac)),
             (false, true) if self.end > 65_535 => Decision::Drop(RouterDrop::FragmentOffset),
             (false, true) => Decision::Fragment(Adjacency::new(interface, mac)),

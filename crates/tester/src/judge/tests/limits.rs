@@ -40,7 +40,7 @@ fn what_is_exactly_at_its_limit_is_valid() {
 }
 
 #[test]
-fn a_missed_rate_is_told_with_its_limit() {
+fn a_missed_rate_is_reported_with_its_limit() {
     let missed = texts(|result| {
         result.health.pacing_miss_ratio = 0.04;
         result.offered_frames = 960;
@@ -54,7 +54,7 @@ fn a_missed_rate_is_told_with_its_limit() {
 }
 
 #[test]
-fn a_stretched_trial_is_told_with_its_limit() {
+fn a_stretched_trial_is_reported_with_its_limit() {
     assert_eq!(
         texts(|result| result.health.stretch_ratio = 0.06),
         ["the traffic lasted 6.000 % longer than the requested 1 s (limit: 5.000 %)"]
@@ -62,13 +62,14 @@ fn a_stretched_trial_is_told_with_its_limit() {
 }
 
 #[test]
-fn clocks_that_disagree_are_told_with_their_limit() {
+fn clocks_that_disagree_are_reported_with_their_limit() {
     for error in [0.008, -0.008] {
-        let told = texts(|result| result.health.clock_error_ratio = error);
-        assert_eq!(told.len(), 1);
+        let reported = texts(|result| result.health.clock_error_ratio = error);
+        assert_eq!(reported.len(), 1);
         assert!(
-            told[0].contains("disagree by 0.800 % about the length of the trial (limit: 0.700 %)"),
-            "{told:?}"
+            reported[0]
+                .contains("disagree by 0.800 % about the length of the trial (limit: 0.700 %)"),
+            "{reported:?}"
         );
     }
 }

@@ -103,7 +103,7 @@ fn a_number_before_the_first_one_is_stale() {
 }
 
 #[test]
-fn the_oldest_number_of_the_window_is_told_from_the_one_behind_it() {
+fn the_oldest_number_of_the_window_is_distinguished_from_the_one_behind_it() {
     let mut trackers = Trackers::new(1, WINDOW_MIN);
     for sequence in [0, 1000] {
         trackers.record(0, sequence);

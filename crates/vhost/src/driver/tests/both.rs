@@ -75,9 +75,9 @@ fn check<Q: Queue>(size: u16, mergeable: bool, event_index: bool, steps: &[Step]
                     let data = frame(number, length);
                     let header = header(number);
                     match both.sender.put(&header, data.chunks(70), length) {
-                        Put::Sent => outbound.push_back((header, data)),
-                        Put::Full => break,
-                        Put::Bad => assert!(length > 112 * usize::from(size) - 12),
+                        PutResult::Sent => outbound.push_back((header, data)),
+                        PutResult::Full => break,
+                        PutResult::Bad => assert!(length > 112 * usize::from(size) - 12),
                     }
                 }
                 both.sender.publish();
@@ -121,8 +121,8 @@ fn check<Q: Queue>(size: u16, mergeable: bool, event_index: bool, steps: &[Step]
                         .device_sender
                         .put(header.into(), data.chunks(70), length as u32)
                     {
-                        ring::Put::Sent => inbound.push_back((header, data)),
-                        ring::Put::Full | ring::Put::TooLong => break,
+                        ring::PutResult::Sent => inbound.push_back((header, data)),
+                        ring::PutResult::Full | ring::PutResult::TooLong => break,
                         put => panic!("{put:?}"),
                     }
                 }
@@ -224,8 +224,8 @@ fn check_threads<Q: Queue + Send + 'static>(event_index: bool) {
                 let octets = collect(first, rest);
                 loop {
                     match to.put(header, std::iter::once(&octets[..]), length) {
-                        ring::Put::Sent => break,
-                        ring::Put::Full => {
+                        ring::PutResult::Sent => break,
+                        ring::PutResult::Full => {
                             to.publish();
                             std::thread::yield_now();
                             to.ready(64);
@@ -246,10 +246,10 @@ fn check_threads<Q: Queue + Send + 'static>(event_index: bool) {
         for _ in 0..sender.ready(most as usize) {
             let data = frame(sent, 1 + sent as usize * 53 % 250);
             let put = sender.put(&header(sent), data.chunks(70), data.len());
-            if put == Put::Full {
+            if put == PutResult::Full {
                 break;
             }
-            assert_eq!(put, Put::Sent);
+            assert_eq!(put, PutResult::Sent);
             sent += 1;
         }
         sender.publish();

@@ -57,7 +57,7 @@ fn a_buffer_that_the_device_does_not_have_is_a_fault() {
         for _ in 0..8 {
             assert_eq!(
                 sender.put(&header, [&[1_u8; 60][..]].into_iter(), 60),
-                Put::Sent
+                PutResult::Sent
             );
         }
         sender.publish();
@@ -70,11 +70,11 @@ fn a_buffer_that_the_device_does_not_have_is_a_fault() {
         assert_eq!(sender.fault(), Some(Fault::Id(8)));
         assert_eq!(
             sender.put(&header, [&[1_u8; 60][..]].into_iter(), 60),
-            Put::Full
+            PutResult::Full
         );
         assert_eq!(
             sender.put(&header, [&[1_u8; 200][..]].into_iter(), 200),
-            Put::Full
+            PutResult::Full
         );
     }
     check::<Split>();
@@ -109,11 +109,11 @@ fn a_buffer_that_was_not_published_cannot_be_used() {
     let mut device = Device::new(&mapping, layout.queue(1).unwrap(), false, false);
     let header = OffloadHeader::default();
     let mut put = || sender.put(&header, [&[1_u8; 60][..]].into_iter(), 60);
-    assert_eq!(put(), Put::Sent);
+    assert_eq!(put(), PutResult::Sent);
     sender.publish();
     let first = device.take().unwrap();
     let mut put = || sender.put(&header, [&[1_u8; 60][..]].into_iter(), 60);
-    assert_eq!(put(), Put::Sent);
+    assert_eq!(put(), PutResult::Sent);
     // The second one, instead of the first.
     device.give(&Chain { id: 1, ..first }, 0);
     assert_eq!(sender.ready(1), 0);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::layout::{DESCRIPTOR_WORDS, FLAG_AVAIL, FLAG_USED, PackedWord, packed};
 use super::super::position::Position;
-use super::region::{InflightRegion, VERSION, Words, field};
+use super::region::{InflightRegion, InflightWords, VERSION, field};
 
 /// `features`; `version`, `desc_num`, `free_head` and `old_free_head`; `used_idx`, `old_used_idx`, `used_wrap_counter`,
 /// `old_used_wrap_counter` and padding; padding.
@@ -57,7 +57,7 @@ struct Taken {
 /// Chains of a packed queue that are in flight.
 #[derive(Debug)]
 pub(crate) struct PackedInflight {
-    words: Words,
+    words: InflightWords,
     size: u16,
     counter: u64,
     /// The entries' first words, as written.

@@ -27,16 +27,16 @@ impl InflightRegion {
         }
     }
 
-    pub(super) fn words(&self, len: usize) -> Option<Words> {
-        SharedSlice::new(&self.mapping, self.offset, len).map(Words)
+    pub(super) fn words(&self, len: usize) -> Option<InflightWords> {
+        SharedSlice::new(&self.mapping, self.offset, len).map(InflightWords)
     }
 }
 
 /// Words that only this device is expected to write.
 #[derive(Debug)]
-pub(super) struct Words(pub(super) SharedSlice<AtomicU64>);
+pub(super) struct InflightWords(pub(super) SharedSlice<AtomicU64>);
 
-impl Words {
+impl InflightWords {
     pub(super) fn get(&self, at: usize) -> u64 {
         let word = self
             .0

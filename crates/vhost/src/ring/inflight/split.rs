@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::region::{InflightRegion, VERSION, Words, field};
+use super::region::{InflightRegion, InflightWords, VERSION, field};
 
 /// `features`; then `version`, `desc_num`, `last_batch_head` and `used_idx`.
 pub(super) const HEADER_WORDS: usize = 2;
@@ -13,7 +13,7 @@ pub(super) const ENTRY_WORDS: usize = 2;
 /// Chains of a split queue that are in flight.
 #[derive(Debug)]
 pub(crate) struct SplitInflight {
-    words: Words,
+    words: InflightWords,
     size: u16,
     counter: u64,
     last_batch_head: u16,

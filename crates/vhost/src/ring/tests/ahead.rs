@@ -6,7 +6,7 @@ use super::guest::{ACCESS_PLATFORM, Guest, PACKED, VERSION_1};
 use super::receive::{Given, offer};
 use crate::address_space::Miss;
 use crate::ring::virtqueue::{AHEAD_MAX, Ring};
-use crate::ring::{OffloadHeader, Put, Receive, Received, Receiver, Sender, Transmit};
+use crate::ring::{OffloadHeader, PutResult, Receive, Received, Receiver, Sender, Transmit};
 
 /// More chains than one call checks.
 const CHAINS: u64 = AHEAD_MAX as u64 + 8;
@@ -52,7 +52,7 @@ fn buffers_for_frames_are_looked_at_ahead() {
                 std::iter::once(&octets[..]),
                 LEN as u32,
             );
-            assert_eq!(put, Put::Sent, "{seed}");
+            assert_eq!(put, PutResult::Sent, "{seed}");
         }
         sender.publish();
         // The look-ahead also covers chains that the guest offers later.

@@ -12,7 +12,7 @@ use super::receive::{Given, given, offer, take};
 use super::{frame, kinds};
 use crate::ring::virtqueue::Ring;
 use crate::ring::{
-    InflightRegion, Put, RawHeader, Receive, Receiver, Sender, Transmit, inflight_region_len,
+    InflightRegion, PutResult, RawHeader, Receive, Receiver, Sender, Transmit, inflight_region_len,
 };
 
 /// Event after a burst.
@@ -146,10 +146,10 @@ fn a_sender_goes_on_where_another_stopped() {
                 let octets = frame(turn, 50);
                 assert_eq!(
                     sender.put(header(), [&octets[..]].into_iter(), 50),
-                    Put::Sent
+                    PutResult::Sent
                 );
             }
-            assert_eq!(sender.put(header(), [].into_iter(), 1), Put::Full);
+            assert_eq!(sender.put(header(), [].into_iter(), 1), PutResult::Full);
             sender.publish();
             base = sender.base();
             for chain in 0..3 {
@@ -193,7 +193,7 @@ fn logging_can_be_switched_while_the_ring_runs() {
             let address = guest.data(4096);
             assert!(guest.offer(&[(address, 4096, true)], false, 0));
             let put = sender.put(header(), [&octets[..]].into_iter(), 50);
-            assert_eq!(put, Put::Sent);
+            assert_eq!(put, PutResult::Sent);
             sender.publish();
             address
         };

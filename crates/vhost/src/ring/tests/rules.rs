@@ -14,7 +14,7 @@ use super::receive::{Given, offer, take};
 use crate::ring::config::RingError;
 use crate::ring::virtqueue::Ring;
 use crate::ring::{
-    InflightRegion, OCTETS_MAX, Put, RawHeader, Receive, Received, Receiver, Sender, Transmit,
+    InflightRegion, OCTETS_MAX, PutResult, RawHeader, Receive, Received, Receiver, Sender, Transmit,
 };
 
 const KINDS: [u64; 2] = [0, PACKED];
@@ -181,7 +181,7 @@ fn a_split_head_outside_the_table_is_bad() {
 }
 
 /// Sends a frame of `len` octets.
-fn put(sender: &mut Sender, len: usize) -> Put {
+fn put(sender: &mut Sender, len: usize) -> PutResult {
     let octets = frame(5, len);
     let segments = [&octets[..]].into_iter();
     sender.put(RawHeader::PLAIN, segments, len as u32)
@@ -197,19 +197,19 @@ fn without_room_nothing_is_used() {
             let address = guest.data(100);
             assert!(guest.offer(&[(address, 100, true)], false, token));
         }
-        assert_eq!(put(&mut sender, 189), Put::Full);
+        assert_eq!(put(&mut sender, 189), PutResult::Full);
         assert!(!sender.publish());
         assert!(guest.collect().is_none());
-        assert_eq!(put(&mut sender, 188), Put::Sent);
+        assert_eq!(put(&mut sender, 188), PutResult::Sent);
         sender.publish();
         assert_eq!(guest.collect(), Some((0, 100)));
         assert_eq!(guest.collect(), Some((1, 100)));
-        assert_eq!(put(&mut sender, 1), Put::Full);
-        assert_eq!(put(&mut sender, 70_000), Put::TooLong);
+        assert_eq!(put(&mut sender, 1), PutResult::Full);
+        assert_eq!(put(&mut sender, 70_000), PutResult::TooLong);
         let address = guest.data(100);
         assert!(guest.offer(&[(address, 100, true)], false, 3));
-        assert_eq!(put(&mut sender, 70_000), Put::TooLong);
-        assert_eq!(put(&mut sender, 1), Put::Sent);
+        assert_eq!(put(&mut sender, 70_000), PutResult::TooLong);
+        assert_eq!(put(&mut sender, 1), PutResult::Sent);
     }
 }
 
@@ -223,8 +223,8 @@ fn without_merging_one_chain_holds_the_frame_or_none_does() {
             let address = guest.data(100);
             assert!(guest.offer(&[(address, 100, true)], false, token));
         }
-        assert_eq!(put(&mut sender, 89), Put::TooLong);
-        assert_eq!(put(&mut sender, 88), Put::Sent);
+        assert_eq!(put(&mut sender, 89), PutResult::TooLong);
+        assert_eq!(put(&mut sender, 88), PutResult::Sent);
         sender.publish();
         assert_eq!(guest.collect(), Some((0, 100)));
         assert_eq!(guest.collect(), None);
@@ -247,11 +247,11 @@ fn bad_chains_of_the_guests_go_back_before_frames() {
         assert!(guest.offer(&[(address, 100, true)], false, 5));
         assert!(guest.offer(&[(address + 100, 100, true)], false, 6));
         for _ in 0..3 {
-            assert_eq!(put(&mut sender, 150), Put::Bad);
+            assert_eq!(put(&mut sender, 150), PutResult::Bad);
         }
         // The valid chain before the bad one is returned empty, because chains are returned in order.
-        assert_eq!(put(&mut sender, 150), Put::Bad);
-        assert_eq!(put(&mut sender, 150), Put::Sent);
+        assert_eq!(put(&mut sender, 150), PutResult::Bad);
+        assert_eq!(put(&mut sender, 150), PutResult::Sent);
         sender.publish();
         let used: Vec<_> = std::iter::from_fn(|| guest.collect()).collect();
         let lens = [0, 0, 0, 0, 0, 100, 62];

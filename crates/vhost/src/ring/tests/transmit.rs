@@ -9,7 +9,7 @@ use super::guest::{Buffer, Guest, INDIRECT, LOG_ALL, MERGEABLE, PACKED, VERSION_
 use super::{cut, frame, kinds};
 use crate::ring::header::HEADER_LEN;
 use crate::ring::virtqueue::Ring;
-use crate::ring::{OffloadHeader, PIECES_MAX, Put, Sender, Transmit};
+use crate::ring::{OffloadHeader, PIECES_MAX, PutResult, Sender, Transmit};
 
 /// A chain for frames: octets, cuts, and whether in an indirect table.
 type Room = (usize, Vec<usize>, bool);
@@ -46,7 +46,7 @@ fn put(
     header: OffloadHeader,
     octets: &[u8],
     cuts: &[usize],
-) -> Put {
+) -> PutResult {
     let mut segments = Vec::new();
     let mut at = 0;
     for piece in cut(octets.len(), cuts) {
@@ -58,12 +58,12 @@ fn put(
         let put = sender.put_contiguous(|first| std::iter::once(octets).skip(first));
         if put.0 > 0 {
             assert_eq!(put, (1, octets.len() as u64));
-            return Put::Sent;
+            return PutResult::Sent;
         }
     }
     for _ in 0..1000 {
         match sender.put(header.into(), segments.iter().copied(), octets.len() as u32) {
-            Put::Miss(miss) => {
+            PutResult::Miss(miss) => {
                 guest.answer_miss(miss.iova);
             }
             put => return put,
@@ -141,22 +141,34 @@ fn a_frame_waits_for_buffers_that_are_used_and_not_published() {
         assert_eq!((chains.len(), sender.ready(2)), (2, 2));
         let (short, long) = (frame(1, 200), frame(2, 200));
         let header = OffloadHeader::default();
-        assert_eq!(put(&guest, &mut sender, header, &short, &[]), Put::Sent);
+        assert_eq!(
+            put(&guest, &mut sender, header, &short, &[]),
+            PutResult::Sent
+        );
         // The first buffer is returned once the guest has seen the frame.
-        assert_eq!(put(&guest, &mut sender, header, &long, &[]), Put::Full);
+        assert_eq!(
+            put(&guest, &mut sender, header, &long, &[]),
+            PutResult::Full
+        );
         assert!(sender.publish());
         let mut token = 0;
         let (_, octets) = collect(&mut guest, &mut chains, &mut token).unwrap();
         assert_eq!(octets, short);
         chains.extend(offer(&mut guest, &room(150), 2));
-        assert_eq!(put(&guest, &mut sender, header, &long, &[]), Put::Sent);
+        assert_eq!(
+            put(&guest, &mut sender, header, &long, &[]),
+            PutResult::Sent
+        );
         assert!(sender.publish());
         let (_, octets) = collect(&mut guest, &mut chains, &mut token).unwrap();
         assert_eq!(octets, long);
         // The device has both buffers, and they are too small.
         chains.extend(offer(&mut guest, &room(100), 3));
         chains.extend(offer(&mut guest, &room(100), 4));
-        assert_eq!(put(&guest, &mut sender, header, &long, &[]), Put::TooLong);
+        assert_eq!(
+            put(&guest, &mut sender, header, &long, &[]),
+            PutResult::TooLong
+        );
     }
 }
 
@@ -207,11 +219,11 @@ proptest! {
                     _ => OffloadHeader::default(),
                 };
                 match put(&guest, &mut sender, header, &data, cuts) {
-                    Put::Sent => {
+                    PutResult::Sent => {
                         expected.push_back((header, data));
                         frames.next();
                     }
-                    Put::Full => {
+                    PutResult::Full => {
                         // All that the ring can hold may be too little for the frame.
                         if chains.len() == before_offers {
                             frames.next();
@@ -219,7 +231,7 @@ proptest! {
                         refused += 1;
                         break;
                     }
-                    Put::TooLong => {
+                    PutResult::TooLong => {
                         // The first chain, or all that the ring can hold, is too short, or in too many pieces.
                         let has_all = guest.room() == 0 && expected.is_empty();
                         let buffers = chains.iter().flatten();

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use quietwire_search::procedure::{Action, Observation};
-use quietwire_study::{CaseSpec, DeedEvent, Estimate, StepKind, StudyFile, TrialEvent};
+use quietwire_study::{ActionEvent, CaseSpec, Estimate, StepKind, StudyFile, TrialEvent};
 
 /// Most finished steps that are kept.
 const DONE_MAX: usize = 100;
@@ -51,7 +51,7 @@ pub(super) struct State {
     pub(super) step: String,
     pub(super) max_rate_pps: Option<f64>,
     pub(super) last: Option<Last>,
-    pub(super) last_deed: Option<String>,
+    pub(super) last_action: Option<String>,
     pub(super) intervals: Vec<Interval>,
     pub(super) trials: u32,
     pub(super) invalid: u32,
@@ -75,7 +75,7 @@ impl State {
             step: String::new(),
             max_rate_pps: None,
             last: None,
-            last_deed: None,
+            last_action: None,
             intervals: Vec::new(),
             trials: 0,
             invalid: 0,
@@ -130,7 +130,7 @@ impl State {
                 interval.take(rate_pps, result.loss_ratio);
             }
         }
-        self.last_deed = None;
+        self.last_action = None;
         self.last = Some(Last {
             rate_pps,
             loss_ratio: result.loss_ratio,
@@ -140,7 +140,7 @@ impl State {
         });
     }
 
-    pub(super) fn deed(&mut self, event: &DeedEvent<'_>) {
+    pub(super) fn action(&mut self, event: &ActionEvent<'_>) {
         self.place(
             event.case,
             event.frame_size.to_string(),
@@ -149,7 +149,7 @@ impl State {
         );
         self.made_now += u32::from(!event.is_replayed);
         self.invalid += u32::from(matches!(event.observation, Observation::Invalid { .. }));
-        self.last_deed = Some(told(event));
+        self.last_action = Some(describe_action(event));
     }
 
     pub(super) fn step_done(&mut self, case: &str, kind: &StepKind) {
@@ -196,14 +196,14 @@ pub(super) fn within(interval: &Interval) -> String {
 }
 
 /// Formats an action and its observation in one line.
-pub(super) fn told(event: &DeedEvent<'_>) -> String {
+pub(super) fn describe_action(event: &ActionEvent<'_>) -> String {
     let action = match event.action {
         Action::Burst { frames, .. } => format!("burst of {frames} frames"),
         Action::StepDown { overload_pps, .. } => {
             format!("overload of {:.3} Mpps", overload_pps / 1e6)
         }
         Action::Restart { .. } => "restart".to_owned(),
-        Action::Forget => "addresses flushed".to_owned(),
+        Action::FlushFdb => "addresses flushed".to_owned(),
         Action::Learn {
             addresses,
             rate_pps,
@@ -216,11 +216,11 @@ pub(super) fn told(event: &DeedEvent<'_>) -> String {
         Observation::Passed { lost_frames, .. } => format!("{lost_frames} lost"),
         Observation::Recovered { after_s: Some(s) } => format!("recovered after {:.3} ms", s * 1e3),
         Observation::Recovered { after_s: None } => "did not recover".to_owned(),
-        Observation::CameBack {
+        Observation::Restored {
             lost_frames: Some(lost),
             ..
         } => format!("came back, {lost} frames lost"),
-        Observation::CameBack { .. } => "did not come back".to_owned(),
+        Observation::Restored { .. } => "did not come back".to_owned(),
         Observation::Done => return action,
         Observation::Probed {
             flooded_frames,

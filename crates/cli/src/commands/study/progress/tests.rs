@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use quietwire_study::{
-    CaseSpec, DeedEvent, FrameSize, GeneratorBench, OpenMode, Progress, StepKind, Store, StudyFile,
-    TrialEvent, run_study,
+    ActionEvent, CaseSpec, FrameSize, GeneratorBench, OpenMode, Progress, StepKind, Store,
+    StudyFile, TrialEvent, run_study,
 };
 use quietwire_tester::{CitedCalibration, SimOptions, SimulatedDevice};
 use ratatui::Terminal;
@@ -61,7 +61,7 @@ struct Watched {
     state: State,
     /// Step, screen and rate of each trial.
     trials: Vec<(String, Vec<String>, f64)>,
-    deeds: Vec<Vec<String>>,
+    actions: Vec<Vec<String>>,
 }
 
 /// Simulated duration of every trial.
@@ -84,9 +84,9 @@ impl Progress for Watched {
         self.trials.push((event.kind.to_string(), shown, rate_pps));
     }
 
-    fn deed(&mut self, event: &DeedEvent<'_>) {
-        self.state.deed(event);
-        self.deeds.push(screen(&self.state, TRIAL));
+    fn action(&mut self, event: &ActionEvent<'_>) {
+        self.state.action(event);
+        self.actions.push(screen(&self.state, TRIAL));
     }
 
     fn step_done(&mut self, case: &str, _frame_size: FrameSize, kind: &StepKind) {
@@ -108,7 +108,7 @@ fn watched() -> Watched {
     let mut watched = Watched {
         state: State::new(&file),
         trials: Vec::new(),
-        deeds: Vec::new(),
+        actions: Vec::new(),
     };
     let stop = AtomicBool::new(false);
     run_study(&file, &mut store, &mut bench, &mut watched, &stop).unwrap();
@@ -182,10 +182,10 @@ fn the_time_left_shrinks_with_what_is_to_do() {
 }
 
 #[test]
-fn deeds_and_remarks_are_seen() {
+fn actions_and_remarks_are_seen() {
     let mut watched = watched();
-    assert!(!watched.deeds.is_empty());
-    for screen in &watched.deeds {
+    assert!(!watched.actions.is_empty());
+    for screen in &watched.actions {
         assert!(
             has(screen, "burst of ") && has(screen, " lost"),
             "{screen:#?}"
@@ -201,10 +201,7 @@ fn deeds_and_remarks_are_seen() {
     let line = super::exceeding(FrameSize::default(), 10e6, &cited);
     watched.state.remark(&line);
     let shown = screen(&watched.state, TRIAL);
-    assert!(
-        has(&shown, "calibrated clean up to 5.0000 Mpps"),
-        "{shown:#?}"
-    );
+    assert!(has(&shown, "calibrated up to 5.0000 Mpps"), "{shown:#?}");
 }
 
 #[test]

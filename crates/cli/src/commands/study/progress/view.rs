@@ -101,8 +101,8 @@ fn last(state: &State) -> Paragraph<'_> {
     let us = |ns: Option<u64>| {
         ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.1} us", ns as f64 / 1e3))
     };
-    let lines = match (&state.last_deed, &state.last) {
-        (Some(deed), _) => vec![Line::from(deed.as_str())],
+    let lines = match (&state.last_action, &state.last) {
+        (Some(action), _) => vec![Line::from(action.as_str())],
         (None, Some(last)) => vec![
             Line::from(format!(
                 "rate {:.3} Mpps   loss {:.4} %{}",

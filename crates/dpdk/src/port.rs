@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports and their queues.
+//!
+//! [`Port::open`] returns a port, [`Port::start`] turns it into a [`StartedPort`]: queues, each owned by one thread at a time,
+//! and a [`PortHandle`] for counters. The port stops and releases its device and socket when the last of them is dropped.
+//!
+//! One file for each kind of port. This crate implements ports in shared memory ([`memif`], [`vhost`], [`virtio_user`]) and
+//! packet sockets ([`af_packet`]); [`device`] is for all ports with a DPDK driver. A queue has the data of its kind, and
+//! branches on the kind once per burst.
+
+mod af_packet;
+pub(crate) mod counters;
+mod device;
+mod interrupts;
+mod memif;
+mod options;
+mod peer;
+pub(crate) mod peers;
+mod stats;
+mod transfer;
+mod vhost;
+mod virtio_user;
+
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::burst::Burst;
+use crate::eal::Eal;
+use crate::error::Error;
+use crate::mempool::Mempool;
+use crate::precheck;
+use crate::uri::PortUri;
+use interrupts::Interrupts;
+use options::{buffer_size, check_options, check_pairs, no_interrupts};
+
+pub use options::PortOptions;
+pub use peer::Guest;
+pub use stats::PortStats;
+
+/// Implementation of a port, by kind.
+#[derive(Debug)]
+enum Backend {
+    Device(device::Device),
+    AfPacket(af_packet::Interface),
+    Peer(peer::PeerPort),
+}
+
+/// Data that queues and handle of a port share.
+#[derive(Debug)]
+struct Inner {
+    backend: Backend,
+    name: String,
+    uri: PortUri,
+    eal: Eal,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Backend::Peer(port) = &mut self.backend {
+            // The socket is closed before its name is removed.
+            port.close();
+        }
+        if let Some(path) = self.uri.socket() {
+            self.eal.forget_socket(path);
+        }
+    }
+}
+
+/// An open port that is not started.
+#[derive(Debug)]
+pub struct Port {
+    inner: Inner,
+    ends: Ends,
+    options: PortOptions,
+}
+
+/// The ends of a port's queues.
+#[derive(Debug, Default)]
+struct Ends {
+    rx: Vec<Receiver>,
+    tx: Vec<Sender>,
+    /// Of the receive queues, if threads are to wait for them.
+    interrupts: Vec<Interrupts>,
+}
+
+#[derive(Debug)]
+enum Receiver {
+    Device(device::Receiver),
+    AfPacket(af_packet::AfPacketRx),
+    Memif(memif::Receiver),
+    Vhost(vhost::Receiver),
+    VirtioUser(virtio_user::Receiver),
+}
+
+#[derive(Debug)]
+enum Sender {
+    Device(device::Sender),
+    AfPacket(af_packet::AfPacketTx),
+    Memif(memif::Sender),
+    Vhost(vhost::Sender),
+    VirtioUser(virtio_user::Sender),
+}
+
+/// A started port: its queues for forwarding threads, and its handle.
+#[derive(Debug)]
+pub struct StartedPort {
+    /// Receive queues, in order.
+    pub rx: Vec<RxQueue>,
+    /// Transmit queues, in order.
+    pub tx: Vec<TxQueue>,
+    /// Counters, link and address.
+    pub handle: PortHandle,
+}
+
+/// One receive queue; one thread owns it at a time.
+#[derive(Debug)]
+pub struct RxQueue {
+    end: Receiver,
+    interrupts: Option<Interrupts>,
+    _inner: Arc<Inner>,
+}
+
+/// One transmit queue; one thread owns it at a time.
+#[derive(Debug)]
+pub struct TxQueue {
+    end: Sender,
+    _inner: Arc<Inner>,
+}
+
+/// Access to a started port's counters, link and address from any thread.
+#[derive(Clone, Debug)]
+pub struct PortHandle {
+    inner: Arc<Inner>,
+}
+
+impl RxQueue {
+    /// Receives at most `most` frames into an empty burst. Returns their number. Frames longer than the port's largest frame are
+    /// dropped and counted ([`PortStats::rx_errors`]).
+    #[inline(always)]
+    pub fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
+        match &mut self.end {
+            Receiver::Memif(end) => end.receive(burst, most),
+            Receiver::Vhost(end) => end.receive(burst, most),
+            Receiver::VirtioUser(end) => end.receive(burst, most),
+            Receiver::AfPacket(end) => end.receive(burst, most),
+            Receiver::Device(end) => end.receive(burst, most),
+        }
+    }
+
+    /// The descriptor that epoll(7) signals, edge by edge, when frames come to the armed queue; none unless the port was opened with
+    /// [`PortOptions::rx_interrupts`].
+    #[must_use]
+    pub fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.interrupts.as_ref().map(Interrupts::as_fd)
+    }
+
+    /// Has frames signal the queue's descriptor from now on. Those that came before do not: receive once more before waiting, and
+    /// wait with a bound, since a peer that connects while the queue is armed does not signal.
+    pub fn arm(&mut self) {
+        match &mut self.end {
+            Receiver::Memif(end) => end.arm(),
+            Receiver::Vhost(end) => end.arm(),
+            Receiver::Device(end) => end.arm(),
+            // The kernel always signals; the others have no interrupts.
+            Receiver::AfPacket(_) | Receiver::VirtioUser(_) => {}
+        }
+    }
+
+    /// Has frames signal no more: the queue is polled.
+    pub fn disarm(&mut self) {
+        match &mut self.end {
+            Receiver::Memif(end) => end.disarm(),
+            Receiver::Vhost(end) => end.disarm(),
+            Receiver::Device(end) => end.disarm(),
+            Receiver::AfPacket(_) | Receiver::VirtioUser(_) => {}
+        }
+    }
+}
+
+impl TxQueue {
+    /// Sends the burst's frames, in order. Returns the number of frames sent. Frames stay in the burst if the ring is full;
+    /// frames that the port cannot send at all are dropped and counted ([`PortStats::tx_errors`]).
+    #[inline(always)]
+    pub fn send(&mut self, burst: &mut Burst) -> usize {
+        match &mut self.end {
+            Sender::Memif(end) => end.send(burst),
+            Sender::Vhost(end) => end.send(burst),
+            Sender::VirtioUser(end) => end.send(burst),
+            Sender::AfPacket(end) => end.send(burst),
+            Sender::Device(end) => end.send(burst),
+        }
+    }
+
+    /// Returns true while the port's peer accepts frames with TCP data of any length, over this version of IP; see
+    /// [`crate::Mbuf::request_segments`].
+    #[must_use]
+    pub fn accepts_tso(&self, is_ipv4: bool) -> bool {
+        match &self.end {
+            Sender::Vhost(end) => end.accepts_tso(is_ipv4),
+            _ => false,
+        }
+    }
+}
+
+impl PortHandle {
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Returns the URI.
+    #[must_use]
+    pub fn uri(&self) -> &PortUri {
+        &self.inner.uri
+    }
+
+    /// Returns the counters of the port.
+    #[must_use]
+    pub fn stats(&self) -> PortStats {
+        match &self.inner.backend {
+            Backend::Device(device) => device.stats(),
+            Backend::AfPacket(interface) => interface.stats(),
+            Backend::Peer(port) => port.stats(),
+        }
+    }
+
+    /// Returns all further counters that are not 0: those of a DPDK driver with the driver's names (`rte_eth_xstats_get`), those
+    /// of shared-memory ports in the same form (`rx_q0_malformed_buffers`).
+    #[must_use]
+    pub fn extended_stats(&self) -> Vec<(String, u64)> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.extended_stats(),
+            Backend::AfPacket(interface) => interface.extended_stats(),
+            Backend::Peer(port) => port.extended_stats(),
+        }
+    }
+
+    /// Returns the descriptors of the first receive and the first transmit queue, if the port knows them.
+    #[must_use]
+    pub fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
+        match &self.inner.backend {
+            Backend::Device(device) => device.ring_sizes(),
+            Backend::AfPacket(interface) => interface.ring_sizes(),
+            Backend::Peer(port) => port.ring_sizes(),
+        }
+    }
+
+    /// Returns the guest of a vhost-user port while it is connected.
+    #[must_use]
+    pub fn guest(&self) -> Option<Guest> {
+        match (&self.inner.backend, &self.inner.uri) {
+            (Backend::Peer(port), PortUri::Vhost { .. }) => port.guest(),
+            _ => None,
+        }
+    }
+
+    /// Returns the process ID of the peer of a shared-memory port while it is connected, if known.
+    #[must_use]
+    pub fn peer_process(&self) -> Option<i32> {
+        match &self.inner.backend {
+            Backend::Peer(port) => port.process(),
+            _ => None,
+        }
+    }
+
+    /// Returns the reason why a port with a peer is down, if known.
+    #[must_use]
+    pub fn down_reason(&self) -> Option<String> {
+        match &self.inner.backend {
+            Backend::Peer(port) => port.down_reason(),
+            _ => None,
+        }
+    }
+
+    /// Returns the link speed, Mbit/s; none without a link or if it is unknown.
+    #[must_use]
+    pub fn speed_mbps(&self) -> Option<u32> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.speed_mbps(),
+            _ => None,
+        }
+    }
+
+    /// Returns true while a peer is connected or the link is up.
+    #[must_use]
+    pub fn link_is_up(&self) -> bool {
+        if let Backend::AfPacket(interface) = &self.inner.backend {
+            return interface.link_is_up();
+        }
+        // DPDK's drivers of kernel interfaces read the link state only when the port is opened.
+        if let Some(interface) = self.inner.uri.interface() {
+            let carrier = Path::new("/sys/class/net").join(interface).join("carrier");
+            return std::fs::read_to_string(carrier).is_ok_and(|text| text.trim() == "1");
+        }
+        match &self.inner.backend {
+            Backend::Device(device) => device.link_is_up(),
+            Backend::AfPacket(interface) => interface.link_is_up(),
+            Backend::Peer(port) => port.link_is_up(),
+        }
+    }
+
+    /// Returns the nearest NUMA node of the device; none for a virtual device or if the machine does not report it.
+    #[must_use]
+    pub fn node(&self) -> Option<u32> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.node(),
+            _ => None,
+        }
+    }
+
+    /// Returns the port's MAC address.
+    #[must_use]
+    pub fn mac_address(&self) -> [u8; 6] {
+        match &self.inner.backend {
+            Backend::Device(device) => device.mac_address(),
+            Backend::AfPacket(interface) => interface.mac_address(),
+            Backend::Peer(port) => port.mac_address(),
+        }
+    }
+}
+
+impl Port {
+    /// Opens and configures a port.
+    ///
+    /// # Errors
+    /// A problem with the URI's socket or interface or with the options, or an error of DPDK or the kernel.
+    pub fn open(
+        eal: &Eal,
+        uri: &PortUri,
+        options: &PortOptions,
+        pool: &Mempool,
+    ) -> Result<Self, Error> {
+        check_options(options)?;
+        if pool.data_room() < buffer_size(options) {
+            return Err(Error::PortOptions {
+                port: options.name.clone(),
+                what: format!(
+                    "frames of up to {} octets require pool buffers of {} octets, but they have {}",
+                    options.frame_size_max,
+                    buffer_size(options),
+                    pool.data_room()
+                ),
+            });
+        }
+        check_pairs(uri, options)?;
+        if options.rx_interrupts && !uri.may_have_interrupts() {
+            return Err(no_interrupts(uri, options));
+        }
+        precheck::check(eal, uri, &options.name)?;
+        let opened = Self::open_backend(eal, uri, options, pool);
+        let (backend, ends) = opened.inspect_err(|_| {
+            if let Some(path) = uri.socket() {
+                eal.forget_socket(path);
+            }
+        })?;
+        Ok(Self {
+            inner: Inner {
+                backend,
+                name: options.name.clone(),
+                uri: uri.clone(),
+                eal: eal.clone(),
+            },
+            ends,
+            options: options.clone(),
+        })
+    }
+
+    fn open_backend(
+        eal: &Eal,
+        uri: &PortUri,
+        options: &PortOptions,
+        pool: &Mempool,
+    ) -> Result<(Backend, Ends), Error> {
+        let mut ends = Ends {
+            interrupts: interrupts_of(uri, options)?,
+            ..Ends::default()
+        };
+        let interrupts = &ends.interrupts;
+        let backend = match uri {
+            PortUri::Memif { .. } => {
+                let (port, rx, tx) = memif::open(eal, uri, options, pool, interrupts)?;
+                ends.rx.extend(rx.into_iter().map(Receiver::Memif));
+                ends.tx.extend(tx.into_iter().map(Sender::Memif));
+                Backend::Peer(port)
+            }
+            PortUri::Vhost { .. } => {
+                let (port, rx, tx) = vhost::open(eal, uri, options, pool, interrupts)?;
+                ends.rx.extend(rx.into_iter().map(Receiver::Vhost));
+                ends.tx.extend(tx.into_iter().map(Sender::Vhost));
+                Backend::Peer(port)
+            }
+            PortUri::VirtioUser { .. } => {
+                let (port, rx, tx) = virtio_user::open(eal, uri, options, pool)?;
+                ends.rx.extend(rx.into_iter().map(Receiver::VirtioUser));
+                ends.tx.extend(tx.into_iter().map(Sender::VirtioUser));
+                Backend::Peer(port)
+            }
+            PortUri::AfPacket {
+                interface, queues, ..
+            } => {
+                let (rx, tx, opened) =
+                    af_packet::open(interface, *queues, options, pool, interrupts)?;
+                ends.rx.extend(rx.into_iter().map(Receiver::AfPacket));
+                ends.tx.extend(tx.into_iter().map(Sender::AfPacket));
+                Backend::AfPacket(opened)
+            }
+            _ => Backend::Device(device::Device::open(eal, uri, options, pool)?),
+        };
+        Ok((backend, ends))
+    }
+
+    /// Starts the port.
+    ///
+    /// # Errors
+    /// The error of DPDK or the kernel.
+    pub fn start(mut self) -> Result<StartedPort, Error> {
+        match &mut self.inner.backend {
+            Backend::Device(device) => {
+                device.start(&self.options)?;
+                let receivers = device.receivers(&self.options, &self.ends.interrupts)?;
+                self.ends.rx = receivers.into_iter().map(Receiver::Device).collect();
+                self.ends.tx = (0..self.options.tx_queues)
+                    .map(|queue| Sender::Device(device.sender(queue, &self.options)))
+                    .collect();
+            }
+            Backend::AfPacket(_) => {}
+            Backend::Peer(port) => port.start().map_err(|cause| Error::PortOpen {
+                port: self.inner.name.clone(),
+                uri: self.inner.uri.to_string(),
+                step: "listening on the socket",
+                cause,
+            })?,
+        }
+        let inner = Arc::new(self.inner);
+        let mut interrupts = self.ends.interrupts.into_iter();
+        let rx = self
+            .ends
+            .rx
+            .into_iter()
+            .map(|end| RxQueue {
+                end,
+                interrupts: interrupts.next(),
+                _inner: Arc::clone(&inner),
+            })
+            .collect();
+        let tx = self
+            .ends
+            .tx
+            .into_iter()
+            .map(|end| TxQueue {
+                end,
+                _inner: Arc::clone(&inner),
+            })
+            .collect();
+        Ok(StartedPort {
+            rx,
+            tx,
+            handle: PortHandle { inner },
+        })
+    }
+}
+
+/// Interrupts of the receive queues, if threads are to wait for them.
+fn interrupts_of(uri: &PortUri, options: &PortOptions) -> Result<Vec<Interrupts>, Error> {
+    let queues = if options.rx_interrupts {
+        options.rx_queues
+    } else {
+        0
+    };
+    let made = (0..queues).map(|_| Interrupts::new());
+    made.collect::<Result<_, _>>()
+        .map_err(|error| Error::PortOpen {
+            port: options.name.clone(),
+            uri: uri.to_string(),
+            step: "epoll_create",
+            cause: error.to_string(),
+        })
+}

@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports on kernel interfaces, through packet sockets and their mapped rings (packet(7), TPACKET_V2).
+//!
+//! Each queue has a socket to receive and a socket to send, so that the threads of both share nothing. The port receives frames
+//! as they were on the interface: fragments stay fragments, VLAN tags that the kernel strips are reinserted, and checksums that a
+//! sender on this machine left to the network card are completed. The forwarding thread makes one system call per burst, to
+//! send, which never blocks.
+//!
+//! The rings have fixed slots (version 2), not blocks (version 3). A received frame is visible at once, and each side only
+//! tracks an index.
+
+mod checksum;
+mod geometry;
+mod ring;
+mod slot;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::net::if_::if_nametoindex;
+use nix::unistd::{SysconfVar, sysconf};
+
+use self::geometry::Geometry;
+use self::ring::Ring;
+use self::socket::{Failure, PacketSocket};
+use crate::BURST_MAX;
+use crate::burst::{self, Burst, first_segment, room};
+use crate::error::Error;
+use crate::mempool::Mempool;
+use crate::port::interrupts::{Interrupts, Watched};
+use crate::port::options::PortOptions;
+use crate::port::stats::PortStats;
+use crate::promiscuity::Promiscuity;
+use crate::sys::{self, field};
+
+type Mbufs = [*mut sys::rte_mbuf; BURST_MAX];
+
+/// Counters of one receive queue, written by its thread only.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct RxCounters {
+    frames: AtomicU64,
+    octets: AtomicU64,
+    errors: AtomicU64,
+    no_buffers: AtomicU64,
+}
+
+/// Counters of one transmit queue, written by its thread only.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct TxCounters {
+    frames: AtomicU64,
+    octets: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// Adds to a counter that only this thread writes.
+#[inline(always)]
+fn add(counter: &AtomicU64, count: u64) {
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(count),
+        Ordering::Relaxed,
+    );
+}
+
+/// Data that a queue and the port's handle share.
+#[derive(Debug)]
+struct Queue {
+    receiver: Arc<PacketSocket>,
+    sender: Arc<PacketSocket>,
+    rx: RxCounters,
+    tx: TxCounters,
+    /// Frames lost because the receive ring was full. The kernel resets its counter at each read, so each reader adds to this.
+    missed: AtomicU64,
+}
+
+/// State of the port for any thread: counters, link, MTU, address.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    queues: Vec<Arc<Queue>>,
+    rx_slots: u32,
+    tx_slots: u32,
+    _promiscuity: Promiscuity,
+}
+
+impl Interface {
+    /// Returns the counters of all queues.
+    pub(crate) fn stats(&self) -> PortStats {
+        let mut stats = PortStats::default();
+        for queue in &self.queues {
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            stats.rx_frames += read(&queue.rx.frames);
+            stats.rx_octets += read(&queue.rx.octets);
+            stats.rx_errors += read(&queue.rx.errors);
+            stats.rx_no_buffers += read(&queue.rx.no_buffers);
+            stats.rx_missed += queue.missed();
+            stats.tx_frames += read(&queue.tx.frames);
+            stats.tx_octets += read(&queue.tx.octets);
+            stats.tx_errors += read(&queue.tx.errors);
+        }
+        stats
+    }
+
+    /// Returns the counters of each queue that are not 0, by name.
+    pub(crate) fn extended_stats(&self) -> Vec<(String, u64)> {
+        let mut all = Vec::new();
+        for (number, queue) in self.queues.iter().enumerate() {
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let counters = [
+                ("rx", "packets", read(&queue.rx.frames)),
+                ("rx", "bytes", read(&queue.rx.octets)),
+                ("rx", "missed", queue.missed()),
+                ("rx", "errors", read(&queue.rx.errors)),
+                ("rx", "no_buffers", read(&queue.rx.no_buffers)),
+                ("tx", "packets", read(&queue.tx.frames)),
+                ("tx", "bytes", read(&queue.tx.octets)),
+                ("tx", "errors", read(&queue.tx.errors)),
+            ];
+            let counters = counters.iter().filter(|(.., value)| *value > 0);
+            all.extend(
+                counters.map(|(way, what, value)| (format!("{way}_q{number}_{what}"), *value)),
+            );
+        }
+        all
+    }
+
+    /// Returns true while the interface exists, is up and has a carrier. A removed interface never comes back, even if
+    /// another gets its name.
+    pub(crate) fn link_is_up(&self) -> bool {
+        self.queues
+            .first()
+            .is_some_and(|queue| queue.receiver.link_is_up())
+    }
+
+    /// Returns the MTU: longest packet after the Ethernet header, octets. None if the interface is gone.
+    #[cfg(test)]
+    pub(crate) fn mtu(&self) -> Option<usize> {
+        self.queues.first()?.receiver.mtu().ok()
+    }
+
+    /// Returns the interface's MAC address; zeroes if it is gone.
+    pub(crate) fn mac_address(&self) -> [u8; 6] {
+        let queue = self.queues.first();
+        let hardware = queue.and_then(|queue| queue.receiver.hardware().ok());
+        hardware.unwrap_or_default().1
+    }
+
+    /// Returns the slots of each receive and each transmit ring.
+    pub(crate) fn ring_sizes(&self) -> (Option<u16>, Option<u16>) {
+        (
+            u16::try_from(self.rx_slots).ok(),
+            u16::try_from(self.tx_slots).ok(),
+        )
+    }
+}
+
+impl Queue {
+    fn missed(&self) -> u64 {
+        let more = u64::from(self.receiver.take_drops());
+        self.missed.fetch_add(more, Ordering::Relaxed) + more
+    }
+}
+
+/// Receives frames from one ring.
+#[derive(Debug)]
+pub(crate) struct AfPacketRx {
+    ring: Ring,
+    /// Octets of the longest frame without FCS and tags.
+    length_max: usize,
+    pool: Mempool,
+    queue: Arc<Queue>,
+    /// The socket, while threads may wait for it. The kernel signals each frame.
+    _interrupt: Option<Watched>,
+}
+
+impl AfPacketRx {
+    /// Receives at most `most` frames into an empty burst. Returns the number of frames in the burst.
+    ///
+    /// If the pool has too few buffers, frames wait in the ring. If it has none, they are dropped and counted.
+    #[inline]
+    pub(crate) fn receive(&mut self, burst: &mut Burst, most: usize) -> usize {
+        if !burst.is_empty() {
+            return burst.len();
+        }
+        let ready = self.ring.received(most.min(BURST_MAX));
+        if ready == 0 {
+            return 0;
+        }
+        let mut mbufs: Mbufs = [ptr::null_mut(); BURST_MAX];
+        let count = allocate(&self.pool, &mut mbufs, ready);
+        if count == 0 {
+            let dropped = (0..ready)
+                .map_while(|_| self.ring.next_received().map(drop))
+                .count();
+            add(&self.queue.rx.no_buffers, dropped as u64);
+            return 0;
+        }
+        let (mut filled, mut octets, mut errors) = (0, 0, 0);
+        for _ in 0..count {
+            let (Some(received), Some(mbuf)) = (self.ring.next_received(), mbufs.get(filled))
+            else {
+                break;
+            };
+            if slot::is_outgoing(received.octets()) {
+                continue;
+            }
+            // SAFETY: the buffer was just allocated, and is in no burst yet.
+            let room = unsafe { room(*mbuf) };
+            match slot::unpack(received.status(), received.octets(), self.length_max, room) {
+                Some(length) => {
+                    // SAFETY: as above; `length` octets are within the room (unpack).
+                    unsafe {
+                        *field::data_len(*mbuf) = length as u16;
+                        *field::pkt_len(*mbuf) = length as u32;
+                    }
+                    filled += 1;
+                    octets += length as u64;
+                }
+                None => errors += 1,
+            }
+        }
+        if let Some(unused) = mbufs.get_mut(filled..count) {
+            free(unused);
+        }
+        let counters = &self.queue.rx;
+        add(&counters.frames, filled as u64);
+        add(&counters.octets, octets);
+        if errors > 0 {
+            add(&counters.errors, errors);
+        }
+        burst.append_raw(mbufs.iter().copied().take(filled))
+    }
+}
+
+/// Takes `wanted` buffers from the pool, or a half, a quarter and so on. Returns their number.
+#[inline]
+fn allocate(pool: &Mempool, mbufs: &mut Mbufs, wanted: usize) -> usize {
+    let mut count = wanted.min(BURST_MAX);
+    while count > 0 {
+        if burst::allocate(pool, mbufs.get_mut(..count).unwrap_or_default()) {
+            break;
+        }
+        count /= 2;
+    }
+    count
+}
+
+/// Returns buffers to their pools.
+fn free(mbufs: &mut [*mut sys::rte_mbuf]) {
+    if !mbufs.is_empty() {
+        // SAFETY: the caller owns the buffers, and forgets them.
+        unsafe { sys::rte_pktmbuf_free_bulk(mbufs.as_mut_ptr(), mbufs.len() as u32) };
+    }
+}
+
+/// Copies the segments of a frame to contiguous memory. Returns false if their length differs from that of `to`.
+///
+/// # Safety
+/// The caller owns `mbuf`.
+#[inline(always)]
+unsafe fn gather(mbuf: *mut sys::rte_mbuf, mut to: &mut [u8]) -> bool {
+    let mut segment = mbuf;
+    while !segment.is_null() {
+        // SAFETY: the segments of an owned buffer are a list that ends with null; they are only read.
+        let octets: &[u8] = unsafe { first_segment(segment) };
+        let Some((place, rest)) = to.split_at_mut_checked(octets.len()) else {
+            return false;
+        };
+        place.copy_from_slice(octets);
+        to = rest;
+        // SAFETY: as above.
+        segment = unsafe { *field::next(segment) };
+    }
+    to.is_empty()
+}
+
+/// Sends frames through one ring.
+#[derive(Debug)]
+pub(crate) struct AfPacketTx {
+    ring: Ring,
+    queue: Arc<Queue>,
+}
+
+/// Frames in the slots from the next one on, in order.
+struct Requested {
+    mbufs: Mbufs,
+    lengths: [u16; BURST_MAX],
+    count: usize,
+}
+
+impl AfPacketTx {
+    /// Sends the frames of a burst. Returns the number of frames that the interface accepted.
+    ///
+    /// Frames stay in the burst, in order, if the ring is full. Frames that cannot be sent (the interface is down or
+    /// gone, or the frame is longer than its MTU allows) are dropped and counted as `tx_errors`.
+    #[inline]
+    pub(crate) fn send(&mut self, burst: &mut Burst) -> usize {
+        if burst.is_empty() {
+            return 0;
+        }
+        let Self { ring, queue } = self;
+        let octets: u64 = burst.lengths().map(u64::from).sum();
+        let octets_before = queue.tx.octets.load(Ordering::Relaxed);
+        let mut requested = Requested {
+            mbufs: [ptr::null_mut(); BURST_MAX],
+            lengths: [0; BURST_MAX],
+            count: 0,
+        };
+        let mut waiting: Mbufs = [ptr::null_mut(); BURST_MAX];
+        let (mut waits, mut refused, mut is_full) = (0, 0, false);
+        for mbuf in burst.drain_front(BURST_MAX) {
+            if !is_full {
+                match requested.put(ring, mbuf) {
+                    PutResult::Done => continue,
+                    PutResult::Unfit => {
+                        free(&mut [mbuf]);
+                        refused += 1;
+                        continue;
+                    }
+                    PutResult::Full => is_full = true,
+                }
+            }
+            if let Some(place) = waiting.get_mut(waits) {
+                *place = mbuf;
+                waits += 1;
+            }
+        }
+        let (sent, dropped) = requested.send(ring, queue, burst);
+        refused += dropped;
+        burst.append_raw(waiting.iter().copied().take(waits));
+        if refused > 0 {
+            add(&queue.tx.errors, refused as u64);
+            let kept: u64 = burst.lengths().map(u64::from).sum();
+            let sent_octets = queue.tx.octets.load(Ordering::Relaxed) - octets_before;
+            burst.note_refused(octets.saturating_sub(kept + sent_octets));
+        }
+        sent
+    }
+}
+
+/// Result of putting a frame into a slot.
+enum PutResult {
+    Done,
+    Unfit,
+    Full,
+}
+
+impl Requested {
+    #[inline(always)]
+    fn put(&mut self, ring: &mut Ring, mbuf: *mut sys::rte_mbuf) -> PutResult {
+        // SAFETY: the buffer is owned by the caller.
+        let length = unsafe { *field::pkt_len(mbuf) } as usize;
+        let ahead = self.count as u32;
+        let Some(slot) = ring.writable(ahead) else {
+            return PutResult::Full;
+        };
+        let is_written = length >= slot::ETHERNET_HEADER
+            // SAFETY: as above.
+            && slot::pack(slot, length).is_some_and(|to| unsafe { gather(mbuf, to) });
+        let (Some(place), Some(noted)) = (
+            self.mbufs.get_mut(self.count),
+            self.lengths.get_mut(self.count),
+        ) else {
+            return PutResult::Full;
+        };
+        if !is_written {
+            return PutResult::Unfit;
+        }
+        ring.request_send(ahead);
+        *place = mbuf;
+        *noted = length as u16;
+        self.count += 1;
+        PutResult::Done
+    }
+
+    /// Lets the kernel send. Frames for which it has no room return to the burst. Returns the numbers of sent and of dropped
+    /// frames.
+    #[inline(always)]
+    fn send(mut self, ring: &mut Ring, queue: &Queue, burst: &mut Burst) -> (usize, usize) {
+        if self.count == 0 {
+            return (0, 0);
+        }
+        let outcome = queue.sender.kick();
+        let taken = ring.settle(self.count as u32) as usize;
+        let lengths = self.lengths.get(..taken).unwrap_or(&[]);
+        let octets: usize = lengths.iter().map(|length| usize::from(*length)).sum();
+        let (passed_over, lost) = if outcome == Ok(octets) {
+            (0, 0)
+        } else {
+            self.passed_over(queue, taken, outcome)
+        };
+        let mut dropped = passed_over;
+        if taken < self.count && is_permanent_error(outcome, &queue.sender) {
+            dropped += self.count - taken;
+            free(self.mbufs.get_mut(..self.count).unwrap_or(&mut []));
+        } else {
+            free(self.mbufs.get_mut(..taken).unwrap_or(&mut []));
+            let back = self.mbufs.iter().copied().take(self.count).skip(taken);
+            burst.append_raw(back);
+        }
+        let sent = taken - passed_over;
+        add(&queue.tx.frames, sent as u64);
+        add(&queue.tx.octets, (octets - lost) as u64);
+        (sent, dropped)
+    }
+
+    /// Returns number and octets of the frames that the kernel skipped because they are longer than the interface
+    /// allows. Their slots look like others, so this compares them with the interface's limit.
+    #[cold]
+    fn passed_over(
+        &self,
+        queue: &Queue,
+        taken: usize,
+        outcome: Result<usize, Errno>,
+    ) -> (usize, usize) {
+        let mtu = queue.sender.mtu();
+        let (mut all, mut count, mut lost) = (0, 0, 0);
+        for (mbuf, length) in self.mbufs.iter().zip(&self.lengths).take(taken) {
+            // SAFETY: the buffer is owned by this value.
+            let octets: &[u8] = unsafe { first_segment(*mbuf) };
+            // The kernel allows one additional tag (packet(7)).
+            let tag = slot::tags(octets).min(slot::TAG);
+            let limit = mtu.map_or(0, |mtu| mtu + slot::ETHERNET_HEADER + tag);
+            let length = usize::from(*length);
+            all += length;
+            if length > limit {
+                count += 1;
+                lost += length;
+            }
+        }
+        match outcome {
+            // The limit may have changed since then, so the kernel's count of octets takes precedence.
+            Ok(sent) if sent < all => (count.max(1), all - sent),
+            _ => (count, lost),
+        }
+    }
+}
+
+/// Returns true if a retry is useless because the interface is down or gone. Without a carrier, a driver without a queueing
+/// discipline refuses frames with the same error as when it is busy.
+#[cold]
+fn is_permanent_error(outcome: Result<usize, Errno>, sender: &PacketSocket) -> bool {
+    match outcome {
+        Ok(_) | Err(Errno::EAGAIN | Errno::ENOMEM | Errno::EINTR) => false,
+        Err(Errno::ENOBUFS) => !sender.link_is_up(),
+        Err(_) => true,
+    }
+}
+
+/// Opens a port on an interface with the given queues per direction, which receive frames from then on.
+///
+/// # Errors
+/// The kernel's error: the interface does not exist or is not an Ethernet interface, the process lacks the privilege, or there
+/// is too little memory for the rings.
+pub(crate) fn open(
+    interface: &str,
+    queues: u16,
+    options: &PortOptions,
+    pool: &Mempool,
+    interrupts: &[Interrupts],
+) -> Result<(Vec<AfPacketRx>, Vec<AfPacketTx>, Interface), Error> {
+    let fail = |step: &'static str, cause: String| Error::PortOpen {
+        port: options.name.clone(),
+        uri: format!("af-packet:{interface}"),
+        step,
+        cause,
+    };
+    let failed = |(step, error): Failure| fail(step, error.desc().to_owned());
+    let index = if_nametoindex(interface).map_err(|error| failed(("if_nametoindex", error)))?;
+    let promiscuity =
+        Promiscuity::of(interface).map_err(|error| fail("promiscuous mode", error.to_string()))?;
+    let page_size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    let page_size = page_size.and_then(|size| usize::try_from(size).ok());
+    let slot_room = slot::room(options.frame_size_max);
+    let geometry = |slots| Geometry::new(slots, slot_room, page_size.unwrap_or(4096));
+    let rx_geometry = geometry(options.rx_ring_size);
+    let tx_geometry = geometry(options.tx_ring_size);
+    let (mut rx, mut tx, mut shared) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..queues {
+        let queue = Arc::new(Queue {
+            receiver: Arc::new(PacketSocket::receiver(index, rx_geometry).map_err(failed)?),
+            sender: Arc::new(PacketSocket::sender(index, tx_geometry).map_err(failed)?),
+            rx: RxCounters::default(),
+            tx: TxCounters::default(),
+            missed: AtomicU64::new(0),
+        });
+        let map = |socket: &Arc<PacketSocket>, geometry| {
+            Ring::map(socket, geometry).map_err(|error| failed(("mmap", error)))
+        };
+        let interrupt = interrupts.get(usize::from(number)).map(|interrupts| {
+            let socket = queue.receiver.try_clone()?;
+            interrupts.watch(socket)
+        });
+        rx.push(AfPacketRx {
+            _interrupt: interrupt
+                .transpose()
+                .map_err(|error| fail("receive interrupts", error.to_string()))?,
+            ring: map(&queue.receiver, rx_geometry)?,
+            length_max: slot::length_max(options.frame_size_max),
+            pool: pool.clone(),
+            queue: Arc::clone(&queue),
+        });
+        tx.push(AfPacketTx {
+            ring: map(&queue.sender, tx_geometry)?,
+            queue: Arc::clone(&queue),
+        });
+        shared.push(queue);
+    }
+    if let Some(queue) = shared.first() {
+        let hardware = queue.receiver.hardware();
+        let (kind, _) = hardware.map_err(|error| failed(("SIOCGIFHWADDR", error)))?;
+        if kind != libc::ARPHRD_ETHER && kind != libc::ARPHRD_LOOPBACK {
+            let cause = "the interface does not carry Ethernet frames (use another interface)";
+            return Err(fail("SIOCGIFHWADDR", cause.to_owned()));
+        }
+    }
+    PacketSocket::start(shared.iter().map(|queue| &*queue.receiver)).map_err(|failure| {
+        match failure {
+            // Older kernels join only sockets of interfaces that are up.
+            ("PACKET_FANOUT", Errno::EINVAL) => fail(
+                "PACKET_FANOUT",
+                format!("the interface is down (`ip link set {interface} up`)"),
+            ),
+            other => failed(other),
+        }
+    })?;
+    let interface = Interface {
+        queues: shared,
+        rx_slots: rx_geometry.slots,
+        tx_slots: tx_geometry.slots,
+        _promiscuity: promiscuity,
+    };
+    Ok((rx, tx, interface))
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports of the memif protocol: sockets, and copies between rings and packet buffers. `quietwire_memif` has messages, sessions
+//! and rings.
+
+mod client;
+mod program;
+mod queues;
+mod server;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use quietwire_memif::message::{Name, Secret};
+use quietwire_memif::ring::RingSizes;
+use quietwire_memif::session::{ClientConfig, Limits, ServerConfig};
+use quietwire_memory::{Sealing, gate};
+
+use self::client::Client;
+use self::program::program;
+use self::queues::{Queues, Taps};
+pub(crate) use self::queues::{Receiver, Sender};
+use self::server::{Interface, Server};
+use super::counters::QueueCounters;
+use super::interrupts::Interrupts;
+use super::options::{PortOptions, buffer_size, length_max};
+use super::peer::{Begin, End, PeerPort, Status};
+use super::peers::Reactor;
+use super::peers::socket::Address;
+use crate::eal::Eal;
+use crate::error::Error;
+use crate::mempool::Mempool;
+use crate::uri::{PortUri, Role};
+
+/// Most memory that a peer may share, octets.
+const MEMORY_MAX: u64 = 256 << 20;
+/// Most regions that a peer may share.
+const REGIONS_MAX: u16 = 8;
+
+type Opened = (PeerPort, Vec<Receiver>, Vec<Sender>);
+
+/// Opens a port. It listens or connects after its start.
+pub(super) fn open(
+    eal: &Eal,
+    uri: &PortUri,
+    options: &PortOptions,
+    pool: &Mempool,
+    interrupts: &[Interrupts],
+) -> Result<Opened, Error> {
+    let PortUri::Memif {
+        path,
+        role,
+        id,
+        secret_file,
+        trust_memory,
+        ..
+    } = uri
+    else {
+        return Err(Error::PortOptions {
+            port: options.name.clone(),
+            what: format!("{uri} is not a memif port"),
+        });
+    };
+    let secret = secret_file
+        .as_deref()
+        .map(|file| read_secret(file, options))
+        .transpose()?;
+    let status = Arc::new(Status::default());
+    let limit = length_max(options);
+    let (mut rx, mut tx, mut taps) = (Vec::new(), Vec::new(), Taps::default());
+    let mut counters = (Vec::new(), Vec::new());
+    for _ in 0..options.rx_queues {
+        let (owner, reader) = gate::channel();
+        let own = Arc::<QueueCounters>::default();
+        counters.0.push(Arc::clone(&own));
+        rx.push(Receiver::new(reader, pool.clone(), limit, own));
+        taps.rx.push(owner);
+    }
+    for _ in 0..options.tx_queues {
+        let (owner, reader) = gate::channel();
+        let own = Arc::<QueueCounters>::default();
+        counters.1.push(Arc::clone(&own));
+        tx.push(Sender::new(reader, own));
+        taps.tx.push(owner);
+    }
+    let queues = Queues::new(&options.name, taps, interrupts, Arc::clone(&status));
+    let address = Address::of(path);
+    let interface = Name::truncated(&options.name);
+    let begin: Begin = match role {
+        Role::Server => {
+            let config = ServerConfig {
+                id: *id,
+                interface,
+                secret,
+                limits: Limits {
+                    regions: REGIONS_MAX,
+                    octets: MEMORY_MAX,
+                    c2s_rings: options.rx_queues,
+                    s2c_rings: options.tx_queues,
+                    ..Limits::default()
+                },
+            };
+            let sealing = if *trust_memory {
+                Sealing::Trusted
+            } else {
+                Sealing::Required
+            };
+            let interface = Interface::new(config, sealing, queues);
+            Box::new(move |reactor| begin_server(reactor, address, interface))
+        }
+        Role::Client => {
+            let config = ClientConfig {
+                id: *id,
+                secret: secret.unwrap_or_default(),
+                program: program(),
+                interface,
+                c2s_rings: options.tx_queues,
+                s2c_rings: options.rx_queues,
+                sizes: RingSizes {
+                    c2s: log2(options.tx_ring_size),
+                    s2c: log2(options.rx_ring_size),
+                },
+            };
+            let client = Client::new(
+                address,
+                config,
+                u32::from(buffer_size(options)),
+                eal.memory(),
+                queues,
+            );
+            Box::new(move |reactor| {
+                let id = reactor.add(Box::new(client));
+                let end: End = Box::new(move |reactor| drop(reactor.remove(id)));
+                Ok(end)
+            })
+        }
+    };
+    let port = PeerPort::new(
+        eal.peers(),
+        begin,
+        status,
+        counters.0,
+        counters.1,
+        (options.rx_ring_size, options.tx_ring_size),
+    );
+    Ok((port, rx, tx))
+}
+
+/// Adds an interface to a socket, which is created if it does not exist.
+fn begin_server(
+    reactor: &mut Reactor,
+    address: Address,
+    interface: Interface,
+) -> Result<End, String> {
+    let key = format!("memif:{address}");
+    let id = interface.id();
+    if let Some(endpoint) = reactor.shared.get(&key).copied() {
+        let added = reactor.visit(endpoint, |endpoint, control| {
+            let server = endpoint.as_any().downcast_mut::<Server>();
+            server.map(|server| server.add(interface, control))
+        });
+        added
+            .flatten()
+            .ok_or("the socket is closed")?
+            .map_err(|()| format!("interface {id} of {address} is in use by another port"))?;
+        return Ok(end_server(endpoint, id));
+    }
+    let server = Server::listen(address, interface).map_err(|error| error.to_string())?;
+    let endpoint = reactor.add(Box::new(server));
+    reactor.shared.insert(key, endpoint);
+    Ok(end_server(endpoint, id))
+}
+
+/// Removes an interface from its socket. The socket closes with the last one.
+fn end_server(endpoint: u32, id: u32) -> End {
+    Box::new(move |reactor| {
+        let is_last = reactor.visit(endpoint, |endpoint, control| {
+            let server = endpoint.as_any().downcast_mut::<Server>();
+            server.is_none_or(|server| server.remove(id, control))
+        });
+        if is_last == Some(true) {
+            drop(reactor.remove(endpoint));
+        }
+    })
+}
+
+/// Returns the binary logarithm of a ring's size.
+fn log2(ring_size: u16) -> u8 {
+    u8::try_from(ring_size.checked_ilog2().unwrap_or(0)).unwrap_or(0)
+}
+
+/// Reads a secret, without a line feed at the end.
+fn read_secret(file: &Path, options: &PortOptions) -> Result<Secret, Error> {
+    let wrong = |what: String| Error::PortOptions {
+        port: options.name.clone(),
+        what: format!("secret-file {}: {what}", file.display()),
+    };
+    let octets = std::fs::read(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let octets = octets.strip_suffix(b"\n").unwrap_or(&octets);
+    Some(octets)
+        .filter(|octets| !octets.is_empty())
+        .and_then(Secret::new)
+        .ok_or_else(|| wrong("a secret must have 1 to 24 octets and no NUL".to_owned()))
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ports on the host side of vhost-user: sockets, and copies between a guest's rings and packet buffers. `quietwire_vhost` has
+//! messages, sessions and rings.
+
+mod connection;
+mod endpoint;
+mod memory;
+mod offload;
+mod rings;
+mod slots;
+
+use std::sync::Arc;
+
+use quietwire_memory::{Sealing, gate};
+use quietwire_vhost::features::*;
+use quietwire_vhost::session::backend::BackendConfig;
+
+use self::endpoint::Endpoint;
+pub(crate) use self::rings::{Receiver, Sender};
+use self::slots::Slots;
+use super::counters::QueueCounters;
+use super::interrupts::Interrupts;
+use super::options::{PortOptions, length_max};
+use super::peer::{Begin, End, PeerPort, Status};
+use super::peers::socket::Address;
+use crate::eal::Eal;
+use crate::error::Error;
+use crate::mempool::Mempool;
+use crate::uri::{PortUri, Role};
+
+type Opened = (PeerPort, Vec<Receiver>, Vec<Sender>);
+
+/// Opens a port. It listens or connects after its start.
+pub(super) fn open(
+    eal: &Eal,
+    uri: &PortUri,
+    options: &PortOptions,
+    pool: &Mempool,
+    interrupts: &[Interrupts],
+) -> Result<Opened, Error> {
+    let PortUri::Vhost { path, role, .. } = uri else {
+        return Err(Error::PortOptions {
+            port: options.name.clone(),
+            what: format!("{uri} is not a vhost port"),
+        });
+    };
+    let status = Arc::new(Status::default());
+    let limit = length_max(options);
+    let (mut rx, mut tx, mut slots) = (Vec::new(), Vec::new(), Slots::new(interrupts));
+    let mut counters = (Vec::new(), Vec::new());
+    for _ in 0..options.rx_queues {
+        let (owner, reader) = gate::channel();
+        let own = Arc::<QueueCounters>::default();
+        counters.0.push(Arc::clone(&own));
+        rx.push(Receiver::new(reader, pool.clone(), limit, own));
+        slots.add_rx(owner);
+    }
+    for _ in 0..options.tx_queues {
+        let (owner, reader) = gate::channel();
+        let own = Arc::<QueueCounters>::default();
+        counters.1.push(Arc::clone(&own));
+        tx.push(Sender::new(reader, Arc::clone(&status), own));
+        slots.add_tx(owner);
+    }
+    let config = BackendConfig {
+        features: offered(uri),
+        required_features: 0,
+        queue_pairs: options.rx_queues.max(options.tx_queues),
+        ..BackendConfig::default()
+    };
+    let sealing = if uri.trusts_memory() {
+        Sealing::Trusted
+    } else {
+        Sealing::Required
+    };
+    let endpoint = Endpoint::new(
+        &options.name,
+        Address::of(path),
+        config,
+        sealing,
+        slots,
+        Arc::clone(&status),
+    );
+    let role = *role;
+    let begin: Begin = Box::new(move |reactor| {
+        let endpoint = match role {
+            Role::Server => endpoint.listen().map_err(|error| error.to_string())?,
+            Role::Client => endpoint,
+        };
+        let id = reactor.add(Box::new(endpoint));
+        let end: End = Box::new(move |reactor| drop(reactor.remove(id)));
+        Ok(end)
+    });
+    let port = PeerPort::new(
+        eal.peers(),
+        begin,
+        status,
+        counters.0,
+        counters.1,
+        (options.rx_ring_size, options.tx_ring_size),
+    );
+    Ok((port, rx, tx))
+}
+
+/// Returns the features that a port offers. These never include segmentation of UDP and of TCP with ECN bits.
+fn offered(uri: &PortUri) -> u64 {
+    let PortUri::Vhost {
+        mergeable,
+        checksum,
+        tso,
+        iommu,
+        ..
+    } = uri
+    else {
+        return 0;
+    };
+    let when = |is_on: bool, features: u64| if is_on { features } else { 0 };
+    F_VERSION_1
+        | F_ANY_LAYOUT
+        | F_INDIRECT_DESC
+        | F_EVENT_IDX
+        | F_RING_PACKED
+        | F_LOG_ALL
+        | NET_F_MQ
+        | NET_F_STATUS
+        | NET_F_CTRL_VQ
+        | NET_F_CTRL_RX
+        | NET_F_GUEST_ANNOUNCE
+        | NET_F_GUEST_CSUM
+        | when(*mergeable, NET_F_MRG_RXBUF)
+        | when(*checksum, NET_F_CSUM)
+        | when(
+            *tso,
+            NET_F_HOST_TSO4 | NET_F_HOST_TSO6 | NET_F_GUEST_TSO4 | NET_F_GUEST_TSO6,
+        )
+        | when(*iommu, F_ACCESS_PLATFORM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segmentation_is_offered_where_the_uri_says_so() {
+        for uri in [
+            "vhost:/v",
+            "vhost:/v?checksum=off&mergeable=off",
+            "vhost:/v?tso=on",
+            "vhost:/v?iommu=on",
+        ] {
+            let features = offered(&uri.parse().unwrap());
+            let has = |feature| features & feature != 0;
+            for never in [
+                NET_F_HOST_ECN,
+                NET_F_HOST_UFO,
+                NET_F_GUEST_ECN,
+                NET_F_GUEST_UFO,
+            ] {
+                assert!(!has(never), "{uri}");
+            }
+            for segmentation in [NET_F_HOST_TSO4, NET_F_HOST_TSO6, NET_F_GUEST_TSO4] {
+                assert_eq!(has(segmentation), uri.contains("tso"), "{uri}");
+            }
+            assert_eq!(has(NET_F_CSUM), !uri.contains("checksum=off"), "{uri}");
+            assert_eq!(
+                has(NET_F_MRG_RXBUF),
+                !uri.contains("mergeable=off"),
+                "{uri}"
+            );
+            assert_eq!(has(F_ACCESS_PLATFORM), uri.contains("iommu"), "{uri}");
+        }
+    }
+}

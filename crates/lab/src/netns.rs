@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where an application runs: on the host as it is, or in a network namespace.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::thread::scope;
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use quietwire_base::supervised::WITH_PARENT;
+
+use crate::error::{LabError, io_error};
+use crate::spawn::require;
+
+/// Where `ip netns` keeps the namespaces that have names (ip-netns(8)).
+const NAMESPACES: &str = "/run/netns";
+
+/// Where an application runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum NetNs {
+    /// Where this process is.
+    #[default]
+    Current,
+    /// The network namespace of this name (`ip netns add NAME`).
+    Namespace(String),
+}
+
+impl NetNs {
+    /// The namespace of this name, or here without one.
+    ///
+    /// # Errors
+    /// [`LabError::NoNamespace`].
+    pub fn of(namespace: Option<&str>) -> Result<Self, LabError> {
+        let Some(name) = namespace else {
+            return Ok(Self::Current);
+        };
+        let place = Self::Namespace(name.to_owned());
+        let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
+        match place.path() {
+            Some(path) if is_name && path.exists() => Ok(place),
+            _ => Err(LabError::NoNamespace(name.to_owned())),
+        }
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Current => None,
+            Self::Namespace(name) => Some(PathBuf::from(NAMESPACES).join(name)),
+        }
+    }
+
+    /// The words of a command that runs another there, and ends it when the process that started it is killed.
+    ///
+    /// # Errors
+    /// [`LabError::MissingProgram`].
+    pub fn command(&self, words: &[String]) -> Result<Vec<String>, LabError> {
+        require("setpriv", "util-linux")?;
+        let mut command = WITH_PARENT.map(str::to_owned).to_vec();
+        if let Some(path) = self.path() {
+            require("nsenter", "util-linux")?;
+            command.extend(["nsenter".to_owned(), format!("--net={}", path.display())]);
+        }
+        command.extend_from_slice(words);
+        Ok(command)
+    }
+
+    /// Does something there, on a thread of its own: what it opens stays there, whoever uses it then. Below /sys it sees the
+    /// interfaces of the namespace, as with `ip netns exec`.
+    ///
+    /// # Errors
+    /// The namespace is gone, or may not be entered.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        let Some(path) = self.path() else {
+            return Ok(work());
+        };
+        let namespace = File::open(&path).map_err(io_error(&path, "opening the namespace"))?;
+        let there = || {
+            setns(&namespace, CloneFlags::CLONE_NEWNET)
+                .and_then(|()| show_interfaces())
+                .map_err(|error| io_error(&path, "entering the namespace")(error.into()))?;
+            Ok(work())
+        };
+        let outcome = scope(|scope| scope.spawn(there).join());
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Gives the calling thread, and those that it starts, a view of /sys with the interfaces of its network namespace
+/// (sysfs(5): what a mount shows is that of the namespace in which it was made).
+fn show_interfaces() -> nix::Result<()> {
+    const NONE: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let apart = MsFlags::MS_REC | MsFlags::MS_SLAVE;
+    mount(NONE, "/", NONE, apart, NONE)?;
+    match mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE) {
+        // What is mounted there is that of this namespace already, as below `ip netns exec` (fs/namespace.c).
+        Err(Errno::EBUSY) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_is_not_there_is_named() {
+        for name in ["absent-namespace", "", "..", "a/b"] {
+            let error = NetNs::of(Some(name)).unwrap_err();
+            assert_eq!(error.fault(), quietwire_base::Fault::BadInput);
+            assert!(error.to_string().contains("ip netns"), "{error}");
+        }
+        assert_eq!(NetNs::of(None).unwrap(), NetNs::Current);
+        assert_eq!(NetNs::Current.enter(|| 7).unwrap(), 7);
+    }
+
+    #[test]
+    fn a_command_ends_with_its_starter() {
+        let words = ["iperf3".to_owned(), "-s".to_owned()];
+        let place = NetNs::Namespace("left".to_owned());
+        let command = place.command(&words).unwrap().join(" ");
+        assert_eq!(
+            command,
+            "setpriv --pdeathsig KILL nsenter --net=/run/netns/left iperf3 -s"
+        );
+    }
+}

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topologies that are up: what is started for each element, how their ports meet, and where each lab that has a name keeps
+//! its state.
+
+mod cards;
+mod device;
+mod ends;
+mod layout;
+mod options;
+mod place;
+mod registry;
+mod roles;
+mod set;
+mod state;
+#[cfg(test)]
+mod tests;
+mod wiring;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quietwire_base::Deadline;
+use quietwire_base::wait_until;
+use quietwire_host::cpuset::Cpuset;
+use quietwire_tester::account::{DeviceCounts, DeviceLayout};
+
+use crate::counts::TIMEOUT;
+use crate::cycles::CycleCount;
+use crate::element::{ElementContext, Plan};
+use crate::error::LabError;
+use crate::programs::{Forwarder, Hypervisor, InGuest, forwarder_for};
+use crate::stop::Stop;
+use crate::topology::{ElementPlace, Graph, Program, Role};
+use crate::unavailable::Unavailable;
+
+pub use crate::element::GuestSide;
+pub use ends::Ends;
+pub use options::{GuestOptions, UpOptions};
+pub(crate) use registry::NAMED;
+pub use registry::{LabEntry, UndoReport, check_none_up, clean_named, find, known, take_down};
+pub use state::{ElementState, LabState, TesterSide};
+
+use registry::Claim;
+use wiring::rank;
+
+/// How long the sockets of all ports may take to be there.
+const SOCKETS_DEADLINE: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+struct Running {
+    plan: Plan,
+    forwarder: Box<dyn Forwarder>,
+    version: String,
+    /// Every command that was given for it.
+    commands: Vec<String>,
+}
+
+impl Running {
+    /// Does something for it, and notes the commands that were given.
+    fn step(
+        &mut self,
+        context: &mut ElementContext<'_>,
+        work: impl FnOnce(&mut dyn Forwarder, &Plan, &mut ElementContext<'_>) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        let began = context.commands.len();
+        let outcome = work(self.forwarder.as_mut(), &self.plan, context);
+        self.commands.extend_from_slice(&context.commands[began..]);
+        outcome
+    }
+
+    /// What it is now.
+    fn state(&mut self) -> Result<ElementState, LabError> {
+        ElementState::of(
+            &self.plan,
+            self.forwarder.as_mut(),
+            self.version.clone(),
+            self.commands.clone(),
+        )
+    }
+
+    /// All that follows its start.
+    fn finish(&mut self, context: &mut ElementContext<'_>) -> Result<(), LabError> {
+        self.step(context, |forwarder, plan, context| {
+            forwarder.connect(plan, context)?;
+            forwarder.program(plan, context)
+        })?;
+        wait_for_sockets(&self.plan, &context.stop)
+    }
+}
+
+/// A topology that is up: the device under test, be it a switch alone or many elements. Dropped, it is taken down.
+#[derive(Debug)]
+pub struct UpLab {
+    claim: Option<Claim>,
+    running: Vec<Running>,
+    state: LabState,
+    /// The CPU set that all its processes are in.
+    set: Option<Cpuset>,
+}
+
+impl UpLab {
+    /// Brings a topology up: switches first, so that others find their sockets.
+    ///
+    /// # Errors
+    /// [`LabError::NameTaken`], [`LabError::Unavailable`] before anything is started, [`LabError::Aborted`], or what did not come up; all of it is
+    /// undone then.
+    pub fn up(options: &UpOptions) -> Result<Self, LabError> {
+        let mut claim = Claim::take(&options.state_directory, &options.name)?;
+        let mut running = Vec::new();
+        match build(options, &mut claim, &mut running) {
+            Ok((state, set)) => {
+                state.write(claim.directory())?;
+                Ok(Self {
+                    claim: Some(claim),
+                    running,
+                    state,
+                    set,
+                })
+            }
+            Err(error) => {
+                if let Err(also) = end(&mut running, Some(claim)) {
+                    tracing::error!("{also}");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// What came up.
+    #[must_use]
+    pub fn state(&self) -> &LabState {
+        &self.state
+    }
+
+    /// Names of elements with a process that ended by itself since the last call; they are kept in the state as well.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn look_for_dead(&mut self) -> Result<Vec<String>, LabError> {
+        let mut dead = Vec::new();
+        for running in &mut self.running {
+            let name = &running.plan.name;
+            if running.forwarder.check().is_err() && !self.state.died.contains(name) {
+                dead.push(name.clone());
+            }
+        }
+        if let (false, Some(claim)) = (dead.is_empty(), &self.claim) {
+            self.state.died.extend(dead.iter().cloned());
+            self.state.write(claim.directory())?;
+        }
+        Ok(dead)
+    }
+
+    /// Counters of every element, by name.
+    #[must_use]
+    pub fn counters(&self) -> serde_json::Value {
+        let reported = self.running.iter().map(|running| {
+            let counters = running.forwarder.counters(&running.plan);
+            let reported =
+                counters.unwrap_or_else(|reason| serde_json::json!({ "unavailable": reason }));
+            (running.plan.name.clone(), reported)
+        });
+        reported.collect::<serde_json::Map<_, _>>().into()
+    }
+
+    /// Counters of frames of every element. A deadline of 2 s holds for all of them together.
+    #[must_use]
+    pub fn frames(&self) -> DeviceCounts {
+        let deadline = Deadline::after(TIMEOUT);
+        let reported = self.running.iter().map(|running| {
+            let frames = running.forwarder.frames(&running.plan, deadline);
+            (running.plan.name.clone(), frames)
+        });
+        DeviceCounts {
+            elements: reported.collect(),
+        }
+    }
+
+    /// How the elements' ports are joined to each other and to the tester's.
+    #[must_use]
+    pub fn layout(&self) -> DeviceLayout {
+        layout::of(&self.state.graph)
+    }
+
+    /// What forwarding has cost each element that counts it, by name.
+    #[must_use]
+    pub fn cycles(&self) -> BTreeMap<String, CycleCount> {
+        let reported = self.running.iter().filter_map(|running| {
+            let name = running.plan.name.clone();
+            match running.forwarder.cycles(&running.plan) {
+                Ok(count) => Some((name, count?)),
+                Err(reason) => {
+                    tracing::debug!("{name} does not tell its cycles: {reason}");
+                    None
+                }
+            }
+        });
+        reported.collect()
+    }
+
+    /// Takes it down.
+    ///
+    /// # Errors
+    /// What could not be ended or undone.
+    pub fn down(mut self) -> Result<(), LabError> {
+        end(&mut self.running, self.claim.take())
+    }
+}
+
+impl Drop for UpLab {
+    fn drop(&mut self) {
+        if let Err(error) = end(&mut self.running, self.claim.take()) {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+fn end(running: &mut Vec<Running>, claim: Option<Claim>) -> Result<(), LabError> {
+    let mut outcome = Ok(());
+    // All are asked before the first is waited for: what has ended has to be let onto its CPU once more before the kernel
+    // gives it up, and those that poll there may keep it from that for a minute.
+    for running in running.iter_mut().rev() {
+        running.forwarder.ask_to_end();
+    }
+    for mut running in running.drain(..).rev() {
+        outcome = outcome.and(running.forwarder.stop());
+    }
+    outcome.and(claim.map_or(Ok(()), Claim::release))
+}
+
+fn build(
+    options: &UpOptions,
+    claim: &mut Claim,
+    running: &mut Vec<Running>,
+) -> Result<(LabState, Option<Cpuset>), LabError> {
+    let UpOptions { graph, cpus, .. } = options;
+    roles::check(options)?;
+    cards::check(Path::new("/"), graph)?;
+    let hypervisor = Hypervisor::of(graph, &options.guests, &options.program)?;
+    let forwarders = forwarders(options, hypervisor.as_ref())?;
+    let set = set::of_lab(options, claim)?;
+    let directory = claim.directory().to_owned();
+    let wiring = wiring::Wiring::of(graph, &directory, claim.tag());
+    let mut commands = Vec::new();
+    let mut context = ElementContext::new(claim.journal(), &mut commands);
+    context.set = set.clone();
+    context.stop = options.stop.clone();
+    place::make_namespaces(graph, &wiring, &mut context)?;
+    place::make_links(graph, &wiring, &mut context)?;
+    for (index, forwarder, version) in forwarders {
+        options.stop.check()?;
+        let plan = wiring.plan(options, index);
+        context.make_directory(&plan.directory)?;
+        let is_guest = plan.place == ElementPlace::Guest;
+        running.push(Running {
+            plan,
+            forwarder,
+            version,
+            commands: Vec::new(),
+        });
+        // What was started of it is ended with all others where the rest fails.
+        let Some(running) = running.last_mut() else {
+            continue;
+        };
+        running.step(&mut context, |forwarder, plan, context| {
+            forwarder.start(plan, context)
+        })?;
+        // Guests boot at once, and only when all their ports have another end.
+        if !is_guest {
+            running.finish(&mut context)?;
+        }
+    }
+    finish_guests(options, &wiring, running, &mut context)?;
+    let mut elements = Vec::new();
+    for running in running.iter_mut() {
+        elements.push(running.state()?);
+    }
+    let mut warnings = cpus.warnings();
+    warnings.extend(hypervisor.iter().flat_map(|all| all.warnings(graph)));
+    let state = LabState {
+        name: options.name.clone(),
+        owner: quietwire_base::ProcessId::own(),
+        graph: graph.clone(),
+        cpus: cpus.clone(),
+        warnings,
+        tester: wiring.tester(graph),
+        elements,
+        died: Vec::new(),
+    };
+    Ok((state, set))
+}
+
+/// An element's number, what forwards in it, and the version of that.
+type Chosen = (usize, Box<dyn Forwarder>, String);
+
+/// What forwards, with its version, in the order of starting. Whatever the machine lacks is told before anything is started.
+fn forwarders(
+    options: &UpOptions,
+    hypervisor: Option<&Arc<Hypervisor>>,
+) -> Result<Vec<Chosen>, LabError> {
+    let UpOptions { graph, program, .. } = options;
+    let mut order: Vec<usize> = (0..graph.elements.len())
+        .filter(|index| graph.elements[*index].role != Role::Tester)
+        .collect();
+    order.sort_by_key(|index| (rank(graph.elements[*index].role), *index));
+    let mut forwarders = Vec::new();
+    for index in order {
+        let element = &graph.elements[index];
+        let forwarder: Box<dyn Forwarder> = match (element.place, hypervisor) {
+            (ElementPlace::Guest, Some(hypervisor)) => {
+                Box::new(InGuest::new(hypervisor, element.program))
+            }
+            _ => forwarder_for(element.program, program),
+        };
+        let version = forwarder.probe().map_err(|reason| LabError::Unavailable {
+            name: element.name.clone(),
+            reason,
+        })?;
+        forwarders.push((index, forwarder, version));
+    }
+    Ok(forwarders)
+}
+
+/// Lets guests boot, and starts what forwards in them. QEMU wants somebody on the other side of each port before it boots its
+/// guest, and the tester is not there yet: a switch that joins nothing stands in for it meanwhile.
+fn finish_guests(
+    options: &UpOptions,
+    wiring: &wiring::Wiring,
+    running: &mut [Running],
+    context: &mut ElementContext<'_>,
+) -> Result<(), LabError> {
+    let is_guest = |running: &&mut Running| running.plan.place == ElementPlace::Guest;
+    let mut stand_in = wiring.stand_in(options).map(|plan| Running {
+        plan,
+        forwarder: forwarder_for(Program::Quietwire, &options.program),
+        version: String::new(),
+        commands: Vec::new(),
+    });
+    if let Some(stand_in) = &mut stand_in {
+        context.make_directory(&stand_in.plan.directory)?;
+        stand_in.forwarder.start(&stand_in.plan, context)?;
+    }
+    for guest in running.iter_mut().filter(is_guest) {
+        guest.step(context, |forwarder, plan, context| {
+            forwarder.connect(plan, context)
+        })?;
+    }
+    for guest in running.iter_mut().filter(is_guest) {
+        guest.step(context, |forwarder, plan, context| {
+            forwarder.program(plan, context)
+        })?;
+        wait_for_sockets(&guest.plan, &context.stop)?;
+    }
+    stand_in.map_or(Ok(()), |mut stand_in| stand_in.forwarder.stop())
+}
+
+/// An element that this machine cannot have, and why, as far as is known without starting or building anything.
+#[must_use]
+pub fn lacking(graph: &Graph, quietwire: &Path) -> Option<(String, Unavailable)> {
+    let of_elements = || lacking_element(graph, quietwire);
+    cards::lacking(Path::new("/"), graph).or_else(of_elements)
+}
+
+fn lacking_element(graph: &Graph, quietwire: &Path) -> Option<(String, Unavailable)> {
+    graph.elements.iter().find_map(|element| {
+        let reason = match (element.role, element.place) {
+            (Role::Tester, _) => None,
+            (_, ElementPlace::Guest) => Hypervisor::lacking(),
+            _ => forwarder_for(element.program, quietwire).probe().err(),
+        };
+        Some((element.name.clone(), reason?))
+    })
+}
+
+fn wait_for_sockets(plan: &Plan, stop: &Stop) -> Result<(), LabError> {
+    for socket in plan.own_sockets() {
+        let is_over = wait_until(SOCKETS_DEADLINE, || socket.exists() || stop.is_wanted());
+        stop.check()?;
+        if !is_over {
+            let what = format!("made no socket {} in 20 s", socket.display());
+            return Err(plan.failed(what));
+        }
+    }
+    Ok(())
+}

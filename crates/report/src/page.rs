@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The page: one self-contained HTML file without scripts and network access.
+
+pub(crate) mod application;
+mod cpu;
+mod glance;
+mod latency;
+mod losses;
+mod method_tables;
+pub(crate) mod published;
+mod record;
+mod throughput;
+pub(crate) mod words;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use quietwire_study::StudyResults;
+
+use crate::error::ReportError;
+use crate::format;
+use crate::summary::{SizeSummary, Summary};
+
+const STYLE: &str = include_str!("page/style.css");
+
+/// Returns the page as text.
+///
+/// # Errors
+/// [`ReportError::Histogram`] if a stored histogram is damaged.
+pub fn html(results: &StudyResults) -> Result<String, ReportError> {
+    let summary = Summary::of(results)?;
+    Ok(page(results, &summary).into_string())
+}
+
+fn page(results: &StudyResults, summary: &Summary) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (summary.name) " – quietwire" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    (header(results, summary))
+                    @for size in &summary.sizes {
+                        (of_size(results, summary, size))
+                    }
+                    (record::record(results, summary))
+                    footer { "Made by quietwire from the study's store. This file is self-contained." }
+                }
+            }
+        }
+    }
+}
+
+fn header(results: &StudyResults, summary: &Summary) -> Markup {
+    let is_one = |case: &&quietwire_study::Case| case.tenants.is_none() || results.was_tried(case);
+    let cases = results.file.cases.iter().filter(is_one).count();
+    html! {
+        header {
+            p.kicker { "quietwire study · " (summary.name) }
+            h1 { (summary.title) }
+            p.meta {
+                (format::date(summary.started_unix_ns)) " · "
+                (count(cases, "case", "cases")) " in " (count(summary.rounds as usize, "round", "rounds")) " · "
+                (count(summary.trials, "trial", "trials")) " in " (format::duration_s(summary.running_time_s))
+            }
+        }
+        @if summary.is_simulated {
+            p.warning role="note" { "Simulated: all figures are computed from a model of a device, and nothing was measured." }
+        }
+        @if summary.is_quick {
+            p.warning role="note" { (words::QUICK) }
+        }
+        @if let Some(note) = words::incomplete(&summary.state) {
+            p.warning role="note" { (note) }
+        }
+    }
+}
+
+fn count(number: usize, one: &str, many: &str) -> String {
+    let number = number as u64;
+    format!(
+        "{} {}",
+        format::grouped(number),
+        if number == 1 { one } else { many }
+    )
+}
+
+fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Markup {
+    let has_sizes = summary.sizes.len() > 1;
+    html! {
+        @if has_sizes {
+            h2.size { "With " (words::frames(size)) }
+        }
+        section.answer {
+            h2 { "Result" }
+            p { (words::marked(&words::answer(summary, size).join(" "))) }
+            @if words::has_many_cases(size) { (glance::glance(size)) }
+            (cases(size))
+            (unavailable(summary))
+            @for warning in words::warnings(size) {
+                p.warning role="note" { (warning) }
+            }
+        }
+        @if throughput::is_wanted(results) {
+            (throughput::throughput(results, size))
+        } @else {
+            (throughput::cost(size))
+        }
+        (application::applications(size))
+        @if results.file.latency.is_some() {
+            (latency::round_trip(size, results.file.tester.idle))
+        }
+        @if throughput::is_wanted(results) {
+            (throughput::loss(size))
+        }
+        (latency::percentiles(size))
+        (latency::variation(size))
+        (method_tables::method_tables(size))
+        (cpu::heat_map(results, size))
+        (cpu::neighbours(size))
+        (published::published(results, size))
+        (losses::losses(size))
+        (record::health(size))
+    }
+}
+
+/// Renders the cases that were not run, with reasons.
+fn unavailable(summary: &Summary) -> Markup {
+    html! {
+        @if !summary.unavailable.is_empty() {
+            h3 { "Unavailable on this machine" }
+            p.lead { "These cases were not run." }
+            dl.cases {
+                @for case in &summary.unavailable {
+                    div {
+                        dt { (case.name) }
+                        dd { (case.description) ". " b { (words::left_out(case)) ": " } (case.reason) "." }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Renders the descriptions of the cases.
+fn cases(size: &SizeSummary) -> Markup {
+    html! {
+        dl.cases {
+            @for (index, case) in size.cases.iter().enumerate() {
+                div {
+                    dt { span class={ "swatch " (crate::chart::colour(index)) } {} (case.name) }
+                    dd { (case.description) }
+                }
+            }
+        }
+    }
+}

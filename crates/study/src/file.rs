@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The study file. Keys are in kebab case and contain their unit; an unknown key is an error.
+
+mod check;
+mod device;
+pub(crate) mod limits;
+pub(crate) mod locate;
+mod published;
+mod study_file;
+mod tenants;
+#[cfg(test)]
+mod tests;
+mod trials;
+mod values;
+
+use std::path::Path;
+
+use crate::methods::{Method, StudyContext};
+
+pub use device::Device;
+pub use locate::FileError;
+pub use published::{Published, PublishedFigure, Ratio};
+pub use quietwire_base::Idle;
+pub use study_file::{Case, Neighbours, StudyFile, TesterSettings, Traffic};
+pub use trials::Trials;
+pub use values::{
+    FrameSize, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Switch, Topology,
+};
+
+impl StudyFile {
+    /// Returns true if addresses are learned and looked up, which requires a third port (RFC 2889, section 5.7).
+    #[must_use]
+    pub fn measures_addresses(&self) -> bool {
+        let mut methods = self.methods().into_iter();
+        methods.any(Method::measures_addresses)
+    }
+
+    /// Returns the longest configured ageing time, seconds, for a device whose address table quietwire cannot flush.
+    #[must_use]
+    pub fn ageing_s(&self) -> Option<f64> {
+        let methods = self.methods().into_iter();
+        methods.filter_map(Method::ageing_s).reduce(f64::max)
+    }
+
+    /// Returns the part of the study that a method uses, in a case with this number of tenants.
+    pub(crate) fn surroundings(&self, tenants: Option<u32>) -> StudyContext<'_> {
+        StudyContext {
+            trials: &self.trials,
+            search: self.search.as_ref(),
+            has_address_table: self.device.switch == Switch::Other
+                || self.device.mode == Mode::Bridge,
+            has_own_frames: self.traffic.frames.is_some(),
+            tenants,
+        }
+    }
+
+    /// Reads and checks a study file.
+    ///
+    /// # Errors
+    /// [`FileError`], with file, line and key.
+    pub fn read(path: &Path) -> Result<(Self, String), FileError> {
+        let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
+            path: path.to_owned(),
+            error,
+        })?;
+        Ok((Self::parse(&text, path)?, text))
+    }
+
+    /// Parses and checks the text of a study file. `path` is used in errors only.
+    ///
+    /// # Errors
+    /// [`FileError`], with file, line and key.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
+        let mut file: Self =
+            toml::from_str(text).map_err(|error| locate::of_toml(text, path, &error))?;
+        file.add_tenants();
+        match check::first_fault(&file) {
+            None => Ok(file),
+            Some(fault) => Err(locate::of_fault(text, path, fault)),
+        }
+    }
+}

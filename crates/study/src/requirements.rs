@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Placement of a case on one machine: the partition that its isolation requires, and the CPUs of its neighbours.
+
+use quietwire_host::CpuList;
+use quietwire_host::inventory::Inventory;
+use quietwire_host::partition::Plan;
+use quietwire_lab::topology::{Assignment, Graph, SWITCH, TESTER, TopologyError, assign};
+use quietwire_lab::{Placement, Setup};
+
+use crate::file::{Case, Device, NeighboursIn, StudyFile};
+
+/// Placement of a case on a machine that can run it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct CaseRequirements {
+    /// Partition that is applied while the case is set up; none if its isolation changes nothing outside the device.
+    pub(crate) partition: Option<Plan>,
+    /// CPUs available to its neighbours; none without neighbours.
+    pub(crate) neighbours: Option<CpuList>,
+}
+
+impl CaseRequirements {
+    /// Returns the placement of a case on a machine.
+    ///
+    /// # Errors
+    /// Why the machine cannot run the case, as a clause.
+    pub(crate) fn of(file: &StudyFile, case: &Case, machine: &Inventory) -> Result<Self, String> {
+        let online = machine.cpus_online.clone().unwrap_or_default();
+        let setup = setup(file, case, &online).map_err(|error| error.to_string())?;
+        Self::of_setup(case, machine, &setup)
+    }
+
+    /// Returns the placement of a case on a machine whose CPUs have these roles.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub(crate) fn of_setup(
+        case: &Case,
+        machine: &Inventory,
+        setup: &Setup,
+    ) -> Result<Self, String> {
+        let partition = match case.isolation() {
+            Some(isolation) => isolation.plan(machine, setup)?,
+            None => None,
+        };
+        if case.neighbours == NeighboursIn::ForwardingCpus {
+            return match &partition {
+                None => Ok(Self {
+                    partition: None,
+                    neighbours: Some(setup.forwarding.clone()),
+                }),
+                Some(_) => Err(
+                    "its isolation keeps the forwarding CPUs free of neighbours, but the case places its neighbours there"
+                        .to_owned(),
+                ),
+            };
+        }
+        let neighbours = placement(case.neighbours)
+            .map(|placement| neighbours(placement, machine, setup, partition.as_ref()))
+            .transpose()?;
+        Ok(Self {
+            partition,
+            neighbours,
+        })
+    }
+}
+
+/// Who has which CPUs: the tester the one that the file gives it, quietwire's switch alone all forwarding CPUs; of what is
+/// compared, elements have those of `[device] cpus`, and the others one each of the forwarding CPUs.
+pub(crate) fn assignment(
+    file: &StudyFile,
+    device: &Device,
+    graph: &Graph,
+    online: &CpuList,
+) -> Result<Assignment, TopologyError> {
+    let mut asked = device.cpus.clone();
+    asked.insert(TESTER.to_owned(), file.tester.cpu.clone());
+    if !file.runs_in_topologies() {
+        asked.insert(SWITCH.to_owned(), device.forwarding_cpus.clone());
+    }
+    let named = asked
+        .values()
+        .fold(CpuList::new(), |all, cpus| all.union(cpus));
+    let usable = if device.forwarding_cpus.is_empty() {
+        online.clone()
+    } else {
+        named.union(&device.forwarding_cpus)
+    };
+    let mut assignment = assign(graph, &usable, &asked)?;
+    let others = device.service_cpus.union(&device.control_cpus);
+    let taken = assignment
+        .elements
+        .iter()
+        .fold(CpuList::new(), |all, cpus| all.union(cpus));
+    let left = online.difference(&taken);
+    if !others.is_empty() {
+        assignment.rest = others;
+    } else if !left.is_empty() {
+        assignment.rest = left;
+    }
+    Ok(assignment)
+}
+
+/// Who has which CPUs in a case, as isolation and neighbours have to know it.
+pub(crate) fn setup(
+    file: &StudyFile,
+    case: &Case,
+    online: &CpuList,
+) -> Result<Setup, TopologyError> {
+    let device = file.device_of(case);
+    let given = assignment(file, &device, &device.graph()?, online)?;
+    // The tester is the first.
+    let forwarding = given.elements.iter().skip(1);
+    let forwarding = forwarding.fold(CpuList::new(), |all, cpus| all.union(cpus));
+    Ok(Setup {
+        apparatus: given.rest.union(&file.tester.cpu).difference(&forwarding),
+        forwarding,
+        ports: device.ports,
+    })
+}
+
+fn placement(neighbours: NeighboursIn) -> Option<Placement> {
+    match neighbours {
+        NeighboursIn::None | NeighboursIn::ForwardingCpus => None,
+        NeighboursIn::Everywhere => Some(Placement::Everywhere),
+        NeighboursIn::OffForwardingCpus => Some(Placement::OffForwardingCpus),
+        NeighboursIn::Siblings => Some(Placement::Siblings),
+        NeighboursIn::SameLlc => Some(Placement::SameLlc),
+        NeighboursIn::OtherNode => Some(Placement::OtherNode),
+    }
+}
+
+/// Returns the CPUs of a placement that an isolation leaves to neighbours. They include those of tester and device only if there are no
+/// others, or if neighbours run everywhere.
+fn neighbours(
+    placement: Placement,
+    machine: &Inventory,
+    setup: &Setup,
+    partition: Option<&Plan>,
+) -> Result<CpuList, String> {
+    let wanted = placement.cpus(machine, &setup.forwarding)?;
+    let kept = partition.map(Plan::isolated).unwrap_or_default();
+    let left = wanted.difference(&kept);
+    if left.is_empty() {
+        return Err(format!(
+            "its isolation keeps the CPUs {wanted} free of neighbours, but the case places its neighbours there"
+        ));
+    }
+    let apart = left.difference(&setup.apparatus);
+    let is_place = !matches!(
+        placement,
+        Placement::Everywhere | Placement::OffForwardingCpus
+    );
+    Ok(if is_place && !apart.is_empty() {
+        apart
+    } else {
+        left
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use quietwire_host::machines::{Machine, two_packages_with_clusters, virtual_machine};
+
+    use super::*;
+    use crate::tests::SMALL;
+
+    /// Returns the inventory that is read from a machine's files. Only files on a disk contain CPU sets.
+    fn read(machine: &Machine) -> Inventory {
+        let root = tempfile::tempdir().unwrap();
+        machine.write(root.path()).unwrap();
+        Inventory::read(root.path())
+    }
+
+    fn arranged(
+        machine: &Inventory,
+        isolation: &str,
+        neighbours: &str,
+    ) -> Result<CaseRequirements, String> {
+        let text = SMALL.replace(
+            "neighbours = \"everywhere\"\npinning = \"none\"",
+            &format!("neighbours = \"{neighbours}\"\nisolation = \"{isolation}\""),
+        );
+        let file = StudyFile::parse(&text, Path::new("small.toml")).unwrap();
+        CaseRequirements::of(&file, &file.cases[1], machine)
+    }
+
+    fn neighbours_of(machine: &Inventory, isolation: &str, neighbours: &str) -> String {
+        match arranged(machine, isolation, neighbours) {
+            Ok(arranged) => arranged
+                .neighbours
+                .map_or("none".to_owned(), |cpus| cpus.to_string()),
+            Err(why) => why,
+        }
+    }
+
+    #[test]
+    fn an_isolation_leaves_neighbours_what_it_does_not_isolate() {
+        // CPU 1 forwards, CPU 0 is for everything else; 32 and 33 are their siblings.
+        let machine = read(&two_packages_with_clusters());
+        for (isolation, neighbours, wanted) in [
+            ("none", "none", "none"),
+            ("none", "everywhere", "0-63"),
+            ("pinned", "everywhere", "0-63"),
+            ("isolated", "everywhere", "0,2-63"),
+            ("sibling-idle", "everywhere", "0,2-32,34-63"),
+            ("isolated", "siblings", "33"),
+            ("isolated", "same-llc", "2-15,32,34-47"),
+            ("rdt-cat-mba", "other-node", "8-31,40-63"),
+        ] {
+            let seen = neighbours_of(&machine, isolation, neighbours);
+            assert_eq!(seen, wanted, "{isolation}, {neighbours}");
+        }
+        // If an isolation keeps siblings idle, no CPU there is left for neighbours.
+        let why = neighbours_of(&machine, "full", "siblings");
+        assert!(why.contains("keeps the CPUs 33 free"), "{why}");
+    }
+
+    #[test]
+    fn on_a_machine_of_two_cpus_the_others_share_one() {
+        let machine = read(&virtual_machine());
+        assert_eq!(neighbours_of(&machine, "isolated", "everywhere"), "0");
+        assert_eq!(neighbours_of(&machine, "isolated", "same-llc"), "0");
+        assert_eq!(neighbours_of(&machine, "none", "everywhere"), "0-1");
+        let isolated = arranged(&machine, "isolated", "everywhere").unwrap();
+        let plan = isolated.partition.unwrap();
+        assert_eq!(plan.isolated().to_string(), "1");
+        assert_eq!(plan.housekeeping.to_string(), "0");
+        assert_eq!(
+            arranged(&machine, "pinned", "none").unwrap().partition,
+            None
+        );
+    }
+}

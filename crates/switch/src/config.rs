@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Switch configuration: [`Settings`] as written in a file or on the command line, and the [`Plan`] that is built from valid settings.
+
+pub mod bridging;
+mod change;
+mod edit;
+mod file;
+pub mod kernel_filter;
+pub mod layer3;
+mod location;
+mod plan;
+mod ports;
+pub mod rebalance;
+pub mod rules;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use change::Change;
+pub use location::{Located, Location};
+pub use plan::{BridgePlan, Group, Plan, PortPlan};
+pub use ports::AddPort;
+pub use quietwire_base::Idle;
+pub use quietwire_tables::filter::{EtherType, PacketMatch, Ports, Protocol};
+pub use settings::{
+    BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
+    Settings,
+};

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The running switch, owned by the control thread: ports by number, forwarding threads by CPU, tables. A changed plan is applied
+//! completely or not at all, while frames are forwarded.
+
+mod apply;
+mod assign;
+mod balance;
+mod counted;
+mod driver_drops;
+mod kernel_filter;
+mod moves;
+mod port_counts;
+mod router;
+mod rules;
+mod slot;
+mod threads;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use quietwire_dpdk::{Eal, Mempool};
+use quietwire_packet::VlanId;
+
+use crate::bridge_view::{BridgeView, History};
+use crate::config::bridging::BridgingSetting;
+use crate::config::{BridgePlan, Group, Plan};
+use crate::counters::ThreadCounters;
+use crate::error::SwitchError;
+use crate::forward::{BridgeStage, Domain, FilteredStage, Segmenter, Shared, Stage};
+use crate::layer3::{Exchange, SharedLayer3};
+use crate::observe::Watches;
+use crate::report::MoveReport;
+use balance::Loads;
+use counted::{CountedFilter, CountedRules};
+use quietwire_tables::bridge::{BridgeTables, StormLimits};
+use quietwire_tables::fdb::{Fdb, Key, Selection};
+use quietwire_tables::route::{Interfaces, Router};
+
+pub(crate) use slot::Slot;
+pub(crate) use threads::Forwarder;
+
+/// State of the control thread.
+// Fields are dropped in this order: threads before the ports whose queues they hold.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) forwarders: Vec<Forwarder>,
+    /// By number of the port.
+    pub(crate) slots: Vec<Option<Slot>>,
+    pub(crate) bridges: Vec<BridgeView>,
+    pub(crate) plan: Plan,
+    /// Counters of threads that have ended, by CPU. A new thread on the same CPU continues with them.
+    pub(crate) ended: BTreeMap<u32, Arc<ThreadCounters>>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) started: Instant,
+    pub(crate) moved: Vec<MoveReport>,
+    pub(crate) layer3: SharedLayer3,
+    /// Names of interfaces by number.
+    interfaces: Vec<Option<String>>,
+    kernel_filters: Vec<CountedFilter>,
+    rules: CountedRules,
+    domain: Arc<Domain>,
+    /// CPU of the thread that sends for the service thread.
+    injects: Option<u32>,
+    loads: Loads,
+    pub(crate) watches: Watches,
+    pools: u32,
+    /// Pool for copies of flooded frames with different tags. Created with the first thread.
+    copies: Option<Mempool>,
+    /// Resources for segmenting TCP data. Created with the first port that can yield such frames.
+    segmenter: Option<Segmenter>,
+    eal: Eal,
+}
+
+impl Engine {
+    /// Opens the ports of a plan, starts its threads and starts forwarding.
+    ///
+    /// # Errors
+    /// A port or machine error. All resources are released in that case.
+    pub(crate) fn start(eal: &Eal, plan: &Plan, shared: &Arc<Shared>) -> Result<Self, SwitchError> {
+        let started = Instant::now();
+        let layer3 = SharedLayer3::new(Exchange::new(eal), started)?;
+        let domain = Arc::new(without_interfaces(&layer3));
+        let mut engine = Self {
+            forwarders: Vec::new(),
+            slots: (0..crate::counters::PORTS_MAX).map(|_| None).collect(),
+            bridges: Vec::new(),
+            plan: plan.without_work(),
+            ended: BTreeMap::new(),
+            shared: Arc::clone(shared),
+            started,
+            moved: Vec::new(),
+            layer3,
+            interfaces: Vec::new(),
+            kernel_filters: Vec::new(),
+            rules: CountedRules::default(),
+            domain,
+            injects: None,
+            loads: Loads::default(),
+            watches: Watches::default(),
+            pools: 0,
+            copies: None,
+            segmenter: None,
+            eal: eal.clone(),
+        };
+        engine.apply(plan.clone())?;
+        Ok(engine)
+    }
+
+    /// Returns the counters of all current and ended threads.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = &ThreadCounters> {
+        let running = self.forwarders.iter().map(|one| &*one.counters);
+        running.chain(self.ended.values().map(|one| &**one))
+    }
+
+    /// Returns the number of a port.
+    pub(crate) fn number(&self, name: &str) -> Option<u16> {
+        let index = self
+            .slots
+            .iter()
+            .position(|slot| slot.as_ref().is_some_and(|slot| slot.plan.name == name))?;
+        u16::try_from(index).ok()
+    }
+
+    pub(crate) fn slot(&self, number: u16) -> Option<&Slot> {
+        self.slots.get(usize::from(number))?.as_ref()
+    }
+
+    fn slot_mut(&mut self, number: u16) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(number))?.as_mut()
+    }
+
+    /// Returns the names of interfaces by number.
+    pub(crate) fn interface_names(&self) -> &[Option<String>] {
+        &self.interfaces
+    }
+
+    /// Returns the open ports with their numbers.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (u16, &Slot)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(number, slot)| Some((number as u16, slot.as_ref()?)))
+    }
+
+    /// Returns the numbers of the ports of a group.
+    pub(crate) fn members(&self, group: &Group) -> Vec<u16> {
+        let number = |index: &usize| self.number(&self.plan.ports.get(*index)?.name);
+        group.ports().iter().filter_map(number).collect()
+    }
+
+    /// Returns the ports that a frame of this port can leave by.
+    pub(crate) fn reach(&self, number: u16) -> BTreeSet<u16> {
+        let routed = self.routed_ports();
+        if routed.contains(&number) {
+            return routed;
+        }
+        let name = self.slot(number).map(|slot| slot.plan.name.as_str());
+        let group = name.and_then(|name| self.group_of(name));
+        let mut ports: BTreeSet<u16> = group
+            .map(|group| self.members(group).into_iter().collect())
+            .unwrap_or_default();
+        ports.remove(&number);
+        ports
+    }
+
+    /// Returns the group that a port is in.
+    pub(crate) fn group_of(&self, name: &str) -> Option<&Group> {
+        let index = self.plan.ports.iter().position(|port| port.name == name)?;
+        self.plan
+            .groups
+            .iter()
+            .find(|group| group.ports().contains(&index))
+    }
+
+    /// Returns the bridges of a plan. Existing bridges keep their addresses.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] for invalid bridge settings.
+    fn bridges_of(&self, plan: &Plan) -> Result<Vec<BridgeView>, SwitchError> {
+        let mut views = Vec::new();
+        for group in &plan.groups {
+            let Group::Bridge(bridge) = group else {
+                continue;
+            };
+            let tables = Arc::new(self.tables_of(bridge, plan)?);
+            let kept = self.bridges.iter().find(|view| {
+                view.name == bridge.name
+                    && view.fdb.entries_max() == bridge.max_entries
+                    && view.ageing_s == bridge.ageing_s
+            });
+            // Counters continue even if the tables are replaced.
+            let former = self.bridges.iter().find(|view| view.name == bridge.name);
+            views.push(match kept {
+                Some(view) => BridgeView {
+                    tables,
+                    ..view.clone()
+                },
+                None => BridgeView {
+                    name: bridge.name.clone(),
+                    fdb: Arc::new(Fdb::new(bridge.max_entries, bridge.ageing_s)),
+                    ageing_s: bridge.ageing_s,
+                    aged: former.map_or_else(Arc::default, |view| Arc::clone(&view.aged)),
+                    tables,
+                    statics: BTreeSet::new(),
+                    history: former.map_or_else(History::default, |view| view.history.clone()),
+                },
+            });
+        }
+        Ok(views)
+    }
+
+    fn tables_of(&self, bridge: &BridgePlan, plan: &Plan) -> Result<BridgeTables, SwitchError> {
+        let number_of = |index: usize| self.number(&plan.ports.get(index)?.name);
+        let interfaces = self.interfaces_on(&bridge.name, plan);
+        let settings = bridge.settings(&plan.ports, number_of, interfaces);
+        settings
+            .and_then(|settings| {
+                if settings.ports.is_empty() {
+                    return Ok(BridgeTables::without_ports());
+                }
+                BridgeTables::new(&settings).map_err(|error| error.to_string())
+            })
+            .map_err(|what| SwitchError::Config {
+                location: format!("bridge '{}'", bridge.name),
+                what,
+            })
+    }
+
+    /// Sets each bridge's static entries, and forgets addresses learned on ports that left the bridge or whose settings changed.
+    fn settle_bridges(
+        &mut self,
+        before: &[(String, Vec<(u16, BridgingSetting)>)],
+    ) -> Result<(), SwitchError> {
+        let mut bridges = std::mem::take(&mut self.bridges);
+        let mut outcome = Ok(());
+        for view in &mut bridges {
+            let now = self.bridge_ports(&view.name);
+            let former = before.iter().find(|(name, _)| *name == view.name);
+            for (port, bridging) in former.map_or(&[][..], |(_, ports)| ports) {
+                if !now.contains(&(*port, bridging.clone())) {
+                    view.forget_port(*port);
+                }
+            }
+            let ports = now.iter().map(|(port, _)| *port).collect();
+            view.history.settle(&ports, |port| self.sums_of(port));
+            let wanted = self.statics_of(&view.name);
+            if let Err(error) = view.set_statics(wanted) {
+                outcome = Err(SwitchError::Config {
+                    location: format!("bridge '{}'", view.name),
+                    what: error.to_string(),
+                });
+            }
+        }
+        self.bridges = bridges;
+        outcome
+    }
+
+    /// Forgets learned addresses of a bridge. Returns their number.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] if the bridge or the port does not exist.
+    pub(crate) fn flush_fdb(
+        &self,
+        bridge: &str,
+        port: Option<&str>,
+        vlan: Option<VlanId>,
+    ) -> Result<u32, SwitchError> {
+        let absent = |what: &str, name: &str| SwitchError::Config {
+            location: "fdb".to_owned(),
+            what: format!("no such {what}: '{name}'"),
+        };
+        let view = self
+            .bridges
+            .iter()
+            .find(|view| view.name == bridge)
+            .ok_or_else(|| absent("bridge", bridge))?;
+        let port = match port {
+            Some(name) => Some(self.number(name).ok_or_else(|| absent("port", name))?),
+            None => None,
+        };
+        Ok(view.fdb.flush(Selection { port, vlan }))
+    }
+
+    /// Returns the ports of a bridge and their bridging settings.
+    fn bridge_ports(&self, name: &str) -> Vec<(u16, BridgingSetting)> {
+        let Some(plan) = self.bridge_plan(name) else {
+            return Vec::new();
+        };
+        plan.ports
+            .iter()
+            .filter_map(|index| {
+                let port = self.plan.ports.get(*index)?;
+                Some((self.number(&port.name)?, port.bridging.clone()))
+            })
+            .collect()
+    }
+
+    fn bridge_plan(&self, name: &str) -> Option<&BridgePlan> {
+        self.plan.groups.iter().find_map(|group| match group {
+            Group::Bridge(plan) if plan.name == name => Some(plan),
+            _ => None,
+        })
+    }
+
+    fn statics_of(&self, name: &str) -> BTreeSet<(Key, u16)> {
+        let statics = self.bridge_plan(name).map_or(&[][..], |plan| &plan.statics);
+        statics
+            .iter()
+            .filter_map(|one| {
+                let vlan = one.vlan.map_or(0, VlanId::get);
+                Some((
+                    Key::in_vlan(vlan, one.mac.to_u64()),
+                    self.number(&one.port)?,
+                ))
+            })
+            .collect()
+    }
+
+    /// Returns the stage for frames of a port.
+    fn stage_of(&self, number: u16) -> Stage {
+        let then = self.stage_behind_rules(number);
+        match self.port_rules(number) {
+            None => then,
+            Some(rules) => Stage::Filtered(Box::new(FilteredStage { rules, then })),
+        }
+    }
+
+    fn stage_behind_rules(&self, number: u16) -> Stage {
+        let Some(slot) = self.slot(number) else {
+            return Stage::Drop;
+        };
+        if let Some(stage) = self.route_stage(number) {
+            return stage;
+        }
+        let Some(group) = self.group_of(&slot.plan.name) else {
+            return Stage::Drop;
+        };
+        let others: Vec<usize> = self
+            .members(group)
+            .into_iter()
+            .filter(|other| *other != number)
+            .map(usize::from)
+            .collect();
+        match group {
+            Group::CrossConnect(_) => match others.as_slice() {
+                [output] => Stage::CrossConnect { output: *output },
+                _ => Stage::Drop,
+            },
+            Group::Bridge(plan) => match self.bridges.iter().find(|view| view.name == plan.name) {
+                Some(view) => Stage::Bridge(BridgeStage {
+                    fdb: Arc::clone(&view.fdb),
+                    tables: Arc::clone(&view.tables),
+                    others,
+                    storm: share(view.tables.storm_limits(number), slot.queues.len()),
+                }),
+                None => Stage::Drop,
+            },
+        }
+    }
+}
+
+/// Returns the router state of forwarding threads while the router has no interfaces.
+fn without_interfaces(layer3: &SharedLayer3) -> Domain {
+    let layer3 = layer3.lock();
+    Domain {
+        router: Router {
+            interfaces: Interfaces::default(),
+            vrfs: layer3.tables(),
+            next_hops: layer3.rib.next_hops(),
+            kernel_filter: None,
+        },
+        bridges: Vec::new(),
+    }
+}
+
+/// Returns the share of a port's storm limits for one of `queues` receive queues.
+fn share(limits: StormLimits, queues: usize) -> StormLimits {
+    let queues = u32::try_from(queues).unwrap_or(u32::MAX).max(1);
+    let part = |limit: Option<u32>| limit.map(|limit| (limit / queues).max(1));
+    StormLimits {
+        unknown_unicast_pps: part(limits.unknown_unicast_pps),
+        broadcast_pps: part(limits.broadcast_pps),
+        multicast_pps: part(limits.multicast_pps),
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The loop of a forwarding thread: receive a burst, decide, send, count; run to completion.
+//!
+//! This path has no lock, no allocation, no unbounded loop and no system call, except `sched_yield`, a short sleep or epoll(7) without
+//! frames if the idle strategy requires it. Frames that an output does not accept at once are dropped and counted, because waiting for one
+//! output would delay all others.
+
+mod bridge;
+mod command;
+mod doze;
+mod filter;
+mod input;
+mod lengths;
+mod mark;
+mod output;
+mod path;
+mod route;
+mod segment;
+mod stage;
+mod telemetry;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use quietwire_dpdk::BURST_MAX;
+
+use crate::config::Idle;
+use crate::counters::Step;
+
+pub(crate) use bridge::BridgeStage;
+use bridge::Bridging;
+pub(crate) use command::{CommandSender, Reply, WorkerCommand, line};
+pub(crate) use doze::Doze;
+pub(crate) use input::Input;
+pub(crate) use mark::Mark;
+pub(crate) use output::{Output, Relay, TxPath};
+use path::Path;
+use route::RouteContext;
+pub(crate) use route::{BridgeContext, Domain, RouteStage, Routing};
+pub(crate) use segment::{Segmenter, SegmentingQueue};
+pub(crate) use stage::{FilteredStage, Stage};
+pub(crate) use worker::Worker;
+
+/// State shared by all forwarding threads.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Stop flag of all threads.
+    pub(crate) stop: Arc<AtomicBool>,
+    /// Coarse clock: seconds since the switch started.
+    pub(crate) now_s: AtomicU32,
+}
+
+impl Shared {
+    /// Returns true once the stop flag is set.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Empty polls of all queues before yielding the CPU.
+const TURNS_BEFORE_YIELD: u32 = 32;
+
+/// Forwards until the stop flag is set.
+pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
+    // An earlier thread on this CPU may have counted.
+    let mut polls = worker.counters.polls.get();
+    let mut empty_polls = worker.counters.empty_polls.get();
+    let mut yields = worker.counters.yields.get();
+    let mut idle_turns = 0;
+    while !worker.ended && !shared.stop.load(Ordering::Relaxed) {
+        let (empty, has_relayed) = turn(worker, shared);
+        worker.run_commands();
+        let inputs = worker.inputs.len() as u64;
+        polls += inputs;
+        empty_polls += empty;
+        worker.counters.polls.set(polls);
+        worker.counters.empty_polls.set(empty_polls);
+        if empty < inputs || has_relayed {
+            if idle_turns >= TURNS_BEFORE_YIELD {
+                worker.wake_up();
+            }
+            idle_turns = 0;
+        } else if worker.idle != Idle::Poll {
+            idle_turns = idle_turns.saturating_add(1);
+            if idle_turns >= TURNS_BEFORE_YIELD && worker.rest(idle_turns) {
+                worker.telemetry.lap(Step::Idle);
+                yields += 1;
+                worker.counters.yields.set(yields);
+            }
+        }
+    }
+}
+
+/// Serves each receive queue once. Returns the number of empty queues, and whether frames were sent for other threads.
+#[inline(always)]
+fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
+    let mut empty = 0;
+    for input in &mut worker.inputs {
+        let frames = input.rx.receive(&mut worker.received, BURST_MAX);
+        if frames == 0 {
+            empty += 1;
+            continue;
+        }
+        worker.telemetry.lap_of(Step::Receive, frames);
+        if worker.telemetry.is_watched() {
+            worker
+                .telemetry
+                .received(input.port, input.queue, &worker.received);
+        }
+        let began = worker.telemetry.last();
+        let mut path = Path {
+            received: &mut worker.received,
+            outputs: &mut worker.outputs,
+            counters: &worker.counters.ports,
+            telemetry: &mut worker.telemetry,
+        };
+        let port = usize::from(input.port);
+        let mut context = RouteContext {
+            routing: &mut worker.routing,
+            counters: &worker.counters.router,
+            pool: &worker.copies,
+            now_s: shared.now_s.load(Ordering::Relaxed),
+        };
+        let stage = match &*input.stage {
+            Stage::Filtered(filtered) => {
+                let has_more = path.filter(port, &filtered.rules, &mut worker.kept);
+                has_more.then_some(&filtered.then)
+            }
+            stage => Some(stage),
+        };
+        match stage {
+            None => {}
+            Some(Stage::CrossConnect { output }) => path.cross_connect(port, *output),
+            Some(Stage::Bridge(stage)) => {
+                let bridging = Bridging {
+                    stage,
+                    storm: &mut input.storm,
+                    decisions: &mut worker.decisions,
+                    context: &mut context,
+                };
+                path.bridge(port, bridging);
+            }
+            Some(Stage::Route(stage)) => path.route_port(port, stage, &mut context),
+            // The inner stage of accepted frames is never filtered.
+            Some(Stage::Drop | Stage::Filtered(_)) => path.drop_all(port),
+        }
+        // Frames left by a stage would be sent twice.
+        worker.received.free();
+        if worker.telemetry.is_watched() {
+            worker.telemetry.finish();
+        }
+        worker.telemetry.lap(Step::Send);
+        input.counters.found(frames);
+        let ended = worker.telemetry.last();
+        input.counters.cycles.add(ended.wrapping_sub(began));
+    }
+    let relayed = relay(worker, shared);
+    if relayed {
+        worker.telemetry.lap(Step::Relay);
+    } else if empty == worker.inputs.len() as u64 {
+        worker.telemetry.lap(Step::Idle);
+    }
+    (empty, relayed)
+}
+
+/// Sends for the service thread and for other forwarding threads. Returns false if there was nothing to send.
+#[inline(always)]
+fn relay(worker: &mut Worker, shared: &Shared) -> bool {
+    let mut relayed = false;
+    if worker.routing.injected.is_some() {
+        let mut path = Path {
+            received: &mut worker.received,
+            outputs: &mut worker.outputs,
+            counters: &worker.counters.ports,
+            telemetry: &mut worker.telemetry,
+        };
+        relayed = path.send_injected(&mut RouteContext {
+            routing: &mut worker.routing,
+            counters: &worker.counters.router,
+            pool: &worker.copies,
+            now_s: shared.now_s.load(Ordering::Relaxed),
+        });
+    }
+    for relay in &mut worker.relays {
+        let frames = relay.frames.receive(&mut worker.received, BURST_MAX);
+        if frames > 0 {
+            relayed = true;
+            worker.telemetry.count(Step::Relay, frames);
+            path::send_relayed(
+                &mut worker.received,
+                &mut worker.outputs,
+                &worker.counters.ports,
+                &mut worker.telemetry,
+                relay.port,
+            );
+        }
+    }
+    relayed
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Control side of the router: routes, neighbours, and punted packets. The service thread and the control thread share it behind a lock
+//! that forwarding threads never take.
+
+mod ask;
+mod exchange;
+mod gateways;
+mod kernel;
+mod service;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ipnet::IpNet;
+use quietwire_packet::MacAddress;
+
+use crate::error::SwitchError;
+use crate::kernel::{Event, NeighbourMonitor, RouteMonitor, Tap};
+use crate::observe::Tracer;
+use quietwire_tables::arena::Epoch;
+use quietwire_tables::icmp::RateLimit;
+use quietwire_tables::neighbour::{Action, InterfaceInfo, Limits, Neighbours, Origin};
+use quietwire_tables::route::Vrf;
+use quietwire_tables::route::rib::{Link, Rib, Sizes};
+
+pub(crate) use exchange::Exchange;
+
+/// Rate limit of ICMP errors, per second.
+const ERRORS_PER_SECOND: u32 = 1000;
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RoutedInterface {
+    pub(crate) name: String,
+    pub(crate) interface_info: InterfaceInfo,
+    pub(crate) vrf: u16,
+    pub(crate) mtu: u16,
+    /// Name of the kernel tap.
+    pub(crate) kernel: Option<String>,
+}
+
+/// A frame that waits for address resolution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// A frame received on this interface, to be routed again.
+    Frame(u16, Vec<u8>),
+    /// A packet of the router itself.
+    Packet(Vec<u8>),
+}
+
+/// Counters of the service thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Punted packets received.
+    pub(crate) received: u64,
+    /// Echo requests answered.
+    pub(crate) echoed: u64,
+    /// Errors sent.
+    pub(crate) errors: u64,
+    /// Packets to the router itself without a receiver.
+    pub(crate) unknown_protocol: u64,
+    /// Frames passed to the kernel.
+    pub(crate) to_kernel: u64,
+    /// Frames that the kernel refused.
+    pub(crate) kernel_refused: u64,
+    /// Frames not sent: no buffer, or a full ring.
+    pub(crate) not_sent: u64,
+}
+
+/// Layer 3 state of the control and service threads.
+#[derive(Debug)]
+pub(crate) struct Layer3 {
+    pub(crate) rib: Rib,
+    pub(crate) neighbours: Neighbours<Waiting>,
+    interfaces: BTreeMap<u16, RoutedInterface>,
+    vrfs: Vec<Option<String>>,
+    errors: RateLimit,
+    exchange: Exchange,
+    actions: Vec<Action<Waiting>>,
+    missing: gateways::Missing,
+    /// Taps by number of the interface.
+    taps: BTreeMap<u16, Tap>,
+    /// Taps that are created and not in use yet.
+    spare_taps: Vec<Tap>,
+    monitor: Option<RouteMonitor>,
+    /// Present while there are taps.
+    neighbour_monitor: Option<NeighbourMonitor>,
+    /// Kernel routes that did not fit. They are tried again in the next epoch.
+    late: BTreeMap<(u32, IpNet), Event>,
+    has_reclaimed: bool,
+    /// VRFs that import a kernel table.
+    kernel_tables: BTreeMap<u32, u16>,
+    pub(crate) counts: Counts,
+    started: Instant,
+    epoch: Epoch,
+    /// Active trace.
+    tracer: Option<Tracer>,
+}
+
+/// Shared handle of [`Layer3`].
+#[derive(Clone, Debug)]
+pub(crate) struct SharedLayer3(Arc<Mutex<Layer3>>);
+
+impl SharedLayer3 {
+    pub(crate) fn new(exchange: Exchange, started: Instant) -> Result<Self, SwitchError> {
+        let mut rib = Rib::new(Sizes::default()).map_err(no_memory)?;
+        rib.add_vrf(0).map_err(no_memory)?;
+        Ok(Self(Arc::new(Mutex::new(Layer3 {
+            rib,
+            neighbours: Neighbours::new(Limits::default(), seed()),
+            interfaces: BTreeMap::new(),
+            vrfs: vec![Some(crate::config::layer3::VRF_MAIN.to_owned())],
+            errors: RateLimit::new(ERRORS_PER_SECOND),
+            exchange,
+            actions: Vec::new(),
+            missing: gateways::Missing::default(),
+            taps: BTreeMap::new(),
+            spare_taps: Vec::new(),
+            monitor: None,
+            neighbour_monitor: None,
+            late: BTreeMap::new(),
+            has_reclaimed: false,
+            kernel_tables: BTreeMap::new(),
+            counts: Counts::default(),
+            started,
+            epoch: 0,
+            tracer: None,
+        }))))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Layer3> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn no_memory(error: impl ToString) -> SwitchError {
+    SwitchError::MissingPrerequisite(error.to_string())
+}
+
+/// Returns a seed that differs from run to run.
+fn seed() -> u64 {
+    use std::hash::BuildHasher;
+    std::hash::RandomState::new().hash_one(0)
+}
+
+impl Layer3 {
+    /// Assigns numbers to these VRFs. Existing VRFs keep theirs; new VRFs get tables.
+    ///
+    /// # Errors
+    /// [`SwitchError::MissingPrerequisite`] if there is not enough memory.
+    pub(crate) fn add_vrfs(&mut self, names: &[String]) -> Result<(), SwitchError> {
+        for name in names {
+            if self.vrf(name).is_some() {
+                continue;
+            }
+            let free = self.vrfs.iter().position(Option::is_none);
+            let number = free.unwrap_or(self.vrfs.len());
+            self.rib.add_vrf(number as u16).map_err(no_memory)?;
+            if number == self.vrfs.len() {
+                self.vrfs.push(None);
+            }
+            self.vrfs[number] = Some(name.clone());
+        }
+        Ok(())
+    }
+
+    /// Removes all VRFs except these.
+    pub(crate) fn keep_vrfs(&mut self, names: &[String]) {
+        for number in 0..self.vrfs.len() {
+            if self.vrfs[number]
+                .as_ref()
+                .is_some_and(|name| !names.contains(name))
+            {
+                self.vrfs[number] = None;
+                self.rib.del_vrf(number as u16);
+            }
+        }
+    }
+
+    /// Returns the number of a VRF.
+    pub(crate) fn vrf(&self, name: &str) -> Option<u16> {
+        let number = self
+            .vrfs
+            .iter()
+            .position(|one| one.as_deref() == Some(name))?;
+        u16::try_from(number).ok()
+    }
+
+    pub(crate) fn vrf_name(&self, number: u16) -> &str {
+        self.vrfs
+            .get(usize::from(number))
+            .and_then(Option::as_deref)
+            .unwrap_or("-")
+    }
+
+    /// VRFs with their numbers.
+    pub(crate) fn vrfs(&self) -> impl Iterator<Item = (u16, &str)> {
+        let numbered = (0u16..).zip(&self.vrfs);
+        numbered.filter_map(|(number, name)| Some((number, name.as_deref()?)))
+    }
+
+    /// Returns the tables of VRFs by number. Unused numbers have the tables of the main VRF.
+    pub(crate) fn tables(&self) -> Vec<Vrf> {
+        let tables = self.rib.vrfs();
+        let main = tables.first().cloned().flatten();
+        let or_main = |vrf: Option<Vrf>| vrf.or_else(|| main.clone());
+        tables.into_iter().filter_map(or_main).collect()
+    }
+
+    /// Replaces the set of interfaces.
+    ///
+    /// # Errors
+    /// The resource that is exhausted.
+    pub(crate) fn set_interfaces(
+        &mut self,
+        interfaces: BTreeMap<u16, RoutedInterface>,
+    ) -> Result<(), SwitchError> {
+        let former = std::mem::replace(&mut self.interfaces, interfaces);
+        let mut actions = std::mem::take(&mut self.actions);
+        let mut kept = Vec::new();
+        for (number, known) in &former {
+            if self.interfaces.get(number).map(|now| &now.interface_info)
+                != Some(&known.interface_info)
+            {
+                kept.extend(self.static_on(*number));
+                self.neighbours.flush(*number, &mut actions);
+            }
+        }
+        self.actions = actions;
+        let link = |known: &RoutedInterface| Link {
+            vrf: known.vrf,
+            addresses: known.interface_info.addresses.clone(),
+        };
+        let links = self.interfaces.iter();
+        let links = links
+            .map(|(number, known)| (*number, link(known)))
+            .collect();
+        let settled = self.rib.set_links(links).map_err(no_memory);
+        let now = self.now();
+        for (number, address, mac) in kept {
+            // Static neighbours that are still valid stay.
+            let interface_info = self
+                .interfaces
+                .get(&number)
+                .map(|known| &known.interface_info);
+            if interface_info.is_some_and(|interface_info| {
+                interface_info.is_on_link(address) && !interface_info.is_own(address)
+            }) {
+                let has_room = self
+                    .neighbours
+                    .set(now, number, address, mac, &mut self.actions);
+                if !has_room {
+                    tracing::warn!("no room for static neighbour {address}");
+                }
+            }
+        }
+        self.settle();
+        settled?;
+        self.settle_taps()
+    }
+
+    /// Returns the static neighbours of an interface.
+    fn static_on(&self, interface: u16) -> Vec<(u16, IpAddr, MacAddress)> {
+        let all = self.neighbours.list(self.now());
+        let of_it = all.filter(|one| one.interface == interface && one.origin == Origin::Static);
+        of_it
+            .filter_map(|one| Some((interface, one.address, one.mac?)))
+            .collect()
+    }
+
+    pub(crate) fn interface(&self, name: &str) -> Option<(u16, &RoutedInterface)> {
+        let mut all = self.interfaces.iter();
+        all.find(|(_, known)| known.name == name)
+            .map(|(number, known)| (*number, known))
+    }
+
+    pub(crate) fn interface_name(&self, number: u16) -> &str {
+        self.interfaces
+            .get(&number)
+            .map_or("-", |known| known.name.as_str())
+    }
+
+    pub(crate) fn has_interfaces(&self) -> bool {
+        !self.interfaces.is_empty()
+    }
+
+    /// Begins an epoch: memory released from now on is separated from memory released before. Returns the number of the epoch, for
+    /// [`Self::end_epoch`] once all forwarding threads have finished their current work.
+    pub(crate) fn begin_epoch(&mut self) -> Epoch {
+        self.epoch += 1;
+        self.rib.set_epoch(self.epoch);
+        self.epoch
+    }
+
+    pub(crate) fn end_epoch(&mut self, epoch: Epoch) {
+        self.rib.reclaim(epoch);
+        self.has_reclaimed = true;
+    }
+
+    pub(crate) fn exchange(&mut self) -> &mut Exchange {
+        &mut self.exchange
+    }
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Execution of a trial: lanes over the ports, a timetable, threads that run the lanes, and one result.
+
+mod profile;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quietwire_dpdk::{PortStats, cycles};
+
+use crate::account::PortTotals;
+use crate::assemble::{LaneResult, assemble};
+use crate::clock::{ClockCheck, ticks_per_second};
+use crate::engine::{self, Leave, Signals, Timetable};
+use crate::error::TesterError;
+use crate::frame::Epoch;
+use crate::judge::{Limits, judge};
+use crate::lane::Lane;
+use crate::pacer::{Pace, dealt};
+use crate::tester::{Ready, Tester, TesterIdle, TesterOptions};
+use crate::threads::{guard_realtime, run_threads};
+use crate::trial::{PortResult, Trial, TrialResult};
+use crate::trial_context::TrialContext;
+use crate::watch::{Arrivals, Pulse, Slices};
+
+pub(crate) use profile::{Addressing, Senders, TrialProfile, Watch};
+
+/// View of a running trial for the thread that waits for it, with the flags that control the trial.
+pub(crate) struct TrialControl<'a> {
+    /// When the counted part begins, ticks.
+    pub(crate) start: u64,
+    pub(crate) ticks_per_second: u64,
+    /// One per lane if the run observes [`Watch::Silence`].
+    pub(crate) pulses: &'a [Arc<Pulse>],
+    /// Set by the waiting thread to begin the recording of times without frames.
+    pub(crate) armed: &'a AtomicBool,
+    /// Set by the waiting thread to end the transmission.
+    pub(crate) stop_sending: &'a AtomicBool,
+    /// Set by another thread to abort the trial.
+    pub(crate) abort: &'a AtomicBool,
+}
+
+/// Outcome of a completed trial.
+pub(crate) struct TrialRun {
+    pub(crate) result: TrialResult,
+    pub(crate) lanes: Vec<LaneResult>,
+    pub(crate) ticks_per_second: u64,
+}
+
+impl Tester {
+    /// Runs one trial. Calls `meanwhile` on the calling thread while the trial runs.
+    pub(crate) fn run_trial(
+        &mut self,
+        trial: &Trial,
+        profile: &TrialProfile,
+        meanwhile: &mut dyn FnMut(&TrialControl<'_>),
+    ) -> Result<TrialRun, TesterError> {
+        self.check(trial)?;
+        self.make_ready(trial)?;
+        self.trials += 1;
+        let epoch = Epoch::of_trial(self.trials);
+        let before: Vec<PortStats> = self
+            .ports
+            .iter()
+            .map(|port| port.port.handle.stats())
+            .collect();
+        let preparation = self.options.preparation;
+        let lead_s = preparation.lead_s(trial);
+        guard_realtime(trial, lead_s, self.options.realtime_priority.is_some());
+
+        let until_start = Duration::from_secs_f64(lead_s + preparation.settle_s + trial.warm_up_s);
+        let started = SystemTime::now() + until_start;
+        let times = Timetable {
+            times: self.ready.as_ref().and_then(Ready::times),
+            ..timetable(trial, epoch, profile, &self.options)
+        };
+        let clock = ClockCheck::begin();
+        let paired = self.paired();
+        let used = match profile.addressing {
+            Addressing::AsAsked => paired,
+            Addressing::FromMany(_) | Addressing::ToMany(_) => self.ports.len(),
+        };
+        let names: Vec<String> = self
+            .ports
+            .iter()
+            .take(used)
+            .map(|port| port.port.handle.name().to_owned())
+            .collect();
+        let context = TrialContext {
+            eal: &self.eal,
+            pool: &self.pool,
+            trial,
+            epoch,
+            profile,
+            ports: used,
+            paired,
+            ready: self.ready.as_ref(),
+            receive_ring_size: self.options.receive_ring_size,
+        };
+        let mut lanes = Vec::new();
+        for (index, port) in self.ports.iter_mut().take(used).enumerate() {
+            lanes.extend(context.lanes(port, index)?);
+        }
+        deal_burst(&mut lanes, profile.pace);
+        let (armed, stop_sending) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+        let pulses = set_watch(&mut lanes, profile.watch, &times, &armed);
+        let control = TrialControl {
+            start: times.start,
+            ticks_per_second: times.ticks_per_second,
+            pulses: &pulses,
+            armed: &armed,
+            stop_sending: &stop_sending,
+            abort: &self.abort,
+        };
+        let signals = Signals {
+            abort: &self.abort,
+            stop_sending: &stop_sending,
+        };
+        let (lanes, healths, realtime) = run_threads(
+            &self.eal,
+            &self.options,
+            lanes,
+            &times,
+            signals,
+            &mut || {
+                meanwhile(&control);
+            },
+        )?;
+        let clock_error_ratio = clock.error_ratio();
+        if self.abort.load(Ordering::Relaxed) || healths.iter().any(|health| health.aborted) {
+            return Err(TesterError::Aborted);
+        }
+        let lanes: Vec<LaneResult> = lanes.into_iter().map(LaneResult::from_lane).collect();
+
+        let mut result = assemble(trial, &times, &names, paired, &lanes, &healths)
+            .map_err(TesterError::Result)?;
+        result.started_unix_ns = started
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        result.health.realtime = realtime;
+        result.health.receive_drops = self.receive_drops(&before);
+        self.set_totals(&mut result, &before, &lanes);
+        result.health.clock_error_ratio = clock_error_ratio;
+        self.judge(&mut result, profile);
+        Ok(TrialRun {
+            result,
+            lanes,
+            ticks_per_second: times.ticks_per_second,
+        })
+    }
+
+    /// Sets the calibration and the validity of the result.
+    fn judge(&self, result: &mut TrialResult, profile: &TrialProfile) {
+        result.calibration = self.cited(&result.trial, result.achieved_rate_pps);
+        let links_down = if profile.watch == Watch::Silence {
+            let ports = result.ports.iter_mut();
+            ports.for_each(|port| port.link_losses = 0);
+            Vec::new()
+        } else {
+            self.links_down()
+        };
+        let limits = match profile.pace {
+            // Delays shift such a schedule. Callers that need it in time check that themselves.
+            Pace::Spread { .. } => Limits {
+                stretch_ratio: f64::INFINITY,
+                ..self.options.limits
+            },
+            _ => self.options.limits,
+        };
+        result.validity = judge(result, limits, &links_down);
+    }
+
+    /// Records the counters of each port over the whole trial.
+    fn set_totals(&self, result: &mut TrialResult, before: &[PortStats], lanes: &[LaneResult]) {
+        let ports = result.ports.iter_mut().zip(&self.ports).zip(before);
+        for (index, ((result, port), before)) in ports.enumerate() {
+            let own: Vec<&LaneResult> = lanes.iter().filter(|lane| lane.port == index).collect();
+            let now = port.port.handle.stats();
+            result.totals = totals((before, &now), &own, result);
+        }
+    }
+
+    fn check(&self, trial: &Trial) -> Result<(), TesterError> {
+        trial.validate().map_err(TesterError::BadTrial)?;
+        if trial.frame_size_largest() > self.options.frame_size_max {
+            return Err(TesterError::BadTrial(format!(
+                "frames of {} octets exceed the limit of the open ports, {} octets",
+                trial.frame_size_largest(),
+                self.options.frame_size_max
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the increase of a port's counters. `lanes` and `result` cover the counted part.
+fn totals(
+    (before, now): (&PortStats, &PortStats),
+    lanes: &[&LaneResult],
+    result: &PortResult,
+) -> PortTotals {
+    let grown = |of: fn(&PortStats) -> u64| of(now).saturating_sub(of(before));
+    let sent_frames = grown(|stats| stats.tx_frames);
+    let send_error_frames = grown(|stats| stats.tx_errors);
+    let received_frames = grown(|stats| stats.rx_frames);
+    let counted: u64 = lanes.iter().map(|lane| lane.received.counted()).sum();
+    let accepted = result.offered_frames.saturating_sub(result.refused_frames);
+    PortTotals {
+        sent_frames,
+        sent_before_frames: (sent_frames + send_error_frames).saturating_sub(accepted),
+        received_frames,
+        received_before_frames: received_frames.saturating_sub(counted),
+        send_error_frames,
+        receive_drop_frames: grown(|stats| stats.rx_missed + stats.rx_no_buffers + stats.rx_errors),
+    }
+}
+
+/// Assigns to each sending lane its part of a burst.
+fn deal_burst(lanes: &mut [Lane<'_>], pace: Pace) {
+    let Pace::Burst(frames) = pace else {
+        return;
+    };
+    let senders = || lanes.iter().filter(|lane| lane.role.transmits);
+    let shares: Vec<f64> = senders().map(|lane| lane.role.share).collect();
+    let parts = dealt(frames, &shares);
+    let senders = lanes.iter_mut().filter(|lane| lane.role.transmits);
+    for (lane, part) in senders.zip(parts) {
+        lane.role.burst = part;
+    }
+}
+
+/// Sets up the observation on the lanes. Returns the pulses that other threads can read.
+fn set_watch(
+    lanes: &mut [Lane<'_>],
+    watch: Watch,
+    times: &Timetable,
+    armed: &Arc<AtomicBool>,
+) -> Vec<Arc<Pulse>> {
+    let ticks = |seconds: f64| (seconds * times.ticks_per_second as f64) as u64;
+    let mut pulses = Vec::new();
+    for lane in lanes {
+        match watch {
+            Watch::Nothing => {}
+            Watch::Losses { from_s, length_s } => {
+                let origin = times.start + ticks(from_s);
+                let slices = Slices::new(origin, ticks(length_s), times.ticks_per_second);
+                lane.slices = Some(slices.clone());
+                lane.received.times.slices = Some(slices);
+            }
+            Watch::Silence => {
+                let pulse = Arc::<Pulse>::default();
+                lane.received.times.arrivals =
+                    Some(Arrivals::new(Arc::clone(armed), Arc::clone(&pulse)));
+                pulses.push(pulse);
+            }
+        }
+    }
+    pulses
+}
+
+/// Returns the rate of each low-rate stream, frames per second: the trial's, but at most half of the load.
+fn low_rate_pps(trial: &Trial, pace: Pace) -> f64 {
+    match pace.rate_pps() {
+        Some(rate_pps) => trial.low_rate_pps.min(rate_pps / 2.0),
+        None => trial.low_rate_pps,
+    }
+}
+
+fn timetable(
+    trial: &Trial,
+    epoch: Epoch,
+    profile: &TrialProfile,
+    options: &TesterOptions,
+) -> Timetable {
+    let preparation = options.preparation;
+    let leave = match options.idle {
+        _ if profile.watch == Watch::Silence => Leave::WhenIdle,
+        TesterIdle::Poll => Leave::Never,
+        // Without a schedule there is nothing to wait for.
+        TesterIdle::Sleep if profile.pace == Pace::Unpaced => Leave::Never,
+        TesterIdle::Sleep => Leave::BetweenBursts,
+    };
+    let ticks_per_second = ticks_per_second();
+    let ticks = |seconds: f64| (seconds * ticks_per_second as f64) as u64;
+    let learning_end = cycles::now() + ticks(preparation.lead_s(trial));
+    let warm_up_start = learning_end + ticks(preparation.settle_s);
+    let start = warm_up_start + ticks(trial.warm_up_s);
+    let (end, limit, ends_with_frames) = match profile.pace {
+        // For a number of frames, the duration is the time limit.
+        Pace::Burst(_) => (start, start + ticks(trial.duration_s), true),
+        Pace::Spread { frames, rate_pps } => (
+            start + ticks(frames as f64 / rate_pps),
+            start + ticks(trial.duration_s),
+            true,
+        ),
+        Pace::Rate(_) | Pace::Unpaced | Pace::Step { .. } => {
+            let end = start + ticks(trial.duration_s);
+            (end, end + engine::grace(ticks_per_second), false)
+        }
+    };
+    let drain = ticks(trial.drain_s);
+    Timetable {
+        epoch,
+        pace: profile.pace,
+        low_rate_pps: low_rate_pps(trial, profile.pace),
+        burst: trial.burst(),
+        times: None,
+        ticks_per_second,
+        learning_end,
+        warm_up_start,
+        start,
+        end,
+        limit,
+        drain,
+        drain_end: drain + if ends_with_frames { limit } else { end },
+        ends_with_frames,
+        leave,
+    }
+}
