@@ -193,7 +193,7 @@ impl UpLab {
             match running.forwarder.cycles(&running.plan) {
                 Ok(count) => Some((name, count?)),
                 Err(reason) => {
-                    tracing::debug!("{name} does not tell its cycles: {reason}");
+                    tracing::debug!("{name} does not report its cycles: {reason}");
                     None
                 }
             }

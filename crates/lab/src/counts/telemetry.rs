@@ -129,7 +129,7 @@ impl Program {
                 }
             })?;
         if length == 0 {
-            return Err("it hung up".to_owned());
+            return Err("it closed the connection".to_owned());
         }
         serde_json::from_slice(octets.get(..length).unwrap_or_default())
             .map_err(|error| format!("its answer is no JSON: {error}"))
@@ -210,7 +210,7 @@ mod tests {
         let reason = of_socket(&path("none"), 1, long()).unwrap_err();
         assert!(reason.contains("ENOENT"), "{reason}");
         for (name, says, part) in [
-            ("gone", vec![INFO.to_owned()], "hung up"),
+            ("gone", vec![INFO.to_owned()], "closed the connection"),
             ("no JSON", vec!["hello".to_owned()], "no JSON"),
             (
                 "no port",
@@ -243,6 +243,6 @@ mod tests {
             1,
             Deadline::after(Duration::from_millis(50)),
         );
-        assert!(reason.unwrap_err().contains("did not tell"));
+        assert!(reason.unwrap_err().contains("did not report"));
     }
 }

@@ -67,7 +67,7 @@ impl Process {
             .kill()
             .and_then(|()| self.child.wait())
             .map(|_| ())
-            .map_err(|error| self.failed(format!("could not be killed: {error}")))
+            .map_err(|error| self.failed(format!("cannot be killed: {error}")))
     }
 
     /// Sends SIGTERM and returns at once.
@@ -81,7 +81,7 @@ impl Process {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let name = &self.name;
-                tracing::warn!("the device '{name}' did not stop when asked, and was killed");
+                tracing::warn!("the device '{name}' did not stop on SIGTERM and was killed");
                 Ok(())
             }
             Err(error) => Err(self.failed(format!("could not be stopped: {error}"))),

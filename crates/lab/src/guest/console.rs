@@ -52,7 +52,7 @@ pub fn attach(
 ) -> Result<(), LabError> {
     let mut port = UnixStream::connect(socket).map_err(io_error(
         socket,
-        "connecting to the guest's shell (somebody else may be connected, or the guest be gone)",
+        "connecting to the guest's shell (another user may be connected, or the guest has stopped)",
     ))?;
     // An empty line makes the shell print its prompt.
     port.write_all(b"\n")

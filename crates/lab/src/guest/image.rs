@@ -76,7 +76,7 @@ impl Image {
                 .and_then(|mut file| file.write_all(text.as_bytes()));
             written.map_err(io_error(path, "writing it"))?;
         }
-        tracing::debug!("seeing to the image of guests");
+        tracing::debug!("preparing the image of guests");
         let output = Command::new("/bin/bash")
             .arg(&script)
             .arg("--program")

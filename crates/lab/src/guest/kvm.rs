@@ -61,7 +61,7 @@ struct Remembered {
 pub fn acceleration(choice: AcceleratorChoice, image: &Image) -> Result<Acceleration, LabError> {
     require(QEMU, QEMU_PACKAGE)?;
     if choice == AcceleratorChoice::Software {
-        return Ok(software("software emulation was asked for".to_owned()));
+        return Ok(software("software emulation was requested".to_owned()));
     }
     let found = found(image)?;
     if choice == AcceleratorChoice::Kvm && found.accelerator != Accelerator::Kvm {
@@ -92,7 +92,7 @@ fn found(image: &Image) -> Result<Acceleration, LabError> {
     if let Some(found) = remembered(&path, &kernel, &boot_id) {
         return Ok(found);
     }
-    tracing::info!("finding out whether guests boot under KVM here");
+    tracing::info!("testing whether guests boot under KVM on this machine");
     let found = probe(image)?;
     let remember = Remembered {
         kernel,
@@ -100,7 +100,7 @@ fn found(image: &Image) -> Result<Acceleration, LabError> {
         found: found.clone(),
     };
     let text = serde_json::to_string_pretty(&remember).unwrap_or_default();
-    fs::write(&path, text).map_err(io_error(&path, "remembering what was found"))?;
+    fs::write(&path, text).map_err(io_error(&path, "caching the outcome"))?;
     Ok(found)
 }
 

@@ -64,7 +64,7 @@ impl Monitor {
             if answer.get("error").is_some() {
                 let reason = answer["error"]["desc"]
                     .as_str()
-                    .unwrap_or("it does not say why");
+                    .unwrap_or("no reason given");
                 return Err(format!("QEMU's monitor refused {command}: {reason}"));
             }
             // An event, which is skipped.

@@ -226,7 +226,7 @@ impl Guest {
             let left = spec.ready_timeout.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Err(self.failed(format!(
-                    "did not come up in {} s: {reason}; is somebody on the other side of all its ports?",
+                    "did not come up in {} s: {reason} (start the peers of all its ports)",
                     spec.ready_timeout.as_secs_f64()
                 )));
             }
@@ -271,7 +271,7 @@ impl Guest {
             return Ok(());
         }
         Err(self.failed(format!(
-            "does not keep its threads to their CPUs: {}",
+            "has threads that are not pinned to their CPUs: {}",
             strays.join("; ")
         )))
     }

@@ -210,7 +210,7 @@ impl GuestSpec {
         // Ring sizes that QEMU's virtio-net accepts (hw/net/virtio-net.c, VIRTIO_NET_RX_QUEUE_MIN_SIZE, VIRTQUEUE_MAX_SIZE).
         if !port.ring_size.is_power_of_two() || !(256..=1024).contains(&port.ring_size) {
             return bad(format!(
-                "rings of {} descriptors; 256, 512 or 1024 can be had",
+                "rings of {} descriptors (use 256, 512 or 1024)",
                 port.ring_size
             ));
         }
@@ -240,7 +240,7 @@ impl GuestSpec {
                 return Err(bad(
                     &self.name,
                     format!(
-                        "port {index}: nobody has made the socket {}; start the switch or tester with the port vhost:{} first",
+                        "port {index}: the socket {} does not exist; start the switch or tester with the port vhost:{} first",
                         socket.display(),
                         socket.display()
                     ),

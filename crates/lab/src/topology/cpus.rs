@@ -35,7 +35,7 @@ impl Assignment {
     pub fn warnings(&self) -> Vec<String> {
         let reported = |shared: &Shared| {
             format!(
-                "CPU {} is shared by {}: they take turns, so rates and latencies say how they share it and not what each can do",
+                "CPU {} is shared by {}: rates and latencies include the effect of sharing and are not those of each element alone",
                 shared.cpu,
                 shared.elements.join(", ")
             )
@@ -83,7 +83,7 @@ pub fn assign(
         let absent = entry.difference(online);
         if entry.is_empty() || !absent.is_empty() {
             return Err(TopologyError::Wrong(format!(
-                "{} is given CPUs '{entry}', and CPUs {online} can be had here",
+                "{} is given CPUs '{entry}', but only CPUs {online} are available",
                 element.name
             )));
         }

@@ -42,7 +42,7 @@ pub fn assign_by_plan(
     let absent = assignment.rest.difference(online);
     if assignment.rest.is_empty() || !absent.is_empty() {
         return Err(TopologyError::Wrong(format!(
-            "the plan leaves CPUs '{}' to what does not forward, and CPUs {online} can be had here; make the plan for this machine",
+            "the plan has CPUs '{}' for threads that do not forward, but only CPUs {online} are available; make the plan for this machine",
             assignment.rest
         )));
     }
@@ -127,7 +127,7 @@ fn tester(element: &Element, plan: &Plan) -> Result<CpuList, TopologyError> {
     });
     cpus.ok_or_else(|| {
         TopologyError::Wrong(format!(
-            "the plan leaves no CPU to the host, and the tester is to have one; add a [[neighbour]] named {TESTER_GROUP} to partition.toml"
+            "the plan leaves no CPU to the host, but the tester requires one; add a [[neighbour]] named {TESTER_GROUP} to partition.toml"
         ))
     })
 }
@@ -245,7 +245,7 @@ mod tests {
         let plan = planned(&machine, WITH_GUESTS);
         let online = "0-1".parse().unwrap();
         let error = assign_by_plan(&graph, &online, &plan, &BTreeMap::new()).unwrap_err();
-        assert!(error.to_string().contains("0-1 can be had"), "{error}");
+        assert!(error.to_string().contains("0-1 are available"), "{error}");
         let empty = Plan::default();
         let error = assign_by_plan(
             &super::super::named("vNet1")

@@ -389,7 +389,7 @@ fn cpus_that_cannot_be_given_are_reported() {
     let asked = |name: &str, list: &str| BTreeMap::from([(name.to_owned(), cpus(list))]);
     for (asked, part) in [
         (asked("V", "1"), "the elements are T, S"),
-        (asked("S", "2"), "CPUs 0-1 can be had"),
+        (asked("S", "2"), "CPUs 0-1 are available"),
     ] {
         let message = assign(&graph, &cpus("0-1"), &asked)
             .unwrap_err()

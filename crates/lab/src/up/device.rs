@@ -52,7 +52,7 @@ impl UpLab {
         self.running.iter().try_for_each(|running| {
             let forgotten = running.forwarder.forget_addresses(&running.plan);
             forgotten.map_err(|reason| {
-                let what = format!("does not forget its addresses: {reason}");
+                let what = format!("does not clear its address table: {reason}");
                 running.plan.failed(what)
             })
         })
@@ -72,7 +72,7 @@ impl UpLab {
         let mut all = self.running.iter().filter(has_ports);
         all.try_fold(0, |sum, running| {
             let received = received(running).map_err(|reason| {
-                let what = format!("does not tell what neighbours send: {reason}");
+                let what = format!("does not report the frames of neighbours: {reason}");
                 running.plan.failed(what)
             })?;
             Ok(sum + received)

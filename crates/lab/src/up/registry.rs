@@ -51,7 +51,9 @@ impl Claim {
             };
             let path = directory.join(LAB_JOURNAL);
             if path.exists() {
-                tracing::warn!("an earlier lab {name} was not taken down; that is done first");
+                tracing::warn!(
+                    "an earlier lab {name} was not taken down; undoing its changes first"
+                );
                 judge(undo_own_journal(&path)?)?;
                 continue;
             }
@@ -71,7 +73,7 @@ impl Claim {
             });
         }
         Err(LabError::Undo(format!(
-            "{} comes and goes",
+            "{} is removed again and again",
             directory.display()
         )))
     }
@@ -122,7 +124,7 @@ fn check_name(name: &str) -> Result<(), LabError> {
         return Ok(());
     }
     Err(LabError::Topology(format!(
-        "'{name}' is no name for a lab; take up to 32 letters, digits, '-', '_' and '.'"
+        "'{name}' is not a valid lab name (use up to 32 letters, digits, '-', '_' and '.')"
     )))
 }
 
@@ -200,14 +202,14 @@ pub fn find(state_directory: &Path, name: Option<&str>) -> Result<LabEntry, LabE
     match (place, name) {
         (Some(place), _) => Ok(up.swap_remove(place)),
         (None, _) if names.is_empty() => Err(LabError::Topology(
-            "no lab is up; `quietwire lab up NAME` brings one up".to_owned(),
+            "no lab is up (start one with `quietwire lab up NAME`)".to_owned(),
         )),
         (None, Some(name)) => Err(LabError::Topology(format!(
             "no lab '{name}' is up; there are {}",
             names.join(", ")
         ))),
         (None, None) => Err(LabError::Topology(format!(
-            "several labs are up; say which: {}",
+            "several labs are up (name one of {})",
             names.join(", ")
         ))),
     }

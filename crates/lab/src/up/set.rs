@@ -34,7 +34,7 @@ pub(super) fn of_lab(options: &UpOptions, claim: &mut Claim) -> Result<Option<Cp
     Applied::check_no_other()?;
     if !options.by_plan {
         return Err(LabError::Cpus(format!(
-            "CPU {missing} is kept from this process by its CPU set, as a partition does, which `quietwire partition status` shows; take CPUs by its plan with --plan FILE, or other ones with --cpus"
+            "CPU {missing} is not in the CPU set of this process, probably because a partition isolates it (see `quietwire partition status`); take CPUs by its plan with --plan FILE, or other ones with --cpus"
         )));
     }
     let name = format!("{}-lab", claim.tag());
@@ -70,7 +70,7 @@ fn reachable() -> Result<CpuList, LabError> {
     });
     let allowed = asked.join().map_err(|_| {
         io(std::io::Error::other(
-            "the thread that was to ask for them ended",
+            "the thread that queries them has exited",
         ))
     })?;
     Ok(allowed.map_err(io)?.unwrap_or_default())

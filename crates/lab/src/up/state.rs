@@ -149,7 +149,7 @@ impl ElementState {
         commands: Vec<String>,
     ) -> Result<Self, LabError> {
         let reported = |what: &'static str| {
-            move |reason| plan.failed(format!("does not tell its {what}: {reason}"))
+            move |reason| plan.failed(format!("does not report its {what}: {reason}"))
         };
         Ok(Self {
             name: plan.name.clone(),

@@ -143,7 +143,7 @@ impl Agent {
                 .map_err(|error| format!("it answered '{}': {error}", shortened(&line)))?;
             match answer.outcome {
                 outcome if answer.id == id => return Ok(outcome),
-                // The agent could not parse the request's number. The request is from this connection, since the answer refers to its line.
+                // The agent could not parse the request: it is one of this connection.
                 Outcome::Error(reason) if answer.id == 0 => return Err(reason),
                 _ => {}
             }

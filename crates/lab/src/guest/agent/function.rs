@@ -124,7 +124,7 @@ impl Process {
             // A process that survives ends with the guest.
             let _ = self.stop();
             return Err(format!(
-                "the network function {what}. Its last words:\n{printed}\n(the command was: {})",
+                "the network function {what}. Its last output:\n{printed}\n(the command was: {})",
                 self.command
             ));
         }
@@ -150,7 +150,7 @@ impl Process {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(format!(
-                "the network function ended with {status}. Its last words:\n{}",
+                "the network function ended with {status}. Its last output:\n{}",
                 self.last_words()
             )),
             Err(error) => Err(format!("the network function cannot be watched: {error}")),
@@ -162,10 +162,10 @@ impl Process {
         match quietwire_base::supervised::end(&mut self.child, STOP_TIMEOUT) {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!(
-                "the network function did not end when asked, and was killed. Its last words:\n{}",
+                "the network function did not stop on SIGTERM and was killed. Its last output:\n{}",
                 self.last_words()
             )),
-            Err(error) => Err(format!("the network function cannot be ended: {error}")),
+            Err(error) => Err(format!("the network function cannot be stopped: {error}")),
         }
     }
 }

@@ -124,7 +124,7 @@ impl Linux {
             let carrier = statistic(interface, "../carrier");
             if !wait_until(CARRIER_DEADLINE, || carrier() == Ok(1)) {
                 return Err(format!(
-                    "the guest's interface {interface} has no carrier: nobody is on its other side"
+                    "the guest's interface {interface} has no carrier (start the peer of this port)"
                 ));
             }
         }

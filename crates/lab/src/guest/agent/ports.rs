@@ -101,7 +101,7 @@ impl Bus {
         match self.driver(address) {
             Some(now) if now == driver => Ok(()),
             now => Err(format!(
-                "port {address} was given to the driver {driver} and is driven by {}",
+                "port {address} was bound to the driver {driver} but is driven by {}",
                 now.as_deref().unwrap_or("none")
             )),
         }
@@ -134,7 +134,7 @@ impl Bus {
             found.is_some()
         });
         found.ok_or_else(|| {
-            format!("the guest's kernel made no network interface of port {address}")
+            format!("the guest's kernel created no network interface for port {address}")
         })
     }
 }

@@ -237,7 +237,7 @@ fn reply(channel: &mut impl Write, answer: &Answer) {
             channel.write_all(&line)
         });
     if let Err(error) = sent {
-        tracing::warn!("an answer was not heard: {error}");
+        tracing::warn!("cannot send an answer: {error}");
     }
 }
 
