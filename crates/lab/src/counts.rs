@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frame counters of devices, one reader a file. Each has a deadline: what is not told by then is not waited for.
+//! Frame counters of devices, one reader per file. Each reader has a deadline and returns an error when it expires.
 
 mod agent;
 mod kernel;
@@ -23,10 +23,10 @@ pub use running::RunningSwitch;
 pub(crate) use telemetry::of_program;
 pub(crate) use vpp::of_interfaces;
 
-/// How long the counters of a whole device may take.
+/// Timeout for reading the counters of a whole device.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs a command that tells counters; it is killed at the deadline.
+/// Runs a command that prints counters. The command is killed at the deadline.
 pub(crate) fn run_until(deadline: Deadline, words: &[&str]) -> Result<String, String> {
     let (program, arguments) = words.split_first().ok_or("no command")?;
     let of_io = |error: std::io::Error| format!("{program}: {error}");
@@ -41,9 +41,9 @@ pub(crate) fn run_until(deadline: Deadline, words: &[&str]) -> Result<String, St
     String::from_utf8(finished.stdout).map_err(|error| format!("{program}: {error}"))
 }
 
-/// Why nothing was told.
+/// Returns the error for a missed deadline.
 pub(crate) fn too_late() -> String {
-    format!("it did not tell its counters in {} s", TIMEOUT.as_secs())
+    format!("it did not report its counters in {} s", TIMEOUT.as_secs())
 }
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
         let began = Instant::now();
         let short = Deadline::after(Duration::from_millis(50));
         let reason = run_until(short, &["sleep", "600"]).unwrap_err();
-        assert!(reason.contains("did not tell"), "{reason}");
+        assert!(reason.contains("did not report"), "{reason}");
         assert!(began.elapsed() < Duration::from_secs(60));
         let over = Deadline::after(Duration::ZERO);
         assert!(run_until(over, &["echo"]).is_err());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An element of a lab: the plan of it, what its ports are, and the context in which it is brought up.
+//! An element of a lab: its plan, its ports, and the context in which it is started.
 
 mod context;
 
@@ -21,24 +21,24 @@ pub(crate) struct PortPlan {
     pub(crate) attachment: Attachment,
 }
 
-/// What an element is to be.
+/// Plan of an element.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Its name.
     pub(crate) name: String,
     /// Its number in the topology.
     pub(crate) index: u32,
-    /// A name that nothing else on the machine has.
+    /// A name that is unique on this machine.
     pub(crate) tag: String,
     pub(crate) place: ElementPlace,
     pub(crate) program: Program,
-    /// A directory of its own.
+    /// Its directory.
     pub(crate) directory: PathBuf,
     /// Its ports, p0, p1 and so on.
     pub(crate) ports: Vec<PortPlan>,
-    /// Between which ports it forwards.
+    /// Pairs of ports between which it forwards.
     pub(crate) joins: Vec<[usize; 2]>,
-    /// Ports at which only what a bridge floods comes out.
+    /// Ports that send only frames that a bridge floods.
     pub(crate) monitors: Vec<usize>,
     /// Ports for neighbours that send through it, [`NEIGHBOUR_PORTS`]: two or none.
     pub(crate) neighbour_ports: Vec<PortPlan>,
@@ -46,19 +46,19 @@ pub(crate) struct Plan {
     pub(crate) encapsulation: Encapsulation,
     /// IP destinations of each of the tester's ports.
     pub(crate) destinations: u32,
-    /// CPUs that it forwards on.
+    /// CPUs of its forwarding threads.
     pub(crate) cpus: CpuList,
-    /// CPUs for its other threads.
+    /// CPUs of its other threads.
     pub(crate) rest: CpuList,
-    /// Whether others forward on its CPUs, too.
+    /// Whether other elements forward on its CPUs, too.
     pub(crate) is_shared: bool,
-    /// Its network namespace, where it has its own.
+    /// Its network namespace, if it has one.
     pub(crate) namespace: Option<String>,
-    /// Of a firewall: its rules.
+    /// Rules of a firewall.
     pub(crate) rules: Option<String>,
-    /// Of a guest: what it boots, where that is the user's own.
+    /// The user's own image of a guest.
     pub(crate) image: Option<OwnImage>,
-    /// Of quietwire's switch: settings in place of the usual ones.
+    /// Settings of quietwire's switch that override the lab's defaults.
     pub(crate) settings: Option<SwitchSettings>,
 }
 
@@ -66,20 +66,20 @@ pub(crate) struct Plan {
 pub(crate) const NEIGHBOUR_PORTS: [&str; 2] = ["n0", "n1"];
 
 impl Plan {
-    /// CPUs that its processes may use; none for those of this process.
+    /// Returns the CPUs that its processes may use; `None` for those of this process.
     pub(crate) fn affinity(&self) -> Option<CpuList> {
         let settings = self.settings.as_ref();
         let is_kept = settings.is_none_or(|settings| settings.is_pinned);
         is_kept.then(|| self.cpus.union(&self.rest))
     }
 
-    /// Sockets that it makes for its ports.
+    /// Returns the sockets that it creates for its ports.
     pub(crate) fn own_sockets(&self) -> impl Iterator<Item = &Path> {
         let ports = self.ports.iter().chain(&self.neighbour_ports);
         ports.filter_map(|port| port.attachment.own_socket())
     }
 
-    /// An error of this element, with the end of its log.
+    /// Returns an error of this element, with the end of its log.
     pub(crate) fn failed(&self, what: String) -> LabError {
         LabError::Device {
             name: self.name.clone(),
@@ -90,25 +90,25 @@ impl Plan {
     }
 }
 
-/// What a port of an element is, on its side.
+/// Back end of an element's port, seen from the element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Attachment {
     /// Memory shared with another process.
     Memif { socket: PathBuf, is_server: bool },
     /// The host's side of a virtio network card.
     Vhost { socket: PathBuf, is_server: bool },
-    /// The guest's side of one.
+    /// The guest's side of a virtio network card.
     VirtioUser { socket: PathBuf, is_server: bool },
-    /// An interface of the kernel's, in the namespace of the element.
+    /// A kernel interface in the element's network namespace.
     Interface { name: String },
-    /// The other side of an interface of the kernel's, which is in another's namespace.
+    /// The peer of a kernel interface in another namespace.
     Tap { namespace: String, name: String },
     /// A network card.
     Pci { address: String },
 }
 
 impl Attachment {
-    /// As quietwire names it.
+    /// Returns the port's URI in quietwire's syntax.
     pub(crate) fn uri(&self) -> String {
         let role = |is_server: &bool| if *is_server { "server" } else { "client" };
         match self {
@@ -116,7 +116,7 @@ impl Attachment {
                 format!("memif:{}?role={}&id=0", socket.display(), role(is_server))
             }
             Self::Vhost { socket, is_server } => {
-                // The peer is one of the lab's own, and testpmd's memory cannot be sealed.
+                // The peer belongs to the lab, and testpmd's memory cannot be sealed.
                 let (path, role) = (socket.display(), role(is_server));
                 format!("vhost:{path}?role={role}&trust-memory=on")
             }
@@ -129,7 +129,7 @@ impl Attachment {
         }
     }
 
-    /// The socket that this side makes.
+    /// Returns the socket that this side creates.
     pub(crate) fn own_socket(&self) -> Option<&Path> {
         match self {
             Self::Memif {
@@ -149,13 +149,13 @@ impl Attachment {
     }
 }
 
-/// What is known of a guest from without.
+/// Host-side view of a guest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GuestSide {
-    /// What it came up as, and under what it runs.
+    /// How it was started, and its accelerator.
     pub record: GuestRecord,
     /// Its second serial port, with a shell.
     pub shell_socket: PathBuf,
-    /// What its first serial port said so far.
+    /// Log of its first serial port.
     pub console_log: PathBuf,
 }

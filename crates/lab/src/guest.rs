@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Guests: virtual machines (QEMU) with a kernel of their own, under KVM where guests really boot under it and in software
-//! emulation elsewhere; the image that they boot, and the agent that works in them.
+//! Guests: virtual machines (QEMU) with their own kernel, under KVM if guests boot under it on this machine, otherwise in software
+//! emulation; their image, and the agent that runs in them.
 
 pub mod agent;
 mod command;

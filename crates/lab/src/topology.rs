@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Topologies: which elements there are, what connects them, who is where and on which CPUs. All of it is data; nothing here
-//! touches the machine.
+//! Topologies: elements, their connections, their places and their CPUs. Topologies are data; nothing here changes the
+//! machine.
 
 mod alone;
 mod build;
@@ -35,18 +35,18 @@ pub use program::Program;
 pub use settings::SwitchSettings;
 pub use text::describe;
 
-/// Why there is no such topology.
+/// Error of a topology.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
-    /// A name that is none of the fifteen.
+    /// A name that is not in the catalogue of fifteen topologies.
     #[error(
         "there is no topology '{0}'; `quietwire lab list` shows those that there are, and a name that ends with .toml is a file with your own"
     )]
     Unknown(String),
-    /// A parameter or a graph that makes no sense.
+    /// An invalid parameter or graph.
     #[error("{0}")]
     Wrong(String),
-    /// A file that makes no sense.
+    /// An invalid file.
     #[error(transparent)]
     File(#[from] FileError),
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Topologies that are up: what is started for each element, how their ports meet, and where each lab that has a name keeps
+//! Running topologies: the programs started for each element, how their ports are connected, and where each named lab keeps
 //! its state.
 
 mod cards;
@@ -45,7 +45,7 @@ pub use state::{ElementState, LabState, TesterSide};
 use registry::Claim;
 use wiring::rank;
 
-/// How long the sockets of all ports may take to be there.
+/// Timeout until the sockets of all ports exist.
 const SOCKETS_DEADLINE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -53,12 +53,12 @@ struct Running {
     plan: Plan,
     forwarder: Box<dyn Forwarder>,
     version: String,
-    /// Every command that was given for it.
+    /// Every command that was run for it.
     commands: Vec<String>,
 }
 
 impl Running {
-    /// Does something for it, and notes the commands that were given.
+    /// Runs a step for it and records the commands.
     fn step(
         &mut self,
         context: &mut ElementContext<'_>,
@@ -70,7 +70,7 @@ impl Running {
         outcome
     }
 
-    /// What it is now.
+    /// Returns its current state.
     fn state(&mut self) -> Result<ElementState, LabError> {
         ElementState::of(
             &self.plan,
@@ -80,7 +80,7 @@ impl Running {
         )
     }
 
-    /// All that follows its start.
+    /// Completes the start, after all ports have their peers.
     fn finish(&mut self, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         self.step(context, |forwarder, plan, context| {
             forwarder.connect(plan, context)?;
@@ -90,21 +90,22 @@ impl Running {
     }
 }
 
-/// A topology that is up: the device under test, be it a switch alone or many elements. Dropped, it is taken down.
+/// A running topology: the device under test, either a single switch or many elements. Dropping it takes the lab down.
 #[derive(Debug)]
 pub struct UpLab {
     claim: Option<Claim>,
     running: Vec<Running>,
     state: LabState,
-    /// The CPU set that all its processes are in.
+    /// CPU set that all its processes are in.
     set: Option<Cpuset>,
 }
 
 impl UpLab {
-    /// Brings a topology up: switches first, so that others find their sockets.
+    /// Starts a topology. Switches start first, so that other elements find their sockets.
     ///
     /// # Errors
-    /// [`LabError::NameTaken`], [`LabError::Unavailable`] before anything is started, [`LabError::Aborted`], or what did not come up; all of it is
+    /// [`LabError::NameTaken`], [`LabError::Unavailable`] before anything is started, [`LabError::Aborted`], or the start that failed.
+    /// Everything is rolled back in that case.
     /// undone then.
     pub fn up(options: &UpOptions) -> Result<Self, LabError> {
         let mut claim = Claim::take(&options.state_directory, &options.name)?;
@@ -128,13 +129,13 @@ impl UpLab {
         }
     }
 
-    /// What came up.
+    /// Returns the lab's state.
     #[must_use]
     pub fn state(&self) -> &LabState {
         &self.state
     }
 
-    /// Names of elements with a process that ended by itself since the last call; they are kept in the state as well.
+    /// Returns the names of elements of which a process exited without a request since the last call. The state lists them, too.
     ///
     /// # Errors
     /// The state cannot be written.
@@ -153,7 +154,7 @@ impl UpLab {
         Ok(dead)
     }
 
-    /// Counters of every element, by name.
+    /// Returns the counters of every element, by name.
     #[must_use]
     pub fn counters(&self) -> serde_json::Value {
         let reported = self.running.iter().map(|running| {
@@ -165,7 +166,7 @@ impl UpLab {
         reported.collect::<serde_json::Map<_, _>>().into()
     }
 
-    /// Counters of frames of every element. A deadline of 2 s holds for all of them together.
+    /// Reads the frame counters of every element. One deadline of 2 s covers all elements.
     #[must_use]
     pub fn frames(&self) -> DeviceCounts {
         let deadline = Deadline::after(TIMEOUT);
@@ -178,13 +179,13 @@ impl UpLab {
         }
     }
 
-    /// How the elements' ports are joined to each other and to the tester's.
+    /// Returns how the elements' ports are connected to each other and to the tester's.
     #[must_use]
     pub fn layout(&self) -> DeviceLayout {
         layout::of(&self.state.graph)
     }
 
-    /// What forwarding has cost each element that counts it, by name.
+    /// Returns the forwarding cycles of each element that counts them, by name.
     #[must_use]
     pub fn cycles(&self) -> BTreeMap<String, CycleCount> {
         let reported = self.running.iter().filter_map(|running| {
@@ -192,7 +193,7 @@ impl UpLab {
             match running.forwarder.cycles(&running.plan) {
                 Ok(count) => Some((name, count?)),
                 Err(reason) => {
-                    tracing::debug!("{name} does not tell its cycles: {reason}");
+                    tracing::debug!("{name} does not report its cycles: {reason}");
                     None
                 }
             }
@@ -200,10 +201,10 @@ impl UpLab {
         reported.collect()
     }
 
-    /// Takes it down.
+    /// Takes the lab down.
     ///
     /// # Errors
-    /// What could not be ended or undone.
+    /// A process that could not be stopped or a change that could not be undone.
     pub fn down(mut self) -> Result<(), LabError> {
         end(&mut self.running, self.claim.take())
     }
@@ -219,8 +220,8 @@ impl Drop for UpLab {
 
 fn end(running: &mut Vec<Running>, claim: Option<Claim>) -> Result<(), LabError> {
     let mut outcome = Ok(());
-    // All are asked before the first is waited for: what has ended has to be let onto its CPU once more before the kernel
-    // gives it up, and those that poll there may keep it from that for a minute.
+    // All elements get SIGTERM before the first is waited for: an exited thread has to run on its CPU once more before the kernel
+    // releases it, and threads that poll on the same CPU may delay that for a minute.
     for running in running.iter_mut().rev() {
         running.forwarder.ask_to_end();
     }
@@ -260,14 +261,14 @@ fn build(
             version,
             commands: Vec::new(),
         });
-        // What was started of it is ended with all others where the rest fails.
+        // The element is in the list before it is started: if a later step fails, it is stopped with the others.
         let Some(running) = running.last_mut() else {
             continue;
         };
         running.step(&mut context, |forwarder, plan, context| {
             forwarder.start(plan, context)
         })?;
-        // Guests boot at once, and only when all their ports have another end.
+        // Guests boot at once, and only when all their ports have a peer.
         if !is_guest {
             running.finish(&mut context)?;
         }
@@ -292,10 +293,10 @@ fn build(
     Ok((state, set))
 }
 
-/// An element's number, what forwards in it, and the version of that.
+/// Number of an element, its program, and the program's version.
 type Chosen = (usize, Box<dyn Forwarder>, String);
 
-/// What forwards, with its version, in the order of starting. Whatever the machine lacks is told before anything is started.
+/// Returns the programs and their versions, in start order. Missing prerequisites are reported before anything is started.
 fn forwarders(
     options: &UpOptions,
     hypervisor: Option<&Arc<Hypervisor>>,
@@ -323,8 +324,8 @@ fn forwarders(
     Ok(forwarders)
 }
 
-/// Lets guests boot, and starts what forwards in them. QEMU wants somebody on the other side of each port before it boots its
-/// guest, and the tester is not there yet: a switch that joins nothing stands in for it meanwhile.
+/// Boots the guests and starts the programs in them. QEMU boots a guest only when each port has a peer. The tester does not
+/// run yet, so a switch that forwards nothing stands in for it until the guests are up.
 fn finish_guests(
     options: &UpOptions,
     wiring: &wiring::Wiring,
@@ -356,7 +357,7 @@ fn finish_guests(
     stand_in.map_or(Ok(()), |mut stand_in| stand_in.forwarder.stop())
 }
 
-/// An element that this machine cannot have, and why, as far as is known without starting or building anything.
+/// Returns an element that this machine does not support, and the reason, as far as it is known without starting or building.
 #[must_use]
 pub fn lacking(graph: &Graph, quietwire: &Path) -> Option<(String, Unavailable)> {
     let of_elements = || lacking_element(graph, quietwire);

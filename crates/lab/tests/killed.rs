@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A lab whose process is killed outright leaves a machine that `clean` puts right.
+//! `clean` restores the machine after a lab's process was killed with SIGKILL.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,11 +15,11 @@ use common::{
 use quietwire_base::{LockOwner, ProcessId, wait_until};
 use quietwire_lab::{Lab, clean};
 
-/// Names the directory in which a process of this test brings up a lab, to be killed.
+/// Environment variable with the directory in which a process of this test starts a lab, to be killed.
 const VICTIM: &str = "QUIETWIRE_TEST_VICTIM";
 const TEST: &str = "a_killed_lab_is_undone_by_another_process_and_only_once";
 
-/// Brings up all that there is, says so, and waits for its end.
+/// Starts a complete lab, reports it, and waits to be killed.
 fn be_the_victim(directory: &Path) {
     let (forwarding, others) = machine();
     let options = options(directory, "works");
@@ -34,7 +34,7 @@ fn be_the_victim(directory: &Path) {
     wait_until(DEADLINE, || false);
 }
 
-/// Whatever happens: no victim stays, nor anything of it.
+/// Cleans up on drop, so that no victim and none of its changes remain.
 struct Victim(Child, PathBuf);
 
 impl Drop for Victim {
@@ -68,7 +68,7 @@ fn a_killed_lab_is_undone_by_another_process_and_only_once() {
         let device: i32 = fs::read_to_string(&up).unwrap().parse().unwrap();
         let device = ProcessId::of(device).unwrap();
         let pid = victim.0.id();
-        // Up and well: nothing of it is touched.
+        // The lab runs: `clean` changes nothing.
         let busy = clean(&state).unwrap().busy;
         assert_eq!(busy.and_then(LockOwner::pid), i32::try_from(pid).ok());
         assert_eq!(sets_of(pid).len(), 3);
@@ -81,7 +81,7 @@ fn a_killed_lab_is_undone_by_another_process_and_only_once() {
 
         victim.0.kill().unwrap();
         victim.0.wait().unwrap();
-        // This device does not care about its parent's end.
+        // This device survives its parent's exit.
         assert!(device.is_alive());
         assert_ne!(state_of_machine(), before);
         let report = clean(&state).unwrap();

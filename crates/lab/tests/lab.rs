@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cases come up and go again on this very machine, with a device that only pretends to forward.
+//! Cases start and stop on this machine, with a fake device.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use quietwire_host::threads::allowed_cpus;
 use quietwire_lab::topology::Forwarding;
 use quietwire_lab::{Lab, LabError};
 
-/// There is one machine.
+/// Tests share one machine.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -57,7 +57,7 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
         for role in ["forwarding", "service", "control"] {
             assert!(roles.contains(&role), "{roles:?}");
         }
-        // Device, neighbours and the rest, each in a set of its own.
+        // Device, neighbours and all other processes, each in a separate set.
         let sets = sets_of(std::process::id());
         assert_eq!(sets.len(), 3, "round {round}: {sets:?}");
         assert!(external.confined.unwrap().moved > 0);
@@ -125,7 +125,7 @@ fn a_device_or_neighbours_that_die_are_reported() {
     let _begun = enter(&mut lab, &options, &case).unwrap();
     let device = ProcessId::of(device_pid(&lab)).unwrap();
     device.end(DEADLINE).unwrap();
-    // Its first thread may have ended before the others.
+    // Its first thread may have exited before the others.
     assert!(wait_until(DEADLINE, || matches!(
         lab.check(),
         Err(LabError::Device { .. })
@@ -244,7 +244,7 @@ fn a_device_that_only_says_it_is_pinned_is_found_out() {
         text.contains("(forwarding) may use CPUs") && text.contains(&forwarding.to_string()),
         "{text}"
     );
-    // Where pinning was not asked for, nothing is wrong with it.
+    // Without requested pinning, this is no fault.
     case.settings.is_pinned = false;
     let _begun = enter(&mut lab, &options, &case).unwrap();
     lab.down().unwrap();
@@ -263,7 +263,7 @@ fn cpus_that_make_no_sense_are_refused_before_anything_is_changed() {
     wrong[0].case.roles.forwarding = absent;
     wrong[1].case.roles.service = forwarding.clone();
     wrong[2].case.rest_cpus = Some(forwarding.union(&others));
-    // Pinned, with nothing kept off its CPUs.
+    // Pinned, but without isolation of its CPUs.
     wrong[3].case.rest_cpus = None;
     wrong[3].settings.service_cpus = forwarding.clone();
     for case in &wrong {

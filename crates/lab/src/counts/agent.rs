@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of a program in a guest, as the guest's agent tells them.
+//! Counters of a program in a guest, as reported by the guest's agent.
 
 use quietwire_tester::account::{DropStage, ElementCounts, PortCounts};
 
 use crate::guest::agent::protocol::PortCounters;
 
-/// The counters of an element's ports, in order.
+/// Returns the counters of an element's ports, in order.
 pub(crate) fn of_agent(ports: &[PortCounters]) -> ElementCounts {
     let ports = ports.iter().enumerate().map(|(index, port)| {
         let counts = PortCounts {

@@ -4,7 +4,7 @@
 use quietwire_tester::account::{DropStage, ElementCounts, PortCounts};
 use serde_json::Value;
 
-/// Reads the interfaces `p0`, `p1` and so on in what `ip` printed.
+/// Parses the output of `ip` and returns the counters of the interfaces `p0`, `p1` and so on.
 pub(crate) fn of_links(reported: &str) -> Result<ElementCounts, String> {
     let links: Vec<Value> = serde_json::from_str(reported)
         .map_err(|error| format!("what `ip` prints is not understood: {error}"))?;
@@ -44,7 +44,7 @@ pub(crate) fn of_links(reported: &str) -> Result<ElementCounts, String> {
 mod tests {
     use super::*;
 
-    /// What `ip -s -j link show` of iproute2 6.1 prints, shortened.
+    /// Shortened output of `ip -s -j link show` (iproute2 6.1).
     const REPORTED: &str = r#"[
         {"ifindex":1,"ifname":"lo","stats64":{"rx":{"bytes":0,"packets":0,"errors":0,"dropped":0,"over_errors":0,"multicast":0},
          "tx":{"bytes":0,"packets":0,"errors":0,"dropped":0,"carrier_errors":0,"collisions":0}}},

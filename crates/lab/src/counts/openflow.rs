@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of Open vSwitch's ports (`ovs-ofctl dump-ports`). Unlike those in its database, which are up to 5 s old
-//! (`stats-update-interval` of ovs-vswitchd.conf.db(5)), they are those of the moment.
+//! Counters of Open vSwitch's ports (`ovs-ofctl dump-ports`). These are current. The counters in its database are up to 5 s old
+//! (`stats-update-interval` of ovs-vswitchd.conf.db(5)).
 
 use quietwire_tester::account::{DropStage, PortCounts};
 
-/// Reads what `ovs-ofctl dump-ports` printed: the counters of each port by its OpenFlow number.
+/// Parses the output of `ovs-ofctl dump-ports` and returns the counters of each port by its OpenFlow number.
 pub(crate) fn of_dump(reported: &str) -> Result<Vec<(u32, PortCounts)>, String> {
     let mut ports: Vec<(u32, PortCounts)> = Vec::new();
     let mut number = None;
@@ -25,7 +25,7 @@ pub(crate) fn of_dump(reported: &str) -> Result<Vec<(u32, PortCounts)>, String> 
         let count = |key: &str| {
             let mut fields = words.split(',').map(str::trim);
             let value = fields.find_map(|field| field.strip_prefix(key)?.strip_prefix('='));
-            // A counter that a port does not have is shown as a question mark.
+            // A counter that a port does not have is printed as a question mark.
             value.and_then(|value| value.parse::<u64>().ok())
         };
         let frames = count("pkts").ok_or_else(|| format!("port {number} counts no {way} pkts"))?;
@@ -55,7 +55,7 @@ pub(crate) fn of_dump(reported: &str) -> Result<Vec<(u32, PortCounts)>, String> 
 mod tests {
     use super::*;
 
-    /// What `ovs-ofctl dump-ports` of Open vSwitch 3.1 prints.
+    /// Output of `ovs-ofctl dump-ports` of Open vSwitch 3.1.
     const REPORTED: &str = "OFPST_PORT reply (xid=0x2): 2 ports
   port LOCAL: rx pkts=7, bytes=0, drop=0, errs=0, frame=0, over=0, crc=0
            tx pkts=7, bytes=0, drop=0, errs=0, coll=0

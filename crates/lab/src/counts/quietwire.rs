@@ -12,10 +12,10 @@ use crate::control::ask_within;
 
 /// Drops of frames that are not counted as received.
 const BEFORE_RECEIPT: [&str; 3] = ["no_buffers", "rx_missed", "rx_errors"];
-/// Drops that are counted at the port that a frame was to leave by.
+/// Drops that are counted at the frame's egress port.
 const TO_SEND: [&str; 2] = ["tx_full", "not_segmented"];
 
-/// Punts that end a packet: its sender gets an error at most.
+/// Punts that end a packet: its sender gets an ICMP error at most.
 const ENDING: [&str; 5] = [
     "no-route",
     "unreachable",
@@ -23,7 +23,7 @@ const ENDING: [&str; 5] = [
     "time-exceeded",
     "too-big",
 ];
-/// Counters of the router that frames are counted in beside others, or that may be waiting still.
+/// Counters of the router that overlap with other counters, or whose frames may still be queued.
 const PERHAPS: [&str; 6] = [
     "not_sent",
     "service_full",
@@ -32,7 +32,7 @@ const PERHAPS: [&str; 6] = [
     "unknown_protocol",
     "to_kernel",
 ];
-/// Frames that the router sends of its own.
+/// Frames that the router originates.
 const MADE: [&str; 3] = ["errors", "echoed", "neighbour_requests"];
 
 const ROUTER: &str = "router";
@@ -46,7 +46,7 @@ pub(crate) fn of_switch(socket: &Path, deadline: Deadline) -> Result<ElementCoun
     counts_of(&ask_within(socket, &json!({ "show": "stats" }), left)?)
 }
 
-/// The counters in a switch's statistics.
+/// Parses the counters in a switch's statistics.
 fn counts_of(stats: &Value) -> Result<ElementCounts, String> {
     let mut counts = ElementCounts::default();
     let ports = stats["ports"].as_array();

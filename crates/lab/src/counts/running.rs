@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A switch of quietwire's that the lab did not start, by its control socket.
+//! Counters of a running quietwire switch that the lab did not start, read from its control socket.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use super::{TIMEOUT, of_switch};
 use crate::control::ask_within;
 
-/// Name of the switch in accounts.
+/// Name of the switch in loss accounts.
 const NAME: &str = "switch";
-/// How long it may take to list its ports.
+/// Timeout for listing its ports.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A switch that runs already.
+/// A running switch.
 #[derive(Clone, Debug)]
 pub struct RunningSwitch {
     socket: PathBuf,
@@ -25,10 +25,10 @@ pub struct RunningSwitch {
 }
 
 impl RunningSwitch {
-    /// Asks a switch for its ports, and finds those on the other side of the tester's: the same socket, the same memif ID.
+    /// Reads a switch's ports and finds the peers of the tester's ports: the same socket, the same memif ID.
     ///
     /// # Errors
-    /// Why it does not answer, in a clause.
+    /// The reason why the switch does not answer, as a clause.
     pub fn find(socket: &Path, tester: &[PortUri]) -> Result<Self, String> {
         let ports = ask_within(socket, &json!({ "show": "ports" }), LIST_TIMEOUT)?;
         Ok(Self {
@@ -37,13 +37,13 @@ impl RunningSwitch {
         })
     }
 
-    /// How its ports meet the tester's.
+    /// Returns how its ports are connected to the tester's.
     #[must_use]
     pub fn layout(&self) -> &DeviceLayout {
         &self.layout
     }
 
-    /// Its counters. A deadline of 2 s holds.
+    /// Returns its counters. The deadline is 2 s.
     #[must_use]
     pub fn counts(&self) -> DeviceCounts {
         let counts = of_switch(&self.socket, Deadline::after(TIMEOUT));
@@ -53,7 +53,7 @@ impl RunningSwitch {
     }
 }
 
-/// The port of a switch on the other side of each of the tester's ports.
+/// Returns the switch's port that is the peer of each of the tester's ports.
 fn layout(ports: &Value, tester: &[PortUri]) -> DeviceLayout {
     let listed = ports.as_array().into_iter().flatten();
     let known: Vec<(&str, PortUri)> = listed
@@ -72,14 +72,14 @@ fn layout(ports: &Value, tester: &[PortUri]) -> DeviceLayout {
     }
 }
 
-/// Where two ports meet: a socket, and the number of an interface there.
+/// Meeting point of two ports: a socket and an interface number.
 fn place_of(uri: &PortUri) -> Option<(PathBuf, u32)> {
     let (path, id) = match uri {
         PortUri::Memif { path, id, .. } => (path, *id),
         PortUri::VirtioUser { path, .. } | PortUri::Vhost { path, .. } => (path, 0),
         _ => return None,
     };
-    // Either may name it from the directory that it runs in, which need not be the same.
+    // Each side may name the socket relative to its own working directory.
     let absolute = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     Some((absolute.unwrap_or_else(|_| path.clone()), id))
 }

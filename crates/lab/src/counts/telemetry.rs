@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of DPDK's own programs, over their telemetry sockets (DPDK's programmer's guide, "Telemetry Library"): a connection of
-//! packets, on which the program says first what it is, and then answers each command with a JSON object.
+//! Counters of DPDK's own programs, over their telemetry sockets (DPDK's programmer's guide, "Telemetry Library"): a
+//! SOCK_SEQPACKET connection on which the program first describes itself, and then answers each command with a JSON object.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,22 +16,22 @@ use serde_json::Value;
 
 use super::too_late;
 
-/// Where DPDK has a directory for each program that is its own instance (`--file-prefix`).
+/// DPDK's directory of runtime files, one subdirectory per instance (`--file-prefix`).
 const RUNTIME: &str = "/var/run/dpdk";
 const SOCKET: &str = "dpdk_telemetry.v2";
 const STATISTICS: &str = "/ethdev/stats";
-/// Octets of an answer that are read at most; programs say 16 KiB of themselves.
+/// Largest answer that is read, octets. Programs report a limit of 16 KiB.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// Counters of `struct rte_eth_stats` that drop frames. Frames for which there was no buffer (`rx_nombuf`) wait in the ring of a
-/// link in memory, and are not lost.
+/// Counters of `struct rte_eth_stats` that count drops. Frames without a buffer (`rx_nombuf`) stay in the ring of a shared-memory
+/// link and are not lost.
 const DROPS: [(&str, DropStage); 3] = [
     ("imissed", DropStage::BeforeReceipt),
     ("ierrors", DropStage::BeforeReceipt),
     ("oerrors", DropStage::ToSend),
 ];
 
-/// Reads the counters of so many ports of the program with this file prefix.
+/// Reads the counters of the first `ports` ports of the program with this file prefix.
 pub(crate) fn of_program(
     prefix: &str,
     ports: usize,
@@ -89,12 +89,12 @@ impl Program {
         let mut program = Self { socket, deadline };
         program.limit()?;
         connect(program.socket.as_raw_fd(), &address).map_err(of_errno)?;
-        // Its version, which no answer here depends on.
+        // The program's version, which no answer here depends on.
         program.receive()?;
         Ok(program)
     }
 
-    /// Lets no call wait beyond the deadline.
+    /// Sets the socket's timeouts so that no call exceeds the deadline.
     fn limit(&self) -> Result<(), String> {
         let left = self.deadline.remaining();
         if left.is_zero() {
@@ -129,7 +129,7 @@ impl Program {
                 }
             })?;
         if length == 0 {
-            return Err("it hung up".to_owned());
+            return Err("it closed the connection".to_owned());
         }
         serde_json::from_slice(octets.get(..length).unwrap_or_default())
             .map_err(|error| format!("its answer is no JSON: {error}"))
@@ -146,7 +146,8 @@ mod tests {
 
     const INFO: &str = r#"{"version":"DPDK 22.11.11","pid":7,"max_output_len":16384}"#;
 
-    /// A program that says this, first by itself and then to each command, and then hangs up; what it was asked.
+    /// A program that sends these packets, the first on connection then one per command, and
+    /// then closes the connection. Returns the commands that it received.
     fn program(path: &Path, says: Vec<String>) -> std::thread::JoinHandle<Vec<String>> {
         let server = socket(
             AddressFamily::Unix,
@@ -209,7 +210,7 @@ mod tests {
         let reason = of_socket(&path("none"), 1, long()).unwrap_err();
         assert!(reason.contains("ENOENT"), "{reason}");
         for (name, says, part) in [
-            ("gone", vec![INFO.to_owned()], "hung up"),
+            ("gone", vec![INFO.to_owned()], "closed the connection"),
             ("no JSON", vec!["hello".to_owned()], "no JSON"),
             (
                 "no port",
@@ -219,7 +220,7 @@ mod tests {
         ] {
             let running = program(&path(name), says);
             let reason = of_socket(&path(name), 1, long()).unwrap_err();
-            // A program that hangs up may be gone before it was asked, or go with the question unread.
+            // A program that closes the connection may be gone before the command, or with the command unread.
             let is_gone = ["EPIPE", "ECONNRESET"].map(|errno| reason.contains(errno));
             assert!(
                 reason.contains(part) || is_gone.contains(&true),
@@ -227,7 +228,7 @@ mod tests {
             );
             drop(running.join());
         }
-        // One that accepts nothing and says nothing.
+        // A program that accepts no connection and sends nothing.
         let server = socket(
             AddressFamily::Unix,
             SockType::SeqPacket,
@@ -242,6 +243,6 @@ mod tests {
             1,
             Deadline::after(Duration::from_millis(50)),
         );
-        assert!(reason.unwrap_err().contains("did not tell"));
+        assert!(reason.unwrap_err().contains("did not report"));
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of VPP's interfaces, as `show interface` and `show errors` print them. Written from VPP's documentation, and tested
-//! with text in its form, not with VPP.
+//! Counters of VPP's interfaces, as `show interface` and `show errors` print them. Written from VPP's documentation and tested
+//! with text in that format, not with VPP itself.
 
 use quietwire_tester::account::{DropStage, PortCounts};
 
-/// Counters of an interface that drop frames, with where they stand.
+/// Drop counters of an interface and the stage at which they count.
 const DROPS: [(&str, DropStage); 4] = [
     ("rx-miss", DropStage::BeforeReceipt),
     ("rx-error", DropStage::BeforeReceipt),
@@ -12,8 +12,8 @@ const DROPS: [(&str, DropStage); 4] = [
     ("tx-error", DropStage::ToSend),
 ];
 
-/// Reads the counters of one interface. Frames that its transmit node drops are counted as sent before: `show errors` tells how
-/// many they are.
+/// Parses the counters of one interface. VPP counts a frame as sent before its transmit node drops it; `show errors` has the number
+/// of these drops.
 pub(crate) fn of_interfaces(interfaces: &str, errors: &str, name: &str) -> PortCounts {
     let mut port = PortCounts::default();
     let mut is_here = false;
@@ -28,7 +28,7 @@ pub(crate) fn of_interfaces(interfaces: &str, errors: &str, name: &str) -> PortC
         if !is_here {
             continue;
         }
-        // The first line has the interface's state before the counter.
+        // The first line shows the interface's state before the counter.
         if words.ends_with(&["rx", "packets"]) {
             port.received = count;
         } else if words.ends_with(&["tx", "packets"]) {
@@ -44,7 +44,7 @@ pub(crate) fn of_interfaces(interfaces: &str, errors: &str, name: &str) -> PortC
     port
 }
 
-/// Errors of a node: count, node, reason, and in newer versions a severity.
+/// Parses the errors of a node: count, node, reason, and in newer versions a severity.
 fn of_node(errors: &str, node: &str) -> Vec<(u64, String)> {
     let lines = errors.lines().filter_map(|line| {
         let mut words = line.split_whitespace();

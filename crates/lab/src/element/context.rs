@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What bringing up an element takes: processes, commands, and the journal that knows of all.
+//! Context for starting an element: processes, commands, and the journal that records all of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use crate::spawn::{self, last_words};
 use crate::stop::Stop;
 use crate::topology::ElementPlace;
 
-/// How long a program may take to come up. Several of them may have one CPU.
+/// Timeout for a program's start. Several programs may share one CPU.
 const UP_DEADLINE: Duration = Duration::from_secs(60);
-/// How long one may take to stop when asked.
+/// Timeout for a program's exit after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Begins a command that sees the interfaces of its network namespace below /sys, as behind `ip netns exec` (sysfs(5): what a
-/// mount shows is that of the namespace in which it was made).
+/// Prefix of a command that sees the interfaces of its network namespace below /sys, as with `ip netns exec` (sysfs(5): a mount
+/// shows the namespace in which it was mounted).
 const SHOWING: [&str; 7] = [
     "unshare",
     "--mount",
@@ -47,12 +47,12 @@ impl Process {
         self.child.id()
     }
 
-    /// An error when it has ended.
+    /// Returns an error if it has exited.
     pub(crate) fn check(&mut self) -> Result<(), LabError> {
         self.check_as("died")
     }
 
-    /// An error when it has ended; `how` tells of it.
+    /// Returns an error if it has exited; `how` describes the exit.
     fn check_as(&mut self, how: &str) -> Result<(), LabError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -61,27 +61,27 @@ impl Process {
         }
     }
 
-    /// Kills it, without a chance to say goodbye.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) -> Result<(), LabError> {
         self.child
             .kill()
             .and_then(|()| self.child.wait())
             .map(|_| ())
-            .map_err(|error| self.failed(format!("could not be killed: {error}")))
+            .map_err(|error| self.failed(format!("cannot be killed: {error}")))
     }
 
-    /// Asks it to end, and does not wait for that.
+    /// Sends SIGTERM and returns at once.
     pub(crate) fn ask_to_end(&self) {
         quietwire_base::supervised::ask_to_end(&self.child);
     }
 
-    /// Asks it to end, and makes it.
+    /// Terminates it with SIGTERM, and with SIGKILL after a timeout.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
         match quietwire_base::supervised::end(&mut self.child, STOP_TIMEOUT) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let name = &self.name;
-                tracing::warn!("the device '{name}' did not stop when asked, and was killed");
+                tracing::warn!("the device '{name}' did not stop on SIGTERM and was killed");
                 Ok(())
             }
             Err(error) => Err(self.failed(format!("could not be stopped: {error}"))),
@@ -98,15 +98,15 @@ impl Process {
     }
 }
 
-/// Where things are made, so that they are known to the journal first and to the record afterwards.
+/// Context that records every change in the journal before it is made, and every command for the result.
 #[derive(Debug)]
 pub(crate) struct ElementContext<'a> {
     journal: &'a mut Journal,
     /// Every command, in order.
     pub(crate) commands: &'a mut Vec<String>,
-    /// The CPU set that every process is in from its first instruction on; none for that of this process.
+    /// CPU set that every process is in from its first instruction on; `None` for that of this process.
     pub(crate) set: Option<Cpuset>,
-    /// Nothing is waited for any more once this is wanted.
+    /// Aborts every wait when set.
     pub(crate) stop: Stop,
 }
 
@@ -120,25 +120,25 @@ impl<'a> ElementContext<'a> {
         }
     }
 
-    /// The journal, for what writes down its changes itself.
+    /// Returns the journal, for callers that record their changes themselves.
     pub(crate) fn journal(&mut self) -> &mut Journal {
         self.journal
     }
 
-    /// Writes a change down before it is made.
+    /// Records a change before it is made.
     pub(crate) fn record(&mut self, change: &Change) -> Result<(), LabError> {
         self.journal
             .record(change)
             .map_err(io_error(self.journal.path(), "writing the journal"))
     }
 
-    /// Makes a directory within the lab's own, which goes with it.
+    /// Creates a directory within the lab's own directory. It is removed with the lab.
     pub(crate) fn make_directory(&mut self, path: &Path) -> Result<(), LabError> {
         fs::create_dir_all(path).map_err(io_error(path, "making the directory"))
     }
 
-    /// Starts a program of an element where the element is, on the CPUs that it may use. It is killed by the kernel when this
-    /// process is.
+    /// Starts a program of an element in the element's namespace, on the CPUs that it may use. The kernel kills it when this
+    /// process exits.
     pub(crate) fn spawn(
         &mut self,
         plan: &Plan,
@@ -179,7 +179,7 @@ impl<'a> ElementContext<'a> {
         })
     }
 
-    /// Runs a command to its end; what it printed.
+    /// Runs a command until it exits and returns its output.
     pub(crate) fn run(&mut self, words: &[&str]) -> Result<String, LabError> {
         let line = words.join(" ");
         self.commands.push(line.clone());
@@ -189,7 +189,7 @@ impl<'a> ElementContext<'a> {
         })
     }
 
-    /// Looks until a program is as it should be.
+    /// Waits until a program is in the required state.
     pub(crate) fn wait_until(
         &self,
         plan: &Plan,
@@ -200,7 +200,7 @@ impl<'a> ElementContext<'a> {
         self.wait_within(UP_DEADLINE, plan, processes, what, look)
     }
 
-    /// As [`Self::wait_until`], for not longer than that.
+    /// As [`Self::wait_until`], with a limit.
     pub(crate) fn wait_within(
         &self,
         limit: Duration,
@@ -228,7 +228,7 @@ impl<'a> ElementContext<'a> {
     }
 }
 
-/// Runs a command to its end; what it printed, or what it complained of.
+/// Runs a command until it exits and returns its output, or its error output as an error.
 pub(crate) fn run(words: &[&str]) -> Result<String, String> {
     let (program, arguments) = words.split_first().ok_or("no command")?;
     let output = Command::new(program)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The agent in a guest: quietwire itself, run by the guest's init, asked by the host over a virtio-serial channel in lines
-//! of JSON.
+//! The agent in a guest: quietwire itself, started by the guest's init. The host sends it commands over a virtio-serial channel
+//! as lines of JSON.
 
 pub mod client;
 mod function;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line of QEMU (qemu-system-x86_64(1)) for a guest.
+//! QEMU's command line (qemu-system-x86_64(1)) for a guest.
 
 use std::path::Path;
 
@@ -7,22 +7,22 @@ use super::image::Image;
 use super::kvm::Accelerator;
 use super::spec::{GuestPaths, GuestPort, GuestSpec, PortBackend, QEMU, SocketRole};
 
-/// The name of the agent's channel.
+/// Name of the agent's channel.
 pub(crate) const AGENT_CHANNEL: &str = "org.quietwire.agent";
-/// Device number on the guest's PCI bus of its first port.
+/// Device number of the guest's first port on its PCI bus.
 const FIRST_DEVICE: usize = 0x10;
 /// Device number of the agent's channel.
 const AGENT_DEVICE: usize = 0x8;
-/// Interrupts of a virtio network card beside those of its queues: changes of its configuration, its control queue.
+/// Interrupts of a virtio network card in addition to those of its queues: configuration changes, control queue.
 const OTHER_VECTORS: u16 = 2;
 
-/// Where a port of a guest is on its PCI bus.
+/// Returns the PCI address of a guest's port.
 #[must_use]
 pub fn port_address(index: usize) -> String {
     format!("0000:00:{:02x}.0", FIRST_DEVICE + index)
 }
 
-/// A value within an option of QEMU's, in which a comma ends a value unless it is doubled.
+/// Escapes a value within a QEMU option: a comma ends a value unless it is doubled.
 fn value(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
@@ -38,7 +38,7 @@ pub(crate) fn qemu(
     add(&["-name", &format!("guest={},debug-threads=on", spec.name)]);
     add(&["-nodefaults", "-no-user-config", "-no-reboot", "-S"]);
     add(&["-display", "none", "-machine", "q35,memory-backend=memory"]);
-    // The threads of emulated vCPUs run at once, as those of KVM do.
+    // The threads of emulated vCPUs run in parallel, as those of KVM do.
     add(match accelerator {
         Accelerator::Kvm => &["-accel", "kvm", "-cpu", "host"],
         Accelerator::Software => &["-accel", "tcg,thread=multi", "-cpu", "max"],
@@ -49,7 +49,7 @@ pub(crate) fn qemu(
         &format!("{vcpus},sockets=1,cores={vcpus},threads=1"),
     ]);
     add(&["-m", &format!("{}M", spec.memory_mib)]);
-    // vhost-user hands the memory over: it has to be shared.
+    // vhost-user requires shared memory.
     let pages = if spec.huge_pages {
         ",hugetlb=on,hugetlbsize=2M,prealloc=on"
     } else {
@@ -62,7 +62,7 @@ pub(crate) fn qemu(
     add(&["-object", &memory]);
     add(&["-kernel", &image.kernel.display().to_string()]);
     add(&["-initrd", &image.initramfs.display().to_string()]);
-    // An emulated guest on a busy host has its timer's interrupts too late for the kernel's look at them, which ends in a panic.
+    // On a busy host, an emulated guest's timer interrupts arrive too late for the kernel's timer check, which panics.
     let mut options = vec!["console=ttyS0,115200 panic=-1 no_timer_check".to_owned()];
     options.extend(spec.kernel_options.iter().cloned());
     add(&["-append", &options.join(" ")]);
@@ -105,8 +105,8 @@ fn port_options(
     accelerator: Accelerator,
 ) -> Vec<(&'static str, String)> {
     let is_vhost_user = matches!(port.backend, PortBackend::VhostUser { .. });
-    // QEMU 7.2 without KVM ends with a failed assertion when a guest unmasks an MSI-X interrupt of a vhost-user port: legacy
-    // interrupts then. A program that polls needs none.
+    // QEMU 7.2 without KVM fails an assertion when a guest unmasks an MSI-X interrupt of a vhost-user port, so such guests use
+    // legacy interrupts. A polling program needs none.
     let vectors = match accelerator {
         Accelerator::Software if is_vhost_user => 0,
         _ => 2 * port.queues + OTHER_VECTORS,
@@ -116,7 +116,7 @@ fn port_options(
     let size = port.ring_size;
     let device = FIRST_DEVICE + index;
     if let PortBackend::Card { address } = &port.backend {
-        // Its boot program is for machines that start from a network.
+        // Its option ROM is for network boot.
         let card = format!("vfio-pci,host={address},bus=pcie.0,addr={device:#x},rombar=0");
         return vec![("-device", card)];
     }
@@ -124,7 +124,7 @@ fn port_options(
     let mut options = match &port.backend {
         PortBackend::VhostUser { socket, role } => {
             let role = match role {
-                // A switch that was restarted finds its guests again.
+                // After a restart, a switch connects to its guests again.
                 SocketRole::Client => "reconnect=1",
                 SocketRole::Server => "server=on,wait=off",
             };
@@ -149,7 +149,7 @@ fn port_options(
         }
         PortBackend::Card { .. } => Vec::new(),
     };
-    // Rings for sending of more than 256 descriptors are for vhost alone (hw/net/virtio-net.c, virtio_net_max_tx_queue_size).
+    // Transmit rings of more than 256 descriptors require vhost (hw/net/virtio-net.c, virtio_net_max_tx_queue_size).
     let tx_size = if is_vhost_user { size } else { size.min(256) };
     options.push((
         "-device",

@@ -15,12 +15,12 @@ use crate::error::{LabError, io_error};
 
 /// Lines of a console's log shown in an error.
 const LINES: usize = 20;
-/// What ends a connection to a shell: Ctrl-], as in telnet(1).
+/// Character that closes a connection to a shell: Ctrl-], as in telnet(1).
 pub const ESCAPE: u8 = 0x1d;
-/// How often it is looked whether to stop, milliseconds.
+/// Interval between checks of the stop flag, milliseconds.
 const POLL_INTERVAL_MS: u8 = 200;
 
-/// The last lines of a console's log, without control characters.
+/// Returns the last lines of a console's log, without control characters.
 #[must_use]
 pub fn last_lines(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
@@ -39,11 +39,11 @@ pub fn last_lines(log: &Path) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// Joins `input` and `output` with the shell on a guest's second serial port, until the input ends or holds [`ESCAPE`], the
-/// guest ends, or `stop` is set. A terminal has to be in raw mode already.
+/// Connects `input` and `output` to the shell on a guest's second serial port, until the input ends or contains [`ESCAPE`], the
+/// guest shuts down, or `stop` is set. A terminal must be in raw mode already.
 ///
 /// # Errors
-/// [`LabError::Io`] when nobody listens on the socket, or it breaks.
+/// [`LabError::Io`] if no process listens on the socket, or the connection fails.
 pub fn attach(
     socket: &Path,
     input: &mut (impl Read + AsFd),
@@ -52,9 +52,9 @@ pub fn attach(
 ) -> Result<(), LabError> {
     let mut port = UnixStream::connect(socket).map_err(io_error(
         socket,
-        "connecting to the guest's shell (somebody else may be connected, or the guest be gone)",
+        "connecting to the guest's shell (another user may be connected, or the guest has stopped)",
     ))?;
-    // A line of its own makes the shell show its prompt.
+    // An empty line makes the shell print its prompt.
     port.write_all(b"\n")
         .and_then(|()| join(&mut port, input, output, stop))
         .map_err(io_error(socket, "talking to the guest's shell"))
@@ -97,7 +97,7 @@ fn join(
     Ok(())
 }
 
-/// Waits a little until one of the two has something to say, and tells which.
+/// Waits for at most [`POLL_INTERVAL_MS`] until one of the two is readable, and returns which.
 fn ready(port: &UnixStream, input: &impl AsFd) -> io::Result<(bool, bool)> {
     let mut both = [
         PollFd::new(port.as_fd(), PollFlags::POLLIN),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The image that guests boot. `images/build` builds it; the program carries that script, so that it needs no source tree.
+//! Image that guests boot. `images/build` builds it; the program contains that script, so that it needs no source tree.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -13,13 +13,13 @@ use crate::error::{LabError, io_error};
 const BUILD: &str = include_str!("../../../../images/build");
 const INIT: &str = include_str!("../../../../images/init");
 
-/// Exit code of `images/build` for what the machine lacks.
+/// Exit code of `images/build` for a missing prerequisite.
 const LACKS: i32 = 3;
 
-/// What a guest boots.
+/// An image that guests boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Where it is; its name holds a hash of what went in.
+    /// Its directory, whose name contains a hash of the inputs.
     pub directory: PathBuf,
     /// The kernel.
     pub kernel: PathBuf,
@@ -28,11 +28,11 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image of somebody's own. Its init has to start `quietwire guest-agent`, with the modules virtio_pci,
+    /// Returns a user's own image. Its init must start `quietwire guest-agent`, with the modules virtio_pci,
     /// virtio_console and virtio_net loaded.
     ///
     /// # Errors
-    /// [`LabError::GuestSpec`] when a file is not there.
+    /// [`LabError::GuestSpec`] if a file does not exist.
     pub fn of_files(kernel: &Path, initramfs: &Path) -> Result<Self, LabError> {
         for (what, path) in [("kernel", kernel), ("initramfs", initramfs)] {
             if !path.is_file() {
@@ -49,20 +49,20 @@ impl Image {
         })
     }
 
-    /// The image with this `quietwire` program in it: built when it is not in the cache (`quietwire/images` in
+    /// Returns the image with this `quietwire` program. It is built if it is not in the cache (`quietwire/images` in
     /// `$XDG_CACHE_HOME` or `~/.cache`), which takes some seconds.
     ///
     /// # Errors
-    /// [`LabError::Image`] with what the build said.
+    /// [`LabError::Image`] with the output of the build.
     pub fn build(program: &Path) -> Result<Self, LabError> {
         Self::build_with(program, &[])
     }
 
-    /// As [`Self::build`], with further programs of the host's, at the same paths in the guest. It is another image: those
-    /// who need none of them boot faster without.
+    /// As [`Self::build`], with additional programs of the host at the same paths in the guest. They form a separate image: guests
+    /// that need none of them boot faster without.
     ///
     /// # Errors
-    /// [`LabError::Image`] with what the build said.
+    /// [`LabError::Image`] with the output of the build.
     pub fn build_with(program: &Path, further: &[PathBuf]) -> Result<Self, LabError> {
         let scripts =
             tempfile::tempdir().map_err(io_error(&std::env::temp_dir(), "making a directory"))?;
@@ -76,7 +76,7 @@ impl Image {
                 .and_then(|mut file| file.write_all(text.as_bytes()));
             written.map_err(io_error(path, "writing it"))?;
         }
-        tracing::debug!("seeing to the image of guests");
+        tracing::debug!("preparing the image of guests");
         let output = Command::new("/bin/bash")
             .arg(&script)
             .arg("--program")
@@ -104,13 +104,13 @@ impl Image {
         Self::of_files(&directory.join("vmlinuz"), &directory.join("initramfs"))
     }
 
-    /// What went in, a line each, as `images/build` wrote it down; none for an image of somebody's own.
+    /// Returns the list of inputs, one per line, as written by `images/build`; `None` for a user's own image.
     #[must_use]
     pub fn manifest(&self) -> Option<String> {
         fs::read_to_string(self.directory.join("manifest")).ok()
     }
 
-    /// The name that results tell it by.
+    /// Returns the image's name in results.
     #[must_use]
     pub fn name(&self) -> String {
         let name = self

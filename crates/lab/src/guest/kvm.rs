@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether guests boot under KVM here. That `/dev/kvm` opens says little: on some nested machines it does, and no guest ever
-//! comes up. So one is booted, once per host and boot, and what came of it is remembered.
+//! Detection of working KVM. A successful open of `/dev/kvm` is not sufficient: on some nested machines no guest boots
+//! nevertheless. The probe therefore boots a guest, once per host and boot, and caches the outcome.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -16,37 +16,37 @@ use crate::error::{LabError, io_error};
 use crate::spawn::{last_words, require};
 
 const DEVICE: &str = "/dev/kvm";
-/// What the guest of the probe says when it is up (`images/init`).
+/// Console line of the probe's guest when it is up (`images/init`).
 const UP: &str = "quietwire: the guest is up";
-/// How long it may take. A guest under KVM takes one second.
+/// Timeout of the probe. A guest under KVM takes one second.
 const DEADLINE: Duration = Duration::from_secs(8);
-/// The same for timeout(1), which ends the guest even when this process is killed.
+/// Timeout for timeout(1), which stops the guest even if this process is killed. Seconds.
 const DEADLINE_OF_GUEST: &str = "10";
 
-/// How long to wait for another process that finds it out: the first one boots a guest, the others read what it found.
+/// Timeout for another process's probe: the first process boots a guest, the others read its outcome.
 const PROBES_MAX: Duration = Duration::from_secs(60);
 
-/// Under what a guest runs.
+/// Accelerator of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accelerator {
-    /// KVM: the CPU itself runs the guest.
+    /// KVM: the CPU executes the guest's instructions.
     Kvm,
-    /// QEMU translates the guest's instructions (TCG): several times slower, not to be compared with KVM.
+    /// QEMU translates the guest's instructions (TCG): several times slower, and not comparable with KVM.
     Software,
 }
 
-/// Under what guests run on this machine, and why.
+/// Accelerator of guests on this machine, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acceleration {
-    /// Under what.
+    /// The accelerator.
     pub accelerator: Accelerator,
-    /// Why.
+    /// The reason for it.
     #[serde(alias = "why")]
     pub reason: String,
 }
 
-/// What is remembered, with what it holds for.
+/// The cached outcome, with the kernel and boot that it is valid for.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Remembered {
     kernel: String,
@@ -54,14 +54,14 @@ struct Remembered {
     found: Acceleration,
 }
 
-/// Under what a guest is to run here, by what was asked for. Boots a guest the first time after the machine was started.
+/// Returns the accelerator for a choice. Boots a probe guest on the first call after the machine has booted.
 ///
 /// # Errors
 /// [`LabError::MissingProgram`] without QEMU, [`LabError::NoKvm`] when KVM was asked for and no guest boots under it.
 pub fn acceleration(choice: AcceleratorChoice, image: &Image) -> Result<Acceleration, LabError> {
     require(QEMU, QEMU_PACKAGE)?;
     if choice == AcceleratorChoice::Software {
-        return Ok(software("software emulation was asked for".to_owned()));
+        return Ok(software("software emulation was requested".to_owned()));
     }
     let found = found(image)?;
     if choice == AcceleratorChoice::Kvm && found.accelerator != Accelerator::Kvm {
@@ -84,7 +84,7 @@ fn found(image: &Image) -> Result<Acceleration, LabError> {
     let directory = cache_directory();
     fs::create_dir_all(&directory).map_err(io_error(&directory, "making the directory"))?;
     let path = directory.join("kvm.json");
-    // One probe at a time: the others wait for what it finds.
+    // One probe at a time: other processes wait for its outcome.
     let lock_path = directory.join("kvm.lock");
     let _lock =
         LockFile::acquire(&lock_path, Deadline::after(PROBES_MAX)).map_err(probe_not_over)?;
@@ -92,7 +92,7 @@ fn found(image: &Image) -> Result<Acceleration, LabError> {
     if let Some(found) = remembered(&path, &kernel, &boot_id) {
         return Ok(found);
     }
-    tracing::info!("finding out whether guests boot under KVM here");
+    tracing::info!("testing whether guests boot under KVM on this machine");
     let found = probe(image)?;
     let remember = Remembered {
         kernel,
@@ -100,7 +100,7 @@ fn found(image: &Image) -> Result<Acceleration, LabError> {
         found: found.clone(),
     };
     let text = serde_json::to_string_pretty(&remember).unwrap_or_default();
-    fs::write(&path, text).map_err(io_error(&path, "remembering what was found"))?;
+    fs::write(&path, text).map_err(io_error(&path, "caching the outcome"))?;
     Ok(found)
 }
 
@@ -115,7 +115,7 @@ fn probe_not_over(error: LockError) -> LabError {
     }
 }
 
-/// Where quietwire keeps what can be found out again.
+/// Returns quietwire's cache directory.
 fn cache_directory() -> PathBuf {
     let of_user = || {
         let home = std::env::var_os("HOME").unwrap_or_else(|| "/root".into());
@@ -127,7 +127,7 @@ fn cache_directory() -> PathBuf {
         .join("quietwire")
 }
 
-/// The kernel's release and the machine's boot (random(4): boot_id is another after each).
+/// Returns the kernel's release and the machine's boot ID (random(4): boot_id changes at each boot).
 fn host() -> (String, String) {
     let read = |path: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -145,12 +145,12 @@ fn remembered(path: &Path, kernel: &str, boot_id: &str) -> Option<Acceleration> 
     (remembered.kernel == kernel && remembered.boot_id == boot_id).then_some(remembered.found)
 }
 
-/// Ends with its guest.
+/// A probe that stops its guest when it is dropped.
 struct Probe(Child);
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // timeout(1) hands the signal on to the guest.
+        // timeout(1) forwards the signal to the guest.
         let number = i32::try_from(self.0.id()).unwrap_or(i32::MAX);
         let _ = nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(number),

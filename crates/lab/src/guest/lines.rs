@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lines of JSON over a Unix socket, as QEMU's monitor and the agent in a guest speak. Whatever the other side does, each
-//! call ends by its deadline, and no line takes more memory than one may have.
+//! Lines of JSON over a Unix socket, the format of QEMU's monitor and of the agent in a guest. Each call ends by its deadline,
+//! and a line's memory is limited, whatever the peer does.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,47 +11,47 @@ use serde_json::Value;
 
 use crate::stop::Stop;
 
-/// Longest line that is taken, octets with its end.
+/// Longest accepted line, octets with its end.
 pub(crate) const LINE_MAX: usize = 4 << 20;
 
-/// How often it is looked whether everything is to end.
+/// Interval between checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Characters of a line shown in an error.
 const EXCERPT: usize = 120;
 
-/// What went wrong with a line.
+/// Error of a line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LineError {
-    /// Nobody listens.
+    /// No process listens.
     #[error("{0}")]
     Connect(std::io::Error),
-    /// The other side ended the connection.
+    /// The peer closed the connection.
     #[error("it closed the connection")]
     Closed,
-    /// Nothing came in time.
+    /// No line within the timeout.
     #[error("it did not answer in {0:?}")]
     Silent(Duration),
-    /// Everything is to end.
+    /// The stop flag is set.
     #[error("interrupted")]
     Stopped,
-    /// A line without end.
+    /// A line that exceeds the limit.
     #[error("it sent a line of more than {LINE_MAX} octets")]
     TooLong,
-    /// No JSON.
+    /// A line that is not JSON.
     #[error("it answered '{excerpt}', which is not JSON: {cause}")]
     Garbage {
-        /// The beginning of the line.
+        /// The start of the line.
         excerpt: String,
-        /// What is wrong.
+        /// The parser's error.
         cause: serde_json::Error,
     },
-    /// What the system said.
+    /// A system call's error.
     #[error("its socket: {0}")]
     Io(std::io::Error),
 }
 
-/// The beginning of something, for an error.
+/// Returns the start of a text, for an error.
 pub(crate) fn excerpt(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(&line[..line.len().min(4 * EXCERPT)]);
     let text: String = text
@@ -80,7 +80,7 @@ impl Lines {
         })
     }
 
-    /// The same, which gives up waiting once `stop` is wanted.
+    /// As [`Self::connect`]. Waits end when `stop` is set.
     pub(crate) fn unless(self, stop: &Stop) -> Self {
         Self {
             stop: stop.clone(),
@@ -104,7 +104,7 @@ impl Lines {
             })
     }
 
-    /// The next line.
+    /// Receives the next line.
     pub(crate) fn receive(&mut self, timeout: Duration) -> Result<Value, LineError> {
         let until = Instant::now() + timeout;
         let mut searched = 0;
@@ -167,7 +167,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
     const SHORT: Duration = Duration::from_millis(50);
 
-    /// What a peer that says this, and closes when told to, is answered with.
+    /// Returns the outcome for a peer that sends this and, if `closes`, closes the connection.
     fn heard(printed: &[u8], closes: bool) -> Result<Value, LineError> {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
@@ -175,7 +175,7 @@ mod tests {
         thread::scope(|scope| {
             let peer = scope.spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
-                // The other side may have heard enough.
+                // The receiver may have closed the connection.
                 let _ = stream.write_all(printed);
                 (!closes).then_some(stream)
             });
@@ -214,7 +214,7 @@ mod tests {
         let mut lines = lines.unless(&Stop::from(&flag));
         let (mut peer, _) = listener.accept().unwrap();
         assert!(matches!(lines.receive(LONG), Err(LineError::Stopped)));
-        // A peer that is slow is heard meanwhile.
+        // Lines of a slow peer are received in the meantime.
         flag.store(false, Ordering::Relaxed);
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! QEMU's monitor, by its machine protocol (QMP: docs/interop/qmp-spec.txt of QEMU 7.2).
+//! QEMU's monitor, with its machine protocol (QMP: docs/interop/qmp-spec.txt of QEMU 7.2).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::lines::{LineError, Lines};
 use crate::stop::Stop;
 
-/// How long the monitor may take to answer.
+/// Timeout for the monitor's answers.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A connection to the monitor.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     lines: Lines,
-    /// QEMU's version, as it says it.
+    /// QEMU's version, as printed by QEMU.
     pub(crate) version: String,
 }
 
@@ -49,7 +49,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Executes a command without arguments; gives what it returns.
+    /// Executes a command without arguments and returns its result.
     pub(crate) fn execute(&mut self, command: &str) -> Result<Value, String> {
         let until = Instant::now() + ANSWER_DEADLINE;
         self.lines
@@ -64,14 +64,14 @@ impl Monitor {
             if answer.get("error").is_some() {
                 let reason = answer["error"]["desc"]
                     .as_str()
-                    .unwrap_or("it does not say why");
+                    .unwrap_or("no reason given");
                 return Err(format!("QEMU's monitor refused {command}: {reason}"));
             }
-            // An event: what happened meanwhile.
+            // An event, which is skipped.
         }
     }
 
-    /// The kernel's numbers of the threads that run the vCPUs, in the order of the vCPUs.
+    /// Returns the thread IDs of the vCPUs, in the order of the vCPUs.
     pub(crate) fn vcpu_threads(&mut self) -> Result<Vec<i32>, String> {
         let answer = self.execute("query-cpus-fast")?;
         let mut threads: Vec<(i32, i32)> = answer
@@ -96,7 +96,7 @@ mod tests {
 
     const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian 1:7.2"}, "capabilities": []}}"#;
 
-    /// A monitor that greets so, and answers each command with the next of these.
+    /// A monitor that sends this greeting, and answers each command with the next of these.
     fn with_monitor<T>(
         greeting: &str,
         answers: &[&str],
@@ -142,7 +142,7 @@ mod tests {
                 error.contains("frobnicate") && error.contains("no such thing"),
                 "{error}"
             );
-            // It has ended.
+            // QEMU has exited.
             monitor.execute("quit").unwrap_err();
         });
     }

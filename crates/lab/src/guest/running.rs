@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A guest that runs: started paused, its threads put where they belong, then let go until its agent answers.
+//! A running guest: started paused, its threads pinned, then resumed until its agent answers.
 
 use std::fs;
 use std::path::Path;
@@ -29,47 +29,47 @@ use crate::spawn;
 use crate::state_directory::make_directory;
 use crate::stop::Stop;
 
-/// How long a guest may take to go when it is told to.
+/// Timeout for a guest's exit after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a guest whose channel has broken may take until it is seen to have ended.
+/// Timeout for detecting the exit of a guest whose channel has broken.
 const ENDED_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between two looks.
+/// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The thread that runs a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VcpuThread {
-    /// The kernel's number of it.
+    /// Thread ID.
     pub tid: i32,
-    /// The CPU of the host that it is pinned to; none when it is not.
+    /// The CPU of the host that it is pinned to; `None` if it is not.
     pub cpu: Option<CpuId>,
 }
 
-/// What a guest came up as, for the result.
+/// Properties of a running guest, for the result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GuestRecord {
-    /// What was asked for.
+    /// Its request.
     pub spec: GuestSpec,
-    /// Under what it runs, and why.
+    /// Its accelerator, and the reason.
     pub acceleration: Acceleration,
     /// QEMU's version.
     pub qemu: String,
     /// The image's name.
     pub image: String,
-    /// What the guest's agent says of it; nothing of an image without one.
+    /// The agent's description of the guest; `None` for an image without an agent.
     #[serde(default)]
     pub hello: Option<Hello>,
-    /// QEMU's process.
+    /// PID of QEMU.
     pub pid: u32,
     /// The threads of its vCPUs, in order.
     pub vcpus: Vec<VcpuThread>,
-    /// How it was started.
+    /// QEMU's command line.
     pub command: String,
-    /// From its start until it was up, seconds.
+    /// Time from its start until it was up, seconds.
     pub up_s: f64,
 }
 
-/// A running guest. Dropped, it ends.
+/// A running guest. Dropping it stops the guest.
 #[derive(Debug)]
 pub struct Guest {
     name: String,
@@ -87,7 +87,7 @@ impl Guest {
     /// Starts a guest and waits until its agent answers, as [`Self::begin`] and [`Self::wait_until_up`].
     ///
     /// # Errors
-    /// Those of both.
+    /// The errors of both.
     pub fn start(
         journal: &mut Journal,
         spec: &GuestSpec,
@@ -101,9 +101,9 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Starts a guest, which then waits for the other ends of its ports. Its directory and its process are in the journal
-    /// before they are there; they go when the journal is undone. The kernel ends the guest when the thread that called this
-    /// ends.
+    /// Starts a guest, which then waits for the peers of its ports. The journal records its directory and its process
+    /// before they exist; undoing the journal removes them. The kernel kills the guest when the calling thread
+    /// exits.
     ///
     /// # Errors
     /// [`LabError::GuestSpec`], [`LabError::MissingProgram`].
@@ -143,10 +143,10 @@ impl Guest {
         })
     }
 
-    /// Lets the guest boot, as soon as its ports have their other ends, and waits until its agent answers.
+    /// Boots the guest as soon as its ports have their peers, and waits until its agent answers.
     ///
     /// # Errors
-    /// [`LabError::Guest`] with the console's last lines when it does not come up before its deadline, counted from its start;
+    /// [`LabError::Guest`] with the console's last lines if it is not up before its deadline, counted from its start;
     /// [`LabError::Aborted`].
     pub fn wait_until_up(&mut self, stop: &Stop) -> Result<(), LabError> {
         let (spec, began) = (self.spec.clone(), self.began);
@@ -172,13 +172,13 @@ impl Guest {
         Ok(())
     }
 
-    /// How it was started.
+    /// Returns QEMU's command line.
     #[must_use]
     pub fn command(&self) -> String {
         self.command.join(" ")
     }
 
-    /// Waits for the monitor, pins what is to be pinned, and lets the vCPUs run.
+    /// Waits for the monitor, pins the threads, and starts the vCPUs.
     fn release(
         &mut self,
         spec: &GuestSpec,
@@ -212,7 +212,7 @@ impl Guest {
         Ok((monitor.version, vcpus.collect()))
     }
 
-    /// Waits for the monitor. QEMU has one when all its ports have their other ends.
+    /// Waits for the monitor. QEMU opens it when all its ports have their peers.
     fn monitor(
         &mut self,
         spec: &GuestSpec,
@@ -226,12 +226,12 @@ impl Guest {
             let left = spec.ready_timeout.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Err(self.failed(format!(
-                    "did not come up in {} s: {reason}; is somebody on the other side of all its ports?",
+                    "did not come up in {} s: {reason} (start the peers of all its ports)",
                     spec.ready_timeout.as_secs_f64()
                 )));
             }
             if self.places.monitor_socket.exists() {
-                // Made before it listens: whoever is too early tries again.
+                // The socket exists before QEMU listens: a connection that is refused is retried.
                 match Monitor::connect(&self.places.monitor_socket, left, stop) {
                     Ok(monitor) => return Ok(monitor),
                     Err(error) => reason = error,
@@ -241,7 +241,7 @@ impl Guest {
         }
     }
 
-    /// Pins each vCPU to its CPU and all other threads to the service CPUs, and looks whether they are there.
+    /// Pins each vCPU to its CPU and all other threads to the service CPUs, and verifies it.
     fn pin(&self, spec: &GuestSpec, vcpus: &[i32]) -> Result<(), LabError> {
         let wanted = |tid: i32| match vcpus.iter().position(|vcpu| *vcpu == tid) {
             Some(index) => CpuList::from_iter([spec.vcpu_cpus[index]]),
@@ -252,7 +252,7 @@ impl Guest {
         };
         for thread in threads()? {
             let cpus = wanted(thread.tid);
-            // Threads of QEMU's pool come and go; what is left is looked at below.
+            // Threads of QEMU's pool start and exit at any time; the verification below covers the remaining ones.
             if let Err(error) = set_affinity(thread.tid, &cpus)
                 && error.raw_os_error() != Some(nix::errno::Errno::ESRCH as i32)
             {
@@ -271,12 +271,12 @@ impl Guest {
             return Ok(());
         }
         Err(self.failed(format!(
-            "does not keep its threads to their CPUs: {}",
+            "has threads that are not pinned to their CPUs: {}",
             strays.join("; ")
         )))
     }
 
-    /// Waits until an image without an agent says on its console that it forwards.
+    /// Waits until an image without an agent reports on its console that it forwards.
     fn await_agent(
         &mut self,
         spec: &GuestSpec,
@@ -309,10 +309,10 @@ impl Guest {
                 stop.check()?;
                 let is_late = began.elapsed() >= spec.ready_timeout;
                 if !is_late {
-                    // The channel has broken, or what is there is no agent: perhaps since the guest is about to end.
+                    // The channel has broken, or the peer is no agent: the guest may be about to exit.
                     wait_until(ENDED_TIMEOUT, || !matches!(self.child.try_wait(), Ok(None)));
                 }
-                // Its end says more than the agent's silence.
+                // The guest's exit is a better reason than the agent's silence.
                 self.check()?;
                 Err(self.failed(if is_late {
                     format!(
@@ -326,7 +326,7 @@ impl Guest {
         }
     }
 
-    /// An error when it ended by itself.
+    /// Returns an error if it has exited without a request.
     ///
     /// # Errors
     /// [`LabError::Guest`] with the console's last lines.
@@ -338,7 +338,7 @@ impl Guest {
         }
     }
 
-    /// What went wrong in it, with its console's last lines.
+    /// Returns an error with its console's last lines.
     pub(crate) fn failed(&self, what: String) -> LabError {
         let printed = fs::read_to_string(&self.places.qemu_log).unwrap_or_default();
         let of_qemu = if printed.trim().is_empty() {
@@ -354,7 +354,7 @@ impl Guest {
         }
     }
 
-    /// A connection to its agent. There is one at a time: the next waits until this is dropped.
+    /// Connects to its agent. The agent serves one connection at a time: the next waits until this one is dropped.
     ///
     /// # Errors
     /// [`LabError::Agent`].
@@ -362,7 +362,7 @@ impl Guest {
         self.agent_within(super::agent::client::TIMEOUT)
     }
 
-    /// The same, with a patience of the caller's.
+    /// As [`Self::agent`], with a timeout.
     ///
     /// # Errors
     /// [`LabError::Agent`].
@@ -370,25 +370,25 @@ impl Guest {
         Agent::connect(&self.name, &self.places.agent_socket, timeout)
     }
 
-    /// What it came up as.
+    /// Returns its properties.
     #[must_use]
     pub fn record(&self) -> Option<&GuestRecord> {
         self.record.as_ref()
     }
 
-    /// Where it has its files.
+    /// Returns its directory.
     #[must_use]
     pub fn places(&self) -> &GuestPaths {
         &self.places
     }
 
-    /// QEMU's process.
+    /// Returns the PID of QEMU.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// All that its console said so far: to be kept with a result, since the file goes with the guest's directory.
+    /// Returns the complete console log so far. Results keep it, since the file is removed with the guest's directory.
     ///
     /// # Errors
     /// [`LabError::Io`].
@@ -398,15 +398,15 @@ impl Guest {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Asks it to end, and does not wait for that.
+    /// Sends SIGTERM and returns at once.
     pub(crate) fn ask_to_end(&self) {
         quietwire_base::supervised::ask_to_end(&self.child);
     }
 
-    /// Ends it. It holds nothing that would have to be written.
+    /// Stops it. It has no data that would have to be saved.
     ///
     /// # Errors
-    /// [`LabError::Guest`] when it cannot be ended.
+    /// [`LabError::Guest`] if it cannot be stopped.
     pub fn stop(&mut self) -> Result<(), LabError> {
         quietwire_base::supervised::end(&mut self.child, STOP_TIMEOUT)
             .map(|_| ())

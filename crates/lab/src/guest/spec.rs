@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is asked of a guest.
+//! Specification of a guest.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
@@ -15,42 +15,42 @@ use crate::topology::is_pci_address;
 
 /// QEMU's program.
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
-/// Debian's package that holds it.
+/// Debian's package of QEMU.
 pub(crate) const QEMU_PACKAGE: &str = "qemu-system-x86";
-/// Most ports of a guest: places on its PCI bus.
+/// Maximum number of a guest's ports: slots on its PCI bus.
 pub const PORTS_MAX: usize = 15;
-/// Least memory of a guest, MiB: the image is unpacked into it.
+/// Minimum memory of a guest, MiB: the image is unpacked into it.
 const MEMORY_MIN_MIB: u32 = 256;
 /// Longest path of a Unix socket (unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
-/// Most queues of a port, one pair for each vCPU at most (virtio 1.2, section 5.1.5.6.5 has far more).
+/// Maximum number of a port's queue pairs, one for each vCPU at most (virtio 1.2, section 5.1.5.6.5 allows far more).
 const QUEUES_MAX: u16 = 64;
 
-/// Under what a guest is to run.
+/// Requested accelerator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AcceleratorChoice {
-    /// KVM where guests boot under it, software emulation elsewhere.
+    /// KVM if guests boot under it, otherwise software emulation.
     #[default]
     Auto,
-    /// KVM, or none.
+    /// KVM only.
     Kvm,
     /// Software emulation.
     Software,
 }
 
-/// Which side makes a port's socket.
+/// Side that creates a port's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SocketRole {
-    /// The switch or tester makes it (`vhost:PATH`), and has to be up before the guest is started.
+    /// The switch or tester creates it (`vhost:PATH`) and must be up before the guest is started.
     #[default]
     Client,
-    /// The guest makes it, and comes up when somebody connects to it (`vhost:PATH?role=client`).
+    /// The guest creates it, and boots when a peer connects to it (`vhost:PATH?role=client`).
     Server,
 }
 
-/// What is on the other side of a guest's port.
+/// Back end of a guest's port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PortBackend {
@@ -58,42 +58,42 @@ pub enum PortBackend {
     VhostUser {
         /// Its socket.
         socket: PathBuf,
-        /// Whether the guest connects to the socket or makes it.
+        /// Whether the guest connects to the socket or creates it.
         role: SocketRole,
     },
-    /// An interface of the host's kernel.
+    /// A tap interface of the host's kernel.
     Tap {
-        /// Its name, in the namespace of the guest's QEMU. It is there already.
+        /// Its name, in the namespace of the guest's QEMU. It must exist.
         name: String,
-        /// Whether the host's kernel moves the frames (vhost-net); QEMU does otherwise.
+        /// Whether the host's kernel moves the frames (vhost-net); otherwise QEMU does.
         has_vhost_net: bool,
     },
-    /// A network card of the host's, or a virtual function of one, which is the guest's own meanwhile (vfio). It has queues,
-    /// rings and a MAC address of its own, whatever is asked for here.
+    /// A network card of the host, or a virtual function of one, which is assigned to the guest (vfio). Its queues,
+    /// rings and MAC address are its own; the settings here do not apply.
     Card {
         /// Its PCI address on the host, as in /sys/bus/pci/devices.
         address: String,
     },
 }
 
-/// How a guest says that it is up.
+/// Signal by which a guest reports that it is up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadySignal {
     /// Its agent answers.
     #[default]
     Agent,
-    /// It has said [`FORWARDING`] on its first serial port: an image that knows no agent.
+    /// It has printed [`FORWARDING`] on its first serial port: an image without an agent.
     Console,
 }
 
-/// What an image without an agent says on its first serial port when it forwards.
+/// Output of an image without an agent on its first serial port when it forwards.
 pub const FORWARDING: &str = "quietwire: forwarding";
 
-/// One port of a guest.
+/// A port of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestPort {
-    /// What is on its other side.
+    /// Its back end.
     pub backend: PortBackend,
     /// Pairs of queues, 1 to 64.
     pub queues: u16,
@@ -103,34 +103,34 @@ pub struct GuestPort {
     pub mac: MacAddress,
 }
 
-/// What is asked of a guest.
+/// Specification of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestSpec {
     /// Its name: letters, digits, `-` and `.`, at most 32.
     pub name: String,
-    /// Its memory, MiB; 256 at least, 512 with a DPDK program in it.
+    /// Its memory, MiB; 256 or more, 512 with a DPDK program in it.
     pub memory_mib: u32,
-    /// Whether its memory is in huge pages of the host's, which have to be free then; a memfd otherwise.
+    /// Whether its memory is in huge pages of the host, which must be free; otherwise in a memfd.
     pub huge_pages: bool,
-    /// A CPU of the host for each vCPU, in order. The same CPU may stand more than once where there are too few.
+    /// A CPU of the host for each vCPU, in order. A CPU may be listed more than once if there are too few.
     pub vcpu_cpus: Vec<CpuId>,
     /// CPUs for QEMU's other threads.
     pub service_cpus: CpuList,
-    /// Whether vCPUs stay on their CPUs, one to one, and QEMU's other threads on the service CPUs.
+    /// Whether vCPUs are pinned to their CPUs, one to one, and QEMU's other threads to the service CPUs.
     pub pinned: bool,
     /// Its ports, in order.
     pub ports: Vec<GuestPort>,
-    /// Under what it runs.
+    /// Its accelerator.
     pub accelerator: AcceleratorChoice,
-    /// Further options for its kernel's command line, such as `isolcpus=1`.
+    /// Additional options for its kernel's command line, such as `isolcpus=1`.
     pub kernel_options: Vec<String>,
-    /// How it says that it is up.
+    /// Signal by which it reports that it is up.
     #[serde(default)]
     pub ready_signal: ReadySignal,
-    /// The network namespace that its QEMU is in; that of whoever starts it when not said.
+    /// Network namespace of its QEMU. Default: that of the process that starts it.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// How long it may take until it is up.
+    /// Boot timeout.
     pub ready_timeout: Duration,
 }
 
@@ -139,10 +139,10 @@ fn bad(name: &str, what: impl std::fmt::Display) -> LabError {
 }
 
 impl GuestSpec {
-    /// Sees whether such a guest makes sense.
+    /// Checks the specification.
     ///
     /// # Errors
-    /// [`LabError::GuestSpec`] with what does not.
+    /// [`LabError::GuestSpec`] with the first invalid value.
     pub fn check(&self) -> Result<(), LabError> {
         let bad = |what: String| Err(bad(&self.name, what));
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
@@ -207,10 +207,10 @@ impl GuestSpec {
                 port.queues
             ));
         }
-        // What QEMU's virtio-net takes (hw/net/virtio-net.c, VIRTIO_NET_RX_QUEUE_MIN_SIZE, VIRTQUEUE_MAX_SIZE).
+        // Ring sizes that QEMU's virtio-net accepts (hw/net/virtio-net.c, VIRTIO_NET_RX_QUEUE_MIN_SIZE, VIRTQUEUE_MAX_SIZE).
         if !port.ring_size.is_power_of_two() || !(256..=1024).contains(&port.ring_size) {
             return bad(format!(
-                "rings of {} descriptors; 256, 512 or 1024 can be had",
+                "rings of {} descriptors (use 256, 512 or 1024)",
                 port.ring_size
             ));
         }
@@ -220,7 +220,7 @@ impl GuestSpec {
         Ok(())
     }
 
-    /// Sees whether those ports are there that the guest connects to: QEMU would wait for them without a word.
+    /// Checks that the sockets exist that the guest connects to: QEMU would wait for them without a message.
     ///
     /// # Errors
     /// [`LabError::GuestSpec`].
@@ -240,7 +240,7 @@ impl GuestSpec {
                 return Err(bad(
                     &self.name,
                     format!(
-                        "port {index}: nobody has made the socket {}; start the switch or tester with the port vhost:{} first",
+                        "port {index}: the socket {} does not exist; start the switch or tester with the port vhost:{} first",
                         socket.display(),
                         socket.display()
                     ),
@@ -252,7 +252,7 @@ impl GuestSpec {
 }
 
 impl GuestPort {
-    /// In words.
+    /// Returns a description for errors.
     fn other_side(&self) -> String {
         match &self.backend {
             PortBackend::VhostUser { socket, .. } => format!("the socket {}", socket.display()),
@@ -262,7 +262,7 @@ impl GuestPort {
     }
 }
 
-/// Sees whether an interface can have this name (IFNAMSIZ of the kernel), and be told to QEMU.
+/// Checks that a text is a valid interface name (IFNAMSIZ of the kernel) and needs no quoting in QEMU's options.
 fn check_interface(name: &str) -> Result<(), String> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     if !name.is_empty() && name.len() < 16 && name.chars().all(is_letter) {
@@ -273,7 +273,7 @@ fn check_interface(name: &str) -> Result<(), String> {
     ))
 }
 
-/// Sees whether a Unix socket can have this path.
+/// Checks that a text is a valid path of a Unix socket.
 pub(crate) fn check_socket_path(path: &Path) -> Result<(), String> {
     if !path.is_absolute() {
         return Err(format!(
@@ -290,12 +290,12 @@ pub(crate) fn check_socket_path(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Where a guest has its files.
+/// Paths of a guest's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestPaths {
-    /// A directory of its own.
+    /// Its directory.
     pub directory: PathBuf,
-    /// What its first serial port said.
+    /// Log of its first serial port.
     pub console_log: PathBuf,
     /// Its second serial port, with a shell.
     pub shell_socket: PathBuf,
@@ -303,12 +303,12 @@ pub struct GuestPaths {
     pub monitor_socket: PathBuf,
     /// Its agent.
     pub agent_socket: PathBuf,
-    /// What QEMU itself said.
+    /// Log of QEMU's own output.
     pub qemu_log: PathBuf,
 }
 
 impl GuestPaths {
-    /// Those below a directory.
+    /// Returns the paths below a directory.
     #[must_use]
     pub fn below(directory: &Path) -> Self {
         Self {

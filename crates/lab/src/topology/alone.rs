@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a measurement of a switch alone adds to its topology: settings, and a port that sees what is flooded.
+//! Additions to a topology for measurements of a standalone switch: settings, and a port that receives flooded frames.
 
 use super::graph::{Element, End, Graph, Link};
 use super::kinds::Role;
@@ -7,7 +7,7 @@ use super::program::Program;
 use super::settings::SwitchSettings;
 
 impl Graph {
-    /// Gives these settings to quietwire's switches.
+    /// Sets the settings of quietwire's switches.
     #[must_use]
     pub fn with_settings(mut self, settings: &SwitchSettings) -> Self {
         let is_switch = |element: &&mut Element| {
@@ -19,7 +19,7 @@ impl Graph {
         self
     }
 
-    /// Adds a port to the first element that the first chain passes, at which the tester sees what a bridge floods (RFC 2889,
+    /// Adds a port to the first element of the first chain, at which the tester receives the frames that a bridge floods (RFC 2889,
     /// section 5.7.3).
     #[must_use]
     pub fn with_monitor(mut self) -> Self {
@@ -35,7 +35,7 @@ impl Graph {
         self
     }
 
-    /// Ports of an element between which and others nothing is forwarded: what a bridge floods comes out there.
+    /// Returns the ports of an element that have no join: they send only frames that a bridge floods.
     pub(crate) fn monitors(&self, element: usize) -> Vec<usize> {
         let joins = self.joins.iter().filter(|join| join.element == element);
         let joined: Vec<usize> = joins.flat_map(|join| join.ports).collect();
@@ -75,7 +75,7 @@ mod tests {
                 port: 2
             }
         );
-        // The chain is as it was.
+        // The chain is unchanged.
         assert_eq!(graph.chains, switch_alone().chains);
         assert_eq!(graph.path(0), [0, 1, 0]);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a name and parameters to a graph.
+//! Builds a graph from a catalogue name and parameters.
 
 use super::TopologyError;
 use super::catalog::{CatalogEntry, Chains, Length, Shape};
@@ -8,39 +8,39 @@ use super::kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
 use super::program::Program;
 use super::relay::relayed;
 
-/// Most chains: the tester has two ports a chain, and room for 64.
+/// Maximum number of chains: the tester has two ports per chain, and room for 64.
 pub const CHAINS_MAX: u32 = 32;
-/// Most VNFs in a chain.
+/// Maximum number of VNFs in a chain.
 pub const LENGTH_MAX: u32 = 32;
-/// How many chains and VNFs there are where any number may be and none was said.
+/// Default number of chains and of VNFs where the topology takes any number.
 const USUAL: u32 = 2;
 
-/// What may be chosen about a topology with a name.
+/// Parameters of a named topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Chains at once.
+    /// Number of parallel chains.
     pub chains: Option<u32>,
-    /// VNFs in a chain.
+    /// Number of VNFs in a chain.
     pub length: Option<u32>,
-    /// The switch.
+    /// Program of the switch.
     pub switch: Program,
-    /// The VNF.
+    /// Program of the VNF.
     pub vnf: Program,
-    /// Where that runs which the name puts into a guest.
+    /// Place of the elements that the name puts into a guest.
     pub inside: ElementPlace,
-    /// What frames carry.
+    /// Encapsulation of the frames.
     pub encapsulation: Encapsulation,
     /// IP destinations of each of the tester's ports, to which routers get routes.
     pub destinations: u32,
-    /// How the switch forwards.
+    /// Forwarding mode of the switch.
     pub forwarding: Forwarding,
-    /// What links are made of; none for what both ends do best.
+    /// Kind of the links; `None` selects the fastest that both ends support.
     pub link: Option<LinkKind>,
-    /// Network cards of the device, two a chain; none for links within the machine.
+    /// PCI addresses of the device's network cards, two per chain; empty for links within the machine.
     pub ports: Vec<String>,
-    /// Rules of firewalls, a file's text; none for the usual ones.
+    /// Rules of firewalls, as a file's text; `None` for the default ones.
     pub rules: Option<String>,
-    /// What guests of VNFs boot; none for the image that is built for them.
+    /// Image of the VNFs' guests; `None` for the image that the lab builds.
     pub image: Option<OwnImage>,
 }
 
@@ -64,7 +64,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// An element with what is asked of such.
+    /// Returns an element with the parameters of its role.
     fn of(&self, element: Element) -> Element {
         let is_firewall = element.program == Program::Firewall;
         let is_vnf_in_guest = element.role == Role::Vnf && element.place == ElementPlace::Guest;
@@ -75,7 +75,7 @@ impl Parameters {
         }
     }
 
-    /// Says what is asked for and concerns nobody.
+    /// Refuses parameters that concern no element.
     fn check(&self, graph: &Graph) -> Result<(), TopologyError> {
         let has = |is: fn(&Element) -> bool| graph.elements.iter().any(is);
         if self.rules.is_some() && !has(|element| element.rules.is_some()) {
@@ -93,10 +93,10 @@ impl Parameters {
 }
 
 impl CatalogEntry {
-    /// Its graph.
+    /// Returns the topology's graph.
     ///
     /// # Errors
-    /// Parameters that make no sense for it, or that do not go together.
+    /// Parameters that are invalid for it, or that conflict.
     pub fn graph(&self, parameters: &Parameters) -> Result<Graph, TopologyError> {
         let chains = self.chains(parameters)?;
         let length = self.length(parameters)?;
@@ -204,13 +204,13 @@ impl CatalogEntry {
     }
 }
 
-/// A graph with ports, links and joins along paths, and with a relay where two guests follow each other.
+/// Builds a graph with ports, links and joins along paths, and with a relay if two guests follow each other.
 pub(super) fn laid(mut graph: Graph, paths: &[Path]) -> Result<Graph, Fault> {
     let paths = relayed(&mut graph.elements, paths);
     graph.lay(&paths)
 }
 
-/// The tester that every topology has.
+/// Returns the tester, which every topology has.
 pub(super) fn tester() -> Element {
     Element::new(
         TESTER.to_owned(),
@@ -252,7 +252,7 @@ fn check_cards(cards: &[String], chains: u32) -> Result<(), TopologyError> {
     check_addresses(cards).map_err(|message| TopologyError::Wrong(format!("--ports: {message}")))
 }
 
-/// Says which of these is no address of a PCI device, or is there twice.
+/// Refuses an invalid or repeated PCI address.
 pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
     for (index, card) in cards.iter().enumerate() {
         if !is_pci_address(card) {
@@ -267,7 +267,7 @@ pub(super) fn check_addresses(cards: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Domain:bus:device.function, as in /sys/bus/pci/devices.
+/// Whether a text is a PCI address, domain:bus:device.function as in /sys/bus/pci/devices.
 pub(crate) fn is_pci_address(text: &str) -> bool {
     let is_hex = |part: &str, length: usize| {
         part.len() == length && part.bytes().all(|octet| octet.is_ascii_hexdigit())

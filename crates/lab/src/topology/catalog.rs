@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The fifteen topologies that have names, of the vNet-SLA material (2015), in its order.
+//! The fifteen named topologies of the vNet-SLA material (2015), in its order.
 
 use super::kinds::ElementPlace;
 
-/// The path of a chain, the tester at both ends left out.
+/// Shape of a chain, without the tester at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// V.
@@ -12,46 +12,46 @@ pub enum Shape {
     Switch,
     /// V, S, V.
     VnfSwitchVnf,
-    /// S, V, S, … V, S: a switch before and after every VNF, always the same.
+    /// S, V, S, … V, S: a switch before and after every VNF, always the same switch.
     SwitchedVnfs,
 }
 
-/// How many chains.
+/// Number of chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chains {
     /// One.
     One,
-    /// As many as asked for, at once.
+    /// The requested number, in parallel.
     Many,
 }
 
-/// How many VNFs a chain has.
+/// Number of VNFs in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// As many as the shape says.
+    /// Fixed by the shape.
     Fixed,
-    /// As many as asked for.
+    /// The requested number.
     Any,
 }
 
-/// A topology with a name.
+/// A named topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogEntry {
     /// Its name.
     pub name: &'static str,
-    /// Its path, for people: `[..]` is a guest.
+    /// Its path for display: `[..]` is a guest.
     pub path: &'static str,
-    /// What it isolates.
+    /// The effect that it isolates.
     pub about: &'static str,
-    /// Its path.
+    /// Its shape.
     pub shape: Shape,
-    /// How many chains.
+    /// Number of chains.
     pub chains: Chains,
-    /// How many VNFs a chain has.
+    /// Number of VNFs in a chain.
     pub length: Length,
-    /// Where the switch is.
+    /// Place of the switch.
     pub switch: ElementPlace,
-    /// Where VNFs are.
+    /// Place of the VNFs.
     pub vnf: ElementPlace,
 }
 
@@ -94,7 +94,7 @@ impl CatalogEntry {
 use ElementPlace::{Guest, Host};
 use Shape::{Switch, SwitchedVnfs, Vnf, VnfSwitchVnf};
 
-/// All of them.
+/// The catalogue.
 #[rustfmt::skip]
 pub const CATALOG: [CatalogEntry; 15] = [
     CatalogEntry::one("vComp1-Host", "T - V - T", "a reference VNF on the host: the ceiling of ports and tester", Vnf, Host, Host),
@@ -114,7 +114,7 @@ pub const CATALOG: [CatalogEntry; 15] = [
     CatalogEntry::one("vNet7-nVNFch", "n x (T - [S] - [V] - [S] - … - [S] - T)", "guest switch, n chains of VNFs", SwitchedVnfs, Guest, Guest).long().many(),
 ];
 
-/// The topology of this name, in capitals or not.
+/// Returns the topology of this name, ignoring case.
 #[must_use]
 pub fn named(name: &str) -> Option<&'static CatalogEntry> {
     CATALOG

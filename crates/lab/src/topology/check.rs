@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a graph makes sense.
+//! Checks of a graph.
 
 use super::graph::{Element, Fault, Graph, Part};
 use super::kinds::{ElementPlace, Encapsulation, Forwarding, Role};
 use super::program::Program;
 
 impl Graph {
-    /// Finds what makes no sense.
+    /// Checks the graph and returns its first fault.
     pub(super) fn check(&self) -> Result<(), Fault> {
         for (index, element) in self.elements.iter().enumerate() {
             self.check_element(index, element)
@@ -92,7 +92,7 @@ impl Graph {
         ))
     }
 
-    /// Networks of routers lie beside the tester: one on each of its ports. What else is in the chain only forwards.
+    /// Routers have two networks, one on each of the tester's ports. All other elements of the chain only forward.
     fn check_router(&self, element: &Element, passes: usize) -> Result<(), String> {
         let Element { name, program, .. } = element;
         if !matches!(
@@ -171,7 +171,7 @@ impl Graph {
         }
     }
 
-    /// Whether an element forwards by the addresses that it has seen.
+    /// Whether an element forwards by learned addresses.
     fn learns(&self, element: &Element) -> bool {
         element.program == Program::LinuxBridge
             || element.role == Role::Switch
@@ -187,7 +187,7 @@ impl Graph {
     }
 }
 
-/// What only some elements have.
+/// Checks the settings that only some elements support.
 fn check_parts(element: &Element) -> Result<(), String> {
     let Element {
         name,
@@ -211,7 +211,7 @@ fn check_parts(element: &Element) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether what it sends has other MAC addresses than what it received.
+/// Whether the frames that it sends have other MAC addresses than those that it received.
 fn changes_addresses(element: &Element) -> bool {
     matches!(
         element.program,

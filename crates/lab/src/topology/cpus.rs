@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who gets which CPU, and who shares one where there are too few.
+//! CPU assignment of elements, with shared CPUs if there are too few.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::TopologyError;
 use super::graph::Graph;
 
-/// CPUs of all elements.
+/// CPU assignment of all elements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
     /// CPUs of each element, in the graph's order.
     pub elements: Vec<CpuList>,
-    /// CPUs for what neither sends nor forwards: control and service threads.
+    /// CPUs for threads that neither send nor forward: control and service threads.
     pub rest: CpuList,
     /// CPUs that several elements share.
     pub shared: Vec<Shared>,
@@ -30,12 +30,12 @@ pub struct Shared {
 }
 
 impl Assignment {
-    /// What every result has to carry: who shares what; nothing where all have CPUs of their own.
+    /// Returns the warnings that every result must contain, one per shared CPU.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let reported = |shared: &Shared| {
             format!(
-                "CPU {} is shared by {}: they take turns, so rates and latencies say how they share it and not what each can do",
+                "CPU {} is shared by {}: rates and latencies include the effect of sharing and are not those of each element alone",
                 shared.cpu,
                 shared.elements.join(", ")
             )
@@ -51,11 +51,11 @@ impl Assignment {
     }
 }
 
-/// Gives CPUs to elements: those that were asked for, in `asked` by name or in the graph; to each other element one of those
-/// that are left, the tester first; and where none is left, to each in turn one that the tester has not.
+/// Assigns CPUs to elements. Elements in `asked`, by name or in the graph, get their CPUs. Each other element gets one of the
+/// remaining CPUs, the tester first. If no CPU remains, the elements get CPUs that the tester does not use, in turn.
 ///
 /// # Errors
-/// A CPU that is not among `online`, a name that is no element's.
+/// A CPU that is not in `online`, or a name that is not an element's.
 pub fn assign(
     graph: &Graph,
     online: &CpuList,
@@ -83,7 +83,7 @@ pub fn assign(
         let absent = entry.difference(online);
         if entry.is_empty() || !absent.is_empty() {
             return Err(TopologyError::Wrong(format!(
-                "{} is given CPUs '{entry}', and CPUs {online} can be had here",
+                "{} is given CPUs '{entry}', but only CPUs {online} are available",
                 element.name
             )));
         }
@@ -149,7 +149,7 @@ fn dealt(graph: &Graph, online: &CpuList, request: &[Option<CpuList>]) -> Assign
     }
 }
 
-/// CPUs that the tester has not; all, where there are no others.
+/// Returns the CPUs that the tester does not use, or all CPUs if there are no others.
 fn others_than(tester: Option<&CpuList>, online: &CpuList) -> Vec<CpuId> {
     let others = tester.map_or_else(|| online.clone(), |tester| online.difference(tester));
     let chosen = if others.is_empty() { online } else { &others };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A topology as a picture (SVG), as papers on networks have it: the tester below, switches as bars above it, VNFs on top, each
-//! link a line that goes straight up, and every chain in a colour of its own.
+//! A topology as a picture (SVG), drawn as in networking papers: the tester at the bottom, switches as bars above it, VNFs on top,
+//! each link a vertical line, and each chain in a colour.
 
 mod layout;
 mod svg;
@@ -21,10 +21,10 @@ const PORT: f64 = 9.0;
 const LINE: f64 = 15.0;
 const DARK: &str = "#1d2733";
 const GREY: &str = "#5f6f7f";
-/// Width of a letter of the heading, so that it is never cut.
+/// Width of a heading's letter, rounded up so that the heading always fits.
 const LETTER: f64 = 7.2;
 
-/// Colours of chains; apart from each other for readers who do not see all colours, too.
+/// Colours of chains, distinct for colour-blind readers, too.
 const CHAINS: [&str; 8] = [
     "#1f6fbf", "#d1731f", "#2f8f6b", "#a8467f", "#6b5bb5", "#8a6d1d", "#c0392b", "#3d7a8c",
 ];
@@ -111,7 +111,7 @@ impl Drawer<'_> {
         self.cpus.shared.iter().map(reported).collect()
     }
 
-    /// Upper edge of a layer's boxes; the tester's layer is 0, at the bottom.
+    /// Returns the upper edge of a layer's boxes; the tester's layer is 0, at the bottom.
     fn top(&self, layer: usize) -> f64 {
         HEADING + (self.layout.layers - 1 - layer) as f64 * (BAR + GAP)
     }
@@ -129,7 +129,7 @@ impl Drawer<'_> {
         (self.x(span.first) - inset, self.x(span.last) + inset)
     }
 
-    /// The box of an element, with its name, program and CPUs.
+    /// Draws the box of an element, with its name, program and CPUs.
     fn frame(&self, picture: &mut Picture, index: usize) {
         let element = &self.graph.elements[index];
         let span = self.layout.spans[index];
@@ -146,7 +146,7 @@ impl Drawer<'_> {
             _ => element.program.to_string(),
         };
         let middle = (left + right) / 2.0;
-        // Beside the lines between its ports, which are at the edge that they are at.
+        // Next to the lines between its ports, which lie at their own edge.
         let ports = self.graph.port_count(index);
         let uppers = (0..ports).filter(|port| self.port(index, *port).1 < top + BAR / 2.0);
         let aside = match uppers.count() {
@@ -167,7 +167,7 @@ impl Drawer<'_> {
         picture.text((middle, centre + 17.0), &cpus, 9.5, GREY, true);
     }
 
-    /// A link as a line in its column, with what it is made of beside it.
+    /// Draws a link as a line in its column, with its kind as a label.
     fn link(&self, picture: &mut Picture, index: usize) {
         let link = &self.graph.links[index];
         let colour = CHAINS[link.chain % CHAINS.len()];
@@ -182,7 +182,7 @@ impl Drawer<'_> {
         }
     }
 
-    /// Where a link leaves the lower of its elements, and where it meets the upper.
+    /// Returns the points at which a link leaves its lower element and meets its upper element.
     fn edges(&self, index: usize) -> (f64, f64) {
         let layers = self.graph.links[index]
             .ends
@@ -191,7 +191,7 @@ impl Drawer<'_> {
         (self.top(lower), self.bottom(upper))
     }
 
-    /// What an element forwards between: a line from port to port within it.
+    /// Draws a join of an element: a line from port to port within the box.
     fn joins(&self, picture: &mut Picture) {
         for join in &self.graph.joins {
             let colour = CHAINS[join.chain % CHAINS.len()];
@@ -214,7 +214,7 @@ impl Drawer<'_> {
         }
     }
 
-    /// Where a port is.
+    /// Returns the position of a port.
     fn port(&self, element: usize, port: usize) -> (f64, f64) {
         let end = super::graph::End { element, port };
         let Some((index, link)) = self.graph.link_at(end) else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A topology of the user's own, from a TOML file: elements, and chains of them.
+//! A user-defined topology from a TOML file: elements, and chains of them.
 
 use std::path::{Path as FilePath, PathBuf};
 
@@ -56,7 +56,7 @@ fn host() -> ElementPlace {
 /// Reads a topology.
 ///
 /// # Errors
-/// A file that cannot be read, or what in it makes no sense, with line, column and key.
+/// A file that cannot be read, or an invalid value, with line, column and key.
 pub fn read(path: &FilePath) -> Result<Graph, FileError> {
     let text = std::fs::read_to_string(path).map_err(|error| FileError::Unreadable {
         path: path.to_owned(),
@@ -65,7 +65,7 @@ pub fn read(path: &FilePath) -> Result<Graph, FileError> {
     parse(&text, path)
 }
 
-/// As [`read`], of a file's text.
+/// Parses a file's text, as [`read`].
 pub(super) fn parse(text: &str, path: &FilePath) -> Result<Graph, FileError> {
     let file: File = toml::from_str(text).map_err(|error| of_toml(text, path, &error))?;
     let directory = path.parent().unwrap_or(FilePath::new(""));
@@ -113,7 +113,7 @@ impl ElementSection {
 }
 
 impl File {
-    /// Files that it names are sought from its own directory.
+    /// Relative paths in the file are relative to its directory.
     fn graph(&self, directory: &FilePath) -> Result<Graph, FileFault> {
         let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(is_name) {
@@ -156,7 +156,7 @@ impl File {
         Ok(graph)
     }
 
-    /// The tester is there without being said, and everybody has a name of their own.
+    /// Checks element names: the tester is implicit, and every name is unique.
     fn check_names(&self) -> Result<(), FileFault> {
         let named = |index: usize| [At::Key("element"), At::Index(index), At::Key("name")];
         for (index, section) in self.elements.iter().enumerate() {
@@ -228,7 +228,7 @@ impl File {
     }
 }
 
-/// Where in the file a part of the graph is. The tester, which is the first element, is not in it.
+/// Returns the position of a graph's part in the file. The tester, which is the first element, is not in the file.
 fn placed((part, message): (Part, String)) -> FileFault {
     let path = match part {
         Part::Element(index) => vec![At::Key("element"), At::Index(index.saturating_sub(1))],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The graph: elements with ports, links between ports, chains of links from the tester to the tester.
+//! Topology graph: elements with ports, links between ports, and chains of links from the tester to the tester.
 
 use std::path::PathBuf;
 
@@ -12,34 +12,34 @@ use super::settings::SwitchSettings;
 
 /// Name of the tester, in every topology.
 pub const TESTER: &str = "T";
-/// Name of the switch, in topologies that have names.
+/// Name of the switch in named topologies.
 pub const SWITCH: &str = "S";
 
-/// One element.
+/// An element.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Element {
-    /// Its name, alone in the topology.
+    /// Its name, unique in the topology.
     pub name: String,
-    /// What it is there for.
+    /// Its role.
     pub role: Role,
-    /// Where it runs.
+    /// Its place.
     pub place: ElementPlace,
-    /// What it runs.
+    /// Its program.
     pub program: Program,
-    /// CPUs that were asked for; none where they are to be chosen.
+    /// Requested CPUs; `None` to have them chosen.
     pub cpus: Option<CpuList>,
-    /// Of a firewall: a file of rules, as text; none for the usual ones.
+    /// Rules of a firewall, as a file's text; `None` for the default ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<String>,
-    /// Of a guest: what it boots; none for the image that is built for it.
+    /// Image of a guest; `None` for the image that the lab builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<OwnImage>,
-    /// Of quietwire's switch: settings in place of those that the lab uses otherwise.
+    /// Settings of quietwire's switch that override the lab's defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<SwitchSettings>,
 }
 
-/// An image of the user's own.
+/// The user's own guest image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnImage {
     /// The kernel.
@@ -51,55 +51,55 @@ pub struct OwnImage {
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// Which element, from 0.
+    /// Index of the element, from 0.
     pub element: usize,
-    /// Which of its ports, from 0.
+    /// Index of its port, from 0.
     pub port: usize,
 }
 
 /// A link between two ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// What it is made of.
+    /// Its kind.
     pub kind: LinkKind,
-    /// Its ends; the first is nearer to where its chain begins.
+    /// Its ends; the first is nearer to the start of its chain.
     pub ends: [End; 2],
-    /// The chain that it is part of, from 0.
+    /// Index of its chain, from 0.
     pub chain: usize,
-    /// The network card, where it is one: that of the end that is not the tester's.
+    /// PCI address, if the link is a network card: that of the end that is not the tester's.
     pub pci: Option<String>,
 }
 
-/// Two ports of an element between which it forwards, both ways.
+/// Two ports of an element between which it forwards in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
-    /// Which element.
+    /// Index of the element.
     pub element: usize,
     /// Its ports.
     pub ports: [usize; 2],
-    /// The chain that it is part of.
+    /// Index of its chain.
     pub chain: usize,
 }
 
-/// A topology with everything decided but CPUs.
+/// A topology with all decisions made except CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Graph {
     /// Its name.
     pub name: String,
-    /// What it isolates, for people.
+    /// The effect that it isolates, for display.
     pub about: String,
-    /// What the frames carry.
+    /// Encapsulation of the frames.
     pub encapsulation: Encapsulation,
     /// IP destinations of each of the tester's ports (docs/tester.md, `--destinations`): routers have a route to each.
     #[serde(default = "one")]
     pub destinations: u32,
-    /// How switches forward.
+    /// Forwarding mode of switches.
     pub forwarding: Forwarding,
     /// The elements; the tester is the first.
     pub elements: Vec<Element>,
     /// The links.
     pub links: Vec<Link>,
-    /// What elements forward between.
+    /// Pairs of ports between which elements forward.
     pub joins: Vec<Join>,
     /// Links of each chain, in order.
     pub chains: Vec<Vec<usize>>,
@@ -109,31 +109,31 @@ fn one() -> u32 {
     1
 }
 
-/// A part that something is wrong with.
+/// Location of a fault in a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// An element, from 0.
+    /// An element, by its index from 0.
     Element(usize),
-    /// A chain, from 0.
+    /// A chain, by its index from 0.
     Chain(usize),
 }
 
-/// What a chain is to be.
+/// Request for a chain.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
-    /// Elements that it passes, the tester at both ends.
+    /// Elements that it passes, with the tester at both ends.
     pub(super) elements: Vec<usize>,
-    /// What all its links are made of; none for what both ends do best.
+    /// Kind of all its links; `None` selects the fastest that both ends support.
     pub(super) kind: Option<LinkKind>,
-    /// Network cards at its two ends; none for links within the machine.
+    /// PCI addresses of the network cards at its two ends; `None` for links within the machine.
     pub(super) pci: Option<[String; 2]>,
 }
 
-/// A fault of a graph and where it is.
+/// A fault of a graph and its location.
 pub(super) type Fault = (Part, String);
 
 impl Graph {
-    /// Lays ports, links and joins along paths. Each pass through an element takes two new ports of it.
+    /// Adds ports, links and joins along paths. Each pass through an element uses two new ports of it.
     pub(super) fn lay(mut self, paths: &[Path]) -> Result<Self, Fault> {
         let mut ports = vec![0; self.elements.len()];
         for (chain, path) in paths.iter().enumerate() {
@@ -178,7 +178,7 @@ impl Graph {
         Ok(self)
     }
 
-    /// What a link between two elements is made of.
+    /// Returns the kind of a link between two elements.
     fn kind(
         &self,
         first: usize,
@@ -211,21 +211,21 @@ impl Graph {
         })
     }
 
-    /// Ports of an element.
+    /// Returns the ports of an element.
     #[must_use]
     pub fn port_count(&self, element: usize) -> usize {
         let ends = self.links.iter().flat_map(|link| link.ends);
         ends.filter(|end| end.element == element).count()
     }
 
-    /// The link at a port.
+    /// Returns the link at a port.
     #[must_use]
     pub fn link_at(&self, end: End) -> Option<(usize, &Link)> {
         let mut links = self.links.iter().enumerate();
         links.find(|(_, link)| link.ends.contains(&end))
     }
 
-    /// Elements that a chain passes, the tester at both ends.
+    /// Returns the elements that a chain passes, with the tester at both ends.
     #[must_use]
     pub fn path(&self, chain: usize) -> Vec<usize> {
         let links = self.chains.get(chain).map_or(&[][..], Vec::as_slice);
@@ -237,7 +237,7 @@ impl Graph {
         path
     }
 
-    /// Elements in guests.
+    /// Returns the elements in guests.
     #[must_use]
     pub fn guest_count(&self) -> usize {
         let elements = self.elements.iter();
@@ -246,7 +246,7 @@ impl Graph {
             .count()
     }
 
-    /// Most VNFs that a chain passes.
+    /// Returns the largest number of VNFs in a chain.
     #[must_use]
     pub fn length(&self) -> usize {
         let is_vnf = |element: &usize| self.elements[*element].role == Role::Vnf;
@@ -263,14 +263,14 @@ impl Graph {
     }
 }
 
-/// Whether one of both is a guest, whose QEMU is the other side of a tap, and the other has interfaces of the kernel's.
+/// Whether one element is a guest, whose QEMU is the peer of a tap, and the other uses kernel interfaces.
 fn is_tapped(first: &Element, second: &Element) -> bool {
     let is_guest = |element: &Element| element.place == ElementPlace::Guest;
     is_guest(first) && second.is_kernels() || is_guest(second) && first.is_kernels()
 }
 
 impl Element {
-    /// A plain one.
+    /// Creates an element with defaults.
     pub(super) fn new(name: String, role: Role, place: ElementPlace, program: Program) -> Self {
         Self {
             name,
@@ -290,7 +290,7 @@ impl Element {
         self.place != ElementPlace::Guest && self.program.is_of_the_kernel()
     }
 
-    /// Its name and what it runs.
+    /// Returns its name and program for display.
     pub(super) fn described(&self) -> String {
         match self.place {
             _ if self.role == Role::Tester => "the tester".to_owned(),

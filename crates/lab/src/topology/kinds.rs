@@ -1,57 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kinds of elements, of links, of frames and of forwarding.
+//! Kinds of elements, links, frames and forwarding.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What an element is there for.
+/// Role of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Sends and receives; begins and ends every chain.
+    /// Sends and receives frames; starts and ends every chain.
     Tester,
-    /// Connects others.
+    /// Connects other elements.
     Switch,
-    /// A network function: two ports, frames go through.
+    /// A network function with two ports.
     Vnf,
-    /// Joins ports of two guests, which are network cards both, as they are.
+    /// Connects ports of two guests, which are both network cards, without changing frames.
     Relay,
 }
 
-/// Where an element runs.
+/// Place of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ElementPlace {
-    /// On the host, as it is.
+    /// A process on the host.
     Host,
-    /// A process in namespaces of its own.
+    /// A process in separate namespaces.
     Container,
     /// A virtual machine.
     Guest,
 }
 
-/// What a link is made of.
+/// Kind of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkKind {
     /// Memory shared by two processes.
     Memif,
-    /// A virtio network card and its other side.
+    /// A virtio network card and its back end.
     VhostUser,
-    /// Two interfaces of the kernel's that are each other's peer.
+    /// A pair of kernel interfaces (veth).
     Veth,
-    /// An interface of the kernel's, and the process that is its other side.
+    /// A kernel interface (tap) and the process that is its peer.
     Tap,
     /// A network card, with a cable to the tester.
     Pci,
 }
 
-/// What the frames carry.
+/// Encapsulation of the frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encapsulation {
-    /// Devices read the Ethernet header only. The payload is IPv4.
+    /// Ethernet: devices read only the Ethernet header. The payload is IPv4.
     #[default]
     L2,
     /// IPv4.
@@ -62,24 +62,24 @@ pub enum Encapsulation {
     Vxlan,
 }
 
-/// How switches decide where a frame goes.
+/// Forwarding mode of a switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forwarding {
-    /// By the port it came in at.
+    /// By ingress port.
     #[default]
     CrossConnect,
-    /// By learned MAC addresses, in a bridge for each pair of ports.
+    /// By learned MAC addresses, in one bridge per pair of ports.
     Bridge,
 }
 
 macro_rules! named_by {
     ($kind:ty, $($value:ident => $name:literal),+ $(,)?) => {
         impl $kind {
-            /// All there are.
+            /// All values.
             pub const ALL: &'static [Self] = &[$(Self::$value),+];
 
-            /// Its name, as it is chosen by.
+            /// Returns its name in options and files.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$value => $name),+ }

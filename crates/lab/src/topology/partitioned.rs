@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPUs of elements from a partition plan: switches and what else forwards on the host have forwarding CPUs, guests those of
-//! the plan's guests, and the tester one of the host's.
+//! CPU assignment from a partition plan: elements that forward on the host get forwarding CPUs, guests get the CPUs of the
+//! plan's guests, and the tester gets one of the host's.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::cpus::{Assignment, assign};
 use super::graph::{Element, Graph};
 use super::kinds::{ElementPlace, Role};
 
-/// Name of a plan's guest or neighbour whose CPUs the tester is to have.
+/// Name of the plan's guest or neighbour whose CPUs the tester gets.
 const TESTER_GROUP: &str = "tester";
 
-/// Gives CPUs to elements by a plan. Those in `asked`, or named in the graph, have what is said there.
+/// Assigns CPUs to elements by a plan. Elements in `asked`, and those with CPUs in the graph, get these CPUs instead.
 ///
 /// # Errors
-/// A plan without forwarding CPUs or with too few guests, CPUs that are not among `online`, and what [`assign`] finds.
+/// A plan without forwarding CPUs or with too few guests, CPUs that are not in `online`, and the errors of [`assign`].
 pub fn assign_by_plan(
     graph: &Graph,
     online: &CpuList,
@@ -42,14 +42,14 @@ pub fn assign_by_plan(
     let absent = assignment.rest.difference(online);
     if assignment.rest.is_empty() || !absent.is_empty() {
         return Err(TopologyError::Wrong(format!(
-            "the plan leaves CPUs '{}' to what does not forward, and CPUs {online} can be had here; make the plan for this machine",
+            "the plan has CPUs '{}' for threads that do not forward, but only CPUs {online} are available; make the plan for this machine",
             assignment.rest
         )));
     }
     Ok(assignment)
 }
 
-/// Guests by their names, the others in order.
+/// Returns the CPUs of guests: by name first, the others in order.
 fn give_guests(
     elements: &[&Element],
     plan: &Plan,
@@ -82,8 +82,8 @@ fn give_guests(
     Ok(())
 }
 
-/// The forwarding CPUs in equal parts, the first elements having one more where they do not come out even; one each in turn
-/// where there are fewer of them than elements.
+/// Divides the forwarding CPUs equally. The first elements get one more if they do not divide evenly. If there are fewer CPUs than
+/// elements, each element gets one in turn.
 fn give_forwarding(
     elements: &[&Element],
     plan: &Plan,
@@ -115,7 +115,7 @@ fn give_forwarding(
     Ok(())
 }
 
-/// The CPUs of a group that is named for it, or the last of the host's.
+/// Returns the CPUs of the tester's group, or the host's last CPU.
 fn tester(element: &Element, plan: &Plan) -> Result<CpuList, TopologyError> {
     let named = plan
         .groups
@@ -127,12 +127,12 @@ fn tester(element: &Element, plan: &Plan) -> Result<CpuList, TopologyError> {
     });
     cpus.ok_or_else(|| {
         TopologyError::Wrong(format!(
-            "the plan leaves no CPU to the host, and the tester is to have one; add a [[neighbour]] named {TESTER_GROUP} to partition.toml"
+            "the plan leaves no CPU to the host, but the tester requires one; add a [[neighbour]] named {TESTER_GROUP} to partition.toml"
         ))
     })
 }
 
-/// CPUs of service and control; without such, those of the host that the tester has not.
+/// Returns the CPUs of service and control, or those of the host that the tester does not use.
 fn rest(plan: &Plan, tester: &CpuList) -> CpuList {
     let own = plan
         .cpus(PlanRole::Service)
@@ -193,7 +193,7 @@ mod tests {
         let graph = graph("vNet6-1VNFch", ElementPlace::Guest);
         let assignment = assigned(&graph, &machine, WITH_GUESTS).unwrap();
         assert_eq!(of(&graph, &assignment, "S"), "2-3");
-        // By its name, and the other in order.
+        // One guest by its name, the other in order.
         assert_eq!(of(&graph, &assignment, "V1"), "10");
         assert_eq!(of(&graph, &assignment, "V2"), "8-9");
         assert_eq!(of(&graph, &assignment, "T"), "6");
@@ -213,7 +213,7 @@ mod tests {
         let all = ["S", "V1", "V2"].map(|name| of(&graph, &few, name));
         assert_eq!(all, ["2", "3", "2"]);
         assert_eq!(few.shared.len(), 1);
-        // What is asked for by name is had in place of the plan's.
+        // CPUs that are requested by name override the plan's.
         let online = machine.cpus_online.clone().unwrap();
         let asked = BTreeMap::from([("V2".to_owned(), "9".parse().unwrap())]);
         let plan = planned(&machine, request);
@@ -241,11 +241,11 @@ mod tests {
             reason.contains("CPUs for 1") && reason.contains("[[guest]]"),
             "{reason}"
         );
-        // Of another machine.
+        // A plan of another machine.
         let plan = planned(&machine, WITH_GUESTS);
         let online = "0-1".parse().unwrap();
         let error = assign_by_plan(&graph, &online, &plan, &BTreeMap::new()).unwrap_err();
-        assert!(error.to_string().contains("0-1 can be had"), "{error}");
+        assert!(error.to_string().contains("0-1 are available"), "{error}");
         let empty = Plan::default();
         let error = assign_by_plan(
             &super::super::named("vNet1")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What elements run, and what each can be connected by.
+//! Programs of elements, and the links that each supports.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use super::kinds::{ElementPlace, LinkKind, Role};
 
-/// What an element runs.
+/// Program of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
     /// The built-in tester.
     Tester,
-    /// This project's switch.
+    /// quietwire's switch.
     Quietwire,
-    /// This project's switch with rules about what it lets through.
+    /// quietwire's switch as a firewall, with filter rules.
     Firewall,
-    /// This project's switch as a router.
+    /// quietwire's switch as a router.
     QuietwireRouter,
-    /// `dpdk-testpmd`, frames as they are.
+    /// `dpdk-testpmd`, frames unchanged.
     TestpmdIo,
-    /// `dpdk-testpmd`, new MAC addresses.
+    /// `dpdk-testpmd`, sets new MAC addresses.
     TestpmdMac,
-    /// `dpdk-testpmd`, source and destination MAC address exchanged.
+    /// `dpdk-testpmd`, swaps source and destination MAC address.
     TestpmdMacswap,
     /// Open vSwitch on DPDK.
     OvsDpdk,
@@ -31,7 +31,7 @@ pub enum Program {
     OvsDpdkRouter,
     /// Open vSwitch in user space, without DPDK.
     OvsNetdev,
-    /// A bridge of the kernel's.
+    /// A bridge of the kernel.
     LinuxBridge,
     /// The kernel as a router.
     LinuxRouting,
@@ -41,12 +41,12 @@ pub enum Program {
     L3fwd,
     /// VPP, of FD.io.
     Vpp,
-    /// An image of the user's own, which forwards by itself.
+    /// The user's own image, which forwards without an agent.
     OwnImage,
 }
 
 impl Program {
-    /// All that can be chosen as a switch or a VNF.
+    /// All programs for a switch or a VNF.
     pub const ALL: [Self; 15] = [
         Self::Quietwire,
         Self::Firewall,
@@ -65,7 +65,7 @@ impl Program {
         Self::OwnImage,
     ];
 
-    /// Its name, as it is chosen by.
+    /// Returns its name in options and files.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl Program {
         }
     }
 
-    /// Whether it can be what this role asks for.
+    /// Whether it supports this role.
     #[must_use]
     pub fn suits(self, role: Role) -> bool {
         match role {
@@ -99,7 +99,7 @@ impl Program {
         }
     }
 
-    /// Whether it can be a VNF: something that has two ports.
+    /// Whether it can be a VNF, which has two ports.
     fn is_vnf(self) -> bool {
         self.runs_in_containers()
             || matches!(
@@ -108,7 +108,7 @@ impl Program {
             )
     }
 
-    /// Whether it can be had in a container.
+    /// Whether it runs in a container.
     #[must_use]
     pub fn runs_in_containers(self) -> bool {
         matches!(
@@ -121,13 +121,13 @@ impl Program {
         )
     }
 
-    /// Whether it can be had in a guest.
+    /// Whether it runs in a guest.
     #[must_use]
     pub fn runs_in_guests(self) -> bool {
         self.is_vnf()
     }
 
-    /// Whether it forwards by IP addresses, and changes MAC addresses for it.
+    /// Whether it forwards by IP addresses and rewrites MAC addresses.
     #[must_use]
     pub fn routes(self) -> bool {
         matches!(
@@ -136,22 +136,22 @@ impl Program {
         )
     }
 
-    /// Whether it routes between two ports and no more, so that nothing else can be in its chain.
+    /// Whether it routes between two ports only, so that its chain can have no other element.
     #[must_use]
     pub fn routes_alone(self) -> bool {
         matches!(self, Self::OvsDpdkRouter | Self::L3fwd)
     }
 
-    /// What it can be connected by, the fastest first.
+    /// Returns the kinds of links that it supports, the fastest first.
     #[must_use]
     pub fn links(self, place: ElementPlace) -> &'static [LinkKind] {
         use LinkKind::{Memif, Pci, Tap, Veth, VhostUser};
         if place == ElementPlace::Guest {
-            // A network card of the guest's, whatever runs behind it.
+            // A network card of the guest, whatever its back end.
             return &[VhostUser, Tap, Pci];
         }
         match self {
-            // Memif ports of Open vSwitch receive and do not send, with DPDK 22.11.
+            // Memif ports of Open vSwitch receive but do not send with DPDK 22.11.
             Self::OvsDpdk | Self::OvsDpdkRouter => &[VhostUser, Pci],
             Self::OvsNetdev | Self::LinuxBridge | Self::LinuxRouting => &[Veth, Tap, Pci],
             Self::Tester | Self::Quietwire | Self::Firewall | Self::QuietwireRouter => {
@@ -167,7 +167,7 @@ impl Program {
         }
     }
 
-    /// Whether its ports are the kernel's: a tap that another makes can be given to it, and it makes none itself.
+    /// Whether its ports are kernel interfaces: it accepts a tap that another process creates, and creates none itself.
     #[must_use]
     pub fn is_of_the_kernel(self) -> bool {
         matches!(

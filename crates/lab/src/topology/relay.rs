@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is between two guests. A port of a guest is a virtio network card, whose other side (vhost-user) a process on the host
-//! has to be; two cards cannot be joined with each other. So a relay stands on every link between guests: one process for all
-//! of them, an element like others, with CPUs of its own and in every picture, since what it costs is in every result.
+//! Relay between two guests. A guest's port is a virtio network card, which requires a vhost-user back end on the host, and two
+//! cards cannot be connected to each other. Each link between guests therefore passes a relay: one process for all such links, an
+//! element with its own CPUs, and visible in every picture, since its cost is part of every result.
 
 use super::graph::{Element, Path};
 use super::kinds::{ElementPlace, Role};
 use super::program::Program;
 
-/// Name of the relay, unless somebody has it.
+/// Name of the relay, unless another element has it.
 const NAME: &str = "R";
 
-/// Paths with the relay wherever two guests follow each other. It is added to the elements where there is such a place.
+/// Inserts the relay into paths between two adjacent guests, and adds it to the elements if it is required.
 pub(super) fn relayed(elements: &mut Vec<Element>, paths: &[Path]) -> Vec<Path> {
     let is_guest = |index: usize| elements[index].place == ElementPlace::Guest;
     let meets = |pair: &[usize]| pair[0] != pair[1] && is_guest(pair[0]) && is_guest(pair[1]);

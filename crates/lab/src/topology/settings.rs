@@ -5,7 +5,7 @@ use quietwire_base::Idle;
 use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
 
-/// Settings of quietwire's switch, in place of those that the lab uses otherwise.
+/// Settings of quietwire's switch that override the lab's defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchSettings {
     /// CPUs of its service threads.
@@ -16,18 +16,18 @@ pub struct SwitchSettings {
     pub rx_ring_size: u16,
     /// Descriptors in each transmit ring.
     pub tx_ring_size: u16,
-    /// What an idle forwarding thread does.
+    /// Action of an idle forwarding thread.
     pub idle: Idle,
-    /// Whether threads are pinned to the CPUs of their role. The lab verifies it.
+    /// Whether threads are pinned to the CPUs of their role. The lab verifies the pinning.
     pub is_pinned: bool,
-    /// Whether it may use huge pages, where enough are free.
+    /// Whether it uses huge pages if enough are free.
     pub huge_pages: bool,
     /// Memory for buffers, MiB.
     pub memory_mib: u32,
     /// Largest frame with FCS, octets.
     pub frame_size_max: u16,
-    /// Addresses that the table of a bridge has room for.
+    /// Maximum number of addresses in a bridge's table.
     pub mac_addresses_max: u32,
-    /// Whether it has two more ports, apart from the others, for neighbours that send through it.
+    /// Whether it has two more ports, separate from the others, for neighbours that send through it.
     pub has_neighbour_ports: bool,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Of every topology that can be asked for: links have two ends, chains go from the tester to the tester, and counts are those
-//! that were asked for.
+//! Properties of every possible topology: links have two ends, chains lead from the tester to the tester, and the numbers of
+//! chains and VNFs are the requested ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -36,9 +36,9 @@ fn cpus(text: &str) -> CpuList {
     text.parse().unwrap()
 }
 
-/// What holds of any graph.
+/// Checks the properties of any graph.
 fn check_links(graph: &Graph) {
-    // Every port is one end of one link, and ports are counted without gaps.
+    // Every port is one end of one link, and port numbers have no gaps.
     let ends: Vec<(usize, usize)> = graph
         .links
         .iter()
@@ -53,7 +53,7 @@ fn check_links(graph: &Graph) {
         assert!(ports > 0 && ports.is_multiple_of(2));
         assert!((0..ports).all(|port| apart.contains(&(element, port))));
     }
-    // Each chain can be walked: from the tester, through links and joins in turn, to the tester.
+    // Each chain leads from the tester, through links and joins in turn, to the tester.
     for (chain, links) in graph.chains.iter().enumerate() {
         let mut at = graph.links[links[0]].ends[0];
         assert_eq!(at.element, 0);
@@ -117,7 +117,7 @@ proptest! {
             let expected = if printed == ElementPlace::Guest { inside } else { printed };
             prop_assert_eq!(element.place, expected);
         }
-        // Both forms can be made of any of them, and say as many elements as there are.
+        // Both forms exist for each topology and contain the right number of elements.
         let given = assign(&graph, &cpus("0-1"), &BTreeMap::new()).unwrap();
         let picture = draw(&graph, &given);
         prop_assert_eq!(picture.matches(">CPU ").count(), graph.elements.len() + given.shared.len());
@@ -146,7 +146,7 @@ proptest! {
             .collect();
         prop_assert_eq!(reported, expected);
         prop_assert_eq!(given.shared.is_empty(), online as usize >= graph.elements.len());
-        // The tester is disturbed by nobody that forwards, where there is a second CPU.
+        // No forwarding element shares the tester's CPU if there is a second CPU.
         prop_assert_eq!(given.is_shared(TESTER), online == 1);
     }
 }
@@ -239,7 +239,7 @@ fn a_relay_stands_between_guests_and_nowhere_else() {
     assert_eq!(named("vNet5-1VNF"), "T S R V R S T");
     assert_eq!(named("vNet4-1VNF"), "T S V S T");
     assert_eq!(named("vNet2"), "T S T");
-    // One for all chains, whatever names the others have.
+    // One relay for all chains, whatever the names of other elements.
     let graph = graph("vNet7-nVNFch", &Parameters::default());
     let relays = graph
         .elements
@@ -389,7 +389,7 @@ fn cpus_that_cannot_be_given_are_reported() {
     let asked = |name: &str, list: &str| BTreeMap::from([(name.to_owned(), cpus(list))]);
     for (asked, part) in [
         (asked("V", "1"), "the elements are T, S"),
-        (asked("S", "2"), "CPUs 0-1 can be had"),
+        (asked("S", "2"), "CPUs 0-1 are available"),
     ] {
         let message = assign(&graph, &cpus("0-1"), &asked)
             .unwrap_err()
@@ -438,7 +438,7 @@ fn a_topology_of_ones_own_has_the_same_parts() {
     assert_eq!(own.chains.len(), 2);
     assert_eq!(own.port_count(1), 8);
     assert_eq!(own.elements[1].cpus, Some(cpus("1")));
-    // Direct links between VNFs are possible, too, and can be drawn.
+    // Direct links between VNFs are supported, too, and can be drawn.
     let direct = OWN.replace("\"S\", \"left\", \"S\"", "\"S\", \"left\", \"right\"");
     let direct = direct
         .split("\n[[chain]]\npath = [\"T\", \"S\", \"right\"")
@@ -512,7 +512,7 @@ fn firewalls_have_rules_and_guests_images_of_ones_own() {
         let message = refused(name, &parameters);
         assert!(message.contains(part), "{message}");
     }
-    // In a file, whose own directory is where files are sought.
+    // In a file, paths are relative to its directory.
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("rules.toml"), "# none\n").unwrap();
     let path = directory.path().join("own.toml");

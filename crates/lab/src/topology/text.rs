@@ -5,7 +5,7 @@ use super::cpus::Assignment;
 use super::graph::{Element, End, Graph};
 use super::kinds::{ElementPlace, Role};
 
-/// Describes a topology: a line a chain, a line an element, and who shares a CPU.
+/// Describes a topology: one line per chain, one line per element, and the shared CPUs.
 #[must_use]
 pub fn describe(graph: &Graph, cpus: &Assignment) -> String {
     let mut lines = vec![heading(graph), summary(graph), String::new()];
@@ -31,7 +31,7 @@ fn heading(graph: &Graph) -> String {
     }
 }
 
-/// How many of what.
+/// Returns a line with the numbers of chains and VNFs, the encapsulation and the forwarding mode.
 pub(super) fn summary(graph: &Graph) -> String {
     let counted = |count: usize, what: &str| match count {
         1 => format!("1 {what}"),
@@ -46,7 +46,7 @@ pub(super) fn summary(graph: &Graph) -> String {
     )
 }
 
-/// An element in the place that its brackets tell: `[V]` in a guest, `(V)` in a container.
+/// Returns an element in the brackets of its place: `[V]` in a guest, `(V)` in a container.
 pub(super) fn bracketed(element: &Element) -> String {
     match element.place {
         ElementPlace::Host => element.name.clone(),

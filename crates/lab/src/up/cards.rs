@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Network cards that a topology names, looked at before anything is started: a program of DPDK passes over one that it cannot
-//! drive, and says little more than that it has no port. QEMU gives a guest what vfio hands over, and ends otherwise.
+//! Checks of a topology's network cards before anything is started. A DPDK program ignores a card that it cannot drive and only
+//! reports that it has no port. QEMU passes only cards that are bound to vfio to a guest, and exits on others.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use crate::programs::has_guests_card;
 use crate::topology::{Element, ElementPlace, Graph, Role};
 use crate::unavailable::Unavailable;
 
-/// Looks at all cards of a topology; `root` is `/`, or that of a recorded machine.
+/// Checks all cards of a topology; `root` is `/`, or the root of a recorded machine.
 ///
 /// # Errors
-/// [`LabError::Topology`] where an element cannot have a card, [`LabError::Unavailable`] where DPDK cannot drive it, or it
-/// cannot be given to a guest.
+/// [`LabError::Topology`] if an element does not support cards, [`LabError::Unavailable`] if DPDK does not support the card or
+/// the card cannot be passed to a guest.
 pub(super) fn check(root: &Path, graph: &Graph) -> Result<(), LabError> {
     for link in &graph.links {
         let Some(address) = &link.pci else { continue };
@@ -38,7 +38,7 @@ pub(super) fn check(root: &Path, graph: &Graph) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The element whose card DPDK cannot drive, and why not; cards that an element cannot have are no matter of the machine's.
+/// Returns the element whose card DPDK does not support, and the reason. Elements that support no cards are skipped.
 pub(super) fn lacking(root: &Path, graph: &Graph) -> Option<(String, Unavailable)> {
     match check(root, graph) {
         Err(LabError::Unavailable { name, reason }) => Some((name, reason)),
@@ -72,7 +72,7 @@ mod tests {
 
     const CARDS: [&str; 2] = ["0000:17:00.0", "0000:17:00.1"];
 
-    /// A machine with two network cards, driven so.
+    /// Creates a machine with two network cards that are bound to these drivers.
     fn machine(drivers: [&str; 2]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (address, driver) in CARDS.iter().zip(drivers) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A topology that is up as the device under test: what cases and procedures ask of it beside its state.
+//! A running topology as the device under test: operations that cases and procedures require in addition to its state.
 
 use std::path::{Path, PathBuf};
 
@@ -11,19 +11,19 @@ use crate::element::{ElementContext, NEIGHBOUR_PORTS};
 use crate::error::LabError;
 
 impl UpLab {
-    /// Looks whether all processes run.
+    /// Checks that all processes run.
     ///
     /// # Errors
-    /// The first element that ended by itself, with the end of its log.
+    /// The first element that exited, with the end of its log.
     pub fn check(&mut self) -> Result<(), LabError> {
         let mut all = self.running.iter_mut();
         all.try_for_each(|running| running.forwarder.check())
     }
 
-    /// Kills a switch that is alone and starts it again with the same command (RFC 6201, section 4.2).
+    /// Kills a standalone switch and starts it again with the same command (RFC 6201, section 4.2).
     ///
     /// # Errors
-    /// [`LabError::Topology`] where it is not alone; what did not come up again.
+    /// [`LabError::Topology`] if it is not standalone; a start that failed.
     pub fn restart(&mut self) -> Result<(), LabError> {
         let ([running], Some(claim)) = (&mut self.running[..], &mut self.claim) else {
             return Err(LabError::Topology(format!(
@@ -44,21 +44,21 @@ impl UpLab {
         self.state.write(claim.directory())
     }
 
-    /// Empties the tables of addresses.
+    /// Clears the MAC address tables.
     ///
     /// # Errors
-    /// [`LabError::Device`] of an element that does not.
+    /// [`LabError::Device`] of an element that fails.
     pub fn forget_addresses(&self) -> Result<(), LabError> {
         self.running.iter().try_for_each(|running| {
             let forgotten = running.forwarder.forget_addresses(&running.plan);
             forgotten.map_err(|reason| {
-                let what = format!("does not forget its addresses: {reason}");
+                let what = format!("does not clear its address table: {reason}");
                 running.plan.failed(what)
             })
         })
     }
 
-    /// Sockets of ports for neighbours that send through it: two, or none.
+    /// Returns the sockets of ports for neighbours that send through it: two, or none.
     pub(crate) fn neighbour_sockets(&self) -> Vec<PathBuf> {
         let ports = self.running.iter().map(|running| &running.plan);
         let ports = ports.flat_map(|plan| &plan.neighbour_ports);
@@ -66,13 +66,13 @@ impl UpLab {
         sockets.map(Path::to_owned).collect()
     }
 
-    /// Frames that came in at its ports for neighbours since it was started.
+    /// Returns the number of frames received at its ports for neighbours since it was started.
     pub(crate) fn received_from_neighbours(&self) -> Result<u64, LabError> {
         let has_ports = |running: &&Running| !running.plan.neighbour_ports.is_empty();
         let mut all = self.running.iter().filter(has_ports);
         all.try_fold(0, |sum, running| {
             let received = received(running).map_err(|reason| {
-                let what = format!("does not tell what neighbours send: {reason}");
+                let what = format!("does not report the frames of neighbours: {reason}");
                 running.plan.failed(what)
             })?;
             Ok(sum + received)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two ends of a topology's first chain as network stacks of the kernel's, for applications that talk through it.
+//! The two ends of a topology's first chain as kernel network stacks, for applications that communicate through it.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -12,26 +12,26 @@ use crate::element::ElementContext;
 use crate::error::LabError;
 use crate::netns::NetNs;
 
-/// Addresses of the two ends.
+/// IP addresses of the two ends.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 73, 0, 1), Ipv4Addr::new(10, 73, 0, 2)];
 const PREFIX: u8 = 24;
 
-/// Two ends between which the device is.
+/// The two ends that the device connects.
 #[derive(Clone, Debug)]
 pub struct Ends {
-    /// Where each is.
+    /// Network namespace of each end.
     pub places: [NetNs; 2],
-    /// Their addresses.
+    /// IP addresses of the ends.
     pub addresses: [Ipv4Addr; 2],
 }
 
 impl UpLab {
-    /// Gives each end of the first chain a network namespace and an address for as long as something is done with them. The
-    /// tester's ports must not be open meanwhile.
+    /// Runs `work` with a network namespace and an address for each end of the first chain. The tester's ports must be closed
+    /// during the call.
     ///
     /// # Errors
-    /// [`LabError::Topology`] where the tester's ports are no interfaces of the kernel's; what could not be set up. All of it
-    /// goes with the lab.
+    /// [`LabError::Topology`] if the tester's ports are not kernel interfaces; a setup step that failed. All of it is removed with
+    /// the lab.
     pub fn with_ends<T>(&mut self, work: impl FnOnce(&Ends) -> T) -> Result<T, LabError> {
         let none = || {
             LabError::Topology(
@@ -68,7 +68,7 @@ fn part(context: &mut ElementContext<'_>, near: &str, far: &str) -> Result<(), L
     Ok(())
 }
 
-/// As it was.
+/// Restores the state before [`part`].
 fn join(context: &mut ElementContext<'_>, near: &str, far: &str) -> Result<(), LabError> {
     context.run(&["ip", "-n", far, "address", "flush", "dev", "p1"])?;
     context.run(&["ip", "-n", far, "link", "set", "p1", "netns", near])?;

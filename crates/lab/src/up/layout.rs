@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the ports of a topology are joined, for the account of where frames were lost.
+//! Connections between the ports of a topology, for the account of frame loss.
 
 use quietwire_tester::account::{DeviceLayout, PortAt};
 
 use crate::topology::{End, Graph, Join, Role};
 
-/// Links, joins and the ports at the tester's. The tester is the first element, and its ports are in the order of the chains.
-/// An element with a port that only sees what is flooded is not joined in pairs.
+/// Returns the links, the joins and the peers of the tester's ports. The tester is the first element, and its ports are in chain
+/// order. An element with a port that only receives flooded frames has no joins.
 pub(super) fn of(graph: &Graph) -> DeviceLayout {
     let at = |end: &End| {
         let element = graph.elements.get(end.element)?;

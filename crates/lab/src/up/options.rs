@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is asked of a lab that is to be brought up.
+//! Options for starting a lab.
 
 use std::path::PathBuf;
 
@@ -10,38 +10,38 @@ use crate::guest::AcceleratorChoice;
 use crate::stop::Stop;
 use crate::topology::{Assignment, Graph};
 
-/// What is to be brought up.
+/// Options for starting a lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UpOptions {
     /// Name of the lab: up to 32 letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// Where labs keep their state.
+    /// State directory of labs.
     pub state_directory: PathBuf,
-    /// The `quietwire` program.
+    /// Path of the `quietwire` program.
     pub program: PathBuf,
     /// The topology.
     pub graph: Graph,
-    /// Who has which CPUs.
+    /// CPU assignment of the elements.
     pub cpus: Assignment,
-    /// Whether a partition's plan gave it its CPUs: it may use those that the partition isolates.
+    /// Whether the CPUs come from a partition's plan. Then the lab may use CPUs that the partition isolates.
     #[serde(default)]
     pub by_plan: bool,
-    /// About its guests.
+    /// Options for its guests.
     #[serde(default)]
     pub guests: GuestOptions,
-    /// The CPU set that all its processes are in, where a partition keeps everything else out of it. It holds all CPUs in `cpus`.
+    /// CPU set for all its processes, if a partition isolates its CPUs. It holds all CPUs in `cpus`.
     #[serde(skip)]
     pub set: Option<Cpuset>,
-    /// Nothing more is brought up once this is wanted.
+    /// Stops the start when set.
     #[serde(skip)]
     pub stop: Stop,
 }
 
-/// What is asked of all guests of a lab.
+/// Options for all guests of a lab.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GuestOptions {
-    /// Under what they run.
+    /// Accelerator.
     pub accelerator: AcceleratorChoice,
-    /// How long each may take until its agent answers, seconds; what is usual where nothing is said.
+    /// Boot timeout until the guest's agent answers, seconds. `None` is the default timeout.
     pub deadline_s: Option<f64>,
 }

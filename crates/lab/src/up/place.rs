@@ -11,7 +11,7 @@ use crate::error::LabError;
 use crate::spawn::require;
 use crate::topology::{Encapsulation, Graph, LinkKind};
 
-/// Where `ip netns` keeps the namespaces that have names (ip-netns(8)).
+/// Directory of named network namespaces (ip-netns(8)).
 pub(super) const NAMESPACES: &str = "/run/netns";
 
 pub(super) fn make_namespaces(
@@ -25,7 +25,7 @@ pub(super) fn make_namespaces(
             path: Path::new(NAMESPACES).join(name),
         })?;
         context.run(&["ip", "netns", "add", name])?;
-        // The kernel's own frames are not the tester's, and would be counted as somebody's.
+        // Frames that the kernel sends (IPv6) are not the tester's, and would distort the counters.
         let setting = if graph.encapsulation == Encapsulation::Ipv6 {
             "for each in all default; do echo 0 >/proc/sys/net/ipv6/conf/$each/accept_dad; \
              echo 1 >/proc/sys/net/ipv6/conf/$each/addr_gen_mode; \
@@ -68,7 +68,7 @@ pub(super) fn make_links(
     Ok(())
 }
 
-/// Interfaces of switches of the kernel's whose other side is QEMU, which finds them by their names. They go with their
+/// Creates the tap interfaces of kernel switches whose other side is QEMU, which finds them by name. They are removed with their
 /// namespace.
 fn make_taps(
     graph: &Graph,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Labs that have names: a directory each below the state directory, with a lock that the lab's process holds, the journal of
-//! what it changed, and its state.
+//! Named labs: each has a directory below the state directory, with a lock that the lab's process holds, the journal of its
+//! changes, and its state.
 
 use std::fs;
 use std::io;
@@ -16,17 +16,17 @@ use crate::state_directory::{
     LAB_JOURNAL, judge, lock, lock_path, make_directory, undo_own_journal,
 };
 
-/// Directory of the labs that have names.
+/// Directory of named labs.
 pub(crate) const NAMED: &str = "named";
-/// How long a lab may take to go down, with all that it started.
+/// Timeout for taking a lab down, with all its processes.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a directory may vanish while it is taken.
+/// Limit of attempts when the directory is removed while its lock is taken.
 const ATTEMPTS: u32 = 20;
 
-/// Changes with what came of undoing them.
+/// Changes and the outcomes of undoing them.
 pub type UndoReport = Vec<(Change, UndoOutcome)>;
 
-/// A lab's name, taken by this process.
+/// A lab's name, locked by this process.
 #[derive(Debug)]
 pub(super) struct Claim {
     directory: PathBuf,
@@ -36,14 +36,14 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Takes a name, and undoes what is left of a lab that had it and was killed.
+    /// Claims a name, and undoes the remains of an earlier lab of this name that was killed.
     pub(super) fn take(state_directory: &Path, name: &str) -> Result<Self, LabError> {
         check_name(name)?;
         let directory = state_directory.join(NAMED).join(name);
         for _ in 0..ATTEMPTS {
             make_directory(&directory)?;
             let held = match hold(&directory, name) {
-                // Another process took the directory away between.
+                // Another process has removed the directory since.
                 Err(LabError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
                     continue;
                 }
@@ -51,7 +51,9 @@ impl Claim {
             };
             let path = directory.join(LAB_JOURNAL);
             if path.exists() {
-                tracing::warn!("an earlier lab {name} was not taken down; that is done first");
+                tracing::warn!(
+                    "an earlier lab {name} was not taken down; undoing its changes first"
+                );
                 judge(undo_own_journal(&path)?)?;
                 continue;
             }
@@ -71,7 +73,7 @@ impl Claim {
             });
         }
         Err(LabError::Undo(format!(
-            "{} comes and goes",
+            "{} is removed again and again",
             directory.display()
         )))
     }
@@ -84,13 +86,13 @@ impl Claim {
         &mut self.journal
     }
 
-    /// Begins names that nobody else on this machine uses.
+    /// Returns the prefix of names that no other process on this machine uses.
     pub(super) fn tag(&self) -> &str {
-        // One lab a process.
+        // A process has one lab.
         &self.tag
     }
 
-    /// Undoes what the journal tells.
+    /// Undoes the changes in the journal.
     pub(super) fn release(self) -> Result<(), LabError> {
         let outcome = judge(undo_own_journal(self.journal.path())?);
         remove_if_empty(self.directory.parent());
@@ -109,9 +111,9 @@ fn hold(directory: &Path, name: &str) -> Result<LockFile, LabError> {
     })
 }
 
-/// The directory of all names goes with the last.
+/// Removes the directory of all names with the last one.
 fn remove_if_empty(directory: Option<&Path>) {
-    // It is not empty while there are others.
+    // The directory is not empty while other labs exist.
     let _ = directory.map(fs::remove_dir);
 }
 
@@ -122,22 +124,22 @@ fn check_name(name: &str) -> Result<(), LabError> {
         return Ok(());
     }
     Err(LabError::Topology(format!(
-        "'{name}' is no name for a lab; take up to 32 letters, digits, '-', '_' and '.'"
+        "'{name}' is not a valid lab name (use up to 32 letters, digits, '-', '_' and '.')"
     )))
 }
 
-/// A lab with a name, up or left over.
+/// A named lab, running or left over.
 #[derive(Clone, Debug)]
 pub struct LabEntry {
     /// Its name.
     pub name: String,
-    /// The process that holds it; none for one that was left over.
+    /// The process that holds it; `None` for one that was left over.
     pub owner: Option<i32>,
-    /// What it says of itself; none while it comes up.
+    /// Its state; `None` while it starts.
     pub state: Option<LabState>,
 }
 
-/// Labs with names below a state directory, by name.
+/// Returns the named labs below a state directory, sorted by name.
 ///
 /// # Errors
 /// A directory or state that cannot be read.
@@ -166,10 +168,10 @@ pub fn known(state_directory: &Path) -> Result<Vec<LabEntry>, LabError> {
     Ok(all)
 }
 
-/// Sees whether labs are up, whose CPUs a partition would take.
+/// Checks that no lab is up whose CPUs a partition would take.
 ///
 /// # Errors
-/// [`LabError::LabsUp`] with their names; what [`known`] says.
+/// [`LabError::LabsUp`] with their names, and the errors of [`known`].
 pub fn check_none_up(state_directory: &Path) -> Result<(), LabError> {
     let labs = known(state_directory)?.into_iter();
     let up: Vec<String> = labs
@@ -182,10 +184,10 @@ pub fn check_none_up(state_directory: &Path) -> Result<(), LabError> {
     }
 }
 
-/// The lab of this name that is up; the only one where none is said.
+/// Returns the running lab of this name, or the only running lab if no name is given.
 ///
 /// # Errors
-/// [`LabError::Topology`] when there is none, or several and none was said.
+/// [`LabError::Topology`] if there is none, or several and no name is given.
 pub fn find(state_directory: &Path, name: Option<&str>) -> Result<LabEntry, LabError> {
     let mut up: Vec<LabEntry> = known(state_directory)?
         .into_iter()
@@ -200,23 +202,23 @@ pub fn find(state_directory: &Path, name: Option<&str>) -> Result<LabEntry, LabE
     match (place, name) {
         (Some(place), _) => Ok(up.swap_remove(place)),
         (None, _) if names.is_empty() => Err(LabError::Topology(
-            "no lab is up; `quietwire lab up NAME` brings one up".to_owned(),
+            "no lab is up (start one with `quietwire lab up NAME`)".to_owned(),
         )),
         (None, Some(name)) => Err(LabError::Topology(format!(
             "no lab '{name}' is up; there are {}",
             names.join(", ")
         ))),
         (None, None) => Err(LabError::Topology(format!(
-            "several labs are up; say which: {}",
+            "several labs are up (name one of {})",
             names.join(", ")
         ))),
     }
 }
 
-/// Asks the process of a lab to take it down, and undoes what is left where it does not.
+/// Stops the process of a lab, and undoes the remaining changes if the process does not.
 ///
 /// # Errors
-/// What could not be ended or undone.
+/// A process that could not be stopped or a change that could not be undone.
 pub fn take_down(state_directory: &Path, lab: &LabEntry) -> Result<(), LabError> {
     let directory = state_directory.join(NAMED).join(&lab.name);
     if let Some(process) = lab.owner.and_then(ProcessId::of) {
@@ -228,7 +230,7 @@ pub fn take_down(state_directory: &Path, lab: &LabEntry) -> Result<(), LabError>
     judge(left.unwrap_or_default())
 }
 
-/// Undoes what labs with names left behind whose processes are gone; with it, the names of those that are up.
+/// Undoes the changes of named labs whose processes are gone, and returns the names of running labs.
 ///
 /// # Errors
 /// A journal or directory that cannot be read.
@@ -246,7 +248,7 @@ pub fn clean_named(state_directory: &Path) -> Result<(UndoReport, Vec<String>), 
     Ok((undone, up))
 }
 
-/// Nothing for a lab that is up.
+/// Returns `None` for a running lab.
 fn clean_one(directory: &Path, name: &str) -> Result<Option<UndoReport>, LabError> {
     if !directory.exists() {
         return Ok(Some(Vec::new()));
@@ -263,7 +265,7 @@ fn clean_one(directory: &Path, name: &str) -> Result<Option<UndoReport>, LabErro
     let undone = if journal.exists() {
         undo_own_journal(&journal)?
     } else {
-        // Killed before it wrote its first line: nothing was made but the directory and its lock.
+        // The lab was killed before its first journal entry: only the directory and its lock exist.
         fs::remove_dir_all(directory).map_err(io_error(directory, "removing it"))?;
         let path = directory.to_owned();
         vec![(Change::DirectoryCreated { path }, UndoOutcome::Restored)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Roles of CPUs that switches are pinned to.
+//! CPU roles of pinned switches.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use quietwire_host::roles::Roles;
 use super::options::UpOptions;
 use crate::error::LabError;
 
-/// Sees whether this machine has the CPUs of switches that are to be pinned to them.
+/// Checks that this machine has the CPUs of pinned switches.
 ///
 /// # Errors
 /// [`LabError::Roles`] with the CPUs and their role.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CPU set of a lab whose CPUs a partition keeps others off.
+//! CPU set of a lab whose CPUs a partition isolates.
 
 use std::fs;
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::error::{LabError, io_error};
 use crate::isolation::Applied;
 use crate::topology::Role;
 
-/// The set that was asked for; otherwise one of the lab's own where that of this process does not have all of its CPUs and a plan
-/// gave it those; otherwise none.
+/// Returns the requested set. Without one, creates a set for the lab if this process's set lacks some of its CPUs and a plan
+/// assigned these; otherwise returns `None`.
 ///
 /// # Errors
-/// [`LabError::Cpus`] for CPUs that are isolated from it, [`LabError::OtherPartition`] where they are so only for as long as
-/// something is measured.
+/// [`LabError::Cpus`] for CPUs that are isolated from this process, [`LabError::OtherPartition`] if they are isolated only for the
+/// duration of a measurement.
 pub(super) fn of_lab(options: &UpOptions, claim: &mut Claim) -> Result<Option<Cpuset>, LabError> {
     if options.set.is_some() {
         return Ok(options.set.clone());
@@ -34,7 +34,7 @@ pub(super) fn of_lab(options: &UpOptions, claim: &mut Claim) -> Result<Option<Cp
     Applied::check_no_other()?;
     if !options.by_plan {
         return Err(LabError::Cpus(format!(
-            "CPU {missing} is kept from this process by its CPU set, as a partition does, which `quietwire partition status` shows; take CPUs by its plan with --plan FILE, or other ones with --cpus"
+            "CPU {missing} is not in the CPU set of this process, probably because a partition isolates it (see `quietwire partition status`); take CPUs by its plan with --plan FILE, or other ones with --cpus"
         )));
     }
     let name = format!("{}-lab", claim.tag());
@@ -51,15 +51,15 @@ pub(super) fn of_lab(options: &UpOptions, claim: &mut Claim) -> Result<Option<Cp
     )))
 }
 
-/// CPUs of what the lab starts.
+/// Returns the CPUs of all processes that the lab starts.
 fn wanted(options: &UpOptions) -> CpuList {
     let elements = options.graph.elements.iter().zip(&options.cpus.elements);
     let started = elements.filter(|(element, _)| element.role != Role::Tester);
     started.fold(options.cpus.rest.clone(), |all, (_, cpus)| all.union(cpus))
 }
 
-/// CPUs that the CPU set of this process lets it use, whatever it was pinned to: the kernel leaves those of a list that the set has
-/// (cpuset(7)). Asked for by a thread of its own, so that no other moves.
+/// Returns the CPUs that this process's CPU set allows, regardless of its affinity: the kernel keeps those CPUs of an affinity
+/// list that the set has (cpuset(7)). A separate thread queries it, so that no other thread moves.
 fn reachable() -> Result<CpuList, LabError> {
     let root = Path::new("/");
     let io = |cause| io_error(Path::new("/proc/self/status"), "looking for its CPUs")(cause);
@@ -70,14 +70,14 @@ fn reachable() -> Result<CpuList, LabError> {
     });
     let allowed = asked.join().map_err(|_| {
         io(std::io::Error::other(
-            "the thread that was to ask for them ended",
+            "the thread that queries them has exited",
         ))
     })?;
     Ok(allowed.map_err(io)?.unwrap_or_default())
 }
 
-/// Overlapping sets with load balancing would make one domain of the scheduler's of isolated CPUs and others (cpusets.rst of the
-/// kernel, version 1).
+/// Turns off load balancing of a set. Overlapping sets with load balancing would merge isolated and other CPUs into one
+/// scheduling domain (cpusets.rst of the kernel, version 1).
 fn keep_isolated(set: &Cpuset) -> Result<(), LabError> {
     let path = set.path.join("cpuset.sched_load_balance");
     if !path.exists() {
@@ -86,7 +86,7 @@ fn keep_isolated(set: &Cpuset) -> Result<(), LabError> {
     fs::write(&path, "0").map_err(io_error(&path, "turning load balancing off"))
 }
 
-/// CPUs that the kernel gives to a set.
+/// Returns the CPUs that the kernel grants a set.
 fn effective(set: &Cpuset) -> Result<CpuList, LabError> {
     let files = ["cpuset.effective_cpus", "cpuset.cpus.effective"];
     let mut files = files.map(|name| set.path.join(name)).into_iter();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a lab that is up says of itself, to other processes and in results.
+//! State of a running lab, for other processes and results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,41 +14,41 @@ use crate::programs::Forwarder;
 use crate::thread::DeviceThread;
 use crate::topology::{Assignment, ElementPlace, Graph, Program};
 
-/// A lab that is up.
+/// State of a running lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LabState {
     /// Its name.
     pub name: String,
-    /// The process that keeps it.
+    /// PID of the process that holds it.
     pub owner: Option<ProcessId>,
     /// The topology.
     pub graph: Graph,
-    /// Who has which CPUs.
+    /// CPU assignment of the elements.
     pub cpus: Assignment,
-    /// What every result has to carry.
+    /// Warnings that every result must contain.
     pub warnings: Vec<String>,
-    /// The tester's side.
+    /// The tester's ports.
     pub tester: TesterSide,
-    /// All others, in the order in which they were started.
+    /// All other elements, in start order.
     pub elements: Vec<ElementState>,
-    /// Elements of which a process ended by itself.
+    /// Elements of which a process exited without a request.
     pub died: Vec<String>,
 }
 
-/// Where the tester finds its ports.
+/// Location of the tester's ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TesterSide {
-    /// The network namespace that it has to be in; none for this one.
+    /// Network namespace for the tester; `None` for the current one.
     pub namespace: Option<String>,
-    /// URIs of both ports of each chain. None where the tester is outside.
+    /// URIs of both ports of each chain. Empty if the tester is outside.
     pub chains: Vec<[String; 2]>,
-    /// URI of the port at which it sees what a bridge floods, where it has one for that.
+    /// URI of the port that receives flooded frames, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub monitor: Option<String>,
 }
 
 impl TesterSide {
-    /// URIs of all ports, in order.
+    /// Returns the URIs of all ports, in order.
     #[must_use]
     pub fn uris(&self) -> Vec<String> {
         let chains = self.chains.iter().flatten();
@@ -56,26 +56,26 @@ impl TesterSide {
     }
 }
 
-/// One element of a lab that is up.
+/// An element of a running lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ElementState {
     /// Its name.
     pub name: String,
-    /// What it runs.
+    /// Its program.
     pub program: Program,
-    /// Where.
+    /// Its place.
     pub place: ElementPlace,
     /// The program's version.
     pub version: String,
     /// Its exact configuration.
     pub configuration: Vec<String>,
-    /// Every command that was given for it.
+    /// Every command that was run for it.
     pub commands: Vec<String>,
     /// Its processes.
     pub pids: Vec<u32>,
     /// Its threads.
     pub threads: Vec<DeviceThread>,
-    /// The guest that it is in.
+    /// The guest that it runs in.
     #[serde(default)]
     pub guest: Option<GuestSide>,
 }
@@ -83,7 +83,7 @@ pub struct ElementState {
 const FILE: &str = "state.json";
 
 impl LabState {
-    /// Writes it, whole or not at all.
+    /// Writes the state atomically.
     pub(super) fn write(&self, directory: &Path) -> Result<(), LabError> {
         let path = directory.join(FILE);
         let new = path.with_extension("new");
@@ -93,7 +93,7 @@ impl LabState {
         fs::rename(&new, &path).map_err(io_error(&path, "writing the state"))
     }
 
-    /// Reads it; nothing where the lab is not up yet.
+    /// Reads the state; returns `None` if the lab is not up yet.
     pub(super) fn read(directory: &Path) -> Result<Option<Self>, LabError> {
         let path = directory.join(FILE);
         match fs::read(&path) {
@@ -107,7 +107,7 @@ impl LabState {
 }
 
 impl LabState {
-    /// What the consoles of all guests said so far, by the names of their elements. They go with the lab.
+    /// Returns the console output of all guests so far, by element name. The logs are removed with the lab.
     ///
     /// # Errors
     /// A console's log that cannot be read.
@@ -126,12 +126,12 @@ impl LabState {
     }
 }
 
-/// Lines of a configuration that are kept from its start and from its end: a router may have thousands of routes, one like the
+/// Lines kept from the start and from the end of a configuration: a router may have thousands of similar routes.
 /// other.
 const HEAD_LINES: usize = 500;
 const TAIL_LINES: usize = 100;
 
-/// A configuration without its middle, where it is long.
+/// Returns a configuration, with the middle left out if it is long.
 fn abridged(mut lines: Vec<String>) -> Vec<String> {
     let left_out = lines.len().saturating_sub(HEAD_LINES + TAIL_LINES);
     if left_out > 0 {
@@ -149,7 +149,7 @@ impl ElementState {
         commands: Vec<String>,
     ) -> Result<Self, LabError> {
         let reported = |what: &'static str| {
-            move |reason| plan.failed(format!("does not tell its {what}: {reason}"))
+            move |reason| plan.failed(format!("does not report its {what}: {reason}"))
         };
         Ok(Self {
             name: plan.name.clone(),

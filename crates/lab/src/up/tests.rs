@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How labs go down, and how those that come up are given up.
+//! Tests of taking labs down and of aborting their start.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::programs::tests::plan;
 use crate::spawn::last_words;
 use crate::thread::DeviceThread;
 
-/// A script in place of what forwards. It is up as soon as it says "ready".
+/// A script instead of a forwarding program. It is up when it prints "ready".
 #[derive(Debug)]
 struct Script {
     text: String,
@@ -57,7 +57,7 @@ impl Forwarder for Script {
     }
 }
 
-/// An element that is to be that script, in a directory of its own.
+/// Returns an element for that script, in a separate directory.
 fn element(directory: &Path, name: &str, text: String) -> Running {
     let own = directory.join(name);
     std::fs::create_dir(&own).unwrap();
@@ -90,7 +90,7 @@ fn all_are_asked_to_end_before_the_first_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let [asked, ended] = ["asked", "ended"].map(|name| directory.path().join(name));
     let (asked_file, ended_file) = (asked.display(), ended.display());
-    // Waited for last, and the other one ends only after it was asked.
+    // This one is waited for last, and the other one exits only after this one got its signal.
     let last = format!("trap 'touch {asked_file}; exit' TERM");
     let first = format!(
         "trap 'until [ -e {asked_file} ]; do sleep 0.02; done; touch {ended_file}; exit' TERM"
@@ -120,7 +120,7 @@ fn what_comes_up_is_given_up_at_once_when_everything_is_to_end() {
     let outcome = start(&mut element, directory.path(), Stop::from(&flag));
     later.join().unwrap();
     assert!(matches!(outcome, Err(LabError::Aborted)), "{outcome:?}");
-    // Half of what it would have been waited for otherwise.
+    // Half of the start timeout.
     assert!(began.elapsed() < Duration::from_secs(30));
     end(&mut vec![element], None).unwrap();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the ports of a topology meet: sockets, interfaces, and which side makes what.
+//! Connections between the ports of a topology: sockets, interfaces, and the side that creates each.
 
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,9 @@ use crate::topology::{Element, ElementPlace, End, Forwarding, Graph, LinkKind, P
 pub(super) struct Wiring {
     directory: PathBuf,
     tag: String,
-    /// Namespace of each element, if it has one of its own.
+    /// Namespace of each element, if it has one.
     pub(super) namespaces: Vec<Option<String>>,
-    /// Of each element, its ports in order.
+    /// Ports of each element, in order.
     ports: Vec<Vec<PortPlan>>,
 }
 
@@ -48,7 +48,7 @@ impl Wiring {
         }
     }
 
-    /// What an element is to be.
+    /// Returns the plan of an element.
     pub(super) fn plan(&self, options: &UpOptions, index: usize) -> Plan {
         let UpOptions { graph, cpus, .. } = options;
         let element = &graph.elements[index];
@@ -87,7 +87,7 @@ impl Wiring {
         }
     }
 
-    /// Ports for neighbours, which are shared memory: none, unless the element is to have some.
+    /// Returns the shared-memory ports for neighbours: none, unless the element requests some.
     fn neighbour_ports(&self, element: &Element) -> Vec<PortPlan> {
         let settings = element.settings.as_ref();
         if settings.is_none_or(|settings| !settings.has_neighbour_ports) {
@@ -102,7 +102,7 @@ impl Wiring {
         NEIGHBOUR_PORTS.map(port).to_vec()
     }
 
-    /// A switch that stands in for the tester at ports that guests have there; none where there are no such ports.
+    /// Returns a switch that stands in for the tester at guests' ports; `None` if guests have no such ports.
     pub(super) fn stand_in(&self, options: &UpOptions) -> Option<Plan> {
         let UpOptions { graph, cpus, .. } = options;
         let is_guest = |end: &End| graph.elements[end.element].place == ElementPlace::Guest;
@@ -132,7 +132,7 @@ impl Wiring {
         })
     }
 
-    /// Where the tester finds its ports.
+    /// Returns the location of the tester's ports.
     pub(super) fn tester(&self, graph: &Graph) -> TesterSide {
         let is_outside = graph.links.iter().any(|link| link.pci.is_some());
         let chains = if is_outside { 0 } else { graph.chains.len() };
@@ -146,7 +146,7 @@ impl Wiring {
     }
 }
 
-/// Order in which elements are started: those that make sockets before those that connect to them.
+/// Returns the start order of elements: those that create sockets before those that connect to them.
 pub(super) fn rank(role: Role) -> u8 {
     match role {
         Role::Switch | Role::Relay => 0,
@@ -159,8 +159,8 @@ fn namespace_name(tag: &str, element: &Element) -> String {
     format!("{tag}-{}", element.name)
 }
 
-/// Containers have their own network; so has whoever has interfaces of the kernel's, which nothing else is to see, and who
-/// makes some for itself.
+/// Whether an element has a network namespace: containers do, and so do elements whose kernel interfaces must be hidden from
+/// others or that create interfaces.
 fn needs_namespace(graph: &Graph, index: usize, element: &Element) -> bool {
     let has_veth = graph.links.iter().any(|link| {
         link.kind == LinkKind::Veth && link.ends.iter().any(|end| end.element == index)
@@ -211,7 +211,7 @@ fn attachment(
     }
 }
 
-/// Whether this end is the network card and not its other side: a guest's always is, otherwise whoever comes later.
+/// Whether this end is the network card and not its other side: a guest's end always is, otherwise the later element's.
 fn is_front(own: &Element, peer: &Element, is_server: bool) -> bool {
     match (own.place, peer.place) {
         (ElementPlace::Guest, _) => true,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of the lab share: a device that only pretends to forward, and looks at the machine.
+//! Helpers of the lab's tests: a fake device, and checks of the machine.
 
-// Each test program uses a part of it.
+// Each test program uses a part of this module.
 #![allow(dead_code)]
 
 use std::fs;
@@ -23,8 +23,8 @@ use quietwire_lab::{
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Speaks the switch's protocol and obeys its options about CPUs; packets it knows nothing of. It does not care about its
-/// parent's end (PR_SET_PDEATHSIG of prctl(2) is 1).
+/// A fake switch, which speaks the switch's protocol and obeys its CPU options, but has no packets. It survives its
+/// parent's exit (PR_SET_PDEATHSIG of prctl(2) is 1).
 const DEVICE: &str = r#"#!/usr/bin/env python3
 import ctypes, json, os, signal, socket, sys, threading
 BEHAVIOUR = "@BEHAVIOUR@"
@@ -108,7 +108,7 @@ pub(crate) fn machine() -> (CpuList, CpuList) {
     (forwarding, others)
 }
 
-/// A case of the lab, and what comes up in it.
+/// A case of the lab, with its device and neighbours.
 #[derive(Clone)]
 pub(crate) struct Whole {
     pub(crate) case: Case,
@@ -169,14 +169,14 @@ pub(crate) fn enter(
     Ok(external)
 }
 
-/// The process of the device that is up.
+/// Returns the PID of the running device.
 pub(crate) fn device_pid(lab: &Lab) -> i32 {
     let element = &lab.device().unwrap().state().elements[0];
     assert_eq!(element.pids.len(), 1);
     i32::try_from(element.pids[0]).unwrap()
 }
 
-/// A pinned device on CPUs of its own, neighbours on the others.
+/// Returns a case with a pinned device on its CPUs, and neighbours on the others.
 pub(crate) fn partitioned(forwarding: &CpuList, others: &CpuList) -> Whole {
     Whole {
         case: Case {
@@ -212,7 +212,7 @@ pub(crate) fn partitioned(forwarding: &CpuList, others: &CpuList) -> Whole {
     }
 }
 
-/// CPU sets that a process of this number made.
+/// Returns the CPU sets that the process with this PID created.
 pub(crate) fn sets_of(pid: u32) -> Vec<PathBuf> {
     let mount = Cpusets::find(Path::new("/")).unwrap().mount;
     let mut sets: Vec<PathBuf> = fs::read_dir(mount)
@@ -227,7 +227,7 @@ pub(crate) fn sets_of(pid: u32) -> Vec<PathBuf> {
     sets
 }
 
-/// What of the machine a lab changes: CPUs of this process, the share of real-time threads, huge pages.
+/// State of the machine that a lab changes: CPUs of this process, the share of real-time threads, huge pages.
 pub(crate) fn state_of_machine() -> [String; 3] {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let allowed = status

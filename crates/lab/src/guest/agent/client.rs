@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The host's side of the agent. What it asks has a deadline, whatever is on the other side.
+//! The host's side of the agent. Every request has a deadline, whatever the peer does.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use crate::error::LabError;
 use crate::guest::lines::{LineError, Lines};
 use crate::stop::Stop;
 
-/// How long an agent may take to answer what takes no time.
+/// Timeout for requests that the agent answers at once.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a network function may take until it forwards; in software emulation it takes seconds.
+/// Timeout until a network function forwards; in software emulation the start takes seconds.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Answers to questions of former connections that are passed over before an answer is found wanting.
+/// Maximum number of stale answers, to requests of former connections, that are skipped.
 const STALE_MAX: usize = 64;
 
 /// A connection to an agent.
@@ -33,18 +33,18 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Connects to the agent of a guest by the guest's agent socket. The guest may still be booting.
+    /// Connects to the agent of a guest at the guest's agent socket. The guest may still be booting.
     ///
     /// # Errors
-    /// [`LabError::Agent`]: nobody there, silence, nonsense, another version.
+    /// [`LabError::Agent`]: no listener, no answer, a malformed answer, another version.
     pub fn connect(guest: &str, socket: &Path, timeout: Duration) -> Result<Self, LabError> {
         Self::connect_unless(&Stop::default(), guest, socket, timeout)
     }
 
-    /// As [`Self::connect`]; the agent is neither waited for nor heard any more once `stop` is wanted.
+    /// As [`Self::connect`]. All waits end when `stop` is set.
     ///
     /// # Errors
-    /// [`LabError::Agent`], also then.
+    /// [`LabError::Agent`], also after `stop`.
     pub fn connect_unless(
         stop: &Stop,
         guest: &str,
@@ -58,7 +58,7 @@ impl Agent {
         let lines = Lines::connect(socket)
             .map_err(|error| agent_error(format!("{}: {error}", socket.display())))?
             .unless(stop);
-        // Unlike those of former connections, whose answers may be under way still.
+        // Differs from the numbers of former connections, whose answers may still be in transit.
         let now = std::time::SystemTime::now();
         let since = now
             .duration_since(std::time::UNIX_EPOCH)
@@ -85,7 +85,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// What it said of itself.
+    /// Returns the agent's description of itself and its guest.
     #[must_use]
     pub fn hello(&self) -> &Hello {
         &self.hello
@@ -143,7 +143,7 @@ impl Agent {
                 .map_err(|error| format!("it answered '{}': {error}", shortened(&line)))?;
             match answer.outcome {
                 outcome if answer.id == id => return Ok(outcome),
-                // What it could not read at all: of this connection, since it is a line of it.
+                // The agent could not parse the request: it is one of this connection.
                 Outcome::Error(reason) if answer.id == 0 => return Err(reason),
                 _ => {}
             }
@@ -153,15 +153,15 @@ impl Agent {
         ))
     }
 
-    /// Starts a network function on all ports of the guest; returns when it forwards.
+    /// Starts a network function on all ports of the guest, and returns when it forwards.
     ///
     /// # Errors
-    /// [`LabError::Agent`] with the last words of what did not come up.
+    /// [`LabError::Agent`] with the last output of a program that did not start.
     pub fn start(&mut self, vnf: &Vnf) -> Result<Started, LabError> {
         self.ask(&AgentCommand::Start(vnf.clone()), START_TIMEOUT)
     }
 
-    /// What the network function's ports have counted since it was started.
+    /// Returns the counters of the network function's ports since it was started.
     ///
     /// # Errors
     /// [`LabError::Agent`].
@@ -169,7 +169,7 @@ impl Agent {
         self.counters_within(TIMEOUT)
     }
 
-    /// The same, with a patience of the caller's.
+    /// As [`Self::counters`], with a timeout.
     ///
     /// # Errors
     /// [`LabError::Agent`].
@@ -177,7 +177,7 @@ impl Agent {
         self.ask(&AgentCommand::Counters, timeout)
     }
 
-    /// The last lines that the network function said.
+    /// Returns the last lines of the network function's output.
     ///
     /// # Errors
     /// [`LabError::Agent`].
@@ -185,15 +185,15 @@ impl Agent {
         self.ask(&AgentCommand::Log, TIMEOUT)
     }
 
-    /// Stops the network function; the ports are free for another then.
+    /// Stops the network function and releases the ports.
     ///
     /// # Errors
-    /// [`LabError::Agent`] when it had to be killed.
+    /// [`LabError::Agent`] if it had to be killed.
     pub fn stop(&mut self) -> Result<(), LabError> {
         self.ask(&AgentCommand::Stop, TIMEOUT)
     }
 
-    /// Time of each CPU of the guest in each state since it booted.
+    /// Returns the time of each CPU of the guest in each state since boot.
     ///
     /// # Errors
     /// [`LabError::Agent`].
@@ -201,7 +201,7 @@ impl Agent {
         self.ask(&AgentCommand::CpuStates, TIMEOUT)
     }
 
-    /// Gaps that a thread alone on its CPU sees in the guest: a report as that of `quietwire host jitter --json`.
+    /// Measures gaps on the guest's CPUs with one thread per CPU. The report is that of `quietwire host jitter --json`.
     ///
     /// # Errors
     /// [`LabError::Agent`].
@@ -216,7 +216,7 @@ impl Agent {
     /// Runs a command in the guest.
     ///
     /// # Errors
-    /// [`LabError::Agent`] when it cannot be started.
+    /// [`LabError::Agent`] if it cannot be started.
     pub fn run(&mut self, command: &[&str], deadline: Duration) -> Result<Ran, LabError> {
         let ask = AgentCommand::Run {
             command: command.iter().map(|word| (*word).to_owned()).collect(),
@@ -244,7 +244,7 @@ mod tests {
 
     const HELLO: &str = r#"{"id":ID,"ok":{"version":3,"quietwire":"0.1.0","kernel":"6.1","cpus":"0-1","ports":[]}}"#;
 
-    /// An agent that answers question after question with these, `ID` in them being the question's number.
+    /// An agent that answers each request with the next of these texts, with the request's number for `ID`.
     fn with_agent<T>(
         answers: &[&str],
         timeout: Duration,
@@ -264,10 +264,10 @@ mod tests {
                     };
                     let question: AgentRequest = serde_json::from_str(&line).unwrap();
                     let answer = answer.replace("ID", &question.id.to_string());
-                    // The host may have heard enough.
+                    // The host may have closed the connection.
                     let _ = writeln!(out, "{answer}");
                 }
-                // Silent from here on, until the host goes.
+                // Silent from here on, until the host closes the connection.
                 while questions.next().is_some_and(|line| line.is_ok()) {}
             });
             ask(Agent::connect("vnf-0", &socket, timeout))

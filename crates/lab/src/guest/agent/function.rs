@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all network functions of a guest have: the ports and CPUs that they find, how they are asked and stopped, and a process.
+//! Common parts of a guest's network functions: ports, CPUs, the interface to control them, and a process.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -13,12 +13,12 @@ use super::ports::{Bus, Port};
 use super::protocol::PortCounters;
 use crate::spawn;
 
-/// How long one may take until it forwards.
+/// Timeout until one forwards.
 const UP_DEADLINE: Duration = Duration::from_secs(50);
-/// How long one may take to end when it is asked to: in an emulated guest whose host is busy, several seconds.
+/// Timeout for its exit after SIGTERM: in an emulated guest on a busy host, several seconds.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The guest, as a network function finds it.
+/// The guest's resources for a network function.
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) bus: Bus,
@@ -26,15 +26,15 @@ pub(super) struct Machine {
     pub(super) cpus: CpuList,
 }
 
-/// What runs.
+/// A running network function.
 pub(super) trait Function: std::fmt::Debug {
     /// Commands that started it, in order.
     fn commands(&self) -> Vec<String>;
-    /// What each port has counted since it was started.
+    /// Returns the counters of each port since it was started.
     fn counters(&mut self) -> Result<Vec<PortCounters>, String>;
-    /// The last lines that it said.
+    /// Returns the last lines of its output.
     fn log(&self) -> String;
-    /// Ends it.
+    /// Stops it.
     fn stop(&mut self) -> Result<(), String>;
 }
 
@@ -42,9 +42,9 @@ pub(super) trait Function: std::fmt::Debug {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cpus {
     pub(super) forwarding: CpuList,
-    /// For everything else.
+    /// CPUs of all other threads.
     pub(super) control: CpuId,
-    /// Whether forwarding has CPUs to itself.
+    /// Whether the forwarding CPUs are exclusive.
     pub(super) are_apart: bool,
 }
 
@@ -71,7 +71,7 @@ impl Cpus {
     }
 }
 
-/// A program that forwards, with its words in a log.
+/// A forwarding program, with its output in a log.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -101,7 +101,7 @@ impl Process {
         })
     }
 
-    /// Waits until `is_up` holds. Ends the program when it does not come to that.
+    /// Waits until `is_up` holds. Terminates the program if it does not.
     pub(super) fn wait_until_up(
         mut self,
         mut is_up: impl FnMut() -> Result<(), String>,
@@ -121,10 +121,10 @@ impl Process {
                 }
             };
             let printed = self.last_words();
-            // What this cannot end goes with the guest.
+            // A process that survives ends with the guest.
             let _ = self.stop();
             return Err(format!(
-                "the network function {what}. Its last words:\n{printed}\n(the command was: {})",
+                "the network function {what}. Its last output:\n{printed}\n(the command was: {})",
                 self.command
             ));
         }
@@ -145,27 +145,27 @@ impl Process {
         spawn::last_words(&self.log)
     }
 
-    /// An error when it has ended.
+    /// Returns an error if it has exited.
     pub(super) fn check(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(format!(
-                "the network function ended with {status}. Its last words:\n{}",
+                "the network function ended with {status}. Its last output:\n{}",
                 self.last_words()
             )),
             Err(error) => Err(format!("the network function cannot be watched: {error}")),
         }
     }
 
-    /// Asks it to end, and ends it when it does not.
+    /// Sends SIGTERM, and SIGKILL after a timeout.
     pub(super) fn stop(&mut self) -> Result<(), String> {
         match quietwire_base::supervised::end(&mut self.child, STOP_TIMEOUT) {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!(
-                "the network function did not end when asked, and was killed. Its last words:\n{}",
+                "the network function did not stop on SIGTERM and was killed. Its last output:\n{}",
                 self.last_words()
             )),
-            Err(error) => Err(format!("the network function cannot be ended: {error}")),
+            Err(error) => Err(format!("the network function cannot be stopped: {error}")),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::protocol::{PortCounters, Routing, Vnf};
 
 /// Octets of a frame that are not the IP packet: the Ethernet header and the FCS.
 const AROUND_IP: u16 = 18;
-/// How long an interface may take until it carries frames.
+/// Timeout until an interface carries frames.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(10);
 const BRIDGE: &str = "br0";
 
@@ -22,7 +22,7 @@ const BRIDGE: &str = "br0";
 struct Linux {
     commands: Vec<String>,
     interfaces: Vec<String>,
-    /// What interfaces had counted before.
+    /// Counters of the interfaces at the start.
     before: Vec<PortCounters>,
     has_bridge: bool,
 }
@@ -39,7 +39,7 @@ pub(super) fn router(
         let interface = linux.interfaces[*port].clone();
         linux.set(&format!("net/ipv4/conf/{interface}/rp_filter"), "0")?;
         for address in addresses {
-            // No looking for others that have an address: it could not be used for a second.
+            // No duplicate address detection: it would block the address for a second.
             linux.ip(&format!("address add {address} dev {interface} nodad"))?;
         }
     }
@@ -78,7 +78,7 @@ pub(super) fn bridge(machine: &Machine, vnf: &Vnf) -> Result<Box<dyn Function>, 
 }
 
 impl Routing {
-    /// Sees whether all ports are there that it names.
+    /// Checks that all ports exist that the router's setup names.
     pub(super) fn check(&self, ports: usize) -> Result<(), String> {
         let named = self
             .addresses
@@ -104,7 +104,7 @@ impl Routing {
 }
 
 impl Linux {
-    /// Gives all ports to the kernel and brings them up.
+    /// Binds all ports to the kernel's driver and sets them up.
     fn take(machine: &Machine, vnf: &Vnf) -> Result<Self, String> {
         let mut linux = Self::default();
         for port in &machine.ports {
@@ -118,13 +118,13 @@ impl Linux {
         Ok(linux)
     }
 
-    /// Waits until all interfaces carry frames, and counts from there.
+    /// Waits until all interfaces carry frames, and takes the counters' base values.
     fn begin(mut self) -> Result<Box<dyn Function>, String> {
         for interface in &self.interfaces {
             let carrier = statistic(interface, "../carrier");
             if !wait_until(CARRIER_DEADLINE, || carrier() == Ok(1)) {
                 return Err(format!(
-                    "the guest's interface {interface} has no carrier: nobody is on its other side"
+                    "the guest's interface {interface} has no carrier (start the peer of this port)"
                 ));
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The guest's ports as PCI devices, and who drives them: the kernel, or a program through `uio_pci_generic`
+//! The guest's ports as PCI devices, and their drivers: the kernel's, or `uio_pci_generic` for a program
 //! (Documentation/ABI/testing/sysfs-bus-pci).
 
 use std::fs;
@@ -10,24 +10,24 @@ use std::time::Duration;
 use quietwire_base::wait_until;
 use quietwire_packet::MacAddress;
 
-/// PCI class of network controllers, the highest of three octets: virtio's, and cards of the host's that the guest was given.
-/// It has no others.
+/// PCI class of network controllers, the highest of three octets: virtio's, and cards of the host that were passed to the guest.
+/// The guest has no others.
 const NETWORK: &str = "0x02";
 
 /// The kernel's driver.
 pub(super) const OF_KERNEL: &str = "virtio-pci";
-/// Hands a device over to a program. Debian's kernel has no vfio without an IOMMU.
+/// Driver for programs. Debian's kernel has no vfio without an IOMMU.
 pub(super) const OF_PROGRAM: &str = "uio_pci_generic";
 
-/// How long the kernel may take to make a network interface of a device.
+/// Timeout until the kernel creates a network interface for a device.
 const INTERFACE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// One port.
+/// A port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Port {
     /// Its PCI address.
     pub(super) address: String,
-    /// Its MAC address, which the kernel knew when the agent started.
+    /// Its MAC address, as read from the kernel when the agent started.
     pub(super) mac: Option<MacAddress>,
 }
 
@@ -59,7 +59,7 @@ impl Bus {
         }
     }
 
-    /// The ports, by address.
+    /// Returns the ports, by address.
     pub(super) fn ports(&self) -> io::Result<Vec<Port>> {
         let mut ports = Vec::new();
         for entry in fs::read_dir(&self.devices)? {
@@ -84,7 +84,7 @@ impl Bus {
         Some(link.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// Gives a device to a driver.
+    /// Binds a device to a driver.
     pub(super) fn bind(&self, address: &str, driver: &str) -> Result<(), String> {
         if self.driver(address).as_deref() == Some(driver) {
             return Ok(());
@@ -101,16 +101,16 @@ impl Bus {
         match self.driver(address) {
             Some(now) if now == driver => Ok(()),
             now => Err(format!(
-                "port {address} was given to the driver {driver} and is driven by {}",
+                "port {address} was bound to the driver {driver} but is driven by {}",
                 now.as_deref().unwrap_or("none")
             )),
         }
     }
 
-    /// The directory of a device's network interfaces, where the kernel drives it.
+    /// Returns the directory of a device's network interfaces, if the kernel drives it.
     fn net(&self, address: &str) -> Option<PathBuf> {
         let device = self.devices.join(address);
-        // A card's own, or that of the virtio device which is within the PCI device.
+        // The interface of a card, or that of the virtio device within the PCI device.
         if device.join("net").is_dir() {
             return Some(device.join("net"));
         }
@@ -126,7 +126,7 @@ impl Bus {
         Some(entry.file_name().to_string_lossy().into_owned())
     }
 
-    /// The name of the kernel's network interface of a device, which it may be about to make.
+    /// Waits for the kernel's network interface of a device and returns its name.
     pub(super) fn interface(&self, address: &str) -> Result<String, String> {
         let mut found = None;
         wait_until(INTERFACE_DEADLINE, || {
@@ -134,7 +134,7 @@ impl Bus {
             found.is_some()
         });
         found.ok_or_else(|| {
-            format!("the guest's kernel made no network interface of port {address}")
+            format!("the guest's kernel created no network interface for port {address}")
         })
     }
 }
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(bus.interface("0000:00:12.0").unwrap(), "eth2");
         let error = bus.bind("0000:00:10.0", OF_PROGRAM).unwrap_err();
         assert!(error.contains("no driver uio_pci_generic"), "{error}");
-        // A driver that is there and does not take the device.
+        // A driver that exists but does not bind the device.
         fs::create_dir_all(root.path().join("sys/bus/pci/drivers").join(OF_PROGRAM)).unwrap();
         let error = bus.bind("0000:00:10.0", OF_PROGRAM).unwrap_err();
         assert!(error.contains("driven by none"), "{error}");

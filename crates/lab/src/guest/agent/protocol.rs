@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What host and agent say to each other: one JSON object a line, a question and its answer, told apart by number.
+//! Protocol between host and agent: one JSON object per line, a request and its answer, matched by number.
 
 use std::collections::BTreeMap;
 
@@ -11,48 +11,48 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// Version of the protocol. An agent answers its own only.
+/// Version of the protocol. An agent accepts only its own version.
 pub const VERSION: u32 = 3;
 
-/// A question with what belongs to it.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentRequest {
     /// Version of the protocol that the host speaks.
     pub version: u32,
-    /// Number of the question, which its answer has too.
+    /// Number of the request, repeated in its answer.
     pub id: u64,
-    /// What is asked.
+    /// The command.
     pub ask: AgentCommand,
 }
 
-/// What can be asked.
+/// Commands to an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentCommand {
-    /// Who it is: [`Hello`].
+    /// Describes the agent and its guest: [`Hello`].
     Hello,
-    /// To start a network function on the guest's ports; [`Started`] when it forwards.
+    /// Starts a network function on the guest's ports. Answers [`Started`] when it forwards.
     Start(Vnf),
-    /// What the network function's ports have counted: a [`PortCounters`] for each.
+    /// Reads the counters of the network function's ports: a [`PortCounters`] for each.
     Counters,
-    /// The last lines that the network function said.
+    /// Reads the last lines of the network function's output.
     Log,
-    /// To stop the network function.
+    /// Stops the network function.
     Stop,
-    /// Time of each CPU in each state since the guest booted: a [`CpuActivity`] for each.
+    /// Reads the time of each CPU in each state since the guest booted: a [`CpuActivity`] for each.
     CpuStates,
-    /// Gaps that a thread alone on its CPU would see: a report as that of `quietwire host jitter --json`.
+    /// Measures gaps on CPUs with one thread per CPU: a report as that of `quietwire host jitter --json`.
     Jitter {
-        /// On which CPUs of the guest.
+        /// CPUs of the guest.
         cpus: CpuList,
-        /// For how long, milliseconds, at most a minute.
+        /// Duration, milliseconds, at most a minute.
         duration_ms: u64,
     },
-    /// To run a command: [`Ran`].
+    /// Runs a command: [`Ran`].
     Run {
         /// The program and its arguments.
         command: Vec<String>,
-        /// How long it may take, milliseconds, at most ten minutes.
+        /// Timeout, milliseconds, at most ten minutes.
         deadline_ms: u64,
     },
 }
@@ -60,24 +60,24 @@ pub enum AgentCommand {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Number of the question; 0 when it could not be read.
+    /// Number of the request; 0 if it could not be parsed.
     pub id: u64,
-    /// What came of it.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What came of a question.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The answer.
+    /// The result.
     Ok(Value),
-    /// Why there is none.
+    /// The reason of a failure.
     Error(String),
 }
 
-/// What an agent says of itself and of its guest.
+/// Description of an agent and its guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Version of the protocol that it speaks.
@@ -92,19 +92,19 @@ pub struct Hello {
     pub ports: Vec<String>,
 }
 
-/// A network function, on all ports of the guest.
+/// Request for a network function on all ports of the guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Vnf {
-    /// Which.
+    /// Its kind.
     pub kind: VnfKind,
-    /// CPUs of the guest that forward. All but the first when not said, and the first when there is no other.
+    /// CPUs of the guest that forward. Default: all but the first, or the first if there is no other.
     #[serde(default)]
     pub forwarding_cpus: Option<CpuList>,
-    /// Whether the CPUs of the host that they run on are others', too: a program that can then sleeps when nothing comes.
+    /// Whether other threads use the underlying CPUs of the host, too. A program that supports it then sleeps when idle.
     #[serde(default)]
     pub shares_cpus: bool,
-    /// Pairs of queues of each port, where a program drives it; at most as many as the port has.
+    /// Pairs of queues of each port, if a program drives it; at most as many as the port has.
     pub queues: u16,
     /// Largest frame, octets with FCS.
     pub frame_size_max: u16,
@@ -114,17 +114,17 @@ pub struct Vnf {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VnfKind {
-    /// DPDK's testpmd: what comes in on the first port of a pair goes out on the second, and the other way round.
+    /// DPDK's testpmd: forwards frames between the two ports of each pair.
     Testpmd(TestpmdMode),
-    /// quietwire's switch with the ports of each pair joined: frames go on as they are.
+    /// quietwire's switch with the ports of each pair connected; frames stay unchanged.
     CrossConnect,
     /// quietwire's switch with all ports in one learning bridge.
     Bridge,
-    /// quietwire's switch as a firewall: the ports of each pair joined, with rules (TOML, `[[rule]]`) about what they let in.
+    /// quietwire's switch as a firewall: the ports of each pair connected, with filter rules (TOML, `[[rule]]`) for received frames.
     Firewall(String),
     /// quietwire's switch as a router.
     Router(Routing),
-    /// quietwire's switch as its configuration file says (TOML), in which the ports are there already, named `p0`, `p1` and so
+    /// quietwire's switch with this configuration file (TOML). The agent adds the ports, named `p0`, `p1` and so
     /// on.
     Switch(String),
     /// The guest's kernel as a router.
@@ -133,19 +133,19 @@ pub enum VnfKind {
     LinuxBridge,
 }
 
-/// What testpmd does with a frame (its option `--forward-mode`).
+/// Forwarding mode of testpmd (its option `--forward-mode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TestpmdMode {
-    /// Forwards frames as they are.
+    /// Forwards frames unchanged.
     Io,
-    /// Sets both addresses: its own as the source, a made one as the destination.
+    /// Sets both addresses: its own as the source, a generated one as the destination.
     Mac,
-    /// Exchanges both addresses.
+    /// Swaps both addresses.
     Macswap,
 }
 
-/// How a router is set up.
+/// Configuration of a router.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Routing {
@@ -154,37 +154,37 @@ pub struct Routing {
     /// Static routes: a prefix and its gateway.
     #[serde(default)]
     pub routes: Vec<(IpNet, IpAddr)>,
-    /// Neighbours that are not asked for: on which port, the IP address, the MAC address.
+    /// Permanent neighbours: port, IP address, MAC address.
     #[serde(default)]
     pub neighbours: Vec<(usize, IpAddr, MacAddress)>,
 }
 
-/// A network function that was started.
+/// A started network function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Every command, in order, for the record.
+    /// Every command, in order, for the result.
     pub commands: Vec<String>,
 }
 
-/// What a port of a network function has counted since it was started.
+/// Counters of a network function's port since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortCounters {
     /// Frames received.
     pub rx_frames: u64,
     /// Frames sent.
     pub tx_frames: u64,
-    /// Frames that came in and were dropped, as far as it says.
+    /// Received frames that were dropped, as far as the program counts them.
     pub rx_dropped: u64,
-    /// Frames that were to go out and were dropped, as far as it says.
+    /// Frames that were dropped before transmission, as far as the program counts them.
     pub tx_dropped: u64,
 }
 
-/// A command that was run.
+/// Outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ran {
-    /// Its exit code; none when a signal or the deadline ended it.
+    /// Its exit code; `None` if a signal or the deadline ended it.
     pub code: Option<i32>,
-    /// What it printed; both streams, the end of it when it was long.
+    /// Its output, both streams; only the end if it is long.
     pub output: String,
 }
 

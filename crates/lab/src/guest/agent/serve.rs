@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The guest's side of the agent: reads questions from the channel, answers each, for as long as the guest runs.
+//! The guest's side of the agent: reads requests from the channel and answers each, until the guest shuts down.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,21 +23,21 @@ use crate::error::{LabError, io_error};
 use crate::guest::command::AGENT_CHANNEL;
 use crate::guest::lines::{LINE_MAX, excerpt};
 
-/// How long the kernel may take to make the channel's device.
+/// Timeout until the kernel creates the channel's device.
 const CHANNEL_DEADLINE: Duration = Duration::from_secs(20);
-/// How long to rest while no host is connected: the channel's device has nothing to wait for then.
+/// Pause between reads while no host is connected: the channel's device supports no blocking wait then.
 const REST: Duration = Duration::from_millis(20);
 /// Longest measurement of gaps, milliseconds.
 const JITTER_MAX_MS: u64 = 60_000;
-/// Longest that a command may take, milliseconds.
+/// Longest timeout of a command, milliseconds.
 const RUN_MAX_MS: u64 = 600_000;
-/// Octets of a command's words that are told.
+/// Maximum size of a command's output in an answer, octets.
 const OUTPUT_MAX: usize = 256 << 10;
 
-/// Serves the host until the guest ends.
+/// Serves the host until the guest shuts down.
 ///
 /// # Errors
-/// [`LabError::Io`] when this is no guest of quietwire's, or its channel breaks.
+/// [`LabError::Io`] if this is not a guest of quietwire, or if its channel fails.
 pub fn serve() -> Result<(), LabError> {
     let path = channel()?;
     let mut channel = OpenOptions::new()
@@ -66,7 +66,7 @@ pub fn serve() -> Result<(), LabError> {
     }
 }
 
-/// The device of the channel, which the kernel names by number and whose own name is in sysfs.
+/// Returns the device of the channel. The kernel numbers the devices; sysfs has their names.
 fn channel() -> Result<PathBuf, LabError> {
     let ports = Path::new("/sys/class/virtio-ports");
     let find = || {
@@ -94,17 +94,17 @@ struct Server {
     machine: Machine,
     function: Option<Box<dyn Function>>,
     held: Vec<u8>,
-    /// The line that is coming in is too long, and is left out up to its end.
+    /// Whether the current line is too long; it is skipped up to its end.
     is_too_long: bool,
 }
 
 impl Server {
-    /// Takes what has come and answers what is whole. False when nobody is connected.
+    /// Reads from the channel and answers complete lines. Returns false if no host is connected.
     fn pump(&mut self, channel: &mut (impl Read + Write)) -> io::Result<bool> {
         let mut buffer = [0; 65536];
         match channel.read(&mut buffer) {
             Ok(0) => {
-                // Half a line of a host that has gone.
+                // An incomplete line of a host that has disconnected.
                 self.held.clear();
                 self.is_too_long = false;
                 return Ok(false);
@@ -130,7 +130,7 @@ impl Server {
     }
 
     fn answer(&mut self, line: &[u8]) -> Answer {
-        // The number first: a question of another version may hold what this one does not know.
+        // The number is parsed first: a request of another version may have unknown parts.
         let value: Value = match serde_json::from_slice(line) {
             Ok(value) => value,
             Err(error) => {
@@ -139,7 +139,7 @@ impl Server {
         };
         let id = value["id"].as_u64().unwrap_or(0);
         let version = value["version"].as_u64();
-        // Whoever asks for its version is told it.
+        // The command `hello` is accepted in every version, since its answer contains the agent's.
         if version != Some(u64::from(VERSION)) && value["ask"] != "hello" {
             return refusal(
                 id,
@@ -228,7 +228,7 @@ fn refusal(id: u64, reason: String) -> Answer {
     }
 }
 
-/// Sends an answer. A host that has gone does not hear it.
+/// Sends an answer. A host that has disconnected does not get it.
 fn reply(channel: &mut impl Write, answer: &Answer) {
     let sent = serde_json::to_vec(answer)
         .map_err(io::Error::from)
@@ -237,7 +237,7 @@ fn reply(channel: &mut impl Write, answer: &Answer) {
             channel.write_all(&line)
         });
     if let Err(error) = sent {
-        tracing::warn!("an answer was not heard: {error}");
+        tracing::warn!("cannot send an answer: {error}");
     }
 }
 
@@ -250,7 +250,7 @@ fn jitter(cpus: &CpuList, duration_ms: u64) -> Result<Value, String> {
     encode(report.map_err(|error| error.to_string())?)
 }
 
-/// Runs a command with its words in a file: a pipe that its children keep open would be waited for.
+/// Runs a command with its output in a file: with a pipe, the agent would wait for children that keep it open.
 fn run(command: &[String], deadline: Duration) -> Result<Ran, String> {
     use std::os::unix::process::CommandExt;
     let (program, arguments) = command.split_first().ok_or("no command was given")?;
@@ -340,7 +340,7 @@ mod tests {
         assert!(refused(&ask(jitter)).contains("at most"));
         let run = r#"{"run":{"command":["/no/such"],"deadline_ms":5}}"#;
         assert!(refused(&ask(run)).contains("/no/such"));
-        // Another version is told this one.
+        // The refusal of another version names this one.
         let hello = answered(r#"{"version":8,"id":1,"ask":"hello"}"#);
         assert!(matches!(hello, Outcome::Ok(value) if value["version"] == VERSION));
         assert!(

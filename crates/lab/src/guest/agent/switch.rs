@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! quietwire's own switch as a network function: a cross-connect, a bridge, a router, or whatever its configuration says.
+//! quietwire's own switch as a network function: a cross-connect, a bridge, a router, or any configuration.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use super::protocol::{PortCounters, Routing, Vnf, VnfKind};
 use crate::guest::lines::Lines;
 use crate::switch_command::SwitchCommand;
 
-/// This very program.
+/// Path of the running program.
 const PROGRAM: &str = "/proc/self/exe";
-/// How long the control socket may take to answer.
+/// Timeout for answers at the control socket.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// Memory for frames, MiB.
 const MEMORY_MIB: u32 = 128;
@@ -67,7 +67,7 @@ fn command(
         forwarding_cpus: cpus.forwarding.clone(),
         service_cpus: others.clone(),
         control_cpus: others,
-        // Its other threads have to run on the CPUs that forward as well, where there are no others.
+        // Without other CPUs, its other threads run on the forwarding CPUs as well.
         is_pinned: (!cpus.are_apart).then_some(false),
         idle: match (vnf.shares_cpus, cpus.are_apart) {
             (true, _) => Some(Idle::Sleep),
@@ -136,7 +136,7 @@ fn add_routing(config: &mut toml::Table, ports: &[Port], routing: &Routing) -> R
     add(config, "neighbour", neighbours.collect())
 }
 
-/// Puts tables before those of this name that are there.
+/// Inserts tables before the existing ones of this name.
 fn add(config: &mut toml::Table, name: &str, tables: Vec<Value>) -> Result<(), String> {
     if tables.is_empty() {
         return Ok(());

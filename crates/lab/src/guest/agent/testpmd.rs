@@ -6,11 +6,11 @@ use std::path::Path;
 use super::function::{Cpus, Function, Machine, Process};
 use super::protocol::{PortCounters, TestpmdMode, Vnf};
 
-/// Frames without FCS that it takes when nothing is said (RTE_ETHER_MAX_LEN less the FCS is its default).
+/// Default largest frame without FCS (RTE_ETHER_MAX_LEN less the FCS).
 const FRAME_SIZE_USUAL: u16 = 1518;
-/// Memory of it, MiB.
+/// Its memory, MiB.
 const MEMORY_MIB: u32 = 128;
-/// Buffers: rings of two ports and bursts under way.
+/// Number of buffers: the rings of two ports and the bursts in flight.
 const BUFFERS: u32 = 16384;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) fn start(
     let words = command(&addresses, vnf, mode, cpus);
     let log = directory.join("testpmd.log");
     let process = Process::spawn(&words, &log)?.wait_until_up(|| {
-        // It says so once a second, after it has begun to forward.
+        // testpmd prints statistics once a second after it starts to forward.
         let printed = std::fs::read_to_string(&log).unwrap_or_default();
         let is_up = statistics(&printed, addresses.len()).is_some();
         is_up
@@ -68,7 +68,7 @@ fn command(addresses: &[&str], vnf: &Vnf, mode: TestpmdMode, cpus: &Cpus) -> Vec
         TestpmdMode::Mac => "mac",
         TestpmdMode::Macswap => "macswap",
     };
-    // Without a terminal it ends at once unless it has statistics to print.
+    // Without a terminal, testpmd exits at once unless it has statistics to print.
     words.extend(["--", "--auto-start", "--stats-period=1"].map(str::to_owned));
     words.push(format!("--forward-mode={mode}"));
     words.push(format!("--nb-cores={}", cpus.forwarding.len()));
@@ -87,7 +87,7 @@ fn command(addresses: &[&str], vnf: &Vnf, mode: TestpmdMode, cpus: &Cpus) -> Vec
     words
 }
 
-/// The last complete statistics in what testpmd prints (`nic_stats_display` in app/test-pmd/config.c); none when there are none.
+/// Parses the last complete statistics of testpmd's output (`nic_stats_display` in app/test-pmd/config.c); `None` without any.
 fn statistics(printed: &str, ports: usize) -> Option<Vec<PortCounters>> {
     let mut found = vec![None; ports];
     let mut port = None;
@@ -107,7 +107,7 @@ fn statistics(printed: &str, ports: usize) -> Option<Vec<PortCounters>> {
         } else if let Some(frames) = value("TX-packets:") {
             counters.tx_frames = frames;
             counters.tx_dropped = value("TX-errors:").unwrap_or(0);
-            // The last of a port's lines that is needed.
+            // The last required line of a port.
             if let Some(slot) = port.and_then(|port| found.get_mut(port)) {
                 *slot = Some(counters);
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The network function that a guest runs: one at a time, started, asked and stopped in one way, whatever its kind.
+//! The guest's network function: one at a time, with the same interface for every kind.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use super::protocol::{Vnf, VnfKind};
 use super::switch;
 use super::testpmd;
 
-/// Where network functions have their files in the guest.
+/// Directory of the network functions' files in the guest.
 const DIRECTORY: &str = "/run/vnf";
-/// 2 MiB pages of the guest that are reserved for a program of DPDK.
+/// Number of the guest's 2 MiB pages that are reserved for a DPDK program.
 const HUGE_PAGES: u64 = 80;
 const NR_HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -50,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// Gives all ports and some memory to programs.
+    /// Binds all ports to the driver for programs and reserves huge pages.
     fn hand_over(&self) -> Result<(), String> {
         for port in &self.ports {
             self.bus.bind(&port.address, super::ports::OF_PROGRAM)?;
@@ -65,7 +65,7 @@ impl Machine {
         }
         if held() < HUGE_PAGES {
             return Err(format!(
-                "{HUGE_PAGES} huge pages were asked for and the guest has memory for {}; give it more memory",
+                "{HUGE_PAGES} huge pages are required, but the guest has memory for {}; give it more memory",
                 held()
             ));
         }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the parts of the picture are, in columns and layers.
+//! Positions of the picture's parts, in columns and layers.
 
 use crate::topology::graph::Graph;
 use crate::topology::kinds::Role;
 
-/// Columns from one to another, and the layer, which elements of a topology have. The tester's layer is 0.
+/// First and last column of an element, and its layer. The tester's layer is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) first: usize,
@@ -18,14 +18,14 @@ impl Span {
     }
 }
 
-/// The layout: a column a link, in the order of the chains.
+/// Layout of a picture: one column per link, in the order of the chains.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) columns: usize,
     pub(super) layers: usize,
-    /// One an element.
+    /// One per element.
     pub(super) spans: Vec<Span>,
-    /// One a link.
+    /// One per link.
     pub(super) column_of: Vec<usize>,
 }
 
@@ -46,7 +46,7 @@ impl Layout {
                 span.layer = switches;
             }
         }
-        // VNFs that follow each other without a switch between stand on different layers, or their link would be nowhere.
+        // VNFs that follow each other without a switch in between have different layers, so that their link is visible.
         let mut placed: Vec<Span> = Vec::new();
         for (span, element) in spans.iter_mut().zip(&graph.elements) {
             if element.role == Role::Vnf {
@@ -67,7 +67,7 @@ impl Layout {
     }
 }
 
-/// From the leftmost to the rightmost of an element's links.
+/// Returns the leftmost and the rightmost column of an element's links.
 fn span(graph: &Graph, column_of: &[usize], element: usize) -> Span {
     let columns = graph
         .links

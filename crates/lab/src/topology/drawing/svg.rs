@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A picture of rectangles, lines and words.
+//! An SVG picture of rectangles, lines and texts.
 
 use std::fmt::Write;
 
 const STROKE: &str = "#8896a5";
 
-/// A picture that is being drawn; what comes later lies above.
+/// An unfinished picture. Later parts cover earlier ones.
 pub(super) struct Picture {
     width: f64,
     height: f64,
@@ -22,11 +22,11 @@ impl Picture {
     }
 
     fn add(&mut self, element: std::fmt::Arguments<'_>) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.body, "{element}");
     }
 
-    /// Left, top, right, bottom.
+    /// Draws a line. Coordinates: left, top, right, bottom.
     pub(super) fn rectangle(
         &mut self,
         (left, top, right, bottom): (f64, f64, f64, f64),
@@ -39,7 +39,7 @@ impl Picture {
         ));
     }
 
-    /// The wall around something that is in a guest or, dashed, in a container.
+    /// Draws the outline of a guest or, dashed, of a container.
     pub(super) fn frame(
         &mut self,
         (left, top, right, bottom): (f64, f64, f64, f64),
