@@ -530,7 +530,7 @@ fn reserve(lab: &mut Lab, wanted_mib: u32) -> Result<(), LabBenchError> {
     let free = lab.reserve_huge_pages(pages)?;
     if free < pages {
         tracing::warn!(
-            "{wanted_mib} MiB of huge pages were asked for and {} MiB could be had; what does not fit runs on ordinary pages",
+            "the study requires {wanted_mib} MiB of huge pages, but only {} MiB are available; memory beyond that uses ordinary pages",
             free * u64::from(HUGE_PAGE_MIB)
         );
     }

@@ -41,7 +41,7 @@ pub(crate) fn running_machine() -> Target<'static> {
 
 /// A partition that is applied.
 #[derive(Debug)]
-#[must_use = "it stays applied until it is taken back"]
+#[must_use = "the partition stays applied until it is rolled back"]
 pub struct Applied {
     /// Every setting with what it was and is, for the record.
     pub settings: Vec<String>,

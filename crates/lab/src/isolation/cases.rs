@@ -60,19 +60,19 @@ pub struct IsolationCase {
 const CASES: &[IsolationCase] = &[
     IsolationCase {
         name: "none",
-        about: "the scheduler places the device's threads, and everything else, wherever it likes",
+        about: "the scheduler places the device's threads, and everything else, on any CPU",
         parts: &[],
         if_available: &[],
     },
     IsolationCase {
         name: "pinned",
-        about: "each thread of the device keeps to the CPUs of its role; nobody else is kept off them",
+        about: "each thread of the device keeps to the CPUs of its role; other work may use them as well",
         parts: &[IsolationPart::Pinned],
         if_available: &[],
     },
     IsolationCase {
         name: "isolated",
-        about: "as pinned, and everything else keeps off the forwarding CPUs",
+        about: "as pinned, and everything else is excluded from the forwarding CPUs",
         parts: &[IsolationPart::Pinned, IsolationPart::Isolated],
         if_available: &[],
     },

@@ -97,7 +97,7 @@ pub(crate) fn choose(
             Err(reason) => last_reason = Some(reason),
         }
     }
-    Err(last_reason.unwrap_or_else(|| "nothing is to be isolated".to_owned()))
+    Err(last_reason.unwrap_or_else(|| "no isolation was requested".to_owned()))
 }
 
 /// Returns one CPU for the kernel and for what nobody limits, if possible on a core that forwards nothing.

@@ -266,7 +266,7 @@ fn lacks_cpus(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
         ));
     }
     if machine.cpusets.is_none() {
-        return Some("the kernel has no CPU sets, which keep others off a CPU".to_owned());
+        return Some("the kernel has no CPU sets, which isolate a CPU from other work".to_owned());
     }
     let all = forwarding.filter(|forwarding| online.difference(forwarding).is_empty());
     all.map(|all| format!("the CPUs {all} forward, and none is left for everything else"))
@@ -352,7 +352,7 @@ fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
         let reason = if are_reported {
             "all cores have the same base frequency"
         } else {
-            "the kernel tells of no base frequency"
+            "the kernel reports no base frequency"
         };
         return Some(format!(
             "there are no cores of high priority (SST-BF): {reason}"

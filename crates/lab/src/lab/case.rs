@@ -29,7 +29,7 @@ pub struct Case {
 
 /// A case whose device is to come up.
 #[derive(Debug)]
-#[must_use = "its device is to come up"]
+#[must_use = "the device of the case is not started yet"]
 pub struct ExternalCase {
     /// Every setting and command so far, in order.
     pub commands: Vec<String>,

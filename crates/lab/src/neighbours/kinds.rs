@@ -20,7 +20,7 @@ const KINDS: &[NeighbourKind] = &[
     },
     NeighbourKind {
         name: "cpu-malloc",
-        about: "square roots, and memory that is taken, written and given back, as published studies of edge platforms have it",
+        about: "square roots, and memory that is allocated, written and released, as in published studies of edge platforms",
         stressors: &[
             "--cpu {count} --cpu-method sqrt",
             "--malloc {count} --malloc-bytes 256M",

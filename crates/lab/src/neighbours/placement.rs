@@ -27,7 +27,7 @@ impl Placement {
     pub fn cpus(self, machine: &Inventory, forwarding: &CpuList) -> Result<CpuList, String> {
         let online = machine.cpus_online.clone().unwrap_or_default();
         let (found, reason) = match self {
-            Self::Everywhere => (online, "no CPU is online, as far as the kernel tells"),
+            Self::Everywhere => (online, "the kernel reports no online CPU"),
             Self::OffForwardingCpus => (
                 online.difference(forwarding),
                 "every CPU forwards, and none is left for neighbours",
@@ -72,7 +72,7 @@ fn sharing_cache(machine: &Inventory, forwarding: &CpuList) -> Result<CpuList, S
     // The first level is each core's own, whatever lies beyond it and is not told.
     let last = last
         .filter(|level| *level > 1)
-        .ok_or("the machine does not tell which CPUs share a last-level cache")?;
+        .ok_or("the machine does not report which CPUs share a last-level cache")?;
     let shared = caches
         .filter(|cache| cache.level == last)
         .filter_map(|cache| cache.cpus.parse::<CpuList>().ok())

@@ -430,7 +430,7 @@ impl Forwarder for InGuest {
 
     fn counters(&self, _plan: &Plan) -> Result<Value, String> {
         if !self.has_agent() {
-            return Err("an image of one's own has no agent to tell".to_owned());
+            return Err("a custom image has no agent that reports its counters".to_owned());
         }
         let agent = self.running()?.agent();
         let counters = agent
@@ -446,7 +446,7 @@ impl Forwarder for InGuest {
     /// testpmd prints its counters in its log, and those are a second old.
     fn frames(&self, _plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         if !self.has_agent() {
-            return Err("an image of one's own has no agent to tell its counters".to_owned());
+            return Err("a custom image has no agent that reports its counters".to_owned());
         }
         let testpmd = [
             Program::TestpmdIo,
@@ -454,7 +454,7 @@ impl Forwarder for InGuest {
             Program::TestpmdMacswap,
         ];
         if testpmd.contains(&self.program) {
-            return Err("testpmd in a guest tells its counters once a second only".to_owned());
+            return Err("testpmd in a guest reports its counters only once a second".to_owned());
         }
         let agent = self.running()?.agent_within(deadline.remaining());
         let counters = agent
