@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A neighbour on the network: another tester, which sends through the same device on ports of its own.
+//! A neighbour on the network: another tester, which sends through the same device on its own ports.
 
 use quietwire_host::CpuList;
 use quietwire_host::journal::Journal;
@@ -10,11 +10,11 @@ use crate::error::LabError;
 
 /// Memory for its frames, MiB.
 const MEMORY_MIB: u32 = 64;
-/// Longer than any case.
+/// Longer than any case, seconds.
 const DURATION: &str = "1440m";
 
 impl NetworkNeighbour {
-    /// Starts it, on the last of the neighbours' CPUs: testers and services are on the first ones, as a rule.
+    /// Starts it on the last of the neighbours' CPUs: testers and services are usually on the first ones.
     pub(super) fn start(
         &self,
         journal: &mut Journal,
