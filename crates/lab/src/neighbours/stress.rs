@@ -126,7 +126,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Starts a command, which works once it has this many processes.
+    /// Starts a command. `at_rest` is the number of its processes before it is at work.
     pub(super) fn start(
         journal: &mut Journal,
         command: Vec<String>,

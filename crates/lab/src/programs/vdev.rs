@@ -20,7 +20,8 @@ pub(super) fn eal_options(plan: &Plan, memory_mib: u64) -> Result<Vec<String>, L
     options_on(lcores, plan, memory_mib)
 }
 
-/// Options of DPDK's examples, whose main thread forwards like the others: one thread on each of the first `count` CPUs of the element.
+/// Options of DPDK's examples, whose main thread forwards like the others: one thread on each of the first
+/// `threads_max` CPUs of the element.
 pub(super) fn example_options(
     plan: &Plan,
     threads_max: usize,
