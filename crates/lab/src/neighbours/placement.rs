@@ -144,6 +144,6 @@ mod tests {
             ..Inventory::default()
         };
         let reason = on(&unknown, Placement::SameLlc, "1");
-        assert!(reason.contains("does not tell"), "{reason}");
+        assert!(reason.contains("does not report"), "{reason}");
     }
 }
