@@ -15,7 +15,7 @@ use crate::unavailable::Unavailable;
 pub enum LabError {
     /// Another lab is running.
     #[error(
-        "another lab is up, of {owner}; wait for it or stop it, since two would disturb each other"
+        "another lab is up ({owner}), and two would disturb each other; wait for it or stop it"
     )]
     Busy {
         /// The process that runs it.
@@ -31,23 +31,23 @@ pub enum LabError {
     },
     /// Labs are running whose CPUs an isolation case would take.
     #[error(
-        "an isolation case would take their CPUs from labs that are up ({0}); `quietwire lab down NAME` takes one down"
+        "an isolation case would take CPUs from labs that are up ({0}); stop them with `quietwire lab down NAME`"
     )]
     LabsUp(String),
     /// A partition is applied that does not belong to the lab.
     #[error(
-        "a partition is applied to this machine already, which `quietwire partition status` shows, and an isolation case would change it; `quietwire partition rollback` takes it back"
+        "a partition is applied to this machine already (`quietwire partition status` shows it), and an isolation case would change it; undo it with `quietwire partition rollback`"
     )]
     Partitioned,
     /// A partition could not be applied or rolled back.
     #[error(transparent)]
     Apply(#[from] quietwire_host::apply::ApplyError),
     /// An isolation case could not be applied.
-    #[error("the isolation did not come about: {0}")]
+    #[error("the isolation failed: {0}")]
     Isolation(String),
     /// A lab of this name is running.
     #[error(
-        "a lab '{name}' is up, of {owner}; give another name with --name, or `quietwire lab down {name}` first"
+        "a lab '{name}' is up ({owner}); give another name with --name, or `quietwire lab down {name}` first"
     )]
     NameTaken {
         /// The name.
@@ -160,7 +160,7 @@ pub enum LabError {
     NoKvm(String),
     /// Options that stress-ng does not accept.
     #[error(
-        "[neighbours] stressors: stress-ng does not take `{stressors}`: {printed}; `stress-ng --help` lists its options"
+        "[neighbours] stressors: stress-ng does not accept `{stressors}`: {printed}; `stress-ng --help` lists its options"
     )]
     Stressors {
         /// All options.
@@ -170,7 +170,7 @@ pub enum LabError {
     },
     /// A network namespace that does not exist.
     #[error(
-        "there is no network namespace '{0}'; `ip netns list` shows those that there are, `ip netns add {0}` makes it"
+        "network namespace '{0}' does not exist; `ip netns list` shows all, `ip netns add {0}` creates it"
     )]
     NoNamespace(String),
     /// iperf3 failed.
@@ -192,7 +192,7 @@ pub enum LabError {
     NoDirectory(PathBuf),
     /// Huge pages that would leave too little memory for other programs.
     #[error(
-        "{wanted_mib} MiB of memory are to become huge pages, and only half of the {available_mib} MiB that are available may; ask for fewer with huge-pages-mib"
+        "{wanted_mib} MiB of huge pages are more than half of the {available_mib} MiB of memory that are available; set a smaller huge-pages-mib"
     )]
     Memory {
         /// Requested memory.

@@ -333,5 +333,5 @@ fn undo(journal: &Journal) -> Result<(), LabError> {
 }
 
 fn no_device() -> LabError {
-    LabError::Undo("no case is up, whose device could be asked for that".to_owned())
+    LabError::Undo("no case is up, so no device can do that".to_owned())
 }

@@ -24,7 +24,7 @@ impl NetworkNeighbour {
         require_setters()?;
         let (Some(entrance), Some(cpu)) = (&around.entrance, cpus.iter().next_back()) else {
             return Err(LabError::Cpus(
-                "neighbours are to send through a device that has no ports for them".to_owned(),
+                "the device has no ports through which neighbours can send".to_owned(),
             ));
         };
         let mut words = vec![around.program.display().to_string(), "generate".to_owned()];

@@ -13,7 +13,7 @@ use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
 /// The reason why a device has no feature that only quietwire's switch has.
-const NOT_QUIETWIRE: &str = "only quietwire's switch can be asked for that";
+const NOT_QUIETWIRE: &str = "only quietwire's switch supports that";
 
 /// A program that forwards: how the lab starts, connects, queries and stops it.
 pub(crate) trait Forwarder: std::fmt::Debug + Send {

@@ -168,7 +168,7 @@ fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<String
         };
         (!thread.cpus.difference(wanted).is_empty()).then(|| {
             format!(
-                "thread {} ({role}) may use CPUs {}, and {wanted} was asked for",
+                "thread {} ({role}) may use CPUs {} instead of {wanted}",
                 thread.name, thread.cpus
             )
         })

@@ -53,7 +53,7 @@ pub enum LabBenchError {
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// The device is running and forwards nothing.
-    #[error("the device is up, and in {waited_s} s not one frame came out of each of its ports")]
+    #[error("device started, but some ports sent no frame within {waited_s} s")]
     NotThrough {
         /// Duration of the attempt, seconds.
         waited_s: u64,
@@ -62,7 +62,7 @@ pub enum LabBenchError {
     #[error("applications: {0}")]
     Application(String),
     /// A call out of order.
-    #[error("no case is up, and a trial was asked for")]
+    #[error("no case is up for the requested trial")]
     NoCase,
 }
 
