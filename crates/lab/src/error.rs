@@ -146,7 +146,7 @@ pub enum LabError {
         what: String,
     },
     /// The image that guests boot could not be built.
-    #[error("the image of guests could not be built: {printed}")]
+    #[error("the guests' image could not be built: {printed}")]
     Image {
         /// The output of the build.
         printed: String,
@@ -154,9 +154,7 @@ pub enum LabError {
         is_lacking: bool,
     },
     /// KVM was requested, but no guest boots under it.
-    #[error(
-        "guests cannot run under KVM here: {0}; ask for software emulation, or for whatever there is"
-    )]
+    #[error("guests cannot run under KVM here: {0}; choose software emulation, or any accelerator")]
     NoKvm(String),
     /// Options that stress-ng does not accept.
     #[error(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The directory with the state of labs: its lock, what is in it by which name, and how journals in it are undone.
+//! The directory with the state of labs: its lock, its files, and how their journals are undone.
 
 use std::fs::{self, DirBuilder};
 use std::io;

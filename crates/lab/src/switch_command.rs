@@ -31,11 +31,11 @@ pub(crate) struct SwitchCommand {
     pub(crate) service_cpus: Option<CpuList>,
     /// CPUs of the control thread and of the library's own threads.
     pub(crate) control_cpus: Option<CpuList>,
-    /// Whether threads are pinned to the CPUs of their roles.
+    /// True if threads are pinned to the CPUs of their roles.
     pub(crate) is_pinned: Option<bool>,
     /// Behaviour of an idle forwarding thread.
     pub(crate) idle: Option<Idle>,
-    /// Whether it uses huge pages.
+    /// Use of huge pages.
     pub(crate) huge_pages: Option<HugePages>,
     /// Memory for frames, MiB.
     pub(crate) memory_mib: Option<u32>,

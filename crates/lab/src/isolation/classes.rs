@@ -69,7 +69,7 @@ pub(super) fn lacking(machine: &Inventory) -> Option<String> {
     let cache = cache(machine)?;
     masks(cache).is_none().then(|| {
         format!(
-            "the cache has {} ways, which do not suffice for {CLASSES} classes",
+            "the cache has {} ways, too few for {CLASSES} classes",
             cache.ways()
         )
     })

@@ -300,7 +300,7 @@ fn without_resctrl(machine: &Inventory, flag: &str) -> &'static str {
     if rdt.is_mounted {
         "resctrl does not offer it"
     } else if has_flag {
-        "resctrl is not mounted; `mount -t resctrl resctrl /sys/fs/resctrl` brings it"
+        "resctrl is not mounted; `mount -t resctrl resctrl /sys/fs/resctrl` mounts it"
     } else {
         "the processor or the kernel has no resctrl"
     }
@@ -336,8 +336,7 @@ fn lacks_bandwidth(machine: &Inventory, setup: Option<&Setup>) -> Option<String>
     }
     let nobody = setup.is_some_and(|setup| others(machine, setup, false).is_empty());
     let without = nobody.then(|| {
-        "there is no CPU beside those of device and tester, whose bandwidth could be limited"
-            .to_owned()
+        "no CPU outside device and tester is left whose bandwidth could be limited".to_owned()
     });
     without.or_else(|| classes::lacking(machine))
 }

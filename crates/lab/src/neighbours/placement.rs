@@ -46,7 +46,7 @@ impl Placement {
             }
             Self::OtherNode => (
                 other_nodes(machine, forwarding).intersection(&online),
-                "there is no NUMA node without a forwarding CPU that has CPUs",
+                "every NUMA node with CPUs has a forwarding CPU",
             ),
         };
         if found.is_empty() {
@@ -127,7 +127,7 @@ mod tests {
         let machine = arm().inventory();
         for (placement, says) in [
             (Placement::Siblings, "one thread each"),
-            (Placement::OtherNode, "no NUMA node"),
+            (Placement::OtherNode, "every NUMA node"),
         ] {
             let reason = on(&machine, placement, "4");
             assert!(reason.contains(says), "{reason}");

@@ -109,7 +109,7 @@ impl Hypervisor {
             Some(_) => None,
             None => Some(not_installed(
                 QEMU,
-                "`scripts/setup --with-guests` installs what guests take",
+                "`scripts/setup --with-guests` installs what guests require",
             )),
         }
     }
@@ -283,7 +283,7 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
         },
         Attachment::Memif { .. } | Attachment::Vhost { .. } | Attachment::Interface { .. } => {
             return Err(LabError::Topology(format!(
-                "{}: ports of guests are vhost-user, taps or network cards, and port p{index} is another",
+                "{}: port p{index} is not vhost-user, a tap or a network card, and guests support no other ports",
                 plan.name
             )));
         }
@@ -310,7 +310,7 @@ fn namespace_of(plan: &Plan) -> Result<Option<String>, LabError> {
     match names.find(|name| Some(*name) != first.as_ref()) {
         None => Ok(first),
         Some(_) => Err(LabError::Topology(format!(
-            "{} would be beside two switches of the kernel's, and a guest can be beside one",
+            "{} would be connected to two kernel switches, and a guest can be connected to one",
             plan.name
         ))),
     }
@@ -549,7 +549,7 @@ mod tests {
         assert_eq!(of(&card).unwrap().backend, backend);
         let memif = &plan.ports[0].attachment;
         let error = of(memif).unwrap_err().to_string();
-        assert!(error.contains("port p1 is another"), "{error}");
+        assert!(error.contains("port p1 is not vhost-user"), "{error}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) fn probe() -> Result<String, Unavailable> {
 pub(super) fn namespace(plan: &Plan) -> Result<&str, LabError> {
     plan.namespace
         .as_deref()
-        .ok_or_else(|| LabError::Topology(format!("{} has no namespace of its own", plan.name)))
+        .ok_or_else(|| LabError::Topology(format!("{} has no network namespace", plan.name)))
 }
 
 /// Runs a command in the namespace.

@@ -309,7 +309,7 @@ fn interface(attachment: &Attachment) -> Result<Vec<String>, LabError> {
         ],
         Attachment::Memif { .. } | Attachment::VirtioUser { .. } | Attachment::Tap { .. } => {
             return Err(LabError::Topology(
-                "Open vSwitch is connected by vhost-user, by an interface of the kernel's or by a network card".to_owned(),
+                "Open vSwitch supports vhost-user, kernel interfaces and network cards here, and no other link".to_owned(),
             ));
         }
     })

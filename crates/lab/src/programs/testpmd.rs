@@ -16,7 +16,7 @@ use crate::unavailable::Unavailable;
 const BINARY: &str = "dpdk-testpmd";
 /// Interval between two reports of its counters, seconds.
 const PERIOD: &str = "5";
-/// First words of its output, and what is missing until then.
+/// Words in its log once it forwards, and what is missing until then.
 const READY: (&str, &str) = ("NIC statistics for port", "it shows no counters yet");
 
 #[derive(Debug)]

@@ -127,13 +127,13 @@ fn device(index: usize, attachment: &Attachment) -> Result<String, LabError> {
         Attachment::Pci { address } => format!("-a{address}"),
         Attachment::Tap { .. } => {
             return Err(LabError::Topology(
-                "a tap link is for a guest beside a switch of the kernel's".to_owned(),
+                "a tap link connects only a guest and a kernel switch".to_owned(),
             ));
         }
     })
 }
 
-/// First words of the examples' output, and what is missing until then.
+/// Words in the log of the examples once they forward, and what is missing until then.
 pub(super) const EXAMPLE_READY: (&str, &str) = ("entering main loop", "it has not said so");
 
 /// Threads of a DPDK process: workers forward, the others do not.

@@ -139,7 +139,7 @@ fn interface(index: usize, attachment: &Attachment) -> Result<(String, Vec<Strin
         ),
         Attachment::Pci { .. } | Attachment::VirtioUser { .. } | Attachment::Tap { .. } => {
             return Err(LabError::Topology(
-                "VPP is connected by memif, vhost-user or an interface of the kernel's here"
+                "VPP supports memif, vhost-user and kernel interfaces here, and no other link"
                     .to_owned(),
             ));
         }
