@@ -43,7 +43,7 @@ pub enum LabBenchError {
     },
     /// A device that the lab does not start.
     #[error(
-        "the study's device is not started by the lab (switch = \"other\" in [device]); name the tester's program with --tester, or use `quietwire measure`"
+        "the study's device is not started by the lab (switch = \"other\" in [device]); choose a tester with --tester, or use `quietwire measure`"
     )]
     NotOurs,
     /// A case that this machine does not support.
