@@ -74,6 +74,7 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	@scripts/check-sources
 	@scripts/check-directions
 	@scripts/check-modules
+	@scripts/check-words
 	@scripts/test-check-modules
 	@scripts/test-run-tests
 	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \

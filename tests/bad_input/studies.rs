@@ -46,7 +46,7 @@ fn impossible_values_in_a_study_are_named_with_line_and_key() {
         (
             "--cpu 1",
             "--no-such 1",
-            "[neighbours] stressors: stress-ng does not take `--no-such 1`",
+            "[neighbours] stressors: stress-ng does not accept `--no-such 1`",
         ),
         ("--cpu 1", "rm -rf /", "neighbours.stressors[0]"),
         ("\nname = \"test\"", "\nthis is not TOML", "study.toml:2"),

@@ -70,13 +70,13 @@ fn wrong_options_are_named() {
     // Options of earlier versions.
     workspace.refused(
         BAD_INPUT,
-        workspace.quietwire(&["switch", "set", "port", "p", "--anew"]),
-        &["--anew", "is now '--reset'"],
+        workspace.quietwire(&["switch", "set", "port", "p", "--anew"]), // words: an option of an earlier version
+        &["--anew", "is now '--reset'"], // words: an option of an earlier version
     );
     workspace.refused(
         BAD_INPUT,
-        workspace.quietwire(&["lab", "up", "vNet1", "--guest-deadline", "9s"]),
-        &["--guest-deadline", "is now '--guest-timeout'"],
+        workspace.quietwire(&["lab", "up", "vNet1", "--guest-deadline", "9s"]), // words: an option of an earlier version
+        &["--guest-deadline", "is now '--guest-timeout'"], // words: an option of an earlier version
     );
     for (options, part) in [
         (&["--rate", "1e30"] as &[&str], "at most 10G"),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
-/// Longest wait that is counted: a year. Longer ones would overflow the clock.
+/// Longest wait, a year. Longer ones would overflow the clock.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Deadline {
@@ -41,8 +41,7 @@ impl Deadline {
         self.remaining().is_zero()
     }
 
-    /// Calls `check` every `pause` until it returns something; `None` when the deadline passes first. `check` is called at
-    /// least once.
+    /// Calls `check` every `pause` until it returns a value; `None` if the deadline passes first. `check` is called at least once.
     pub fn poll<T>(&self, pause: Duration, mut check: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
             if let Some(found) = check() {
@@ -60,7 +59,7 @@ impl Deadline {
 /// Pause between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Checks `condition` again and again until it holds; returns false when it does not within `deadline`.
+/// Checks `condition` repeatedly until it holds; returns false if it does not hold within `deadline`.
 pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let check = || condition().then_some(());
     Deadline::after(deadline).poll(PAUSE, check).is_some()

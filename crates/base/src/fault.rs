@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose fault an error is.
+//! Classes of errors: the party at fault.
 
-/// Whose fault an error is; decides the exit code.
+/// The party at fault for an error; decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Bad input or usage: exit code 2.

@@ -25,7 +25,7 @@ impl Random {
         word ^ word >> 31
     }
 
-    /// A number below `end`, 0 when `end` is 0.
+    /// Returns a number below `end`, 0 if `end` is 0.
     fn below(&mut self, end: usize) -> usize {
         (self.next() % (end.max(1) as u64)) as usize
     }
@@ -34,7 +34,7 @@ impl Random {
 /// Calls `target` with each file of a directory, then with mutations of them. Returns the number of calls.
 ///
 /// # Panics
-/// When the target does; the input is kept in the temporary directory.
+/// If the target panics; the input stays in the temporary directory.
 pub fn run(name: &str, corpus: &Path, target: impl Fn(&[u8])) -> u64 {
     let number = |key: &str| std::env::var(key).ok()?.parse::<u64>().ok();
     let seconds = number("QUIETWIRE_FUZZ_SECONDS").unwrap_or(SECONDS);
@@ -54,7 +54,7 @@ pub fn run(name: &str, corpus: &Path, target: impl Fn(&[u8])) -> u64 {
     calls
 }
 
-/// The corpus, in the order of its names.
+/// Returns the corpus, in the order of file names.
 fn read(corpus: &Path) -> Vec<Vec<u8>> {
     let mut paths: Vec<_> = fs::read_dir(corpus)
         .into_iter()
@@ -160,7 +160,7 @@ mod tests {
         }));
         assert!(outcome.is_err());
         assert_eq!(calls.get(), 3);
-        // The input that it keeps.
+        // The input that the fuzzer stored.
         let prefix = format!("quietwire-fuzz-{name}-");
         let kept: Vec<_> = fs::read_dir(std::env::temp_dir())
             .unwrap()

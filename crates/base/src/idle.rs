@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a forwarding thread does without frames.
+//! Behaviour of a forwarding thread without frames.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a forwarding thread does when no frame has come.
+/// Behaviour of a forwarding thread if no frame has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Idle {
@@ -21,7 +21,7 @@ pub enum Idle {
     Interrupt,
 }
 
-/// A text that is no [`Idle`].
+/// A text that names no [`Idle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownIdle(String);
 
@@ -38,7 +38,7 @@ impl Idle {
     /// Every value.
     pub const ALL: [Self; 4] = [Self::Poll, Self::Yield, Self::Sleep, Self::Interrupt];
 
-    /// Its name in files and on the command line.
+    /// Returns its name in files and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Idle {
         }
     }
 
-    /// What it does, for help texts.
+    /// Returns a description for help texts.
     #[must_use]
     pub fn summary(self) -> &'static str {
         match self {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every other crate may need: whose fault an error is, deadlines, processes and the formats of `/proc` that name them, lock
-//! files, child processes that end in time, the search of `PATH`, places in TOML files, rate limits, the size of a burst, what a
-//! forwarding thread does without frames, a fuzzer for tests.
+//! Parts that every other crate may use: classes of errors, deadlines, processes and the formats of `/proc` that describe them, lock files,
+//! supervised child processes, the search of `PATH`, locations in TOML files, rate limits, the size of a burst, idle behaviour of
+//! forwarding threads, a fuzzer for tests.
 //!
-//! Must not know anything above it: no packets, no DPDK, no machine.
+//! Must not depend on any other crate: no packets, no DPDK, no machine.
 
 mod deadline;
 mod fault;
@@ -26,5 +26,5 @@ pub use process::ProcessId;
 pub use program::{find_program, find_program_in, is_program};
 pub use rate::RateLimit;
 
-/// The most frames that are handled together.
+/// Maximum number of frames that are processed together.
 pub const BURST_MAX: usize = 64;

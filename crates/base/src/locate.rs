@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where in a TOML file a fault is: line, column and key.
+//! Location of a fault in a TOML file: line, column and key.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong with a file.
+/// A fault of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file could not be read.
@@ -15,10 +15,10 @@ pub enum FileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// The file says something that it may not.
+    /// The contents of the file are wrong.
     #[error("{}:{line}:{column}: {}{message}", path.display(), KeyPrefix(key))]
     Wrong {
         /// The file.
@@ -27,9 +27,9 @@ pub enum FileError {
         line: usize,
         /// Column in characters, from 1.
         column: usize,
-        /// The key as a path, `search.goal[1].loss-ratio`; empty where it is not known.
+        /// The key as a path, `search.goal[1].loss-ratio`; empty if it is not known.
         key: String,
-        /// What is wrong and what would be right.
+        /// The problem and its cure.
         message: String,
     },
 }
@@ -46,7 +46,7 @@ impl fmt::Display for KeyPrefix<'_> {
     }
 }
 
-/// One step of the way to a value.
+/// One step of the path to a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum At {
     /// A key of a table.
@@ -55,16 +55,16 @@ pub enum At {
     Index(usize),
 }
 
-/// Something wrong with a file that could be read.
+/// A fault in a file that could be read.
 #[derive(Debug)]
 pub struct Fault {
-    /// The way to the value.
+    /// The path to the value.
     pub path: Vec<At>,
-    /// What is wrong and what would be right.
+    /// The problem and its cure.
     pub message: String,
 }
 
-/// The error for what the TOML reader found.
+/// Returns the error for a fault that the TOML reader found.
 #[must_use]
 pub fn of_toml(text: &str, path: &Path, error: &toml::de::Error) -> FileError {
     let span = error.span();
@@ -75,8 +75,8 @@ pub fn of_toml(text: &str, path: &Path, error: &toml::de::Error) -> FileError {
     wrong(text, path, offset, key, error.message().to_owned())
 }
 
-/// Returns the way to the key whose name or value holds `span`, like `search.goal[1].loss-ratio`; empty if there is none, or the
-/// text is no TOML.
+/// Returns the path of the key whose name or value contains `span`, like `search.goal[1].loss-ratio`; empty if there is no such key, or the
+/// text is not TOML.
 #[must_use]
 pub fn key_of(text: &str, span: &Range<usize>) -> String {
     DeTable::parse(text).map_or_else(|_| String::new(), |table| key_at(table.get_ref(), span))
@@ -90,7 +90,7 @@ pub fn line_of(text: &str, offset: usize) -> usize {
     1 + before.iter().filter(|octet| **octet == b'\n').count()
 }
 
-/// The error for what a check found.
+/// Returns the error for a fault that a check found.
 #[must_use]
 pub fn of_fault(text: &str, path: &Path, fault: Fault) -> FileError {
     let offset = DeTable::parse(text)
@@ -119,7 +119,7 @@ fn written(path: &[At]) -> String {
     })
 }
 
-/// Where the value at `path` begins, or the nearest thing around it that is in the file.
+/// Returns the start of the value at `path`, or of the innermost value around it that is in the file.
 fn offset_of(table: &DeTable<'_>, path: &[At]) -> usize {
     let mut offset = 0;
     let mut here: Option<&DeValue<'_>> = None;
@@ -137,7 +137,7 @@ fn offset_of(table: &DeTable<'_>, path: &[At]) -> usize {
     offset
 }
 
-/// The key whose name or value holds `span`, as a path.
+/// Returns the path of the key whose name or value contains `span`.
 fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> String {
     let holds = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
     for (key, value) in table.iter() {
@@ -202,7 +202,7 @@ mod tests {
         };
         let error = of_fault(TEXT, path, fault(&way));
         assert_eq!(shown(&error), "x.toml:6:22: goal[1].ratio[1].deep: wrong");
-        // A value that is missing: where the nearest thing around it begins.
+        // A value that is missing: the location is the start of the innermost table around it.
         let error = of_fault(
             TEXT,
             path,

@@ -18,18 +18,18 @@ use crate::process::ProcessId;
 /// gone (state Z in /proc/PID/stat) holds its files until the last of the others has closed them.
 pub const ENDING_MAX: Duration = Duration::from_secs(30);
 
-/// Pause between two checks whether it has ended.
+/// Pause between two checks whether the process has ended.
 pub const ENDING_PAUSE: Duration = Duration::from_millis(5);
 
 /// Longest wait for a process that holds a lock to write its number into the file.
 const UNNAMED_MAX: Duration = Duration::from_secs(1);
 
-/// The process that holds a lock, as far as that is known.
+/// The process that holds a lock, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockOwner(Option<i32>);
 
 impl LockOwner {
-    /// Returns the number of the process; `None` when it is of another process namespace.
+    /// Returns the number of the process; `None` if the process is in another process namespace.
     #[must_use]
     pub fn pid(self) -> Option<i32> {
         self.0
@@ -46,7 +46,7 @@ impl fmt::Display for LockOwner {
 }
 
 impl Serialize for LockOwner {
-    /// The number as a text, or `unknown`.
+    /// Writes the number, or the text `unknown`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Some(pid) => serializer.collect_str(&pid),
@@ -55,7 +55,7 @@ impl Serialize for LockOwner {
     }
 }
 
-/// Why a lock was not taken.
+/// The reason why a lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds it.
@@ -71,9 +71,9 @@ pub enum LockError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
 }
@@ -86,29 +86,30 @@ fn failed(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> LockErro
     }
 }
 
-/// A lock that this process holds, for as long as the value lives. The kernel releases it when the process ends, however it ends.
+/// A lock that this process holds, for as long as the value lives. The kernel releases the lock when the process ends, even if it is
+/// killed.
 #[derive(Debug)]
 #[must_use = "the lock is released when this is dropped"]
 pub struct LockFile {
     file: File,
-    /// Whether the file names this process.
+    /// True if the file names this process.
     names_owner: bool,
 }
 
 impl LockFile {
-    /// Takes the lock of `path`, and makes the file if it does not exist. Waits only for a process that is ending.
+    /// Acquires the lock of `path`, and creates the file if it does not exist. Waits only for a process that is ending.
     ///
     /// # Errors
-    /// [`LockError::Busy`] when another process holds the lock, [`LockError::Io`].
+    /// [`LockError::Busy`] if another process holds the lock, [`LockError::Io`].
     pub fn try_acquire(path: &Path) -> Result<Self, LockError> {
         Self::acquire(path, Deadline::after(Duration::ZERO))
     }
 
-    /// Takes the lock of `path`, and makes the file if it does not exist. Waits until the deadline for another process to release
-    /// it, and longer for one that is ending.
+    /// Acquires the lock of `path`, and creates the file if it does not exist. Waits until the deadline for another process to release the
+    /// lock, and longer for a process that is ending.
     ///
     /// # Errors
-    /// [`LockError::Busy`] when another process holds the lock then, [`LockError::Io`].
+    /// [`LockError::Busy`] if another process holds the lock at the deadline, [`LockError::Io`].
     pub fn acquire(path: &Path, deadline: Deadline) -> Result<Self, LockError> {
         wait(
             path,
@@ -118,7 +119,7 @@ impl LockFile {
         )
     }
 
-    /// Locks a file that holds something else, and writes nothing into it. Waits only for a process that is ending.
+    /// Locks a file that has other contents, and writes nothing into it. Waits only for a process that is ending.
     ///
     /// # Errors
     /// As [`Self::try_acquire`].
@@ -140,7 +141,7 @@ impl LockFile {
         })
     }
 
-    /// Returns the process that holds the lock of `path`; `None` when no process does, or there is no such file.
+    /// Returns the process that holds the lock of `path`; `None` if no process holds it, or the file does not exist.
     ///
     /// # Errors
     /// [`LockError::Io`].
@@ -164,7 +165,7 @@ impl LockFile {
         }
     }
 
-    /// One attempt; `None` when the lock is held, or the file was removed before it was locked.
+    /// Tries once; `None` if the lock is held, or the file was removed before it was locked.
     fn attempt(path: &Path) -> Result<Option<Self>, LockError> {
         let file = OpenOptions::new()
             .create(true)
@@ -186,7 +187,7 @@ impl LockFile {
             Err(error) => return Err(failed(path, "reading its state")(error)),
         };
         if !is_found {
-            // A lock on a file that no other process finds would exclude none.
+            // A lock on a file that other processes do not find would exclude no process.
             return Ok(None);
         }
         let mut lock = Self {
@@ -208,29 +209,29 @@ impl LockFile {
 }
 
 impl Drop for LockFile {
-    /// By itself the file would stay locked as long as any process has it open, such as a child of another thread that has not
-    /// executed its program yet (flock(2)).
+    /// Unlocks the file. Without this call, the file would stay locked as long as any process has it open, such as a child of another
+    /// thread that has not executed its program yet (flock(2)).
     fn drop(&mut self) {
         if self.names_owner {
-            // A number that stays belongs to a process that has ended: the next one waits for it longer than for none.
+            // A number that stays belongs to a process that has ended: the next process waits for it longer than for no number.
             drop(self.file.set_len(0));
         }
-        // If that fails, the lock goes with the last process that has the file open.
+        // If that fails, the lock ends with the last process that has the file open.
         drop(self.file.unlock());
     }
 }
 
-/// A process that holds a lock, as it is seen by another.
+/// State of a process that holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     Running(i32),
-    /// It has ended, or is ending.
+    /// The process has ended, or is ending.
     Ending(i32),
     Unknown,
 }
 
 impl Holder {
-    /// The process that the file names; the kernel's answer for a file that names none.
+    /// Returns the process that the file names, or the kernel's answer if the file names none.
     fn named_in(path: &Path) -> Self {
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut words = text.split_whitespace();
@@ -247,7 +248,7 @@ impl Holder {
         }
     }
 
-    /// The process that has locked the file, by `/proc/locks`.
+    /// Returns the process that has locked the file, from `/proc/locks`.
     fn of(path: &Path) -> Self {
         let Ok(meta) = fs::metadata(path) else {
             return Self::Unknown;
@@ -268,8 +269,8 @@ impl Holder {
     }
 }
 
-/// Repeats `attempt` until it gives something or the deadline has passed. Waits longer if the holder is ending, or has not written
-/// its number yet.
+/// Repeats `attempt` until it returns a value or the deadline has passed. Waits longer if the holder is ending, or has not written its
+/// number yet.
 fn wait<T>(
     path: &Path,
     deadline: Deadline,
@@ -316,7 +317,7 @@ mod tests {
         }
     }
 
-    /// A process that has locked `path` as flock(1) does, without its number in it.
+    /// Returns a process that has locked `path` as flock(1) does, without its number in the file.
     fn stranger(path: &Path) -> Child {
         let child = Command::new("flock")
             .arg(path)
@@ -383,7 +384,7 @@ mod tests {
             Ok(None::<LockFile>)
         });
         assert_eq!(owner(result).pid(), Some(own()));
-        // A number of a process that has ended, while the next one writes its own.
+        // The number of a process that has ended, while the next process writes its own.
         asked.store(false, Ordering::Relaxed);
         let former = || {
             let was_asked = asked.swap(true, Ordering::Relaxed);
@@ -420,7 +421,7 @@ mod tests {
         let path = directory.path().join("lock");
         let mut ended = Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
-        // Held by this process under the number of one that has ended.
+        // This process holds the lock under the number of a process that has ended.
         let held = File::create(&path).unwrap();
         held.lock().unwrap();
         for text in [format!("{} 1\n", ended.id()), format!("{} 1\n", own())] {

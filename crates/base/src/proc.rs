@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Reads a file below `/proc`. A thread's name may hold any octets (prctl(2), PR_SET_NAME): those that are no UTF-8 become U+FFFD.
+/// Reads a file below `/proc`. A thread's name may contain any octets (prctl(2), PR_SET_NAME): octets that are not UTF-8 become U+FFFD.
 ///
 /// # Errors
 /// As [`fs::read`].
@@ -22,7 +22,7 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 /// PF_NO_SETAFFINITY of the same file.
 const NO_SET_AFFINITY: u64 = 0x0400_0000;
 
-/// Fields of `stat` behind the name, from 0.
+/// Fields of `stat` after the name, from 0.
 const FLAGS: usize = 6;
 const USER_TICKS: usize = 11;
 const SYSTEM_TICKS: usize = 12;
@@ -34,7 +34,7 @@ const CPU: usize = 36;
 pub struct Stat<'a> {
     /// The name, at most 15 octets.
     pub name: &'a str,
-    /// Everything behind the name.
+    /// All fields after the name.
     fields: &'a str,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Stat<'a> {
     /// Splits the name from the other fields; `None` for a text without a name in parentheses.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
-        // The name may hold parentheses, spaces and newlines: its end is the last closing parenthesis.
+        // The name may contain parentheses, spaces and newlines: it ends at the last closing parenthesis.
         let (head, fields) = text.rsplit_once(')')?;
         let (_, name) = head.split_once('(')?;
         Some(Self { name, fields })
@@ -93,7 +93,7 @@ impl<'a> Stat<'a> {
         self.number(START_TIME)
     }
 
-    /// Returns the number of the CPU that it ran on last.
+    /// Returns the number of the CPU on which the thread last ran.
     #[must_use]
     pub fn cpu(&self) -> Option<u32> {
         self.number(CPU)?.try_into().ok()
@@ -150,8 +150,8 @@ impl<'a> Status<'a> {
             .is_some_and(|state| state.starts_with(['Z', 'X', 'x']))
     }
 
-    /// Returns true for a thread of the kernel. Linux before 6.8 has no field `Kthread`; there, threads of the kernel are those
-    /// without memory of their own.
+    /// Returns true for a thread of the kernel. Linux before 6.8 has no field `Kthread`; there, a thread without memory is a thread of the
+    /// kernel.
     #[must_use]
     pub fn is_kernel_thread(&self) -> bool {
         match self.field("Kthread") {
@@ -160,19 +160,19 @@ impl<'a> Status<'a> {
         }
     }
 
-    /// Returns the list of CPUs that it may use, as the kernel writes it: `0-3,8`.
+    /// Returns the list of CPUs that the thread may use, in the kernel's format: `0-3,8`.
     #[must_use]
     pub fn allowed_cpus(&self) -> Option<&'a str> {
         self.field("Cpus_allowed_list")
     }
 
-    /// Returns the number of context switches because it slept.
+    /// Returns the number of voluntary context switches: the thread slept.
     #[must_use]
     pub fn voluntary_switches(&self) -> Option<u64> {
         self.number("voluntary_ctxt_switches")
     }
 
-    /// Returns the number of context switches because another thread ran in its place.
+    /// Returns the number of involuntary context switches: another thread ran instead.
     #[must_use]
     pub fn involuntary_switches(&self) -> Option<u64> {
         self.number("nonvoluntary_ctxt_switches")
@@ -206,14 +206,14 @@ pub fn cpuinfo_field<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
     })
 }
 
-/// Returns the process that has an exclusive flock(2) on the file with this inode number, of the text of `/proc/locks`. `None` if
-/// there is none, or if files of two file systems have that number.
+/// Returns the process that has an exclusive flock(2) on the file with this inode number, from the text of `/proc/locks`. `None` if no
+/// process has one, or if files of two file systems have that number.
 #[must_use]
 pub fn flock_owner(locks: &str, inode: u64) -> Option<i32> {
     let mut owner = None;
     for line in locks.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        // `->` stands in the second field of a process that waits for the lock.
+        // `->` is in the second field of a process that waits for the lock.
         let [_, "FLOCK", _, "WRITE", pid, place, ..] = fields[..] else {
             continue;
         };
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// Fields behind the name: a thread of the kernel, bound to its CPU.
+    /// Fields after the name: a thread of the kernel, bound to its CPU.
     const FIELDS: &str = "S 2 0 0 0 -1 69238848 0 0 0 0 13 17 0 0 20 0 1 0 4711 0 0 18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 5 0 0 0";
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes, told apart for good: a number may be used again, a number with its start time is not.
+//! Processes with a permanent identity: the kernel reuses a number, but not a number with its start time.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,20 +13,20 @@ use serde::{Deserialize, Serialize};
 use crate::deadline::wait_until;
 use crate::proc::{self, Stat};
 
-/// One process, whatever happens to its number later.
+/// One process, identified beyond the reuse of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     /// The kernel's number.
     pub pid: i32,
-    /// When it started, clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)).
+    /// Start time, clock ticks since boot (field 22 of `/proc/PID/stat`, proc(5)).
     pub start_time: u64,
 }
 
-/// How long a killed process may take to go.
+/// Time that a killed process has to end.
 const KILL_DEADLINE: Duration = Duration::from_secs(5);
 
 impl ProcessId {
-    /// The process that has this number now; none when there is no such process, or it is a zombie.
+    /// Returns the process that has this number now; `None` if there is no such process, or it is a zombie.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
         let text = proc::read(&PathBuf::from(format!("/proc/{pid}/stat"))).ok()?;
@@ -35,23 +35,23 @@ impl ProcessId {
         Some(Self { pid, start_time })
     }
 
-    /// The calling process.
+    /// Returns the calling process.
     #[must_use]
     pub fn own() -> Option<Self> {
         Self::of(i32::try_from(std::process::id()).ok()?)
     }
 
-    /// True while this very process lives.
+    /// Returns true while this process lives.
     #[must_use]
     pub fn is_alive(self) -> bool {
         Self::of(self.pid) == Some(self)
     }
 
-    /// Asks the process to end (SIGTERM), and after `timeout` ends it (SIGKILL). True when it was asked and ended
-    /// by itself.
+    /// Asks the process to end (SIGTERM), and kills it after `timeout` (SIGKILL). Returns true if the process ended by itself after the
+    /// request.
     ///
     /// # Errors
-    /// What the system said, or that the process lives on all the same.
+    /// The error of the system, or that the process outlived SIGKILL.
     pub fn end(self, timeout: Duration) -> io::Result<bool> {
         for (signal, wait) in [(Signal::SIGTERM, timeout), (Signal::SIGKILL, KILL_DEADLINE)] {
             if !self.is_alive() {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_no_text_hides_no_process() {
-        // A parenthesis, a newline, an octet that is no UTF-8.
+        // A parenthesis, a newline, an octet that is not UTF-8.
         let script = r#"use v5.10; $| = 1; open(my $comm, ">", "/proc/self/comm"); syswrite($comm, ") Z\n\xff"); close($comm); say "ready"; <STDIN>"#;
         let mut child = Command::new("perl")
             .args(["-e", script])

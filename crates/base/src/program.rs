@@ -12,8 +12,8 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     find_program_in(Path::new("/"), &std::env::var_os("PATH")?, name)
 }
 
-/// Returns the path of the first program of this name in the directories of `search_path`, which has the form of `PATH`. The
-/// directories are searched below `root`, which is no part of the path that is returned.
+/// Returns the path of the first program of this name in the directories of `search_path`, which has the form of `PATH`. The directories
+/// are searched below `root`, which is not part of the returned path.
 #[must_use]
 pub fn find_program_in(root: &Path, search_path: &OsStr, name: &str) -> Option<PathBuf> {
     std::env::split_paths(search_path)
@@ -21,7 +21,7 @@ pub fn find_program_in(root: &Path, search_path: &OsStr, name: &str) -> Option<P
         .find(|path| is_program(root, path))
 }
 
-/// Returns true if `path` below `root` is a file that may be executed.
+/// Returns true if `path` below `root` is an executable file.
 #[must_use]
 pub fn is_program(root: &Path, path: &Path) -> bool {
     const EXECUTABLE: u32 = 0o111;

@@ -9,7 +9,7 @@ pub struct RateLimit {
     interval: Duration,
     burst: u32,
     tokens: u32,
-    /// When the last token was added.
+    /// Time when the last token was added.
     filled: Instant,
 }
 
@@ -26,7 +26,7 @@ impl RateLimit {
         }
     }
 
-    /// Takes a token. Without one, returns how long it takes until there is one.
+    /// Takes a token. Without a token, returns the time until the next one.
     ///
     /// # Errors
     /// The time until the next token.
@@ -55,7 +55,7 @@ impl RateLimit {
         if earned >= u128::from(missing) {
             self.tokens = self.burst;
             if earned > 0 {
-                // A full bucket earns nothing, so the next interval begins with the next event.
+                // A full bucket gains no token, so the next interval begins with the next event.
                 self.filled = now;
             }
             return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Child processes that end in time: with their parent, at a deadline, or when they are asked to, and then are killed.
+//! Child processes that end in time: with their parent, at a deadline, or at a request, and are killed if they do not.
 
 use std::io::{self, PipeReader, Read};
 use std::os::unix::process::CommandExt;
@@ -21,7 +21,7 @@ pub const WITH_PARENT: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
 /// Interval between two checks whether a command has ended.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long output is waited for after the end of a command, when another process holds its pipe open.
+/// Longest wait for output after the end of a command, if another process holds its pipe open.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Most octets that are kept of each output.
@@ -40,30 +40,30 @@ pub fn never_orphaned(command: &[String]) -> Vec<String> {
     begin.chain([own]).chain(words.iter().cloned()).collect()
 }
 
-/// Asks a child to end (SIGTERM), and does not wait for that.
+/// Asks a child to end (SIGTERM), and does not wait for the end.
 pub fn ask_to_end(child: &Child) {
     if let Some(process) = i32::try_from(child.id()).ok().and_then(ProcessId::of) {
-        // If that fails, the child has ended, or [`end`] says why it cannot be ended.
+        // If that fails, the child has ended, or [`end`] returns why it cannot be ended.
         let _ = kill(Pid::from_raw(process.pid), Signal::SIGTERM);
     }
 }
 
 /// Ends a child that leads a process group: SIGTERM, after `timeout` SIGKILL, then SIGKILL for everything that it forked. Reaps it.
-/// Returns true when it ended by itself, or after SIGTERM.
+/// Returns true if the child ended by itself, or after SIGTERM.
 ///
 /// # Errors
-/// What the system said, or that the child outlived SIGKILL.
+/// The error of the system, or that the child outlived SIGKILL.
 pub fn end(child: &mut Child, timeout: Duration) -> io::Result<bool> {
     if child.try_wait()?.is_some() {
         return Ok(true);
     }
     let number = i32::try_from(child.id()).map_err(io::Error::other)?;
-    // None: it has ended, and is not reaped yet.
+    // None: the child has ended, and is not reaped yet.
     let is_clean = match ProcessId::of(number) {
         Some(process) => process.end(timeout)?,
         None => true,
     };
-    // Not reaped, so that the number of the group is still its own.
+    // Not reaped, so the number of the group is not used again.
     match killpg(Pid::from_raw(number), Signal::SIGKILL) {
         Ok(()) | Err(Errno::ESRCH) => {}
         Err(error) => return Err(error.into()),
@@ -77,21 +77,21 @@ pub fn end(child: &mut Child, timeout: Duration) -> io::Result<bool> {
     Ok(is_clean)
 }
 
-/// How long a helper may take to end after its standard input did, and again after SIGTERM.
+/// Time that a helper has to end after its standard input ended, and again after SIGTERM.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A running helper, which is talked to over pipes. Dropped, it is ended. The kernel kills it if this process is killed. Its
-/// messages go to the standard error of this process.
+/// A running helper, driven over pipes. Dropping the value ends it. The kernel kills it if this process is killed. Its messages go to the
+/// standard error of this process.
 #[derive(Debug)]
 pub struct Supervised {
     child: Child,
 }
 
 impl Supervised {
-    /// Starts a program with arguments, in a process group of its own. Returns its standard input and output as well.
+    /// Starts a program with arguments, in its own process group. Returns its standard input and output as well.
     ///
     /// # Errors
-    /// What the system said; [`io::ErrorKind::NotFound`] without setpriv(1).
+    /// The error of the system; [`io::ErrorKind::NotFound`] without setpriv(1).
     pub fn start(words: &[String]) -> io::Result<(Self, ChildStdin, ChildStdout)> {
         let begin = WITH_PARENT.into_iter().map(str::to_owned);
         let words: Vec<String> = begin.chain(words.iter().cloned()).collect();
@@ -118,10 +118,10 @@ impl Drop for Supervised {
     }
 }
 
-/// What a command left.
+/// Outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// How it ended; `None` when it was killed at the deadline.
+    /// Exit status; `None` if the command was killed at the deadline.
     pub status: Option<ExitStatus>,
     /// Its standard output.
     pub stdout: Vec<u8>,
@@ -129,11 +129,12 @@ pub struct Finished {
     pub stderr: Vec<u8>,
 }
 
-/// Runs a command in a process group of its own and without input. At the deadline it is killed with everything that it forked. Of
-/// each output the first 16 MiB are kept; a process that the command leaves behind with its pipes open is not waited for.
+/// Runs a command in its own process group and without input. At the deadline, the command and everything that it forked are killed. The
+/// first 16 MiB of each output are kept. If the command leaves a process behind with its pipes open, the call does not wait for that
+/// process.
 ///
 /// # Errors
-/// What the system said.
+/// The error of the system.
 pub fn run(command: &mut Command, deadline: Deadline) -> io::Result<Finished> {
     let ((stdout, out), (stderr, err)) = (io::pipe()?, io::pipe()?);
     let child = command
@@ -163,7 +164,7 @@ pub fn run(command: &mut Command, deadline: Deadline) -> io::Result<Finished> {
     })
 }
 
-/// An output that a thread reads, since it may be more than a pipe holds.
+/// An output that a thread reads, since the output may be larger than a pipe.
 struct Output {
     printed: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
@@ -251,7 +252,7 @@ mod tests {
         let forked = ProcessId::of(forked.parse().unwrap()).unwrap();
         assert!(!end(&mut child, Duration::from_millis(100)).unwrap());
         assert!(wait_until(DEADLINE, || !forked.is_alive()));
-        // Once more is no harm.
+        // A second call does no harm.
         assert!(end(&mut child, Duration::from_millis(100)).unwrap());
     }
 
@@ -274,7 +275,7 @@ mod tests {
             String::from_utf8(output.stdout).unwrap()
         };
         assert_eq!(of(&guarded), "ready\n");
-        // Another's child now.
+        // Now the child of another process.
         let between: Vec<String> = ["sh", "-c", "\"$@\"; true", "sh"]
             .map(str::to_owned)
             .into_iter()

@@ -34,7 +34,7 @@ fn plans(criterion: &mut Criterion) {
     let request = [
         ("derived", derive(&machine)),
         (
-            "wished",
+            "requested",
             PartitionRequest::parse(REQUEST).unwrap_or_default(),
         ),
     ];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Undoing what a lab left behind whose process is gone.
+//! Undoes the leftovers of labs whose processes have ended.
 
 use std::fs;
 use std::io;
@@ -17,14 +17,14 @@ use crate::state_directory::{
 };
 use crate::up::{NAMED, clean_named};
 
-/// What was found and undone.
+/// Outcome of `lab clean`.
 #[derive(Debug, Default, Serialize)]
 pub struct CleanReport {
-    /// A lab that is up and was left alone: its owner.
+    /// Owner of a running lab, which is left alone.
     pub busy: Option<LockOwner>,
-    /// Labs with names that are up and were left alone.
+    /// Named labs that are running, which are left alone.
     pub up: Vec<String>,
-    /// Every change with what came of undoing it.
+    /// Every change with the outcome of undoing it.
     pub undone: Vec<(Change, UndoOutcome)>,
 }
 
@@ -40,12 +40,12 @@ impl CleanReport {
     }
 }
 
-/// Undoes what labs below `state_directory` left behind whose processes are gone. A lab that is up is left alone.
+/// Undoes the leftovers of labs below `state_directory` whose processes have ended. A running lab is left alone.
 ///
 /// # Errors
 /// A journal or directory that cannot be read.
 pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
-    // Not to be seen is not the same as not there: to all but root it may look so.
+    // A directory that cannot be read may exist: to users other than root it may look missing.
     match fs::metadata(state_directory) {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Err(LabError::NoDirectory(state_directory.to_owned())),
@@ -72,7 +72,7 @@ pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
     Ok(report)
 }
 
-/// With the lock held nobody's lab is up: whatever stands there is left over.
+/// With the lock held, no lab is running: all state there is left over.
 pub(crate) fn leftovers(state_directory: &Path, _held: &LockFile) -> Result<CleanReport, LabError> {
     let mut report = CleanReport::default();
     let mut unreadable = None;
@@ -84,7 +84,7 @@ pub(crate) fn leftovers(state_directory: &Path, _held: &LockFile) -> Result<Clea
         if path.is_dir() && is_lab(&path) {
             match clean_one(&path) {
                 Ok(undone) => report.undone.extend(undone),
-                // The others are undone all the same.
+                // The others are undone nevertheless.
                 Err(error) => {
                     tracing::error!("{error}");
                     unreadable = Some(error);
@@ -97,7 +97,7 @@ pub(crate) fn leftovers(state_directory: &Path, _held: &LockFile) -> Result<Clea
     unreadable.map_or(Ok(report), Err)
 }
 
-/// True for a directory that a lab made: whoever names a wrong state directory must lose nothing.
+/// Returns true for a directory that a lab made: a wrong state directory must lose nothing.
 fn is_lab(directory: &Path) -> bool {
     directory
         .file_name()
@@ -121,7 +121,7 @@ fn clean_one(directory: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
     if own.exists() {
         undone.extend(undo_own_journal(&own)?);
     } else if cases.iter().all(|path| !path.exists()) {
-        // Killed before it made its journal: nothing was changed but this directory.
+        // The lab was killed before it made its journal: it changed nothing but this directory.
         fs::remove_dir(directory).map_err(io_error(directory, "removing it"))?;
         let path = directory.to_owned();
         undone.push((Change::DirectoryCreated { path }, UndoOutcome::Restored));
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// A lab whose process is gone: one case that made a directory, one setting of its own.
+    /// A lab whose process has ended: one case that made a directory, one setting of the lab.
     fn left_over(state: &Path) -> PathBuf {
         let directory = state.join("lab-1");
         fs::create_dir_all(directory.join("case-0001")).unwrap();
@@ -158,9 +158,9 @@ mod tests {
     fn what_was_left_is_undone_once() {
         let state = tempfile::tempdir().unwrap();
         let directory = left_over(state.path());
-        // Killed before it wrote its first line.
+        // A lab that was killed before it wrote its first line.
         fs::create_dir(state.path().join("lab-2")).unwrap();
-        // None of ours.
+        // Not a lab's directory.
         let other = state.path().join("lab-notes");
         fs::create_dir(&other).unwrap();
         let report = clean(state.path()).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     fn journals_stay_until_everything_is_undone() {
         let state = tempfile::tempdir().unwrap();
         let directory = left_over(state.path());
-        // Not a file any more: what it held cannot be told.
+        // Not a file any more: its former contents are unknown.
         let setting = state.path().join("setting");
         fs::remove_file(&setting).unwrap();
         fs::create_dir(&setting).unwrap();

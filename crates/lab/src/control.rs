@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control socket of quietwire's switch, asked as any program would.
+//! Client of the control socket of quietwire's switch, as in any other program.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use crate::guest::lines::{LineError, Lines};
 
-/// How long a switch may take to answer.
+/// Time that a switch has to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Asks a switch something at its control socket.
+/// Sends a request to a switch's control socket.
 pub(crate) fn ask(socket: &Path, request: &Value) -> Result<Value, String> {
     ask_within(socket, request, ANSWER_DEADLINE)
 }
 
-/// Asks a switch something, with a timeout of the caller's.
+/// Sends a request to a switch, with the caller's timeout.
 pub(crate) fn ask_within(
     socket: &Path,
     request: &Value,

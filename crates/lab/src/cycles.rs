@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What forwarding costs, as switches count it themselves.
+//! Cost of forwarding, as switches count it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What forwarding has cost a switch since it started, all its forwarding threads together.
+/// Cost of a switch's forwarding since its start, summed over its forwarding threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CycleCount {
-    /// Ticks of the time stamp counter that went into frames; looks that found none are not among them.
+    /// Ticks of the time stamp counter spent on frames, without empty polls.
     pub cycles: u64,
     /// Frames received.
     pub frames: u64,
@@ -15,11 +15,11 @@ pub struct CycleCount {
 
 /// Steps of quietwire's forwarding threads in which no frame is forwarded.
 const NOT_FORWARDING: [&str; 2] = ["idle", "control"];
-/// The step in which frames are received.
+/// The step that receives frames.
 const RECEIVE: &str = "receive";
 
 impl CycleCount {
-    /// What came since an earlier look; none where the counters began anew meanwhile.
+    /// Returns the increase since an earlier sample; `None` if the counters were reset meanwhile.
     #[must_use]
     pub fn since(self, then: Self) -> Option<Self> {
         Some(Self {
@@ -28,7 +28,7 @@ impl CycleCount {
         })
     }
 
-    /// From the answer to `show cycles`.
+    /// Parses the answer to `show cycles`.
     pub(crate) fn of_quietwire(answer: &Value) -> Result<Self, String> {
         let wrong = || format!("it answered {answer}");
         let threads = answer["threads"].as_array().ok_or_else(wrong)?;
@@ -49,8 +49,8 @@ impl CycleCount {
         Ok(count)
     }
 
-    /// From what `ovs-appctl dpif-netdev/pmd-stats-show` prints (lib/dpif-netdev.c, `pmd_info_show_stats`): a thread that has
-    /// done nothing yet has no line of cycles.
+    /// Parses the output of `ovs-appctl dpif-netdev/pmd-stats-show` (lib/dpif-netdev.c, `pmd_info_show_stats`): a thread that has processed
+    /// nothing yet has no line of cycles.
     pub(crate) fn of_ovs(printed: &str) -> Result<Self, String> {
         let mut count = Self::default();
         let mut is_reported = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong in the lab.
+//! Errors of the lab.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use crate::unavailable::Unavailable;
 /// An error of the lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Another lab is up.
+    /// Another lab is running.
     #[error(
-        "another lab is up, of {owner}; wait for it or stop it, since two would disturb each other"
+        "another lab is up ({owner}), and two would disturb each other; wait for it or stop it"
     )]
     Busy {
-        /// The process that has it.
+        /// The process that runs it.
         owner: LockOwner,
     },
-    /// Another lab isolates CPUs for longer than anybody waits.
+    /// Another lab isolates CPUs, and did not end within the timeout.
     #[error(
         "another lab isolates CPUs of this machine ({owner}), and two would disturb each other; wait for it or stop it"
     )]
@@ -29,38 +29,38 @@ pub enum LabError {
         /// Its process.
         owner: LockOwner,
     },
-    /// Labs are up whose CPUs an isolation case would take.
+    /// Labs are running whose CPUs an isolation case would take.
     #[error(
-        "an isolation case would take their CPUs from labs that are up ({0}); `quietwire lab down NAME` takes one down"
+        "an isolation case would take CPUs from labs that are up ({0}); stop them with `quietwire lab down NAME`"
     )]
     LabsUp(String),
-    /// A partition is applied that is none of the lab's.
+    /// A partition is applied that does not belong to the lab.
     #[error(
-        "a partition is applied to this machine already, which `quietwire partition status` shows, and an isolation case would change it; `quietwire partition rollback` takes it back"
+        "a partition is applied to this machine already (`quietwire partition status` shows it), and an isolation case would change it; undo it with `quietwire partition rollback`"
     )]
     Partitioned,
-    /// A partition could not be applied or taken back.
+    /// A partition could not be applied or rolled back.
     #[error(transparent)]
     Apply(#[from] quietwire_host::apply::ApplyError),
-    /// An isolation case did not come about.
-    #[error("the isolation did not come about: {0}")]
+    /// An isolation case could not be applied.
+    #[error("the isolation failed: {0}")]
     Isolation(String),
-    /// A lab of this name is up.
+    /// A lab of this name is running.
     #[error(
-        "a lab '{name}' is up, of {owner}; give another name with --name, or `quietwire lab down {name}` first"
+        "a lab '{name}' is up ({owner}); give another name with --name, or `quietwire lab down {name}` first"
     )]
     NameTaken {
         /// The name.
         name: String,
-        /// The process that has it.
+        /// The process that runs it.
         owner: LockOwner,
     },
-    /// An element that this machine cannot have.
+    /// An element that this machine does not support.
     #[error("{name}: {reason}")]
     Unavailable {
         /// Name of the element.
         name: String,
-        /// Why.
+        /// The reason.
         reason: Unavailable,
     },
     /// A command that failed.
@@ -68,26 +68,26 @@ pub enum LabError {
     Command {
         /// The command.
         command: String,
-        /// What it said.
+        /// Its output.
         printed: String,
     },
-    /// Something about a topology that makes no sense.
+    /// An invalid topology.
     #[error("{0}")]
     Topology(String),
     /// A file or directory.
     #[error("{}: {what}: {cause}", path.display())]
     Io {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// CPU sets.
+    /// An error of CPU sets.
     #[error(transparent)]
     Cpuset(#[from] CpusetError),
-    /// What processes do cannot be told.
+    /// The activity of processes cannot be determined.
     #[error(transparent)]
     Monitor(#[from] quietwire_monitor::MonitorError),
     /// A program is not installed.
@@ -98,121 +98,119 @@ pub enum LabError {
         /// Debian's package.
         package: &'static str,
     },
-    /// The device under test did not come up.
+    /// The device under test did not start.
     #[error("the device '{name}' {what}. Its last words:\n{log}\n(the command was: {command})")]
     Device {
         /// Its name.
         name: String,
-        /// What happened.
+        /// The failure.
         what: String,
         /// The end of its log.
         log: String,
-        /// How it was started.
+        /// The command that started it.
         command: String,
     },
-    /// Neighbours did not come up.
+    /// Neighbours did not start.
     #[error("the neighbours {what}. Their last words:\n{log}\n(the command was: {command})")]
     Neighbours {
-        /// What happened.
+        /// The failure.
         what: String,
         /// The end of their log.
         log: String,
-        /// How they were started.
+        /// The command that started them.
         command: String,
     },
-    /// A guest that makes no sense.
+    /// An invalid guest.
     #[error("{0}")]
     GuestSpec(String),
-    /// A guest did not come up, or died.
+    /// A guest did not start, or died.
     #[error(
         "the guest '{name}' {what}. Its console's last lines:\n{console}\n(the command was: {command})"
     )]
     Guest {
         /// Its name.
         name: String,
-        /// What happened.
+        /// The failure.
         what: String,
         /// The end of its console's log.
         console: String,
-        /// How it was started.
+        /// The command that started it.
         command: String,
     },
-    /// The agent in a guest did not do what it was asked to do.
+    /// The agent in a guest failed at a request.
     #[error("the agent in the guest '{name}': {what}")]
     Agent {
         /// The guest's name.
         name: String,
-        /// What happened.
+        /// The failure.
         what: String,
     },
     /// The image that guests boot could not be built.
-    #[error("the image of guests could not be built: {printed}")]
+    #[error("the guests' image could not be built: {printed}")]
     Image {
-        /// What the build said.
+        /// The output of the build.
         printed: String,
-        /// Whether the machine lacks something.
+        /// True if the machine lacks a prerequisite.
         is_lacking: bool,
     },
-    /// KVM was asked for, and no guest boots under it.
-    #[error(
-        "guests cannot run under KVM here: {0}; ask for software emulation, or for whatever there is"
-    )]
+    /// KVM was requested, but no guest boots under it.
+    #[error("guests cannot run under KVM here: {0}; choose software emulation, or any accelerator")]
     NoKvm(String),
-    /// Options that stress-ng does not take.
+    /// Options that stress-ng does not accept.
     #[error(
-        "[neighbours] stressors: stress-ng does not take `{stressors}`: {printed}; `stress-ng --help` lists its options"
+        "[neighbours] stressors: stress-ng does not accept `{stressors}`: {printed}; `stress-ng --help` lists its options"
     )]
     Stressors {
         /// All options.
         stressors: String,
-        /// What stress-ng says of them.
+        /// The output of stress-ng.
         printed: String,
     },
-    /// A network namespace that is not there.
+    /// A network namespace that does not exist.
     #[error(
-        "there is no network namespace '{0}'; `ip netns list` shows those that there are, `ip netns add {0}` makes it"
+        "network namespace '{0}' does not exist; `ip netns list` shows all, `ip netns add {0}` creates it"
     )]
     NoNamespace(String),
-    /// iperf3 did not do what it was asked to do.
+    /// iperf3 failed.
     #[error("iperf3 failed: {printed}\n(the command was: {command})")]
     Iperf {
-        /// What it said.
+        /// Its output.
         printed: String,
-        /// How it was started.
+        /// The command that started it.
         command: String,
     },
-    /// iperf3 is asked for something that makes no sense.
+    /// An invalid request for iperf3.
     #[error("{0}")]
     BadIperf(String),
-    /// It was to end.
+    /// The run was interrupted.
     #[error("interrupted")]
     Aborted,
-    /// No directory where the state is to be.
+    /// The state directory is not a directory.
     #[error("the state directory {} is not a directory; give another with --state-directory", .0.display())]
     NoDirectory(PathBuf),
-    /// Huge pages that would leave others without memory.
+    /// Huge pages that would leave too little memory for other programs.
     #[error(
-        "{wanted_mib} MiB of memory are to become huge pages, and only half of the {available_mib} MiB that are available may; ask for fewer with huge-pages-mib"
+        "{wanted_mib} MiB of huge pages are more than half of the {available_mib} MiB of memory that are available; set a smaller huge-pages-mib"
     )]
     Memory {
-        /// Memory to be taken.
+        /// Requested memory.
         wanted_mib: u64,
-        /// Memory that there is.
+        /// Available memory.
         available_mib: u64,
     },
-    /// CPUs that leave nothing for someone.
+    /// CPUs that leave none for another role.
     #[error("{0}")]
     Cpus(String),
-    /// CPUs that cannot have the roles given to them.
+    /// CPUs that do not fit their roles.
     #[error(transparent)]
     Roles(#[from] RolesError),
-    /// Something of a case could not be undone.
+    /// A change of a case could not be undone.
     #[error("not everything could be undone: {0}; `quietwire lab clean` tries again")]
     Undo(String),
 }
 
 impl LabError {
-    /// Whose fault it is.
+    /// Returns the party at fault.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
@@ -235,7 +233,7 @@ impl LabError {
             | Self::Unavailable { .. }
             | Self::Partitioned
             | Self::Memory { .. } => Fault::MissingPrerequisite,
-            // Not root.
+            // The user is not root.
             Self::Io { cause, .. } | Self::Cpuset(CpusetError::Io { cause, .. })
                 if cause.kind() == io::ErrorKind::PermissionDenied =>
             {

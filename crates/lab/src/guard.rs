@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process that undoes what another leaves behind when it is killed: it waits on a pipe for the other's end.
+//! The guard: a process that undoes the changes of another process that was killed. It waits on a pipe for the other's end.
 
 use std::io::Read;
 use std::os::unix::process::{CommandExt, parent_id};
@@ -12,15 +12,15 @@ use crate::clean::{CleanReport, clean};
 use crate::error::{LabError, io_error};
 use crate::lab::LabOptions;
 
-/// A guard of this process. Dropped, it ends without a look: whatever was made is undone by then.
+/// A guard of this process. If dropped, the guard ends without checking: all changes are undone by then.
 #[derive(Debug)]
 pub(crate) struct Guard(Child);
 
 impl Guard {
-    /// Starts `PROGRAM lab guard` in a process group of its own, so that what ends this process leaves it alone.
+    /// Starts `PROGRAM lab guard` in its own process group, so that a signal to this process's group does not reach it.
     ///
     /// # Errors
-    /// What the system said.
+    /// The error of the system.
     pub(crate) fn start(options: &LabOptions) -> Result<Self, LabError> {
         Command::new(&options.program)
             .args(["lab", "guard", "--state-directory"])
@@ -38,17 +38,17 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // It has ended already, or waits for its input.
+        // The guard has ended already, or waits for its input.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Waits until the parent, `process`, has ended, and undoes what it left below the directory. The parent holds the other end of
-/// the standard input.
+/// Waits until the parent, `process`, has ended, and undoes its leftovers below the directory. The parent holds the other end of the
+/// standard input.
 ///
 /// # Errors
-/// A parent that goes on without its end of the pipe, or as [`clean`].
+/// A parent that still runs after its end of the pipe was closed, or as [`clean`].
 pub fn clean_when_orphaned(process: u32, state_directory: &Path) -> Result<CleanReport, LabError> {
     let error = |cause| {
         let pipe = Path::new("/dev/stdin");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Isolation of a tester, and of a device that runs already, for as long as the tester's process runs. What the machine does
-//! not allow is said and left out; the measurement goes on.
+//! Isolation of a tester, and of a device that runs already, for as long as the tester's process runs. Isolation that the machine does not
+//! support is reported and left out; the measurement continues.
 
 mod device;
 
@@ -21,55 +21,55 @@ use crate::stop::Stop;
 use crate::up::check_none_up;
 use device::{busy_cpus, processes_on};
 
-/// Real-time priority of a tester whose priority nobody chose.
+/// Default real-time priority of a tester.
 pub const TESTER_PRIORITY: u8 = 50;
-/// For how long others may have a real-time thread's CPU to wait for: the kernel gives it to them after that, from this
-/// release on (the fair server of kernel/sched/deadline.c).
+/// Longest wait of other threads for a real-time thread's CPU, seconds: the kernel gives them the CPU after that, from this release on (the
+/// fair server of kernel/sched/deadline.c).
 const WAIT_MAX_S: f64 = 0.95;
 const FAIR_SERVER_SINCE: (u32, u32) = (6, 12);
-/// For another lab, which may be about to end.
+/// Wait for another lab, which may be about to end.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is to be isolated.
+/// An isolation request.
 #[derive(Clone, Debug)]
 pub struct IsolationRequest {
-    /// How much.
+    /// Isolation level.
     pub level: IsolationLevel,
     /// CPUs of the tester, which runs in this process.
     pub tester: CpuList,
-    /// CPUs of the device; none to find them by its processes.
+    /// CPUs of the device; `None` to derive them from its processes.
     pub device: Option<CpuList>,
     /// Processes at the other ends of the tester's ports, as far as they are known.
     pub peers: Vec<i32>,
-    /// Real-time priority of the tester; none to choose it by what is isolated.
+    /// Real-time priority of the tester; `None` to derive it from the isolation.
     pub realtime_priority: Option<u8>,
     /// Length of the longest trial, warm-up and drain included, seconds.
     pub trial_s: f64,
 }
 
-/// What was isolated, by the names that the settings of a study's cases have.
+/// Applied isolation, in the terms of the settings of a study's cases.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IsolationRecord {
     /// Name of the isolation case.
     pub isolation: String,
-    /// What it is made of.
+    /// Parts of the case.
     pub isolation_parts: Vec<IsolationPart>,
-    /// CPUs that everything else is kept off.
+    /// CPUs from which all other work is excluded.
     pub isolated_cpus: CpuList,
     /// CPUs of the tester.
     pub tester_cpus: CpuList,
-    /// CPUs of the device; none if they are not known.
+    /// CPUs of the device; `None` if they are not known.
     pub device_cpus: Option<CpuList>,
-    /// Real-time priority of the tester; none for ordinary priority.
+    /// Real-time priority of the tester; `None` for ordinary priority.
     pub realtime_priority: Option<u8>,
     /// Every setting and command, in order.
     pub commands: Vec<String>,
-    /// What is not isolated, with the reason, a sentence each.
+    /// Parts that are not isolated, with the reason, one sentence each.
     pub not_isolated: Vec<String>,
 }
 
-/// Isolation that lasts until it is undone. Dropped, it is undone. A guard undoes it if this process is killed.
+/// Isolation that lasts until it is undone, or dropped. A guard undoes it if this process is killed.
 #[derive(Debug)]
 #[must_use = "it lasts until it is dropped"]
 pub struct RunningIsolation {
@@ -77,8 +77,8 @@ pub struct RunningIsolation {
     held: Option<HeldLab>,
 }
 
-/// What is to be undone, and the process that does so if this one cannot.
-// Fields are dropped in this order: the guard ends when nothing is left for it.
+/// Changes to undo, and the guard that undoes them if this process cannot.
+// Fields are dropped in this order: the guard ends after all changes are undone.
 #[derive(Debug)]
 struct HeldLab {
     lab: Lab,
@@ -86,10 +86,10 @@ struct HeldLab {
 }
 
 impl IsolationRequest {
-    /// Refuses CPUs that the device cannot have.
+    /// Checks that the device can use these CPUs.
     ///
     /// # Errors
-    /// [`LabError::Cpus`] for none, for those of the tester, and for those that are not online.
+    /// [`LabError::Cpus`] if the list is empty, contains CPUs of the tester, or contains offline CPUs.
     pub fn check(&self, online: &CpuList) -> Result<(), LabError> {
         let Some(device) = &self.device else {
             return Ok(());
@@ -111,7 +111,7 @@ impl IsolationRequest {
 }
 
 impl IsolationRecord {
-    /// Nothing is isolated.
+    /// Returns the record of no isolation.
     fn none(request: &IsolationRequest) -> Self {
         Self {
             isolation: "none".to_owned(),
@@ -127,10 +127,10 @@ impl IsolationRecord {
 }
 
 impl RunningIsolation {
-    /// Isolates as much as the machine allows. What it does not allow is in the record.
+    /// Isolates as far as the machine supports it. The record lists unsupported parts.
     ///
     /// # Errors
-    /// [`LabError::Aborted`] once the end is wanted.
+    /// [`LabError::Aborted`] after a stop request.
     pub fn apply(
         request: &IsolationRequest,
         options: &LabOptions,
@@ -155,16 +155,16 @@ impl RunningIsolation {
         Ok(isolation)
     }
 
-    /// What is isolated.
+    /// Returns the applied isolation.
     #[must_use]
     pub fn record(&self) -> &IsolationRecord {
         &self.record
     }
 
-    /// Undoes it.
+    /// Undoes the isolation.
     ///
     /// # Errors
-    /// What could not be undone.
+    /// The changes that could not be undone.
     pub fn undo(mut self) -> Result<(), LabError> {
         self.held.take().map_or(Ok(()), |held| held.lab.down())
     }
@@ -175,7 +175,7 @@ impl RunningIsolation {
             .push(format!("not isolated: {what}"));
     }
 
-    /// Finds the CPUs of the device by the processes at the other ends of the ports, unless they are named.
+    /// Determines the CPUs of the device from the processes at the other ends of the ports, unless the caller names them.
     fn find_device(&mut self, request: &IsolationRequest) -> Result<(), LabError> {
         if request.device.is_some() {
             return Ok(());
@@ -280,7 +280,7 @@ impl RunningIsolation {
         self.give_priority(request, machine, choice)
     }
 
-    /// Chooses the tester's priority, and lets real-time threads run without a pause.
+    /// Chooses the tester's priority, and allows real-time threads to run without a pause.
     fn give_priority(
         &mut self,
         request: &IsolationRequest,
@@ -319,7 +319,7 @@ fn words(pids: &[u32]) -> String {
     words.join(", ")
 }
 
-/// Brings up a lab; waits a while for one that is about to end.
+/// Starts a lab; waits for another lab that is about to end.
 fn open(options: &LabOptions, stop: &Stop) -> Result<Lab, LabError> {
     let began = Instant::now();
     loop {
@@ -333,7 +333,7 @@ fn open(options: &LabOptions, stop: &Stop) -> Result<Lab, LabError> {
     }
 }
 
-/// Keeps the threads of this process to these CPUs. The tester's, which are started for each trial, go to their own.
+/// Pins the threads of this process to these CPUs. The tester's threads, which each trial starts, move to their own CPUs.
 fn move_to_housekeeping(housekeeping: &CpuList) -> Result<(), LabError> {
     let threads = own_threads(Path::new("/")).unwrap_or_default();
     for thread in threads {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TCP throughput by iperf3: a server in one place, a client in another, and what both say of it.
+//! TCP throughput by iperf3: a server and a client, each in its own location, and the results of both.
 
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::error::LabError;
 use crate::netns::NetNs;
 use crate::spawn::require;
 
-/// Which way data go.
+/// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IperfDirection {
@@ -25,31 +25,31 @@ pub enum IperfDirection {
     Down,
 }
 
-/// What to run.
+/// Settings of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IperfOptions {
-    /// Where the server runs.
+    /// Location of the server.
     pub server: NetNs,
-    /// Where the client runs.
+    /// Location of the client.
     pub client: NetNs,
     /// The server's address.
     pub address: IpAddr,
-    /// Its port.
+    /// Port of the server.
     pub port: u16,
-    /// How long data are sent, whole seconds.
+    /// Duration of sending, whole seconds.
     pub duration: Duration,
-    /// Connections at a time, 1 to 128.
+    /// Parallel connections, 1 to 128.
     pub streams: u8,
 }
 
-/// What came of data in one direction.
+/// Result of one direction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IperfResult {
-    /// Which way they went.
+    /// Direction of the data.
     pub direction: IperfDirection,
-    /// How long it took, seconds.
+    /// Duration, seconds.
     pub elapsed_s: f64,
-    /// Connections at a time.
+    /// Parallel connections.
     pub streams: u8,
     /// Octets of data sent.
     pub sent_octets: u64,
@@ -57,9 +57,9 @@ pub struct IperfResult {
     pub received_octets: u64,
     /// Bits of data per second that arrived.
     pub received_bps: f64,
-    /// Segments sent again; none where the sender's kernel does not say.
+    /// Retransmitted segments; `None` if the sender's kernel does not report them.
     pub retransmits: Option<u64>,
-    /// Round-trip time as the sender's kernel has it, mean over the connections, microseconds.
+    /// Round-trip time that the sender's kernel reports, mean over the connections, microseconds.
     pub mean_rtt_us: Option<f64>,
     /// CPU of the client's side, percent of one.
     pub client_cpu_percent: f64,
@@ -67,20 +67,20 @@ pub struct IperfResult {
     pub server_cpu_percent: f64,
 }
 
-/// How long the server may take to listen.
+/// Time until the server listens.
 const START: Duration = Duration::from_secs(10);
-/// What a run may take beside its duration.
+/// Time of a run beyond its duration.
 const GRACE: Duration = Duration::from_secs(15);
-/// From one look to the next.
+/// Interval between two polls.
 const POLL: Duration = Duration::from_millis(20);
-/// How long a process may take to end when asked.
+/// Time that a process has to end after a request.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Connections at a time at most: iperf3's own limit.
+/// Maximum of parallel connections: iperf3's own limit.
 const STREAMS_MAX: u8 = 128;
 /// Longest run: iperf3's own limit, a day.
 const DURATION_MAX: Duration = Duration::from_secs(86_400);
 
-/// Sends data one way for the time asked for. Both processes end with it, whatever happens.
+/// Sends data in one direction for the requested time. Both processes end with the call, even if it fails.
 ///
 /// # Errors
 /// [`LabError`]: iperf3 is not installed, the server does not listen or cannot be reached, or it takes too long.
@@ -106,7 +106,7 @@ pub fn run(
         return match read(&printed, options, direction) {
             Ok(result) => Ok(result),
             Err(words) => {
-                // A server that ended by itself knows why.
+                // A server that ended by itself printed the reason.
                 let own = if server.has_ended() {
                     server.words()
                 } else {
@@ -122,18 +122,18 @@ fn check(options: &IperfOptions) -> Result<(), LabError> {
     let bad = |text: String| Err(LabError::BadIperf(text));
     if !(1..=STREAMS_MAX).contains(&options.streams) {
         return bad(format!(
-            "{} connections are asked for, and iperf3 takes 1 to {STREAMS_MAX}",
+            "{} parallel connections are out of range; iperf3 supports 1 to {STREAMS_MAX}",
             options.streams
         ));
     }
     if options.duration < Duration::from_secs(1) || options.duration > DURATION_MAX {
         return bad(format!(
-            "{} s are asked for, and iperf3 takes 1 s to a day",
+            "a duration of {} s is out of range; iperf3 supports 1 s to a day",
             options.duration.as_secs_f64()
         ));
     }
     if options.port == 0 {
-        return bad("port 0 is asked for; give one from 1 to 65535".to_owned());
+        return bad("port 0 is out of range; use a port from 1 to 65535".to_owned());
     }
     Ok(())
 }
@@ -183,7 +183,7 @@ fn client_words(options: &IperfOptions, direction: IperfDirection) -> Vec<String
         .collect()
 }
 
-/// A process and what it says, which ends when this does.
+/// A process and its output; the process ends when the value is dropped.
 struct Running {
     child: Child,
     command: String,
@@ -196,7 +196,7 @@ impl Running {
         let command = words.join(" ");
         let mut words = words.iter();
         let program = words.next().map_or("", String::as_str);
-        // Both streams go one way: errors are said on either.
+        // Both outputs go to one file: errors may be on either.
         let (mut reader, writer) =
             std::io::pipe().map_err(|error| failed(&command, &error.to_string()))?;
         let errors = writer
@@ -228,7 +228,7 @@ impl Running {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
-    /// Waits for its end, and tells what it said.
+    /// Waits for the end of the process, and returns its output.
     fn finish(&mut self, deadline: Instant, abort: &AtomicBool) -> Result<String, LabError> {
         while !self.has_ended() {
             if abort.load(Ordering::Relaxed) {
@@ -245,7 +245,7 @@ impl Running {
         Ok(self.words())
     }
 
-    /// What it said; to be asked once it has ended.
+    /// Returns its output; call it after the end of the process.
     fn words(&mut self) -> String {
         let printed = self.printed.take().and_then(|printed| printed.join().ok());
         printed.unwrap_or_default()
@@ -262,7 +262,7 @@ impl Drop for Running {
     }
 }
 
-/// What of iperf3's JSON is used (`--json`, iperf3(1)).
+/// Used parts of iperf3's JSON (`--json`, iperf3(1)).
 #[derive(Deserialize)]
 struct IperfOutput {
     error: Option<String>,
@@ -302,7 +302,7 @@ struct Cpu {
     remote_total: f64,
 }
 
-/// The figures, or what iperf3 said instead.
+/// Returns the results, or iperf3's error.
 fn read(
     text: &str,
     options: &IperfOptions,
@@ -323,7 +323,7 @@ fn read(
         .streams
         .iter()
         .filter_map(|stream| stream.sender.as_ref()?.mean_rtt);
-    // Only the side that sends knows of round trips; iperf3 says zero for the other.
+    // Only the sender knows round-trip times; iperf3 reports zero for the receiver.
     let rtts: Vec<f64> = rtts.filter(|rtt| *rtt > 0.0).collect();
     Ok(IperfResult {
         direction,
@@ -419,7 +419,7 @@ mod tests {
     fn a_server_that_cannot_listen_is_reported_with_its_words() {
         require("iperf3", "iperf3").unwrap();
         let never = AtomicBool::new(false);
-        // Taken, so that the server cannot have it, and never answers as iperf3 does.
+        // The port is in use, so the server cannot bind it, and the listener never answers as iperf3 does.
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
         drop(std::thread::spawn(move || drop(taken.accept())));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Isolation: what keeps the rest of the machine away from a device under test. Cases are a table (`cases.rs`); what one
-//! does to a machine is a partition plan (`plan`), or a reason why the machine cannot have it; a plan is applied for as long
-//! as something is measured (`applied`). What can be isolated around a tester and a device that run already is chosen in `choice`.
+//! Isolation of a device under test from the rest of the machine. Cases are a table (`cases.rs`). A case becomes a partition plan of a
+//! machine (`plan`), or a reason why the machine does not support it. A plan is applied for the time of a measurement (`applied`). `choice`
+//! chooses the isolation of a tester and a device that run already.
 
 mod applied;
 mod cases;

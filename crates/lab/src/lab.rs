@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A lab that is up: one at a time on a machine, with one case at a time in it. A case is a topology that is up as the device,
-//! and what is around it: a partition, neighbours.
+//! A running lab: one at a time on a machine, with one case at a time in it. A case is a topology that runs as the device, and its
+//! environment: a partition, neighbours.
 
 mod case;
 mod running;
@@ -28,24 +28,24 @@ pub use case::{Case, ExternalCase};
 /// Size of a huge page, MiB.
 const HUGE_PAGE_MIB: u64 = 2;
 
-/// How a lab is to be brought up.
+/// Settings of a lab.
 #[derive(Clone, Debug)]
 pub struct LabOptions {
-    /// Where it keeps its state, for this and for later processes.
+    /// Directory of its state, for this and for later processes.
     pub state_directory: PathBuf,
     /// The `quietwire` program, for its switch.
     pub program: PathBuf,
 }
 
-/// The case that is up.
+/// The running case.
 #[derive(Debug)]
 struct Running {
     journal: Journal,
-    /// A directory of the case's.
+    /// A directory of the case.
     directory: PathBuf,
-    /// How names begin that nobody else on this machine uses.
+    /// Prefix of names that is unique on this machine.
     tag: String,
-    /// The CPU set that the device's processes are in; none where nothing is kept from its CPUs.
+    /// The CPU set of the device's processes; `None` if no work is excluded from its CPUs.
     set: Option<Cpuset>,
     device: Option<UpLab>,
     neighbours: Option<Neighbours>,
@@ -53,7 +53,7 @@ struct Running {
 }
 
 impl Running {
-    /// Frames that the device has got from neighbours.
+    /// Number of frames that the device has received from neighbours.
     fn received_from_neighbours(&self) -> Result<u64, LabError> {
         self.device
             .as_ref()
@@ -61,7 +61,7 @@ impl Running {
     }
 }
 
-/// A lab that is up. Dropped, it undoes everything.
+/// A running lab. Dropping it undoes everything.
 #[derive(Debug)]
 pub struct Lab {
     options: LabOptions,
@@ -74,10 +74,10 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Brings up an empty lab. What an earlier one left behind is undone first.
+    /// Starts an empty lab. The leftovers of an earlier lab are undone first.
     ///
     /// # Errors
-    /// [`LabError::Busy`] when another is up, [`LabError::Io`].
+    /// [`LabError::Busy`] if another lab is running, [`LabError::Io`].
     pub fn open(options: LabOptions) -> Result<Self, LabError> {
         let state = &options.state_directory;
         make_directory(state)?;
@@ -121,16 +121,16 @@ impl Lab {
             .ok_or_else(|| LabError::Undo("the lab is down".to_owned()))
     }
 
-    /// Sees to it that so many 2 MiB pages are free while the lab is up; gives how many are, maybe fewer.
+    /// Reserves free 2 MiB pages for as long as the lab runs; returns the number of free pages, which may be smaller.
     ///
     /// # Errors
-    /// [`LabError::Memory`] when the rest of the machine would be left without, [`LabError::Io`].
+    /// [`LabError::Memory`] if too little memory would be left for the rest of the machine, [`LabError::Io`].
     pub fn reserve_huge_pages(&mut self, pages: u64) -> Result<u64, LabError> {
         let free = settings::huge_pages_free()
             .map_err(io_error(Path::new(settings::HUGE_PAGES), "reading"))?;
         let available_mib = settings::memory_available_mib()
             .map_err(io_error(Path::new(settings::MEMORY), "reading"))?;
-        // The kernel would take all that it can get, from everybody.
+        // The kernel would take all free memory, from every process.
         let more_mib = pages.saturating_sub(free).saturating_mul(HUGE_PAGE_MIB);
         if more_mib > available_mib / 2 {
             return Err(LabError::Memory {
@@ -144,11 +144,11 @@ impl Lab {
         ))
     }
 
-    /// Lets real-time threads on `tester` run without a pause while the lab is up: the kernel stops them for 50 ms of
-    /// each second otherwise, which looks like loss.
+    /// Allows real-time threads on `tester` to run without a pause while the lab runs: otherwise the kernel stops them for 50 ms of each
+    /// second, which looks like loss.
     ///
     /// # Errors
-    /// [`LabError::Cpus`] when no other CPU would be left to the rest of the machine, [`LabError::Io`].
+    /// [`LabError::Cpus`] if no other CPU would be left for the rest of the machine, [`LabError::Io`].
     pub fn allow_realtime(&mut self, tester: &CpuList, online: &CpuList) -> Result<(), LabError> {
         if online.difference(tester).is_empty() {
             return Err(LabError::Cpus(format!(
@@ -161,7 +161,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Opens a case: nothing of it is there yet but its journal and its directory.
+    /// Opens a case, with no more than its journal and its directory.
     fn open_case(&mut self) -> Result<(), LabError> {
         self.leave()?;
         self.cases += 1;
@@ -188,8 +188,8 @@ impl Lab {
         self.or_leave(made)
     }
 
-    /// Applies a partition for the case; the CPU set that its device is to be in, whose CPUs these are. `tasks` says what
-    /// becomes of those in a set that the partition has not.
+    /// Applies a partition for the case. Returns the CPU set of its device, which has these CPUs. `tasks` decides what happens to tasks in
+    /// a set that the partition does not have.
     fn isolate(
         &mut self,
         plan: &Plan,
@@ -215,18 +215,18 @@ impl Lab {
         }
     }
 
-    /// The device of the running case, once it is up.
+    /// Returns the device of the running case, once it has started.
     #[must_use]
     pub fn device(&self) -> Option<&UpLab> {
         self.running.as_ref()?.device.as_ref()
     }
 
-    /// As [`Self::device`], for what changes it.
+    /// Returns the device for changes, as [`Self::device`].
     pub fn device_mut(&mut self) -> Option<&mut UpLab> {
         self.running.as_mut()?.device.as_mut()
     }
 
-    /// A look at the neighbours of the running case, to tell later how hard they worked since; none where there are none.
+    /// Returns a sample of the neighbours of the running case, for a later comparison; `None` without neighbours.
     ///
     /// # Errors
     /// [`LabError::Monitor`], [`LabError::Cpuset`], [`LabError::Device`].
@@ -240,7 +240,7 @@ impl Lab {
             .transpose()
     }
 
-    /// How hard the neighbours of the running case worked since a look at them.
+    /// Returns the activity of the neighbours of the running case since a sample.
     ///
     /// # Errors
     /// [`LabError::Monitor`], [`LabError::Device`].
@@ -250,7 +250,7 @@ impl Lab {
         then.intensity(received)
     }
 
-    /// An error when the device or the neighbours of the running case died.
+    /// Returns an error if the device or the neighbours of the running case died.
     ///
     /// # Errors
     /// [`LabError::Device`], [`LabError::Neighbours`].
@@ -265,18 +265,18 @@ impl Lab {
             .map_or(Ok(()), Neighbours::check)
     }
 
-    /// Kills the running case's device, a switch alone, and starts it again (RFC 6201, a software reset).
+    /// Kills the running case's device, which is a single switch, and starts it again (RFC 6201, a software reset).
     ///
     /// # Errors
-    /// [`LabError::Device`] when it does not come up again, [`LabError::Undo`] when no case is up.
+    /// [`LabError::Device`] if it does not start again, [`LabError::Undo`] if no case is running.
     pub fn restart_device(&mut self) -> Result<(), LabError> {
         self.device_mut().ok_or_else(no_device)?.restart()
     }
 
-    /// Empties the address table of the running case's device.
+    /// Flushes the address table of the running case's device.
     ///
     /// # Errors
-    /// [`LabError::Device`] when it refuses, [`LabError::Undo`] when no case is up.
+    /// [`LabError::Device`] if the device refuses, [`LabError::Undo`] if no case is running.
     pub fn forget_addresses(&self) -> Result<(), LabError> {
         self.device().ok_or_else(no_device)?.forget_addresses()
     }
@@ -284,7 +284,7 @@ impl Lab {
     /// Undoes the running case, if any.
     ///
     /// # Errors
-    /// [`LabError::Undo`] with what could not be undone; [`LabError::Device`] when the device could not be ended.
+    /// [`LabError::Undo`] with the changes that could not be undone; [`LabError::Device`] if the device could not be stopped.
     pub fn leave(&mut self) -> Result<(), LabError> {
         let Some(mut running) = self.running.take() else {
             return Ok(());
@@ -333,5 +333,5 @@ fn undo(journal: &Journal) -> Result<(), LabError> {
 }
 
 fn no_device() -> LabError {
-    LabError::Undo("no case is up, whose device could be asked for that".to_owned())
+    LabError::Undo("no case is up, so no device can do that".to_owned())
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lab: devices under test, their neighbours, the CPU sets that keep them apart, and the way back: everything made is
-//! journalled first and undone at the end, at an interrupt, and by [`clean`] after a kill.
+//! The lab: devices under test, their neighbours, and the CPU sets that isolate them. The lab journals every change first and undoes it at
+//! the end, at an interrupt, and by [`clean`] after a kill.
 //!
-//! A device under test is a [`topology`]; a switch alone is one of a single element. [`up`] brings it up, element by element, each
-//! by the one trait that all programs implement. A [`Lab`] does so case by case, within what a study wants around the device.
+//! A device under test is a [`topology`]; a single switch is a topology of one element. [`up`] starts it, element by element, through the
+//! one trait that all programs implement. A [`Lab`] does so for each case, with the environment that a study requests for the device.
 //!
-//! Judges no results and knows no packets.
+//! Judges no results and parses no packets.
 
 mod clean;
 mod control;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Noisy neighbours at ordinary priority, in a CPU set of their own: stress-ng, in a process, in a container or in a guest,
-//! and a tester that sends through the device under test.
+//! Noisy neighbours at ordinary priority, in their own CPU set: stress-ng, in a process, in a container or in a guest, and a tester that
+//! sends through the device under test.
 
 mod guest;
 mod intensity;
@@ -29,8 +29,8 @@ use spec::{POLL_INTERVAL, UP_DEADLINE};
 use stress::Worker;
 
 impl NeighbourSpec {
-    /// Sees whether such neighbours can be had, without making any: so that what is missing or misspelt is told before
-    /// the first case is measured, and not after.
+    /// Checks whether such neighbours are available, without starting any, so that missing programs and misspelt options are reported
+    /// before the first case is measured.
     ///
     /// # Errors
     /// [`LabError::MissingProgram`], [`LabError::Stressors`].
@@ -82,7 +82,7 @@ impl Neighbours {
         let worker = Worker::stress_ng(journal, spec, around)?;
         let alone = before + worker.processes_at_rest();
         neighbours.workers.push(worker);
-        // stress-ng itself only waits: it is at work when it has children.
+        // stress-ng itself only waits: it is at work once it has children.
         let set = around.set;
         neighbours.wait("were not at work", || Ok(set.processes()?.len() > alone))?;
         Ok(neighbours)
@@ -107,7 +107,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// How all of them were started.
+    /// Returns the commands that started them.
     pub(crate) fn commands(&self) -> Vec<String> {
         let workers = self.workers.iter().map(Worker::command);
         workers
@@ -115,7 +115,7 @@ impl Neighbours {
             .collect()
     }
 
-    /// A look at all that they are just now. `received` is what the device has got from them so far.
+    /// Returns a sample of all neighbours. `received` is the number of frames that the device has received from them so far.
     pub(crate) fn at_work(
         &self,
         received: impl FnOnce() -> Result<u64, LabError>,
@@ -126,7 +126,7 @@ impl Neighbours {
         NeighbourSample::look(pids, &self.cpus, received)
     }
 
-    /// An error when one of them has ended.
+    /// Returns an error if one of them has ended.
     pub(crate) fn check(&mut self) -> Result<(), LabError> {
         for worker in &mut self.workers {
             worker.check("died")?;
@@ -134,7 +134,7 @@ impl Neighbours {
         self.guest.as_mut().map_or(Ok(()), InGuest::check)
     }
 
-    /// Ends them; those that do not end by themselves go with their CPU set.
+    /// Stops them; those that do not end by themselves are killed with their CPU set.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
         let mut outcome = Ok(());
         for worker in &mut self.workers {

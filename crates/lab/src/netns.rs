@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where an application runs: on the host as it is, or in a network namespace.
+//! Location of an application: the host, or a network namespace.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use quietwire_base::supervised::WITH_PARENT;
 use crate::error::{LabError, io_error};
 use crate::spawn::require;
 
-/// Where `ip netns` keeps the namespaces that have names (ip-netns(8)).
+/// Directory in which `ip netns` keeps named namespaces (ip-netns(8)).
 const NAMESPACES: &str = "/run/netns";
 
-/// Where an application runs.
+/// Location of an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NetNs {
-    /// Where this process is.
+    /// The namespace of this process.
     #[default]
     Current,
     /// The network namespace of this name (`ip netns add NAME`).
@@ -27,7 +27,7 @@ pub enum NetNs {
 }
 
 impl NetNs {
-    /// The namespace of this name, or here without one.
+    /// Returns the namespace of this name, or this process's namespace without a name.
     ///
     /// # Errors
     /// [`LabError::NoNamespace`].
@@ -50,7 +50,7 @@ impl NetNs {
         }
     }
 
-    /// The words of a command that runs another there, and ends it when the process that started it is killed.
+    /// Returns the prefix of a command that runs another command there, and ends it if the process that started it is killed.
     ///
     /// # Errors
     /// [`LabError::MissingProgram`].
@@ -65,11 +65,11 @@ impl NetNs {
         Ok(command)
     }
 
-    /// Does something there, on a thread of its own: what it opens stays there, whoever uses it then. Below /sys it sees the
+    /// Runs a function there, on a new thread: files that it opens stay in that namespace, even for other threads. Below /sys it sees the
     /// interfaces of the namespace, as with `ip netns exec`.
     ///
     /// # Errors
-    /// The namespace is gone, or may not be entered.
+    /// The namespace does not exist any more, or may not be entered.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         let Some(path) = self.path() else {
             return Ok(work());
@@ -94,7 +94,7 @@ fn show_interfaces() -> nix::Result<()> {
     let apart = MsFlags::MS_REC | MsFlags::MS_SLAVE;
     mount(NONE, "/", NONE, apart, NONE)?;
     match mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE) {
-        // What is mounted there is that of this namespace already, as below `ip netns exec` (fs/namespace.c).
+        // The mount there already belongs to this namespace, as below `ip netns exec` (fs/namespace.c).
         Err(Errno::EBUSY) => Ok(()),
         outcome => outcome,
     }

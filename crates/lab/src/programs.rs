@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What forwards in a topology, as a switch or as a VNF: one file each, all behind one trait.
+//! Forwarding programs of a topology, as a switch or as a VNF: one file each, all behind one trait.
 
 mod forwarder;
 mod guest;
@@ -29,10 +29,10 @@ use crate::unavailable::Unavailable;
 pub(crate) use forwarder::Forwarder;
 pub(crate) use guest::{Hypervisor, InGuest, has_guests_card};
 
-/// Rules of a firewall that is given none.
+/// Rules of a firewall without configured rules.
 pub const FIREWALL_RULES: &str = include_str!("programs/firewall.toml");
 
-/// The adapter of a program on the host or in a container. `quietwire` is this project's own binary.
+/// Returns the adapter of a program on the host or in a container. `quietwire` is this project's own binary.
 pub(crate) fn forwarder_for(program: Program, quietwire: &Path) -> Box<dyn Forwarder> {
     match program {
         Program::Quietwire | Program::Firewall | Program::QuietwireRouter | Program::Tester => {
@@ -52,7 +52,7 @@ pub(crate) fn forwarder_for(program: Program, quietwire: &Path) -> Box<dyn Forwa
     }
 }
 
-/// Version of a program on this machine, or why it cannot be had.
+/// Returns the version of a program on this machine, or the reason why it is unavailable.
 ///
 /// # Errors
 /// [`Unavailable`].

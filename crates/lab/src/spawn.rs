@@ -18,9 +18,8 @@ use crate::error::{LabError, io_error};
 /// Lines of a log shown in an error.
 const LOG_LINES: usize = 12;
 
-/// Starts `command`, in `set` from its first instruction on where one is given. It leads a process group of its own:
-/// Ctrl-C is for the study, which then ends its processes in order, and
-/// [`quietwire_base::supervised::end`] finds all that it forks.
+/// Starts `command`, in `set` from its first instruction on, if a set is given. The command leads a process group, so Ctrl-C reaches only
+/// the study, which then ends its processes in order, and [`quietwire_base::supervised::end`] finds all processes that the command forks.
 pub(crate) fn spawn(
     journal: &mut Journal,
     command: &[String],
@@ -31,7 +30,8 @@ pub(crate) fn spawn(
     spawn_in(journal, command, &lists, log)
 }
 
-/// As [`spawn`], listed from its first instruction on in these files of the kernel's: of CPU sets, of classes of service.
+/// Starts a command as [`spawn`] does, listed from its first instruction on in these files of the kernel: of CPU sets, of classes of
+/// service.
 pub(crate) fn spawn_in(
     journal: &mut Journal,
     command: &[String],
@@ -45,7 +45,7 @@ pub(crate) fn spawn_in(
         .open(log)
         .map_err(io_error(log, "making the log"))?;
     let errors = out.try_clone().map_err(io_error(log, "making the log"))?;
-    // The shell enters the sets and becomes the program, so that no thread is ever elsewhere.
+    // The shell enters the sets and then executes the program, so no thread ever runs outside them.
     let mut shell = Command::new("/bin/sh");
     const ENLIST: &str =
         r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
@@ -73,7 +73,7 @@ pub(crate) fn spawn_in(
     Ok(child)
 }
 
-/// The end of a log, for an error message.
+/// Returns the end of a log, for an error message.
 pub(crate) fn last_words(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -84,7 +84,7 @@ pub(crate) fn last_words(log: &Path) -> String {
     lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
 
-/// Sees that a program is installed.
+/// Checks that a program is installed.
 pub(crate) fn require(program: &str, package: &'static str) -> Result<(), LabError> {
     match find_program(program) {
         Some(_) => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The directory with the state of labs: its lock, what is in it by which name, and how journals in it are undone.
+//! The directory with the state of labs: its lock, its files, and how their journals are undone.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -11,26 +11,26 @@ use quietwire_host::journal::{self, Change, UndoOutcome};
 
 use crate::error::{LabError, io_error};
 
-/// Where labs keep their state when nothing else is asked for.
+/// Default state directory of labs.
 pub const STATE_DIRECTORY: &str = "/run/quietwire/lab";
 
 /// Journal of a lab itself; each case has its own.
 pub(crate) const LAB_JOURNAL: &str = "lab.jsonl";
 
-/// Ends the name of the file that says that a partition is applied for a case.
+/// Suffix of the file that marks a partition as applied for a case.
 pub(crate) const MARKER: &str = ".partition";
 
-/// Begins the name of a lab's directory; the number of its process follows.
+/// Prefix of the name of a lab's directory; the number of its process follows.
 pub(crate) const LAB_PREFIX: &str = "lab-";
 
 pub(crate) fn lock_path(state_directory: &Path) -> PathBuf {
     state_directory.join("lock")
 }
 
-/// Takes the lock of a state directory.
+/// Acquires the lock of a state directory.
 ///
 /// # Errors
-/// [`LabError::Busy`] when another process holds it, [`LabError::Io`].
+/// [`LabError::Busy`] if another process holds it, [`LabError::Io`].
 pub(crate) fn lock(state_directory: &Path) -> Result<LockFile, LabError> {
     Ok(LockFile::try_acquire(&lock_path(state_directory))?)
 }
@@ -43,7 +43,7 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), LabError> {
         .map_err(io_error(path, "making the directory"))
 }
 
-/// An error that names what was not undone.
+/// Returns an error that lists the changes that were not undone.
 pub(crate) fn judge(undone: Vec<(Change, UndoOutcome)>) -> Result<(), LabError> {
     let failures: Vec<String> = undone
         .iter()
@@ -61,7 +61,7 @@ pub(crate) fn judge(undone: Vec<(Change, UndoOutcome)>) -> Result<(), LabError> 
     }
 }
 
-/// Undoes the journal of a case, and removes it when nothing failed.
+/// Undoes the journal of a case, and removes it if nothing failed.
 pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
     let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
     let undone = journal::undo(&changes);
@@ -71,8 +71,8 @@ pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>, La
     Ok(undone)
 }
 
-/// Undoes a lab's own journal. Its directory goes last, with the journal; it stays when something could not be undone,
-/// of the lab or of one of its cases, since the journals are needed to try again.
+/// Undoes a lab's own journal. Its directory is removed last, with the journal. It stays if a change of the lab or of one of its cases
+/// could not be undone, since another attempt requires the journals.
 pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
     let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
     let (directories, others): (Vec<Change>, Vec<Change>) = changes
@@ -111,7 +111,7 @@ pub(crate) fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
     ending_in(directory, ".jsonl")
 }
 
-/// Files in a directory whose names end so.
+/// Returns the files in a directory whose names have this suffix.
 pub(crate) fn ending_in(directory: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::LabError;
 
-/// A flag that somebody sets when everything is to end, as a handler of signals does. The default one is never set.
+/// A flag that requests the end of everything; a signal handler sets it. The default flag is never set.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Whether everything is to end.
+    /// Returns true after a stop request.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Fails when everything is to end.
+    /// Fails after a stop request.
     ///
     /// # Errors
     /// [`LabError::Aborted`].

@@ -8,7 +8,7 @@ use quietwire_base::Idle;
 use quietwire_dpdk::HugePages;
 use quietwire_host::CpuList;
 
-/// A command that runs quietwire's switch in the foreground until SIGTERM. An option that is none has the switch's own default.
+/// A command that runs quietwire's switch in the foreground until SIGTERM. An option that is `None` has the switch's default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SwitchCommand {
     /// The `quietwire` program.
@@ -17,7 +17,7 @@ pub(crate) struct SwitchCommand {
     pub(crate) control_socket: PathBuf,
     /// Names and URIs of ports.
     pub(crate) ports: Vec<(String, String)>,
-    /// Names of the ports that are joined, a pair each.
+    /// Pairs of names of ports that are joined.
     pub(crate) cross_connects: Vec<Vec<String>>,
     /// Names of bridges, and of their ports.
     pub(crate) bridges: Vec<(String, Vec<String>)>,
@@ -31,11 +31,11 @@ pub(crate) struct SwitchCommand {
     pub(crate) service_cpus: Option<CpuList>,
     /// CPUs of the control thread and of the library's own threads.
     pub(crate) control_cpus: Option<CpuList>,
-    /// Whether threads stay on the CPUs of their roles.
+    /// True if threads are pinned to the CPUs of their roles.
     pub(crate) is_pinned: Option<bool>,
-    /// What an idle forwarding thread does.
+    /// Behaviour of an idle forwarding thread.
     pub(crate) idle: Option<Idle>,
-    /// Whether it uses huge pages.
+    /// Use of huge pages.
     pub(crate) huge_pages: Option<HugePages>,
     /// Memory for frames, MiB.
     pub(crate) memory_mib: Option<u32>,
@@ -50,7 +50,7 @@ pub(crate) struct SwitchCommand {
 }
 
 impl SwitchCommand {
-    /// Returns the command, word by word.
+    /// Returns the command, as arguments.
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = vec![
             self.program.display().to_string(),
@@ -83,7 +83,7 @@ impl SwitchCommand {
         options
     }
 
-    /// Returns what forwards between what.
+    /// Returns the options of ports and their joins.
     fn forwarding(&self) -> Vec<(&'static str, String)> {
         let mut options = Vec::new();
         for (name, uri) in &self.ports {
@@ -103,7 +103,7 @@ impl SwitchCommand {
         options
     }
 
-    /// Returns who runs where, and on which memory.
+    /// Returns the options of CPUs and memory.
     fn threads(&self) -> Vec<(&'static str, String)> {
         let pinning = self.is_pinned.map(|it| if it { "roles" } else { "none" });
         let huge_pages = self.huge_pages.map(|huge_pages| match huge_pages {
@@ -135,7 +135,7 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// One that says as little as it can.
+    /// A command with the fewest options.
     fn least() -> SwitchCommand {
         SwitchCommand {
             program: "/bin/quietwire".into(),

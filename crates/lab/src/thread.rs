@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads of elements, as results tell them.
+//! Threads of elements, as results list them.
 
 use serde::{Deserialize, Serialize};
 

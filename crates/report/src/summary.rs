@@ -322,7 +322,7 @@ pub(crate) fn description(file: &StudyFile, case: &Case) -> String {
             "neighbours on every CPU available to them"
         }
         NeighboursIn::Everywhere => "neighbours on every CPU",
-        NeighboursIn::OffForwardingCpus => "neighbours kept off the forwarding CPUs",
+        NeighboursIn::OffForwardingCpus => "neighbours excluded from the forwarding CPUs",
         NeighboursIn::ForwardingCpus => "neighbours on the forwarding CPUs, and no others",
         NeighboursIn::Siblings => "neighbours on the forwarding cores' other threads",
         NeighboursIn::SameLlc => {
@@ -346,7 +346,7 @@ pub(crate) fn description(file: &StudyFile, case: &Case) -> String {
         "switch threads placed by the scheduler"
     };
     let partition = if case.keeps_others_off() {
-        ", everything else kept off the forwarding CPUs"
+        ", everything else excluded from the forwarding CPUs"
     } else {
         ""
     };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real [`Bench`]: a lab with the device, which is a topology, and its neighbours, the tester in this process, the monitor
-//! beside it.
+//! The real [`Bench`]: a lab with the device, which is a topology, and its neighbours. The tester and the monitor run in this process.
 
 mod application;
 mod demand;
@@ -57,13 +56,13 @@ pub struct LabBench {
     lab: Lab,
     file: StudyFile,
     options: LabOptions,
-    /// A device that comes up is given up once this is wanted.
+    /// A stop request also ends the start of a device.
     stop: Stop,
     machine: Inventory,
     entered: Option<CaseSpec>,
-    /// Where the tester's ports are.
+    /// Location of the tester's ports.
     place: NetNs,
-    /// What is offered in that case, at the first frame size.
+    /// Frames that the tester offers in that case, at the first frame size.
     frames: Option<Trial>,
     opened: u32,
 }
@@ -73,16 +72,16 @@ const HUGE_PAGE_MIB: u32 = 2;
 const LINK_DEADLINE: Duration = Duration::from_secs(15);
 
 impl LabBench {
-    /// Brings up the lab and the tester's EAL for a study. A device that comes up is given up once `stop` is wanted.
+    /// Starts the lab and the tester's EAL for a study. A request of `stop` also ends the start of a device.
     ///
     /// # Errors
-    /// [`LabBenchError`]; nothing is left behind.
+    /// [`LabBenchError`]; all changes are undone.
     pub fn open(file: &StudyFile, options: LabOptions, stop: Stop) -> Result<Self, LabBenchError> {
         Self::check(file, &options)?;
         let online = online_cpus(Path::new("/"))?;
         let machine = Inventory::read(Path::new("/"));
         let mut lab = Lab::open(options.clone())?;
-        // Again, as nothing kept another lab from coming up until the lab was held.
+        // The second check: until the lab's lock was held, another lab could start.
         check_partitions(file, &machine, &options)?;
         if file.tester.huge_pages_mib > 0 {
             reserve(&mut lab, file.tester.huge_pages_mib)?;
@@ -116,11 +115,11 @@ impl LabBench {
         })
     }
 
-    /// Checks whether a study can be run on this machine: its CPUs, what its neighbours are started with, and whether others have a
-    /// partition or a lab in the way. Changes nothing.
+    /// Checks whether a study can run on this machine: its CPUs, the programs that start its neighbours, and whether a partition or a lab
+    /// of another process is in the way. Changes nothing.
     ///
     /// # Errors
-    /// [`LabBenchError`]: the first thing in the way.
+    /// [`LabBenchError`]: the first obstacle.
     pub fn check(file: &StudyFile, options: &LabOptions) -> Result<(), LabBenchError> {
         if file.device.switch == Switch::Other {
             return Err(LabBenchError::NotOurs);
@@ -134,7 +133,7 @@ impl LabBench {
     /// Undoes everything.
     ///
     /// # Errors
-    /// What could not be undone.
+    /// The changes that could not be undone.
     pub fn close(mut self) -> Result<(), LabBenchError> {
         let left = self.leave();
         drop(self.tester);
@@ -147,19 +146,19 @@ impl LabBench {
         self.machine.cpus_online.clone().unwrap_or_default()
     }
 
-    /// A case's neighbours, on these CPUs.
+    /// Returns a case's neighbours, on these CPUs.
     fn neighbours(&self, spec: &CaseSpec, cpus: CpuList) -> NeighbourSpec {
         neighbours(&self.file.neighbours_of(&spec.case), cpus)
     }
 
-    /// What an isolation case is made of here; nothing where the file names none.
+    /// Returns the parts of an isolation case on this machine; `None` if the file names no case.
     fn isolation_parts(&self, spec: &CaseSpec, setup: &Setup) -> Option<Vec<IsolationPart>> {
         let isolation = spec.case.isolation()?;
         isolation.parts_on(&self.machine, Some(setup)).ok()
     }
 
-    /// The highest rate worth asking for: what tester and device reach together without a schedule, lowered until
-    /// the tester keeps to a schedule at it, and a margin.
+    /// Measures the highest useful rate: the rate of tester and device without a schedule, lowered until the tester keeps to a schedule at
+    /// it, with a margin.
     fn highest_rate(&mut self, frame_size: FrameSize) -> Result<f64, LabBenchError> {
         let (Some(tester), Some(frames)) = (&mut self.tester, &self.frames) else {
             return Err(LabBenchError::NoCase);
@@ -196,7 +195,7 @@ impl LabBench {
         let before = DeviceSnapshot::take(lab.device().ok_or(LabBenchError::NoCase)?)?;
         let done = || act(tester, &mut LabDevice(&mut *lab), action, frames);
         let observation = self.place.enter(done)??;
-        // After a restart it is another process.
+        // A restart changes the process.
         let after = DeviceSnapshot::take(lab.device().ok_or(LabBenchError::NoCase)?)?;
         lab.check()?;
         let device = lab.device().ok_or(LabBenchError::NoCase)?;
@@ -226,8 +225,8 @@ impl LabBench {
         Ok(Measured { result, activity })
     }
 
-    /// Applications have the tester's ports meanwhile. Those of a case that is pinned run on the CPUs that forward, which no
-    /// neighbour of such a case is on; others run wherever they like.
+    /// Applications use the tester's ports meanwhile. In a pinned case they run on the forwarding CPUs, which its neighbours do not use;
+    /// otherwise they run on any CPU.
     fn have_applied(&mut self, plan: &ApplicationPlan) -> Result<ApplicationResult, LabBenchError> {
         self.tester = None;
         let (Some(device), Some(spec)) = (self.lab.device_mut(), &self.entered) else {
@@ -249,20 +248,20 @@ impl LabBench {
         self.frames = Some(frames(&self.file, &spec.case, size.unwrap_or_default()));
         self.entered = Some(spec.clone());
         let entered = self.set_up(spec);
-        // The device's side is undone with the case when the tester's cannot be opened.
+        // If the tester's side cannot be opened, the device's side is undone with the case.
         if entered.is_err() {
             self.leave()?;
         }
         entered
     }
 
-    /// What keeps others away first, then the device, the tester at its ports, and the neighbours.
+    /// Starts the isolation first, then the device, the tester at its ports, and the neighbours.
     fn set_up(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
         let online = self.online();
         let setup = setup(&self.file, &spec.case, &online)?;
         let arranged = CaseRequirements::of_setup(&spec.case, &self.machine, &setup)
             .map_err(LabBenchError::Unavailable)?;
-        // As files of earlier versions have it.
+        // The representation in files of earlier versions.
         let is_apart = spec.case.partition == Some(true);
         let begun = self.lab.begin(&Case {
             roles: topology::roles(&self.file, &setup),
@@ -296,7 +295,7 @@ impl LabBench {
         }))
     }
 
-    /// Opens a tester where the device's ports are, for as long as the case is up.
+    /// Opens a tester at the device's ports, for as long as the case runs.
     fn open_tester_at_device(&mut self) -> Result<(), LabBenchError> {
         let device = self.lab.device().ok_or(LabBenchError::NoCase)?;
         let state = device.state();
@@ -310,8 +309,8 @@ impl LabBench {
         Ok(())
     }
 
-    /// Waits until frames come through. A port that only sees what is flooded has none to wait for: quietwire's switch alone, which
-    /// may have it, forwards as soon as it is connected.
+    /// Waits until the device forwards frames. A port that receives only flooded frames has no frames to wait for: a single quietwire
+    /// switch, which may have such a port, forwards as soon as it is connected.
     fn wait_until_through(&mut self) -> Result<(), LabBenchError> {
         let (Some(tester), Some(frames)) = (&mut self.tester, &self.frames) else {
             return Ok(());
@@ -323,7 +322,7 @@ impl LabBench {
         place.enter(|| topology::wait_until_through(tester, frames, stop))?
     }
 
-    /// Opens the next tester. It needs nothing of the bench, so that it can be done elsewhere.
+    /// Opens the next tester. The returned function does not use the bench, so it can run in another namespace.
     fn next_tester<'a>(
         &'a mut self,
         uris: &'a [String],
@@ -340,10 +339,10 @@ impl LabBench {
         topology::tester_record(&self.file, uris, priority, has_huge_pages)
     }
 
-    /// What goes wrong with a device of the lab's is its case's: others may still be had. What quietwire's switch alone fails at, it
-    /// fails at in every case.
+    /// Assigns a failure: an error of a lab's device belongs to its case, and other cases may succeed. An error of a single quietwire
+    /// switch occurs in every case.
     fn of_case(&self, error: LabBenchError, is_set_up: bool) -> BenchError {
-        // Told in one paragraph, since it stands among the reasons of others.
+        // One paragraph, since the text is listed among the reasons of other cases.
         let text = || one_line(&error.to_string());
         if error.is_interruption() {
             return Interrupted.into();
@@ -358,7 +357,7 @@ impl LabBench {
     }
 
     fn leave(&mut self) -> Result<(), LabBenchError> {
-        // Ports first, so that the device's end sees an orderly goodbye.
+        // Ports first, so that the device's side sees an orderly disconnect.
         self.tester = None;
         self.frames = None;
         self.entered = None;
@@ -367,13 +366,13 @@ impl LabBench {
     }
 }
 
-/// A text of several lines as one, its lines apart by bars.
+/// Joins the lines of a text into one, separated by bars.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(" | ")
 }
 
-/// Opens the tester's ports and waits for the other side of each.
+/// Opens the tester's ports and waits for the peer of each.
 fn open_tester(
     eal: &Eal,
     file: &StudyFile,
@@ -461,7 +460,7 @@ impl Bench for LabBench {
     }
 }
 
-/// Has trials cite the tester's calibration, where `quietwire tester calibrate` kept one.
+/// Makes trials cite the tester's calibration, if `quietwire tester calibrate` stored one.
 fn cite_calibration(tester: &mut Tester) {
     let Some(path) = Calibrations::default_path() else {
         return;
@@ -502,7 +501,7 @@ fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {
     Ok(())
 }
 
-/// Neither a partition of the machine's owner nor a lab that is up may be in the way of a case that partitions the machine.
+/// Checks that neither a partition of the machine's owner nor a running lab is in the way of a case that partitions the machine.
 fn check_partitions(
     file: &StudyFile,
     machine: &Inventory,
@@ -530,7 +529,7 @@ fn reserve(lab: &mut Lab, wanted_mib: u32) -> Result<(), LabBenchError> {
     let free = lab.reserve_huge_pages(pages)?;
     if free < pages {
         tracing::warn!(
-            "{wanted_mib} MiB of huge pages were asked for and {} MiB could be had; what does not fit runs on ordinary pages",
+            "the study requires {wanted_mib} MiB of huge pages, but only {} MiB are available; memory beyond that uses ordinary pages",
             free * u64::from(HUGE_PAGE_MIB)
         );
     }

@@ -22,7 +22,7 @@ use crate::text::say;
 enum Level {
     /// No isolation.
     None,
-    /// Other work is kept off the CPUs of tester and device.
+    /// Other work is excluded from the CPUs of tester and device.
     Isolated,
     /// Like isolated, with all further means that the machine supports.
     Full,

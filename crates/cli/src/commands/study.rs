@@ -286,7 +286,7 @@ pub(super) fn make_parent(path: &Path) -> Result<()> {
     }
 }
 
-/// Suffixes of a database and of the files that SQLite keeps beside it.
+/// Suffixes of a database and of the files that SQLite adds to it.
 const COMPANIONS: [&str; 3] = ["", "-wal", "-shm"];
 
 /// Renames a store to its name with the first free number as a suffix.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPUs of a device that runs already: those of the threads of its processes that are pinned and busy.
+//! CPUs of a device that runs already: the CPUs of its pinned and busy threads.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,15 +10,16 @@ use quietwire_monitor::{Activity, Snapshot};
 
 use crate::error::LabError;
 
-/// For how long threads are watched.
+/// Time for which threads are observed.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
-/// A thread that runs for this share of the time is busy. Others may have its CPU meanwhile.
+/// Minimum share of the time that a busy thread runs. Other threads may use its CPU meanwhile.
 const BUSY: f64 = 0.25;
 
-/// Returns the CPUs of all threads of these processes that are pinned to one CPU, and that are busy or forward by their name.
+/// Returns the CPUs of all threads of these processes that are pinned to one CPU, and that are busy or have the name of a forwarding
+/// thread.
 ///
 /// # Errors
-/// [`LabError::Monitor`] if the processes cannot be watched.
+/// [`LabError::Monitor`] if the processes cannot be observed.
 pub(super) fn busy_cpus(pids: &[u32]) -> Result<CpuList, LabError> {
     if pids.is_empty() {
         return Ok(CpuList::new());
@@ -44,7 +45,7 @@ pub(super) fn busy_cpus(pids: &[u32]) -> Result<CpuList, LabError> {
         .fold(CpuList::new(), |cpus, task| cpus.union(&task.cpus)))
 }
 
-/// Returns the processes of which a thread is pinned to some of these CPUs, the kernel's own left out.
+/// Returns the processes with a thread that is pinned to some of these CPUs, without kernel threads.
 pub(super) fn processes_on(cpus: &CpuList) -> Vec<i32> {
     let mut pids: Vec<i32> = tasks::all(Path::new("/"))
         .iter()
@@ -88,7 +89,7 @@ mod tests {
         let busy = pinned(&cpu, "while :; do :; done");
         let idle = pinned(&cpu, "exec sleep 600");
         let pid = busy.0.id();
-        // A busy machine may keep it from its CPU for a while.
+        // A busy machine may delay the thread.
         assert!(wait_until(DEADLINE, || busy_cpus(&[pid]).unwrap() == wanted));
         assert!(processes_on(&wanted).contains(&pid.try_into().unwrap()));
         assert_eq!(busy_cpus(&[idle.0.id()]).unwrap(), CpuList::new());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A partition that is applied for as long as something is measured, and taken back after it: also by another process, when
-//! the one that applied it was killed.
+//! A partition that is applied for the time of a measurement, and rolled back after it, also by another process if the one that applied it
+//! was killed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,13 +21,13 @@ use super::classes::{NEIGHBOURS, OTHERS};
 use crate::error::{LabError, io_error};
 use crate::state_directory::{judge, make_directory};
 
-/// Held for as long as a partition of a lab's is applied: a machine has one.
+/// Held while a partition of a lab is applied: a machine has one.
 const LOCK: &str = "lab.lock";
 /// Names the marker of the case that the partition is applied for, until it is rolled back.
 const NOTE: &str = "lab.partition";
 /// The set of a partition in which the data plane is (version 1).
 const DATA_PLANE: &str = "quietwire-data-plane";
-/// For a partition of another lab's, which is there for as long as one of its cases.
+/// Wait for a partition of another lab, which lasts as long as one of its cases.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The running machine.
@@ -41,13 +41,13 @@ pub(crate) fn running_machine() -> Target<'static> {
 
 /// A partition that is applied.
 #[derive(Debug)]
-#[must_use = "it stays applied until it is taken back"]
+#[must_use = "the partition stays applied until it is rolled back"]
 pub struct Applied {
-    /// Every setting with what it was and is, for the record.
+    /// Every setting with its old and new value, for the record.
     pub settings: Vec<String>,
-    /// The CPU set that the data plane is to be in; none where the partition has none.
+    /// The CPU set of the data plane; `None` if the partition has none.
     pub device_set: Option<Cpuset>,
-    /// Where neighbours' tasks are listed in their class of service; none where they have none.
+    /// The file that lists neighbours' tasks in their class of service; `None` without a class.
     pub neighbours_tasks: Option<PathBuf>,
     marker: PathBuf,
     // Released last.
@@ -55,11 +55,11 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Applies a plan. `marker` is a file that says so until it is taken back, for [`take_back_left`].
+    /// Applies a plan. `marker` is a file that exists until the partition is rolled back, for [`take_back_left`].
     ///
     /// # Errors
-    /// [`LabError::Busy`] when another lab has one for long, [`LabError::Partitioned`] when the machine's owner applied one,
-    /// [`LabError::Isolation`] for what did not come about; all of it is undone then.
+    /// [`LabError::Busy`] if another lab keeps one beyond the timeout, [`LabError::Partitioned`] if the machine's owner applied one,
+    /// [`LabError::Isolation`] for a failure; all changes are undone then.
     pub(crate) fn apply(target: &Target<'_>, plan: &Plan, marker: &Path) -> Result<Self, LabError> {
         make_directory(&target.state_directory)?;
         let path = target.state_directory.join(LOCK);
@@ -94,8 +94,7 @@ impl Applied {
         }
     }
 
-    /// Sees whether the machine's owner has a partition of their own applied, which no case may change; what a killed lab left
-    /// is none.
+    /// Checks whether the machine's owner has applied a partition, which no case may change; the leftovers of a killed lab do not count.
     ///
     /// # Errors
     /// [`LabError::Partitioned`].
@@ -107,7 +106,7 @@ impl Applied {
         Err(LabError::Partitioned)
     }
 
-    /// Sees whether another lab has a partition applied, which goes as soon as its case is left.
+    /// Checks whether another lab has applied a partition, which lasts until its case ends.
     ///
     /// # Errors
     /// [`LabError::OtherPartition`].
@@ -155,10 +154,10 @@ impl Applied {
         Ok(())
     }
 
-    /// Takes it back: everything is as it was before it was applied, whoever changed it since.
+    /// Rolls the partition back: all settings get their earlier values, even if another program has changed them since.
     ///
     /// # Errors
-    /// [`LabError::Undo`] with what could not be undone; `lab clean` tries again.
+    /// [`LabError::Undo`] with the changes that could not be undone; `lab clean` tries again.
     pub(crate) fn take_back(self, target: &Target<'_>) -> Result<(), LabError> {
         judge(take_back(target)?)?;
         remove(&note_path(target))?;
@@ -166,11 +165,10 @@ impl Applied {
     }
 }
 
-/// Takes back what a lab had applied that was killed, by the marker that it left. Where another lab or the next one has done
-/// that already, nothing is left of it.
+/// Rolls back the partition of a killed lab, by the marker that it left. If another lab has done that already, the call does nothing.
 ///
 /// # Errors
-/// What cannot be read, or a lock that cannot be had.
+/// A file that cannot be read, or a lock that cannot be acquired.
 pub(crate) fn take_back_left(
     target: &Target<'_>,
     marker: &Path,
@@ -179,9 +177,9 @@ pub(crate) fn take_back_left(
     let path = target.state_directory.join(LOCK);
     let lock = match LockFile::try_acquire(&path) {
         Ok(lock) => Some(lock),
-        // After a reboot nothing is left of what was applied.
+        // A reboot has undone the partition.
         Err(LockError::Io { cause, .. }) if cause.kind() == ErrorKind::NotFound => None,
-        // The next lab has undone it, or does so now.
+        // The next lab has undone it, or undoes it now.
         Err(LockError::Busy { .. }) => None,
         Err(error) => return Err(error.into()),
     };
@@ -217,7 +215,7 @@ fn note_path(target: &Target<'_>) -> PathBuf {
     target.state_directory.join(NOTE)
 }
 
-/// The marker of the case that a partition is, or was, applied for.
+/// Returns the marker of the case that a partition is, or was, applied for.
 fn noted(target: &Target<'_>) -> Result<Option<PathBuf>, LabError> {
     let path = note_path(target);
     match fs::read(&path) {

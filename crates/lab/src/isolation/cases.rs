@@ -5,25 +5,25 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that isolates.
+/// A part of isolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolationPart {
     /// Each thread of the device keeps to the CPUs of its role.
     Pinned,
-    /// Everything else keeps off the forwarding CPUs.
+    /// Everything else is excluded from the forwarding CPUs.
     Isolated,
-    /// The other threads of the forwarding cores run nothing.
+    /// The sibling threads of the forwarding cores run nothing.
     IdleSiblings,
-    /// The forwarding CPUs have ways of the last-level cache to themselves (Intel CAT and its likes).
+    /// The forwarding CPUs have exclusive ways of the last-level cache (Intel CAT and similar).
     Cache,
-    /// Neighbours and other processes have a limit of memory bandwidth (Intel MBA and its likes).
+    /// Neighbours and other processes have a memory bandwidth limit (Intel MBA and similar).
     Bandwidth,
     /// The forwarding CPUs are SST-BF's cores of high priority.
     BaseFrequency,
     /// Every CPU runs at the processor's nominal frequency.
     NominalFrequency,
-    /// Each port is a virtual function of its own (SR-IOV).
+    /// Each port is its own virtual function (SR-IOV).
     VirtualFunctions,
 }
 
@@ -42,37 +42,37 @@ impl fmt::Display for IsolationPart {
     }
 }
 
-/// A case of isolation.
+/// An isolation case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IsolationCase {
-    /// Its name, as it is chosen by.
+    /// Name in study files.
     pub name: &'static str,
-    /// What it does.
+    /// Description.
     pub about: &'static str,
-    /// Everything that it is made of. With cache, the classes are those of the published allocation: on 11 ways 0x7ff for the
-    /// operating system, 0x7f0 for forwarding, 0x3 for neighbours, 0xc for other processes.
+    /// Mandatory parts. With cache, the classes are those of the published allocation: on 11 ways 0x7ff for the operating system, 0x7f0 for
+    /// forwarding, 0x3 for neighbours, 0xc for other processes.
     pub parts: &'static [IsolationPart],
-    /// Beside those, as many as the machine has, one at least.
+    /// Optional parts: as many as the machine supports, at least one.
     pub if_available: &'static [IsolationPart],
 }
 
-/// All cases. What does not fit does not compile.
+/// All cases. A wrong number of them does not compile.
 const CASES: &[IsolationCase] = &[
     IsolationCase {
         name: "none",
-        about: "the scheduler places the device's threads, and everything else, wherever it likes",
+        about: "the scheduler places the device's threads, and everything else, on any CPU",
         parts: &[],
         if_available: &[],
     },
     IsolationCase {
         name: "pinned",
-        about: "each thread of the device keeps to the CPUs of its role; nobody else is kept off them",
+        about: "each thread of the device keeps to the CPUs of its role; other work may use them as well",
         parts: &[IsolationPart::Pinned],
         if_available: &[],
     },
     IsolationCase {
         name: "isolated",
-        about: "as pinned, and everything else keeps off the forwarding CPUs",
+        about: "as pinned, and everything else is excluded from the forwarding CPUs",
         parts: &[IsolationPart::Pinned, IsolationPart::Isolated],
         if_available: &[],
     },
@@ -151,20 +151,20 @@ const CASES: &[IsolationCase] = &[
     },
 ];
 
-/// All cases there are.
+/// Returns all cases.
 #[must_use]
 pub fn isolation_cases() -> &'static [IsolationCase] {
     CASES
 }
 
 impl IsolationCase {
-    /// The case of this name.
+    /// Returns the case of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         isolation_cases().iter().find(|case| case.name == name)
     }
 
-    /// Whether it has this part on every machine.
+    /// Returns true if the case has this part on every machine.
     #[must_use]
     pub fn has(&self, part: IsolationPart) -> bool {
         self.parts.contains(&part)
@@ -194,7 +194,7 @@ mod tests {
             ]
         );
         for case in isolation_cases() {
-            // What isolates a CPU is for the thread that is pinned to it.
+            // The part that isolates a CPU requires a thread that is pinned to it.
             let is_pinned = case.has(IsolationPart::Pinned);
             assert!(case.parts.is_empty() || is_pinned, "{case:?}");
             let more = case.parts.len() > 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be isolated around a tester and a device that run on one machine. Pure: nothing is read or changed here.
+//! Choice of isolation for a tester and a device that run on one machine. Pure: reads and changes nothing.
 
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
@@ -10,21 +10,21 @@ use super::cases::{IsolationCase, IsolationPart};
 use super::plan::Setup;
 use crate::neighbours::siblings;
 
-/// How much is isolated around a device that runs already.
+/// Isolation level around a device that runs already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolationLevel {
     /// Nothing.
     None,
-    /// Everything else keeps off the CPUs of tester and device.
+    /// Everything else is excluded from the CPUs of tester and device.
     Isolated,
-    /// As [`Self::Isolated`], with as many of the other parts as the machine has.
+    /// As [`Self::Isolated`], with all other parts that the machine supports.
     #[default]
     Full,
 }
 
 impl IsolationLevel {
-    /// Names of the cases that it may come to, the best first.
+    /// Returns the names of possible cases, the best first.
     fn case_names(self) -> &'static [&'static str] {
         match self {
             Self::None => &[],
@@ -34,21 +34,21 @@ impl IsolationLevel {
     }
 }
 
-/// What is isolated.
+/// The chosen isolation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Choice {
     pub(crate) case: &'static IsolationCase,
     pub(crate) parts: Vec<IsolationPart>,
     pub(crate) plan: Plan,
-    /// CPUs of the tester that the rest of the machine runs on as well; empty where there are others for it.
+    /// CPUs of the tester that the rest of the machine uses as well; empty if other CPUs are left.
     pub(crate) shared: CpuList,
 }
 
-/// Chooses what is isolated for a tester and a device with these CPUs: both where that leaves the rest of the machine a
-/// CPU, or the device alone.
+/// Chooses the isolation for a tester and a device with these CPUs: of both if that leaves the rest of the machine a CPU, otherwise of the
+/// device only.
 ///
 /// # Errors
-/// Why nothing can be isolated, in a clause.
+/// The reason, as a clause, why no isolation is possible.
 pub(crate) fn choose(
     machine: &Inventory,
     level: IsolationLevel,
@@ -97,10 +97,10 @@ pub(crate) fn choose(
             Err(reason) => last_reason = Some(reason),
         }
     }
-    Err(last_reason.unwrap_or_else(|| "nothing is to be isolated".to_owned()))
+    Err(last_reason.unwrap_or_else(|| "no isolation was requested".to_owned()))
 }
 
-/// Returns one CPU for the kernel and for what nobody limits, if possible on a core that forwards nothing.
+/// Returns one CPU for the kernel and for unpinned work, if possible on a core that forwards nothing.
 fn housekeeping_cpu(machine: &Inventory, forwarding: &CpuList) -> CpuList {
     let online = machine.cpus_online.clone().unwrap_or_default();
     let rest = online.difference(forwarding);
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(choice.plan.isolated(), list("1"));
         assert_eq!(choice.plan.housekeeping, list("0"));
         assert_eq!(choice.shared, list("0"));
-        // A device that nobody found leaves a CPU for the rest.
+        // An unknown device leaves a CPU for the rest.
         let choice = chosen(&machine, "0", "");
         assert_eq!(choice.plan.isolated(), list("0"));
         assert_eq!(choice.plan.housekeeping, list("1"));

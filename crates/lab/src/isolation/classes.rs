@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes of service as the published allocation of cache and memory bandwidth has them: on a cache of 11 ways 0x7ff for the
-//! operating system, 0x7f0 for the switch, 0x3 for noisy neighbours and 0xc for other processes; 100, 100, 10 and 10 % of
-//! the bandwidth.
+//! Classes of service of the published allocation of cache and memory bandwidth: on a cache of 11 ways 0x7ff for the operating system,
+//! 0x7f0 for the switch, 0x3 for noisy neighbours and 0xc for other processes; 100, 100, 10 and 10 % of the bandwidth.
 
 use quietwire_host::inventory::{CacheAllocation, Inventory};
 use quietwire_host::partition::{CacheMask, Class, Plan, Reason, Role};
 
-/// Name of the class of everything beside device and tester.
+/// Name of the class of everything except device and tester.
 pub(crate) const OTHERS: &str = "others";
-/// Name of the class of neighbours. Their tasks are in it, wherever they run; it has no CPUs.
+/// Name of the class of neighbours. It lists their tasks and has no CPUs.
 pub(crate) const NEIGHBOURS: &str = "neighbours";
 /// Memory bandwidth of neighbours and of other processes, percent.
 pub(super) const BANDWIDTH_PERCENT: u8 = 10;
-/// Classes in all, the default one included.
+/// Number of classes, including the default one.
 pub(super) const CLASSES: u32 = 4;
 /// Ways of the published cache, and of the neighbours and the other processes each.
 const WAYS: u32 = 11;
@@ -27,8 +26,8 @@ struct Masks {
     neighbours: u64,
 }
 
-/// The published masks, in proportion where a cache has another number of ways. Forwarding has the end that devices write
-/// into. None where the ways do not suffice.
+/// The published masks, scaled if the cache has another number of ways. Forwarding has the end that devices write into. `None` if the cache
+/// has too few ways.
 fn masks(cache: &CacheAllocation) -> Option<Masks> {
     let ways = cache.ways();
     let least = cache.ways_min.max(1);
@@ -54,12 +53,12 @@ fn masks(cache: &CacheAllocation) -> Option<Masks> {
     })
 }
 
-/// The last-level cache, as far as it can be shared out.
+/// The last-level cache, as far as resctrl can allocate it.
 fn cache(machine: &Inventory) -> Option<&CacheAllocation> {
     machine.rdt.caches.iter().max_by_key(|cache| cache.level)
 }
 
-/// Why a machine cannot have these classes, in a clause; none where it can.
+/// Returns the reason, as a clause, why a machine does not support these classes; `None` if it does.
 pub(super) fn lacking(machine: &Inventory) -> Option<String> {
     let most = machine.rdt.classes_max().unwrap_or(0);
     if most < CLASSES {
@@ -70,13 +69,13 @@ pub(super) fn lacking(machine: &Inventory) -> Option<String> {
     let cache = cache(machine)?;
     masks(cache).is_none().then(|| {
         format!(
-            "the cache has {} ways, which do not suffice for {CLASSES} classes",
+            "the cache has {} ways, too few for {CLASSES} classes",
             cache.ways()
         )
     })
 }
 
-/// Gives a plan's classes the published masks, and adds that of the neighbours. Limits of bandwidth are in the plan already.
+/// Sets the published masks of a plan's classes, and adds that of the neighbours. The plan already contains bandwidth limits.
 pub(super) fn share_as_published(plan: &mut Plan, machine: &Inventory) {
     let Some((cache, masks)) = cache(machine).and_then(|cache| Some((cache, masks(cache)?))) else {
         return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an isolation case does to a machine: a partition plan, made by the planner that `quietwire partition` has, of which
-//! the case's parts are kept; or why the machine cannot have it. Pure: nothing is read or changed here.
+//! The partition plan of an isolation case on a machine: the planner of `quietwire partition` makes a plan, of which the case's parts are
+//! kept. Returns a reason if the machine does not support the case. Pure: reads and changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ use super::cases::{IsolationCase, IsolationPart};
 use super::classes;
 use crate::neighbours::siblings;
 
-/// Who has which CPUs and ports while something is measured.
+/// Assignment of CPUs and ports during a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
-    /// CPUs that forward.
+    /// Forwarding CPUs.
     pub forwarding: CpuList,
     /// CPUs of the tester, and of the device's other threads.
     pub apparatus: CpuList,
-    /// Network controllers that the device has for ports, by PCI address; none where it is joined within the machine.
+    /// NICs that are the device's ports, by PCI address; empty if it is connected within the machine.
     pub ports: Vec<String>,
 }
 
 impl IsolationCase {
-    /// Why a machine cannot have this case, in a clause; none where it can. Without a set-up it is only asked what the
-    /// machine has, whichever CPUs forward.
+    /// Returns the reason, as a clause, why a machine does not support this case; `None` if it does. Without a setup, only the machine is
+    /// checked, for any forwarding CPUs.
     #[must_use]
     pub fn unavailable(&self, machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
         match setup {
@@ -37,10 +37,10 @@ impl IsolationCase {
         }
     }
 
-    /// The parts that it has on a machine.
+    /// Returns the parts that the case has on a machine.
     ///
     /// # Errors
-    /// Why the machine cannot have the case, in a clause.
+    /// The reason, as a clause, why the machine does not support the case.
     pub fn parts_on(
         &self,
         machine: &Inventory,
@@ -67,10 +67,10 @@ impl IsolationCase {
         Ok(parts)
     }
 
-    /// What is to be applied to a machine; none where the case changes nothing outside the device.
+    /// Returns the plan to apply to a machine; `None` if the case changes nothing outside the device.
     ///
     /// # Errors
-    /// Why the machine cannot have the case, in a clause.
+    /// The reason, as a clause, why the machine does not support the case.
     pub fn plan(&self, machine: &Inventory, setup: &Setup) -> Result<Option<Plan>, String> {
         let parts = self.parts_on(machine, Some(setup))?;
         if !parts.contains(&IsolationPart::Isolated) {
@@ -79,7 +79,7 @@ impl IsolationCase {
         let has = |part| parts.contains(&part);
         let mut seen = machine.clone();
         if !has(IsolationPart::IdleSiblings) {
-            // To the planner each thread is a core then, and the others may run on a forwarding core's second one.
+            // The planner then treats each thread as a core, and the others may run on a forwarding core's second thread.
             for place in &mut seen.cpus {
                 place.siblings = Some([place.cpu].into_iter().collect());
             }
@@ -92,7 +92,7 @@ impl IsolationCase {
                 cpus: Some(CpuRequest::These(setup.forwarding.clone())),
                 ..ForwardingRequest::default()
             },
-            // What has a class of its own is a group while classes are made.
+            // CPUs with their own class are a group while classes are made.
             neighbours: (shares && !others.is_empty())
                 .then(|| NeighbourRequest {
                     name: classes::OTHERS.to_owned(),
@@ -129,10 +129,10 @@ impl IsolationCase {
     }
 }
 
-/// Takes out of a plan what is no part of the case.
+/// Removes everything that is not part of the case from a plan.
 fn keep_parts(plan: &mut Plan, parts: &[IsolationPart]) {
     let has = |part| parts.contains(&part);
-    // The lab has huge pages of its own, and nothing here is for the next boot.
+    // The lab reserves its own huge pages, and needs nothing for the next boot.
     plan.huge_pages.clear();
     plan.boot.clear();
     if !has(IsolationPart::BaseFrequency) {
@@ -158,7 +158,7 @@ fn keep_parts(plan: &mut Plan, parts: &[IsolationPart]) {
     plan.reasons.retain(|reason| is_reported(&reason.subject));
 }
 
-/// Every CPU at the processor's nominal frequency, neither more nor less; isolated ones without changes of it.
+/// Every CPU at the processor's nominal frequency; isolated CPUs without frequency changes.
 fn nominal_frequencies(machine: &Inventory, isolated: &CpuList) -> Vec<FrequencySetting> {
     const GOVERNOR: &str = "performance";
     let nominal = machine.nominal_khz();
@@ -183,7 +183,7 @@ fn nominal_frequencies(machine: &Inventory, isolated: &CpuList) -> Vec<Frequency
         .collect()
 }
 
-/// The others' CPUs are the host's, too: everything else on the machine may be there, in their class.
+/// The others' CPUs belong to the host, too: all other work on the machine may run there, in their class.
 fn join_host(plan: &mut Plan, others: &CpuList) {
     let Some(at) = plan
         .groups
@@ -208,7 +208,7 @@ fn join_host(plan: &mut Plan, others: &CpuList) {
     plan.housekeeping = plan.housekeeping.union(others);
 }
 
-/// CPUs that neither forward, nor belong to tester or device, nor are to be idle.
+/// CPUs that neither forward, nor belong to tester or device, nor stay idle.
 fn others(machine: &Inventory, setup: &Setup, are_siblings_idle: bool) -> CpuList {
     let online = machine.cpus_online.clone().unwrap_or_default();
     let rest = online
@@ -221,7 +221,7 @@ fn others(machine: &Inventory, setup: &Setup, are_siblings_idle: bool) -> CpuLis
     }
 }
 
-/// As many functions of each physical one as there are ports on it, and no fewer than it has.
+/// As many functions of each physical function as it has ports, and at least as many as it has now.
 fn functions(machine: &Inventory, ports: &[String]) -> Vec<NicRequest> {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for port in ports {
@@ -242,7 +242,7 @@ fn nic<'a>(machine: &'a Inventory, address: &str) -> Option<&'a Nic> {
     machine.nics.iter().find(|nic| nic.pci_address == address)
 }
 
-/// Why a machine, or a set-up on it, cannot have one part; none where it can.
+/// Returns the reason why a machine, or a setup on it, does not support one part; `None` if it does.
 fn lacks(part: IsolationPart, machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
     match part {
         IsolationPart::Pinned => None,
@@ -266,7 +266,7 @@ fn lacks_cpus(machine: &Inventory, setup: Option<&Setup>) -> Option<String> {
         ));
     }
     if machine.cpusets.is_none() {
-        return Some("the kernel has no CPU sets, which keep others off a CPU".to_owned());
+        return Some("the kernel has no CPU sets, which isolate a CPU from other work".to_owned());
     }
     let all = forwarding.filter(|forwarding| online.difference(forwarding).is_empty());
     all.map(|all| format!("the CPUs {all} forward, and none is left for everything else"))
@@ -293,14 +293,14 @@ fn lacks_siblings(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
     })
 }
 
-/// Why nothing can be shared out by resctrl.
+/// Returns the reason why resctrl is unavailable.
 fn without_resctrl(machine: &Inventory, flag: &str) -> &'static str {
     let rdt = &machine.rdt;
     let has_flag = rdt.cpu_flags.iter().any(|known| known.starts_with(flag));
     if rdt.is_mounted {
         "resctrl does not offer it"
     } else if has_flag {
-        "resctrl is not mounted; `mount -t resctrl resctrl /sys/fs/resctrl` brings it"
+        "resctrl is not mounted; `mount -t resctrl resctrl /sys/fs/resctrl` mounts it"
     } else {
         "the processor or the kernel has no resctrl"
     }
@@ -336,8 +336,7 @@ fn lacks_bandwidth(machine: &Inventory, setup: Option<&Setup>) -> Option<String>
     }
     let nobody = setup.is_some_and(|setup| others(machine, setup, false).is_empty());
     let without = nobody.then(|| {
-        "there is no CPU beside those of device and tester, whose bandwidth could be limited"
-            .to_owned()
+        "no CPU outside device and tester is left whose bandwidth could be limited".to_owned()
     });
     without.or_else(|| classes::lacking(machine))
 }
@@ -352,7 +351,7 @@ fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
         let reason = if are_reported {
             "all cores have the same base frequency"
         } else {
-            "the kernel tells of no base frequency"
+            "the kernel reports no base frequency"
         };
         return Some(format!(
             "there are no cores of high priority (SST-BF): {reason}"
@@ -366,7 +365,7 @@ fn lacks_priority(machine: &Inventory, setup: Option<&Setup>) -> Option<String> 
     })
 }
 
-/// Limits of frequency are set by cpufreq, and the nominal frequency has to be known and within them.
+/// cpufreq sets limits of the frequency; the nominal frequency must be known and within them.
 fn lacks_nominal(machine: &Inventory) -> Option<String> {
     let Some(nominal) = machine.nominal_khz() else {
         return Some(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Isolation cases on machines that are not there: what each can have and why not, and what is really written.
+//! Isolation cases on simulated machines: the parts that each supports, the reasons for missing parts, and the written settings.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use quietwire_host::resctrl::fake::{FakeResctrl, Rules};
 use super::*;
 use crate::LabError;
 
-/// What is read of a machine's files; CPU sets are told of on a disk only.
+/// The parts of the inventory that are read from files; only directories on a disk contain CPU sets.
 fn read(machine: &Machine) -> Inventory {
     let root = tempfile::tempdir().unwrap();
     machine.write(root.path()).unwrap();
@@ -40,7 +40,7 @@ fn case(name: &str) -> &'static IsolationCase {
     IsolationCase::named(name).unwrap()
 }
 
-/// Names of the cases that a machine has.
+/// Returns the names of the cases that a machine supports.
 fn available(machine: &Inventory, setup: Option<&Setup>) -> Vec<&'static str> {
     let cases = isolation_cases().iter();
     cases
@@ -109,7 +109,7 @@ fn a_set_up_may_lack_what_its_machine_has() {
         ("sibling-idle", setup("1", "41"), "CPU 41 is a forwarding"),
         ("sibling-idle", setup("1,41", "0"), "forward themselves"),
         ("sr-iov", setup("1", "0"), "joined within the machine"),
-        ("rdt-cat-mba", setup("1", "0,2-79"), "no CPU beside those"),
+        ("rdt-cat-mba", setup("1", "0,2-79"), "no CPU outside"),
     ] {
         let text = reason(&machine, name, &on);
         assert!(text.contains(says), "{name}: {text}");
@@ -170,7 +170,7 @@ fn a_plan_has_what_its_case_names_and_nothing_else() {
         assert_eq!(limits, [percent, percent], "{name}");
     }
     assert_eq!(both.classes.len(), 4);
-    // In the case of the cache alone, forwarding's ways are nobody else's, in every cache.
+    // In the case of the cache alone, forwarding has exclusive ways in every cache.
     let forwarding = &cat.classes[1..];
     let forwarding = forwarding.iter().find(|class| class.name == "forwarding");
     for own in &forwarding.unwrap().masks {
@@ -180,7 +180,7 @@ fn a_plan_has_what_its_case_names_and_nothing_else() {
             .filter(|class| class.name != "forwarding")
             .flat_map(|class| &class.masks)
             .any(|mask| mask.domain == own.domain && mask.mask & own.mask != 0);
-        // On the other package nothing forwards, and the class has what is left there.
+        // No CPU of the other package forwards, so the class has the remaining ways there.
         assert!(!overlaps || own.domain != 0, "{cat:?}");
     }
     let nominal = plan("nominal-frequency").unwrap();
@@ -201,7 +201,7 @@ fn a_plan_has_what_its_case_names_and_nothing_else() {
     assert!(full.classes.len() == 4 && !full.frequencies.is_empty());
 }
 
-/// A machine below a directory, with a resctrl that keeps to the kernel's rules.
+/// A machine below a directory, with a resctrl that follows the kernel's rules.
 struct Rig {
     root: tempfile::TempDir,
     fake: FakeResctrl,
@@ -262,7 +262,7 @@ fn classes_of_service_are_written_by_the_kernels_rules_and_removed() {
     assert_eq!(groups["forwarding"].cpus, BTreeSet::from([2]));
     assert!(groups["others"].cpus.contains(&3) && !groups["others"].cpus.contains(&0));
     assert_eq!(ways("forwarding", 0) & (ways("", 0) | ways("others", 0)), 0);
-    // Without a limit of bandwidth, which this case does not have.
+    // Without a bandwidth limit, which this case does not have.
     assert!(groups.values().all(|group| group.share[&0] == 100));
     let tasks = applied.neighbours_tasks.clone().unwrap();
     assert_eq!(tasks, rig.path("sys/fs/resctrl/others/tasks"));
@@ -313,7 +313,7 @@ fn what_a_killed_lab_applied_is_taken_back_by_whoever_comes_first() {
     let before = rig.fake.groups();
     let (first, second) = (rig.path("first"), rig.path("second"));
     let on = setup("2", "0");
-    // As a kill leaves it: applied, noted, the lock given back by the kernel.
+    // The state after a kill: applied, noted, the lock released by the kernel.
     drop(rig.apply("rdt-cat", &on, &first).unwrap());
     assert_ne!(rig.fake.groups(), before);
     let undone = take_back_left(&rig.target(), &first).unwrap();
@@ -322,7 +322,7 @@ fn what_a_killed_lab_applied_is_taken_back_by_whoever_comes_first() {
     assert!(!first.exists());
 
     drop(rig.apply("rdt-cat", &on, &first).unwrap());
-    // The next lab takes it back before it applies its own, which the first one's clean-up then leaves alone.
+    // The next lab rolls it back before it applies its own, which the first one's clean-up then leaves alone.
     let applied = rig.apply("rdt-cat-mba", &on, &second).unwrap();
     assert_eq!(rig.fake.groups()["others"].share[&0], 10);
     assert!(take_back_left(&rig.target(), &first).unwrap().is_empty());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A case, step by step: first what keeps everything else away from its device, then the device, which is a topology, then its
-//! neighbours.
+//! The steps of a case: first the isolation of its device, then the device, which is a topology, then its neighbours.
 
 use std::path::Path;
 
@@ -16,32 +15,32 @@ use crate::error::LabError;
 use crate::neighbours::{Entrance, NeighbourContext, NeighbourSpec, Neighbours};
 use crate::up::{UpLab, UpOptions};
 
-/// Who may run where in a case.
+/// CPUs of a case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// CPUs of its device.
+    /// CPUs of the device.
     pub roles: Roles,
-    /// Everything but the device is kept to these CPUs; none for an unpartitioned machine.
+    /// CPUs of everything except the device; `None` for an unpartitioned machine.
     pub rest_cpus: Option<CpuList>,
-    /// In place of that: the partition of an isolation case.
+    /// Instead of that: the partition of an isolation case.
     pub partition: Option<Plan>,
 }
 
-/// A case whose device is to come up.
+/// A case whose device is not started yet.
 #[derive(Debug)]
-#[must_use = "its device is to come up"]
+#[must_use = "the device of the case is not started yet"]
 pub struct ExternalCase {
     /// Every setting and command so far, in order.
     pub commands: Vec<String>,
-    /// What came of confining the rest, where it was.
+    /// Outcome of confining other work, if it was confined.
     pub confined: Option<Confined>,
 }
 
 impl Lab {
-    /// Begins a case: keeps everything else away from its device's CPUs, if that is asked for.
+    /// Begins a case: excludes other work from its device's CPUs, if requested.
     ///
     /// # Errors
-    /// What did not come about; all of it is undone then.
+    /// The step that failed; the case is undone then.
     pub fn begin(&mut self, case: &Case) -> Result<ExternalCase, LabError> {
         self.open_case()?;
         let external = self.apply_external(case);
@@ -69,7 +68,7 @@ impl Lab {
         Ok(external)
     }
 
-    /// Keeps everything but the device to these CPUs. Returns the device's CPU set.
+    /// Confines everything except the device to these CPUs. Returns the device's CPU set.
     fn confine(
         &mut self,
         case: &Case,
@@ -102,10 +101,10 @@ impl Lab {
         Ok(set)
     }
 
-    /// Brings up the device of the case that is begun, in the CPU set that is kept for it.
+    /// Starts the device of the begun case, in its CPU set.
     ///
     /// # Errors
-    /// What did not come up; all of the case is undone then.
+    /// The part that did not start; the whole case is undone then.
     pub fn bring_up(&mut self, options: &UpOptions) -> Result<&UpLab, LabError> {
         let up = self.device_up(options);
         let up = self.or_leave(up)?;
@@ -124,7 +123,7 @@ impl Lab {
     /// Starts neighbours of the device. Returns every setting and command.
     ///
     /// # Errors
-    /// What did not come up; all of the case is undone then.
+    /// The neighbour that did not start; the whole case is undone then.
     pub fn start_neighbours(&mut self, spec: &NeighbourSpec) -> Result<Vec<String>, LabError> {
         let started = self.neighbours_up(spec);
         self.or_leave(started)
@@ -158,7 +157,7 @@ impl Lab {
         Ok(commands)
     }
 
-    /// The outcome; where it is an error, nothing is left of the case.
+    /// Returns the outcome; an error undoes the whole case.
     pub(super) fn or_leave<T>(&mut self, outcome: Result<T, LabError>) -> Result<T, LabError> {
         if outcome.is_err()
             && let Err(also) = self.leave()

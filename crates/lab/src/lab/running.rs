@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cases whose device was started by another program: its processes are in the case's partition until the case is left.
+//! Cases whose device another program started: its processes are in the case's partition until the case ends.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use super::{Lab, being_entered};
 use crate::error::LabError;
 
 impl Lab {
-    /// Begins a case with a partition around processes that run already. They come into its CPU set with these CPUs, and go
-    /// back when the case is left. Returns every setting and command.
+    /// Begins a case with a partition around running processes. They move into its CPU set with these CPUs, and back when the case ends.
+    /// Returns every setting and command.
     ///
     /// # Errors
-    /// What did not come about; all of it is undone then.
+    /// The step that failed; the case is undone then.
     pub(crate) fn begin_isolation(
         &mut self,
         partition: &Plan,

@@ -15,17 +15,17 @@ use crate::guest::{
     Accelerator, AcceleratorChoice, Guest, GuestSpec, Image, ReadySignal, acceleration,
 };
 
-/// What the image of guests has beside what all have.
+/// Programs of the guests' image beyond the common ones.
 const STRESS_NG: &str = "/usr/bin/stress-ng";
-/// Memory of the guest, MiB, and more for each of its vCPUs: kinds take up to 256 MiB for a worker.
+/// Memory of the guest, MiB, and more for each of its vCPUs: kinds use up to 256 MiB for each worker.
 const MEMORY_MIB: u32 = 768;
 const MEMORY_EACH_MIB: u32 = 320;
-/// How long it may take to boot. In software emulation, beside a switch that polls, that is minutes.
+/// Timeout of the boot. In software emulation, next to a switch that polls, a boot takes minutes.
 const DEADLINE_KVM: Duration = Duration::from_secs(30);
 const DEADLINE_SOFTWARE: Duration = Duration::from_secs(300);
-/// How long what is asked of its agent may take.
+/// Timeout of a request to its agent.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Where stress-ng's words are in the guest.
+/// Path of stress-ng's arguments in the guest.
 const LOG: &str = "/run/neighbours.log";
 
 /// A guest with stress-ng in it.
@@ -94,7 +94,7 @@ impl InGuest {
         Ok(ran.output)
     }
 
-    /// stress-ng itself only waits: it is at work when it has children.
+    /// stress-ng itself only waits: it is at work once it has children.
     fn wait_until_at_work(&mut self) -> Result<(), LabError> {
         let began = Instant::now();
         loop {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How hard neighbours work while something is measured. One that gets no CPU disturbs nobody, and a result beside it says
-//! nothing of its kind.
+//! Load of neighbours during a measurement. A neighbour that gets no CPU disturbs nothing, and such a result shows nothing about its kind.
 
 use std::path::Path;
 
@@ -10,31 +9,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
 
-/// What neighbours did between two looks.
+/// Activity of neighbours between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Intensity {
-    /// Their threads, those that only wait for others included.
+    /// Number of their threads, including those that only wait for others.
     pub threads: usize,
     /// CPUs that they may use.
     pub cpus: usize,
-    /// CPU time that all of them used, seconds.
+    /// CPU time of all neighbours, seconds.
     pub cpu_time_s: f64,
-    /// From the first look to the second, seconds.
+    /// Time from the first sample to the second, seconds.
     pub elapsed_s: f64,
-    /// Part of the time of those CPUs that they had, 0 to 1. Of kinds that wait much, as for timers, it is small by nature.
+    /// Share of the time of those CPUs that neighbours used, 0 to 1. Kinds that mostly wait, as for timers, have a small share by nature.
     pub share: f64,
-    /// Frames per second that neighbours sent through the device under test, on ports of their own; none without such.
+    /// Frames per second that neighbours sent through the device under test, on their own ports; `None` without such neighbours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_pps: Option<f64>,
 }
 
-/// Neighbours at work, looked at once.
+/// A sample of running neighbours.
 #[derive(Debug)]
 pub struct NeighbourSample {
     pids: Vec<u32>,
     cpus: usize,
     then: Snapshot,
-    /// Frames that the device had got from them.
+    /// Frames that the device had received from them.
     received: Option<u64>,
 }
 
@@ -52,12 +51,13 @@ impl NeighbourSample {
         })
     }
 
-    /// Whether some of them send through the device.
+    /// Returns true if some of them send through the device.
     pub(crate) fn has_network(&self) -> bool {
         self.received.is_some()
     }
 
-    /// What they did since. `received` is what the device has got from them by now, where they send.
+    /// Returns their activity since the sample. `received` is the number of frames that the device has received from them by now, if they
+    /// send.
     pub(crate) fn intensity(&self, received: Option<u64>) -> Result<Intensity, LabError> {
         let now = Snapshot::take(Path::new("/"), &self.pids)?;
         let activity = Activity::between(&self.then, &now);

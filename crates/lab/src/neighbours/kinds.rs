@@ -4,9 +4,9 @@
 /// A kind of neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighbourKind {
-    /// Its name, as it is chosen by.
+    /// Name in study files.
     pub name: &'static str,
-    /// What it takes from others.
+    /// The resources that it takes from others.
     pub about: &'static str,
     stressors: &'static [&'static str],
 }
@@ -20,7 +20,7 @@ const KINDS: &[NeighbourKind] = &[
     },
     NeighbourKind {
         name: "cpu-malloc",
-        about: "square roots, and memory that is taken, written and given back, as published studies of edge platforms have it",
+        about: "square roots, and memory that is allocated, written and released, as in published studies of edge platforms",
         stressors: &[
             "--cpu {count} --cpu-method sqrt",
             "--malloc {count} --malloc-bytes 256M",
@@ -68,20 +68,20 @@ const KINDS: &[NeighbourKind] = &[
     },
 ];
 
-/// All kinds there are.
+/// Returns all kinds.
 #[must_use]
 pub fn neighbour_kinds() -> &'static [NeighbourKind] {
     KINDS
 }
 
 impl NeighbourKind {
-    /// The kind of this name.
+    /// Returns the kind of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         neighbour_kinds().iter().find(|kind| kind.name == name)
     }
 
-    /// Options of stress-ng for so many workers of each of its stressors.
+    /// Returns the options of stress-ng for `count` workers of each of its stressors.
     #[must_use]
     pub fn stressors(&self, count: u32) -> Vec<String> {
         let count = count.to_string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A neighbour on the network: another tester, which sends through the same device on ports of its own.
+//! A neighbour on the network: another tester, which sends through the same device on its own ports.
 
 use quietwire_host::CpuList;
 use quietwire_host::journal::Journal;
@@ -10,11 +10,11 @@ use crate::error::LabError;
 
 /// Memory for its frames, MiB.
 const MEMORY_MIB: u32 = 64;
-/// Longer than any case.
+/// Longer than any case, seconds.
 const DURATION: &str = "1440m";
 
 impl NetworkNeighbour {
-    /// Starts it, on the last of the neighbours' CPUs: testers and services are on the first ones, as a rule.
+    /// Starts it on the last of the neighbours' CPUs: testers and services are usually on the first ones.
     pub(super) fn start(
         &self,
         journal: &mut Journal,
@@ -24,7 +24,7 @@ impl NetworkNeighbour {
         require_setters()?;
         let (Some(entrance), Some(cpu)) = (&around.entrance, cpus.iter().next_back()) else {
             return Err(LabError::Cpus(
-                "neighbours are to send through a device that has no ports for them".to_owned(),
+                "the device has no ports through which neighbours can send".to_owned(),
             ));
         };
         let mut words = vec![around.program.display().to_string(), "generate".to_owned()];

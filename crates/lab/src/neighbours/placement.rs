@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! On which CPUs neighbours are, seen from the forwarding ones.
+//! CPUs of neighbours, relative to the forwarding CPUs.
 
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 
-/// Where neighbours are to be.
+/// Placement of neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// On every CPU.
     Everywhere,
-    /// On every CPU but those that forward.
+    /// On every CPU except the forwarding ones.
     OffForwardingCpus,
     /// On the other threads of the forwarding cores.
     Siblings,
-    /// On other cores that share a last-level cache with a forwarding one.
+    /// On other cores that share a last-level cache with a forwarding core.
     SameLlc,
     /// On NUMA nodes without a forwarding CPU.
     OtherNode,
 }
 
 impl Placement {
-    /// The CPUs of a machine that are meant.
+    /// Returns the CPUs of a machine in this placement.
     ///
     /// # Errors
-    /// Why the machine has none, in a clause.
+    /// The reason, as a clause, why the machine has none.
     pub fn cpus(self, machine: &Inventory, forwarding: &CpuList) -> Result<CpuList, String> {
         let online = machine.cpus_online.clone().unwrap_or_default();
         let (found, reason) = match self {
-            Self::Everywhere => (online, "no CPU is online, as far as the kernel tells"),
+            Self::Everywhere => (online, "the kernel reports no online CPU"),
             Self::OffForwardingCpus => (
                 online.difference(forwarding),
                 "every CPU forwards, and none is left for neighbours",
@@ -46,7 +46,7 @@ impl Placement {
             }
             Self::OtherNode => (
                 other_nodes(machine, forwarding).intersection(&online),
-                "there is no NUMA node without a forwarding CPU that has CPUs",
+                "every NUMA node with CPUs has a forwarding CPU",
             ),
         };
         if found.is_empty() {
@@ -69,10 +69,10 @@ pub(crate) fn siblings(machine: &Inventory, of: &CpuList) -> CpuList {
 fn sharing_cache(machine: &Inventory, forwarding: &CpuList) -> Result<CpuList, String> {
     let caches = machine.caches.iter();
     let last = caches.clone().map(|cache| cache.level).max();
-    // The first level is each core's own, whatever lies beyond it and is not told.
+    // The first level belongs to each core; a placement requires a further level, which some machines do not report.
     let last = last
         .filter(|level| *level > 1)
-        .ok_or("the machine does not tell which CPUs share a last-level cache")?;
+        .ok_or("the machine does not report which CPUs share a last-level cache")?;
     let shared = caches
         .filter(|cache| cache.level == last)
         .filter_map(|cache| cache.cpus.parse::<CpuList>().ok())
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(at(Placement::Siblings), "34-35");
         assert_eq!(at(Placement::SameLlc), "0-1,4-15,32-33,36-47");
         assert_eq!(at(Placement::OtherNode), "8-31,40-63");
-        // A sibling that forwards as well is no neighbour's.
+        // A sibling that forwards as well is not for neighbours.
         let refused = on(&machine, Placement::Siblings, "2,34");
         assert!(refused.contains("no siblings"), "{refused}");
         // Eight caches in a package: the forwarding core's has seven others.
@@ -127,7 +127,7 @@ mod tests {
         let machine = arm().inventory();
         for (placement, says) in [
             (Placement::Siblings, "one thread each"),
-            (Placement::OtherNode, "no NUMA node"),
+            (Placement::OtherNode, "every NUMA node"),
         ] {
             let reason = on(&machine, placement, "4");
             assert!(reason.contains(says), "{reason}");
@@ -144,6 +144,6 @@ mod tests {
             ..Inventory::default()
         };
         let reason = on(&unknown, Placement::SameLlc, "1");
-        assert!(reason.contains("does not tell"), "{reason}");
+        assert!(reason.contains("does not report"), "{reason}");
     }
 }

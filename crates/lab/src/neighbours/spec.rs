@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What neighbours are to be, and where they are started.
+//! Configuration of neighbours, and where they start.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,39 +12,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, io_error};
 
-/// How long the neighbours may take to be at work.
+/// Time until the neighbours are at work.
 pub(super) const UP_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Between two looks.
+/// Interval between two polls.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What stress-ng runs in.
+/// Container of stress-ng.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NeighbourPlace {
-    /// As everything else.
+    /// None: a process like all others.
     #[default]
     Process,
-    /// Namespaces of its own.
+    /// Its own namespaces.
     Container,
     /// A virtual machine, with a vCPU for each CPU that neighbours may use.
     Guest,
 }
 
-/// What neighbours there are to be.
+/// Configuration of neighbours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NeighbourSpec {
-    /// Arguments of stress-ng, each like `--cpu 4`; none where no stress-ng is to run.
+    /// Arguments of stress-ng, each like `--cpu 4`; empty if stress-ng does not run.
     pub stressors: Vec<String>,
-    /// What stress-ng runs in.
+    /// Container of stress-ng.
     pub place: NeighbourPlace,
     /// A tester that sends through the device under test.
     pub network: Option<NetworkNeighbour>,
-    /// CPUs they may use.
+    /// CPUs that neighbours may use.
     pub cpus: CpuList,
 }
 
-/// What a neighbour on the network sends.
+/// Traffic of a neighbour on the network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkNeighbour {
     /// Frames per second, summed over both directions.
@@ -53,7 +53,7 @@ pub struct NetworkNeighbour {
     pub frame_size: u16,
 }
 
-/// How a neighbour comes into the device under test.
+/// Attachment of a neighbour to the device under test.
 #[derive(Clone, Debug)]
 pub(crate) struct Entrance {
     /// URIs of the two ports.
@@ -61,7 +61,7 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// By these sockets of the device's; none where it has not made two for neighbours.
+    /// Through these sockets of the device; `None` if the device has no two ports for neighbours.
     pub(crate) fn by(sockets: &[PathBuf]) -> Option<Self> {
         let [first, second] = sockets else {
             return None;
@@ -73,22 +73,22 @@ impl Entrance {
     }
 }
 
-/// Where neighbours are started.
+/// Environment in which neighbours start.
 pub(crate) struct NeighbourContext<'a> {
-    /// A directory of the case's.
+    /// A directory of the case.
     pub(crate) directory: &'a Path,
     /// The `quietwire` program.
     pub(crate) program: &'a Path,
-    /// The CPU set that they are in.
+    /// The CPU set of the neighbours.
     pub(crate) set: &'a Cpuset,
-    /// Where tasks of their class of service are listed; none where they have none.
+    /// File that lists the tasks of their class of service; `None` without a class.
     pub(crate) class: Option<&'a Path>,
-    /// How one comes into the device under test; none where it has no ports for neighbours.
+    /// Attachment to the device under test; `None` if the device has no ports for neighbours.
     pub(crate) entrance: Option<Entrance>,
 }
 
 impl NeighbourContext<'_> {
-    /// Directories of the CPU sets that processes join when they start there.
+    /// Returns the directories of the CPU sets that new processes join.
     pub(super) fn lists(&self) -> Vec<PathBuf> {
         let class = self.class.map(Path::to_owned);
         class
@@ -98,7 +98,7 @@ impl NeighbourContext<'_> {
     }
 }
 
-/// Enlists all threads of a process somewhere; those that ended meanwhile are left out.
+/// Adds all threads of a process to a group; threads that have ended meanwhile are left out.
 pub(super) fn enlist_threads(pid: u32, list: &Path) -> Result<(), LabError> {
     let directory = PathBuf::from(format!("/proc/{pid}/task"));
     let number = i32::try_from(pid).map_err(std::io::Error::other);

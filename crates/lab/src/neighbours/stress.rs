@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! stress-ng, in a process or in a container: its options, how it is started, watched and ended.
+//! stress-ng, in a process or in a container: its options, start, supervision and end.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,25 +11,25 @@ use super::spec::{NeighbourContext, NeighbourPlace, NeighbourSpec};
 use crate::error::{LabError, io_error};
 use crate::spawn;
 
-/// How long neighbours may take to stop when asked.
+/// Time that neighbours have to stop after a request.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Ended by the kernel when this process is: neighbours must not outlive a killed study. And of ordinary priority, whatever
-/// that of the thread that starts them.
+/// The kernel kills neighbours when this process ends: they must not outlive a killed study. They have ordinary priority, whatever the
+/// priority of the thread that starts them.
 const AS_NEIGHBOUR: &str = "setpriv --pdeathsig KILL chrt --other 0";
-/// All namespaces that there are but that of users, with a /proc that shows its own processes only. What is in it ends with
-/// its first process, and that with unshare itself (unshare(1)).
+/// All kinds of namespaces except user namespaces, with a /proc that shows only its own processes. All processes in it end with its first
+/// process, and that process with unshare itself (unshare(1)).
 const CONTAINER: &str =
     "unshare --mount --uts --ipc --net --pid --cgroup --fork --kill-child=KILL --mount-proc";
-/// In a network namespace that was just made even the loopback interface is down, which sockets are for.
+/// In a new network namespace even the loopback interface is down, which sockets require.
 const LOOPBACK: &str = r#"ip link set lo up && exec "$@""#;
 
-/// Options of stress-ng, word by word.
+/// Options of stress-ng, as arguments.
 pub(super) fn arguments(stressors: &[String]) -> Vec<String> {
     let words = stressors.iter().flat_map(|text| text.split_whitespace());
     words.map(str::to_owned).collect()
 }
 
-/// Sees whether what starts a neighbour is there.
+/// Checks that the programs that start a neighbour are installed.
 pub(super) fn require_setters() -> Result<(), LabError> {
     for program in ["setpriv", "chrt"] {
         spawn::require(program, "util-linux")?;
@@ -47,7 +47,7 @@ fn require_programs(place: NeighbourPlace) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Sees whether stress-ng takes these options.
+/// Checks that stress-ng accepts these options.
 ///
 /// # Errors
 /// [`LabError::MissingProgram`], [`LabError::Stressors`].
@@ -70,13 +70,13 @@ pub(super) fn check(stressors: &[String], place: NeighbourPlace) -> Result<(), L
     })
 }
 
-/// The first line that stress-ng says and that is not for information.
+/// The first line that stress-ng prints above the level of information.
 fn first_complaint(printed: &str) -> String {
     let line = printed.lines().find(|line| !line.contains(": info:"));
     line.map_or("(it said nothing)", str::trim).to_owned()
 }
 
-/// The words that start a neighbour.
+/// The command that starts a neighbour.
 pub(super) fn as_neighbour(words: impl IntoIterator<Item = String>) -> Vec<String> {
     let first = AS_NEIGHBOUR.split(' ').map(str::to_owned);
     first.chain(words).collect()
@@ -107,7 +107,7 @@ impl Worker {
         }
         words.push("stress-ng".to_owned());
         words.extend(arguments(&spec.stressors));
-        // unshare waits for what it has started.
+        // unshare waits for its child.
         let at_rest = match spec.place {
             NeighbourPlace::Container => 2,
             _ => 1,
@@ -120,13 +120,13 @@ impl Worker {
             around,
         )?;
         if spec.place == NeighbourPlace::Container {
-            // unshare does not listen while it waits, and all that is in the container ends with it.
+            // unshare ignores signals while it waits. All processes in the container end with its first process.
             worker.timeout = Duration::ZERO;
         }
         Ok(worker)
     }
 
-    /// Starts a command; so many processes it is before it works.
+    /// Starts a command. `at_rest` is the number of its processes before it is at work.
     pub(super) fn start(
         journal: &mut Journal,
         command: Vec<String>,
@@ -161,7 +161,7 @@ impl Worker {
         }
     }
 
-    /// An error when it has ended; `how` tells of it.
+    /// Returns an error if it has ended; `how` describes it.
     pub(super) fn check(&mut self, how: &str) -> Result<(), LabError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all programs are driven by.
+//! The interface through which the lab drives all programs.
 
 use quietwire_base::Deadline;
 use quietwire_tester::account::{ElementCounts, PortCounts};
@@ -12,35 +12,34 @@ use crate::error::LabError;
 use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
-/// Why a device cannot be asked for what only quietwire's switch can.
-const NOT_QUIETWIRE: &str = "only quietwire's switch can be asked for that";
+/// The reason why a device has no feature that only quietwire's switch has.
+const NOT_QUIETWIRE: &str = "only quietwire's switch supports that";
 
 /// A program that forwards: how the lab starts, connects, queries and stops it.
 pub(crate) trait Forwarder: std::fmt::Debug + Send {
-    /// Its version as it says itself.
+    /// Returns its version, as the program reports it.
     ///
     /// # Errors
     /// The reason why the program is unavailable here.
     fn probe(&self) -> Result<String, Unavailable>;
 
-    /// Starts it, and waits until it answers. Programs that take ports and what they forward when they start take all of it
-    /// here.
+    /// Starts the program, and waits until it answers. Programs that accept ports and joins only at the start get them here.
     fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError>;
 
-    /// Gives it its ports, where it takes them while it runs.
+    /// Adds the ports, if the program accepts ports while it runs.
     fn connect(&mut self, _plan: &Plan, _room: &mut ElementContext<'_>) -> Result<(), LabError> {
         Ok(())
     }
 
-    /// Tells it what to forward between, where it takes that while it runs.
+    /// Configures forwarding between the ports, if the program accepts that while it runs.
     fn program(&mut self, _plan: &Plan, _room: &mut ElementContext<'_>) -> Result<(), LabError> {
         Ok(())
     }
 
-    /// Its counters.
+    /// Returns its counters.
     ///
     /// # Errors
-    /// Why it does not tell.
+    /// The reason why it does not report them.
     fn counters(&self, plan: &Plan) -> Result<Value, String> {
         let counts = self.frames(plan, Deadline::after(TIMEOUT))?;
         let of_port = |(name, port): (String, PortCounts)| {
@@ -55,81 +54,81 @@ pub(crate) trait Forwarder: std::fmt::Debug + Send {
             .into())
     }
 
-    /// Its counters of frames, those of the moment.
+    /// Returns its current frame counters.
     ///
     /// # Errors
-    /// Why it does not tell them by the deadline, in a clause.
+    /// The reason, as a clause, why it does not report them by the deadline.
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String>;
 
-    /// What forwarding has cost since it started; none where it does not count that.
+    /// Returns the cost of forwarding since the start; `None` if the program does not count it.
     ///
     /// # Errors
-    /// Why it does not tell.
+    /// The reason why it does not report it.
     fn cycles(&self, _plan: &Plan) -> Result<Option<CycleCount>, String> {
         Ok(None)
     }
 
-    /// Kills it and starts it again with the same command (RFC 6201, section 4.2). What it takes while it runs, it is to be given
-    /// again.
+    /// Kills the program and starts it again with the same command (RFC 6201, section 4.2). The caller repeats the configuration that the
+    /// program accepts while it runs.
     ///
     /// # Errors
-    /// It cannot be restarted so, or did not come up again.
+    /// The program does not support a restart, or did not start again.
     fn restart(&mut self, plan: &Plan, _context: &mut ElementContext<'_>) -> Result<(), LabError> {
         Err(plan.failed(format!("cannot be restarted: {NOT_QUIETWIRE}")))
     }
 
-    /// Empties its table of addresses.
+    /// Flushes its address table.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why it does not.
     fn forget_addresses(&self, _plan: &Plan) -> Result<(), String> {
         Err(NOT_QUIETWIRE.to_owned())
     }
 
-    /// Its threads with their roles.
+    /// Returns its threads with their roles.
     ///
     /// # Errors
-    /// Why they cannot be told.
+    /// The reason why they are not known.
     fn threads(&self, plan: &Plan) -> Result<Vec<DeviceThread>, String>;
 
-    /// Its exact configuration, as it tells it itself or was given it.
+    /// Returns its exact configuration, as the program reports it or as it was given.
     ///
     /// # Errors
-    /// Why it does not tell.
+    /// The reason why it does not report it.
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String>;
 
-    /// Its processes, in the order in which they were started, but for that of a guest.
+    /// Returns its processes, in the order of their start, without the process of a guest.
     fn processes(&mut self) -> &mut [Process];
 
-    /// Numbers of all its processes.
+    /// Returns the numbers of all its processes.
     fn pids(&mut self) -> Vec<u32> {
         self.processes().iter().map(Process::pid).collect()
     }
 
-    /// Looks whether all its processes run.
+    /// Checks that all its processes run.
     ///
     /// # Errors
-    /// What has ended.
+    /// The process that has ended.
     fn check(&mut self) -> Result<(), LabError> {
         self.processes().iter_mut().try_for_each(Process::check)
     }
 
-    /// The guest that it is in.
+    /// Returns the guest that it runs in.
     fn guest(&self) -> Option<GuestSide> {
         None
     }
 
-    /// Asks its processes to end, and does not wait for that.
+    /// Asks its processes to end, and does not wait for their end.
     fn ask_to_end(&mut self) {
         for process in self.processes() {
             process.ask_to_end();
         }
     }
 
-    /// Ends it.
+    /// Stops it.
     ///
     /// # Errors
-    /// What did not end.
+    /// The processes that did not end.
     fn stop(&mut self) -> Result<(), LabError> {
         let mut outcome = Ok(());
         for process in self.processes().iter_mut().rev() {

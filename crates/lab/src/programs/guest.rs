@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program in a guest: the guest with the element's ports as its network cards, and its agent, which starts the program.
+//! A program in a guest: the guest has the element's ports as network cards, and its agent starts the program.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,28 +28,28 @@ use crate::topology::{ElementPlace, Forwarding, Graph, Link, LinkKind, Program, 
 use crate::unavailable::Unavailable;
 use crate::up::GuestOptions;
 
-/// Memory of a guest, MiB: its image unpacked, and 160 MiB for a program of DPDK.
+/// Memory of a guest, MiB: its unpacked image, and 160 MiB for a DPDK program.
 const MEMORY_MIB: u32 = 640;
-/// Descriptors of each ring, the most that there can be: guests that take turns on a CPU let frames wait.
+/// Descriptors of each ring, the maximum: frames wait while guests share a CPU.
 const RING_SIZE: u16 = 1024;
 /// Largest frame, octets with FCS.
 const FRAME_SIZE_MAX: u16 = 1518;
-/// How long a guest under KVM may take until its agent answers.
+/// Timeout under KVM until the guest's agent answers.
 const DEADLINE_KVM: Duration = Duration::from_secs(30);
-/// The same in software emulation, where several may boot on one CPU.
+/// The same in software emulation, where several guests may boot on one CPU.
 const DEADLINE_SOFTWARE: Duration = Duration::from_secs(150);
-/// The host's kernel as the other side of a virtio network card (vhost-net).
+/// vhost-net: the host's kernel is the back end of a virtio network card.
 const VHOST_NET: &str = "/dev/vhost-net";
-/// Where Debian has DPDK's drivers, in a directory for each release.
+/// Directory of DPDK's drivers in Debian, with a directory for each release.
 const DRIVERS: &str = "/usr/lib/x86_64-linux-gnu/dpdk";
-/// Those for cards and their virtual functions that guests may be given.
+/// Drivers of the cards and virtual functions that guests may have.
 const CARD_DRIVERS: [&str; 8] = [
     "bnxt", "e1000", "ena", "i40e", "iavf", "ice", "igc", "ixgbe",
 ];
-/// Begins MAC addresses of guests' ports: locally administered, the tester's begin otherwise.
+/// Prefix of MAC addresses of guests' ports: locally administered, different from the tester's.
 const MAC: u64 = 0x0251_5700_0000;
 
-/// What all guests of a lab run on.
+/// What all guests of a lab share.
 #[derive(Debug)]
 pub(crate) struct Hypervisor {
     image: Image,
@@ -60,7 +60,7 @@ pub(crate) struct Hypervisor {
 }
 
 impl Hypervisor {
-    /// Finds out what guests can run on here; nothing for a topology without any.
+    /// Determines how guests run here; `None` for a topology without guests.
     pub(crate) fn of(
         graph: &Graph,
         options: &GuestOptions,
@@ -92,7 +92,7 @@ impl Hypervisor {
             Accelerator::Software => DEADLINE_SOFTWARE,
         };
         let free_mib = free_huge_memory_mib();
-        // As much again for all others.
+        // The same amount again for all other programs.
         let wanted_mib = 2 * guests as u64 * u64::from(MEMORY_MIB);
         Ok(Some(Arc::new(Self {
             image,
@@ -103,18 +103,18 @@ impl Hypervisor {
         })))
     }
 
-    /// Why there can be no guests here, as far as is known without an image.
+    /// Returns the reason why guests are unavailable here, as far as it is known without an image.
     pub(crate) fn lacking() -> Option<Unavailable> {
         match find_program(QEMU) {
             Some(_) => None,
             None => Some(not_installed(
                 QEMU,
-                "`scripts/setup --with-guests` installs what guests take",
+                "`scripts/setup --with-guests` installs what guests require",
             )),
         }
     }
 
-    /// What every result has to carry.
+    /// Facts that every result includes.
     pub(crate) fn warnings(&self, graph: &Graph) -> Vec<String> {
         let named = |is_meant: &dyn Fn(&crate::topology::Element) -> bool| {
             let elements = graph.elements.iter().filter(|element| is_meant(element));
@@ -145,14 +145,14 @@ impl Hypervisor {
     }
 }
 
-/// Whether a link is a network card at a guest.
+/// Returns true if a link is a network card of a guest.
 pub(crate) fn has_guests_card(graph: &Graph, link: &Link) -> bool {
     let mut ends = link.ends.iter();
     link.pci.is_some() && ends.any(|end| graph.elements[end.element].place == ElementPlace::Guest)
 }
 
-/// DPDK's drivers for cards, among those that are installed below a directory. A driver has what it needs in the guest with it;
-/// those that work beside a driver of the kernel's (Mellanox) would want that, too.
+/// Returns DPDK's drivers for cards, among those that are installed below a directory. The guest gets a driver with its dependencies;
+/// drivers that require a driver of the kernel as well (Mellanox) are left out.
 fn card_drivers(directory: &Path) -> Vec<PathBuf> {
     let releases = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let found = releases.flat_map(|release| {
@@ -169,7 +169,7 @@ pub(crate) struct InGuest {
     hypervisor: Arc<Hypervisor>,
     program: Program,
     guest: Option<Guest>,
-    /// What an image of the user's own is, by hashes.
+    /// Hashes that identify a custom image.
     reported: Vec<String>,
     started: Vec<String>,
 }
@@ -197,7 +197,7 @@ impl InGuest {
                 ports.len()
             )));
         }
-        // The first vCPU is for everything that does not forward, unless the kernel forwards or nobody knows what does.
+        // The first vCPU is for everything that does not forward, unless the kernel forwards or the forwarding program is unknown.
         let forwards_anywhere =
             self.program.is_of_the_kernel() || self.program == Program::OwnImage;
         let control = plan.rest.first().filter(|_| !forwards_anywhere);
@@ -220,7 +220,7 @@ impl InGuest {
         })
     }
 
-    /// What it boots.
+    /// Image that the guest boots.
     fn image(&self, plan: &Plan) -> Result<Image, LabError> {
         match &plan.image {
             Some(own) => Image::of_files(&own.kernel, &own.initramfs),
@@ -238,12 +238,12 @@ impl InGuest {
         })
     }
 
-    /// What an image of one's own forwards with, it has started by itself.
+    /// A custom image starts its forwarding program itself.
     fn has_agent(&self) -> bool {
         self.program != Program::OwnImage
     }
 
-    /// Hashes of an image of the user's own: its files may be others tomorrow.
+    /// Hashes of a custom image: its files may change later.
     fn about(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
         let Some(own) = &plan.image else {
             return Ok(Vec::new());
@@ -283,7 +283,7 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
         },
         Attachment::Memif { .. } | Attachment::Vhost { .. } | Attachment::Interface { .. } => {
             return Err(LabError::Topology(format!(
-                "{}: ports of guests are vhost-user, taps or network cards, and port p{index} is another",
+                "{}: port p{index} is not vhost-user, a tap or a network card, and guests support no other ports",
                 plan.name
             )));
         }
@@ -300,7 +300,7 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
     })
 }
 
-/// The namespace with the interfaces that are the other sides of its taps, of which QEMU sees one.
+/// The namespace with the peers of its taps; QEMU uses one.
 fn namespace_of(plan: &Plan) -> Result<Option<String>, LabError> {
     let mut names = plan.ports.iter().filter_map(|port| match &port.attachment {
         Attachment::Tap { namespace, .. } => Some(namespace),
@@ -310,19 +310,19 @@ fn namespace_of(plan: &Plan) -> Result<Option<String>, LabError> {
     match names.find(|name| Some(*name) != first.as_ref()) {
         None => Ok(first),
         Some(_) => Err(LabError::Topology(format!(
-            "{} would be beside two switches of the kernel's, and a guest can be beside one",
+            "{} would be connected to two kernel switches, and a guest can be connected to one",
             plan.name
         ))),
     }
 }
 
-/// Whether the host's kernel can move frames of taps to guests itself.
+/// Returns true if the host's kernel can move frames between taps and guests itself (vhost-net).
 fn has_vhost_net() -> bool {
     let mut file = std::fs::OpenOptions::new();
     file.read(true).write(true).open(VHOST_NET).is_ok()
 }
 
-/// What the agent is to start.
+/// Program that the agent starts.
 fn kind(program: Program, plan: &Plan) -> Result<VnfKind, LabError> {
     let is_one = plan.joins.len() == 1;
     Ok(match (program, plan.forwarding) {
@@ -369,7 +369,7 @@ fn bridges(plan: &Plan) -> String {
 }
 
 impl Forwarder for InGuest {
-    /// The image holds what this machine has installed.
+    /// The image contains the programs that are installed on this machine.
     fn probe(&self) -> Result<String, Unavailable> {
         let version = match self.program.is_of_the_kernel() {
             true => "Linux of the guests' image".to_owned(),
@@ -383,10 +383,10 @@ impl Forwarder for InGuest {
         Ok(format!("{version}, in a guest under {under}"))
     }
 
-    /// Only begins: QEMU waits for the other ends of its ports, and several guests boot at once.
+    /// Only starts the boot: QEMU waits for the peers of its ports, and several guests boot at once.
     fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         if self.has_agent() {
-            // What it cannot do is told before anything is started.
+            // Unsupported settings are reported before anything is started.
             self.vnf(plan)?;
         }
         let (spec, image) = (self.spec(plan)?, self.image(plan)?);
@@ -430,7 +430,7 @@ impl Forwarder for InGuest {
 
     fn counters(&self, _plan: &Plan) -> Result<Value, String> {
         if !self.has_agent() {
-            return Err("an image of one's own has no agent to tell".to_owned());
+            return Err("a custom image has no agent that reports its counters".to_owned());
         }
         let agent = self.running()?.agent();
         let counters = agent
@@ -443,10 +443,10 @@ impl Forwarder for InGuest {
         Ok(Value::Object(reported.collect::<Map<_, _>>()))
     }
 
-    /// testpmd prints its counters in its log, and those are a second old.
+    /// testpmd prints its counters into its log, and those are up to a second old.
     fn frames(&self, _plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         if !self.has_agent() {
-            return Err("an image of one's own has no agent to tell its counters".to_owned());
+            return Err("a custom image has no agent that reports its counters".to_owned());
         }
         let testpmd = [
             Program::TestpmdIo,
@@ -454,7 +454,7 @@ impl Forwarder for InGuest {
             Program::TestpmdMacswap,
         ];
         if testpmd.contains(&self.program) {
-            return Err("testpmd in a guest tells its counters once a second only".to_owned());
+            return Err("testpmd in a guest reports its counters only once a second".to_owned());
         }
         let agent = self.running()?.agent_within(deadline.remaining());
         let counters = agent
@@ -463,7 +463,7 @@ impl Forwarder for InGuest {
         Ok(of_agent(&counters))
     }
 
-    /// The threads of vCPUs forward, but for the first of several.
+    /// The threads of vCPUs forward, except the first of several.
     fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
         let guest = self.running()?;
         let record = guest.record().ok_or("it is not up")?;
@@ -486,7 +486,7 @@ impl Forwarder for InGuest {
         Ok(reported.collect())
     }
 
-    /// How the guest was started, and what was started in it.
+    /// The commands that started the guest and its program.
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
         let guest = self.running()?;
         let mut lines = vec![guest.command()];
@@ -549,7 +549,7 @@ mod tests {
         assert_eq!(of(&card).unwrap().backend, backend);
         let memif = &plan.ports[0].attachment;
         let error = of(memif).unwrap_err().to_string();
-        assert!(error.contains("port p1 is another"), "{error}");
+        assert!(error.contains("port p1 is not vhost-user"), "{error}");
     }
 
     #[test]

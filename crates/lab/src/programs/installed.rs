@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which programs are installed, and in which versions.
+//! Installed programs and their versions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use quietwire_base::find_program;
 
 use crate::unavailable::Unavailable;
 
-/// First line that `command` prints with these words, on whichever output.
+/// First line that `command` prints with these words, on standard output or standard error.
 pub(super) fn first_line(command: &Path, words: &[&str]) -> Option<String> {
     let output = Command::new(command).args(words).output().ok()?;
     let printed = [output.stdout, output.stderr].concat();
@@ -25,13 +25,13 @@ pub(super) fn not_installed(program: &str, how: &str) -> Unavailable {
     Unavailable(format!("{program} is not installed; {how}"))
 }
 
-/// One of DPDK's examples: on the search path, or beside this project's builds, where `scripts/build-l3fwd` puts them.
+/// Path of one of DPDK's examples: on the search path, or in the directory where `scripts/build-l3fwd` puts its builds.
 pub(super) fn example(name: &str, quietwire: &Path) -> Option<PathBuf> {
     let built = quietwire.parent()?.parent()?.join("peers").join(name);
     find_program(name).or_else(|| built.is_file().then_some(built))
 }
 
-/// Version of Debian's DPDK, which all programs on DPDK here share.
+/// Version of Debian's DPDK, which all DPDK programs here share.
 pub(super) fn dpdk_version() -> String {
     let output = Command::new("dpkg-query")
         .args(["--show", "--showformat", "${Version}", "dpdk"])

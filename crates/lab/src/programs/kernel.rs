@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What switches of the kernel's have in common: their network namespace, who does their work, counters of interfaces.
+//! Common parts of the kernel's switches: their network namespace, the CPUs that do the work, counters of interfaces.
 
 use quietwire_base::{Deadline, find_program};
 use quietwire_tester::account::ElementCounts;
@@ -22,14 +22,14 @@ pub(super) fn probe() -> Result<String, Unavailable> {
     Ok(format!("Linux {}", release.trim()))
 }
 
-/// The namespace of the element; one with interfaces of the kernel's always has one.
+/// The namespace of the element; an element with interfaces of the kernel always has one.
 pub(super) fn namespace(plan: &Plan) -> Result<&str, LabError> {
     plan.namespace
         .as_deref()
-        .ok_or_else(|| LabError::Topology(format!("{} has no namespace of its own", plan.name)))
+        .ok_or_else(|| LabError::Topology(format!("{} has no network namespace", plan.name)))
 }
 
-/// Runs something in the namespace.
+/// Runs a command in the namespace.
 pub(super) fn inside(
     plan: &Plan,
     context: &mut ElementContext<'_>,
@@ -39,7 +39,7 @@ pub(super) fn inside(
     context.run(&[&first[..], words].concat()).map(|_| ())
 }
 
-/// Has the kernel do the work of an interface on the element's CPUs and not on those of whoever sends (receive packet steering,
+/// Makes the kernel process an interface's frames on the element's CPUs and not on the sender's (receive packet steering,
 /// Documentation/networking/scaling.rst). `ip netns exec` shows the interfaces of the namespace below /sys.
 pub(super) fn steer(plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
     let mask = plan.cpus.to_mask();
@@ -51,14 +51,14 @@ pub(super) fn steer(plan: &Plan, context: &mut ElementContext<'_>) -> Result<(),
     Ok(())
 }
 
-/// Frames of each interface, as seen from within the switch.
+/// Frames of each interface, from the switch's point of view.
 pub(super) fn frames(plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
     let namespace = namespace(plan).map_err(|error| error.to_string())?;
     let words = ["ip", "-n", namespace, "-s", "-j", "link", "show"];
     of_links(&run_until(deadline, &words)?)
 }
 
-/// What `ip` tells of the namespace.
+/// What `ip` reports of the namespace.
 pub(super) fn query_kernel(plan: &Plan, subjects: &[&[&str]]) -> Result<Vec<String>, String> {
     let namespace = namespace(plan).map_err(|error| error.to_string())?;
     let mut lines = Vec::new();

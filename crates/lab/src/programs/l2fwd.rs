@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `dpdk-l2fwd`, of DPDK's examples: from port to port by pairs. It leaves MAC addresses as they are here.
+//! `dpdk-l2fwd`, of DPDK's examples: forwards between pairs of ports. It does not change MAC addresses here.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ impl L2fwd {
             .map(|[from, to]| format!("({from},{to})"))
             .collect();
         command.extend([format!("--portmap={pairs}"), "--no-mac-updating".to_owned()]);
-        // No counters on its output, where nobody looks.
+        // Prints no counters, since nothing reads its output.
         command.extend(["-T".to_owned(), "0".to_owned()]);
         Ok(command)
     }

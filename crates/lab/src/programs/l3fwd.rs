@@ -18,14 +18,14 @@ use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
 const BINARY: &str = "dpdk-l3fwd";
-/// Memory that it takes, MiB: `scripts/build-l3fwd` gives its tables room for two million routes.
+/// Memory, MiB: `scripts/build-l3fwd` sizes its tables for two million routes.
 const MEMORY_MIB: u64 = 1024;
-/// Names of its files of rules; it takes neither empty.
+/// Names of its rule files; it accepts no empty file.
 const RULES: [&str; 2] = ["ipv4", "ipv6"];
-/// RFC 5180, section 8, for the file of rules that is not used: IPv6 addresses only with all their digits.
+/// RFC 5180, section 8, for the rule file that is not used: l3fwd accepts IPv6 addresses only with all their digits.
 const RULES_IPV6: &str = "R2001:0002:0:0:0:0:0:0/64 0\nR2001:0002:0:1:0:0:0:0/64 1\n";
 
-/// The rules of a file: each network of the tester's, with the port that it is behind.
+/// The rules of a file: each network of the tester, with the port that leads to it.
 fn rules(plan: &Plan, name: &str) -> String {
     if name == "ipv6" {
         return RULES_IPV6.to_owned();
@@ -59,7 +59,7 @@ impl L3fwd {
     fn command(&self, plan: &Plan) -> Result<Vec<String>, LabError> {
         let binary = self.binary.clone().unwrap_or_else(|| BINARY.into());
         let mut command = vec![binary.display().to_string()];
-        // Every thread sends on a queue of its own, and a link in memory has one.
+        // Every thread sends on its own queue, and a shared-memory link has one.
         command.extend(example_options(plan, 1, MEMORY_MIB)?);
         let own = ["--", "-P", "--parse-ptype", "--lookup=lpm", "-p"].map(str::to_owned);
         command.extend(own);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bridges of the kernel's, one for each pair of ports, in a namespace of their own. No process: softirqs do the work, on the
-//! element's CPUs.
+//! Bridges of the kernel, one for each pair of ports, in their own namespace. They have no process: softirqs on the element's CPUs do the
+//! work.
 
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
@@ -24,7 +24,7 @@ impl Forwarder for LinuxBridge {
         let namespace = kernel::namespace(plan)?;
         for join in 0..plan.joins.len() {
             let bridge = format!("br{join}");
-            // No frames of its own: neither spanning tree nor questions about multicast groups.
+            // The bridge sends no frames itself: no spanning tree, no multicast group queries.
             context.run(&[
                 "ip",
                 "-n",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel as a router between the tester's two networks, in a namespace of its own. No process: softirqs do the work, on
-//! the element's CPUs.
+//! The kernel as a router between the tester's two networks, in its own namespace. It has no process: softirqs on the element's CPUs do the
+//! work.
 //!
-//! Where VNFs are between, frames pass it several times. There is a network for each port at a VNF, and a table of routes for
-//! each port (ip-rule(8)): where a packet goes is decided by the port it came in at.
+//! With VNFs in the chain, frames pass the router several times. Each port at a VNF has its own network, and each port its own routing
+//! table (ip-rule(8)): the receiving port determines the next hop of a packet.
 
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
@@ -17,33 +17,33 @@ use crate::thread::DeviceThread;
 use crate::topology::Encapsulation;
 use crate::unavailable::Unavailable;
 
-/// Number of the table of routes of port p0; numbers up to 252 are nobody's (ip-route(8)).
+/// Number of the routing table of port p0; numbers up to 252 are free (ip-route(8)).
 const FIRST_TABLE: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct LinuxRouting;
 
-/// A port, with who is on its other side past what only forwards.
+/// A port and its peer, which is the next element that does not only forward.
 #[derive(Debug, PartialEq, Eq)]
 struct Leg {
     port: usize,
     mac: String,
-    /// With the length of its network's prefix.
+    /// Address with the prefix length of its network.
     address: String,
     peer_address: String,
     peer_mac: String,
-    /// The route of what is to go out here.
+    /// Route of the packets that this port sends.
     way: String,
 }
 
-/// All ports, in the chain's order: at the first and the last is the tester, and two that follow each other otherwise are at
-/// both sides of a VNF.
+/// All ports, in the chain's order. The tester is at the first and at the last port; two other consecutive ports are on the two sides of a
+/// VNF.
 fn legs(plan: &Plan) -> Vec<Leg> {
     let ports: Vec<usize> = plan.joins.iter().flatten().copied().collect();
     let sides = sides(plan.encapsulation);
     let at_tester = |port: usize, side: usize| Leg {
         port,
-        // The tester's frames go to the MAC address of the tester's other port: that is what the router has to have.
+        // The tester sends frames to the MAC address of its other port, so the router has that address.
         mac: TESTER[1 - side].to_owned(),
         address: sides[side].own.to_owned(),
         peer_address: sides[side].tester.to_owned(),
@@ -70,9 +70,9 @@ fn legs(plan: &Plan) -> Vec<Leg> {
     ports.iter().enumerate().map(leg).collect()
 }
 
-/// The router's own address at a VNF, the next hop, which stands for its own port on the VNF's other side and is nobody's
-/// address (the kernel takes no gateway that is itself), and the length of their prefix: of the second half of RFC 2544's
-/// networks, or of RFC 5180's.
+/// Addresses at a VNF: the router's own address, the next hop, and their prefix length. The next hop stands for the router's own port on
+/// the other side of the VNF and is not configured on any interface, since the kernel accepts no gateway that is itself. The networks are
+/// the second half of RFC 2544's, or RFC 5180's.
 fn transit(encapsulation: Encapsulation, at: usize) -> [String; 3] {
     match encapsulation {
         Encapsulation::Ipv6 => [
@@ -88,13 +88,13 @@ fn transit(encapsulation: Encapsulation, at: usize) -> [String; 3] {
     }
 }
 
-/// Locally administered, and nobody else's: those of guests begin otherwise.
+/// Locally administered, and unique: addresses of guests have another prefix.
 fn transit_mac(port: usize) -> String {
     format!("02:51:57:ff:00:{port:02x}")
 }
 
-/// Words of `ip` that have each port's packets go out where its pair is joined; none where a packet passes once, and goes
-/// where its address says.
+/// Arguments of `ip` that route the packets of each port to the port that it is joined with; empty if packets pass once, and are routed by
+/// their destination.
 fn routes(plan: &Plan) -> Vec<String> {
     let legs = legs(plan);
     if plan.joins.len() < 2 {
@@ -115,8 +115,8 @@ fn routes(plan: &Plan) -> Vec<String> {
     legs.iter().enumerate().flat_map(of).collect()
 }
 
-/// Lines of a batch of `ip`: routes to the networks that the tester draws destinations from. They are in the main table where a
-/// packet passes once, else in that of the port that is joined to the tester's.
+/// Lines of a batch of `ip`: routes to the networks that the tester draws destinations from. They are in the main table if a packet passes
+/// once, otherwise in the table of the port that is joined with the tester's.
 fn routes_drawn(plan: &Plan) -> Vec<String> {
     let legs = legs(plan);
     let Some(last) = legs.len().checked_sub(1) else {
@@ -157,7 +157,7 @@ impl Forwarder for LinuxRouting {
     fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         let setting = match plan.encapsulation {
             Encapsulation::Ipv6 => "echo 1 >/proc/sys/net/ipv6/conf/all/forwarding",
-            // Answers would go another way than questions came, as seen by a filter of sources.
+            // Replies take another path than requests, which a reverse path filter would drop.
             _ => {
                 "echo 1 >/proc/sys/net/ipv4/ip_forward; \
                  for each in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$each; done"
@@ -292,7 +292,7 @@ mod tests {
     fn around_vnfs_it_routes_by_the_port_that_a_packet_came_in_at() {
         let around = passed(vec![[0, 1], [2, 3], [4, 5]], Encapsulation::Ipv6);
         let legs = legs(&around);
-        // Both sides of a VNF know each other.
+        // Static neighbours on both sides of a VNF.
         assert_eq!(legs[1].address, "2001:2:0:ff01::1/64");
         assert_eq!(legs[1].peer_address, "2001:2:0:ff01::2");
         assert_eq!(legs[2].address, "2001:2:0:ff02::1/64");

@@ -8,22 +8,22 @@ use quietwire_tester::DESTINATIONS_MAX;
 use crate::guest::agent::protocol::Routing;
 use crate::topology::Encapsulation;
 
-/// MAC addresses that the tester's first and second port have (docs/tester.md).
+/// MAC addresses of the tester's first and second port (docs/tester.md).
 pub(super) const TESTER: [&str; 2] = ["02:00:00:00:00:00", "02:01:00:00:00:00"];
 
-/// The MAC address that a router's first or second port has: the tester's frames go to that of its own other port.
+/// MAC address of a router's first or second port: the tester sends frames to the address of its own other port.
 pub(super) fn router_mac(port: usize) -> Option<&'static str> {
     TESTER.iter().rev().nth(port).copied()
 }
 
-/// Of each side: its network, the router's own address, and the tester's, which nobody asks for.
+/// One side: its network, the router's address, and the tester's address, for which no ARP request is sent.
 pub(super) struct Side {
     pub(super) network: &'static str,
     pub(super) own: &'static str,
     pub(super) tester: &'static str,
 }
 
-/// Networks of RFC 2544, appendix C.2.2, and of RFC 5180, section 8: those that the tester's frames go between.
+/// Networks of RFC 2544, appendix C.2.2, and of RFC 5180, section 8, between which the tester sends frames.
 pub(super) fn sides(encapsulation: Encapsulation) -> [Side; 2] {
     match encapsulation {
         Encapsulation::Ipv6 => [
@@ -53,8 +53,8 @@ pub(super) fn sides(encapsulation: Encapsulation) -> [Side; 2] {
     }
 }
 
-/// Networks behind a side of the tester, 0 or 1, to which its other port draws `count` IP destinations (docs/tester.md,
-/// `--destinations`). None where there is one destination, which is on the side's own network.
+/// Networks behind a side of the tester, 0 or 1, from which its other port draws `count` IP destinations (docs/tester.md,
+/// `--destinations`). `None` for one destination, which is on the side's own network.
 pub(super) fn drawn(
     encapsulation: Encapsulation,
     side: usize,
@@ -69,10 +69,10 @@ pub(super) fn drawn(
     })
 }
 
-/// How a router between them is set up.
+/// Returns the configuration of a router between them.
 ///
 /// # Errors
-/// None, as long as the addresses above are addresses.
+/// None, since the addresses above are valid.
 pub(super) fn routing(encapsulation: Encapsulation, destinations: u32) -> Result<Routing, String> {
     let mut routing = Routing::default();
     for (port, side) in sides(encapsulation).iter().enumerate() {

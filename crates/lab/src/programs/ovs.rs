@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What both kinds of Open vSwitch in user space have in common: a database, sockets and a log of their own in the element's
-//! directory, nothing of the system's.
+//! Common parts of both kinds of Open vSwitch in user space: their own database, sockets and log in the element's directory, apart from the
+//! system's.
 
 use std::path::{Path, PathBuf};
 
@@ -90,7 +90,7 @@ impl Ovs {
         })
     }
 
-    /// Makes bridges and ports: one bridge for all pairs of ports that are joined by rules, one a pair where addresses decide.
+    /// Creates bridges and ports: one bridge for all pairs of ports that rules join, one bridge for each pair if addresses decide.
     pub(super) fn connect(
         &self,
         plan: &Plan,
@@ -131,7 +131,7 @@ impl Ovs {
         Ok(())
     }
 
-    /// Rules from port to port, or learned addresses, or routes. Nothing goes to the bridge's own interface.
+    /// Rules from port to port, or learned addresses, or routes. No frame goes to the bridge's own interface.
     pub(super) fn program(
         &self,
         plan: &Plan,
@@ -163,7 +163,7 @@ impl Ovs {
         Ok(())
     }
 
-    /// Counters of its ports, whose numbers are one more than in their names.
+    /// Counters of its ports. A port's number is one more than the number in its name.
     pub(super) fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         let mut counts = ElementCounts::default();
         for bridge in bridges(plan) {
@@ -178,7 +178,7 @@ impl Ovs {
         Ok(counts)
     }
 
-    /// What its polling threads have counted since they started.
+    /// Counters of its polling threads since their start.
     pub(super) fn cycles(&self, plan: &Plan) -> Result<CycleCount, String> {
         CycleCount::of_ovs(&appctl(plan, &["dpif-netdev/pmd-stats-show"])?)
     }
@@ -213,8 +213,8 @@ impl Ovs {
     }
 }
 
-/// Flows that route between the tester's networks: of what is for the router's MAC address, by the destination, with other MAC
-/// addresses and one less to live (ovs-actions(7)). What has no route is dropped.
+/// Flows that route between the tester's networks: a frame to the router's MAC address is forwarded by its destination, with new MAC
+/// addresses and a TTL that is one less (ovs-actions(7)). A packet without a route is dropped.
 fn routes(plan: &Plan) -> Vec<String> {
     let matched = match plan.encapsulation {
         Encapsulation::Ipv6 => "ipv6,ipv6_dst",
@@ -227,8 +227,7 @@ fn routes(plan: &Plan) -> Vec<String> {
             0 => (second, first),
             _ => (first, second),
         };
-        // The tester sends to the MAC address of its port on this side, which the router has on the other side, where frames
-        // come in.
+        // The tester sends to the MAC address of its port on this side, which the router has on the other side, where frames arrive.
         let flow = move |network: String| {
             format!(
                 "dl_dst={next},{matched}={network},actions=mod_dl_src:{own},mod_dl_dst:{next},dec_ttl,output:{}",
@@ -264,7 +263,7 @@ fn vsctl(
     context.run(&[&first[..], words].concat())
 }
 
-/// Asks the daemon something.
+/// Sends a command to the daemon.
 pub(super) fn appctl(plan: &Plan, words: &[&str]) -> Result<String, String> {
     let control = plan.directory.join("daemon.ctl").display().to_string();
     let first = ["ovs-appctl", "--timeout=5", "-t", &control];
@@ -301,7 +300,7 @@ fn interface(attachment: &Attachment) -> Result<Vec<String>, LabError> {
             "type=dpdkvhostuserclient".to_owned(),
             format!("options:vhost-server-path={}", socket.display()),
         ],
-        // Its socket is in the run directory, by the port's name.
+        // Its socket is in the run directory, named after the port.
         Attachment::Vhost { .. } => vec!["type=dpdkvhostuser".to_owned()],
         Attachment::Interface { .. } => Vec::new(),
         Attachment::Pci { address } => vec![
@@ -310,7 +309,7 @@ fn interface(attachment: &Attachment) -> Result<Vec<String>, LabError> {
         ],
         Attachment::Memif { .. } | Attachment::VirtioUser { .. } | Attachment::Tap { .. } => {
             return Err(LabError::Topology(
-                "Open vSwitch is connected by vhost-user, by an interface of the kernel's or by a network card".to_owned(),
+                "Open vSwitch supports vhost-user, kernel interfaces and network cards here, and no other link".to_owned(),
             ));
         }
     })

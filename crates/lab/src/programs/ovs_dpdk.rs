@@ -13,7 +13,7 @@ use crate::error::LabError;
 use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
-/// Memory, MiB. It makes 262,144 buffers as soon as somebody connects.
+/// Memory, MiB. The first connection allocates 262,144 buffers.
 const MEMORY_MIB: u64 = 2048;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Default for OvsDpdk {
     }
 }
 
-/// Keys of the table Open_vSwitch. On ordinary pages DPDK takes all its memory at once.
+/// Keys of the table Open_vSwitch. On ordinary pages DPDK allocates all its memory at the start.
 fn settings_of(plan: &Plan) -> Vec<String> {
     let free_mib = free_huge_memory_mib();
     let memory = if free_mib >= MEMORY_MIB {
@@ -62,7 +62,7 @@ fn settings_of(plan: &Plan) -> Vec<String> {
         ),
     ];
     if plan.is_shared {
-        // Microseconds that an idle polling thread leaves its CPU to others.
+        // Microseconds that an idle polling thread sleeps.
         settings.push("pmd-maxsleep=50".to_owned());
     }
     settings
@@ -83,7 +83,7 @@ impl Forwarder for OvsDpdk {
 
     fn connect(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         self.0.connect(plan, context)?;
-        // It makes sockets of servers by the ports' names in its own directory.
+        // The daemon creates server sockets in its own directory, named after the ports.
         for (index, port) in plan.ports.iter().enumerate() {
             let Some(socket) = port.attachment.own_socket() else {
                 continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Open vSwitch in user space without DPDK: interfaces of the kernel's, read and written by AF_PACKET sockets.
+//! Open vSwitch in user space without DPDK: it reads and writes interfaces of the kernel through AF_PACKET sockets.
 
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;
@@ -40,14 +40,14 @@ impl Forwarder for OvsNetdev {
 
     fn program(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         self.0.program(plan, context)?;
-        // Its main thread forwards. The others keep to what the process was given.
+        // Its main thread forwards. The other threads keep the CPUs of the process.
         let pid = self.0.daemon_pid().map_err(|what| plan.failed(what))?;
         let (cpus, pid) = (plan.cpus.to_string(), pid.to_string());
         context.run(&["taskset", "--cpu-list", "--pid", &cpus, &pid])?;
         Ok(())
     }
 
-    /// Its main thread forwards, beside all else that it does.
+    /// Its main thread forwards, among its other work.
     fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
         self.0.cycles(plan).map(Some)
     }

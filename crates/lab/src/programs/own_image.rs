@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an image of somebody's own is outside a guest: nothing that could be started.
+//! A custom image outside a guest, which cannot be started.
 
 use quietwire_base::Deadline;
 use quietwire_tester::account::ElementCounts;

@@ -25,7 +25,7 @@ use crate::unavailable::Unavailable;
 
 /// Memory for frames, MiB, for each pair of ports.
 const MEMORY_MIB: u32 = 48;
-/// How long it may take until its threads are where they belong: libraries make some while it comes up.
+/// Time until its threads are on their CPUs: libraries create some threads during the start.
 const PINNED_DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Quietwire {
             None => {
                 command.service_cpus = Some(plan.rest.clone());
                 command.control_cpus = Some(plan.rest.clone());
-                // Where CPUs are shared, whoever has nothing to do lets the others go on.
+                // On shared CPUs, idle threads yield to the others.
                 command.idle = Some(if plan.is_shared {
                     Idle::Sleep
                 } else {
@@ -73,7 +73,7 @@ impl Quietwire {
         command
     }
 
-    /// Looks for itself whether every thread keeps to the CPUs of its role, instead of taking the switch's word.
+    /// Checks every thread's CPUs in /proc, independently of the switch's own report.
     fn wait_until_pinned(
         &mut self,
         plan: &Plan,
@@ -111,8 +111,8 @@ fn bridge(index: usize) -> String {
     format!("b{index}")
 }
 
-/// Joins ports in pairs; those for neighbours as the others are, and apart from them. Whatever the first bridge floods comes out
-/// at monitors as well.
+/// Joins ports in pairs; neighbours' ports are joined in pairs as well, separate from the others. Frames that the first bridge floods also
+/// go to monitor ports.
 fn join(plan: &Plan, command: &mut SwitchCommand) {
     let name = |port: &usize| format!("p{port}");
     let mut pairs: Vec<Vec<String>> = plan
@@ -135,7 +135,7 @@ fn join(plan: &Plan, command: &mut SwitchCommand) {
     }
 }
 
-/// Gives a switch settings of its own.
+/// Applies settings to a switch.
 fn set(settings: &SwitchSettings, forwarding: Forwarding, command: &mut SwitchCommand) {
     command.service_cpus = Some(settings.service_cpus.clone());
     command.control_cpus = Some(settings.control_cpus.clone());
@@ -168,7 +168,7 @@ fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<String
         };
         (!thread.cpus.difference(wanted).is_empty()).then(|| {
             format!(
-                "thread {} ({role}) may use CPUs {}, and {wanted} was asked for",
+                "thread {} ({role}) may use CPUs {} instead of {wanted}",
                 thread.name, thread.cpus
             )
         })
@@ -177,7 +177,7 @@ fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<String
     Ok(threads.iter().filter_map(stray).collect())
 }
 
-/// Its threads, as it lists them itself.
+/// Its threads, as it reports them.
 fn threads(plan: &Plan) -> Result<Vec<DeviceThread>, String> {
     let threads = ask(&control_socket(plan), &json!({ "show": "threads" }))?;
     serde_json::from_value(threads).map_err(|error| error.to_string())
@@ -191,7 +191,7 @@ fn rules_file(plan: &Plan) -> PathBuf {
     plan.directory.join("rules.toml")
 }
 
-/// What a router has beside its ports.
+/// Configuration of a router beyond its ports.
 fn routes(plan: &Plan) -> Result<String, String> {
     let routing = routing(plan.encapsulation, 1)?;
     let interfaces = routing.addresses.iter().map(|(port, addresses)| {
@@ -236,7 +236,7 @@ impl Forwarder for Quietwire {
         self.wait_until_pinned(plan, context)
     }
 
-    /// Routes to many destinations, in requests of many: a configuration file with as many takes long to be read.
+    /// Adds routes to many destinations in batches: a configuration file with as many routes takes long to parse.
     fn program(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         if !plan.program.routes() || plan.destinations == 1 {
             return Ok(());
@@ -278,7 +278,7 @@ impl Forwarder for Quietwire {
     fn restart(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
         self.processes.iter_mut().try_for_each(Process::kill)?;
         for socket in plan.own_sockets() {
-            // One that is left would look like a device that is up.
+            // A socket that is left behind would look like a running device.
             match std::fs::remove_file(socket) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(io_error(socket, "removing the killed device's")(error));

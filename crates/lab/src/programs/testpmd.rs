@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `dpdk-testpmd`, which forwards between ports by pairs.
+//! `dpdk-testpmd`, which forwards between pairs of ports.
 
 use quietwire_base::{Deadline, find_program};
 use quietwire_tester::account::ElementCounts;
@@ -14,9 +14,9 @@ use crate::thread::DeviceThread;
 use crate::unavailable::Unavailable;
 
 const BINARY: &str = "dpdk-testpmd";
-/// How often it prints its counters, seconds.
+/// Interval between two reports of its counters, seconds.
 const PERIOD: &str = "5";
-/// What it starts with, and what is missing until then.
+/// Words in its log once it forwards, and what is missing until then.
 const READY: (&str, &str) = ("NIC statistics for port", "it shows no counters yet");
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Testpmd {
 }
 
 impl Testpmd {
-    /// One of its forwarding modes.
+    /// Forwarding mode of testpmd.
     pub(super) fn new(mode: &'static str) -> Self {
         Self {
             mode,
@@ -38,7 +38,7 @@ impl Testpmd {
         let mut command = vec![BINARY.to_owned()];
         command.extend(eal_options(plan, MEMORY_MIB)?);
         let buffers = 4096 * plan.ports.len().max(2);
-        // Ports are laid in pairs, in the order of the joins. It has no use for a terminal with --stats-period only.
+        // testpmd pairs ports in the order of the joins. It runs without a terminal only with --stats-period.
         let own = [
             "--".to_owned(),
             format!("--nb-cores={}", plan.cpus.len()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What adapters tell programs and make of what those say, with a stub in place of those that Debian has no package of.
+//! Commands that adapters send to programs, and how adapters parse the replies, with a stub for programs that Debian has no package of.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -43,7 +43,7 @@ pub(crate) fn plan(directory: &Path) -> Plan {
     }
 }
 
-/// A program that keeps what it is told in a file, and answers some of it.
+/// A program that writes its input into a file, and answers some commands.
 const CLIENT: &str = r#"#!/bin/sh
 shift; shift
 case "$*" in
@@ -120,7 +120,7 @@ fn vpp_is_started_connected_and_configured() {
             .iter()
             .any(|line| line.contains("xconnect"))
     );
-    // It complains on its standard output, and says nothing by its exit code.
+    // The program reports an error on its standard output, and exits with 0.
     let bridged = Plan {
         forwarding: Forwarding::Bridge,
         ..plan.clone()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options of DPDK's own programs: where they run, their memory, their ports.
+//! Options of DPDK's own programs: CPUs, memory, ports.
 
 use quietwire_host::journal::Change;
 use quietwire_host::settings;
@@ -8,19 +8,20 @@ use crate::element::{Attachment, ElementContext, Plan, Process};
 use crate::error::LabError;
 use crate::thread::DeviceThread;
 
-/// Memory that a program takes which has no tables to speak of, MiB.
+/// Memory of a program without large tables, MiB.
 pub(super) const MEMORY_MIB: u64 = 128;
 /// Size of a huge page, MiB.
 const HUGE_PAGE_MIB: u64 = 2;
 
-/// Options of the environment layer (EAL): the main thread on the CPUs of the rest, one worker on each CPU of the element.
+/// Options of the environment layer (EAL): the main thread on the remaining CPUs, one worker on each CPU of the element.
 pub(super) fn eal_options(plan: &Plan, memory_mib: u64) -> Result<Vec<String>, LabError> {
     let rest = plan.rest.first().map_or(0, |cpu| cpu.0);
     let lcores = std::iter::once(rest).chain(plan.cpus.iter().map(|cpu| cpu.0));
     options_on(lcores, plan, memory_mib)
 }
 
-/// Options of DPDK's examples, whose main thread forwards like the others: one thread on each of so many CPUs of the element.
+/// Options of DPDK's examples, whose main thread forwards like the others: one thread on each of the first
+/// `threads_max` CPUs of the element.
 pub(super) fn example_options(
     plan: &Plan,
     threads_max: usize,
@@ -30,7 +31,7 @@ pub(super) fn example_options(
     options_on(lcores, plan, memory_mib)
 }
 
-/// With one thread on each of these CPUs, of which the first is the main one.
+/// One thread on each of these CPUs; the first is the main thread.
 fn options_on(
     cpus: impl Iterator<Item = u32>,
     plan: &Plan,
@@ -60,7 +61,7 @@ fn options_on(
     Ok(options)
 }
 
-/// Has the directory undone that DPDK makes for itself and leaves behind.
+/// Registers the removal of the directory that DPDK creates and leaves behind.
 pub(super) fn claim_runtime_directory(
     plan: &Plan,
     context: &mut ElementContext<'_>,
@@ -69,7 +70,7 @@ pub(super) fn claim_runtime_directory(
     context.record(&Change::DirectoryCreated { path })
 }
 
-/// Starts a program of DPDK's and waits until its log says these words; `not_yet` tells what is missing until then.
+/// Starts a DPDK program and waits until its log contains these words; `not_yet` describes what is missing until then.
 pub(super) fn start(
     plan: &Plan,
     context: &mut ElementContext<'_>,
@@ -89,12 +90,12 @@ pub(super) fn start(
     })
 }
 
-/// Memory of the huge pages that are free, MiB.
+/// Free huge-page memory, MiB.
 pub(super) fn free_huge_memory_mib() -> u64 {
     settings::huge_pages_free().unwrap_or(0) * HUGE_PAGE_MIB
 }
 
-/// Huge pages where there are enough, kept by nobody when the program ends; ordinary ones otherwise.
+/// Huge pages if enough are free, released when the program ends; otherwise ordinary pages.
 pub(super) fn memory_options(memory_mib: u64) -> Vec<String> {
     let free = free_huge_memory_mib();
     let options: &[&str] = if free >= 2 * memory_mib {
@@ -126,16 +127,16 @@ fn device(index: usize, attachment: &Attachment) -> Result<String, LabError> {
         Attachment::Pci { address } => format!("-a{address}"),
         Attachment::Tap { .. } => {
             return Err(LabError::Topology(
-                "a tap link is for a guest beside a switch of the kernel's".to_owned(),
+                "a tap link connects only a guest and a kernel switch".to_owned(),
             ));
         }
     })
 }
 
-/// What the examples start with, and what is missing until then.
+/// Words in the log of the examples once they forward, and what is missing until then.
 pub(super) const EXAMPLE_READY: (&str, &str) = ("entering main loop", "it has not said so");
 
-/// Threads of a process on DPDK: workers forward, the others do not.
+/// Threads of a DPDK process: workers forward, the others do not.
 pub(super) fn threads(
     pid: u32,
     is_worker: impl Fn(&str) -> bool,
@@ -156,7 +157,7 @@ pub(super) fn threads(
     Ok(reported.collect())
 }
 
-/// Threads of a process whose main thread, which has the number of the process, forwards as workers do.
+/// Threads of a process whose main thread, which has the number of the process, forwards like the workers.
 pub(super) fn threads_with_main(
     pid: u32,
     is_worker: impl Fn(&str) -> bool,
@@ -169,7 +170,7 @@ pub(super) fn threads_with_main(
     Ok(reported)
 }
 
-/// Names that DPDK 22.11 gives to its worker threads, and later ones.
+/// Names of worker threads in DPDK 22.11 and later.
 pub(super) fn is_worker(name: &str) -> bool {
     name.starts_with("lcore-worker")
         || name.starts_with("rte-worker")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! VPP, of FD.io, by its command line: interfaces are made while it runs, and cross-connected or bridged by pairs. Debian has
-//! no package of it; `vpp` and `vppctl` on the search path are taken.
+//! VPP, of FD.io, driven by its command line: interfaces are created while it runs, and cross-connected or bridged in pairs. Debian has no
+//! package of it; the lab uses `vpp` and `vppctl` of the search path.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ impl Default for Vpp {
 }
 
 impl Vpp {
-    /// With these two programs.
+    /// Uses these two programs.
     pub(super) fn of(daemon: Option<PathBuf>, client: Option<PathBuf>) -> Self {
         Self {
             daemon,
@@ -41,7 +41,7 @@ impl Vpp {
         }
     }
 
-    /// Its client with a line of its command line.
+    /// Returns its client with a line of its command line.
     fn words(&self, plan: &Plan, line: &str) -> Vec<String> {
         let client = self.client.clone().unwrap_or_else(|| "vppctl".into());
         let first = [
@@ -55,7 +55,7 @@ impl Vpp {
             .collect()
     }
 
-    /// What it prints; it complains there, too, and ends well all the same.
+    /// Returns its output. vppctl prints errors there as well, and exits with 0.
     fn ask(&self, plan: &Plan, line: &str) -> Result<String, String> {
         let words = self.words(plan, line);
         run(&words.iter().map(String::as_str).collect::<Vec<_>>())
@@ -93,7 +93,7 @@ fn startup(plan: &Plan) -> String {
         plan.directory.join("vpp.log").display(),
         plan.directory.display()
     );
-    // A string takes everything.
+    // A write to a string cannot fail.
     let _ = writeln!(
         text,
         "cpu {{ main-core {rest} corelist-workers {} }}",
@@ -116,7 +116,7 @@ fn startup(plan: &Plan) -> String {
     text
 }
 
-/// Name of a port's interface, and the lines that make it.
+/// Name of a port's interface, and the commands that create it.
 fn interface(index: usize, attachment: &Attachment) -> Result<(String, Vec<String>), LabError> {
     Ok(match attachment {
         Attachment::Memif { socket, is_server } => {
@@ -139,7 +139,7 @@ fn interface(index: usize, attachment: &Attachment) -> Result<(String, Vec<Strin
         ),
         Attachment::Pci { .. } | Attachment::VirtioUser { .. } | Attachment::Tap { .. } => {
             return Err(LabError::Topology(
-                "VPP is connected by memif, vhost-user or an interface of the kernel's here"
+                "VPP supports memif, vhost-user and kernel interfaces here, and no other link"
                     .to_owned(),
             ));
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What applications see: iperf3 and an echo between the two ends of a device.
+//! Measurements of applications: iperf3 and an echo between the two ends of a device.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +17,12 @@ use super::LabBenchError;
 use crate::bench::{ApplicationResult, TcpResult};
 use crate::methods::ApplicationPlan;
 
-/// TCP port of iperf3 and UDP port of the echo service; the namespaces are the device's own.
+/// TCP port of iperf3 and UDP port of the echo service; the device's namespaces have no other services.
 const IPERF_PORT: u16 = 5201;
 const ECHO_PORT: u16 = 7007;
 /// The calling thread (sched_setaffinity(2)).
 const CALLER: i32 = 0;
-/// From one request to the next, and how long a reply may take.
+/// Interval between two requests, and timeout of a reply.
 const ECHO_INTERVAL: Duration = Duration::from_millis(1);
 const ECHO_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -32,7 +32,7 @@ pub(super) fn measure(
     ends: &Ends,
     cpus: &CpuList,
 ) -> Result<ApplicationResult, LabBenchError> {
-    // On a thread of its own, whose CPUs are those of all that it starts.
+    // A new thread: all processes that it starts inherit its CPUs.
     let on_cpus = || {
         set_affinity(CALLER, cpus).map_err(failed)?;
         let abort = AtomicBool::new(false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much of everything a study asks for: memory, room for frames and addresses, neighbours.
+//! Resources that a study requires: memory, room for frames and addresses, neighbours.
 
 use quietwire_host::CpuList;
 use quietwire_lab::{NeighbourKind, NeighbourSpec, NetworkNeighbour};
@@ -10,7 +10,7 @@ use crate::file::{Neighbours, StudyFile};
 const MEMORY_MIB: u32 = 192;
 const MEMORY_JUMBO_MIB: u32 = 512;
 
-/// MAC addresses of one sending port at most.
+/// Maximum number of MAC addresses of one sending port.
 pub(super) fn addresses(file: &StudyFile) -> u32 {
     let frames = file.traffic.frames.as_ref();
     let of_case = |case: &crate::Case| file.traffic_of(case).mac_addresses;
@@ -28,9 +28,9 @@ pub(super) fn frame_size_max(file: &StudyFile) -> u16 {
 }
 
 pub(super) fn memory_mib(file: &StudyFile) -> u32 {
-    /// Octets that an ordinary buffer holds.
+    /// Size of an ordinary buffer, octets.
     const ORDINARY: u16 = 2048;
-    /// Ports of the tester that the ordinary memory is for, and what each pair more takes, MiB.
+    /// Number of tester ports that the ordinary memory is for, and the memory of each further pair, MiB.
     const ORDINARY_PORTS: usize = 4;
     const MEMORY_PAIR_MIB: u32 = 48;
     let ports = |case: &crate::Case| {
@@ -47,10 +47,10 @@ pub(super) fn memory_mib(file: &StudyFile) -> u32 {
     }
 }
 
-/// Octets with FCS of what neighbours send through the device.
+/// Size with FCS of the frames that neighbours send through the device, octets.
 const NETWORK_FRAME_SIZE: u16 = 64;
 
-/// These neighbours, on these CPUs.
+/// Returns these neighbours, on these CPUs.
 pub(super) fn neighbours(printed: &Neighbours, cpus: CpuList) -> NeighbourSpec {
     NeighbourSpec {
         stressors: stressors(printed, cpus.len()),
@@ -63,7 +63,7 @@ pub(super) fn neighbours(printed: &Neighbours, cpus: CpuList) -> NeighbourSpec {
     }
 }
 
-/// What stress-ng is told for neighbours that may use so many CPUs.
+/// Arguments of stress-ng for neighbours that may use `cpus` CPUs.
 fn stressors(neighbours: &Neighbours, cpus: usize) -> Vec<String> {
     let usual = u32::try_from(cpus).unwrap_or(u32::MAX);
     let count = neighbours.count.unwrap_or(usual);

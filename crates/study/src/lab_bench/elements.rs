@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a device's elements did during a trial: cycles, where they count them, and CPU time.
+//! Work of a device's elements during a trial: cycles, if elements count them, and CPU time.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use quietwire_lab::CycleCount;
 use quietwire_monitor::Activity;
 use serde::{Deserialize, Serialize};
 
-/// An element of a device, as it is looked at.
+/// An element of a device, for sampling.
 #[derive(Clone, Debug)]
 pub(super) struct Element {
     /// Its name.
@@ -16,28 +16,28 @@ pub(super) struct Element {
     pub(super) role: &'static str,
     /// Its processes.
     pub(super) pids: Vec<u32>,
-    /// CPUs on which the kernel does its work; none where processes do it.
+    /// CPUs on which the kernel does its work; `None` if processes do it.
     pub(super) kernel_cpus: Option<Vec<u32>>,
 }
 
-/// What an element did during a trial. Stored with the trial.
+/// Work of an element during a trial. Stored with the trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ElementActivity {
     /// Its name: `S` for the switch.
     pub name: String,
     /// `switch`, `vnf` or `relay`.
     pub role: String,
-    /// What forwarding cost, where it counts that.
+    /// Cost of forwarding, if the element counts it.
     pub counted: Option<CycleCount>,
-    /// CPU time of its processes' threads; of one that is the kernel's, time in softirqs on its CPUs. Seconds.
+    /// CPU time of its processes' threads, or, for an element of the kernel, time in softirqs on its CPUs. Seconds.
     pub cpu_time_s: f64,
-    /// Whether the kernel does its work.
+    /// True if the kernel does its work.
     pub is_kernels: bool,
-    /// Ticks of the time stamp counter in a second.
+    /// Ticks of the time stamp counter per second.
     pub tsc_hz: u64,
 }
 
-/// What elements did between two looks.
+/// Returns the work of elements between two samples.
 pub(super) fn activity_of(
     elements: &[Element],
     (before, after): (&BTreeMap<String, CycleCount>, &BTreeMap<String, CycleCount>),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong on the bench.
+//! Errors of the bench.
 
 use quietwire_base::Fault;
 use quietwire_host::threads::ReadError;
@@ -9,7 +9,7 @@ use quietwire_lab::topology::TopologyError;
 use quietwire_monitor::MonitorError;
 use quietwire_tester::TesterError;
 
-/// Why a bench could not be had.
+/// The reason why a bench is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum LabBenchError {
     /// The lab.
@@ -24,7 +24,7 @@ pub enum LabBenchError {
     /// The monitor.
     #[error(transparent)]
     Monitor(#[from] MonitorError),
-    /// A file of the kernel's.
+    /// A file of the kernel.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// A CPU that the study names and the machine lacks.
@@ -34,40 +34,41 @@ pub enum LabBenchError {
     Offline {
         /// The CPU.
         cpu: CpuId,
-        /// For what.
+        /// The role of the CPU.
         role: &'static str,
-        /// Where in the study file.
+        /// The key in the study file.
         key: &'static str,
-        /// What there is.
+        /// The online CPUs.
         online: CpuList,
     },
     /// A device that the lab does not start.
     #[error(
-        "the study's device is not started by the lab (switch = \"other\" in [device]); say what measures it with --tester, or use `quietwire measure`"
+        "the study's device is not started by the lab (switch = \"other\" in [device]); choose a tester with --tester, or use `quietwire measure`"
     )]
     NotOurs,
-    /// A case that this machine cannot have.
+    /// A case that this machine does not support.
     #[error("the case is unavailable on this machine: {0}")]
     Unavailable(String),
-    /// A topology that makes no sense.
+    /// An invalid topology.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// The device is up and forwards nothing.
-    #[error("the device is up, and in {waited_s} s not one frame came out of each of its ports")]
+    /// The device is running and forwards nothing.
+    #[error("device started, but some ports sent no frame within {waited_s} s")]
     NotThrough {
-        /// How long it was tried, seconds.
+        /// Duration of the attempt, seconds.
         waited_s: u64,
     },
-    /// Applications could not talk through the device.
+    /// Applications could not communicate through the device.
     #[error("applications: {0}")]
     Application(String),
     /// A call out of order.
-    #[error("no case is up, and a trial was asked for")]
+    #[error("no case is up for the requested trial")]
     NoCase,
 }
 
 impl LabBenchError {
-    /// Whether it is no matter of one case: something was not undone, others have the machine, or this is no order of calls.
+    /// Returns true if the error does not belong to one case: a change was not undone, another process uses the machine, or calls are out
+    /// of order.
     pub(super) fn is_fatal(&self) -> bool {
         matches!(
             self,
@@ -81,12 +82,12 @@ impl LabBenchError {
         )
     }
 
-    /// Whether nothing failed but that everything is to end.
+    /// Returns true if the only reason is a stop request.
     pub(super) fn is_interruption(&self) -> bool {
         matches!(self, Self::Lab(LabError::Aborted))
     }
 
-    /// Whose fault it is.
+    /// Returns the party at fault.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {

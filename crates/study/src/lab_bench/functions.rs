@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A virtual function of its own for each port, by the cards that are named: the next one of a card that is named again.
+/// Returns a separate virtual function for each port, of the named cards: the next function if a card is named again.
 ///
 /// # Errors
-/// Which card has no function left, in a clause.
+/// The card that has no function left, as a clause.
 pub(super) fn of_ports(root: &Path, ports: &[String]) -> Result<Vec<String>, String> {
     let mut taken: BTreeMap<String, u32> = BTreeMap::new();
     let of_port = |port: &String| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine, the device and the neighbours did between two looks at them, and what procedures ask of the device.
+//! Samples of the machine, the device and the neighbours, and requests of procedures to the device.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::topology;
 use crate::activity::TrialActivity;
 use crate::executor::Device;
 
-/// The machine and the device at an instant.
+/// A sample of the machine and the device.
 pub(super) struct DeviceSnapshot {
     machine: Snapshot,
     cycles: BTreeMap<String, CycleCount>,
@@ -33,7 +33,7 @@ impl DeviceSnapshot {
     }
 }
 
-/// The device of the lab's case.
+/// Returns the device of the lab's case.
 pub(super) struct LabDevice<'a>(pub(super) &'a mut Lab);
 
 impl Device for LabDevice<'_> {
@@ -47,7 +47,7 @@ impl Device for LabDevice<'_> {
     }
 }
 
-/// What the machine and the device did, with how hard the neighbours worked where there were any.
+/// Returns the work of machine and device between two samples, with the activity of neighbours if there are any.
 pub(super) fn activity(
     lab: &Lab,
     device: &UpLab,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices, which are topologies of the lab's: what is brought up for a case, where the tester finds its ports, and what is looked
-//! at during trials.
+//! Devices, which are topologies of the lab: the elements of a case, the tester's ports, and the samples during trials.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,22 +23,23 @@ use crate::bench::CaseSpec;
 use crate::file::{Case, Device, NeighboursIn, StudyFile, Switch};
 use crate::requirements::{CaseRequirements, assignment};
 
-/// Name of the lab, of which a study has one at a time.
+/// Name of the lab; a study has one lab at a time.
 const NAME: &str = "study";
-/// How long elements may take to forward once the tester is there: some make themselves ready only then, and drop who is too
-/// early, as Open vSwitch on DPDK does while it makes its buffers.
+/// Time that elements have to forward after the tester has connected. Some elements become ready only then, and disconnect early peers, as
+/// Open vSwitch on DPDK does while it allocates its buffers.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// Between two tries.
+/// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(200);
-/// What is sent meanwhile, frames per second.
+/// Rate of the frames that are sent meanwhile, frames per second.
 const READY_RATE_PPS: f64 = 1000.0;
-/// What devices whose elements share CPUs get before the traffic of a trial.
+/// Frames sent before the traffic of a trial to devices whose elements share CPUs.
 const SHARED: Preparation = Preparation {
     learning_s: Some(0.2),
     settle_s: 0.2,
 };
 
-/// Why this machine cannot have a case, in a clause; none where it can, as far as is known without starting anything.
+/// Returns the reason, as a clause, why this machine does not support a case; `None` if it does, as far as that is known without starting
+/// anything.
 pub(crate) fn unavailable(
     file: &StudyFile,
     case: &Case,
@@ -53,13 +53,13 @@ pub(crate) fn unavailable(
     if let Err(why) = CaseRequirements::of(file, case, machine) {
         return Some(why);
     }
-    // What makes no sense was refused when the file was checked.
+    // The check of the file has refused invalid topologies.
     let graph = device.graph().ok()?;
     if let Some(why) = lacks_image(&device) {
         return Some(why);
     }
     let has_cards = !device.ports.is_empty();
-    // Virtual functions are there only once the isolation that makes them is applied.
+    // Virtual functions exist only after the isolation that creates them is applied.
     let graph = match case.isolation() {
         Some(isolation) if isolation.has(IsolationPart::VirtualFunctions) => Device {
             ports: Vec::new(),
@@ -75,7 +75,7 @@ pub(crate) fn unavailable(
     has_cards.then(|| lacks_cards(file)).flatten()
 }
 
-/// Why an image of the user's own cannot be booted.
+/// Returns the reason why a custom image cannot boot.
 fn lacks_image(device: &Device) -> Option<String> {
     let image = device.image.as_ref()?;
     let mut files = [&image.kernel, &image.initramfs].into_iter();
@@ -83,7 +83,7 @@ fn lacks_image(device: &Device) -> Option<String> {
     Some(format!("its image: {} is no file", missing.display()))
 }
 
-/// Why the tester cannot have its network cards.
+/// Returns the reason why the tester cannot use its network cards.
 fn lacks_cards(file: &StudyFile) -> Option<String> {
     let mut cards = file.tester.ports.iter();
     cards.find_map(|address| {
@@ -98,7 +98,7 @@ fn lacks_card(address: &str) -> Option<String> {
     Some(what)
 }
 
-/// Network cards of the tester that DPDK can drive; cases are unavailable without the others.
+/// Network cards of the tester that DPDK can drive; cases that require others are unavailable.
 pub(super) fn cards(file: &StudyFile) -> Vec<String> {
     let cards = file.tester.ports.iter();
     cards
@@ -107,10 +107,10 @@ pub(super) fn cards(file: &StudyFile) -> Vec<String> {
         .collect()
 }
 
-/// What is to be brought up for a case. Virtual functions of network cards are there already.
+/// Returns the topology to start for a case. Virtual functions of network cards exist already.
 ///
 /// # Errors
-/// A case that makes no sense, or that this machine cannot have.
+/// An invalid case, or a case that this machine does not support.
 pub(super) fn options(
     file: &StudyFile,
     spec: &CaseSpec,
@@ -142,8 +142,8 @@ pub(super) fn options(
     })
 }
 
-/// A case's topology. quietwire's switch alone has settings of its own, and a port that sees what is flooded where that is looked
-/// for.
+/// Returns a case's topology. A single quietwire switch has its own settings, and a port that receives flooded frames if a method observes
+/// them.
 fn graph(file: &StudyFile, spec: &CaseSpec, device: &Device) -> Result<Graph, TopologyError> {
     let graph = device.graph()?;
     if file.runs_in_topologies() {
@@ -176,7 +176,7 @@ fn settings(file: &StudyFile, spec: &CaseSpec) -> SwitchSettings {
     }
 }
 
-/// CPUs of a case's device by role, as a lab keeps others off them.
+/// Returns the CPUs of a case's device by role, for the isolation by a lab.
 pub(super) fn roles(file: &StudyFile, setup: &Setup) -> Roles {
     let device = &file.device;
     match file.runs_in_topologies() {
@@ -193,7 +193,7 @@ pub(super) fn roles(file: &StudyFile, setup: &Setup) -> Roles {
     }
 }
 
-/// Where the tester finds all ports: network cards of its own, where cables join it to the device's.
+/// Returns the locations of the tester's ports: its own network cards, if cables connect it to the device's.
 pub(super) fn uris(state: &LabState, file: &StudyFile) -> Vec<String> {
     if state.tester.chains.is_empty() {
         let cards = file.tester.ports.iter();
@@ -202,7 +202,7 @@ pub(super) fn uris(state: &LabState, file: &StudyFile) -> Vec<String> {
     state.tester.uris()
 }
 
-/// What the tester lets a device have before the traffic of each trial.
+/// Returns the preparation of a device before the traffic of each trial.
 pub(super) fn preparation(state: &LabState) -> Preparation {
     if state.cpus.shared.is_empty() {
         Preparation::default()
@@ -211,7 +211,7 @@ pub(super) fn preparation(state: &LabState) -> Preparation {
     }
 }
 
-/// Elements of a device, as they are looked at during trials.
+/// Returns the elements of a device, for samples during trials.
 pub(super) fn elements(state: &LabState) -> Vec<Element> {
     let of_state = |element: &ElementState| {
         let mut graph = state.graph.elements.iter();
@@ -233,7 +233,7 @@ fn numbers(cpus: &CpuList) -> Vec<u32> {
     cpus.iter().map(|CpuId(cpu)| cpu).collect()
 }
 
-/// Opens the tester where its ports are, again until elements that were not ready yet let it.
+/// Opens the tester at its ports, and repeats that until all elements are ready.
 pub(super) fn opened(
     place: &NetNs,
     stop: &Stop,
@@ -252,7 +252,7 @@ pub(super) fn opened(
     }
 }
 
-/// Sends a little until something comes out of every port that frames are for.
+/// Sends a few frames until frames arrive at every receiving port.
 pub(super) fn wait_until_through(
     tester: &mut Tester,
     frames: &Trial,
@@ -274,7 +274,7 @@ pub(super) fn wait_until_through(
     })
 }
 
-/// The tester by itself, for the record.
+/// Returns the tester's description, for the record.
 pub(super) fn tester_record(
     file: &StudyFile,
     uris: &[String],

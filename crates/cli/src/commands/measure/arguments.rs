@@ -19,7 +19,7 @@ use crate::units::{parse_duration, parse_frame_sizes, parse_positive_duration, p
 /// Measure a running device with one method: a search, a sweep, a soak, bursts and others.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
-    /// The method; docs/methods.md says what each asks and gives.
+    /// Method; docs/methods.md describes the keys and the result of each.
     #[arg(value_parser = method_parser())]
     pub(super) method: &'static MeasuredMethod,
     /// Port of the tester, once or twice, as for generate; for address-caching and address-learning-rate three.

@@ -17,7 +17,7 @@ pub(super) struct MatchArgs {
     /// Where packets are from. [default: anywhere]
     #[arg(long, value_name = "PREFIX")]
     source: Option<IpNet>,
-    /// Where packets are to go. [default: anywhere]
+    /// Destination of packets. [default: anywhere]
     #[arg(long, value_name = "PREFIX")]
     destination: Option<IpNet>,
     /// Their source port, or the first and the last: 179, 5000-5010. [default: any]
