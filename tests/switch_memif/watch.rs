@@ -159,7 +159,7 @@ fn a_capture_whose_reader_is_killed_ends_by_itself() {
         .unwrap();
     let printed = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success());
-    assert!(printed.contains("a capture running already"), "{printed}");
+    assert!(printed.contains("another capture is running"), "{printed}");
     running.kill().unwrap();
     running.wait().unwrap();
     until("another may begin", || {

@@ -121,7 +121,7 @@ mod tests {
                 "vNet1",
                 &usual,
                 Fault::MissingPrerequisite,
-                "0000:17:00.1: is driven by the kernel's ixgbe",
+                "0000:17:00.1: is driven by the kernel driver ixgbe",
             ),
             (
                 ready.path(),
