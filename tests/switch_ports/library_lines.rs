@@ -52,7 +52,9 @@ fn a_queue_that_another_switch_has_is_an_error_in_words() {
         .unwrap();
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{printed}");
-    let mut errors = printed.lines().filter(|line| line.starts_with("quietwire:"));
+    let mut errors = printed
+        .lines()
+        .filter(|line| line.starts_with("quietwire:"));
     let error = errors.find(|line| line.contains("port 'b'"));
     let error = error.unwrap_or_else(|| panic!("no error: {printed}"));
     for part in ["af-xdp:v0", "receive queue", "another switch", "stop it"] {
