@@ -121,8 +121,8 @@ fn a_later_schema_is_refused_and_left_alone() {
             matches!(
                 error,
                 StoreError::Newer {
-                    found: 6,
-                    known: 5,
+                    found: 7,
+                    known: 6,
                     ..
                 }
             ),
