@@ -25,7 +25,7 @@
 //! let result = loop {
 //!     match search.step() {
 //!         Step::Run(request) => {
-//! This example uses a device that forwards 7.3 Mpps instead of a real trial.
+//!             // This example uses a device that forwards 7.3 Mpps instead of a real trial.
 //!             let loss_ratio = (1.0 - 7.3e6 / request.rate_pps).max(0.0);
 //!             search.record(Outcome::lost(loss_ratio))?;
 //!         }

@@ -295,7 +295,7 @@ fn contradictions_are_shown() {
         frames: 3 * BEFORE - 10,
     };
     assert_eq!(reported.differences, [went_back("p0"), went_back("p1")]);
-    assert!(reported.without_counters["S"].contains("anew"));
+    assert!(reported.without_counters["S"].contains("restarted"));
 
     // A copy that was dropped, and a frame of the device itself that the tester received.
     let mut copied = after.clone();
