@@ -468,7 +468,8 @@ def named(crates):
     """Requirements that the code names, without tests."""
     found = set()
     for folder in FOLDERS:
-        files = [file for file in pathlib.Path(crates, folder).rglob("*.rs") if "tests" not in file.with_suffix("").parts]
+        files = [pathlib.Path(crates, f"{folder}.rs"), *pathlib.Path(crates, folder).rglob("*.rs")]
+        files = [file for file in files if "tests" not in file.with_suffix("").parts]
         assert files, f"no sources in {crates}/{folder}"
         for file in files:
             text = re.sub(r"\n\s*//[/!]? ?", " ", file.read_text())

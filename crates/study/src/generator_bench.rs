@@ -19,7 +19,7 @@ use crate::bench::{ActionOutcome, Bench, BenchError, CaseSpec, Environment, Meas
 use crate::executor::{Device, act};
 use crate::file::{Case, FrameSize, NeighboursIn, StudyFile};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, CLEAN_SHARE, Pace, kept_rate};
-use crate::pause;
+use crate::pause::after_invalid;
 
 /// Interval between checks for an interruption.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -253,10 +253,10 @@ impl Bench for GeneratorBench {
         };
         // The maximum rate of the tester differs between runs; a calibrated rate keeps 100 % of the load constant.
         Ok(match clean_pps {
-            Some(clean_pps) => kept_rate(&mut run, trial, clean_pps * CLEAN_SHARE)?,
+            Some(clean_pps) => kept_rate(&mut run, trial, clean_pps * CLEAN_SHARE, after_invalid)?,
             None => {
                 let unpaced_pps = run(&trial, Pace::Unpaced)?.achieved_rate_pps;
-                kept_rate(&mut run, trial, unpaced_pps)? * CALIBRATION_MARGIN
+                kept_rate(&mut run, trial, unpaced_pps, after_invalid)? * CALIBRATION_MARGIN
             }
         })
     }
@@ -265,7 +265,7 @@ impl Bench for GeneratorBench {
         if self.identity.is_simulated {
             return Duration::ZERO;
         }
-        pause::after_invalid(in_a_row)
+        after_invalid(in_a_row)
     }
 
     fn cited(&self, trial: &Trial, rate_pps: f64) -> Option<CitedCalibration> {

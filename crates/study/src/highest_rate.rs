@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures 100 % of the load with trials.
 
-use quietwire_tester::{Trial, TrialResult};
+use std::time::Duration;
 
-use crate::pause::after_invalid;
+use quietwire_tester::{Trial, TrialResult};
 
 /// Duration of the measurement of the highest rate, seconds.
 pub(crate) const CALIBRATION_S: f64 = 0.5;
@@ -70,7 +70,7 @@ pub(crate) fn rate_of_both<E>(run: &mut Run<'_, E>, mut trial: Trial) -> Result<
 }
 
 /// Lowers a rate until the tester keeps its schedule in most trials. Returns the first rate that it keeps, or one below all
-/// rates tried.
+/// rates tried. `pause` returns the pause before a trial after this number of invalid ones.
 ///
 /// # Errors
 /// Errors of trials.
@@ -78,6 +78,7 @@ pub(crate) fn kept_rate<E>(
     run: &mut Run<'_, E>,
     mut trial: Trial,
     from_pps: f64,
+    pause: impl Fn(u32) -> Duration,
 ) -> Result<f64, E> {
     let mut rate_pps = from_pps.max(1.0);
     for _ in 0..STEPS_MAX {
@@ -86,7 +87,7 @@ pub(crate) fn kept_rate<E>(
         let mut most_pps: f64 = 0.0;
         let (mut valid, mut invalid) = (0, 0);
         while invalid < INVALID_TRIALS {
-            std::thread::sleep(after_invalid(invalid));
+            std::thread::sleep(pause(invalid));
             let result = run(&trial, Pace::Scheduled)?;
             if result.is_valid() {
                 valid += 1;
@@ -134,7 +135,7 @@ mod tests {
             }
             Ok::<_, Infallible>(result)
         };
-        let Ok(rate_pps) = kept_rate(&mut run, trial, 4e6);
+        let Ok(rate_pps) = kept_rate(&mut run, trial, 4e6, |_| Duration::ZERO);
         rate_pps
     }
 

@@ -38,6 +38,7 @@ use crate::executor::act;
 use crate::file::{FrameSize, NeighboursIn, StudyFile, Switch};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, Pace, kept_rate, rate_of_both};
 use crate::methods::ApplicationPlan;
+use crate::pause::after_invalid;
 use crate::requirements::{CaseRequirements, setup};
 use crate::run::frames;
 use demand::{frame_size_max, memory_mib, neighbours};
@@ -177,7 +178,7 @@ impl LabBench {
             })??)
         };
         let rate_pps = rate_of_both(&mut run, trial.clone())?;
-        Ok((kept_rate(&mut run, trial, rate_pps)? * CALIBRATION_MARGIN).max(1.0))
+        Ok((kept_rate(&mut run, trial, rate_pps, after_invalid)? * CALIBRATION_MARGIN).max(1.0))
     }
 
     fn do_action(
