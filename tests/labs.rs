@@ -625,7 +625,7 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
             2,
             "choose the encapsulation ipv4 or ipv6",
         ),
-        (&["vNet1", "--name", "../x"], 2, "no name for a lab"),
+        (&["vNet1", "--name", "../x"], 2, "is not a valid lab name"),
         (&["vNet1", "--rules", file], 2, "there is no firewall"),
         (
             &["vNet3", "--vnf", "firewall", "--rules", file],

@@ -170,7 +170,7 @@ impl Layout {
     /// Must be called before the region is shared.
     ///
     /// # Errors
-    /// [`RingError::Place`] if the mapping is shorter than [`Self::region_size`].
+    /// [`RingError::Location`] if the mapping is shorter than [`Self::region_size`].
     pub fn write(&self, mapping: &Arc<Mapping>) -> Result<(), RingError> {
         let mut places = self.places();
         places
