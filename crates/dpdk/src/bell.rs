@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What wakes a thread of this process that sleeps: a flag that costs nothing while it is awake, and an eventfd.
+//! Wakes a sleeping thread of this process: a flag that costs nothing while the thread is awake, and an eventfd.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// The bell of a thread. Whoever gives it work rings; the thread hears it if it sleeps.
+/// The bell of a thread. Another thread rings it after handing over work, which wakes the thread if it sleeps.
 #[derive(Debug)]
 pub struct Bell {
     event: EventFd,
@@ -15,10 +15,10 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// The bell of a thread that is awake.
+    /// Creates the bell of a thread that is awake.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         Ok(Self {
@@ -27,14 +27,14 @@ impl Bell {
         })
     }
 
-    /// The thread says that it is going to sleep. It has to look for work once more afterwards: it sees what was there before, and
-    /// is woken by what comes later.
+    /// Announces the sleep of the thread, which must poll for work once more afterwards: it finds earlier work itself, and later
+    /// work wakes it.
     pub fn fall_asleep(&self) {
         self.is_asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The thread says that it is awake.
+    /// Announces that the thread is awake.
     pub fn wake_up(&self) {
         self.is_asleep.store(false, Ordering::Relaxed);
     }
@@ -45,7 +45,7 @@ impl Bell {
         self.is_asleep.load(Ordering::Relaxed)
     }
 
-    /// Wakes the thread if it sleeps. Called after the work is where the thread looks.
+    /// Wakes the thread if it sleeps. Call it after the work is where the thread polls.
     #[inline]
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
@@ -56,7 +56,7 @@ impl Bell {
 
     #[cold]
     fn strike(&self) {
-        // One of those who ring is enough.
+        // One signal is enough if several threads ring.
         if self.is_asleep.swap(false, Ordering::Relaxed)
             && let Err(error) = self.event.write(1)
         {
@@ -64,7 +64,7 @@ impl Bell {
         }
     }
 
-    /// The descriptor that is signalled, edge by edge: it is never read.
+    /// Returns the eventfd. It is never read, so wait for its edges.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What DPDK and the libraries of its drivers say. Their lines go to this program's log, and the last ones into an error about
-//! what they said them.
+//! Log lines of DPDK and of the libraries of its drivers. They go to this program's log, and the last ones into the error of the
+//! failed operation.
 
 use std::collections::VecDeque;
 use std::ffi::c_char;
@@ -8,18 +8,18 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::sys;
 
-/// Level of DPDK's log. Set, it also has the lines shown, as information.
+/// Environment variable with the level of DPDK's log. If set, the lines are logged at level info instead of debug.
 const LEVEL: &str = "QUIETWIRE_DPDK_LOG";
 const LEVEL_DEFAULT: &str = "warning";
-/// Lines that are kept for errors.
+/// Number of lines kept for errors.
 const LINES_KEPT: usize = 64;
-/// Lines in one error.
+/// Maximum number of lines in one error.
 const LINES_REPORTED: usize = 3;
 
 #[derive(Debug, Default)]
 struct Lines {
     last: VecDeque<String>,
-    /// Lines ever said.
+    /// Number of lines since the start.
     count: usize,
 }
 
@@ -28,14 +28,14 @@ static LINES: Mutex<Lines> = Mutex::new(Lines {
     count: 0,
 });
 
-/// Level from which DPDK says something.
+/// Returns the level of DPDK's log.
 pub(crate) fn level() -> String {
     std::env::var(LEVEL).unwrap_or_else(|_| LEVEL_DEFAULT.to_owned())
 }
 
-/// Has DPDK's lines come here. Called before the EAL is started.
+/// Redirects DPDK's lines to this module. Call it before the EAL is started.
 pub(crate) fn open() {
-    // SAFETY: the function stays, and takes what it is given as said there.
+    // SAFETY: `take` is a function of this program and accepts any text of the stated length.
     let code = unsafe { sys::qw_log_to(Some(take)) };
     if code != 0 {
         let cause = crate::error::text(code);
@@ -43,18 +43,18 @@ pub(crate) fn open() {
     }
 }
 
-/// Has the lines of libraries come here that drivers brought. Called once drivers are loaded.
+/// Redirects the lines of libraries of drivers to this module. Call it after the drivers are loaded.
 pub(crate) fn open_libraries() {
-    // SAFETY: `take` was given before; libraries that are not loaded are left alone.
+    // SAFETY: `take` was registered before; libraries that are not loaded are skipped.
     unsafe { sys::qw_log_libraries() };
 }
 
-/// A moment: what was said after it is told.
+/// A point in time. Errors report the lines logged after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark(usize);
 
 impl Mark {
-    /// This moment.
+    /// Returns the current point in time.
     pub(crate) fn now() -> Self {
         Self(lock().count)
     }
@@ -100,9 +100,9 @@ fn note(line: &str) {
     lines.last.push_back(line.to_owned());
 }
 
-/// Takes what a library says, whole lines as a rule.
+/// Logs the text of a library, usually whole lines.
 unsafe extern "C" fn take(text: *const c_char, length: usize) {
-    // SAFETY: the shim gives as many octets as it says, which stay during the call.
+    // SAFETY: the shim passes a valid length, and the text stays valid during the call.
     let octets = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
     String::from_utf8_lossy(octets).lines().for_each(note);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Receive interrupts: what a thread waits for instead of polling.
+//! Receive interrupts, which a thread waits for instead of polling.
 //!
-//! Each receive queue has an epoll instance that stays while peers and their descriptors come and go. A thread waits for it in
-//! an epoll instance of its own. Both are edge-triggered: a descriptor of a peer's is never read, because a read could wait for
-//! ever. Its counter grows instead, and each signal is an edge.
+//! Each receive queue has an epoll instance, which stays while peers connect and disconnect. A thread waits for it in a second epoll
+//! instance. Both are edge-triggered: the descriptor of a peer is never read, because a read could block forever. Its counter
+//! grows, and each signal is an edge.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,12 +24,12 @@ pub(crate) struct Watched {
 }
 
 impl Interrupts {
-    /// Interrupts that nothing signals yet.
+    /// Creates interrupts without a source.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?)))
     }
 
-    /// Has a descriptor of this process's own signal.
+    /// Adds a descriptor of this process as a source.
     pub(crate) fn watch(&self, file: OwnedFd) -> io::Result<Watched> {
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
         self.0.add(&file, event)?;
@@ -39,8 +39,8 @@ impl Interrupts {
         })
     }
 
-    /// Has a descriptor of a peer's signal. Anything but an eventfd is refused: a file of the peer's making could keep whoever
-    /// asks it for events.
+    /// Adds a descriptor of a peer as a source. Only an eventfd is accepted: another file of the peer could block the thread that
+    /// polls it for events.
     pub(crate) fn watch_peer(&self, file: OwnedFd) -> io::Result<Watched> {
         if !is_eventfd(file.as_fd())? {
             return Err(io::Error::new(
@@ -51,7 +51,7 @@ impl Interrupts {
         self.watch(file)
     }
 
-    /// The descriptor to wait for.
+    /// Returns the descriptor to wait for.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.0.as_fd()
     }
@@ -59,7 +59,7 @@ impl Interrupts {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // The peer has the open file too: closing this descriptor alone would leave it watched.
+        // The peer holds the open file too, so it would stay a source after this descriptor is closed.
         if let Err(error) = self.interrupts.0.delete(&self.file) {
             tracing::debug!("a descriptor was not watched any more: {error}");
         }
