@@ -51,12 +51,12 @@ pub mod procedure;
 mod reachable;
 mod readings;
 mod repeat;
-mod repeated;
 mod single_run;
 mod soak;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod throughput_search;
 mod walk;
 
 pub use best_worst::{
@@ -87,7 +87,7 @@ pub use mlrsearch::{
 pub use reachable::Reachable;
 pub use readings::Readings;
 pub use repeat::{Repeat, RepeatConfig};
-pub use repeated::Repeated;
 pub use single_run::{SearchEnd, SingleRun, SingleRunConfig, SingleRunFindings};
 pub use soak::{CriticalLoad, Soak, SoakConfig, SoakEnd, SoakFindings};
 pub use statistics::Statistics;
+pub use throughput_search::ThroughputSearch;

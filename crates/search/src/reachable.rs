@@ -6,8 +6,8 @@
 
 use crate::ledger::Ledger;
 use crate::{
-    Attempt, BestWorst, ConfigError, Method, MlrSearch, Outcome, RecordError, Repeated,
-    SearchResult, SingleRun, Step, TrialRequest,
+    Attempt, BestWorst, ConfigError, Method, MlrSearch, Outcome, RecordError, SearchResult,
+    SingleRun, Step, ThroughputSearch, TrialRequest,
 };
 
 /// Trials at one rate in which the tester missed the rate, one after the other, before the maximum is lowered.
@@ -26,7 +26,7 @@ const MISSED_SHARE: f64 = 0.9;
 /// search lowers its maximum up to four times. Its findings have the last maximum; its history has all trials.
 #[derive(Clone, Debug)]
 pub struct Reachable {
-    repeated: Repeated,
+    config: ThroughputSearch,
     search: Search,
     /// All trials.
     ledger: Ledger,
@@ -50,11 +50,13 @@ enum Search {
 }
 
 impl Search {
-    fn new(repeated: &Repeated) -> Result<Self, ConfigError> {
-        Ok(match repeated {
-            Repeated::SingleRun(config) => Self::SingleRun(SingleRun::new(config.clone())?),
-            Repeated::BestWorstOfN(config) => Self::BestWorst(BestWorst::new(config.clone())?),
-            Repeated::MlrSearch(config) => Self::MlrSearch(MlrSearch::new(config.clone())?),
+    fn new(config: &ThroughputSearch) -> Result<Self, ConfigError> {
+        Ok(match config {
+            ThroughputSearch::SingleRun(config) => Self::SingleRun(SingleRun::new(config.clone())?),
+            ThroughputSearch::BestWorstOfN(config) => {
+                Self::BestWorst(BestWorst::new(config.clone())?)
+            }
+            ThroughputSearch::MlrSearch(config) => Self::MlrSearch(MlrSearch::new(config.clone())?),
         })
     }
 
@@ -80,13 +82,13 @@ impl Reachable {
     ///
     /// # Errors
     /// Those of the search's parameters.
-    pub fn new(repeated: Repeated) -> Result<Self, ConfigError> {
+    pub fn new(config: ThroughputSearch) -> Result<Self, ConfigError> {
         Ok(Self {
-            search: Search::new(&repeated)?,
+            search: Search::new(&config)?,
             ledger: Ledger::default(),
             missed: Missed::default(),
             lowered: 0,
-            repeated,
+            config,
         })
     }
 
@@ -102,7 +104,7 @@ impl Reachable {
         };
         self.missed.in_a_row += 1;
         self.missed.achieved_pps = self.missed.achieved_pps.max(*achieved_pps);
-        let allowed = self.repeated.max_invalid_repeats().saturating_add(1);
+        let allowed = self.config.max_invalid_repeats().saturating_add(1);
         self.missed.in_a_row >= MISSED_TRIALS.min(allowed) && self.lowered < LOWERED_MAX
     }
 
@@ -111,9 +113,9 @@ impl Reachable {
         let achieved_pps = self.missed.achieved_pps * ACHIEVED_SHARE;
         let max_rate_pps = achieved_pps.min(missed_pps * MISSED_SHARE);
         self.missed = Missed::default();
-        let lowered = self.repeated.with_max_rate(max_rate_pps);
+        let lowered = self.config.with_max_rate(max_rate_pps);
         if let Ok(search) = Search::new(&lowered) {
-            self.repeated = lowered;
+            self.config = lowered;
             self.search = search;
             self.lowered += 1;
         }

@@ -4,7 +4,7 @@
 use quietwire_search::procedure::{ProcedureEnd, ProcedureFindings};
 use quietwire_search::{
     Findings, ForwardingRateFindings, LatencyLoad, LatencyPlanPoint, LossDistributionFindings,
-    RateLosses, RepeatFindings, Repeated, Sides, SoakEnd, SoakFindings, Statistics,
+    RateLosses, RepeatFindings, Sides, SoakEnd, SoakFindings, Statistics, ThroughputSearch,
 };
 use quietwire_study::{StepKind, StepRecord};
 use serde::Serialize;
@@ -180,13 +180,13 @@ fn names(step: &StepRecord, found: &RepeatFindings) -> Vec<String> {
         other => other.to_string(),
     };
     match &found.config.search {
-        Repeated::SingleRun(_) => vec![goal],
-        Repeated::BestWorstOfN(config) => match config.sides {
+        ThroughputSearch::SingleRun(_) => vec![goal],
+        ThroughputSearch::BestWorstOfN(config) => match config.sides {
             Sides::Best => vec![format!("{goal}, best of N")],
             Sides::Worst => vec![format!("{goal}, worst of N")],
             Sides::Both => vec![format!("{goal}, best of N"), format!("{goal}, worst of N")],
         },
-        Repeated::MlrSearch(config) => config
+        ThroughputSearch::MlrSearch(config) => config
             .goals
             .iter()
             .map(|goal| crate::format::allows(goal.loss_ratio.get()))

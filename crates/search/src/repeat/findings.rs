@@ -3,13 +3,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Repeated;
+use crate::ThroughputSearch;
 
 /// Parameters of a [`Repeat`](super::Repeat).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RepeatConfig {
     /// The search, the same each time.
-    pub search: Repeated,
+    pub search: ThroughputSearch,
     /// How often. Many more than 10 say something about a device.
     pub runs: u32,
     /// Level of the confidence interval, between 0 and 1: 0.95.

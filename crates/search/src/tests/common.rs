@@ -5,8 +5,8 @@ use super::{drive, loss_of, small};
 use crate::{
     BestWorst, BestWorstConfig, ForwardingRate, ForwardingRateConfig, LatencyTrials,
     LossDistribution, LossDistributionConfig, LossRatio, LossSweep, LossSweepConfig, Method,
-    MlrGoal, MlrSearch, MlrSearchConfig, PartsOf, Repeat, RepeatConfig, Repeated, Sides, SingleRun,
-    Soak, SoakConfig, latency_plan,
+    MlrGoal, MlrSearch, MlrSearchConfig, PartsOf, Repeat, RepeatConfig, Sides, SingleRun, Soak,
+    SoakConfig, ThroughputSearch, latency_plan,
 };
 
 fn mlrsearch() -> MlrSearchConfig {
@@ -77,12 +77,20 @@ fn all() -> Vec<(Box<dyn Method>, &'static str, Option<f64>)> {
             Some(5.0),
         ),
         (
-            repeat(Repeated::MlrSearch(mlrsearch())),
+            repeat(ThroughputSearch::MlrSearch(mlrsearch())),
             "repeat",
             Some(5.0),
         ),
-        (repeat(Repeated::SingleRun(small())), "repeat", Some(1.0)),
-        (repeat(Repeated::BestWorstOfN(of_n)), "repeat", Some(1.0)),
+        (
+            repeat(ThroughputSearch::SingleRun(small())),
+            "repeat",
+            Some(1.0),
+        ),
+        (
+            repeat(ThroughputSearch::BestWorstOfN(of_n)),
+            "repeat",
+            Some(1.0),
+        ),
         (
             Box::new(LossDistribution::new(between).unwrap()),
             "loss-distribution",

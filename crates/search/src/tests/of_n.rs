@@ -9,8 +9,8 @@ use super::{drive, invalid, loss_of, rates, small};
 use crate::{
     BestWorst, BestWorstConfig, BestWorstFindings, ConfigError, Findings, LossDistribution,
     LossDistributionConfig, LossDistributionFindings, LossRatio, Method, MlrGoal, MlrSearchConfig,
-    Outcome, RecordError, Repeat, RepeatConfig, RepeatFindings, Repeated, SearchEnd, SearchResult,
-    Sides, SingleRunConfig,
+    Outcome, RecordError, Repeat, RepeatConfig, RepeatFindings, SearchEnd, SearchResult, Sides,
+    SingleRunConfig, ThroughputSearch,
 };
 
 fn of_n(result: &SearchResult) -> &BestWorstFindings {
@@ -340,7 +340,7 @@ fn repeated(result: &SearchResult) -> &RepeatFindings {
 #[test]
 fn repeated_single_runs_have_a_mean_and_a_deviation() {
     let config = RepeatConfig {
-        search: Repeated::SingleRun(small()),
+        search: ThroughputSearch::SingleRun(small()),
         runs: 3,
         confidence: 0.95,
     };
@@ -396,7 +396,7 @@ fn other_searches_are_repeated_with_a_result_for_each_goal_and_side() {
         let result = drive(&mut method, 1000, |_, rate| loss_of(19.0, rate));
         repeated(&result).clone()
     };
-    let found = of(Repeated::BestWorstOfN(config(3, Sides::Both)));
+    let found = of(ThroughputSearch::BestWorstOfN(config(3, Sides::Both)));
     let goals = vec![
         MlrGoal::fdio(LossRatio::ZERO),
         MlrGoal::fdio(LossRatio::new(0.005).unwrap()),
@@ -408,7 +408,7 @@ fn other_searches_are_repeated_with_a_result_for_each_goal_and_side() {
         max_invalid_repeats: 0,
         max_trials: 1000,
     };
-    for found in [found, of(Repeated::MlrSearch(mlr))] {
+    for found in [found, of(ThroughputSearch::MlrSearch(mlr))] {
         assert_eq!(found.statistics.len(), 2);
         for statistics in &found.statistics {
             let statistics = statistics.unwrap();
@@ -424,7 +424,7 @@ fn other_searches_are_repeated_with_a_result_for_each_goal_and_side() {
 fn repeating_names_bad_parameters() {
     let error = |change: fn(&mut RepeatConfig)| {
         let mut config = RepeatConfig {
-            search: Repeated::SingleRun(small()),
+            search: ThroughputSearch::SingleRun(small()),
             runs: 2,
             confidence: 0.95,
         };
@@ -435,7 +435,7 @@ fn repeating_names_bad_parameters() {
     assert_eq!(error(|c| c.confidence = 1.0), ConfigError::Confidence(1.0));
     assert_eq!(error(|c| c.confidence = 0.0), ConfigError::Confidence(0.0));
     assert_eq!(
-        error(|c| c.search = Repeated::SingleRun(SingleRunConfig {
+        error(|c| c.search = ThroughputSearch::SingleRun(SingleRunConfig {
             best_of: 0,
             ..small()
         })),

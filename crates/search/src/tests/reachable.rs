@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use super::{drive, invalid, loss_of, rates, single, small};
 use crate::{
     BestWorst, BestWorstConfig, Findings, LossRatio, Method, MlrGoal, MlrIrregularity, MlrSearch,
-    MlrSearchConfig, Outcome, Reachable, Repeated, SearchEnd, Sides, SingleRun, SingleRunConfig,
+    MlrSearchConfig, Outcome, Reachable, SearchEnd, Sides, SingleRun, SingleRunConfig,
+    ThroughputSearch,
 };
 
 /// A tester that reaches this rate, and achieves it if asked for more.
@@ -48,7 +49,7 @@ fn mlrsearch() -> MlrSearchConfig {
 
 #[test]
 fn a_rate_out_of_reach_lowers_the_maximum() {
-    let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+    let mut search = Reachable::new(ThroughputSearch::SingleRun(steps())).unwrap();
     let result = drive(&mut search, 100, |_, rate| {
         reached(60.0, rate, Outcome::lost(0.0))
     });
@@ -65,7 +66,7 @@ fn a_rate_out_of_reach_lowers_the_maximum() {
 
 #[test]
 fn the_maximum_falls_by_a_tenth_at_least() {
-    let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+    let mut search = Reachable::new(ThroughputSearch::SingleRun(steps())).unwrap();
     // Just under 70: the tester achieves nearly what it was asked for.
     let result = drive(&mut search, 100, |_, rate| {
         reached(69.9, rate, Outcome::lost(0.0))
@@ -79,7 +80,7 @@ fn fewer_repeats_lower_it_sooner() {
         max_invalid_repeats: 2,
         ..steps()
     };
-    let mut search = Reachable::new(Repeated::SingleRun(config)).unwrap();
+    let mut search = Reachable::new(ThroughputSearch::SingleRun(config)).unwrap();
     let result = drive(&mut search, 100, |_, rate| {
         reached(60.0, rate, Outcome::lost(0.0))
     });
@@ -93,7 +94,7 @@ fn a_device_slower_than_the_tester_is_found_as_ever() {
     let plain = drive(&mut SingleRun::new(steps()).unwrap(), 100, |_, rate| {
         loss_of(33.0, rate)
     });
-    let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+    let mut search = Reachable::new(ThroughputSearch::SingleRun(steps())).unwrap();
     let result = drive(&mut search, 100, |_, rate| {
         reached(60.0, rate, loss_of(33.0, rate))
     });
@@ -104,7 +105,7 @@ fn a_device_slower_than_the_tester_is_found_as_ever() {
 #[test]
 fn a_valid_trial_or_another_failure_begins_the_count_again() {
     for between in [Outcome::lost(0.0), invalid("a gap")] {
-        let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+        let mut search = Reachable::new(ThroughputSearch::SingleRun(steps())).unwrap();
         let mut missed = 0;
         let result = drive(&mut search, 200, |_, rate| {
             if rate < 70.0 || missed == 4 {
@@ -121,7 +122,7 @@ fn a_valid_trial_or_another_failure_begins_the_count_again() {
 
 #[test]
 fn the_maximum_is_lowered_four_times_at_most() {
-    let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+    let mut search = Reachable::new(ThroughputSearch::SingleRun(steps())).unwrap();
     let result = drive(&mut search, 100, |_, rate| {
         // A tester that always achieves a little less than it is asked for.
         reached(0.0, rate, Outcome::lost(0.0)).clone()
@@ -130,7 +131,7 @@ fn the_maximum_is_lowered_four_times_at_most() {
         single(&result).end,
         SearchEnd::InvalidTrials { .. }
     ));
-    let mut search = Reachable::new(Repeated::SingleRun(steps())).unwrap();
+    let mut search = Reachable::new(ThroughputSearch::SingleRun(steps())).unwrap();
     let result = drive(&mut search, 100, |_, rate_pps| Outcome::Invalid {
         reason: "the rate was missed".to_owned(),
         achieved_rate_pps: Some(rate_pps * 0.99),
@@ -152,7 +153,7 @@ fn of_n_and_mlrsearch_end_at_the_lowered_maximum_too() {
         trials: 2,
         sides: Sides::Both,
     };
-    let mut search = Reachable::new(Repeated::BestWorstOfN(config)).unwrap();
+    let mut search = Reachable::new(ThroughputSearch::BestWorstOfN(config)).unwrap();
     assert_eq!(search.name(), "best-worst-of-n");
     let result = drive(&mut search, 200, |_, rate| {
         reached(60.0, rate, Outcome::lost(0.0))
@@ -166,7 +167,7 @@ fn of_n_and_mlrsearch_end_at_the_lowered_maximum_too() {
         assert_eq!(side.highest_held_pps, Some(57.0));
     }
 
-    let mut search = Reachable::new(Repeated::MlrSearch(mlrsearch())).unwrap();
+    let mut search = Reachable::new(ThroughputSearch::MlrSearch(mlrsearch())).unwrap();
     assert_eq!(search.width_pps(40.0), Some(2.0));
     let result = drive(&mut search, 200, |_, rate| {
         reached(60.0, rate, Outcome::lost(0.0))
@@ -196,11 +197,11 @@ proptest! {
     fn without_missed_rates_it_is_the_plain_search(script in scripts(), method in 0..3) {
         let of_n = BestWorstConfig { search: steps(), trials: 3, sides: Sides::Both };
         let (mut plain, repeated): (Box<dyn Method>, _) = match method {
-            0 => (Box::new(SingleRun::new(steps()).unwrap()), Repeated::SingleRun(steps())),
-            1 => (Box::new(BestWorst::new(of_n.clone()).unwrap()), Repeated::BestWorstOfN(of_n)),
+            0 => (Box::new(SingleRun::new(steps()).unwrap()), ThroughputSearch::SingleRun(steps())),
+            1 => (Box::new(BestWorst::new(of_n.clone()).unwrap()), ThroughputSearch::BestWorstOfN(of_n)),
             _ => (
                 Box::new(MlrSearch::new(mlrsearch()).unwrap()),
-                Repeated::MlrSearch(mlrsearch()),
+                ThroughputSearch::MlrSearch(mlrsearch()),
             ),
         };
         let device = |trial: usize, _: f64| script[trial % script.len()].clone();

@@ -3,7 +3,7 @@
 
 use quietwire_search::{
     BestWorstConfig, ConfigError, LossRatio, MlrGoal, MlrSearchConfig, Reachable, Repeat,
-    RepeatConfig, Repeated, Sides, SingleRunConfig,
+    RepeatConfig, Sides, SingleRunConfig, ThroughputSearch,
 };
 
 use super::super::estimate::{CONFIDENCE, Estimate, MIN_RATE};
@@ -73,8 +73,8 @@ impl Work for ForOne {
     fn machine(&self, common: &Common, _found: FoundBefore<'_>) -> Result<Machine, ConfigError> {
         let config = self.config(common)?;
         let repeated = match sides(self.search.method) {
-            None => Repeated::SingleRun(config),
-            Some(sides) => Repeated::BestWorstOfN(self.of_n(config, sides)),
+            None => ThroughputSearch::SingleRun(config),
+            Some(sides) => ThroughputSearch::BestWorstOfN(self.of_n(config, sides)),
         };
         machine(&self.search, repeated)
     }
@@ -118,7 +118,7 @@ impl Work for ForAll {
             max_invalid_repeats: common.invalid_repeats,
             max_trials: TRIALS_MAX,
         };
-        machine(&self.search, Repeated::MlrSearch(config))
+        machine(&self.search, ThroughputSearch::MlrSearch(config))
     }
 
     /// Returns an upper bound for a quiet device: for each goal two fully measured loads, as many abandoned ones, and the short trials
@@ -146,7 +146,7 @@ fn repeats(search: &Search) -> u32 {
 }
 
 /// Returns the search, repeated if requested.
-fn machine(search: &Search, repeated: Repeated) -> Result<Machine, ConfigError> {
+fn machine(search: &Search, repeated: ThroughputSearch) -> Result<Machine, ConfigError> {
     Ok(Machine::Method(match (search.repeats, repeated) {
         (Some(runs), repeated) => Box::new(Repeat::new(RepeatConfig {
             search: repeated,

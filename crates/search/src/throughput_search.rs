@@ -8,7 +8,7 @@ use crate::{BestWorstConfig, MlrSearchConfig, SingleRunConfig};
 /// A search for the throughput and its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "method")]
-pub enum Repeated {
+pub enum ThroughputSearch {
     /// Single runs, whose result is the highest rate that held.
     SingleRun(SingleRunConfig),
     /// Best-of-N, worst-of-N or both: one result a side, best first.
@@ -18,7 +18,7 @@ pub enum Repeated {
     MlrSearch(MlrSearchConfig),
 }
 
-impl Repeated {
+impl ThroughputSearch {
     /// Returns how often the search repeats an invalid trial.
     pub(crate) fn max_invalid_repeats(&self) -> u32 {
         match self {
