@@ -13,17 +13,16 @@ use std::sync::Arc;
 use quietwire_memif::message::{Name, Secret};
 use quietwire_memif::ring::RingSizes;
 use quietwire_memif::session::{ClientConfig, Limits, ServerConfig};
-use quietwire_memory::{Sealing, gate};
+use quietwire_memory::Sealing;
 
 use self::client::Client;
 use self::program::program;
 use self::queues::{Queues, Taps};
 pub(crate) use self::queues::{Receiver, Sender};
 use self::server::{Interface, Server};
-use super::counters::QueueCounters;
 use super::interrupts::Interrupts;
 use super::options::{PortOptions, buffer_size, length_max};
-use super::peer::{Begin, End, PeerPort, Status};
+use super::peer::{Begin, End, PeerPort, Status, add_endpoint, gated_queues};
 use super::peers::Reactor;
 use super::peers::socket::Address;
 use crate::eal::Eal;
@@ -66,22 +65,14 @@ pub(super) fn open(
         .transpose()?;
     let status = Arc::new(Status::default());
     let limit = length_max(options);
-    let (mut rx, mut tx, mut taps) = (Vec::new(), Vec::new(), Taps::default());
-    let mut counters = (Vec::new(), Vec::new());
-    for _ in 0..options.rx_queues {
-        let (owner, reader) = gate::channel();
-        let own = Arc::<QueueCounters>::default();
-        counters.0.push(Arc::clone(&own));
-        rx.push(Receiver::new(reader, pool.clone(), limit, own));
-        taps.rx.push(owner);
-    }
-    for _ in 0..options.tx_queues {
-        let (owner, reader) = gate::channel();
-        let own = Arc::<QueueCounters>::default();
-        counters.1.push(Arc::clone(&own));
-        tx.push(Sender::new(reader, own));
-        taps.tx.push(owner);
-    }
+    let rx = gated_queues(options.rx_queues, |reader, counters| {
+        Receiver::new(reader, pool.clone(), limit, counters)
+    });
+    let tx = gated_queues(options.tx_queues, Sender::new);
+    let taps = Taps {
+        rx: rx.owners,
+        tx: tx.owners,
+    };
     let queues = Queues::new(&options.name, taps, interrupts, Arc::clone(&status));
     let address = Address::of(path);
     let interface = Name::truncated(&options.name);
@@ -127,22 +118,18 @@ pub(super) fn open(
                 eal.memory(),
                 queues,
             );
-            Box::new(move |reactor| {
-                let id = reactor.add(Box::new(client));
-                let end: End = Box::new(move |reactor| drop(reactor.remove(id)));
-                Ok(end)
-            })
+            Box::new(move |reactor| Ok(add_endpoint(reactor, client)))
         }
     };
     let port = PeerPort::new(
         eal.peers(),
         begin,
         status,
-        counters.0,
-        counters.1,
+        rx.counters,
+        tx.counters,
         (options.rx_ring_size, options.tx_ring_size),
     );
-    Ok((port, rx, tx))
+    Ok((port, rx.queues, tx.queues))
 }
 
 /// Adds an interface to a socket, which is created if it does not exist.

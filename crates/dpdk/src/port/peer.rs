@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quietwire_memory::Mapping;
+use quietwire_memory::gate::{self, GateOwner, GateReader};
 use quietwire_vhost::features::{self, F_LOG_ALL};
 
 use super::counters::{self, QueueCounters};
-use super::peers::{Peers, Reactor};
+use super::peers::{Endpoint, Peers, Reactor};
 use super::stats::PortStats;
 use crate::eal::Memory;
 
@@ -117,6 +118,42 @@ impl Status {
     pub(crate) fn features(&self) -> u64 {
         self.features.load(Ordering::Relaxed)
     }
+}
+
+/// Queues of one direction, with what the peer thread and the port keep of each.
+pub(crate) struct GatedQueues<Q, T: Send> {
+    /// For forwarding threads.
+    pub(crate) queues: Vec<Q>,
+    /// For the peer thread, which opens and closes the gates.
+    pub(crate) owners: Vec<GateOwner<T>>,
+    /// For reports.
+    pub(crate) counters: Vec<Arc<QueueCounters>>,
+}
+
+/// Creates this number of queues behind closed gates.
+pub(crate) fn gated_queues<Q, T: Send>(
+    count: u16,
+    queue: impl Fn(GateReader<T>, Arc<QueueCounters>) -> Q,
+) -> GatedQueues<Q, T> {
+    let mut made = GatedQueues {
+        queues: Vec::new(),
+        owners: Vec::new(),
+        counters: Vec::new(),
+    };
+    for _ in 0..count {
+        let (owner, reader) = gate::channel();
+        let counters = Arc::<QueueCounters>::default();
+        made.queues.push(queue(reader, Arc::clone(&counters)));
+        made.owners.push(owner);
+        made.counters.push(counters);
+    }
+    made
+}
+
+/// Adds an endpoint of one port to the peer thread. Returns the closure that removes it.
+pub(crate) fn add_endpoint(reactor: &mut Reactor, endpoint: impl Endpoint + 'static) -> End {
+    let id = reactor.add(Box::new(endpoint));
+    Box::new(move |reactor| drop(reactor.remove(id)))
 }
 
 /// Removes a port from the peer thread.

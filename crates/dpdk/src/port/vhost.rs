@@ -11,17 +11,16 @@ mod slots;
 
 use std::sync::Arc;
 
-use quietwire_memory::{Sealing, gate};
+use quietwire_memory::Sealing;
 use quietwire_vhost::features::*;
 use quietwire_vhost::session::backend::BackendConfig;
 
 use self::endpoint::Endpoint;
 pub(crate) use self::rings::{Receiver, Sender};
 use self::slots::Slots;
-use super::counters::QueueCounters;
 use super::interrupts::Interrupts;
 use super::options::{PortOptions, length_max};
-use super::peer::{Begin, End, PeerPort, Status};
+use super::peer::{Begin, PeerPort, Status, add_endpoint, gated_queues};
 use super::peers::socket::Address;
 use crate::eal::Eal;
 use crate::error::Error;
@@ -46,22 +45,15 @@ pub(super) fn open(
     };
     let status = Arc::new(Status::default());
     let limit = length_max(options);
-    let (mut rx, mut tx, mut slots) = (Vec::new(), Vec::new(), Slots::new(interrupts));
-    let mut counters = (Vec::new(), Vec::new());
-    for _ in 0..options.rx_queues {
-        let (owner, reader) = gate::channel();
-        let own = Arc::<QueueCounters>::default();
-        counters.0.push(Arc::clone(&own));
-        rx.push(Receiver::new(reader, pool.clone(), limit, own));
-        slots.add_rx(owner);
-    }
-    for _ in 0..options.tx_queues {
-        let (owner, reader) = gate::channel();
-        let own = Arc::<QueueCounters>::default();
-        counters.1.push(Arc::clone(&own));
-        tx.push(Sender::new(reader, Arc::clone(&status), own));
-        slots.add_tx(owner);
-    }
+    let rx = gated_queues(options.rx_queues, |reader, counters| {
+        Receiver::new(reader, pool.clone(), limit, counters)
+    });
+    let tx = gated_queues(options.tx_queues, |reader, counters| {
+        Sender::new(reader, Arc::clone(&status), counters)
+    });
+    let mut slots = Slots::new(interrupts);
+    rx.owners.into_iter().for_each(|owner| slots.add_rx(owner));
+    tx.owners.into_iter().for_each(|owner| slots.add_tx(owner));
     let config = BackendConfig {
         features: offered(uri),
         required_features: 0,
@@ -87,19 +79,17 @@ pub(super) fn open(
             Role::Server => endpoint.listen().map_err(|error| error.to_string())?,
             Role::Client => endpoint,
         };
-        let id = reactor.add(Box::new(endpoint));
-        let end: End = Box::new(move |reactor| drop(reactor.remove(id)));
-        Ok(end)
+        Ok(add_endpoint(reactor, endpoint))
     });
     let port = PeerPort::new(
         eal.peers(),
         begin,
         status,
-        counters.0,
-        counters.1,
+        rx.counters,
+        tx.counters,
         (options.rx_ring_size, options.tx_ring_size),
     );
-    Ok((port, rx, tx))
+    Ok((port, rx.queues, tx.queues))
 }
 
 /// Returns the features that a port offers. These never include segmentation of UDP and of TCP with ECN bits.

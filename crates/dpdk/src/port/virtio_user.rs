@@ -7,16 +7,14 @@ mod rings;
 
 use std::sync::Arc;
 
-use quietwire_memory::gate;
 use quietwire_vhost::driver::Layout;
 use quietwire_vhost::features::*;
 use quietwire_vhost::session::frontend::FrontendConfig;
 
 use self::endpoint::{Endpoint, Queues};
 pub(crate) use self::rings::{Receiver, Sender};
-use super::counters::QueueCounters;
 use super::options::{PortOptions, buffer_size, length_max};
-use super::peer::{Begin, End, PeerPort, Status};
+use super::peer::{Begin, PeerPort, Status, add_endpoint, gated_queues};
 use super::peers::socket::Address;
 use crate::eal::Eal;
 use crate::error::Error;
@@ -60,22 +58,14 @@ pub(super) fn open(
         *packed,
     )
     .map_err(|error| wrong(error.to_string()))?;
-    let (mut rx, mut tx, mut queues) = (Vec::new(), Vec::new(), Queues::default());
-    let mut counters = (Vec::new(), Vec::new());
-    for _ in 0..options.rx_queues {
-        let (owner, reader) = gate::channel();
-        let own = Arc::<QueueCounters>::default();
-        counters.0.push(Arc::clone(&own));
-        rx.push(Receiver::new(reader, pool.clone(), limit, own));
-        queues.rx.push(owner);
-    }
-    for _ in 0..options.tx_queues {
-        let (owner, reader) = gate::channel();
-        let own = Arc::<QueueCounters>::default();
-        counters.1.push(Arc::clone(&own));
-        tx.push(Sender::new(reader, own));
-        queues.tx.push(owner);
-    }
+    let rx = gated_queues(options.rx_queues, |reader, counters| {
+        Receiver::new(reader, pool.clone(), limit, counters)
+    });
+    let tx = gated_queues(options.tx_queues, Sender::new);
+    let queues = Queues {
+        rx: rx.owners,
+        tx: tx.owners,
+    };
     let when = |is_on: bool, features: u64| if is_on { features } else { 0 };
     let kind = when(*packed, F_RING_PACKED);
     let config = FrontendConfig {
@@ -99,17 +89,15 @@ pub(super) fn open(
             Role::Server => endpoint.listen().map_err(|error| error.to_string())?,
             Role::Client => endpoint,
         };
-        let id = reactor.add(Box::new(endpoint));
-        let end: End = Box::new(move |reactor| drop(reactor.remove(id)));
-        Ok(end)
+        Ok(add_endpoint(reactor, endpoint))
     });
     let port = PeerPort::new(
         eal.peers(),
         begin,
         status,
-        counters.0,
-        counters.1,
+        rx.counters,
+        tx.counters,
         (options.rx_ring_size, options.tx_ring_size),
     );
-    Ok((port, rx, tx))
+    Ok((port, rx.queues, tx.queues))
 }
