@@ -195,7 +195,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     let failed: Vec<&str> = cases.filter(|name| results.has_failed(name)).collect();
     match end {
         StudyEnd::Finished if !failed.is_empty() => Err(CheckFailed(format!(
-            "{} did not start or failed later (the reason is above; try again with --resume)",
+            "{} did not start or failed later, for the reasons above (to try again, repeat the command with --resume instead of --fresh)",
             failed.join(", ")
         ))
         .into()),
@@ -206,7 +206,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         .into()),
         StudyEnd::Finished => Ok(()),
         StudyEnd::Interrupted => Err(CheckFailed(format!(
-            "the study was interrupted; {} has all finished trials (continue with --resume)",
+            "the study was interrupted; finished trials are in {} (to continue, repeat the command with --resume instead of --fresh)",
             store_path.display()
         ))
         .into()),
