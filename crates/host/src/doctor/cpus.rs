@@ -33,6 +33,13 @@ fn allowed(machine: &Machine) -> Option<CpuList> {
     machine.parse(STATUS, Status::new(&text).allowed_cpus()?)
 }
 
+/// Whether this process is in a CPU set that a study or a lab created (cpuset(7), `/proc/self/cpuset`).
+fn is_confined_by_us(machine: &Machine) -> bool {
+    machine
+        .text("/proc/self/cpuset")
+        .is_some_and(|path| path.starts_with("/quietwire-"))
+}
+
 fn count(machine: &Machine, online: Option<&CpuList>) -> Check {
     const NAME: &str = "cpus";
     let Some(online) = online else {
@@ -51,7 +58,12 @@ fn count(machine: &Machine, online: Option<&CpuList>) -> Check {
         NAME,
         format!("{seen}; the tester and the device under test require one CPU each"),
     );
-    if online.len() >= CPUS_NEEDED {
+    if is_confined_by_us(machine) {
+        // taskset cannot leave a CPU set.
+        check.remedy(
+            "quietwire lab clean # a killed study or lab has confined this process to its CPU set",
+        )
+    } else if online.len() >= CPUS_NEEDED {
         check.remedy(format!("taskset --cpu-list {online} quietwire …"))
     } else {
         check.remedy(format!(

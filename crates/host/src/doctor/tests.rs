@@ -337,6 +337,19 @@ fn two_cpus_are_needed_and_a_process_confined_to_one_hears_of_taskset() {
 }
 
 #[test]
+fn a_cpu_set_of_a_killed_study_is_undone_by_lab_clean() {
+    let tree = Tree::good();
+    tree.write(
+        "proc/self/status",
+        "Uid:\t0\t0\t0\t0\nCpus_allowed_list:\t0\n",
+    );
+    tree.write("proc/self/cpuset", "/quietwire-812-3-rest\n");
+    assert!(remedy(&tree.check("cpus")).starts_with("quietwire lab clean "));
+    tree.write("proc/self/cpuset", "/machine.slice\n");
+    assert!(remedy(&tree.check("cpus")).starts_with("taskset "));
+}
+
+#[test]
 fn cpus_of_one_core_are_listed_once() {
     let tree = Tree::good();
     for cpu in 0..2 {
