@@ -3,6 +3,7 @@
 //! the router's addresses. The router follows the kernel's routes and neighbours by netlink, so that it forwards by what a routing daemon
 //! learns.
 
+mod dump;
 mod follow;
 mod neighbours;
 mod netlink;

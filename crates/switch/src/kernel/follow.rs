@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kernel routes and their changes (rtnetlink(7)).
 //!
-//! The follower dumps the whole table first, and again whenever the kernel reports lost notifications (ENOBUFS). Routes missing from the
-//! dump are gone. Notifications during a dump are newer than the dump and are applied as they arrive.
+//! The follower dumps the whole table first, and again whenever the kernel reports lost notifications (ENOBUFS). Routes missing from a
+//! complete dump are gone; one that the kernel marks as interrupted is requested again. Notifications during a dump are newer than the
+//! dump and are applied as they arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Instant;
+
+#[cfg(test)]
+mod tests;
 
 use ipnet::IpNet;
 use netlink_packet_route::route::{
@@ -13,11 +18,21 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::netlink::{NetlinkEvent, NetlinkSocket};
+use super::dump::{DumpEnd, Dumps};
+use super::netlink::{NetlinkEvent, NetlinkSocket, attributes};
 
 /// Notification groups (linux/rtnetlink.h): RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE.
 /// The kernel does not report each IPv4 route that is removed with a link or an address.
 const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
+/// Types of messages (linux/rtnetlink.h).
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_DELADDR: u16 = 21;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+/// Families to dump; the last is dumped first.
+const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet6, AddressFamily::Inet];
+
 /// Target of a kernel route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelTarget {
@@ -45,12 +60,9 @@ pub(crate) struct RouteMonitor {
     line: NetlinkSocket,
     tables: BTreeSet<u32>,
     known: BTreeMap<Key, KernelTarget>,
-    /// Routes named by the dump in progress, and the families still to be requested.
+    /// Routes named by dumps and notifications since the latest request.
     named: BTreeSet<Key>,
-    asking: Vec<AddressFamily>,
-    answering: Option<AddressFamily>,
-    /// The dump in progress is outdated.
-    is_stale: bool,
+    dumps: Dumps<AddressFamily>,
 }
 
 impl std::fmt::Debug for RouteMonitor {
@@ -70,17 +82,13 @@ impl RouteMonitor {
     /// # Errors
     /// The kernel's error.
     pub(crate) fn new(tables: BTreeSet<u32>) -> std::io::Result<Self> {
-        let mut monitor = Self {
+        Ok(Self {
             line: NetlinkSocket::new(&GROUPS)?,
             tables,
             known: BTreeMap::new(),
             named: BTreeSet::new(),
-            asking: Vec::new(),
-            answering: None,
-            is_stale: false,
-        };
-        monitor.ask_for_all();
-        Ok(monitor)
+            dumps: Dumps::of(&FAMILIES),
+        })
     }
 
     /// Reports all routes again and requests a new dump, after taps have changed.
@@ -97,23 +105,22 @@ impl RouteMonitor {
 
     fn ask_for_all(&mut self) {
         self.named.clear();
-        self.asking = vec![AddressFamily::Inet6, AddressFamily::Inet];
-        self.is_stale = self.answering.is_some();
+        self.dumps.restart(&FAMILIES);
     }
 
     /// Requests the dump of the next family, unless a dump is in progress.
     fn ask(&mut self) -> std::io::Result<()> {
-        if self.answering.is_some() {
-            return Ok(());
-        }
-        let Some(family) = self.asking.pop() else {
+        let now = Instant::now();
+        let Some(family) = self.dumps.next(now) else {
             return Ok(());
         };
         let mut route = RouteMessage::default();
         route.header.address_family = family;
-        self.line.ask(RouteNetlinkMessage::GetRoute(route))?;
-        self.answering = Some(family);
-        Ok(())
+        let asked = self.line.ask(RouteNetlinkMessage::GetRoute(route));
+        if asked.is_err() {
+            self.dumps.fail(now);
+        }
+        asked
     }
 
     /// Reads pending messages, up to a limit, and reports the changes.
@@ -122,26 +129,33 @@ impl RouteMonitor {
     /// The kernel's error.
     pub(crate) fn turn(&mut self, report: &mut dyn FnMut(Event)) -> std::io::Result<()> {
         self.ask()?;
-        for received in self.line.receive_events()? {
-            match received {
-                NetlinkEvent::Message(message) => self.take(message, report),
-                NetlinkEvent::Done => self.answered(report)?,
-                NetlinkEvent::Refused(code) => {
-                    tracing::debug!("dump of the kernel's routes failed: error {code}");
-                    // A failed dump is requested again.
-                    self.answering = None;
-                    self.ask_for_all();
+        for event in self.line.receive_events()? {
+            self.handle(event, report);
+        }
+        self.ask()
+    }
+
+    fn handle(&mut self, event: NetlinkEvent, report: &mut dyn FnMut(Event)) {
+        let now = Instant::now();
+        match event {
+            NetlinkEvent::Message(message) => self.take(message, report),
+            NetlinkEvent::Unparsed(kind, octets) => self.take_unparsed(kind, &octets, report),
+            NetlinkEvent::DumpProgress(is_interrupted) => self.dumps.progress(now, is_interrupted),
+            NetlinkEvent::Done => match self.dumps.end(now) {
+                DumpEnd::Complete(family) => self.withdraw_unnamed(family, report),
+                DumpEnd::Unusable => {
+                    tracing::debug!("a dump of the kernel's routes was interrupted by changes");
                 }
-                NetlinkEvent::Missed => {
-                    tracing::debug!(
-                        "notifications of kernel routes were lost, requesting a new dump"
-                    );
-                    self.ask_for_all();
-                    self.ask()?;
-                }
+            },
+            NetlinkEvent::Refused(code) => {
+                tracing::debug!("dump of the kernel's routes failed: error {code}");
+                self.dumps.fail(now);
+            }
+            NetlinkEvent::Missed => {
+                tracing::debug!("notifications of kernel routes were lost, requesting a new dump");
+                self.ask_for_all();
             }
         }
-        Ok(())
     }
 
     fn take(&mut self, message: RouteNetlinkMessage, report: &mut dyn FnMut(Event)) {
@@ -156,10 +170,7 @@ impl RouteMonitor {
             }
             RouteNetlinkMessage::DelRoute(route) => {
                 if let Some((key, _)) = self.parse(&route) {
-                    self.named.remove(&key);
-                    if self.known.remove(&key).is_some() {
-                        self.report_best(key, report);
-                    }
+                    self.withdraw(key, report);
                 }
             }
             RouteNetlinkMessage::NewLink(_)
@@ -169,13 +180,29 @@ impl RouteMonitor {
         }
     }
 
-    /// Completes the dump of a family.
-    fn answered(&mut self, report: &mut dyn FnMut(Event)) -> std::io::Result<()> {
-        // A dump that started before the latest request may lack routes that `named` lacks.
-        let Some(family) = self.answering.take().filter(|_| !self.is_stale) else {
-            self.is_stale = false;
-            return self.ask();
-        };
+    /// Handles a message that the library cannot parse. A route that is there is not withdrawn for it.
+    fn take_unparsed(&mut self, kind: u16, octets: &[u8], report: &mut dyn FnMut(Event)) {
+        match kind {
+            RTM_NEWROUTE => self.named.extend(key_of(octets)),
+            RTM_DELROUTE => {
+                if let Some(key) = key_of(octets) {
+                    self.withdraw(key, report);
+                }
+            }
+            RTM_NEWLINK | RTM_DELLINK | RTM_DELADDR => self.ask_for_all(),
+            _ => {}
+        }
+    }
+
+    fn withdraw(&mut self, key: Key, report: &mut dyn FnMut(Event)) {
+        self.named.remove(&key);
+        if self.known.remove(&key).is_some() {
+            self.report_best(key, report);
+        }
+    }
+
+    /// Withdraws the routes of a family that its complete dump did not name.
+    fn withdraw_unnamed(&mut self, family: AddressFamily, report: &mut dyn FnMut(Event)) {
         let is_v4 = family == AddressFamily::Inet;
         let gone: Vec<Key> = self
             .known
@@ -184,10 +211,8 @@ impl RouteMonitor {
             .copied()
             .collect();
         for key in gone {
-            self.known.remove(&key);
-            self.report_best(key, report);
+            self.withdraw(key, report);
         }
-        self.ask()
     }
 
     /// Reports the route with the lowest metric.
@@ -268,4 +293,31 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
         RouteAddress::Inet6(address) => Some((*address).into()),
         _ => None,
     }
+}
+
+/// Returns the identity of a route from the octets of its message (struct rtmsg of linux/rtnetlink.h).
+fn key_of(octets: &[u8]) -> Option<Key> {
+    const FIXED: usize = 12;
+    const RTA_DST: u16 = 1;
+    const RTA_PRIORITY: u16 = 6;
+    const RTA_TABLE: u16 = 15;
+    let [family, length, _, _, table, ..] = *octets.first_chunk::<FIXED>()?;
+    let (mut table, mut metric) = (u32::from(table), 0);
+    let is_v4 = AddressFamily::from(family) == AddressFamily::Inet;
+    let mut destination = if is_v4 {
+        IpAddr::from([0; 4])
+    } else {
+        IpAddr::from([0; 16])
+    };
+    for (kind, value) in attributes(octets.get(FIXED..)?) {
+        match kind {
+            RTA_DST if is_v4 => destination = IpAddr::from(<[u8; 4]>::try_from(value).ok()?),
+            RTA_DST => destination = IpAddr::from(<[u8; 16]>::try_from(value).ok()?),
+            RTA_PRIORITY => metric = u32::from_ne_bytes(value.try_into().ok()?),
+            RTA_TABLE => table = u32::from_ne_bytes(value.try_into().ok()?),
+            _ => {}
+        }
+    }
+    let prefix = IpNet::new(destination, length).ok()?;
+    Some((table, prefix.trunc(), metric))
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Instant;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
@@ -13,10 +14,16 @@ use netlink_packet_route::neighbour::{
 };
 use quietwire_packet::MacAddress;
 
-use super::netlink::{NetlinkEvent, NetlinkSocket};
+use super::dump::{DumpEnd, Dumps};
+use super::netlink::{NetlinkEvent, NetlinkSocket, attributes};
 
 /// RTNLGRP_NEIGH (linux/rtnetlink.h).
 const GROUPS: [u32; 1] = [3];
+/// Types of messages (linux/rtnetlink.h).
+const RTM_NEWNEIGH: u16 = 28;
+const RTM_DELNEIGH: u16 = 29;
+/// One dump has the neighbours of all families.
+const ALL: [(); 1] = [()];
 
 /// Interface index of the kernel, and an address on its link.
 type Key = (u32, IpAddr);
@@ -44,12 +51,9 @@ pub(crate) struct NeighbourMonitor {
     line: NetlinkSocket,
     indexes: BTreeSet<u32>,
     known: BTreeMap<Key, KernelNeighbour>,
-    /// Neighbours named by the dump in progress.
+    /// Neighbours named by the dump and by notifications since the latest request.
     named: BTreeSet<Key>,
-    is_to_ask: bool,
-    is_answering: bool,
-    /// The dump in progress is outdated.
-    is_stale: bool,
+    dumps: Dumps<()>,
 }
 
 impl std::fmt::Debug for NeighbourMonitor {
@@ -70,9 +74,7 @@ impl NeighbourMonitor {
             indexes,
             known: BTreeMap::new(),
             named: BTreeSet::new(),
-            is_to_ask: true,
-            is_answering: false,
-            is_stale: false,
+            dumps: Dumps::of(&ALL),
         })
     }
 
@@ -89,18 +91,21 @@ impl NeighbourMonitor {
 
     fn ask_for_all(&mut self) {
         self.named.clear();
-        self.is_to_ask = true;
-        self.is_stale = self.is_answering;
+        self.dumps.restart(&ALL);
     }
 
     fn ask(&mut self) -> std::io::Result<()> {
-        if self.is_to_ask && !self.is_answering {
-            // AF_UNSPEC: all families.
-            let question = NeighbourMessage::default();
-            self.line.ask(RouteNetlinkMessage::GetNeighbour(question))?;
-            (self.is_to_ask, self.is_answering) = (false, true);
+        let now = Instant::now();
+        let Some(()) = self.dumps.next(now) else {
+            return Ok(());
+        };
+        // AF_UNSPEC: all families.
+        let question = NeighbourMessage::default();
+        let asked = self.line.ask(RouteNetlinkMessage::GetNeighbour(question));
+        if asked.is_err() {
+            self.dumps.fail(now);
         }
-        Ok(())
+        asked
     }
 
     /// Reads pending messages, up to a limit, and reports the changes.
@@ -109,34 +114,52 @@ impl NeighbourMonitor {
     /// The kernel's error.
     pub(crate) fn turn(&mut self, report: &mut dyn FnMut(NeighbourEvent)) -> std::io::Result<()> {
         self.ask()?;
-        for received in self.line.receive_events()? {
-            match received {
-                NetlinkEvent::Message(RouteNetlinkMessage::NewNeighbour(message)) => {
-                    if let Some((key, neighbour)) = self.parse(&message) {
-                        self.note(key, neighbour, report);
-                    }
-                }
-                NetlinkEvent::Message(RouteNetlinkMessage::DelNeighbour(message)) => {
-                    if let Some((key, _)) = self.parse(&message) {
-                        self.note(key, None, report);
-                    }
-                }
-                NetlinkEvent::Message(_) => {}
-                NetlinkEvent::Done => self.answered(report),
-                NetlinkEvent::Refused(code) => {
-                    tracing::debug!("dump of the kernel's neighbours failed: error {code}");
-                    self.is_answering = false;
-                    self.ask_for_all();
-                }
-                NetlinkEvent::Missed => {
-                    tracing::debug!(
-                        "notifications of kernel neighbours were lost, requesting a new dump"
-                    );
-                    self.ask_for_all();
-                }
-            }
+        for event in self.line.receive_events()? {
+            self.handle(event, report);
         }
         Ok(())
+    }
+
+    fn handle(&mut self, event: NetlinkEvent, report: &mut dyn FnMut(NeighbourEvent)) {
+        let now = Instant::now();
+        match event {
+            NetlinkEvent::Message(RouteNetlinkMessage::NewNeighbour(message)) => {
+                if let Some((key, neighbour)) = self.parse(&message) {
+                    self.note(key, neighbour, report);
+                }
+            }
+            NetlinkEvent::Message(RouteNetlinkMessage::DelNeighbour(message)) => {
+                if let Some((key, _)) = self.parse(&message) {
+                    self.note(key, None, report);
+                }
+            }
+            NetlinkEvent::Message(_) => {}
+            // A neighbour that is there is not withdrawn because the library cannot parse it.
+            NetlinkEvent::Unparsed(RTM_NEWNEIGH, octets) => self.named.extend(key_of(&octets)),
+            NetlinkEvent::Unparsed(RTM_DELNEIGH, octets) => {
+                if let Some(key) = key_of(&octets) {
+                    self.note(key, None, report);
+                }
+            }
+            NetlinkEvent::Unparsed(..) => {}
+            NetlinkEvent::DumpProgress(is_interrupted) => self.dumps.progress(now, is_interrupted),
+            NetlinkEvent::Done => match self.dumps.end(now) {
+                DumpEnd::Complete(()) => self.withdraw_unnamed(report),
+                DumpEnd::Unusable => {
+                    tracing::debug!("a dump of the kernel's neighbours was interrupted by changes");
+                }
+            },
+            NetlinkEvent::Refused(code) => {
+                tracing::debug!("dump of the kernel's neighbours failed: error {code}");
+                self.dumps.fail(now);
+            }
+            NetlinkEvent::Missed => {
+                tracing::debug!(
+                    "notifications of kernel neighbours were lost, requesting a new dump"
+                );
+                self.ask_for_all();
+            }
+        }
     }
 
     fn note(
@@ -164,13 +187,8 @@ impl NeighbourMonitor {
         }
     }
 
-    /// Completes the dump; neighbours that it did not name are gone.
-    fn answered(&mut self, report: &mut dyn FnMut(NeighbourEvent)) {
-        self.is_answering = false;
-        // A dump that started before the latest request may lack neighbours that `named` lacks.
-        if std::mem::take(&mut self.is_stale) {
-            return;
-        }
+    /// Withdraws the neighbours that a complete dump did not name.
+    fn withdraw_unnamed(&mut self, report: &mut dyn FnMut(NeighbourEvent)) {
         let unnamed = self.known.keys().filter(|key| !self.named.contains(key));
         let gone: Vec<Key> = unnamed.copied().collect();
         for key in gone {
@@ -209,4 +227,18 @@ impl NeighbourMonitor {
             .map(|(is_permanent, mac)| KernelNeighbour { mac, is_permanent });
         Some(((index, address?), neighbour))
     }
+}
+
+/// Returns the identity of a neighbour from the octets of its message (struct ndmsg of linux/neighbour.h).
+fn key_of(octets: &[u8]) -> Option<Key> {
+    const FIXED: usize = 12;
+    const INDEX: usize = 4;
+    const NDA_DST: u16 = 1;
+    let index = u32::from_ne_bytes(*octets.get(INDEX..FIXED)?.first_chunk()?);
+    let (_, value) = attributes(octets.get(FIXED..)?).find(|(kind, _)| *kind == NDA_DST)?;
+    let address = match value.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(value).ok()?),
+        _ => IpAddr::from(<[u8; 16]>::try_from(value).ok()?),
+    };
+    Some((index, address))
 }

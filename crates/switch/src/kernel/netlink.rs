@@ -4,33 +4,49 @@
 use std::io::ErrorKind;
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
+#[cfg(test)]
+mod tests;
+
 /// Size of the socket's receive buffer, octets.
-const ROOM: usize = 4 << 20;
+const RECEIVE_BUFFER: usize = 4 << 20;
+/// Maximum size of a datagram, octets. The kernel's are at most 32 KiB (`netlink_dump` in net/netlink/af_netlink.c).
+const DATAGRAM_MAX: usize = 64 << 10;
 /// Maximum number of datagrams per turn, because the service thread has other work.
 const DATAGRAMS_A_TURN: usize = 64;
+/// Sizes of a message's header and of the alignment of messages (netlink(7)).
+const HEADER: usize = 16;
+const ALIGNMENT: usize = 4;
 
 /// A message of the kernel.
 #[derive(Debug)]
 pub(super) enum NetlinkEvent {
     /// A part of a dump, or a notification.
     Message(RouteNetlinkMessage),
+    /// A message that the library cannot parse: its type (linux/rtnetlink.h) and its octets after the netlink header.
+    Unparsed(u16, Vec<u8>),
+    /// A message of the dump has arrived. True: the table has changed meanwhile (NLM_F_DUMP_INTR), and entries may be missing.
+    DumpProgress(bool),
     /// End of the dump.
     Done,
-    /// Error code of a refused request.
+    /// Error code of a refused request or of a dump that failed.
     Refused(i32),
-    /// Notifications were lost for lack of buffer space (ENOBUFS).
+    /// Notifications were lost for lack of buffer space (ENOBUFS), or cannot be read.
     Missed,
 }
 
 /// A netlink socket.
 #[derive(Debug)]
-pub(super) struct NetlinkSocket(Socket);
+pub(super) struct NetlinkSocket {
+    socket: Socket,
+    buffer: Vec<u8>,
+}
 
 impl NetlinkSocket {
     /// Opens a socket that receives notifications of these groups (RTNLGRP_ of linux/rtnetlink.h).
@@ -42,13 +58,16 @@ impl NetlinkSocket {
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
         // The kernel limits the size.
-        if let Err(error) = socket.set_rx_buf_sz(ROOM) {
+        if let Err(error) = socket.set_rx_buf_sz(RECEIVE_BUFFER) {
             tracing::debug!("cannot enlarge the netlink receive buffer: {error}");
         }
         for group in groups {
             socket.add_membership(*group)?;
         }
-        Ok(Self(socket))
+        Ok(Self {
+            socket,
+            buffer: Vec::with_capacity(DATAGRAM_MAX),
+        })
     }
 
     /// Requests a dump of a table.
@@ -62,19 +81,27 @@ impl NetlinkSocket {
         request.finalize();
         let mut octets = vec![0; request.buffer_len()];
         request.serialize(&mut octets);
-        self.0.send_to(&octets, &SocketAddr::new(0, 0), 0)?;
+        self.socket.send_to(&octets, &SocketAddr::new(0, 0), 0)?;
         Ok(())
     }
 
-    /// Reads pending messages, up to a limit.
+    /// Reads pending messages, up to a limit. Messages of other processes are ignored.
     ///
     /// # Errors
     /// The kernel's error.
-    pub(super) fn receive_events(&self) -> std::io::Result<Vec<NetlinkEvent>> {
+    pub(super) fn receive_events(&mut self) -> std::io::Result<Vec<NetlinkEvent>> {
         let mut received = Vec::new();
         for _ in 0..DATAGRAMS_A_TURN {
-            match self.0.recv_from_full() {
-                Ok((octets, _)) => read(&octets, &mut received),
+            self.buffer.clear();
+            let truncate = nix::libc::MSG_TRUNC;
+            match self.socket.recv_from(&mut self.buffer, truncate) {
+                // Any process may send to this socket; the kernel's port number is 0.
+                Ok((_, sender)) if sender.port_number() != 0 => {}
+                // With MSG_TRUNC the kernel returns the whole length.
+                Ok((length, _)) if length > self.buffer.len() => {
+                    received.push(NetlinkEvent::Missed);
+                }
+                Ok(_) => read(&self.buffer, &mut received),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => {
@@ -87,28 +114,81 @@ impl NetlinkSocket {
     }
 }
 
-fn read(octets: &[u8], received: &mut Vec<NetlinkEvent>) {
-    let mut rest = octets;
+/// Reads the messages of a datagram. One that the library cannot parse is skipped by the length in its header.
+fn read(datagram: &[u8], received: &mut Vec<NetlinkEvent>) {
+    let mut rest = datagram;
     while !rest.is_empty() {
-        let message = match NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) {
-            Ok(message) => message,
-            Err(error) => {
-                // The library does not support this message. The next datagram may be valid.
-                tracing::debug!("ignored a netlink message: {error}");
-                return;
-            }
+        let Some((header, octets)) = first_message(rest) else {
+            tracing::debug!("a netlink datagram ends within a message");
+            received.push(NetlinkEvent::Missed);
+            return;
         };
-        let length = (message.header.length as usize).next_multiple_of(4);
-        rest = rest.get(length.max(16)..).unwrap_or_default();
-        match message.payload {
-            NetlinkPayload::Done(_) => received.push(NetlinkEvent::Done),
-            NetlinkPayload::Error(error) => {
-                if let Some(code) = error.code {
-                    received.push(NetlinkEvent::Refused(code.get()));
+        rest = rest
+            .get(octets.len().next_multiple_of(ALIGNMENT)..)
+            .unwrap_or_default();
+        if header.is_multipart {
+            received.push(NetlinkEvent::DumpProgress(header.is_interrupted));
+        }
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(octets) {
+            Ok(message) => match message.payload {
+                NetlinkPayload::Done(end) if end.code != 0 => {
+                    received.push(NetlinkEvent::Refused(end.code));
                 }
+                NetlinkPayload::Done(_) => received.push(NetlinkEvent::Done),
+                NetlinkPayload::Error(error) => {
+                    if let Some(code) = error.code {
+                        received.push(NetlinkEvent::Refused(code.get()));
+                    }
+                }
+                NetlinkPayload::InnerMessage(message) => {
+                    received.push(NetlinkEvent::Message(message));
+                }
+                _ => {}
+            },
+            Err(error) => {
+                tracing::debug!("cannot parse a netlink message: {error}");
+                let payload = octets.get(HEADER..).unwrap_or_default();
+                received.push(NetlinkEvent::Unparsed(header.kind, payload.to_vec()));
             }
-            NetlinkPayload::InnerMessage(message) => received.push(NetlinkEvent::Message(message)),
-            _ => {}
         }
     }
+}
+
+/// What this module needs of a message's header (struct nlmsghdr of linux/netlink.h).
+struct Header {
+    kind: u16,
+    is_multipart: bool,
+    is_interrupted: bool,
+}
+
+/// Returns the first message of a datagram with its header; `None` if it is cut short or its length cannot be right.
+fn first_message(datagram: &[u8]) -> Option<(Header, &[u8])> {
+    let length = u32::from_ne_bytes(*datagram.first_chunk()?);
+    let kind = u16::from_ne_bytes(*datagram.get(4..)?.first_chunk()?);
+    let flags = u16::from_ne_bytes(*datagram.get(6..)?.first_chunk()?);
+    let length = usize::try_from(length).ok().filter(|n| *n >= HEADER)?;
+    let header = Header {
+        kind,
+        is_multipart: flags & NLM_F_MULTIPART != 0,
+        is_interrupted: flags & NLM_F_DUMP_INTR != 0,
+    };
+    Some((header, datagram.get(..length)?))
+}
+
+/// Returns the attributes that follow the fixed part of a message: their types and values, as far as lengths can be right (struct rtattr
+/// of linux/rtnetlink.h).
+pub(super) fn attributes(octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    const ATTRIBUTE_HEADER: usize = 4;
+    /// NLA_F_NESTED and NLA_F_NET_BYTEORDER are flags in the type.
+    const TYPE_MASK: u16 = 0x3fff;
+    let mut rest = octets;
+    std::iter::from_fn(move || {
+        let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
+        let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
+        let value = rest.get(ATTRIBUTE_HEADER..length)?;
+        rest = rest
+            .get(length.next_multiple_of(ALIGNMENT)..)
+            .unwrap_or_default();
+        Some((kind & TYPE_MASK, value))
+    })
 }

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Progress of the dumps of a kernel table: which are still to be requested, and whether a completed one may be believed.
+
+use std::time::{Duration, Instant};
+
+/// Pause after a first failed or interrupted dump. It doubles with each further one.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Maximum pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Maximum time without a message of the running dump.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// A dump that the kernel is sending.
+#[derive(Debug)]
+struct Running<Q> {
+    question: Q,
+    latest: Instant,
+    /// It began before the latest request, so it may lack entries.
+    is_stale: bool,
+    /// The table changed meanwhile (NLM_F_DUMP_INTR): the kernel may have skipped entries.
+    is_interrupted: bool,
+}
+
+/// Dumps of a table, one for each question (an address family, for example). Only one runs at a time.
+#[derive(Debug)]
+pub(super) struct Dumps<Q> {
+    pending: Vec<Q>,
+    running: Option<Running<Q>>,
+    /// Failed and interrupted dumps in a row.
+    failures: u32,
+    pause_end: Option<Instant>,
+}
+
+/// What the end of a dump means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DumpEnd<Q> {
+    /// Entries that the dump did not name are gone.
+    Complete(Q),
+    /// The dump says nothing about entries that it did not name. It is requested again.
+    Unusable,
+}
+
+impl<Q: Copy> Dumps<Q> {
+    /// Creates the state in which these questions are to be asked.
+    pub(super) fn of(questions: &[Q]) -> Self {
+        Self {
+            pending: questions.to_vec(),
+            running: None,
+            failures: 0,
+            pause_end: None,
+        }
+    }
+
+    /// Requests these dumps again. A running dump does not count.
+    pub(super) fn restart(&mut self, questions: &[Q]) {
+        self.pending = questions.to_vec();
+        if let Some(running) = &mut self.running {
+            running.is_stale = true;
+        }
+    }
+
+    /// Returns the question to ask now, if any; the caller sends it.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Q> {
+        let is_silent = |running: &Running<Q>| now.duration_since(running.latest) > SILENCE_MAX;
+        if self.running.as_ref().is_some_and(is_silent) {
+            self.fail(now);
+        }
+        if self.running.is_some() || self.pause_end.is_some_and(|end| now < end) {
+            return None;
+        }
+        let question = self.pending.pop()?;
+        self.running = Some(Running {
+            question,
+            latest: now,
+            is_stale: false,
+            is_interrupted: false,
+        });
+        Some(question)
+    }
+
+    /// Takes note of a message of the running dump.
+    pub(super) fn progress(&mut self, now: Instant, is_interrupted: bool) {
+        if let Some(running) = &mut self.running {
+            running.latest = now;
+            running.is_interrupted |= is_interrupted;
+        }
+    }
+
+    /// Takes note that the running dump failed. It is requested again after a pause.
+    pub(super) fn fail(&mut self, now: Instant) {
+        let Some(running) = self.running.take() else {
+            return;
+        };
+        // A stale one has been requested again already.
+        if !running.is_stale {
+            self.pending.push(running.question);
+        }
+        let pause = PAUSE
+            .saturating_mul(1 << self.failures.min(16))
+            .min(PAUSE_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.pause_end = Some(now + pause);
+    }
+
+    /// Takes note of the end of the running dump.
+    pub(super) fn end(&mut self, now: Instant) -> DumpEnd<Q> {
+        match &self.running {
+            Some(running) if running.is_interrupted => {
+                self.fail(now);
+                DumpEnd::Unusable
+            }
+            Some(running) => {
+                let (question, is_stale) = (running.question, running.is_stale);
+                self.running = None;
+                self.failures = 0;
+                if is_stale {
+                    DumpEnd::Unusable
+                } else {
+                    DumpEnd::Complete(question)
+                }
+            }
+            None => DumpEnd::Unusable,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_asked_one_after_the_other() {
+        let now = Instant::now();
+        let mut dumps = Dumps::of(&[6, 4]);
+        assert_eq!(dumps.next(now), Some(4));
+        assert_eq!(dumps.next(now), None, "one at a time");
+        assert_eq!(dumps.end(now), DumpEnd::Complete(4));
+        assert_eq!(dumps.next(now), Some(6));
+        assert_eq!(dumps.end(now), DumpEnd::Complete(6));
+        assert_eq!(dumps.next(now), None);
+        assert_eq!(dumps.end(now), DumpEnd::Unusable, "nothing was asked");
+    }
+
+    #[test]
+    fn an_interrupted_dump_is_requested_again_after_a_pause() {
+        let now = Instant::now();
+        let mut dumps = Dumps::of(&[4]);
+        assert_eq!(dumps.next(now), Some(4));
+        dumps.progress(now, false);
+        dumps.progress(now, true);
+        dumps.progress(now, false);
+        assert_eq!(dumps.end(now), DumpEnd::Unusable);
+        assert_eq!(dumps.next(now), None, "the table is still changing");
+        assert_eq!(dumps.next(now + PAUSE), Some(4));
+        assert_eq!(dumps.end(now + PAUSE), DumpEnd::Complete(4));
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_limit_and_a_complete_dump_ends_them() {
+        let mut now = Instant::now();
+        let mut dumps = Dumps::of(&[4]);
+        let mut pause = PAUSE;
+        for _ in 0..40 {
+            assert_eq!(dumps.next(now), Some(4));
+            dumps.fail(now);
+            now += pause - Duration::from_millis(1);
+            assert_eq!(dumps.next(now), None, "{pause:?}");
+            now += Duration::from_millis(1);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        assert_eq!(dumps.next(now), Some(4));
+        assert_eq!(dumps.end(now), DumpEnd::Complete(4));
+        dumps.restart(&[4]);
+        assert_eq!(dumps.next(now), Some(4));
+        dumps.fail(now);
+        assert_eq!(dumps.next(now + PAUSE), Some(4), "the first pause again");
+    }
+
+    #[test]
+    fn a_dump_that_began_before_the_latest_request_does_not_count() {
+        let now = Instant::now();
+        let mut dumps = Dumps::of(&[6, 4]);
+        assert_eq!(dumps.next(now), Some(4));
+        dumps.restart(&[6, 4]);
+        assert_eq!(dumps.end(now), DumpEnd::Unusable);
+        assert_eq!(dumps.next(now), Some(4), "at once");
+        dumps.restart(&[6, 4]);
+        dumps.fail(now);
+        let later = now + PAUSE;
+        let asked: Vec<i32> = std::iter::from_fn(|| {
+            let question = dumps.next(later)?;
+            dumps.end(later);
+            Some(question)
+        })
+        .collect();
+        assert_eq!(asked, [4, 6], "each once");
+    }
+
+    #[test]
+    fn a_dump_that_falls_silent_has_failed() {
+        let now = Instant::now();
+        let mut dumps = Dumps::of(&[4]);
+        assert_eq!(dumps.next(now), Some(4));
+        dumps.progress(now + SILENCE_MAX, false);
+        let silent = now + SILENCE_MAX * 2 + Duration::from_millis(1);
+        assert_eq!(dumps.next(silent), None);
+        assert_eq!(dumps.next(silent + PAUSE), Some(4));
+    }
+}
