@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Progress of the dumps of a kernel table: which are still to be requested, and whether a completed one may be believed.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 /// Pause after a first failed or interrupted dump. It doubles with each further one.
@@ -21,9 +22,22 @@ struct Running<Q> {
     is_interrupted: bool,
 }
 
+/// A message about a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DumpEvent {
+    /// A message of the dump has arrived. True: the table has changed meanwhile (NLM_F_DUMP_INTR), and entries may be missing.
+    Progress(bool),
+    /// End of the dump.
+    Done,
+    /// Error code of a refused request or of a dump that failed.
+    Refused(i32),
+}
+
 /// Dumps of a table, one for each question (an address family, for example). Only one runs at a time.
 #[derive(Debug)]
 pub(super) struct Dumps<Q> {
+    /// For the log: "routes", for example.
+    table: &'static str,
     pending: Vec<Q>,
     running: Option<Running<Q>>,
     /// Failed and interrupted dumps in a row.
@@ -33,7 +47,7 @@ pub(super) struct Dumps<Q> {
 
 /// What the end of a dump means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DumpEnd<Q> {
+enum DumpEnd<Q> {
     /// Entries that the dump did not name are gone.
     Complete(Q),
     /// The dump says nothing about entries that it did not name. It is requested again.
@@ -42,8 +56,9 @@ pub(super) enum DumpEnd<Q> {
 
 impl<Q: Copy> Dumps<Q> {
     /// Creates the state in which these questions are to be asked.
-    pub(super) fn of(questions: &[Q]) -> Self {
+    pub(super) fn of(table: &'static str, questions: &[Q]) -> Self {
         Self {
+            table,
             pending: questions.to_vec(),
             running: None,
             failures: 0,
@@ -57,6 +72,38 @@ impl<Q: Copy> Dumps<Q> {
         if let Some(running) = &mut self.running {
             running.is_stale = true;
         }
+    }
+
+    /// Sends the next question, unless a dump is in progress or paused. Call it after pending messages were handled, so that a dump
+    /// whose messages wait in the socket is not taken for silent.
+    ///
+    /// # Errors
+    /// That of `send`; the question is asked again after a pause.
+    pub(super) fn ask(&mut self, send: impl FnOnce(Q) -> io::Result<()>) -> io::Result<()> {
+        let now = Instant::now();
+        let Some(question) = self.next(now) else {
+            return Ok(());
+        };
+        send(question).inspect_err(|_| self.fail(now))
+    }
+
+    /// Handles a message about the running dump. Returns the question of a complete dump: entries that it did not name are gone.
+    pub(super) fn handle(&mut self, event: DumpEvent) -> Option<Q> {
+        let (now, table) = (Instant::now(), self.table);
+        match event {
+            DumpEvent::Progress(is_interrupted) => self.progress(now, is_interrupted),
+            DumpEvent::Refused(code) => {
+                tracing::debug!("dump of the kernel's {table} failed: error {code}");
+                self.fail(now);
+            }
+            DumpEvent::Done => match self.end(now) {
+                DumpEnd::Complete(question) => return Some(question),
+                DumpEnd::Unusable => {
+                    tracing::debug!("a dump of the kernel's {table} was overtaken by changes");
+                }
+            },
+        }
+        None
     }
 
     /// Returns the question to ask now, if any; the caller sends it.
@@ -79,7 +126,7 @@ impl<Q: Copy> Dumps<Q> {
     }
 
     /// Takes note of a message of the running dump.
-    pub(super) fn progress(&mut self, now: Instant, is_interrupted: bool) {
+    fn progress(&mut self, now: Instant, is_interrupted: bool) {
         if let Some(running) = &mut self.running {
             running.latest = now;
             running.is_interrupted |= is_interrupted;
@@ -87,7 +134,7 @@ impl<Q: Copy> Dumps<Q> {
     }
 
     /// Takes note that the running dump failed. It is requested again after a pause.
-    pub(super) fn fail(&mut self, now: Instant) {
+    fn fail(&mut self, now: Instant) {
         let Some(running) = self.running.take() else {
             return;
         };
@@ -103,7 +150,7 @@ impl<Q: Copy> Dumps<Q> {
     }
 
     /// Takes note of the end of the running dump.
-    pub(super) fn end(&mut self, now: Instant) -> DumpEnd<Q> {
+    fn end(&mut self, now: Instant) -> DumpEnd<Q> {
         match &self.running {
             Some(running) if running.is_interrupted => {
                 self.fail(now);
@@ -131,7 +178,7 @@ mod tests {
     #[test]
     fn questions_are_asked_one_after_the_other() {
         let now = Instant::now();
-        let mut dumps = Dumps::of(&[6, 4]);
+        let mut dumps = Dumps::of("routes", &[6, 4]);
         assert_eq!(dumps.next(now), Some(4));
         assert_eq!(dumps.next(now), None, "one at a time");
         assert_eq!(dumps.end(now), DumpEnd::Complete(4));
@@ -144,7 +191,7 @@ mod tests {
     #[test]
     fn an_interrupted_dump_is_requested_again_after_a_pause() {
         let now = Instant::now();
-        let mut dumps = Dumps::of(&[4]);
+        let mut dumps = Dumps::of("routes", &[4]);
         assert_eq!(dumps.next(now), Some(4));
         dumps.progress(now, false);
         dumps.progress(now, true);
@@ -158,7 +205,7 @@ mod tests {
     #[test]
     fn pauses_double_up_to_a_limit_and_a_complete_dump_ends_them() {
         let mut now = Instant::now();
-        let mut dumps = Dumps::of(&[4]);
+        let mut dumps = Dumps::of("routes", &[4]);
         let mut pause = PAUSE;
         for _ in 0..40 {
             assert_eq!(dumps.next(now), Some(4));
@@ -179,7 +226,7 @@ mod tests {
     #[test]
     fn a_dump_that_began_before_the_latest_request_does_not_count() {
         let now = Instant::now();
-        let mut dumps = Dumps::of(&[6, 4]);
+        let mut dumps = Dumps::of("routes", &[6, 4]);
         assert_eq!(dumps.next(now), Some(4));
         dumps.restart(&[6, 4]);
         assert_eq!(dumps.end(now), DumpEnd::Unusable);
@@ -199,7 +246,7 @@ mod tests {
     #[test]
     fn a_dump_that_falls_silent_has_failed() {
         let now = Instant::now();
-        let mut dumps = Dumps::of(&[4]);
+        let mut dumps = Dumps::of("routes", &[4]);
         assert_eq!(dumps.next(now), Some(4));
         dumps.progress(now + SILENCE_MAX, false);
         let silent = now + SILENCE_MAX * 2 + Duration::from_millis(1);

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::Instant;
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +17,7 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::dump::{DumpEnd, Dumps};
+use super::dump::Dumps;
 use super::netlink::{NetlinkEvent, NetlinkSocket, attributes};
 
 /// Notification groups (linux/rtnetlink.h): RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE.
@@ -69,7 +68,7 @@ impl std::fmt::Debug for RouteMonitor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "Follower({:?}, {} routes)",
+            "RouteMonitor({:?}, {} routes)",
             self.tables,
             self.known.len()
         )
@@ -87,7 +86,7 @@ impl RouteMonitor {
             tables,
             known: BTreeMap::new(),
             named: BTreeSet::new(),
-            dumps: Dumps::of(&FAMILIES),
+            dumps: Dumps::of("routes", &FAMILIES),
         })
     }
 
@@ -108,48 +107,30 @@ impl RouteMonitor {
         self.dumps.restart(&FAMILIES);
     }
 
-    /// Requests the dump of the next family, unless a dump is in progress.
-    fn ask(&mut self) -> std::io::Result<()> {
-        let now = Instant::now();
-        let Some(family) = self.dumps.next(now) else {
-            return Ok(());
-        };
-        let mut route = RouteMessage::default();
-        route.header.address_family = family;
-        let asked = self.line.ask(RouteNetlinkMessage::GetRoute(route));
-        if asked.is_err() {
-            self.dumps.fail(now);
-        }
-        asked
-    }
-
     /// Reads pending messages, up to a limit, and reports the changes.
     ///
     /// # Errors
     /// The kernel's error.
     pub(crate) fn turn(&mut self, report: &mut dyn FnMut(Event)) -> std::io::Result<()> {
-        self.ask()?;
         for event in self.line.receive_events()? {
             self.handle(event, report);
         }
-        self.ask()
+        let line = &self.line;
+        self.dumps.ask(|family| {
+            let mut route = RouteMessage::default();
+            route.header.address_family = family;
+            line.ask(RouteNetlinkMessage::GetRoute(route))
+        })
     }
 
     fn handle(&mut self, event: NetlinkEvent, report: &mut dyn FnMut(Event)) {
-        let now = Instant::now();
         match event {
             NetlinkEvent::Message(message) => self.take(message, report),
             NetlinkEvent::Unparsed(kind, octets) => self.take_unparsed(kind, &octets, report),
-            NetlinkEvent::DumpProgress(is_interrupted) => self.dumps.progress(now, is_interrupted),
-            NetlinkEvent::Done => match self.dumps.end(now) {
-                DumpEnd::Complete(family) => self.withdraw_unnamed(family, report),
-                DumpEnd::Unusable => {
-                    tracing::debug!("a dump of the kernel's routes was interrupted by changes");
+            NetlinkEvent::Dump(event) => {
+                if let Some(family) = self.dumps.handle(event) {
+                    self.withdraw_unnamed(family, report);
                 }
-            },
-            NetlinkEvent::Refused(code) => {
-                tracing::debug!("dump of the kernel's routes failed: error {code}");
-                self.dumps.fail(now);
             }
             NetlinkEvent::Missed => {
                 tracing::debug!("notifications of kernel routes were lost, requesting a new dump");

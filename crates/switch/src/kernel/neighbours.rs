@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::Instant;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
@@ -14,7 +13,7 @@ use netlink_packet_route::neighbour::{
 };
 use quietwire_packet::MacAddress;
 
-use super::dump::{DumpEnd, Dumps};
+use super::dump::Dumps;
 use super::netlink::{NetlinkEvent, NetlinkSocket, attributes};
 
 /// RTNLGRP_NEIGH (linux/rtnetlink.h).
@@ -59,7 +58,7 @@ pub(crate) struct NeighbourMonitor {
 impl std::fmt::Debug for NeighbourMonitor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (indexes, known) = (&self.indexes, self.known.len());
-        write!(f, "NeighbourFollower({indexes:?}, {known} neighbours)")
+        write!(f, "NeighbourMonitor({indexes:?}, {known} neighbours)")
     }
 }
 
@@ -74,7 +73,7 @@ impl NeighbourMonitor {
             indexes,
             known: BTreeMap::new(),
             named: BTreeSet::new(),
-            dumps: Dumps::of(&ALL),
+            dumps: Dumps::of("neighbours", &ALL),
         })
     }
 
@@ -94,34 +93,23 @@ impl NeighbourMonitor {
         self.dumps.restart(&ALL);
     }
 
-    fn ask(&mut self) -> std::io::Result<()> {
-        let now = Instant::now();
-        let Some(()) = self.dumps.next(now) else {
-            return Ok(());
-        };
-        // AF_UNSPEC: all families.
-        let question = NeighbourMessage::default();
-        let asked = self.line.ask(RouteNetlinkMessage::GetNeighbour(question));
-        if asked.is_err() {
-            self.dumps.fail(now);
-        }
-        asked
-    }
-
     /// Reads pending messages, up to a limit, and reports the changes.
     ///
     /// # Errors
     /// The kernel's error.
     pub(crate) fn turn(&mut self, report: &mut dyn FnMut(NeighbourEvent)) -> std::io::Result<()> {
-        self.ask()?;
         for event in self.line.receive_events()? {
             self.handle(event, report);
         }
-        Ok(())
+        let line = &self.line;
+        self.dumps.ask(|()| {
+            // AF_UNSPEC: all families.
+            let question = NeighbourMessage::default();
+            line.ask(RouteNetlinkMessage::GetNeighbour(question))
+        })
     }
 
     fn handle(&mut self, event: NetlinkEvent, report: &mut dyn FnMut(NeighbourEvent)) {
-        let now = Instant::now();
         match event {
             NetlinkEvent::Message(RouteNetlinkMessage::NewNeighbour(message)) => {
                 if let Some((key, neighbour)) = self.parse(&message) {
@@ -142,16 +130,10 @@ impl NeighbourMonitor {
                 }
             }
             NetlinkEvent::Unparsed(..) => {}
-            NetlinkEvent::DumpProgress(is_interrupted) => self.dumps.progress(now, is_interrupted),
-            NetlinkEvent::Done => match self.dumps.end(now) {
-                DumpEnd::Complete(()) => self.withdraw_unnamed(report),
-                DumpEnd::Unusable => {
-                    tracing::debug!("a dump of the kernel's neighbours was interrupted by changes");
+            NetlinkEvent::Dump(event) => {
+                if let Some(()) = self.dumps.handle(event) {
+                    self.withdraw_unnamed(report);
                 }
-            },
-            NetlinkEvent::Refused(code) => {
-                tracing::debug!("dump of the kernel's neighbours failed: error {code}");
-                self.dumps.fail(now);
             }
             NetlinkEvent::Missed => {
                 tracing::debug!(

@@ -11,6 +11,8 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
+use super::dump::DumpEvent;
+
 #[cfg(test)]
 mod tests;
 
@@ -31,12 +33,8 @@ pub(super) enum NetlinkEvent {
     Message(RouteNetlinkMessage),
     /// A message that the library cannot parse: its type (linux/rtnetlink.h) and its octets after the netlink header.
     Unparsed(u16, Vec<u8>),
-    /// A message of the dump has arrived. True: the table has changed meanwhile (NLM_F_DUMP_INTR), and entries may be missing.
-    DumpProgress(bool),
-    /// End of the dump.
-    Done,
-    /// Error code of a refused request or of a dump that failed.
-    Refused(i32),
+    /// News of the dump in progress.
+    Dump(DumpEvent),
     /// Notifications were lost for lack of buffer space (ENOBUFS), or cannot be read.
     Missed,
 }
@@ -127,17 +125,19 @@ fn read(datagram: &[u8], received: &mut Vec<NetlinkEvent>) {
             .get(octets.len().next_multiple_of(ALIGNMENT)..)
             .unwrap_or_default();
         if header.is_multipart {
-            received.push(NetlinkEvent::DumpProgress(header.is_interrupted));
+            received.push(NetlinkEvent::Dump(DumpEvent::Progress(
+                header.is_interrupted,
+            )));
         }
         match NetlinkMessage::<RouteNetlinkMessage>::deserialize(octets) {
             Ok(message) => match message.payload {
                 NetlinkPayload::Done(end) if end.code != 0 => {
-                    received.push(NetlinkEvent::Refused(end.code));
+                    received.push(NetlinkEvent::Dump(DumpEvent::Refused(end.code)));
                 }
-                NetlinkPayload::Done(_) => received.push(NetlinkEvent::Done),
+                NetlinkPayload::Done(_) => received.push(NetlinkEvent::Dump(DumpEvent::Done)),
                 NetlinkPayload::Error(error) => {
                     if let Some(code) = error.code {
-                        received.push(NetlinkEvent::Refused(code.get()));
+                        received.push(NetlinkEvent::Dump(DumpEvent::Refused(code.get())));
                     }
                 }
                 NetlinkPayload::InnerMessage(message) => {

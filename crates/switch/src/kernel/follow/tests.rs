@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
 
+use super::super::dump::DumpEvent;
 use super::*;
 
 const MAIN: u32 = 254;
@@ -73,11 +74,11 @@ fn with_two_routes() -> RouteMonitor {
     let events = vec![
         new_route("10.1.0.0/16"),
         new_route("10.2.0.0/16"),
-        NetlinkEvent::Done,
+        NetlinkEvent::Dump(DumpEvent::Done),
     ];
     assert_eq!(handle(&mut monitor, events).len(), 2);
     assert!(monitor.dumps.next(now).is_some());
-    assert!(handle(&mut monitor, vec![NetlinkEvent::Done]).is_empty());
+    assert!(handle(&mut monitor, vec![NetlinkEvent::Dump(DumpEvent::Done)]).is_empty());
     monitor.ask_for_all();
     assert!(monitor.dumps.next(now).is_some());
     monitor
@@ -86,7 +87,10 @@ fn with_two_routes() -> RouteMonitor {
 #[test]
 fn a_complete_dump_withdraws_what_it_does_not_name() {
     let mut monitor = with_two_routes();
-    let events = vec![new_route("10.1.0.0/16"), NetlinkEvent::Done];
+    let events = vec![
+        new_route("10.1.0.0/16"),
+        NetlinkEvent::Dump(DumpEvent::Done),
+    ];
     let expected = [(prefix("10.2.0.0/16"), false)];
     assert_eq!(handle(&mut monitor, events), expected);
 }
@@ -96,8 +100,8 @@ fn an_interrupted_dump_withdraws_nothing() {
     let mut monitor = with_two_routes();
     let events = vec![
         new_route("10.1.0.0/16"),
-        NetlinkEvent::DumpProgress(true),
-        NetlinkEvent::Done,
+        NetlinkEvent::Dump(DumpEvent::Progress(true)),
+        NetlinkEvent::Dump(DumpEvent::Done),
     ];
     assert!(handle(&mut monitor, events).is_empty());
     let later = Instant::now() + Duration::from_secs(1);
@@ -111,7 +115,10 @@ fn an_interrupted_dump_withdraws_nothing() {
 #[test]
 fn a_failed_dump_withdraws_nothing() {
     let mut monitor = with_two_routes();
-    let events = vec![new_route("10.1.0.0/16"), NetlinkEvent::Refused(-4)];
+    let events = vec![
+        new_route("10.1.0.0/16"),
+        NetlinkEvent::Dump(DumpEvent::Refused(-4)),
+    ];
     assert!(handle(&mut monitor, events).is_empty());
     assert_eq!(monitor.known.len(), 2);
 }
@@ -122,7 +129,7 @@ fn a_route_that_does_not_parse_stays_until_it_is_removed() {
     let events = vec![
         new_route("10.1.0.0/16"),
         unparsed(RTM_NEWROUTE, [10, 2, 0, 0], 16),
-        NetlinkEvent::Done,
+        NetlinkEvent::Dump(DumpEvent::Done),
     ];
     assert!(handle(&mut monitor, events).is_empty());
     let events = vec![unparsed(RTM_DELROUTE, [10, 2, 0, 0], 16)];

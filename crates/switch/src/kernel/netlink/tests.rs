@@ -44,7 +44,10 @@ fn events(datagram: &[u8]) -> Vec<String> {
             }
             NetlinkEvent::Message(_) => "another message".to_owned(),
             NetlinkEvent::Unparsed(kind, octets) => format!("unparsed {kind}, {}", octets.len()),
-            NetlinkEvent::DumpProgress(is_interrupted) => format!("progress {is_interrupted}"),
+            NetlinkEvent::Dump(DumpEvent::Progress(is_interrupted)) => {
+                format!("progress {is_interrupted}")
+            }
+            NetlinkEvent::Dump(event) => format!("{event:?}"),
             other => format!("{other:?}"),
         })
         .collect()
