@@ -23,7 +23,7 @@ pub use fault::Fault;
 pub use idle::{Idle, UnknownIdle};
 pub use lock_file::{ENDING_MAX, ENDING_PAUSE, LockError, LockFile, LockOwner};
 pub use process::ProcessId;
-pub use program::{find_program, find_program_in, is_program};
+pub use program::{find_program, find_program_in, is_program, search_path};
 pub use rate::RateLimit;
 
 /// Maximum number of frames that are processed together.

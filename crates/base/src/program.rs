@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The search for programs.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,13 @@ use std::path::{Path, PathBuf};
 /// Returns the path of the first program of this name in the directories of `PATH`.
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
-    find_program_in(Path::new("/"), &std::env::var_os("PATH")?, name)
+    find_program_in(Path::new("/"), &search_path(), name)
+}
+
+/// Returns the variable `PATH` of this process; empty if it is not set.
+#[must_use]
+pub fn search_path() -> OsString {
+    std::env::var_os("PATH").unwrap_or_default()
 }
 
 /// Returns the path of the first program of this name in the directories of `search_path`, which has the form of `PATH`. The directories

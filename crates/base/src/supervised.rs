@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Child processes that end in time: with their parent, at a deadline, or at a request, and are killed if they do not.
 
-use std::io::{self, PipeReader, Read};
+mod output;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, PipeReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::path::Path;
+use std::process::{self, Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -15,29 +19,58 @@ use nix::unistd::Pid;
 use crate::deadline::{Deadline, wait_until};
 use crate::process::ProcessId;
 
+pub use output::{BoundedLog, last_lines};
+
+use output::Output;
+
 /// Begins a command that the kernel kills when its parent ends (prctl(2), PR_SET_PDEATHSIG); setpriv(1) is of util-linux.
 pub const WITH_PARENT: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
 
-/// Interval between two checks whether a command has ended.
+/// Shortest and longest interval between two checks whether a command has ended.
 const LOOK: Duration = Duration::from_millis(1);
+const LOOK_MAX: Duration = Duration::from_millis(16);
 
 /// Longest wait for output after the end of a command, if another process holds its pipe open.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Most octets that are kept of each output.
+/// Most octets that are kept of each output of a command.
 const OUTPUT_MAX: usize = 16 << 20;
 
+/// Octets that are kept in memory of an output that goes to a log.
+const KEPT: usize = 64 << 10;
+
+/// Largest log of a child, octets.
+pub const LOG_MAX: u64 = 16 << 20;
+
+/// Time that a killed process has to end.
+const KILL_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Checks, as the first arguments of a shell, whether the process of the next argument is the parent, and executes the other arguments.
+const CHECK: [&str; 3] = ["/bin/sh", "-c", "[ \"$PPID\" = \"$0\" ] && exec \"$@\""];
+
+/// Returns the words before a command that ends with this process. If this process was killed just before, the kernel would leave the new
+/// one behind for good, so the command checks whether this process still exists.
+fn with_this_process() -> impl Iterator<Item = String> {
+    let begin = WITH_PARENT.into_iter().chain(CHECK).map(str::to_owned);
+    begin.chain([process::id().to_string()])
+}
+
 /// Returns a command that checks, if it begins with [`WITH_PARENT`], whether this process still exists before it executes its
-/// program. If this process was killed just before, the kernel would leave the new one behind for good.
+/// program.
 #[must_use]
 pub fn never_orphaned(command: &[String]) -> Vec<String> {
-    const CHECK: [&str; 3] = ["/bin/sh", "-c", "[ \"$PPID\" = \"$0\" ] && exec \"$@\""];
-    let Some(words) = command.strip_prefix(&WITH_PARENT.map(str::to_owned)) else {
-        return command.to_vec();
-    };
-    let begin = WITH_PARENT.into_iter().chain(CHECK).map(str::to_owned);
-    let own = std::process::id().to_string();
-    begin.chain([own]).chain(words.iter().cloned()).collect()
+    match command.strip_prefix(&WITH_PARENT.map(str::to_owned)) {
+        Some(words) => with_this_process().chain(words.iter().cloned()).collect(),
+        None => command.to_vec(),
+    }
+}
+
+/// Kills a process group whose leader is not reaped, so that its number is not used again.
+fn kill_group(leader: i32) -> io::Result<()> {
+    match killpg(Pid::from_raw(leader), Signal::SIGKILL) {
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Asks a child to end (SIGTERM), and does not wait for the end.
@@ -63,11 +96,7 @@ pub fn end(child: &mut Child, timeout: Duration) -> io::Result<bool> {
         Some(process) => process.end(timeout)?,
         None => true,
     };
-    // Not reaped, so the number of the group is not used again.
-    match killpg(Pid::from_raw(number), Signal::SIGKILL) {
-        Ok(()) | Err(Errno::ESRCH) => {}
-        Err(error) => return Err(error.into()),
-    }
+    kill_group(number)?;
     if !wait_until(timeout, || !matches!(child.try_wait(), Ok(None))) {
         return Err(io::Error::new(
             io::ErrorKind::TimedOut,
@@ -77,44 +106,350 @@ pub fn end(child: &mut Child, timeout: Duration) -> io::Result<bool> {
     Ok(is_clean)
 }
 
-/// Time that a helper has to end after its standard input ended, and again after SIGTERM.
+/// Time that a child has to end after its standard input ended, and again after SIGTERM, unless the caller sets another.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A running helper, driven over pipes. Dropping the value ends it. The kernel kills it if this process is killed. Its messages go to the
-/// standard error of this process.
+/// A command to run: a program and its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    words: Vec<OsString>,
+    in_own_group: bool,
+}
+
+/// Where the standard streams of a child go. Its standard input is empty if not stated otherwise.
+#[derive(Clone, Copy, Debug)]
+pub enum Streams<'a> {
+    /// Both outputs are appended to one file of at most [`LOG_MAX`] octets.
+    Log(&'a Path),
+    /// The outputs are appended to a file each, of at most [`LOG_MAX`] octets.
+    Logs {
+        /// The file of the standard output.
+        stdout: &'a Path,
+        /// The file of the standard error.
+        stderr: &'a Path,
+    },
+    /// The last octets of both outputs are kept in memory, this many of them.
+    Captured(usize),
+    /// The input is a pipe, the standard output is dropped, the standard error is that of this process.
+    Input,
+    /// Input and standard output are pipes. The standard error is copied to that of this process.
+    Pipes,
+}
+
+impl Command {
+    /// Returns a command without arguments.
+    #[must_use]
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            words: vec![program.as_ref().to_owned()],
+            in_own_group: true,
+        }
+    }
+
+    /// Returns the command of these words; the first is the program.
+    #[must_use]
+    pub fn of<S: AsRef<OsStr>>(words: &[S]) -> Self {
+        Self {
+            words: words.iter().map(|word| word.as_ref().to_owned()).collect(),
+            in_own_group: true,
+        }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, word: impl AsRef<OsStr>) -> Self {
+        self.words.push(word.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        let words = words.into_iter().map(|word| word.as_ref().to_owned());
+        self.words.extend(words);
+        self
+    }
+
+    /// Lets the kernel kill the command when the thread that starts it ends, or this process. Requires setpriv(1).
+    #[must_use]
+    pub fn with_parent(mut self) -> Self {
+        let begin = with_this_process().map(OsString::from);
+        self.words = begin.chain(self.words).collect();
+        self
+    }
+
+    /// Starts the command in the process group of this process, for a program that makes a session of its own (setsid(2)).
+    #[must_use]
+    pub fn in_this_group(mut self) -> Self {
+        self.in_own_group = false;
+        self
+    }
+
+    /// Returns the words, separated by spaces.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let words: Vec<_> = self
+            .words
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        words.join(" ")
+    }
+
+    fn prepare(&self) -> io::Result<process::Command> {
+        let (program, arguments) = self
+            .words
+            .split_first()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"))?;
+        let mut command = process::Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        if self.in_own_group {
+            command.process_group(0);
+        }
+        Ok(command)
+    }
+
+    /// Runs the command in its own process group and without input. At the deadline, the command and everything that it forked are killed.
+    /// The last 16 MiB of each output are kept. If the command leaves a process behind with its pipes open, the call does not wait for
+    /// that process.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn run(&self, deadline: Deadline) -> io::Result<Finished> {
+        let began = Instant::now();
+        let ((stdout, out), (stderr, err)) = (io::pipe()?, io::pipe()?);
+        // Dropped before the wait: it holds the other ends of the pipes, which would never end otherwise.
+        let child = self.prepare()?.stdout(out).stderr(err).spawn()?;
+        let mut child = Supervised::new(child, Duration::ZERO);
+        for pipe in [stdout, stderr] {
+            child.outputs.push(Output::read(pipe, OUTPUT_MAX, None)?);
+        }
+        let status = child.wait(deadline)?;
+        if status.is_none() {
+            child.end(Duration::ZERO).or_else(|_| child.end(TIMEOUT))?;
+        }
+        child.settle();
+        let mut outputs = child.outputs.iter().map(Output::take);
+        Ok(Finished {
+            status,
+            stdout: outputs.next().unwrap_or_default(),
+            stderr: outputs.next().unwrap_or_default(),
+            elapsed: began.elapsed(),
+        })
+    }
+
+    /// Starts the command in its own process group.
+    ///
+    /// # Errors
+    /// The error of the system: a log that cannot be opened, a program that does not exist.
+    pub fn start(&self, streams: Streams<'_>) -> io::Result<Supervised> {
+        let mut command = self.prepare()?;
+        let mut readers: Vec<(PipeReader, usize, Option<Box<dyn Write + Send>>)> = Vec::new();
+        match streams {
+            Streams::Log(path) => {
+                let (reader, writer) = io::pipe()?;
+                command.stdout(writer.try_clone()?).stderr(writer);
+                readers.push((reader, KEPT, Some(log(path)?)));
+            }
+            Streams::Logs { stdout, stderr } => {
+                let (reader, writer) = io::pipe()?;
+                command.stdout(writer);
+                readers.push((reader, KEPT, Some(log(stdout)?)));
+                let (reader, writer) = io::pipe()?;
+                command.stderr(writer);
+                readers.push((reader, KEPT, Some(log(stderr)?)));
+            }
+            Streams::Captured(max) => {
+                let (reader, writer) = io::pipe()?;
+                command.stdout(writer.try_clone()?).stderr(writer);
+                readers.push((reader, max, None));
+            }
+            Streams::Input => {
+                command.stdin(Stdio::piped()).stdout(Stdio::null());
+            }
+            Streams::Pipes => {
+                command.stdin(Stdio::piped()).stdout(Stdio::piped());
+                let (reader, writer) = io::pipe()?;
+                command.stderr(writer);
+                readers.push((reader, KEPT, Some(Box::new(io::stderr()))));
+            }
+        }
+        let mut child = Supervised::new(command.spawn()?, TIMEOUT);
+        // It holds the other ends of the pipes, which would never end otherwise.
+        drop(command);
+        for (reader, max, log) in readers {
+            child.outputs.push(Output::read(reader, max, log)?);
+        }
+        Ok(child)
+    }
+}
+
+fn log(path: &Path) -> io::Result<Box<dyn Write + Send>> {
+    Ok(Box::new(BoundedLog::open(path, LOG_MAX)?))
+}
+
+/// A child process. Dropping the value ends the process: first its input, then SIGTERM, then SIGKILL for it and everything that it forked.
+/// The process is reaped.
 #[derive(Debug)]
 pub struct Supervised {
     child: Child,
+    outputs: Vec<Output>,
+    timeout: Duration,
+    status: Option<ExitStatus>,
+    has_input: bool,
+    is_released: bool,
 }
 
 impl Supervised {
-    /// Starts a program with arguments, in its own process group. Returns its standard input and output as well.
+    fn new(child: Child, timeout: Duration) -> Self {
+        Self {
+            has_input: child.stdin.is_some(),
+            child,
+            outputs: Vec::new(),
+            timeout,
+            status: None,
+            is_released: false,
+        }
+    }
+
+    /// Returns the number of the process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns the process; `None` if it has ended.
+    #[must_use]
+    pub fn process(&self) -> Option<ProcessId> {
+        i32::try_from(self.child.id()).ok().and_then(ProcessId::of)
+    }
+
+    /// Sets the time that the process has to end after SIGTERM when the value is dropped. Default: 2 s.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Returns the pipe to its standard input, once.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Returns the pipe from its standard output, once.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// Returns the exit status; `None` while the process runs. When this returns a status, the logs are complete.
     ///
     /// # Errors
-    /// The error of the system; [`io::ErrorKind::NotFound`] without setpriv(1).
-    pub fn start(words: &[String]) -> io::Result<(Self, ChildStdin, ChildStdout)> {
-        let begin = WITH_PARENT.into_iter().map(str::to_owned);
-        let words: Vec<String> = begin.chain(words.iter().cloned()).collect();
-        let mut words = never_orphaned(&words).into_iter();
-        let mut child = Command::new(words.next().unwrap_or_default())
-            .args(words)
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        let supervised = Self { child };
-        let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("no pipes"))?;
-        Ok((supervised, stdin, stdout))
+    /// The error of the system.
+    pub fn exit(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait()?;
+            if self.status.is_some() {
+                self.settle();
+            }
+        }
+        Ok(self.status)
+    }
+
+    /// Returns true after the exit of the process.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.exit(), Ok(Some(_)))
+    }
+
+    /// Waits for the exit; returns `None` at the deadline.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn wait(&mut self, deadline: Deadline) -> io::Result<Option<ExitStatus>> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.exit()? {
+                return Ok(Some(status));
+            }
+            let remaining = deadline.remaining();
+            if remaining.is_zero() {
+                return Ok(None);
+            }
+            // Short commands end within milliseconds; long ones need no check every millisecond.
+            let pause = (began.elapsed() / 16).clamp(LOOK, LOOK_MAX);
+            std::thread::sleep(pause.min(remaining));
+        }
+    }
+
+    /// Asks the process to end (SIGTERM), and does not wait for the end.
+    pub fn ask_to_end(&self) {
+        if self.status.is_none() {
+            ask_to_end(&self.child);
+        }
+    }
+
+    /// Ends the process: SIGTERM, after `timeout` SIGKILL, then SIGKILL for everything that it forked. Reaps it. Returns true if the process
+    /// ended by itself, or after SIGTERM.
+    ///
+    /// # Errors
+    /// The error of the system, or that the process outlived SIGKILL.
+    pub fn end(&mut self, timeout: Duration) -> io::Result<bool> {
+        let outcome = end(&mut self.child, timeout)?;
+        self.exit()?;
+        Ok(outcome)
+    }
+
+    /// Kills the process and everything that it forked (SIGKILL), and reaps it.
+    ///
+    /// # Errors
+    /// The error of the system, or that the process outlived SIGKILL.
+    pub fn kill(&mut self) -> io::Result<()> {
+        if self.exit()?.is_some() {
+            return Ok(());
+        }
+        let number = i32::try_from(self.child.id()).map_err(io::Error::other)?;
+        kill_group(number)?;
+        self.child.kill()?;
+        self.wait(Deadline::after(KILL_DEADLINE))?
+            .map(|_| ())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "a process outlived SIGKILL"))
+    }
+
+    /// Waits for the ends of the outputs after the end of the process.
+    fn settle(&self) {
+        let grace = Deadline::after(GRACE);
+        for output in &self.outputs {
+            output.settle(grace);
+        }
+    }
+
+    /// Returns the kept outputs: of [`Streams::Captured`] as many octets as requested, otherwise the last 64 KiB of each.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        self.outputs.iter().map(Output::text).collect()
+    }
+
+    /// Returns the last lines of its outputs, for an error message.
+    #[must_use]
+    pub fn last_lines(&self) -> String {
+        last_lines(&self.printed())
+    }
+
+    /// Leaves the process running, for a process that outlives this one.
+    pub fn release(mut self) {
+        self.is_released = true;
     }
 }
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        // Usually its standard input has ended just now.
-        wait_until(TIMEOUT, || !matches!(self.child.try_wait(), Ok(None)));
-        // If this fails, the kernel ends it with this process.
-        drop(end(&mut self.child, TIMEOUT));
+        if self.is_released || self.has_ended() {
+            return;
+        }
+        if self.has_input {
+            // Most programs end with their input.
+            drop(self.child.stdin.take());
+            wait_until(TIMEOUT, || !matches!(self.child.try_wait(), Ok(None)));
+        }
+        // If this fails, the process is in no state that a signal ends: the kernel ends it as soon as it can.
+        drop(self.end(self.timeout));
     }
 }
 
@@ -127,217 +462,38 @@ pub struct Finished {
     pub stdout: Vec<u8>,
     /// Its standard error.
     pub stderr: Vec<u8>,
+    /// Time from its start to its end.
+    pub elapsed: Duration,
 }
 
-/// Runs a command in its own process group and without input. At the deadline, the command and everything that it forked are killed. The
-/// first 16 MiB of each output are kept. If the command leaves a process behind with its pipes open, the call does not wait for that
-/// process.
-///
-/// # Errors
-/// The error of the system.
-pub fn run(command: &mut Command, deadline: Deadline) -> io::Result<Finished> {
-    let ((stdout, out), (stderr, err)) = (io::pipe()?, io::pipe()?);
-    let child = command
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(err)
-        .spawn();
-    // The command holds the pipes' other ends, which would never end otherwise.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = child?;
-    let outputs = [Output::read(stdout), Output::read(stderr)];
-    let ended = deadline.poll(LOOK, || child.try_wait().transpose());
-    let status = match ended {
-        Some(status) => Some(status?),
-        None => {
-            end(&mut child, Duration::ZERO).or_else(|_| end(&mut child, TIMEOUT))?;
-            None
-        }
-    };
-    let grace = Deadline::after(GRACE);
-    let [stdout, stderr] = outputs.map(|output| output.finish(grace));
-    Ok(Finished {
-        status,
-        stdout,
-        stderr,
-    })
-}
+impl Finished {
+    /// Returns the text of both outputs.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        [&self.stdout, &self.stderr]
+            .map(|octets| String::from_utf8_lossy(octets))
+            .concat()
+    }
 
-/// An output that a thread reads, since the output may be larger than a pipe.
-struct Output {
-    printed: Arc<Mutex<Vec<u8>>>,
-    reader: JoinHandle<()>,
-}
-
-impl Output {
-    fn read(mut pipe: PipeReader) -> Self {
-        let printed = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&printed);
-        let reader = std::thread::spawn(move || {
-            let mut octets = vec![0; 64 << 10];
-            // An error of a pipe is its end.
-            while let Ok(length @ 1..) = pipe.read(&mut octets) {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let room = OUTPUT_MAX.saturating_sub(kept.len());
-                kept.extend(octets.iter().take(length.min(room)));
+    /// Returns the standard output of a command that succeeded.
+    ///
+    /// # Errors
+    /// The outputs with the exit status, or that the command was killed at its deadline.
+    pub fn into_result(self) -> Result<String, String> {
+        let printed = self.printed();
+        let printed = printed.trim();
+        match self.status {
+            Some(status) if status.success() => {
+                Ok(String::from_utf8_lossy(&self.stdout).into_owned())
             }
-        });
-        Self { printed, reader }
-    }
-
-    fn finish(self, deadline: Deadline) -> Vec<u8> {
-        deadline.poll(LOOK, || self.reader.is_finished().then_some(()));
-        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *printed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{BufRead, BufReader, Write};
-
-    use super::*;
-
-    const DEADLINE: Duration = Duration::from_secs(60);
-
-    fn start(script: &str) -> (Supervised, ChildStdin, ChildStdout) {
-        Supervised::start(&["sh", "-c", script].map(str::to_owned)).unwrap()
-    }
-
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
-    }
-
-    fn group(script: &str) -> (Child, String) {
-        let mut command = shell(script);
-        command.process_group(0).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        let stdout = child.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        (child, line.trim().to_owned())
-    }
-
-    #[test]
-    fn a_helper_answers_and_ends_with_its_input() {
-        let (helper, mut stdin, stdout) = start("exec cat");
-        let id = ProcessId::of(helper.child.id().try_into().unwrap()).unwrap();
-        writeln!(stdin, "hello").unwrap();
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        assert_eq!(line, "hello\n");
-        drop(stdin);
-        drop(helper);
-        assert!(!id.is_alive());
-    }
-
-    #[test]
-    fn a_helper_that_does_not_end_is_ended() {
-        let (helper, stdin, stdout) = start("trap '' TERM; echo ready; while :; do sleep 1; done");
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        let id = ProcessId::of(helper.child.id().try_into().unwrap()).unwrap();
-        drop(helper);
-        drop(stdin);
-        assert!(!id.is_alive());
-    }
-
-    #[test]
-    fn what_does_not_listen_is_killed_with_all_that_it_forked() {
-        let (mut child, forked) =
-            group("trap '' TERM; sleep 60 & echo $!; while :; do sleep 1; done");
-        let forked = ProcessId::of(forked.parse().unwrap()).unwrap();
-        assert!(!end(&mut child, Duration::from_millis(100)).unwrap());
-        assert!(wait_until(DEADLINE, || !forked.is_alive()));
-        // A second call does no harm.
-        assert!(end(&mut child, Duration::from_millis(100)).unwrap());
-    }
-
-    #[test]
-    fn what_listens_is_reported_to_have_ended_by_itself() {
-        let (mut child, _) = group("echo ready; exec sleep 60");
-        assert!(end(&mut child, DEADLINE).unwrap());
-        let (mut child, _) = group("echo ready; exec sleep 60");
-        ask_to_end(&child);
-        assert!(wait_until(DEADLINE, || child.try_wait().unwrap().is_some()));
-    }
-
-    #[test]
-    fn what_is_to_go_with_its_parent_looks_whether_it_is_there() {
-        let words = [&WITH_PARENT[..], &["echo", "ready"]].concat();
-        let command: Vec<String> = words.into_iter().map(str::to_owned).collect();
-        let guarded = never_orphaned(&command);
-        let of = |words: &[String]| {
-            let output = Command::new(&words[0]).args(&words[1..]).output().unwrap();
-            String::from_utf8(output.stdout).unwrap()
-        };
-        assert_eq!(of(&guarded), "ready\n");
-        // Now the child of another process.
-        let between: Vec<String> = ["sh", "-c", "\"$@\"; true", "sh"]
-            .map(str::to_owned)
-            .into_iter()
-            .chain(guarded)
-            .collect();
-        assert_eq!(of(&between), "");
-        let other = ["echo".to_owned()];
-        assert_eq!(never_orphaned(&other), other);
-    }
-
-    #[test]
-    fn both_outputs_and_the_status_are_kept() {
-        let finished = run(
-            &mut shell("echo out; echo err >&2; exit 3"),
-            Deadline::after(DEADLINE),
-        );
-        let finished = finished.unwrap();
-        assert_eq!(finished.status.and_then(|status| status.code()), Some(3));
-        assert_eq!(
-            (finished.stdout, finished.stderr),
-            (b"out\n".to_vec(), b"err\n".to_vec())
-        );
-        let missing = run(
-            &mut Command::new("/no/such/program"),
-            Deadline::after(DEADLINE),
-        );
-        assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
-
-    #[test]
-    fn output_is_bounded() {
-        let more = OUTPUT_MAX + 1;
-        let script = format!("head -c {more} /dev/zero");
-        let finished = run(&mut shell(&script), Deadline::after(DEADLINE)).unwrap();
-        assert!(finished.status.unwrap().success());
-        assert_eq!(finished.stdout.len(), OUTPUT_MAX);
-    }
-
-    #[test]
-    fn a_command_is_killed_at_the_deadline_with_all_that_it_forked() {
-        let script = "sleep 600 & echo $!; trap '' TERM; while :; do sleep 1; done";
-        let finished = run(
-            &mut shell(script),
-            Deadline::after(Duration::from_millis(500)),
-        )
-        .unwrap();
-        assert_eq!(finished.status, None);
-        let forked = String::from_utf8(finished.stdout).unwrap();
-        let forked: i32 = forked.trim().parse().unwrap();
-        assert!(wait_until(DEADLINE, || ProcessId::of(forked).is_none()));
-    }
-
-    #[test]
-    fn a_process_that_keeps_the_pipes_is_not_waited_for() {
-        let finished = run(&mut shell("sleep 600 & echo $!"), Deadline::after(DEADLINE)).unwrap();
-        assert!(finished.status.unwrap().success());
-        let left: i32 = String::from_utf8(finished.stdout)
-            .unwrap()
-            .trim()
-            .parse()
-            .unwrap();
-        let left = ProcessId::of(left).unwrap();
-        left.end(DEADLINE).unwrap();
+            Some(status) => Err(format!("{printed} ({status})")),
+            None => {
+                let waited = self.elapsed.as_secs_f64();
+                Err(format!(
+                    "{printed} (killed: it did not end within {waited:.1} s)"
+                ))
+            }
+        }
+        .map_err(|text| text.trim().to_owned())
     }
 }

@@ -9,11 +9,10 @@ mod running;
 mod telemetry;
 mod vpp;
 
-use std::process::Command;
 use std::time::Duration;
 
 use quietwire_base::Deadline;
-use quietwire_base::supervised::run;
+use quietwire_base::supervised::Command;
 
 pub(crate) use agent::of_agent;
 pub(crate) use kernel::of_links;
@@ -30,7 +29,8 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) fn run_until(deadline: Deadline, words: &[&str]) -> Result<String, String> {
     let (program, arguments) = words.split_first().ok_or("no command")?;
     let of_io = |error: std::io::Error| format!("{program}: {error}");
-    let finished = run(Command::new(program).args(arguments), deadline).map_err(of_io)?;
+    let command = Command::new(program).args(arguments);
+    let finished = command.run(deadline).map_err(of_io)?;
     let Some(status) = finished.status.filter(|_| !deadline.has_passed()) else {
         return Err(too_late());
     };

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
+use quietwire_base::search_path;
 use quietwire_host::doctor::{Check, State, examine, worst};
 
 use crate::exit::MissingPrerequisite;
@@ -19,10 +20,7 @@ pub(crate) struct DoctorArgs {
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
-    let checks = examine(
-        Path::new("/"),
-        &std::env::var_os("PATH").unwrap_or_default(),
-    );
+    let checks = examine(Path::new("/"), &search_path());
     if args.json {
         print(serde_json::to_string_pretty(&checks)?)?;
     } else {

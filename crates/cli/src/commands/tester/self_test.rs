@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use quietwire_base::find_program;
-use quietwire_base::supervised::Supervised;
+use quietwire_base::supervised::{Command, Streams};
 use quietwire_dpdk::PortUri;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::Preparation;
@@ -109,8 +109,12 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
             "setpriv is not installed; `apt-get install util-linux` installs it".to_owned()
         ));
     }
-    let (_device, input, output) = Supervised::start(&device_words(args, device_cpu, largest)?)
+    let mut device = Command::of(&device_words(args, device_cpu, largest)?)
+        .with_parent()
+        .start(Streams::Pipes)
         .context("starting the device")?;
+    let pipes = device.take_stdout().zip(device.take_stdin());
+    let (output, input) = pipes.context("the device has no pipes")?;
     let mut link = DeviceLink::new(output, input);
     link.wait_until_ready()?;
     if stop.load(Ordering::Relaxed) {
