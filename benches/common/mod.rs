@@ -477,9 +477,7 @@ fn machine() -> record::Machine {
 
 /// Returns VPP as absent: the goals that compare with it state why they have no verdict.
 pub(crate) fn without_vpp() -> Absent {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_installed = std::env::split_paths(&path).any(|directory| directory.join("vpp").exists());
-    let reason = match is_installed {
+    let reason = match quietwire_base::find_program("vpp").is_some() {
         true => "no benchmark starts VPP yet",
         false => "`vpp` is not in PATH; Debian has no package of it",
     };

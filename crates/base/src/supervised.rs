@@ -6,7 +6,7 @@ mod output;
 mod tests;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, PipeReader, Write};
+use std::io::{self, PipeReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{self, Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
@@ -21,7 +21,7 @@ use crate::process::ProcessId;
 
 pub use output::{BoundedLog, last_lines};
 
-use output::Output;
+use output::{Log, Output};
 
 /// Begins a command that the kernel kills when its parent ends (prctl(2), PR_SET_PDEATHSIG); setpriv(1) is of util-linux.
 pub const WITH_PARENT: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
@@ -40,7 +40,7 @@ const OUTPUT_MAX: usize = 16 << 20;
 const KEPT: usize = 64 << 10;
 
 /// Largest log of a child, octets.
-pub const LOG_MAX: u64 = 16 << 20;
+pub const LOG_MAX: u64 = 4 << 20;
 
 /// Time that a killed process has to end.
 const KILL_DEADLINE: Duration = Duration::from_secs(5);
@@ -74,7 +74,7 @@ fn kill_group(leader: i32) -> io::Result<()> {
 }
 
 /// Asks a child to end (SIGTERM), and does not wait for the end.
-pub fn ask_to_end(child: &Child) {
+fn ask_to_end(child: &Child) {
     if let Some(process) = i32::try_from(child.id()).ok().and_then(ProcessId::of) {
         // If that fails, the child has ended, or [`end`] returns why it cannot be ended.
         let _ = kill(Pid::from_raw(process.pid), Signal::SIGTERM);
@@ -86,7 +86,7 @@ pub fn ask_to_end(child: &Child) {
 ///
 /// # Errors
 /// The error of the system, or that the child outlived SIGKILL.
-pub fn end(child: &mut Child, timeout: Duration) -> io::Result<bool> {
+fn end(child: &mut Child, timeout: Duration) -> io::Result<bool> {
     if child.try_wait()?.is_some() {
         return Ok(true);
     }
@@ -244,7 +244,7 @@ impl Command {
     /// The error of the system: a log that cannot be opened, a program that does not exist.
     pub fn start(&self, streams: Streams<'_>) -> io::Result<Supervised> {
         let mut command = self.prepare()?;
-        let mut readers: Vec<(PipeReader, usize, Option<Box<dyn Write + Send>>)> = Vec::new();
+        let mut readers: Vec<(PipeReader, usize, Option<Log>)> = Vec::new();
         match streams {
             Streams::Log(path) => {
                 let (reader, writer) = io::pipe()?;
@@ -284,8 +284,15 @@ impl Command {
     }
 }
 
-fn log(path: &Path) -> io::Result<Box<dyn Write + Send>> {
-    Ok(Box::new(BoundedLog::open(path, LOG_MAX)?))
+fn log(path: &Path) -> io::Result<Log> {
+    let log = BoundedLog::open(path, LOG_MAX);
+    let named = |error: io::Error| {
+        io::Error::new(
+            error.kind(),
+            format!("opening the log {}: {error}", path.display()),
+        )
+    };
+    Ok(Box::new(log.map_err(named)?))
 }
 
 /// A child process. Dropping the value ends the process: first its input, then SIGTERM, then SIGKILL for it and everything that it forked.

@@ -5,12 +5,12 @@ mod context;
 
 use std::path::{Path, PathBuf};
 
+use quietwire_base::supervised::last_lines;
 use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
 use crate::guest::GuestRecord;
-use crate::spawn::last_words;
 use crate::topology::{ElementPlace, Encapsulation, Forwarding, OwnImage, Program, SwitchSettings};
 
 pub(crate) use context::{ElementContext, Process, run};
@@ -81,10 +81,12 @@ impl Plan {
 
     /// Returns an error of this element, with the end of its log.
     pub(crate) fn failed(&self, what: String) -> LabError {
+        // A program that was not started has no log.
+        let log = std::fs::read(self.directory.join("log")).unwrap_or_default();
         LabError::Device {
             name: self.name.clone(),
             what,
-            log: last_words(&self.directory.join("log")),
+            log: last_lines(&String::from_utf8_lossy(&log)),
             command: String::new(),
         }
     }

@@ -2,10 +2,10 @@
 //! The guard: a process that undoes the changes of another process that was killed. It waits on a pipe for the other's end.
 
 use std::io::Read;
-use std::os::unix::process::{CommandExt, parent_id};
+use std::os::unix::process::parent_id;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
+use quietwire_base::supervised::{Command, Streams, Supervised};
 use quietwire_base::{Deadline, ENDING_MAX, ENDING_PAUSE};
 
 use crate::clean::{CleanReport, clean};
@@ -14,7 +14,7 @@ use crate::lab::LabOptions;
 
 /// A guard of this process. If dropped, the guard ends without checking: all changes are undone by then.
 #[derive(Debug)]
-pub(crate) struct Guard(Child);
+pub(crate) struct Guard(Supervised);
 
 impl Guard {
     /// Starts `PROGRAM lab guard` in its own process group, so that a signal to this process's group does not reach it.
@@ -27,10 +27,7 @@ impl Guard {
             .arg(&options.state_directory)
             .arg("--process")
             .arg(std::process::id().to_string())
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
+            .start(Streams::Input)
             .map(Self)
             .map_err(io_error(&options.program, "starting the guard"))
     }
@@ -38,9 +35,10 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // The guard has ended already, or waits for its input.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        // The guard has ended already, or waits for its input. It must not see the end of its input: this process has not ended.
+        if let Err(error) = self.0.kill() {
+            tracing::warn!("the guard of this process could not be ended: {error}");
+        }
     }
 }
 

@@ -5,8 +5,9 @@
 mod device;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::Deadline;
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::settings::release_numbers;
@@ -321,16 +322,13 @@ fn words(pids: &[u32]) -> String {
 
 /// Starts a lab; waits for another lab that is about to end.
 fn open(options: &LabOptions, stop: &Stop) -> Result<Lab, LabError> {
-    let began = Instant::now();
-    loop {
-        stop.check()?;
-        match Lab::open(options.clone()) {
-            Err(LabError::Busy { .. }) if began.elapsed() < TIMEOUT => {
-                std::thread::sleep(POLL_INTERVAL)
-            }
-            opened => return opened,
-        }
-    }
+    let attempt = || stop.check().and_then(|()| Lab::open(options.clone()));
+    let opened = Deadline::after(TIMEOUT).poll(POLL_INTERVAL, || match attempt() {
+        Err(LabError::Busy { .. }) => None,
+        opened => Some(opened),
+    });
+    // The last attempt names the owner.
+    opened.unwrap_or_else(attempt)
 }
 
 /// Pins the threads of this process to these CPUs. The tester's threads, which each trial starts, move to their own CPUs.

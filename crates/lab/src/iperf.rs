@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TCP throughput by iperf3: a server and a client, each in its own location, and the results of both.
 
-use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::Deadline;
+use quietwire_base::supervised::{Command, Streams, Supervised, never_orphaned};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
@@ -75,6 +73,8 @@ const GRACE: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(20);
 /// Time that a process has to end after a request.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// Largest output, octets: iperf3 reports every second of every connection.
+const OUTPUT_MAX: usize = 256 << 20;
 /// Maximum of parallel connections: iperf3's own limit.
 const STREAMS_MAX: u8 = 128;
 /// Longest run: iperf3's own limit, a day.
@@ -92,14 +92,14 @@ pub fn run(
     check(options)?;
     require("iperf3", "iperf3")?;
     let server = server_words(options);
-    let deadline = Instant::now() + START;
+    let deadline = Deadline::after(START);
     let mut server = Running::start(&options.server, &server)?;
     loop {
         let client = client_words(options, direction);
         let mut client = Running::start(&options.client, &client)?;
-        let printed = client.finish(Instant::now() + options.duration + GRACE, abort)?;
+        let printed = client.finish(Deadline::after(options.duration + GRACE), abort)?;
         let refused = printed.contains("Connection refused");
-        if refused && Instant::now() < deadline && !server.has_ended() {
+        if refused && !deadline.has_passed() && !server.child.has_ended() {
             std::thread::sleep(POLL);
             continue;
         }
@@ -107,8 +107,8 @@ pub fn run(
             Ok(result) => Ok(result),
             Err(words) => {
                 // A server that ended by itself printed the reason.
-                let own = if server.has_ended() {
-                    server.words()
+                let own = if server.child.has_ended() {
+                    server.child.printed()
                 } else {
                     String::new()
                 };
@@ -183,82 +183,43 @@ fn client_words(options: &IperfOptions, direction: IperfDirection) -> Vec<String
         .collect()
 }
 
-/// A process and its output; the process ends when the value is dropped.
+/// A process and its command; the process ends when the value is dropped.
 struct Running {
-    child: Child,
+    child: Supervised,
     command: String,
-    printed: Option<JoinHandle<String>>,
 }
 
 impl Running {
     fn start(place: &NetNs, words: &[String]) -> Result<Self, LabError> {
         let words = place.command(words)?;
         let command = words.join(" ");
-        let mut words = words.iter();
-        let program = words.next().map_or("", String::as_str);
-        // Both outputs go to one file: errors may be on either.
-        let (mut reader, writer) =
-            std::io::pipe().map_err(|error| failed(&command, &error.to_string()))?;
-        let errors = writer
-            .try_clone()
-            .map_err(|error| failed(&command, &error.to_string()))?;
-        let child = Command::new(program)
-            .args(words)
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(writer)
-            .stderr(errors)
-            .spawn()
-            .map_err(|error| failed(&command, &error.to_string()))?;
-        let printed = std::thread::spawn(move || {
-            let mut octets = Vec::new();
-            match reader.read_to_end(&mut octets) {
-                Ok(_) => String::from_utf8_lossy(&octets).into_owned(),
-                Err(error) => error.to_string(),
-            }
-        });
-        Ok(Self {
-            child,
-            command,
-            printed: Some(printed),
-        })
-    }
-
-    fn has_ended(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(Some(_)))
+        // Errors may be on either output.
+        let started = Command::of(&never_orphaned(&words)).start(Streams::Captured(OUTPUT_MAX));
+        let mut child = started.map_err(|error| failed(&command, &error.to_string()))?;
+        child.set_timeout(TIMEOUT);
+        Ok(Self { child, command })
     }
 
     /// Waits for the end of the process, and returns its output.
-    fn finish(&mut self, deadline: Instant, abort: &AtomicBool) -> Result<String, LabError> {
-        while !self.has_ended() {
+    fn finish(&mut self, deadline: Deadline, abort: &AtomicBool) -> Result<String, LabError> {
+        let ended = deadline.poll(POLL, || {
             if abort.load(Ordering::Relaxed) {
-                return Err(LabError::Aborted);
+                return Some(Err(LabError::Aborted));
             }
-            if Instant::now() >= deadline {
-                return Err(failed(
-                    &self.command,
-                    "it did not end in time, and was ended",
-                ));
+            match self.child.exit() {
+                Ok(None) => None,
+                Ok(Some(_)) => Some(Ok(())),
+                Err(error) => Some(Err(failed(&self.command, &error.to_string()))),
             }
-            std::thread::sleep(POLL);
-        }
-        Ok(self.words())
-    }
-
-    /// Returns its output; call it after the end of the process.
-    fn words(&mut self) -> String {
-        let printed = self.printed.take().and_then(|printed| printed.join().ok());
-        printed.unwrap_or_default()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        match quietwire_base::supervised::end(&mut self.child, TIMEOUT) {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!("`{}` could not be ended: {error}", self.command),
-        }
+        });
+        let late = || {
+            Err(failed(
+                &self.command,
+                "it did not end in time, and was ended",
+            ))
+        };
+        ended.unwrap_or_else(late)?;
+        Ok(self.child.printed())
     }
 }
 

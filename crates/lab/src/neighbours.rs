@@ -10,8 +10,7 @@ mod placement;
 mod spec;
 mod stress;
 
-use std::time::Instant;
-
+use quietwire_base::Deadline;
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::Journal;
@@ -94,17 +93,16 @@ impl Neighbours {
         lack: &str,
         is_at_work: impl Fn() -> Result<bool, LabError>,
     ) -> Result<(), LabError> {
-        let began = Instant::now();
-        while !is_at_work()? {
-            if let Some(worker) = self.workers.last_mut() {
-                worker.check("ended at once")?;
-                if began.elapsed() >= UP_DEADLINE {
-                    return Err(worker.failed(format!("{lack} in {} s", UP_DEADLINE.as_secs())));
-                }
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
-        Ok(())
+        let Some(worker) = self.workers.last_mut() else {
+            return Ok(());
+        };
+        let outcome = Deadline::after(UP_DEADLINE).poll(POLL_INTERVAL, || match is_at_work() {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => worker.check("ended at once").err().map(Err),
+            Err(error) => Some(Err(error)),
+        });
+        let late = || Err(worker.failed(format!("{lack} in {} s", UP_DEADLINE.as_secs())));
+        outcome.unwrap_or_else(late)
     }
 
     /// Returns the commands that started them.

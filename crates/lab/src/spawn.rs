@@ -1,33 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starting a process in a CPU set, with its words in a log, known to the journal.
+//! Starting a process in a CPU set, with its outputs in logs of limited size, known to the journal.
 
-use std::ffi::OsStr;
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
-use quietwire_base::supervised::never_orphaned;
-use quietwire_base::{ProcessId, find_program};
+use quietwire_base::find_program;
+use quietwire_base::supervised::{Command, Streams, Supervised, never_orphaned};
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
 
 use crate::error::{LabError, io_error};
 
-/// Lines of a log shown in an error.
-const LOG_LINES: usize = 12;
-
 /// Starts `command`, in `set` from its first instruction on, if a set is given. The command leads a process group, so Ctrl-C reaches only
-/// the study, which then ends its processes in order, and [`quietwire_base::supervised::end`] finds all processes that the command forks.
+/// the study, which then ends its processes in order, and [`Supervised::end`] finds all processes that the command forks.
 pub(crate) fn spawn(
     journal: &mut Journal,
     command: &[String],
     set: Option<&Cpuset>,
-    log: &Path,
-) -> Result<Child, LabError> {
+    streams: Streams<'_>,
+) -> Result<Supervised, LabError> {
     let lists: Vec<PathBuf> = set.map(Cpuset::processes_file).into_iter().collect();
-    spawn_in(journal, command, &lists, log)
+    spawn_in(journal, command, &lists, streams)
 }
 
 /// Starts a command as [`spawn`] does, listed from its first instruction on in these files of the kernel: of CPU sets, of classes of
@@ -36,52 +28,28 @@ pub(crate) fn spawn_in(
     journal: &mut Journal,
     command: &[String],
     lists: &[PathBuf],
-    log: &Path,
-) -> Result<Child, LabError> {
-    let out = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(log)
-        .map_err(io_error(log, "making the log"))?;
-    let errors = out.try_clone().map_err(io_error(log, "making the log"))?;
+    streams: Streams<'_>,
+) -> Result<Supervised, LabError> {
     // The shell enters the sets and then executes the program, so no thread ever runs outside them.
-    let mut shell = Command::new("/bin/sh");
     const ENLIST: &str =
         r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@""#;
-    shell
-        .args(["-c", ENLIST, "sh"])
+    let child = Command::of(&["/bin/sh", "-c", ENLIST, "sh"])
         .args(lists)
         .arg("--")
-        .args(never_orphaned(command).iter().map(OsStr::new))
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(errors);
-    let child = shell
-        .spawn()
+        .args(never_orphaned(command))
+        .start(streams)
         .map_err(io_error(Path::new("/bin/sh"), "starting a process"))?;
-    if let Some(process) = i32::try_from(child.id()).ok().and_then(ProcessId::of) {
+    if let Some(process) = child.process() {
         let change = Change::ProcessStarted {
             process,
             command: command.join(" "),
         };
+        // A process that no journal knows would be left behind: an error ends it.
         journal
             .record(&change)
             .map_err(io_error(journal.path(), "writing the journal"))?;
     }
     Ok(child)
-}
-
-/// Returns the end of a log, for an error message.
-pub(crate) fn last_words(log: &Path) -> String {
-    let text = fs::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
-    if lines.is_empty() {
-        return "(it said nothing)".to_owned();
-    }
-    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
 
 /// Checks that a program is installed.
@@ -97,6 +65,10 @@ pub(crate) fn require(program: &str, package: &'static str) -> Result<(), LabErr
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use quietwire_base::Deadline;
     use quietwire_base::supervised::WITH_PARENT;
 
     use super::*;
@@ -109,9 +81,44 @@ mod tests {
         let path = directory.path().join("journal");
         let mut journal = Journal::open(&path).unwrap();
         let log = directory.path().join("log");
-        let mut child = spawn(&mut journal, &command, None, &log).unwrap();
-        assert!(child.wait().unwrap().success());
-        assert_eq!(last_words(&log), "ready");
+        let mut child = spawn(&mut journal, &command, None, Streams::Log(&log)).unwrap();
+        let deadline = Deadline::after(Duration::from_secs(60));
+        assert!(child.wait(deadline).unwrap().unwrap().success());
+        assert_eq!(child.last_lines(), "ready");
+        assert_eq!(fs::read_to_string(&log).unwrap(), "ready\n");
+    }
+
+    /// Processes with this word in their command line.
+    fn with_word(word: &str) -> Vec<PathBuf> {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let has_word = |path: &PathBuf| {
+            let words = fs::read(path.join("cmdline")).unwrap_or_default();
+            words
+                .split(|octet| *octet == 0)
+                .any(|other| other == word.as_bytes())
+        };
+        processes
+            .map(|entry| entry.path())
+            .filter(has_word)
+            .collect()
+    }
+
+    #[test]
+    fn a_process_that_the_journal_does_not_take_is_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        // Unique on this machine.
+        let word = format!("600.{}", std::process::id());
+        let command = ["sleep".to_owned(), word.clone()];
+        let log = directory.path().join("log");
+        let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
+        let child = spawn(&mut journal, &command, None, Streams::Log(&log)).unwrap();
+        assert_eq!(with_word(&word).len(), 1);
+        drop(child);
+        // Every write to this file fails: no space is left.
+        let mut full = Journal::open(Path::new("/dev/full")).unwrap();
+        let error = spawn(&mut full, &command, None, Streams::Log(&log)).unwrap_err();
+        assert!(error.to_string().contains("journal"), "{error}");
+        assert_eq!(with_word(&word), Vec::<PathBuf>::new());
     }
 
     #[test]

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use quietwire_base::Fault;
+use quietwire_base::supervised::Command;
+use quietwire_base::{Deadline, Fault};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri};
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
@@ -537,12 +538,13 @@ fn reserve(lab: &mut Lab, wanted_mib: u32) -> Result<(), LabBenchError> {
     Ok(())
 }
 
+/// Timeout for a program's report of its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// First line of `PROGRAM --version`.
 fn program_version(program: &str) -> Option<String> {
-    let output = std::process::Command::new(program)
-        .arg("--version")
-        .output()
-        .ok()?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let command = Command::new(program).arg("--version");
+    let finished = command.run(Deadline::after(VERSION_TIMEOUT)).ok()?;
+    let text = String::from_utf8_lossy(&finished.stdout);
     text.lines().next().map(|line| line.trim().to_owned())
 }

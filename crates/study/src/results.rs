@@ -45,7 +45,7 @@ pub struct ConsoleRecord {
     pub case_name: String,
     /// Element that is the guest.
     pub element: String,
-    /// Complete output, boot included.
+    /// Output, boot included. If it was larger than 4 MiB, its middle is left out.
     pub output: String,
 }
 

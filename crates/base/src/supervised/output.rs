@@ -18,6 +18,9 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Lines of an output that errors show.
 const LINES: usize = 12;
 
+/// Receiver of all octets of an output.
+pub(super) type Log = Box<dyn Write + Send>;
+
 /// The end of an output, and the first error of its file.
 #[derive(Debug, Default)]
 struct Retained {
@@ -35,11 +38,7 @@ pub(super) struct Output {
 
 impl Output {
     /// Reads a pipe. The last `max` octets are kept; everything goes into `log` as well.
-    pub(super) fn read(
-        mut pipe: PipeReader,
-        max: usize,
-        mut log: Option<Box<dyn Write + Send>>,
-    ) -> io::Result<Self> {
+    pub(super) fn read(mut pipe: PipeReader, max: usize, mut log: Option<Log>) -> io::Result<Self> {
         let kept = Arc::new(Mutex::new(Retained::default()));
         let here = Arc::clone(&kept);
         let reader = std::thread::Builder::new()

@@ -2,7 +2,7 @@
 //! Tests of child processes.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 
 use super::*;

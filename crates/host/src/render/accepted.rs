@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests that the programs in Debian accept the files rendered for them.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use quietwire_base::{find_program, find_program_in};
 
 use super::memory::socket_memory;
 use super::tests::{between, cpus, sample};
@@ -14,12 +17,11 @@ use crate::partition::{PartitionRequest, Role, plan};
 
 /// Fails if a program is not installed: `make test` installs all programs that tests run.
 fn wants(program: &str) {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/lib/systemd".into()])
-        .any(|directory: PathBuf| directory.join(program).is_file());
+    let elsewhere = OsStr::new("/usr/sbin:/lib/systemd");
+    let found =
+        find_program(program).or_else(|| find_program_in(Path::new("/"), elsewhere, program));
     assert!(
-        is_there,
+        found.is_some(),
         "{program} is not installed (run scripts/setup --with-tests)"
     );
 }

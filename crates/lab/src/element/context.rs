@@ -2,17 +2,18 @@
 //! Context for starting an element: processes, commands, and the journal that records all of them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
+use quietwire_base::Deadline;
+use quietwire_base::supervised::{Command, Streams, Supervised};
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
 
 use super::Plan;
 use crate::error::{LabError, io_error};
 use crate::netns::NetNs;
-use crate::spawn::{self, last_words};
+use crate::spawn;
 use crate::stop::Stop;
 use crate::topology::ElementPlace;
 
@@ -20,6 +21,10 @@ use crate::topology::ElementPlace;
 const UP_DEADLINE: Duration = Duration::from_secs(60);
 /// Timeout for a program's exit after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for a command. The longest ones add a full route table to a device that shares its CPU.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
+/// Pause between two checks of a program's state.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Prefix of a command that sees the interfaces of its network namespace below /sys, as with `ip netns exec` (sysfs(5): a mount
 /// shows the namespace in which it was mounted).
@@ -36,10 +41,9 @@ const SHOWING: [&str; 7] = [
 /// A process of an element.
 #[derive(Debug)]
 pub(crate) struct Process {
-    child: Child,
+    child: Supervised,
     name: String,
     command: String,
-    log: PathBuf,
 }
 
 impl Process {
@@ -54,7 +58,7 @@ impl Process {
 
     /// Returns an error if it has exited; `how` describes the exit.
     fn check_as(&mut self, how: &str) -> Result<(), LabError> {
-        match self.child.try_wait() {
+        match self.child.exit() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.failed(format!("{how}, with {status}"))),
             Err(error) => Err(self.failed(format!("cannot be watched: {error}"))),
@@ -65,19 +69,17 @@ impl Process {
     pub(crate) fn kill(&mut self) -> Result<(), LabError> {
         self.child
             .kill()
-            .and_then(|()| self.child.wait())
-            .map(|_| ())
             .map_err(|error| self.failed(format!("cannot be killed: {error}")))
     }
 
     /// Sends SIGTERM and returns at once.
     pub(crate) fn ask_to_end(&self) {
-        quietwire_base::supervised::ask_to_end(&self.child);
+        self.child.ask_to_end();
     }
 
     /// Terminates it with SIGTERM, and with SIGKILL after a timeout.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
-        match quietwire_base::supervised::end(&mut self.child, STOP_TIMEOUT) {
+        match self.child.end(STOP_TIMEOUT) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let name = &self.name;
@@ -92,7 +94,7 @@ impl Process {
         LabError::Device {
             name: self.name.clone(),
             what,
-            log: last_words(&self.log),
+            log: self.child.last_lines(),
             command: self.command.clone(),
         }
     }
@@ -169,13 +171,13 @@ impl<'a> ElementContext<'a> {
         let place = NetNs::of(plan.namespace.as_deref())?;
         let command = place.command(&inner)?;
         let log = plan.directory.join(log);
-        let child = spawn::spawn(self.journal, &command, self.set.as_ref(), &log)?;
+        let streams = Streams::Log(&log);
+        let child = spawn::spawn(self.journal, &command, self.set.as_ref(), streams)?;
         self.commands.push(command.join(" "));
         Ok(Process {
             child,
             name: plan.name.clone(),
             command: command.join(" "),
-            log,
         })
     }
 
@@ -209,41 +211,54 @@ impl<'a> ElementContext<'a> {
         what: &str,
         mut look: impl FnMut() -> Result<(), String>,
     ) -> Result<(), LabError> {
-        let began = Instant::now();
-        loop {
-            for process in processes.iter_mut() {
-                process.check_as("ended at once")?;
+        let mut reason = String::new();
+        let outcome = Deadline::after(limit).poll(PAUSE, || {
+            let mut running = processes.iter_mut();
+            if let Err(error) = running.try_for_each(|process| process.check_as("ended at once")) {
+                return Some(Err(error));
             }
-            let Err(reason) = look() else { return Ok(()) };
-            self.stop.check()?;
-            if began.elapsed() >= limit {
-                let what = format!("did not {what} in {} s: {reason}", limit.as_secs());
-                return Err(match processes.last() {
-                    Some(process) => process.failed(what),
-                    None => plan.failed(what),
-                });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            reason = match look() {
+                Ok(()) => return Some(Ok(())),
+                Err(reason) => reason,
+            };
+            self.stop.check().err().map(Err)
+        });
+        outcome.unwrap_or_else(|| {
+            let what = format!("did not {what} in {} s: {reason}", limit.as_secs());
+            Err(match processes.last() {
+                Some(process) => process.failed(what),
+                None => plan.failed(what),
+            })
+        })
     }
 }
 
-/// Runs a command until it exits and returns its output, or its error output as an error.
+/// Runs a command until it exits and returns its output, or its error output as an error. After 5 minutes it is killed.
 pub(crate) fn run(words: &[&str]) -> Result<String, String> {
-    let (program, arguments) = words.split_first().ok_or("no command")?;
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| error.to_string())?;
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    } else {
-        let printed = [output.stdout, output.stderr].concat();
-        Err(format!(
-            "{} ({})",
-            String::from_utf8_lossy(&printed).trim(),
-            output.status
-        ))
+    run_within(COMMAND_TIMEOUT, words)
+}
+
+fn run_within(timeout: Duration, words: &[&str]) -> Result<String, String> {
+    Command::of(words)
+        .run(Deadline::after(timeout))
+        .map_err(|error| error.to_string())?
+        .into_result()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_does_not_end_is_killed_and_reported() {
+        assert_eq!(run(&["echo", "out"]).unwrap(), "out\n");
+        let short = Duration::from_millis(100);
+        let reason = run_within(short, &["sh", "-c", "echo begun; sleep 600"]).unwrap_err();
+        assert!(
+            reason.starts_with("begun") && reason.contains("did not end within"),
+            "{reason}"
+        );
+        let reason = run(&["sh", "-c", "echo no such device >&2; exit 2"]).unwrap_err();
+        assert_eq!(reason, "no such device (exit status: 2)");
     }
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use super::image::Image;
 use super::kvm::Accelerator;
-use super::spec::{GuestPaths, GuestPort, GuestSpec, PortBackend, QEMU, SocketRole};
+use super::spec::{
+    CONSOLE_OUTPUT, GuestPaths, GuestPort, GuestSpec, PortBackend, QEMU, SocketRole,
+};
 
 /// Name of the agent's channel.
 pub(crate) const AGENT_CHANNEL: &str = "org.quietwire.agent";
@@ -66,9 +68,10 @@ pub(crate) fn qemu(
     let mut options = vec!["console=ttyS0,115200 panic=-1 no_timer_check".to_owned()];
     options.extend(spec.kernel_options.iter().cloned());
     add(&["-append", &options.join(" ")]);
+    // The starter of QEMU limits the size of the log.
     add(&[
         "-chardev",
-        &format!("file,id=console,path={}", value(&places.console_log)),
+        &format!("file,id=console,path={CONSOLE_OUTPUT}"),
     ]);
     add(&["-serial", "chardev:console"]);
     let server = |id: &str, socket: &Path| {
@@ -192,7 +195,8 @@ mod tests {
             "-smp 2,sockets=1,cores=2,threads=1 -m 512M",
             "memory-backend-memfd,id=memory,size=512M,share=on -kernel /images/x/vmlinuz",
             "-append console=ttyS0,115200 panic=-1 no_timer_check isolcpus=1 -chardev",
-            "path=/run/lab,,1/vnf-0/console.log",
+            "-chardev file,id=console,path=/dev/stdout -serial chardev:console",
+            "path=/run/lab,,1/vnf-0/shell.sock",
             "socket,id=port0,path=/run/a.sock,reconnect=1 -netdev vhost-user,id=net0,chardev=port0,queues=1",
             "mac=02:00:00:00:00:01,bus=pcie.0,addr=0x10,rx_queue_size=1024,tx_queue_size=1024,vectors=0,romfile=",
             "socket,id=port1,path=/run/b,,c.sock,server=on,wait=off",

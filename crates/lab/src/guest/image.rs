@@ -6,13 +6,18 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use quietwire_base::Deadline;
+use quietwire_base::supervised::Command;
 
 use crate::error::{LabError, io_error};
 
 const BUILD: &str = include_str!("../../../../images/build");
 const INIT: &str = include_str!("../../../../images/init");
 
+/// Timeout for the build, which takes some seconds on an idle machine.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(600);
 /// Exit code of `images/build` for a missing prerequisite.
 const LACKS: i32 = 3;
 
@@ -77,7 +82,7 @@ impl Image {
             written.map_err(io_error(path, "writing it"))?;
         }
         tracing::debug!("preparing the image of guests");
-        let output = Command::new("/bin/bash")
+        let finished = Command::new("/bin/bash")
             .arg(&script)
             .arg("--program")
             .arg(program)
@@ -86,20 +91,16 @@ impl Image {
                     .iter()
                     .flat_map(|path| [OsStr::new("--with"), path.as_os_str()]),
             )
-            .stdin(Stdio::null())
-            .output()
+            .run(Deadline::after(BUILD_TIMEOUT))
             .map_err(io_error(
                 Path::new("/bin/bash"),
                 "building the image of guests",
             ))?;
-        let printed = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        if !output.status.success() {
-            return Err(LabError::Image {
-                printed,
-                is_lacking: output.status.code() == Some(LACKS),
-            });
-        }
-        let printed = String::from_utf8_lossy(&output.stdout);
+        let code = finished.status.and_then(|status| status.code());
+        let printed = finished.into_result().map_err(|printed| LabError::Image {
+            printed,
+            is_lacking: code == Some(LACKS),
+        })?;
         let directory = PathBuf::from(printed.lines().next_back().unwrap_or_default());
         Self::of_files(&directory.join("vmlinuz"), &directory.join("initramfs"))
     }

@@ -2,26 +2,25 @@
 //! Detection of working KVM. A successful open of `/dev/kvm` is not sufficient: on some nested machines no guest boots
 //! nevertheless. The probe therefore boots a guest, once per host and boot, and caches the outcome.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use quietwire_base::supervised::{Command, Streams};
 use quietwire_base::{Deadline, LockError, LockFile, wait_until};
 use serde::{Deserialize, Serialize};
 
+use super::console::last_lines;
 use super::image::Image;
-use super::spec::{AcceleratorChoice, QEMU, QEMU_PACKAGE};
+use super::spec::{AcceleratorChoice, CONSOLE_OUTPUT, QEMU, QEMU_PACKAGE};
 use crate::error::{LabError, io_error};
-use crate::spawn::{last_words, require};
+use crate::spawn::require;
 
 const DEVICE: &str = "/dev/kvm";
 /// Console line of the probe's guest when it is up (`images/init`).
 const UP: &str = "quietwire: the guest is up";
 /// Timeout of the probe. A guest under KVM takes one second.
 const DEADLINE: Duration = Duration::from_secs(8);
-/// Timeout for timeout(1), which stops the guest even if this process is killed. Seconds.
-const DEADLINE_OF_GUEST: &str = "10";
 
 /// Timeout for another process's probe: the first process boots a guest, the others read its outcome.
 const PROBES_MAX: Duration = Duration::from_secs(60);
@@ -145,30 +144,13 @@ fn remembered(path: &Path, kernel: &str, boot_id: &str) -> Option<Acceleration> 
     (remembered.kernel == kernel && remembered.boot_id == boot_id).then_some(remembered.found)
 }
 
-/// A probe that stops its guest when it is dropped.
-struct Probe(Child);
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        // timeout(1) forwards the signal to the guest.
-        let number = i32::try_from(self.0.id()).unwrap_or(i32::MAX);
-        let _ = nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(number),
-            nix::sys::signal::Signal::SIGTERM,
-        );
-        let _ = self.0.wait();
-    }
-}
-
 fn probe(image: &Image) -> Result<Acceleration, LabError> {
-    require("timeout", "coreutils")?;
+    require("setpriv", "util-linux")?;
     let directory =
         tempfile::tempdir().map_err(io_error(&std::env::temp_dir(), "making a directory"))?;
     let console = directory.path().join("console.log");
     let printed = directory.path().join("qemu.log");
-    let log = File::create(&printed).map_err(io_error(&printed, "making the log"))?;
-    let child = Command::new("timeout")
-        .args(["--signal=KILL", DEADLINE_OF_GUEST, QEMU])
+    let mut guest = Command::new(QEMU)
         .args([
             "-nodefaults",
             "-no-user-config",
@@ -185,29 +167,27 @@ fn probe(image: &Image) -> Result<Acceleration, LabError> {
         .arg(&image.initramfs)
         .args(["-append", "console=ttyS0,115200 panic=-1 quietwire.probe"])
         .arg("-serial")
-        .arg(format!("file:{}", console.display()))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .map_err(io_error(Path::new("timeout"), "starting the probe of KVM"))?;
-    let mut probe = Probe(child);
+        .arg(format!("file:{CONSOLE_OUTPUT}"))
+        .with_parent()
+        .start(Streams::Logs {
+            stdout: &console,
+            stderr: &printed,
+        })
+        .map_err(io_error(Path::new(QEMU), "starting the probe of KVM"))?;
     let is_up = || fs::read(&console).is_ok_and(|text| String::from_utf8_lossy(&text).contains(UP));
-    wait_until(DEADLINE, || {
-        is_up() || !matches!(probe.0.try_wait(), Ok(None))
-    });
+    wait_until(DEADLINE, || is_up() || guest.has_ended());
     if is_up() {
         return Ok(Acceleration {
             accelerator: Accelerator::Kvm,
             reason: "a guest boots under KVM here".to_owned(),
         });
     }
-    let ended = match probe.0.try_wait() {
-        Ok(Some(_)) => format!("QEMU ended: {}", last_words(&printed)),
-        _ => format!("it was not up in {} s", DEADLINE.as_secs()),
+    let ended = match guest.has_ended() {
+        true => format!("QEMU ended: {}", last_lines(&printed)),
+        false => format!("it was not up in {} s", DEADLINE.as_secs()),
     };
-    drop(probe);
-    let last = last_words(&console);
+    drop(guest);
+    let last = last_lines(&console);
     let last = last.lines().next_back().unwrap_or_default();
     Ok(software(format!(
         "{DEVICE} opens, and no guest boots under it: {ended}; the last line of its console: {last}"

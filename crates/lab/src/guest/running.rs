@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
-use quietwire_base::wait_until;
+use quietwire_base::supervised::{self, Streams, Supervised};
+use quietwire_base::{Deadline, wait_until};
 use quietwire_host::cpuset::Cpuset;
 use quietwire_host::journal::{Change, Journal};
 use quietwire_host::threads::{ThreadCpus, set_affinity, threads_of};
@@ -73,7 +73,7 @@ pub struct GuestRecord {
 #[derive(Debug)]
 pub struct Guest {
     name: String,
-    child: Child,
+    child: Supervised,
     places: GuestPaths,
     command: Vec<String>,
     began: Instant,
@@ -129,7 +129,12 @@ impl Guest {
         let words = qemu(spec, image, &places, acceleration.accelerator);
         let command = NetNs::of(spec.namespace.as_deref())?.command(&words)?;
         let began = Instant::now();
-        let child = spawn::spawn(journal, &command, set, &places.qemu_log)?;
+        // QEMU writes the console to its standard output, so that an endless console does not fill the disk.
+        let streams = Streams::Logs {
+            stdout: &places.console_log,
+            stderr: &places.qemu_log,
+        };
+        let child = spawn::spawn(journal, &command, set, streams)?;
         Ok(Self {
             name: spec.name.clone(),
             child,
@@ -220,25 +225,27 @@ impl Guest {
         stop: &Stop,
     ) -> Result<Monitor, LabError> {
         let mut reason = "QEMU has no monitor yet".to_owned();
-        loop {
-            self.check()?;
-            stop.check()?;
-            let left = spec.ready_timeout.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                return Err(self.failed(format!(
-                    "did not come up in {} s: {reason} (start the peers of all its ports)",
-                    spec.ready_timeout.as_secs_f64()
-                )));
+        let deadline = Deadline::at(began, spec.ready_timeout);
+        let found = deadline.poll(POLL_INTERVAL, || {
+            if let Err(error) = self.check().and_then(|()| stop.check()) {
+                return Some(Err(error));
             }
             if self.places.monitor_socket.exists() {
                 // The socket exists before QEMU listens: a connection that is refused is retried.
+                let left = deadline.remaining();
                 match Monitor::connect(&self.places.monitor_socket, left, stop) {
-                    Ok(monitor) => return Ok(monitor),
+                    Ok(monitor) => return Some(Ok(monitor)),
                     Err(error) => reason = error,
                 }
             }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+            None
+        });
+        found.unwrap_or_else(|| {
+            Err(self.failed(format!(
+                "did not come up in {} s: {reason} (start the peers of all its ports)",
+                spec.ready_timeout.as_secs_f64()
+            )))
+        })
     }
 
     /// Pins each vCPU to its CPU and all other threads to the service CPUs, and verifies it.
@@ -283,20 +290,22 @@ impl Guest {
         began: Instant,
         stop: &Stop,
     ) -> Result<(), LabError> {
-        loop {
-            self.check()?;
-            stop.check()?;
-            if self.console()?.contains(FORWARDING) {
-                return Ok(());
+        let found = Deadline::at(began, spec.ready_timeout).poll(POLL_INTERVAL, || {
+            let console = self
+                .check()
+                .and_then(|()| stop.check())
+                .and_then(|()| self.console());
+            match console {
+                Ok(console) => console.contains(FORWARDING).then_some(Ok(())),
+                Err(error) => Some(Err(error)),
             }
-            if began.elapsed() >= spec.ready_timeout {
-                return Err(self.failed(format!(
-                    "did not come up in {} s: its image has not said '{FORWARDING}' on its first serial port",
-                    spec.ready_timeout.as_secs_f64()
-                )));
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        });
+        found.unwrap_or_else(|| {
+            Err(self.failed(format!(
+                "did not come up in {} s: its image has not said '{FORWARDING}' on its first serial port",
+                spec.ready_timeout.as_secs_f64()
+            )))
+        })
     }
 
     /// Waits for the agent.
@@ -310,7 +319,7 @@ impl Guest {
                 let is_late = began.elapsed() >= spec.ready_timeout;
                 if !is_late {
                     // The channel has broken, or the peer is no agent: the guest may be about to exit.
-                    wait_until(ENDED_TIMEOUT, || !matches!(self.child.try_wait(), Ok(None)));
+                    wait_until(ENDED_TIMEOUT, || !matches!(self.child.exit(), Ok(None)));
                 }
                 // The guest's exit is a better reason than the agent's silence.
                 self.check()?;
@@ -331,7 +340,7 @@ impl Guest {
     /// # Errors
     /// [`LabError::Guest`] with the console's last lines.
     pub fn check(&mut self) -> Result<(), LabError> {
-        match self.child.try_wait() {
+        match self.child.exit() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.failed(format!("ended by itself, QEMU with {status}"))),
             Err(error) => Err(self.failed(format!("cannot be watched: {error}"))),
@@ -344,7 +353,7 @@ impl Guest {
         let of_qemu = if printed.trim().is_empty() {
             String::new()
         } else {
-            format!("\nQEMU said:\n{}", spawn::last_words(&self.places.qemu_log))
+            format!("\nQEMU said:\n{}", supervised::last_lines(&printed))
         };
         LabError::Guest {
             name: self.name.clone(),
@@ -388,7 +397,8 @@ impl Guest {
         self.child.id()
     }
 
-    /// Returns the complete console log so far. Results keep it, since the file is removed with the guest's directory.
+    /// Returns the console log so far: all of it up to [`LOG_MAX`](supervised::LOG_MAX) octets, without its middle beyond that. Results keep
+    /// it, since the file is removed with the guest's directory.
     ///
     /// # Errors
     /// [`LabError::Io`].
@@ -400,7 +410,7 @@ impl Guest {
 
     /// Sends SIGTERM and returns at once.
     pub(crate) fn ask_to_end(&self) {
-        quietwire_base::supervised::ask_to_end(&self.child);
+        self.child.ask_to_end();
     }
 
     /// Stops it. It has no data that would have to be saved.
@@ -408,7 +418,8 @@ impl Guest {
     /// # Errors
     /// [`LabError::Guest`] if it cannot be stopped.
     pub fn stop(&mut self) -> Result<(), LabError> {
-        quietwire_base::supervised::end(&mut self.child, STOP_TIMEOUT)
+        self.child
+            .end(STOP_TIMEOUT)
             .map(|_| ())
             .map_err(|error| self.failed(format!("could not be stopped: {error}")))
     }
@@ -419,5 +430,87 @@ impl Drop for Guest {
         if let Err(error) = self.stop() {
             tracing::error!("{error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_base::supervised::LOG_MAX;
+
+    use super::super::kvm::Accelerator;
+    use super::super::spec::tests::spec;
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(120);
+
+    /// A kernel of the Multiboot Specification 0.6.96 that reports on the first serial port that it forwards, and then writes there
+    /// without end.
+    fn endless_kernel() -> Vec<u8> {
+        const LOADED_AT: u32 = 0x10_0000;
+        const HEADER: u32 = 32;
+        const CODE: [u8; 17] = [
+            0x66, 0xba, 0xf8, 0x03, // mov dx, 0x3f8
+            0xac, // lodsb
+            0x84, 0xc0, // test al, al
+            0x74, 0x03, // jz +3
+            0xee, // out dx, al
+            0xeb, 0xf8, // jmp to lodsb
+            0xb0, b'x', // mov al, 'x'
+            0xee, // out dx, al
+            0xeb, 0xfd, // jmp to out
+        ];
+        let message = LOADED_AT + HEADER + 5 + 17;
+        let mut code = vec![0xbe]; // mov esi, message
+        code.extend(message.to_le_bytes());
+        code.extend(CODE);
+        code.extend(FORWARDING.bytes().chain([b'\n', 0]));
+        let end = LOADED_AT + HEADER + u32::try_from(code.len()).unwrap();
+        let (magic, has_addresses) = (0x1bad_b002_u32, 1_u32 << 16);
+        let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(has_addresses);
+        let entry = LOADED_AT + HEADER;
+        let header = [
+            magic,
+            has_addresses,
+            checksum,
+            LOADED_AT,
+            LOADED_AT,
+            end,
+            end,
+            entry,
+        ];
+        let words = header.into_iter().flat_map(u32::to_le_bytes);
+        words.chain(code).collect()
+    }
+
+    #[test]
+    fn a_console_without_end_does_not_fill_the_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let kernel = directory.path().join("kernel");
+        fs::write(&kernel, endless_kernel()).unwrap();
+        let image = Image::of_files(&kernel, &kernel).unwrap();
+        let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
+        let software = Acceleration {
+            accelerator: Accelerator::Software,
+            reason: String::new(),
+        };
+        let spec = GuestSpec {
+            vcpu_cpus: vec![CpuId(0)],
+            pinned: false,
+            ready_signal: ReadySignal::Console,
+            ready_timeout: DEADLINE,
+            ..spec(Vec::new())
+        };
+        let place = directory.path().join("guest");
+        let mut guest = Guest::start(&mut journal, &spec, &image, &software, &place, None).unwrap();
+        let log = guest.places().console_log.clone();
+        assert!(wait_until(DEADLINE, || {
+            guest.check().unwrap();
+            let text = fs::read(&log).unwrap();
+            assert!(text.len() as u64 <= LOG_MAX, "{} octets", text.len());
+            String::from_utf8_lossy(&text).contains("octets left out")
+        }));
+        // The beginning is kept.
+        assert!(guest.console().unwrap().starts_with(FORWARDING));
+        guest.stop().unwrap();
     }
 }

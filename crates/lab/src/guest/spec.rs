@@ -90,6 +90,9 @@ pub enum ReadySignal {
 /// Output of an image without an agent on its first serial port when it forwards.
 pub const FORWARDING: &str = "quietwire: forwarding";
 
+/// QEMU's standard output, to which it writes the console of a guest.
+pub(super) const CONSOLE_OUTPUT: &str = "/dev/stdout";
+
 /// A port of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestPort {

@@ -2,8 +2,9 @@
 //! stress-ng in a virtual machine, with a vCPU on each CPU that neighbours may use.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::Deadline;
 use quietwire_host::journal::Journal;
 
 use super::spec::{
@@ -96,26 +97,23 @@ impl InGuest {
 
     /// stress-ng itself only waits: it is at work once it has children.
     fn wait_until_at_work(&mut self) -> Result<(), LabError> {
-        let began = Instant::now();
-        loop {
-            let numbers = self.run("pidof stress-ng")?;
-            if numbers.split_whitespace().count() > 1 {
-                return Ok(());
+        let outcome = Deadline::after(UP_DEADLINE).poll(POLL_INTERVAL, || {
+            match self.run("pidof stress-ng") {
+                Ok(numbers) if numbers.split_whitespace().count() > 1 => Some(Ok(())),
+                Ok(_) => self.guest.check().err().map(Err),
+                Err(error) => Some(Err(error)),
             }
-            self.guest.check()?;
-            if began.elapsed() >= UP_DEADLINE {
-                let printed = self.run(&format!("tail -n 5 {LOG}"))?;
-                return Err(LabError::Neighbours {
-                    what: format!(
-                        "in the guest were not at work in {} s",
-                        UP_DEADLINE.as_secs()
-                    ),
-                    log: printed,
-                    command: self.commands.join("; "),
-                });
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        });
+        outcome.unwrap_or_else(|| {
+            Err(LabError::Neighbours {
+                what: format!(
+                    "in the guest were not at work in {} s",
+                    UP_DEADLINE.as_secs()
+                ),
+                log: self.run(&format!("tail -n 5 {LOG}"))?,
+                command: self.commands.join("; "),
+            })
+        })
     }
 
     pub(super) fn commands(&self) -> impl Iterator<Item = String> + '_ {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! stress-ng, in a process or in a container: its options, start, supervision and end.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::Duration;
 
+use quietwire_base::Deadline;
+use quietwire_base::supervised::{Command, Streams, Supervised};
 use quietwire_host::journal::Journal;
 
 use super::spec::{NeighbourContext, NeighbourPlace, NeighbourSpec};
@@ -13,6 +14,8 @@ use crate::spawn;
 
 /// Time that neighbours have to stop after a request.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout for stress-ng's check of its options.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 /// The kernel kills neighbours when this process ends: they must not outlive a killed study. They have ordinary priority, whatever the
 /// priority of the thread that starts them.
 const AS_NEIGHBOUR: &str = "setpriv --pdeathsig KILL chrt --other 0";
@@ -54,19 +57,20 @@ fn require_programs(place: NeighbourPlace) -> Result<(), LabError> {
 pub(super) fn check(stressors: &[String], place: NeighbourPlace) -> Result<(), LabError> {
     require_programs(place)?;
     let arguments = arguments(stressors);
-    let output = Command::new("stress-ng")
+    let finished = Command::new("stress-ng")
         .arg("--dry-run")
         .args(&arguments)
-        .stdin(Stdio::null())
-        .output()
+        .run(Deadline::after(CHECK_TIMEOUT))
         .map_err(io_error(Path::new("stress-ng"), "trying its options"))?;
-    if output.status.success() {
+    if finished.status.is_some_and(|status| status.success()) {
         return Ok(());
     }
-    let printed = [output.stdout, output.stderr].concat();
     Err(LabError::Stressors {
         stressors: arguments.join(" "),
-        printed: first_complaint(&String::from_utf8_lossy(&printed)),
+        printed: match finished.status {
+            Some(_) => first_complaint(&finished.printed()),
+            None => format!("no result in {} s", CHECK_TIMEOUT.as_secs()),
+        },
     })
 }
 
@@ -85,9 +89,8 @@ pub(super) fn as_neighbour(words: impl IntoIterator<Item = String>) -> Vec<Strin
 /// A process of the neighbours.
 #[derive(Debug)]
 pub(super) struct Worker {
-    child: Child,
+    child: Supervised,
     command: Vec<String>,
-    log: PathBuf,
     at_rest: usize,
     timeout: Duration,
 }
@@ -135,11 +138,11 @@ impl Worker {
         around: &NeighbourContext<'_>,
     ) -> Result<Self, LabError> {
         let log = around.directory.join(log);
-        let child = spawn::spawn_in(journal, &command, &around.lists(), &log)?;
+        let streams = Streams::Log(&log);
+        let child = spawn::spawn_in(journal, &command, &around.lists(), streams)?;
         Ok(Self {
             child,
             command,
-            log,
             at_rest,
             timeout: STOP_TIMEOUT,
         })
@@ -156,14 +159,14 @@ impl Worker {
     pub(super) fn failed(&self, what: String) -> LabError {
         LabError::Neighbours {
             what,
-            log: spawn::last_words(&self.log),
+            log: self.child.last_lines(),
             command: self.command(),
         }
     }
 
     /// Returns an error if it has ended; `how` describes it.
     pub(super) fn check(&mut self, how: &str) -> Result<(), LabError> {
-        match self.child.try_wait() {
+        match self.child.exit() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.failed(format!("{how}, with {status}"))),
             Err(error) => Err(self.failed(format!("cannot be watched: {error}"))),
@@ -171,7 +174,8 @@ impl Worker {
     }
 
     pub(super) fn stop(&mut self) -> Result<(), LabError> {
-        quietwire_base::supervised::end(&mut self.child, self.timeout)
+        self.child
+            .end(self.timeout)
             .map(|_| ())
             .map_err(|error| self.failed(format!("could not be stopped: {error}")))
     }

@@ -2,18 +2,22 @@
 //! Installed programs and their versions.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::time::Duration;
 
-use quietwire_base::find_program;
+use quietwire_base::supervised::Command;
+use quietwire_base::{Deadline, find_program};
 
 use crate::unavailable::Unavailable;
 
+/// Timeout for a program's report of its version.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
 /// First line that `command` prints with these words, on standard output or standard error.
 pub(super) fn first_line(command: &Path, words: &[&str]) -> Option<String> {
-    let output = Command::new(command).args(words).output().ok()?;
-    let printed = [output.stdout, output.stderr].concat();
-    let printed = String::from_utf8_lossy(&printed);
-    printed
+    let command = Command::new(command).args(words);
+    let finished = command.run(Deadline::after(TIMEOUT)).ok()?;
+    finished
+        .printed()
         .lines()
         .map(str::trim)
         .find(|line| !line.is_empty())
@@ -33,10 +37,11 @@ pub(super) fn example(name: &str, quietwire: &Path) -> Option<PathBuf> {
 
 /// Version of Debian's DPDK, which all DPDK programs here share.
 pub(super) fn dpdk_version() -> String {
-    let output = Command::new("dpkg-query")
+    let finished = Command::new("dpkg-query")
         .args(["--show", "--showformat", "${Version}", "dpdk"])
-        .output();
-    let version = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        .run(Deadline::after(TIMEOUT));
+    let version =
+        finished.map(|finished| String::from_utf8_lossy(&finished.stdout).trim().to_owned());
     match version {
         Ok(version) if !version.is_empty() => format!("DPDK {version}"),
         _ => "DPDK of unknown version".to_owned(),

@@ -12,7 +12,6 @@ use quietwire_tester::account::ElementCounts;
 use super::*;
 use crate::element::Process;
 use crate::programs::tests::plan;
-use crate::spawn::last_words;
 use crate::thread::DeviceThread;
 
 /// A script instead of a forwarding program. It is up when it prints "ready".
@@ -32,12 +31,16 @@ impl Forwarder for Script {
         self.processes
             .push(context.spawn(plan, "log", &[], &words)?);
         let log = plan.directory.join("log");
-        context.wait_until(plan, &mut self.processes, "say so", || {
-            match last_words(&log) {
-                printed if printed.contains("ready") => Ok(()),
-                printed => Err(printed),
-            }
-        })
+        context.wait_until(
+            plan,
+            &mut self.processes,
+            "say so",
+            || match std::fs::read_to_string(&log) {
+                Ok(printed) if printed.contains("ready") => Ok(()),
+                Ok(printed) => Err(printed),
+                Err(error) => Err(error.to_string()),
+            },
+        )
     }
 
     fn frames(&self, _plan: &Plan, _deadline: Deadline) -> Result<ElementCounts, String> {

@@ -4,14 +4,14 @@
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use quietwire_base::supervised::{Command, Streams, Supervised};
 use quietwire_lab::guest::AcceleratorChoice;
 use quietwire_lab::topology::describe;
 use quietwire_lab::up::{GuestOptions, LabState, UpLab, UpOptions, find, take_down};
@@ -69,6 +69,15 @@ pub(super) struct DownArgs {
     state_directory: PathBuf,
 }
 
+/// Longest start of a lab without its guests: building their image takes most of it.
+const START_TIMEOUT: Duration = Duration::from_secs(1200);
+
+/// Longest start of an element, unless --guest-timeout is longer.
+const ELEMENT_TIMEOUT: Duration = Duration::from_secs(240);
+
+/// Time that the keeper has to undo a start that takes too long.
+const UNDO_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// Polling interval of the keeper.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -103,38 +112,56 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
         set: None,
         stop: Stop::default(),
     };
-    let mut keeper = Command::new(program);
-    // The keeper outlives this process and must not hold its standard streams open.
-    keeper
+    // The keeper outlives this process and must not hold its standard streams open. It leads a session of its own.
+    let mut keeper = Command::new(program)
         .args(["lab", "keep"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut keeper = keeper
-        .spawn()
+        .in_this_group()
+        .start(Streams::Pipes)
         .context("cannot start the keeper of the lab")?;
-    if let Some(mut stdin) = keeper.stdin.take() {
+    keeper.set_timeout(UNDO_TIMEOUT);
+    if let Some(mut stdin) = keeper.take_stdin() {
         stdin
             .write_all(&serde_json::to_vec(&options)?)
             .context("cannot send the options to the keeper of the lab")?;
     }
-    if let Some(mut warnings) = keeper.stderr.take() {
-        std::thread::spawn(move || std::io::copy(&mut warnings, &mut std::io::stderr()));
-    }
-    let mut line = String::new();
-    if let Some(stdout) = keeper.stdout.take() {
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .context("cannot read the answer of the keeper of the lab")?;
-    }
+    let line = answer_of(&mut keeper, timeout(args, options.graph.elements.len()))?;
     match serde_json::from_str(&line) {
-        Ok(Answer::Up(state)) => print_state(&state, args.json),
+        Ok(Answer::Up(state)) => {
+            keeper.release();
+            print_state(&state, args.json)
+        }
         Ok(Answer::Failed { message, code: 2 }) => bail!(Usage(message)),
         Ok(Answer::Failed { message, code: 3 }) => bail!(MissingPrerequisite(message)),
         Ok(Answer::Failed { message, .. }) => bail!(CheckFailed(message)),
         Err(_) => bail!(CheckFailed(
             "the keeper of the lab ended without an answer (undo its changes with `quietwire lab clean`)".to_owned()
         )),
+    }
+}
+
+/// Returns the longest start of a lab.
+fn timeout(args: &UpArgs, elements: usize) -> Duration {
+    let element = args.guest_timeout.unwrap_or_default().max(ELEMENT_TIMEOUT);
+    let elements = u32::try_from(elements).unwrap_or(u32::MAX);
+    START_TIMEOUT.saturating_add(element.saturating_mul(elements))
+}
+
+/// Returns the line that the keeper prints; empty if it ends without one.
+fn answer_of(keeper: &mut Supervised, timeout: Duration) -> Result<String> {
+    let stdout = keeper.take_stdout().context("the keeper has no pipe")?;
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = BufReader::new(stdout).read_line(&mut line).map(|_| line);
+        // If this fails, this process no longer waits.
+        let _ = sender.send(read);
+    });
+    match receiver.recv_timeout(timeout) {
+        Ok(line) => line.context("cannot read the answer of the keeper of the lab"),
+        Err(_) => bail!(CheckFailed(format!(
+            "the lab did not start within {} s (undo its changes with `quietwire lab clean`)",
+            timeout.as_secs()
+        ))),
     }
 }
 

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Common parts of a guest's network functions: ports, CPUs, the interface to control them, and a process.
 
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::Deadline;
+use quietwire_base::supervised::{Command, Streams, Supervised};
 use quietwire_host::{CpuId, CpuList};
 
 use super::ports::{Bus, Port};
 use super::protocol::PortCounters;
-use crate::spawn;
 
 /// Timeout until one forwards.
 const UP_DEADLINE: Duration = Duration::from_secs(50);
 /// Timeout for its exit after SIGTERM: in an emulated guest on a busy host, several seconds.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// Pause between two checks whether it forwards.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The guest's resources for a network function.
 #[derive(Debug)]
@@ -74,7 +76,7 @@ impl Cpus {
 /// A forwarding program, with its output in a log.
 #[derive(Debug)]
 pub(super) struct Process {
-    child: Child,
+    child: Supervised,
     command: String,
     log: PathBuf,
 }
@@ -83,16 +85,13 @@ impl Process {
     /// Starts a program.
     pub(super) fn spawn(words: &[String], log: &Path) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("starting {}: {error}", words.join(" "));
-        let out = File::create(log).map_err(failed)?;
-        let errors = out.try_clone().map_err(failed)?;
-        let (program, arguments) = words.split_first().ok_or("no command was given")?;
-        let child = Command::new(program)
-            .args(arguments)
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(out)
-            .stderr(errors)
-            .spawn()
+        // A log of an earlier program must not look like that of this one.
+        match fs::remove_file(log) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let child = Command::of(words)
+            .start(Streams::Log(log))
             .map_err(failed)?;
         Ok(Self {
             child,
@@ -106,28 +105,29 @@ impl Process {
         mut self,
         mut is_up: impl FnMut() -> Result<(), String>,
     ) -> Result<Self, String> {
-        let began = Instant::now();
-        loop {
-            let what = match (self.child.try_wait(), is_up()) {
-                (Ok(Some(status)), _) => format!("ended at once, with {status}"),
-                (Err(error), _) => format!("cannot be watched: {error}"),
-                (Ok(None), Ok(())) => return Ok(self),
-                (Ok(None), Err(reason)) if began.elapsed() >= UP_DEADLINE => {
-                    format!("did not come up in {} s: {reason}", UP_DEADLINE.as_secs())
+        let mut reason = String::new();
+        let outcome =
+            Deadline::after(UP_DEADLINE).poll(PAUSE, || match (self.child.exit(), is_up()) {
+                (Ok(Some(status)), _) => Some(Err(format!("ended at once, with {status}"))),
+                (Err(error), _) => Some(Err(format!("cannot be watched: {error}"))),
+                (Ok(None), Ok(())) => Some(Ok(())),
+                (Ok(None), Err(not_yet)) => {
+                    reason = not_yet;
+                    None
                 }
-                _ => {
-                    std::thread::sleep(Duration::from_millis(20));
-                    continue;
-                }
-            };
-            let printed = self.last_words();
-            // A process that survives ends with the guest.
-            let _ = self.stop();
-            return Err(format!(
-                "the network function {what}. Its last output:\n{printed}\n(the command was: {})",
-                self.command
-            ));
-        }
+            });
+        let what = match outcome {
+            Some(Ok(())) => return Ok(self),
+            Some(Err(what)) => what,
+            None => format!("did not come up in {} s: {reason}", UP_DEADLINE.as_secs()),
+        };
+        let printed = self.last_words();
+        // A process that survives ends with the guest.
+        let _ = self.stop();
+        Err(format!(
+            "the network function {what}. Its last output:\n{printed}\n(the command was: {})",
+            self.command
+        ))
     }
 
     pub(super) fn command(&self) -> &str {
@@ -142,12 +142,12 @@ impl Process {
     }
 
     pub(super) fn last_words(&self) -> String {
-        spawn::last_words(&self.log)
+        self.child.last_lines()
     }
 
     /// Returns an error if it has exited.
     pub(super) fn check(&mut self) -> Result<(), String> {
-        match self.child.try_wait() {
+        match self.child.exit() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(format!(
                 "the network function ended with {status}. Its last output:\n{}",
@@ -159,7 +159,7 @@ impl Process {
 
     /// Sends SIGTERM, and SIGKILL after a timeout.
     pub(super) fn stop(&mut self) -> Result<(), String> {
-        match quietwire_base::supervised::end(&mut self.child, STOP_TIMEOUT) {
+        match self.child.end(STOP_TIMEOUT) {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!(
                 "the network function did not stop on SIGTERM and was killed. Its last output:\n{}",

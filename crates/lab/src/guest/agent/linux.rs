@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use quietwire_base::wait_until;
+use quietwire_base::supervised::{Command, Finished};
+use quietwire_base::{Deadline, wait_until};
 
 use super::function::{Function, Machine};
 use super::ports::OF_KERNEL;
@@ -16,6 +16,8 @@ use super::protocol::{PortCounters, Routing, Vnf};
 const AROUND_IP: u16 = 18;
 /// Timeout until an interface carries frames.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(10);
+/// Timeout for a command that sets an interface up. An emulated guest takes a second.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 const BRIDGE: &str = "br0";
 
 #[derive(Debug, Default)]
@@ -134,15 +136,13 @@ impl Linux {
 
     fn ip(&mut self, words: &str) -> Result<(), String> {
         let line = format!("ip {words}");
-        let output = Command::new("ip")
+        let finished = Command::new("ip")
             .args(words.split(' '))
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| format!("`{line}`: {error}"))?;
-        if !output.status.success() {
-            let printed = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("`{line}`: {}", printed.trim()));
-        }
+            .run(Deadline::after(COMMAND_TIMEOUT))
+            .map_err(|error| error.to_string());
+        finished
+            .and_then(Finished::into_result)
+            .map_err(|reason| format!("`{line}`: {reason}"))?;
         self.commands.push(line);
         Ok(())
     }

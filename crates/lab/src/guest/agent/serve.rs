@@ -4,13 +4,11 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-use quietwire_base::wait_until;
+use quietwire_base::supervised::{Command, Streams};
+use quietwire_base::{Deadline, wait_until};
 use quietwire_host::CpuList;
 use quietwire_host::threads::online_cpus;
 use serde::Serialize;
@@ -250,37 +248,17 @@ fn jitter(cpus: &CpuList, duration_ms: u64) -> Result<Value, String> {
     encode(report.map_err(|error| error.to_string())?)
 }
 
-/// Runs a command with its output in a file: with a pipe, the agent would wait for children that keep it open.
+/// Runs a command, and kills it and everything that it forked at the deadline. Its children may outlive it otherwise.
 fn run(command: &[String], deadline: Duration) -> Result<Ran, String> {
-    use std::os::unix::process::CommandExt;
-    let (program, arguments) = command.split_first().ok_or("no command was given")?;
     let failed = |error: io::Error| format!("`{}`: {error}", command.join(" "));
-    let mut log = tempfile::tempfile().map_err(failed)?;
-    let out = || log.try_clone().map(Stdio::from).map_err(failed);
-    let mut child = Command::new(program)
-        .args(arguments)
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(out()?)
-        .stderr(out()?)
-        .spawn()
+    let mut child = Command::of(command)
+        .start(Streams::Captured(OUTPUT_MAX))
         .map_err(failed)?;
-    let mut status = None;
-    wait_until(deadline, || {
-        status = child.try_wait().ok().flatten();
-        status.is_some()
-    });
+    let status = child.wait(Deadline::after(deadline)).map_err(failed)?;
     if status.is_none() {
-        let group = i32::try_from(child.id()).map_err(|error| error.to_string())?;
-        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-        child.wait().map_err(failed)?;
+        child.kill().map_err(failed)?;
     }
-    let mut printed = Vec::new();
-    io::Seek::rewind(&mut log)
-        .and_then(|()| log.read_to_end(&mut printed))
-        .map_err(failed)?;
-    let end = printed.len().saturating_sub(OUTPUT_MAX);
-    let mut output = String::from_utf8_lossy(&printed[end..]).into_owned();
+    let mut output = child.printed();
     if status.is_none() {
         output.push_str(&format!("\n(ended after {} s)", deadline.as_secs_f64()));
     }
