@@ -76,6 +76,7 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	@scripts/check-modules
 	@scripts/check-words
 	@scripts/test-check-modules
+	@scripts/test-check-sources
 	@scripts/test-run-tests
 	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
