@@ -7,6 +7,7 @@
 
 mod deadline;
 mod fault;
+mod file_name;
 #[doc(hidden)]
 pub mod fuzz;
 mod idle;
@@ -20,6 +21,7 @@ pub mod supervised;
 
 pub use deadline::{Deadline, wait_until};
 pub use fault::Fault;
+pub use file_name::is_file_name;
 pub use idle::{Idle, UnknownIdle};
 pub use lock_file::{ENDING_MAX, ENDING_PAUSE, LockError, LockFile, LockOwner};
 pub use process::ProcessId;

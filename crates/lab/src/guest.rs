@@ -22,3 +22,6 @@ pub use spec::{
     AcceleratorChoice, FORWARDING, GuestPaths, GuestPort, GuestSpec, PORTS_MAX, PortBackend,
     ReadySignal, SocketRole,
 };
+
+#[cfg(test)]
+pub(crate) use spec::tests::spec as example_spec;

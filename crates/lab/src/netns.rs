@@ -8,6 +8,7 @@ use std::thread::scope;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
+use quietwire_base::is_file_name;
 use quietwire_base::supervised::WITH_PARENT;
 
 use crate::error::{LabError, io_error};
@@ -36,9 +37,8 @@ impl NetNs {
             return Ok(Self::Current);
         };
         let place = Self::Namespace(name.to_owned());
-        let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
         match place.path() {
-            Some(path) if is_name && path.exists() => Ok(place),
+            Some(path) if is_file_name(name) && path.exists() => Ok(place),
             _ => Err(LabError::NoNamespace(name.to_owned())),
         }
     }

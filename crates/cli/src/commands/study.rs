@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use quietwire_base::is_file_name;
 use quietwire_lab::{LabOptions, STATE_DIRECTORY, Stop};
 use quietwire_report::{Summary, text_table};
 use quietwire_study::{
-    Bench, GeneratorBench, LabBench, OpenMode, Store, StudyEnd, StudyFile, StudyPreview,
-    StudyResults, run_study,
+    Bench, ConsoleRecord, GeneratorBench, LabBench, OpenMode, Store, StudyEnd, StudyFile,
+    StudyPreview, StudyResults, run_study,
 };
 
 use super::chosen_tester::ChosenTester;
@@ -108,7 +109,7 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
                 make_parent(path)?;
             }
             if let Some(directory) = &args.consoles {
-                write_consoles(&results, directory)?;
+                write_consoles(&results.consoles, directory)?;
             }
             show(&results, args.html.as_deref(), args.json)
         }
@@ -116,17 +117,24 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
 }
 
 /// Writes one file for each guest and each setup of its case.
-fn write_consoles(results: &StudyResults, directory: &Path) -> Result<()> {
+fn write_consoles(consoles: &[ConsoleRecord], directory: &Path) -> Result<()> {
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot create directory {}", directory.display()))?;
-    for console in &results.consoles {
+    for console in consoles {
         let (case, element) = (&console.case_name, &console.element);
         let name = format!("{case}-{}-{element}.log", console.round + 1);
+        if !is_file_name(&name) {
+            bail!(CheckFailed(format!(
+                "the store has a case '{}' with a guest '{}', whose console would be written to another directory (another program has changed the store)",
+                case.escape_default(),
+                element.escape_default()
+            )));
+        }
         let path = directory.join(name);
         fs::write(&path, &console.output)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let count = results.consoles.len();
+    let count = consoles.len();
     say(format!("consoles: {count} in {}", directory.display()));
     Ok(())
 }
@@ -314,4 +322,46 @@ fn move_aside(store: &Path) -> Result<()> {
     }
     tracing::info!("existing store renamed to {}", named(number, "").display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn console(case_name: &str, element: &str) -> ConsoleRecord {
+        ConsoleRecord {
+            round: 0,
+            case_name: case_name.to_owned(),
+            element: element.to_owned(),
+            output: "booted\n".to_owned(),
+        }
+    }
+
+    #[test]
+    fn consoles_of_a_store_are_written_to_the_directory_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let wanted = directory.path().join("wanted");
+        write_consoles(&[console("quiet", "vnf-1")], &wanted).unwrap();
+        let path = wanted.join("quiet-1-vnf-1.log");
+        assert_eq!(fs::read_to_string(path).unwrap(), "booted\n");
+
+        let outside = directory.path().join("outside");
+        let absolute = outside.display().to_string();
+        fs::create_dir(wanted.join("a-1-")).unwrap();
+        for (case, element) in [
+            (absolute.as_str(), "x"),
+            ("../outside", "x"),
+            ("a", "/../../outside"),
+            ("", "\n"),
+        ] {
+            let error = write_consoles(&[console(case, element)], &wanted).unwrap_err();
+            assert!(error.to_string().contains("another directory"), "{error}");
+        }
+        let mut all: Vec<_> = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        all.sort();
+        assert_eq!(all, ["wanted"]);
+    }
 }

@@ -139,11 +139,8 @@ pub struct LabEntry {
     pub state: Option<LabState>,
 }
 
-/// Returns the named labs below a state directory, sorted by name.
-///
-/// # Errors
-/// A directory or state that cannot be read.
-pub fn known(state_directory: &Path) -> Result<Vec<LabEntry>, LabError> {
+/// Returns the directories of the named labs below a state directory, sorted by name.
+fn directories(state_directory: &Path) -> Result<Vec<(String, PathBuf)>, LabError> {
     let directory = state_directory.join(NAMED);
     let entries = match fs::read_dir(&directory) {
         Ok(entries) => entries,
@@ -157,15 +154,29 @@ pub fn known(state_directory: &Path) -> Result<Vec<LabEntry>, LabError> {
             continue;
         };
         if check_name(name).is_ok() && path.is_dir() {
-            all.push(LabEntry {
-                name: name.to_owned(),
-                owner: LockFile::holder(&lock_path(&path))?.and_then(LockOwner::pid),
-                state: LabState::read(&path)?,
-            });
+            all.push((name.to_owned(), path.clone()));
         }
     }
-    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all.sort();
     Ok(all)
+}
+
+/// Returns the named labs below a state directory, sorted by name.
+///
+/// # Errors
+/// A directory or state that cannot be read.
+pub fn known(state_directory: &Path) -> Result<Vec<LabEntry>, LabError> {
+    let entry = |(name, path): (String, PathBuf)| -> Result<LabEntry, LabError> {
+        Ok(LabEntry {
+            name,
+            owner: LockFile::holder(&lock_path(&path))?.and_then(LockOwner::pid),
+            state: LabState::read(&path)?,
+        })
+    };
+    directories(state_directory)?
+        .into_iter()
+        .map(entry)
+        .collect()
 }
 
 /// Checks that no lab is up whose CPUs a partition would take.
@@ -237,11 +248,11 @@ pub fn take_down(state_directory: &Path, lab: &LabEntry) -> Result<(), LabError>
 pub fn clean_named(state_directory: &Path) -> Result<(UndoReport, Vec<String>), LabError> {
     let mut undone = Vec::new();
     let mut up = Vec::new();
-    for lab in known(state_directory)? {
-        let directory = state_directory.join(NAMED).join(&lab.name);
-        match clean_one(&directory, &lab.name)? {
+    // A damaged state keeps no lab from being undone: the journal has what is needed.
+    for (name, directory) in directories(state_directory)? {
+        match clean_one(&directory, &name)? {
             Some(left) => undone.extend(left),
-            None => up.push(lab.name),
+            None => up.push(name),
         }
     }
     remove_if_empty(Some(&state_directory.join(NAMED)));
@@ -272,4 +283,66 @@ fn clean_one(directory: &Path, name: &str) -> Result<Option<UndoReport>, LabErro
     };
     remove_if_empty(directory.parent());
     Ok(Some(undone))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn listing_labs_changes_no_lock() {
+        let state = tempfile::tempdir().unwrap();
+        let [up, left] = ["up", "left"].map(|name| state.path().join(NAMED).join(name));
+        make_directory(&up).unwrap();
+        make_directory(&left).unwrap();
+        let held = lock(&up).unwrap();
+        // Its process was killed.
+        fs::write(lock_path(&left), "4194305 17\n").unwrap();
+        let facts = || {
+            [&up, &left].map(|directory| {
+                let path = lock_path(directory);
+                let meta = fs::metadata(&path).unwrap();
+                let times = (
+                    meta.mtime(),
+                    meta.mtime_nsec(),
+                    meta.ctime(),
+                    meta.ctime_nsec(),
+                );
+                (fs::read_to_string(&path).unwrap(), meta.ino(), times)
+            })
+        };
+        let before = facts();
+        let own = i32::try_from(std::process::id()).ok();
+        for _ in 0..3 {
+            let labs = known(state.path()).unwrap();
+            let owners: Vec<_> = labs
+                .iter()
+                .map(|lab| (lab.name.as_str(), lab.owner))
+                .collect();
+            assert_eq!(owners, [("left", None), ("up", own)]);
+        }
+        assert_eq!(facts(), before);
+        // Both locks are as before: held, and free.
+        assert!(matches!(lock(&up), Err(LabError::Busy { .. })));
+        drop(held);
+        drop(lock(&left).unwrap());
+        // No listing makes a lock that does not exist.
+        fs::remove_file(lock_path(&left)).unwrap();
+        known(state.path()).unwrap();
+        assert!(!lock_path(&left).exists());
+    }
+
+    #[test]
+    fn a_damaged_state_keeps_no_lab_from_being_undone() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = state.path().join(NAMED).join("left");
+        make_directory(&directory).unwrap();
+        fs::write(directory.join("state.json"), "{").unwrap();
+        known(state.path()).unwrap_err();
+        let (undone, up) = clean_named(state.path()).unwrap();
+        assert_eq!((undone.len(), up), (1, Vec::new()));
+        assert!(!directory.exists());
+    }
 }

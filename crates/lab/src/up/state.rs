@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::Path;
 
-use quietwire_base::ProcessId;
+use quietwire_base::{ProcessId, is_file_name};
 use serde::{Deserialize, Serialize};
 
 use crate::element::{GuestSide, Plan};
 use crate::error::{LabError, io_error};
+use crate::guest::GuestPaths;
 use crate::programs::Forwarder;
 use crate::thread::DeviceThread;
 use crate::topology::{Assignment, ElementPlace, Graph, Program};
@@ -98,16 +100,47 @@ impl LabState {
         let path = directory.join(FILE);
         match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text)
+                .map_err(io::Error::from)
+                .and_then(|state: Self| state.within(directory))
                 .map(Some)
-                .map_err(|error| io_error(&path, "reading the state")(error.into())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                .map_err(io_error(&path, "reading the state")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(io_error(&path, "reading the state")(error)),
         }
+    }
+
+    /// Returns the names that become parts of paths.
+    fn names(&self) -> impl Iterator<Item = &String> {
+        let elements = self.elements.iter().map(|element| &element.name);
+        std::iter::once(&self.name)
+            .chain(elements)
+            .chain(&self.tester.namespace)
+    }
+
+    /// Checks the names that become parts of paths, and looks for the files of guests in the lab's directory only.
+    fn within(mut self, directory: &Path) -> io::Result<Self> {
+        let refused = self.names().find(|name| !is_file_name(name)).cloned();
+        if let Some(name) = refused {
+            let reason = format!(
+                "the name '{}' is not a file name (another program has changed the file; end the process of the lab, and run `quietwire lab clean`)",
+                name.escape_default()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        for element in &mut self.elements {
+            if let Some(guest) = &mut element.guest {
+                let paths = GuestPaths::below(&directory.join(&element.name));
+                guest.shell_socket = paths.shell_socket;
+                guest.console_log = paths.console_log;
+            }
+        }
+        Ok(self)
     }
 }
 
 impl LabState {
-    /// Returns the console output of all guests so far, by element name. The logs are removed with the lab.
+    /// Returns the console output of all guests so far, by element name, as [`Guest::console`](crate::guest::Guest::console). The logs are
+    /// removed with the lab.
     ///
     /// # Errors
     /// A console's log that cannot be read.
@@ -170,7 +203,88 @@ impl ElementState {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::guest::{Acceleration, Accelerator, GuestRecord, example_spec};
+    use crate::topology::{CATALOG, Parameters};
+
+    /// A lab with one guest.
+    fn state() -> LabState {
+        let record = GuestRecord {
+            spec: example_spec(Vec::new()),
+            acceleration: Acceleration {
+                accelerator: Accelerator::Software,
+                reason: String::new(),
+            },
+            qemu: String::new(),
+            image: String::new(),
+            hello: None,
+            pid: 1,
+            vcpus: Vec::new(),
+            command: String::new(),
+            up_s: 1.0,
+        };
+        let element = ElementState {
+            name: "vnf-1".to_owned(),
+            program: Program::Quietwire,
+            place: ElementPlace::Guest,
+            version: String::new(),
+            configuration: Vec::new(),
+            commands: Vec::new(),
+            pids: Vec::new(),
+            threads: Vec::new(),
+            guest: Some(GuestSide {
+                record,
+                shell_socket: PathBuf::from("/elsewhere/shell.sock"),
+                console_log: PathBuf::from("/etc/shadow"),
+            }),
+        };
+        LabState {
+            name: "lab".to_owned(),
+            owner: None,
+            graph: CATALOG[0].graph(&Parameters::default()).unwrap(),
+            cpus: Assignment {
+                elements: Vec::new(),
+                rest: "0".parse().unwrap(),
+                shared: Vec::new(),
+            },
+            warnings: Vec::new(),
+            tester: TesterSide {
+                namespace: Some("tester".to_owned()),
+                chains: Vec::new(),
+                monitor: None,
+            },
+            elements: vec![element],
+            died: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_state_leads_to_no_file_outside_its_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(LabState::read(directory.path()).unwrap().is_none());
+        state().write(directory.path()).unwrap();
+        let read = LabState::read(directory.path()).unwrap().unwrap();
+        let guest = read.elements[0].guest.clone().unwrap();
+        let own = directory.path().join("vnf-1");
+        assert_eq!(guest.console_log, own.join("console.log"));
+        assert_eq!(guest.shell_socket, own.join("shell.sock"));
+        type Change = fn(&mut LabState);
+        let changes: [Change; 4] = [
+            |state| state.name = "../x".to_owned(),
+            |state| state.elements[0].name = "..".to_owned(),
+            |state| state.elements[0].name = "/etc/x".to_owned(),
+            |state| state.tester.namespace = Some("a/../../x".to_owned()),
+        ];
+        for change in changes {
+            let mut state = state();
+            change(&mut state);
+            state.write(directory.path()).unwrap();
+            let error = LabState::read(directory.path()).unwrap_err().to_string();
+            assert!(error.contains("not a file name"), "{error}");
+        }
+    }
 
     #[test]
     fn long_configurations_keep_their_ends() {
