@@ -14,7 +14,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use nix::time::{ClockId, clock_gettime};
 use quietwire_base::proc::{Status, read};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::proc::{Line, PerCpu};
 use crate::{CpuId, CpuList};
@@ -51,7 +51,7 @@ const ROUND: u32 = 1024;
 const DIGITS: u8 = 3;
 
 /// Results of one CPU.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CpuJitter {
     /// The CPU.
     pub cpu: CpuId,
@@ -80,7 +80,7 @@ pub struct CpuJitter {
 }
 
 /// Results of a measurement.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JitterReport {
     /// Results of each CPU.
     pub cpus: Vec<CpuJitter>,

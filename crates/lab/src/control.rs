@@ -4,32 +4,88 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use quietwire_switch::control::{Answer, Request};
+use serde::de::DeserializeOwned;
 
 use crate::guest::lines::{LineError, Lines};
 
 /// Time that a switch has to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Sends a request to a switch's control socket.
-pub(crate) fn ask(socket: &Path, request: &Value) -> Result<Value, String> {
+/// Sends a request to a switch's control socket and returns the result, of the type that the request determines
+/// ([`quietwire_switch::report`]).
+pub(crate) fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, String> {
     ask_within(socket, request, ANSWER_DEADLINE)
 }
 
 /// Sends a request to a switch, with the caller's timeout.
-pub(crate) fn ask_within(
+pub(crate) fn ask_within<T: DeserializeOwned>(
     socket: &Path,
-    request: &Value,
+    request: &Request,
     timeout: Duration,
-) -> Result<Value, String> {
-    let ask = || -> Result<Value, LineError> {
+) -> Result<T, String> {
+    let ask = || -> Result<Answer<T>, LineError> {
         let mut lines = Lines::connect(socket)?;
         lines.send(request, timeout)?;
         lines.receive(timeout)
     };
-    let mut answer = ask().map_err(|error| format!("its control socket: {error}"))?;
-    match answer.get_mut("ok") {
-        Some(ok) => Ok(ok.take()),
-        None => Err(format!("it answered {answer}")),
+    match ask().map_err(|error| format!("its control socket: {error}"))? {
+        Answer::Ok(result) => Ok(result),
+        Answer::Error(reason) => Err(format!("it refused the request: {reason}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use quietwire_switch::control::Subject;
+    use quietwire_switch::report::CyclesReport;
+
+    use super::*;
+
+    /// Returns the request that a switch receives, and the outcome of this answer.
+    fn answered(answer: &str) -> (String, Result<CyclesReport, String>) {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("switch.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        thread::scope(|scope| {
+            let switch = scope.spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = String::new();
+                BufReader::new(&stream).read_line(&mut request).unwrap();
+                writeln!(stream, "{answer}").unwrap();
+                request
+            });
+            let outcome = ask(&socket, &Request::Show(Subject::Cycles));
+            (switch.join().unwrap(), outcome)
+        })
+    }
+
+    #[test]
+    fn an_answer_has_the_type_of_its_request_or_is_an_error_that_names_the_difference() {
+        let cycles = r#"{"uptime_s":1.5,"hz":2,"threads":[],"queues":[]}"#;
+        let (request, outcome) = answered(&format!("{{\"ok\":{cycles}}}"));
+        assert_eq!(request, "{\"show\":\"cycles\"}\n");
+        assert_eq!(outcome.unwrap().hz, 2);
+        for (answer, part) in [
+            (r#"{"error":"not today"}"#, "refused the request: not today"),
+            (r#"{"ok":{"hz":2}}"#, "missing field `uptime_s`"),
+            (
+                r#"{"ok":{"uptime_s":1,"hz":"2","threads":[],"queues":[]}}"#,
+                "expected u64",
+            ),
+            (r#"{"done":1}"#, "unknown variant"),
+            ("yes", "not JSON"),
+        ] {
+            let error = answered(answer).1.unwrap_err();
+            assert!(
+                error.contains(part)
+                    && error.contains("control socket") != answer.contains("today"),
+                "{answer}: {error}"
+            );
+        }
     }
 }

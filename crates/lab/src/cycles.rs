@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cost of forwarding, as switches count it.
 
+use quietwire_switch::report::CyclesReport;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// Cost of a switch's forwarding since its start, summed over its forwarding threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,11 +12,6 @@ pub struct CycleCount {
     /// Frames received.
     pub frames: u64,
 }
-
-/// Steps of quietwire's forwarding threads in which no frame is forwarded.
-const NOT_FORWARDING: [&str; 2] = ["idle", "control"];
-/// The step that receives frames.
-const RECEIVE: &str = "receive";
 
 impl CycleCount {
     /// Returns the increase since an earlier sample; `None` if the counters were reset meanwhile.
@@ -28,25 +23,18 @@ impl CycleCount {
         })
     }
 
-    /// Parses the answer to `show cycles`.
-    pub(crate) fn of_quietwire(answer: &Value) -> Result<Self, String> {
-        let wrong = || format!("it answered {answer}");
-        let threads = answer["threads"].as_array().ok_or_else(wrong)?;
+    /// Sums the answer to `show cycles` over threads.
+    pub(crate) fn of_quietwire(report: &CyclesReport) -> Self {
         let mut count = Self::default();
-        for step in threads
-            .iter()
-            .flat_map(|thread| thread["steps"].as_array().into_iter().flatten())
-        {
-            let name = step["step"].as_str().ok_or_else(wrong)?;
-            let number = |key: &str| step[key].as_u64().ok_or_else(wrong);
-            if !NOT_FORWARDING.contains(&name) {
-                count.cycles += number("cycles")?;
+        for step in report.threads.iter().flat_map(|thread| &thread.steps) {
+            if step.is_forwarding() {
+                count.cycles += step.cycles;
             }
-            if name == RECEIVE {
-                count.frames += number("frames")?;
+            if step.is_receiving() {
+                count.frames += step.frames;
             }
         }
-        Ok(count)
+        count
     }
 
     /// Parses the output of `ovs-appctl dpif-netdev/pmd-stats-show` (lib/dpif-netdev.c, `pmd_info_show_stats`): a thread that has processed
@@ -79,25 +67,34 @@ impl CycleCount {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use quietwire_switch::report::{StepCounts, ThreadCycles};
 
     use super::*;
 
     #[test]
     fn quietwires_threads_are_summed_up_without_what_forwards_nothing() {
-        let step = |name: &str, cycles: u64, frames: u64| json!({ "step": name, "cycles": cycles, "bursts": 1, "frames": frames });
-        let answer = json!({ "hz": 1, "threads": [
-            { "cpu": 1, "steps": [step("idle", 900, 0), step("receive", 100, 32), step("send", 60, 32), step("control", 5, 0)] },
-            { "cpu": 2, "steps": [step("receive", 10, 1)] },
-        ] });
-        let count = CycleCount::of_quietwire(&answer).unwrap();
+        let step = |name: &str, cycles, frames| StepCounts {
+            step: name.to_owned(),
+            cycles,
+            bursts: 1,
+            frames,
+        };
+        let thread = |cpu, steps| ThreadCycles { cpu, steps };
+        let first = vec![
+            step("idle", 900, 0),
+            step("receive", 100, 32),
+            step("send", 60, 32),
+            step("control", 5, 0),
+        ];
+        let report = CyclesReport {
+            threads: vec![thread(1, first), thread(2, vec![step("receive", 10, 1)])],
+            ..CyclesReport::default()
+        };
         let wanted = CycleCount {
             cycles: 170,
             frames: 33,
         };
-        assert_eq!(count, wanted);
-        let error = CycleCount::of_quietwire(&json!({})).unwrap_err();
-        assert!(error.contains("answered"), "{error}");
+        assert_eq!(CycleCount::of_quietwire(&report), wanted);
     }
 
     #[test]

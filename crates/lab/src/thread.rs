@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Threads of elements, as results list them.
 
+use quietwire_host::CpuList;
 use serde::{Deserialize, Serialize};
+
+pub use quietwire_switch::report::Role as ThreadRole;
 
 /// A thread of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,8 +13,8 @@ pub struct DeviceThread {
     pub tid: i32,
     /// Its name.
     pub name: String,
-    /// `forwarding`, `service` or `control`.
-    pub role: String,
-    /// CPUs that it may use, as a list.
-    pub cpus: String,
+    /// Its role.
+    pub role: ThreadRole,
+    /// CPUs that it may use.
+    pub cpus: CpuList,
 }

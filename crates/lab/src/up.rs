@@ -154,18 +154,6 @@ impl UpLab {
         Ok(dead)
     }
 
-    /// Returns the counters of every element, by name.
-    #[must_use]
-    pub fn counters(&self) -> serde_json::Value {
-        let reported = self.running.iter().map(|running| {
-            let counters = running.forwarder.counters(&running.plan);
-            let reported =
-                counters.unwrap_or_else(|reason| serde_json::json!({ "unavailable": reason }));
-            (running.plan.name.clone(), reported)
-        });
-        reported.collect::<serde_json::Map<_, _>>().into()
-    }
-
     /// Reads the frame counters of every element. One deadline of 2 s covers all elements.
     #[must_use]
     pub fn frames(&self) -> DeviceCounts {

@@ -53,7 +53,7 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
         assert_eq!(uris.len(), 2);
         assert!(uris[1].contains("l1.sock?role=client&id=0"), "{uris:?}");
         let threads = up.elements[0].threads.iter();
-        let roles: Vec<&str> = threads.map(|thread| thread.role.as_str()).collect();
+        let roles: Vec<&str> = threads.map(|thread| thread.role.name()).collect();
         for role in ["forwarding", "service", "control"] {
             assert!(roles.contains(&role), "{roles:?}");
         }
@@ -78,8 +78,11 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
             let intensity = lab.intensity_since(&at_work).unwrap();
             intensity.threads == neighbours.len() && intensity.cpu_time_s > 0.0
         }));
-        let counters = lab.device().unwrap().counters();
-        assert_eq!(counters["S"]["p0"]["rx_frames"], 3);
+        let counts = lab.device().unwrap().frames();
+        assert_eq!(
+            counts.elements["S"].as_ref().unwrap().ports["p0"].received,
+            3
+        );
         let device = ProcessId::of(device_pid(&lab)).unwrap();
         lab.leave().unwrap();
         assert!(!device.is_alive());

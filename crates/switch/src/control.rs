@@ -132,12 +132,12 @@ pub enum Request {
     },
 }
 
-/// A reply of the switch.
+/// A reply of the switch. The request determines the type of the result ([`crate::report`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum Answer<T = Value> {
     /// The result.
-    Ok(Value),
+    Ok(T),
     /// An error message.
     Error(String),
 }

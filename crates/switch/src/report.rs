@@ -11,11 +11,13 @@ use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::rules::Action;
+use crate::counters::Step;
 use quietwire_tables::filter::{PacketMatch, in_snake_case};
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
 
 pub use quietwire_tables::drops::{PortDrop, PortDrops};
+pub use quietwire_tables::route::Punt;
 
 /// Role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +29,18 @@ pub enum Role {
     Service,
     /// Control socket, signals, and DPDK's own threads.
     Control,
+}
+
+impl Role {
+    /// Returns its name in JSON and options.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forwarding => "forwarding",
+            Self::Service => "service",
+            Self::Control => "control",
+        }
+    }
 }
 
 /// One thread of the process.
@@ -162,6 +176,22 @@ pub struct StepCounts {
     pub bursts: u64,
     /// Frames in them.
     pub frames: u64,
+}
+
+impl StepCounts {
+    /// Returns true if the step forwards frames: all steps except empty polls and orders of the control thread.
+    #[must_use]
+    pub fn is_forwarding(&self) -> bool {
+        ![Step::Idle, Step::Control]
+            .map(Step::name)
+            .contains(&&*self.step)
+    }
+
+    /// Returns true for the step that receives frames. Its frames are all that the thread received.
+    #[must_use]
+    pub fn is_receiving(&self) -> bool {
+        self.step == Step::Receive.name()
+    }
 }
 
 /// Cycles of forwarding threads, and burst sizes of receive queues.
@@ -495,4 +525,59 @@ pub struct StatsReport {
     /// The router.
     #[serde(default)]
     pub router: RouterCounts,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_tables_are_those_in_json() {
+        fn check<T: Serialize + Copy>(all: &[T], name: impl Fn(T) -> &'static str) {
+            for one in all {
+                assert_eq!(serde_json::to_value(one).unwrap(), name(*one));
+            }
+        }
+        check(
+            &[Role::Forwarding, Role::Service, Role::Control],
+            Role::name,
+        );
+        check(
+            &[
+                Source::Local,
+                Source::Connected,
+                Source::Static,
+                Source::Kernel,
+                Source::Neighbour,
+            ],
+            Source::name,
+        );
+        check(
+            &[
+                State::Incomplete,
+                State::Reachable,
+                State::Stale,
+                State::Probe,
+                State::Permanent,
+            ],
+            State::name,
+        );
+        check(
+            &[Origin::Found, Origin::Kernel, Origin::Static],
+            Origin::name,
+        );
+    }
+
+    #[test]
+    fn empty_polls_and_orders_forward_nothing_and_one_step_receives() {
+        let step = |step: Step| StepCounts {
+            step: step.name().to_owned(),
+            ..StepCounts::default()
+        };
+        let is_idle = |step: &Step| matches!(step, Step::Idle | Step::Control);
+        for one in Step::ALL {
+            assert_eq!(step(one).is_forwarding(), !is_idle(&one), "{one:?}");
+            assert_eq!(step(one).is_receiving(), one == Step::Receive, "{one:?}");
+        }
+    }
 }

@@ -176,6 +176,20 @@ pub enum State {
     Permanent,
 }
 
+impl State {
+    /// Returns its name in JSON and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Incomplete => "incomplete",
+            Self::Reachable => "reachable",
+            Self::Stale => "stale",
+            Self::Probe => "probe",
+            Self::Permanent => "permanent",
+        }
+    }
+}
+
 /// Origin of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -186,6 +200,18 @@ pub enum Origin {
     Kernel,
     /// Set by an operator.
     Static,
+}
+
+impl Origin {
+    /// Returns its name in JSON and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::Kernel => "kernel",
+            Self::Static => "static",
+        }
+    }
 }
 
 /// A neighbour in a listing.

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{CpuId, CpuList};
 
@@ -15,7 +15,7 @@ use crate::{CpuId, CpuList};
 pub(super) const THREAD: &str = "qw-jitter-";
 
 /// Source of gaps on a CPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The CPU.
     pub cpu: CpuId,

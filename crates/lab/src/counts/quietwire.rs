@@ -4,36 +4,21 @@
 use std::path::Path;
 
 use quietwire_base::Deadline;
+use quietwire_switch::control::{Request, Subject};
+use quietwire_switch::report::{PortDrop, Punt, RouterCounts, StatsReport};
 use quietwire_tester::account::{DropStage, ElementCounts, PortCounts, UnitDrop};
-use serde_json::{Value, json};
 
 use super::too_late;
 use crate::control::ask_within;
 
-/// Drops of frames that are not counted as received.
-const BEFORE_RECEIPT: [&str; 3] = ["no_buffers", "rx_missed", "rx_errors"];
-/// Drops that are counted at the frame's egress port.
-const TO_SEND: [&str; 2] = ["tx_full", "not_segmented"];
-
 /// Punts that end a packet: its sender gets an ICMP error at most.
-const ENDING: [&str; 5] = [
-    "no-route",
-    "unreachable",
-    "prohibited",
-    "time-exceeded",
-    "too-big",
+const ENDING: [Punt; 5] = [
+    Punt::NoRoute,
+    Punt::Unreachable,
+    Punt::Prohibited,
+    Punt::TimeExceeded,
+    Punt::TooBig,
 ];
-/// Counters of the router that overlap with other counters, or whose frames may still be queued.
-const PERHAPS: [&str; 6] = [
-    "not_sent",
-    "service_full",
-    "neighbour_queue_drops",
-    "neighbour_table_full",
-    "unknown_protocol",
-    "to_kernel",
-];
-/// Frames that the router originates.
-const MADE: [&str; 3] = ["errors", "echoed", "neighbour_requests"];
 
 const ROUTER: &str = "router";
 
@@ -43,81 +28,118 @@ pub(crate) fn of_switch(socket: &Path, deadline: Deadline) -> Result<ElementCoun
     if left.is_zero() {
         return Err(too_late());
     }
-    counts_of(&ask_within(socket, &json!({ "show": "stats" }), left)?)
+    let stats: StatsReport = ask_within(socket, &Request::Show(Subject::Stats), left)?;
+    Ok(counts_of(&stats))
 }
 
-/// Parses the counters in a switch's statistics.
-fn counts_of(stats: &Value) -> Result<ElementCounts, String> {
+/// Returns the place at which a port's counter counts dropped frames.
+fn stage(reason: PortDrop) -> DropStage {
+    match reason {
+        // Frames that are not counted as received.
+        PortDrop::NoBuffers | PortDrop::RxMissed | PortDrop::RxErrors => DropStage::BeforeReceipt,
+        // Counted at the frame's egress port.
+        PortDrop::TxFull | PortDrop::NotSegmented => DropStage::ToSend,
+        _ => DropStage::Received,
+    }
+}
+
+/// Returns the router's counters that overlap with other counters, or whose frames may still be queued.
+fn overlapping(router: &RouterCounts) -> [(&'static str, u64); 6] {
+    [
+        ("not_sent", router.not_sent),
+        ("service_full", router.service_full),
+        ("neighbour_queue_drops", router.neighbour_queue_drops),
+        ("neighbour_table_full", router.neighbour_table_full),
+        ("unknown_protocol", router.unknown_protocol),
+        ("to_kernel", router.to_kernel),
+    ]
+}
+
+/// Returns the counters in a switch's statistics.
+fn counts_of(stats: &StatsReport) -> ElementCounts {
     let mut counts = ElementCounts::default();
-    let ports = stats["ports"].as_array();
-    for port in ports.ok_or("its statistics have no ports")? {
-        let count = |key: &str| {
-            let number = port[key].as_u64();
-            number.ok_or_else(|| format!("its statistics of a port have no {key}"))
-        };
-        let name = port["name"].as_str().ok_or("a port has no name")?;
-        let mut reported = PortCounts {
-            received: count("rx_frames")?,
-            sent: count("tx_frames")?,
+    for port in &stats.ports {
+        let reported = PortCounts {
+            received: port.rx_frames,
+            sent: port.tx_frames,
             ..PortCounts::default()
         };
-        for (reason, frames) in port["drops"].as_object().into_iter().flatten() {
-            let stage = match reason.as_str() {
-                reason if BEFORE_RECEIPT.contains(&reason) => DropStage::BeforeReceipt,
-                reason if TO_SEND.contains(&reason) => DropStage::ToSend,
-                _ => DropStage::Received,
-            };
-            reported = reported.with_drops(stage, reason, frames.as_u64().unwrap_or(0));
-        }
-        counts.ports.insert(name.to_owned(), reported);
+        let reported = port
+            .drops
+            .iter()
+            .fold(reported, |reported, (reason, frames)| {
+                reported.with_drops(stage(reason), reason.name(), frames)
+            });
+        counts.ports.insert(port.name.clone(), reported);
     }
-    let router = &stats[ROUTER];
-    let mut add = |reason: &str, may_overlap: bool, frames: &Value| {
+    let router = &stats.router;
+    let mut add = |reason: &str, may_overlap: bool, frames: u64| {
         let unit = UnitDrop {
             unit: ROUTER.to_owned(),
             reason: reason.to_owned(),
             may_overlap,
         };
-        counts.drops.insert(unit, frames.as_u64().unwrap_or(0));
+        counts.drops.insert(unit, frames);
     };
-    for (reason, frames) in router["dropped"].as_object().into_iter().flatten() {
-        add(reason, false, frames);
+    for (reason, frames) in &router.dropped {
+        add(reason, false, *frames);
     }
-    for (reason, frames) in router["punted"].as_object().into_iter().flatten() {
-        if ENDING.contains(&reason.as_str()) {
-            add(reason, false, frames);
+    for (reason, frames) in &router.punted {
+        if ENDING.iter().any(|punt| punt.name() == reason) {
+            add(reason, false, *frames);
         }
     }
-    for reason in PERHAPS {
-        add(reason, true, &router[reason]);
+    for (reason, frames) in overlapping(router) {
+        add(reason, true, frames);
     }
-    counts.made = MADE
-        .iter()
-        .map(|key| router[*key].as_u64().unwrap_or(0))
-        .sum();
-    Ok(counts)
+    // Frames that the router originates.
+    counts.made = router.errors + router.echoed + router.neighbour_requests;
+    counts
 }
 
 #[cfg(test)]
 mod tests {
+    use quietwire_switch::report::{PortCounts as OfSwitch, PortDrops};
+
     use super::*;
 
     #[test]
     fn drops_stand_where_the_switch_counts_them() {
-        let stats = json!({
-            "ports": [
-                { "name": "p0", "rx_frames": 10, "tx_frames": 3, "drops": { "denied": 4, "tx_full": 5, "rx_missed": 6 } },
-                { "name": "n0", "rx_frames": 1, "tx_frames": 2, "drops": {} },
+        let drops = |reason| match reason {
+            PortDrop::Denied => 4,
+            PortDrop::TxFull => 5,
+            PortDrop::RxMissed => 6,
+            _ => 0,
+        };
+        let port = |name: &str, rx_frames, tx_frames, drops| OfSwitch {
+            name: name.to_owned(),
+            rx_frames,
+            tx_frames,
+            drops,
+            ..OfSwitch::default()
+        };
+        let named = |names: &[(&str, u64)]| {
+            let named = names
+                .iter()
+                .map(|(name, count)| ((*name).to_owned(), *count));
+            named.collect()
+        };
+        let stats = StatsReport {
+            ports: vec![
+                port("p0", 10, 3, PortDrops::of(drops)),
+                port("n0", 1, 2, PortDrops::default()),
             ],
-            "router": {
-                "dropped": { "martian": 7 },
-                "punted": { "no-route": 8, "arp": 9 },
-                "service_full": 11,
-                "errors": 12,
-                "echoed": 13,
+            router: RouterCounts {
+                dropped: named(&[("martian", 7)]),
+                punted: named(&[("no-route", 8), ("arp", 9)]),
+                service_full: 11,
+                errors: 12,
+                echoed: 13,
+                ..RouterCounts::default()
             },
-        });
-        let counts = counts_of(&stats).unwrap();
+            ..StatsReport::default()
+        };
+        let counts = counts_of(&stats);
         let expected = PortCounts {
             received: 10,
             sent: 3,
@@ -126,7 +148,10 @@ mod tests {
         .with_drops(DropStage::Received, "denied", 4)
         .with_drops(DropStage::ToSend, "tx_full", 5)
         .with_drops(DropStage::BeforeReceipt, "rx_missed", 6);
-        assert_eq!(counts.ports["p0"], expected);
+        let mut first = counts.ports["p0"].clone();
+        assert_eq!(first.drops.len(), PortDrop::ALL.len());
+        first.drops.retain(|_, frames| *frames > 0);
+        assert_eq!(first, expected);
         assert_eq!(counts.ports["n0"].sent, 2);
         assert_eq!(counts.made, 25);
         let of_router = |reason: &str, may_overlap| {
@@ -141,13 +166,5 @@ mod tests {
         assert_eq!(of_router("no-route", false), Some(8));
         assert_eq!(of_router("arp", false), None);
         assert_eq!(of_router("service_full", true), Some(11));
-        for (wrong, part) in [
-            (json!({}), "no ports"),
-            (json!({ "ports": [{ "name": "p0" }] }), "no rx_frames"),
-            (json!({ "ports": [{ "rx_frames": 1 }] }), "no name"),
-        ] {
-            let reason = counts_of(&wrong).unwrap_err();
-            assert!(reason.contains(part), "{reason}");
-        }
     }
 }

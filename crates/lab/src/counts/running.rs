@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use quietwire_base::Deadline;
 use quietwire_dpdk::PortUri;
+use quietwire_switch::control::{Request, Subject};
+use quietwire_switch::report::PortReport;
 use quietwire_tester::account::{DeviceCounts, DeviceLayout, PortAt};
-use serde_json::{Value, json};
 
 use super::{TIMEOUT, of_switch};
 use crate::control::ask_within;
@@ -30,10 +31,11 @@ impl RunningSwitch {
     /// # Errors
     /// The reason why the switch does not answer, as a clause.
     pub fn find(socket: &Path, tester: &[PortUri]) -> Result<Self, String> {
-        let ports = ask_within(socket, &json!({ "show": "ports" }), LIST_TIMEOUT)?;
+        let request = Request::Show(Subject::Ports);
+        let ports: Vec<PortReport> = ask_within(socket, &request, LIST_TIMEOUT)?;
         Ok(Self {
             socket: socket.to_owned(),
-            layout: layout(&ports, tester),
+            layout: layout(&ports, tester)?,
         })
     }
 
@@ -54,22 +56,29 @@ impl RunningSwitch {
 }
 
 /// Returns the switch's port that is the peer of each of the tester's ports.
-fn layout(ports: &Value, tester: &[PortUri]) -> DeviceLayout {
-    let listed = ports.as_array().into_iter().flatten();
-    let known: Vec<(&str, PortUri)> = listed
-        .filter_map(|port| Some((port["name"].as_str()?, port["uri"].as_str()?.parse().ok()?)))
-        .collect();
+///
+/// # Errors
+/// A port of the switch whose URI is unknown here, as one of another version.
+fn layout(ports: &[PortReport], tester: &[PortUri]) -> Result<DeviceLayout, String> {
+    let known = |port: &PortReport| match port.uri.parse() {
+        Ok(uri) => Ok((port.counts.name.clone(), uri)),
+        Err(error) => Err(format!(
+            "its port '{}' has the URI '{}', which is unknown here: {error}",
+            port.counts.name, port.uri
+        )),
+    };
+    let known: Vec<(String, PortUri)> = ports.iter().map(known).collect::<Result<_, _>>()?;
     let facing = |own: &PortUri| {
-        let meets = |(_, other): &&(&str, PortUri)| {
+        let meets = |(_, other): &&(String, PortUri)| {
             place_of(own).is_some_and(|place| Some(place) == place_of(other))
         };
         let (name, _) = known.iter().find(meets)?;
         Some(PortAt::new(NAME, name))
     };
-    DeviceLayout {
+    Ok(DeviceLayout {
         at_tester: tester.iter().map(facing).collect(),
         ..DeviceLayout::default()
-    }
+    })
 }
 
 /// Meeting point of two ports: a socket and an interface number.
@@ -86,16 +95,30 @@ fn place_of(uri: &PortUri) -> Option<(PathBuf, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use quietwire_switch::report::PortCounts;
+
     use super::*;
+
+    fn port((name, uri): (&str, &str)) -> PortReport {
+        PortReport {
+            uri: uri.to_owned(),
+            counts: PortCounts {
+                name: name.to_owned(),
+                ..PortCounts::default()
+            },
+            ..PortReport::default()
+        }
+    }
 
     #[test]
     fn ports_meet_at_sockets() {
-        let ports = json!([
-            { "name": "left", "uri": "memif:/run/a.sock?role=server&id=1" },
-            { "name": "other", "uri": "memif:/run/a.sock?role=server&id=0" },
-            { "name": "guest", "uri": "vhost:/run/g.sock?role=server" },
-            { "name": "wire", "uri": "af-packet:eth0" },
-        ]);
+        let ports = [
+            ("left", "memif:/run/a.sock?role=server&id=1"),
+            ("other", "memif:/run/a.sock?role=server&id=0"),
+            ("guest", "vhost:/run/g.sock?role=server"),
+            ("wire", "af-packet:eth0"),
+        ]
+        .map(port);
         let uris = [
             "memif:/run/./a.sock?role=client&id=1",
             "virtio-user:/run/g.sock?role=client",
@@ -104,6 +127,7 @@ mod tests {
         ];
         let tester: Vec<PortUri> = uris.iter().map(|uri| uri.parse().unwrap()).collect();
         let names: Vec<Option<String>> = layout(&ports, &tester)
+            .unwrap()
             .at_tester
             .into_iter()
             .map(|at| at.map(|at| at.port))
@@ -117,7 +141,12 @@ mod tests {
                 None
             ]
         );
-        assert!(layout(&json!(null), &[]).at_tester.is_empty());
+        assert!(layout(&[], &[]).unwrap().at_tester.is_empty());
+        let error = layout(&[port(("new", "quantum:x"))], &tester).unwrap_err();
+        assert!(
+            error.contains("'new'") && error.contains("quantum"),
+            "{error}"
+        );
     }
 
     #[test]

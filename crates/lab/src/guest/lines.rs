@@ -7,7 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::stop::Stop;
 
@@ -38,8 +39,8 @@ pub(crate) enum LineError {
     /// A line that exceeds the limit.
     #[error("it sent a line of more than {LINE_MAX} octets")]
     TooLong,
-    /// A line that is not JSON.
-    #[error("it answered '{excerpt}', which is not JSON: {cause}")]
+    /// A line that is not JSON, or not of the expected type.
+    #[error("it answered '{excerpt}', which {}: {cause}", defect(.cause))]
     Garbage {
         /// The start of the line.
         excerpt: String,
@@ -49,6 +50,14 @@ pub(crate) enum LineError {
     /// A system call's error.
     #[error("its socket: {0}")]
     Io(std::io::Error),
+}
+
+/// Returns what is wrong with a line, as a clause.
+fn defect(cause: &serde_json::Error) -> &'static str {
+    match cause.is_data() {
+        true => "has an unknown format",
+        false => "is not JSON",
+    }
 }
 
 /// Returns the start of a text, for an error.
@@ -89,8 +98,12 @@ impl Lines {
     }
 
     /// Sends one line.
-    pub(crate) fn send(&mut self, value: &Value, timeout: Duration) -> Result<(), LineError> {
-        let mut line = value.to_string().into_bytes();
+    pub(crate) fn send(
+        &mut self,
+        value: &impl Serialize,
+        timeout: Duration,
+    ) -> Result<(), LineError> {
+        let mut line = serde_json::to_vec(value).map_err(|error| LineError::Io(error.into()))?;
         line.push(b'\n');
         self.stream
             .set_write_timeout(Some(timeout.max(Duration::from_millis(1))))
@@ -105,7 +118,10 @@ impl Lines {
     }
 
     /// Receives the next line.
-    pub(crate) fn receive(&mut self, timeout: Duration) -> Result<Value, LineError> {
+    pub(crate) fn receive<T: DeserializeOwned>(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<T, LineError> {
         let until = Instant::now() + timeout;
         let mut searched = 0;
         loop {
@@ -162,6 +178,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
+    use serde_json::Value;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(20);
@@ -213,7 +231,10 @@ mod tests {
         let lines = Lines::connect(&socket).unwrap();
         let mut lines = lines.unless(&Stop::from(&flag));
         let (mut peer, _) = listener.accept().unwrap();
-        assert!(matches!(lines.receive(LONG), Err(LineError::Stopped)));
+        assert!(matches!(
+            lines.receive::<Value>(LONG),
+            Err(LineError::Stopped)
+        ));
         // Lines of a slow peer are received in the meantime.
         flag.store(false, Ordering::Relaxed);
         thread::scope(|scope| {
@@ -221,7 +242,7 @@ mod tests {
                 thread::sleep(2 * POLL_INTERVAL);
                 peer.write_all(b"1\n").unwrap();
             });
-            assert_eq!(lines.receive(LONG).unwrap(), 1);
+            assert_eq!(lines.receive::<u8>(LONG).unwrap(), 1);
         });
     }
 
@@ -233,14 +254,24 @@ mod tests {
         let mut lines = Lines::connect(&socket).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         peer.write_all(b"1\n2\n\n").unwrap();
-        assert_eq!(lines.receive(LONG).unwrap(), 1);
-        assert_eq!(lines.receive(LONG).unwrap(), 2);
+        assert_eq!(lines.receive::<u8>(LONG).unwrap(), 1);
+        assert_eq!(lines.receive::<u8>(LONG).unwrap(), 2);
         assert!(matches!(
-            lines.receive(LONG),
+            lines.receive::<Value>(LONG),
             Err(LineError::Garbage { .. })
         ));
+        // JSON of another type.
+        peer.write_all(b"\"two\"\n").unwrap();
+        let error = lines.receive::<u8>(LONG).unwrap_err().to_string();
+        assert!(
+            error.contains("unknown format") && error.contains("expected u8"),
+            "{error}"
+        );
         drop(peer);
-        assert!(matches!(lines.receive(LONG), Err(LineError::Closed)));
+        assert!(matches!(
+            lines.receive::<Value>(LONG),
+            Err(LineError::Closed)
+        ));
         drop(listener);
         assert!(matches!(
             Lines::connect(&socket),

@@ -31,7 +31,7 @@ fn qmp_error(error: LineError) -> String {
 impl Monitor {
     pub(crate) fn connect(socket: &Path, timeout: Duration, stop: &Stop) -> Result<Self, String> {
         let mut lines = Lines::connect(socket).map_err(qmp_error)?.unless(stop);
-        let greeting = lines.receive(timeout).map_err(qmp_error)?;
+        let greeting: Value = lines.receive(timeout).map_err(qmp_error)?;
         let version = &greeting["QMP"]["version"];
         let part = |name: &str| number(&version["qemu"][name]);
         let (Some(major), Some(minor), Some(micro)) = (part("major"), part("minor"), part("micro"))
@@ -57,7 +57,7 @@ impl Monitor {
             .map_err(qmp_error)?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let mut answer = self.lines.receive(left).map_err(qmp_error)?;
+            let mut answer: Value = self.lines.receive(left).map_err(qmp_error)?;
             if answer.get("return").is_some() {
                 return Ok(answer["return"].take());
             }

@@ -2,10 +2,8 @@
 //! The interface through which the lab drives all programs.
 
 use quietwire_base::Deadline;
-use quietwire_tester::account::{ElementCounts, PortCounts};
-use serde_json::{Map, Value, json};
+use quietwire_tester::account::ElementCounts;
 
-use crate::counts::TIMEOUT;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, GuestSide, Plan, Process};
 use crate::error::LabError;
@@ -34,24 +32,6 @@ pub(crate) trait Forwarder: std::fmt::Debug + Send {
     /// Configures forwarding between the ports, if the program accepts that while it runs.
     fn program(&mut self, _plan: &Plan, _room: &mut ElementContext<'_>) -> Result<(), LabError> {
         Ok(())
-    }
-
-    /// Returns its counters.
-    ///
-    /// # Errors
-    /// The reason why it does not report them.
-    fn counters(&self, plan: &Plan) -> Result<Value, String> {
-        let counts = self.frames(plan, Deadline::after(TIMEOUT))?;
-        let of_port = |(name, port): (String, PortCounts)| {
-            let reported = json!({ "rx_frames": port.received, "tx_frames": port.sent });
-            (name, reported)
-        };
-        Ok(counts
-            .ports
-            .into_iter()
-            .map(of_port)
-            .collect::<Map<_, _>>()
-            .into())
     }
 
     /// Returns its current frame counters.

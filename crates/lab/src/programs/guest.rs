@@ -8,7 +8,6 @@ use std::time::Duration;
 use quietwire_base::{Deadline, Fault, find_program};
 use quietwire_packet::MacAddress;
 use quietwire_tester::account::ElementCounts;
-use serde_json::{Map, Value, json};
 
 use super::forwarder::Forwarder;
 use super::forwarder_for;
@@ -23,7 +22,7 @@ use crate::guest::{
     Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend, QEMU,
     ReadySignal, SocketRole, acceleration,
 };
-use crate::thread::DeviceThread;
+use crate::thread::{DeviceThread, ThreadRole};
 use crate::topology::{ElementPlace, Forwarding, Graph, Link, LinkKind, Program, Role};
 use crate::unavailable::Unavailable;
 use crate::up::GuestOptions;
@@ -293,8 +292,8 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
         backend,
         queues: 1,
         ring_size: RING_SIZE,
-        mac: match router_mac(index).map(str::parse) {
-            Some(Ok(mac)) if plan.program.routes() => mac,
+        mac: match router_mac(index) {
+            Some(mac) if plan.program.routes() => mac,
             _ => MacAddress::from_u64(MAC + number),
         },
     })
@@ -428,21 +427,6 @@ impl Forwarder for InGuest {
         Ok(())
     }
 
-    fn counters(&self, _plan: &Plan) -> Result<Value, String> {
-        if !self.has_agent() {
-            return Err("a custom image has no agent that reports its counters".to_owned());
-        }
-        let agent = self.running()?.agent();
-        let counters = agent
-            .and_then(|mut agent| agent.counters())
-            .map_err(|error| error.to_string())?;
-        let reported = counters
-            .iter()
-            .enumerate()
-            .map(|(index, port)| (format!("p{index}"), json!(port)));
-        Ok(Value::Object(reported.collect::<Map<_, _>>()))
-    }
-
     /// testpmd prints its counters into its log, and those are up to a second old.
     fn frames(&self, _plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
         if !self.has_agent() {
@@ -475,13 +459,12 @@ impl Forwarder for InGuest {
             .map_err(|error| error.to_string())?;
         let reported = threads.into_iter().map(|thread| DeviceThread {
             role: match forwarding.iter().any(|vcpu| vcpu.tid == thread.tid) {
-                true => "forwarding",
-                false => "control",
-            }
-            .to_owned(),
+                true => ThreadRole::Forwarding,
+                false => ThreadRole::Control,
+            },
             tid: thread.tid,
             name: thread.name,
-            cpus: thread.cpus.to_string(),
+            cpus: thread.cpus,
         });
         Ok(reported.collect())
     }

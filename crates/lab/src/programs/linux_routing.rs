@@ -44,10 +44,10 @@ fn legs(plan: &Plan) -> Vec<Leg> {
     let at_tester = |port: usize, side: usize| Leg {
         port,
         // The tester sends frames to the MAC address of its other port, so the router has that address.
-        mac: TESTER[1 - side].to_owned(),
+        mac: TESTER[1 - side].to_string(),
         address: sides[side].own.to_owned(),
         peer_address: sides[side].tester.to_owned(),
-        peer_mac: TESTER[side].to_owned(),
+        peer_mac: TESTER[side].to_string(),
         way: sides[side].network.to_owned(),
     };
     let at_vnf = |at: usize| {
@@ -267,10 +267,10 @@ mod tests {
         let legs = legs(&alone);
         let reported: Vec<&str> = legs.iter().map(|leg| leg.address.as_str()).collect();
         assert_eq!(reported, ["198.18.0.254/24", "198.18.1.254/24"]);
-        assert_eq!(legs[0].mac, TESTER[1]);
+        assert_eq!(legs[0].mac, TESTER[1].to_string());
         assert_eq!(
             (&*legs[1].peer_address, &*legs[1].peer_mac),
-            ("198.18.1.1", TESTER[1])
+            ("198.18.1.1", &*TESTER[1].to_string())
         );
         assert!(routes(&alone).is_empty() && routes_drawn(&alone).is_empty());
         let many = Plan {
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(legs[2].address, "2001:2:0:ff02::1/64");
         let macs = [1, 2].map(|at: usize| &legs[at].mac);
         assert_eq!([2, 1].map(|at: usize| &legs[at].peer_mac), macs);
-        assert_eq!(legs[5].mac, TESTER[0]);
+        assert_eq!(legs[5].mac, TESTER[0].to_string());
         let routes = routes(&around);
         assert_eq!(routes.len(), 12);
         for line in [

@@ -3,16 +3,20 @@
 
 use std::net::Ipv4Addr;
 
+use quietwire_packet::MacAddress;
 use quietwire_tester::DESTINATIONS_MAX;
 
 use crate::guest::agent::protocol::Routing;
 use crate::topology::Encapsulation;
 
 /// MAC addresses of the tester's first and second port (docs/tester.md).
-pub(super) const TESTER: [&str; 2] = ["02:00:00:00:00:00", "02:01:00:00:00:00"];
+pub(super) const TESTER: [MacAddress; 2] = [
+    MacAddress::from_u64(0x0200_0000_0000),
+    MacAddress::from_u64(0x0201_0000_0000),
+];
 
 /// MAC address of a router's first or second port: the tester sends frames to the address of its own other port.
-pub(super) fn router_mac(port: usize) -> Option<&'static str> {
+pub(super) fn router_mac(port: usize) -> Option<MacAddress> {
     TESTER.iter().rev().nth(port).copied()
 }
 
@@ -79,13 +83,12 @@ pub(super) fn routing(encapsulation: Encapsulation, destinations: u32) -> Result
         let wrong = |what: &str| format!("{what} is no address");
         let own = side.own.parse().map_err(|_| wrong(side.own))?;
         let tester = side.tester.parse().map_err(|_| wrong(side.tester))?;
-        let mac = TESTER[port].parse().map_err(|_| wrong(TESTER[port]))?;
         routing.addresses.insert(port, vec![own]);
         for network in drawn(encapsulation, port, destinations) {
             let prefix = network.parse().map_err(|_| wrong(&network))?;
             routing.routes.push((prefix, tester));
         }
-        routing.neighbours.push((port, tester, mac));
+        routing.neighbours.push((port, tester, TESTER[port]));
     }
     Ok(routing)
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use quietwire_base::{Deadline, Idle};
 use quietwire_dpdk::HugePages;
 use quietwire_host::threads::{ThreadCpus, threads_of};
+use quietwire_switch::control::{Request, Subject};
+use quietwire_switch::report::{CyclesReport, ThreadReport};
 use quietwire_tester::account::ElementCounts;
-use serde_json::{Value, json};
+use serde::de::IgnoredAny;
 
 use super::forwarder::Forwarder;
 use super::installed::first_line;
@@ -18,8 +20,9 @@ use crate::counts::of_switch;
 use crate::cycles::CycleCount;
 use crate::element::{ElementContext, NEIGHBOUR_PORTS, Plan, Process};
 use crate::error::{LabError, io_error};
+use crate::router_tables::RouterTables;
 use crate::switch_command::SwitchCommand;
-use crate::thread::DeviceThread;
+use crate::thread::{DeviceThread, ThreadRole};
 use crate::topology::{Forwarding, SwitchSettings};
 use crate::unavailable::Unavailable;
 
@@ -157,19 +160,21 @@ fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<String
     let named = threads(plan)?;
     let role_of = |tid| {
         let thread = named.iter().find(|thread| thread.tid == tid);
-        thread.map_or("control", |thread| thread.role.as_str())
+        thread.map_or(ThreadRole::Control, |thread| thread.role)
     };
     let stray = |thread: &ThreadCpus| {
         let role = role_of(thread.tid);
         let wanted = match role {
-            "forwarding" => &plan.cpus,
-            "service" => &settings.service_cpus,
-            _ => &settings.control_cpus,
+            ThreadRole::Forwarding => &plan.cpus,
+            ThreadRole::Service => &settings.service_cpus,
+            ThreadRole::Control => &settings.control_cpus,
         };
         (!thread.cpus.difference(wanted).is_empty()).then(|| {
             format!(
-                "thread {} ({role}) may use CPUs {} instead of {wanted}",
-                thread.name, thread.cpus
+                "thread {} ({}) may use CPUs {} instead of {wanted}",
+                thread.name,
+                role.name(),
+                thread.cpus
             )
         })
     };
@@ -179,8 +184,15 @@ fn strays(plan: &Plan, settings: &SwitchSettings, pid: u32) -> Result<Vec<String
 
 /// Its threads, as it reports them.
 fn threads(plan: &Plan) -> Result<Vec<DeviceThread>, String> {
-    let threads = ask(&control_socket(plan), &json!({ "show": "threads" }))?;
-    serde_json::from_value(threads).map_err(|error| error.to_string())
+    let request = Request::Show(Subject::Threads);
+    let threads: Vec<ThreadReport> = ask(&control_socket(plan), &request)?;
+    let threads = threads.into_iter().map(|thread| DeviceThread {
+        tid: thread.tid,
+        name: thread.name,
+        role: thread.role,
+        cpus: thread.cpus,
+    });
+    Ok(threads.collect())
 }
 
 fn routes_file(plan: &Plan) -> PathBuf {
@@ -194,17 +206,8 @@ fn rules_file(plan: &Plan) -> PathBuf {
 /// Configuration of a router beyond its ports.
 fn routes(plan: &Plan) -> Result<String, String> {
     let routing = routing(plan.encapsulation, 1)?;
-    let interfaces = routing.addresses.iter().map(|(port, addresses)| {
-        json!({ "name": format!("i{port}"), "port": format!("p{port}"), "addresses": addresses, "mac": router_mac(*port) })
-    });
-    let neighbours = routing.neighbours.iter().map(|(port, address, mac)| {
-        json!({ "interface": format!("i{port}"), "address": address, "mac": mac })
-    });
-    let file = json!({
-        "interface": interfaces.collect::<Vec<_>>(),
-        "neighbour": neighbours.collect::<Vec<_>>(),
-    });
-    toml::to_string(&file).map_err(|error| error.to_string())
+    let tables = RouterTables::of(&routing, router_mac);
+    toml::to_string(&tables).map_err(|error| error.to_string())
 }
 
 fn control_socket(plan: &Plan) -> PathBuf {
@@ -262,13 +265,10 @@ impl Forwarder for Quietwire {
         Ok(())
     }
 
-    fn counters(&self, plan: &Plan) -> Result<Value, String> {
-        ask(&control_socket(plan), &json!({ "show": "stats" }))
-    }
-
     fn cycles(&self, plan: &Plan) -> Result<Option<CycleCount>, String> {
-        let reported = ask(&control_socket(plan), &json!({ "show": "cycles" }))?;
-        CycleCount::of_quietwire(&reported).map(Some)
+        let request = Request::Show(Subject::Cycles);
+        let reported: CyclesReport = ask(&control_socket(plan), &request)?;
+        Ok(Some(CycleCount::of_quietwire(&reported)))
     }
 
     fn frames(&self, plan: &Plan, deadline: Deadline) -> Result<ElementCounts, String> {
@@ -291,8 +291,12 @@ impl Forwarder for Quietwire {
 
     fn forget_addresses(&self, plan: &Plan) -> Result<(), String> {
         (0..plan.joins.len()).try_for_each(|index| {
-            let flush = json!({ "flush-fdb": { "bridge": bridge(index) } });
-            ask(&control_socket(plan), &flush).map(|_| ())
+            let flush = Request::FlushFdb {
+                bridge: bridge(index),
+                port: None,
+                vlan: None,
+            };
+            ask::<IgnoredAny>(&control_socket(plan), &flush).map(|_| ())
         })
     }
 
@@ -301,8 +305,7 @@ impl Forwarder for Quietwire {
     }
 
     fn configuration(&self, plan: &Plan) -> Result<Vec<String>, String> {
-        let file = ask(&control_socket(plan), &json!({ "show": "config" }))?;
-        let file = file.as_str().unwrap_or_default();
+        let file: String = ask(&control_socket(plan), &Request::Show(Subject::Config))?;
         Ok(file.lines().map(str::to_owned).collect())
     }
 

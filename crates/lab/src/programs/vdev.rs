@@ -6,7 +6,7 @@ use quietwire_host::settings;
 
 use crate::element::{Attachment, ElementContext, Plan, Process};
 use crate::error::LabError;
-use crate::thread::DeviceThread;
+use crate::thread::{DeviceThread, ThreadRole};
 
 /// Memory of a program without large tables, MiB.
 pub(super) const MEMORY_MIB: u64 = 128;
@@ -146,13 +146,12 @@ pub(super) fn threads(
     let reported = threads.into_iter().map(|thread| DeviceThread {
         tid: thread.tid,
         role: if is_worker(&thread.name) {
-            "forwarding"
+            ThreadRole::Forwarding
         } else {
-            "control"
-        }
-        .to_owned(),
+            ThreadRole::Control
+        },
         name: thread.name,
-        cpus: thread.cpus.to_string(),
+        cpus: thread.cpus,
     });
     Ok(reported.collect())
 }
@@ -166,7 +165,7 @@ pub(super) fn threads_with_main(
     let main = reported
         .iter_mut()
         .find(|thread| u32::try_from(thread.tid) == Ok(pid));
-    main.ok_or("its main thread is gone")?.role = "forwarding".to_owned();
+    main.ok_or("its main thread is gone")?.role = ThreadRole::Forwarding;
     Ok(reported)
 }
 

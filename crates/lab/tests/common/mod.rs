@@ -40,6 +40,11 @@ if BEHAVIOUR == "dies" or (BEHAVIOUR == "starts-once" and os.path.exists(marker)
     print("no memory for the mempool", file=sys.stderr, flush=True)
     sys.exit(7)
 open(marker, "w").close()
+counts = {key: 0 for key in ("rx_octets", "tx_frames", "tx_octets")}
+router = ("forwarded", "fragmented", "service_full", "not_sent", "echoed", "errors", "unknown_protocol", "to_kernel", "kernel_refused",
+    "neighbour_requests", "neighbour_requests_limited", "neighbours_evicted", "neighbour_table_full", "neighbour_queue_drops", "address_conflicts")
+STATS = {"uptime_s": 1.5, "ports": [{"name": "p0", "rx_frames": 3, "drops": {}, **counts}], "threads": [], "bridges": [],
+    "router": {"dropped": {}, "punted": {}, **dict.fromkeys(router, 0)}}
 kept = []
 for port in options("--port"):
     path = port.split("memif:", 1)[1].split("?", 1)[0]
@@ -72,7 +77,7 @@ while True:
     connection, _ = server.accept()
     with connection:
         question = json.loads(connection.makefile().readline())
-        answers = {"threads": threads, "stats": {"p0": {"rx_frames": 3}}, "config": "ports = 2"}
+        answers = {"threads": threads, "stats": STATS, "config": "ports = 2"}
         if "flush-fdb" in question:
             answer = {"error": "the table is stuck"} if BEHAVIOUR == "keeps" else {"ok": 3}
         else:

@@ -41,6 +41,20 @@ pub enum Source {
     Neighbour,
 }
 
+impl Source {
+    /// Returns its name in JSON and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Connected => "connected",
+            Self::Static => "static",
+            Self::Kernel => "kernel",
+            Self::Neighbour => "neighbour",
+        }
+    }
+}
+
 /// A route to a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {

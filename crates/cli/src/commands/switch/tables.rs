@@ -6,7 +6,7 @@ use quietwire_report::TerminalTable;
 use quietwire_switch::control::Subject;
 use quietwire_switch::report::{
     FdbReport, FlappingReport, InterfaceReport, KernelFilterReport, MoveReport, NeighbourReport,
-    PortCounts, PortReport, QueueReport, Role, RoutesReport, ThreadReport, VlanReport, VrfReport,
+    PortCounts, PortReport, QueueReport, RoutesReport, ThreadReport, VlanReport, VrfReport,
 };
 use serde_json::{Error, Value, from_value};
 
@@ -167,12 +167,7 @@ fn threads(threads: &[ThreadReport]) -> TerminalTable {
         table.add_row([
             thread.tid.to_string(),
             thread.name.clone(),
-            match thread.role {
-                Role::Forwarding => "forwarding",
-                Role::Service => "service",
-                Role::Control => "control",
-            }
-            .to_owned(),
+            thread.role.name().to_owned(),
             thread.cpus.to_string(),
             match thread.is_asleep {
                 Some(true) => "asleep",
@@ -226,15 +221,13 @@ fn neighbours(neighbours: Vec<NeighbourReport>) -> TerminalTable {
         5,
     );
     for one in neighbours {
-        let state = serde_json::to_value(one.state).unwrap_or_default();
-        let source = serde_json::to_value(one.source).unwrap_or_default();
         table.add_row([
             one.interface,
             one.address.to_string(),
             one.mac
                 .map_or_else(|| "-".to_owned(), |mac| mac.to_string()),
-            state.as_str().unwrap_or_default().to_owned(),
-            source.as_str().unwrap_or_default().to_owned(),
+            one.state.name().to_owned(),
+            one.source.name().to_owned(),
             format!("{:.1}", one.age_s),
         ]);
     }
@@ -280,11 +273,10 @@ pub(super) fn routes(report: &RoutesReport) -> String {
         } else {
             ways.join(", ")
         };
-        let source = serde_json::to_value(route.source).unwrap_or_default();
         table.add_row([
             if route.is_active { "*" } else { "" }.to_owned(),
             route.prefix.to_string(),
-            source.as_str().unwrap_or_default().to_owned(),
+            route.source.name().to_owned(),
             route.metric.to_string(),
             way,
         ]);

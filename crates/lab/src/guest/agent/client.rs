@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use quietwire_host::CpuList;
+use quietwire_host::jitter::JitterReport;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -127,13 +128,12 @@ impl Agent {
             id,
             ask: ask.clone(),
         };
-        let question = serde_json::to_value(question).map_err(|error| error.to_string())?;
         self.lines
             .send(&question, timeout)
             .map_err(|error| error.to_string())?;
         for _ in 0..STALE_MAX {
             let left = until.saturating_duration_since(Instant::now());
-            let line = self.lines.receive(left).map_err(|error| match error {
+            let line: Value = self.lines.receive(left).map_err(|error| match error {
                 LineError::Silent(_) => {
                     format!("it did not answer in {} s", timeout.as_secs_f64())
                 }
@@ -205,7 +205,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`LabError::Agent`].
-    pub fn jitter(&mut self, cpus: &CpuList, duration: Duration) -> Result<Value, LabError> {
+    pub fn jitter(&mut self, cpus: &CpuList, duration: Duration) -> Result<JitterReport, LabError> {
         let ask = AgentCommand::Jitter {
             cpus: cpus.clone(),
             duration_ms: duration.as_millis() as u64,

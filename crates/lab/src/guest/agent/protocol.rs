@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use quietwire_host::CpuList;
+use quietwire_host::jitter::JitterReport;
 use quietwire_monitor::CpuActivity;
 use quietwire_packet::MacAddress;
 use serde::{Deserialize, Serialize};
@@ -59,22 +60,44 @@ pub enum AgentCommand {
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct Answer<T = Value> {
     /// Number of the request; 0 if it could not be parsed.
     pub id: u64,
     /// The outcome.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: Outcome<T>,
 }
 
 /// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The result.
-    Ok(Value),
+pub enum Outcome<T = Value> {
+    /// The result, which has the type of the command's [`AgentResult`].
+    Ok(T),
     /// The reason of a failure.
     Error(String),
+}
+
+/// Result of a command. The command determines its type; the host parses that type.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum AgentResult {
+    /// Of [`AgentCommand::Hello`].
+    Hello(Hello),
+    /// Of [`AgentCommand::Start`].
+    Started(Started),
+    /// Of [`AgentCommand::Counters`].
+    Counters(Vec<PortCounters>),
+    /// Of [`AgentCommand::Log`].
+    Log(String),
+    /// Of [`AgentCommand::Stop`]; `null`.
+    Stopped,
+    /// Of [`AgentCommand::CpuStates`].
+    CpuStates(CpuStates),
+    /// Of [`AgentCommand::Jitter`].
+    Jitter(JitterReport),
+    /// Of [`AgentCommand::Run`].
+    Ran(Ran),
 }
 
 /// Description of an agent and its guest.

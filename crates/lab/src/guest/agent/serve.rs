@@ -10,13 +10,15 @@ use std::time::Duration;
 use quietwire_base::supervised::{Command, Streams};
 use quietwire_base::{Deadline, wait_until};
 use quietwire_host::CpuList;
+use quietwire_host::jitter::JitterReport;
 use quietwire_host::threads::online_cpus;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::function::{Function, Machine};
 use super::ports::Bus;
-use super::protocol::{AgentCommand, AgentRequest, Answer, Hello, Outcome, Ran, Started, VERSION};
+use super::protocol::{
+    AgentCommand, AgentRequest, AgentResult, Answer, Hello, Outcome, Ran, Started, VERSION,
+};
 use crate::error::{LabError, io_error};
 use crate::guest::command::AGENT_CHANNEL;
 use crate::guest::lines::{LINE_MAX, excerpt};
@@ -127,7 +129,7 @@ impl Server {
         Ok(true)
     }
 
-    fn answer(&mut self, line: &[u8]) -> Answer {
+    fn answer(&mut self, line: &[u8]) -> Answer<AgentResult> {
         // The number is parsed first: a request of another version may have unknown parts.
         let value: Value = match serde_json::from_slice(line) {
             Ok(value) => value,
@@ -145,7 +147,7 @@ impl Server {
             );
         }
         let outcome = if value["ask"] == "hello" {
-            encode(self.hello())
+            Ok(AgentResult::Hello(self.hello()))
         } else {
             match serde_json::from_value::<AgentRequest>(value) {
                 Ok(question) => self.execute_command(question.ask),
@@ -158,9 +160,9 @@ impl Server {
         }
     }
 
-    fn execute_command(&mut self, ask: AgentCommand) -> Result<Value, String> {
-        match ask {
-            AgentCommand::Hello => encode(self.hello()),
+    fn execute_command(&mut self, ask: AgentCommand) -> Result<AgentResult, String> {
+        Ok(match ask {
+            AgentCommand::Hello => AgentResult::Hello(self.hello()),
             AgentCommand::Start(vnf) => {
                 if self.function.is_some() {
                     return Err("a network function runs already; stop it first".to_owned());
@@ -168,28 +170,30 @@ impl Server {
                 let function = self.machine.start(&vnf)?;
                 let commands = function.commands();
                 self.function = Some(function);
-                encode(Started { commands })
+                AgentResult::Started(Started { commands })
             }
-            AgentCommand::Counters => encode(self.function()?.counters()?),
-            AgentCommand::Log => encode(self.function()?.log()),
+            AgentCommand::Counters => AgentResult::Counters(self.function()?.counters()?),
+            AgentCommand::Log => AgentResult::Log(self.function()?.log()),
             AgentCommand::Stop => {
                 let mut function = self.function.take().ok_or(NOTHING)?;
                 function.stop()?;
-                Ok(Value::Null)
+                AgentResult::Stopped
             }
             AgentCommand::CpuStates => {
                 let stat = fs::read_to_string("/proc/stat").map_err(|error| error.to_string())?;
-                encode(quietwire_monitor::cpu_times(&stat))
+                AgentResult::CpuStates(quietwire_monitor::cpu_times(&stat))
             }
-            AgentCommand::Jitter { cpus, duration_ms } => jitter(&cpus, duration_ms),
+            AgentCommand::Jitter { cpus, duration_ms } => {
+                AgentResult::Jitter(jitter(&cpus, duration_ms)?)
+            }
             AgentCommand::Run {
                 command,
                 deadline_ms,
-            } => encode(run(
+            } => AgentResult::Ran(run(
                 &command,
                 Duration::from_millis(deadline_ms.min(RUN_MAX_MS)),
             )?),
-        }
+        })
     }
 
     fn function(&mut self) -> Result<&mut Box<dyn Function>, String> {
@@ -215,11 +219,7 @@ impl Server {
 
 const NOTHING: &str = "no network function runs; start one first";
 
-fn encode(what: impl Serialize) -> Result<Value, String> {
-    serde_json::to_value(what).map_err(|error| error.to_string())
-}
-
-fn refusal(id: u64, reason: String) -> Answer {
+fn refusal(id: u64, reason: String) -> Answer<AgentResult> {
     Answer {
         id,
         outcome: Outcome::Error(reason),
@@ -227,7 +227,7 @@ fn refusal(id: u64, reason: String) -> Answer {
 }
 
 /// Sends an answer. A host that has disconnected does not get it.
-fn reply(channel: &mut impl Write, answer: &Answer) {
+fn reply(channel: &mut impl Write, answer: &Answer<AgentResult>) {
     let sent = serde_json::to_vec(answer)
         .map_err(io::Error::from)
         .and_then(|mut line| {
@@ -239,13 +239,13 @@ fn reply(channel: &mut impl Write, answer: &Answer) {
     }
 }
 
-fn jitter(cpus: &CpuList, duration_ms: u64) -> Result<Value, String> {
+fn jitter(cpus: &CpuList, duration_ms: u64) -> Result<JitterReport, String> {
     if duration_ms > JITTER_MAX_MS {
         return Err(format!("gaps are measured for {JITTER_MAX_MS} ms at most"));
     }
     let duration = Duration::from_millis(duration_ms);
-    let report = quietwire_host::jitter::measure(cpus, duration, &AtomicBool::new(false));
-    encode(report.map_err(|error| error.to_string())?)
+    quietwire_host::jitter::measure(cpus, duration, &AtomicBool::new(false))
+        .map_err(|error| error.to_string())
 }
 
 /// Runs a command, and kills it and everything that it forked at the deadline. Its children may outlive it otherwise.
@@ -288,14 +288,14 @@ mod tests {
         }
     }
 
-    fn answered(line: &str) -> Outcome {
+    fn answered(line: &str) -> Outcome<AgentResult> {
         server().answer(line.as_bytes()).outcome
     }
 
     fn refused(line: &str) -> String {
         match answered(line) {
             Outcome::Error(reason) => reason,
-            Outcome::Ok(value) => panic!("{line}: {value}"),
+            Outcome::Ok(result) => panic!("{line}: {result:?}"),
         }
     }
 
@@ -320,9 +320,11 @@ mod tests {
         assert!(refused(&ask(run)).contains("/no/such"));
         // The refusal of another version names this one.
         let hello = answered(r#"{"version":8,"id":1,"ask":"hello"}"#);
-        assert!(matches!(hello, Outcome::Ok(value) if value["version"] == VERSION));
         assert!(
-            matches!(answered(&ask("\"cpu_states\"")), Outcome::Ok(value) if value[0]["idle_s"].is_number())
+            matches!(hello, Outcome::Ok(AgentResult::Hello(hello)) if hello.version == VERSION)
+        );
+        assert!(
+            matches!(answered(&ask("\"cpu_states\"")), Outcome::Ok(AgentResult::CpuStates(cpus)) if !cpus.is_empty())
         );
     }
 

@@ -3,23 +3,23 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use quietwire_base::Idle;
 use quietwire_dpdk::HugePages;
 use quietwire_host::CpuList;
-use serde_json::{Value, json};
+use quietwire_switch::control::{Request, Subject};
+use quietwire_switch::report::{PortDrop, PortReport};
+use serde::Serialize;
 
 use super::function::{Cpus, Function, Machine, Process};
 use super::ports::Port;
 use super::protocol::{PortCounters, Routing, Vnf, VnfKind};
-use crate::guest::lines::Lines;
+use crate::control::ask;
+use crate::router_tables::RouterTables;
 use crate::switch_command::SwitchCommand;
 
 /// Path of the running program.
 const PROGRAM: &str = "/proc/self/exe";
-/// Timeout for answers at the control socket.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// Memory for frames, MiB.
 const MEMORY_MIB: u32 = 128;
 
@@ -43,7 +43,7 @@ pub(super) fn start(
     let program = fs::read_link(PROGRAM).map_err(|error| format!("{PROGRAM}: {error}"))?;
     let words = command(program, config, control.clone(), vnf, cpus).words();
     let process =
-        Process::spawn(&words, &log)?.wait_until_up(|| ask(&control, "ports").map(|_| ()))?;
+        Process::spawn(&words, &log)?.wait_until_up(|| reported_ports(&control).map(|_| ()))?;
     Ok(Box::new(Switch {
         process,
         control,
@@ -81,6 +81,26 @@ fn command(
     }
 }
 
+/// `[[port]]` of a configuration file.
+#[derive(Serialize)]
+struct PortTable {
+    name: String,
+    uri: String,
+}
+
+/// `[[cross-connect]]`.
+#[derive(Serialize)]
+struct CrossConnectTable<'a> {
+    ports: &'a [String],
+}
+
+/// `[[bridge]]`.
+#[derive(Serialize)]
+struct BridgeTable<'a> {
+    name: &'a str,
+    ports: &'a [String],
+}
+
 fn configuration(ports: &[Port], vnf: &Vnf) -> Result<String, String> {
     let mut config = toml::Table::new();
     if let VnfKind::Switch(text) | VnfKind::Firewall(text) = &vnf.kind {
@@ -89,22 +109,25 @@ fn configuration(ports: &[Port], vnf: &Vnf) -> Result<String, String> {
             .map_err(|error| format!("the switch's configuration: {error}"))?;
     }
     let names: Vec<String> = (0..ports.len()).map(|index| format!("p{index}")).collect();
-    let port = |(name, port): (&String, &Port)| json!({ "name": name, "uri": format!("pci:{}?queues={}", port.address, vnf.queues) });
-    add(
-        &mut config,
-        "port",
-        names.iter().zip(ports).map(port).collect(),
-    )?;
+    let port = |(name, port): (&String, &Port)| PortTable {
+        name: name.clone(),
+        uri: format!("pci:{}?queues={}", port.address, vnf.queues),
+    };
+    let tables: Vec<PortTable> = names.iter().zip(ports).map(port).collect();
+    add(&mut config, "port", &tables)?;
     match &vnf.kind {
         VnfKind::CrossConnect | VnfKind::Firewall(_) => {
-            let pairs = names.chunks(2).map(|pair| json!({ "ports": pair }));
-            add(&mut config, "cross-connect", pairs.collect())?;
+            let pairs = names.chunks(2).map(|ports| CrossConnectTable { ports });
+            let pairs: Vec<CrossConnectTable<'_>> = pairs.collect();
+            add(&mut config, "cross-connect", &pairs)?;
         }
-        VnfKind::Bridge => add(
-            &mut config,
-            "bridge",
-            vec![json!({ "name": "br0", "ports": names })],
-        )?,
+        VnfKind::Bridge => {
+            let bridge = BridgeTable {
+                name: "br0",
+                ports: &names,
+            };
+            add(&mut config, "bridge", &[bridge])?;
+        }
         VnfKind::Router(routing) => add_routing(&mut config, ports, routing)?,
         _ => {}
     }
@@ -113,31 +136,14 @@ fn configuration(ports: &[Port], vnf: &Vnf) -> Result<String, String> {
 
 fn add_routing(config: &mut toml::Table, ports: &[Port], routing: &Routing) -> Result<(), String> {
     routing.check(ports.len())?;
-    let interface = |(port, addresses): (&usize, &Vec<ipnet::IpNet>)| {
-        let mut interface = json!({ "name": format!("i{port}"), "port": format!("p{port}"), "addresses": addresses });
-        if let Some(mac) = ports[*port].mac {
-            interface["mac"] = json!(mac);
-        }
-        interface
-    };
-    add(
-        config,
-        "interface",
-        routing.addresses.iter().map(interface).collect(),
-    )?;
-    let route = |(prefix, gateway)| json!({ "prefix": prefix, "via": [{ "address": gateway }] });
-    add(
-        config,
-        "route",
-        routing.routes.iter().map(|(p, g)| route((p, g))).collect(),
-    )?;
-    let neighbours = routing.neighbours.iter();
-    let neighbours = neighbours.map(|(port, address, mac)| json!({ "interface": format!("i{port}"), "address": address, "mac": mac }));
-    add(config, "neighbour", neighbours.collect())
+    let tables = RouterTables::of(routing, |port| ports.get(port).and_then(|port| port.mac));
+    add(config, "interface", &tables.interface)?;
+    add(config, "route", &tables.route)?;
+    add(config, "neighbour", &tables.neighbour)
 }
 
 /// Inserts tables before the existing ones of this name.
-fn add(config: &mut toml::Table, name: &str, tables: Vec<Value>) -> Result<(), String> {
+fn add(config: &mut toml::Table, name: &str, tables: &[impl Serialize]) -> Result<(), String> {
     if tables.is_empty() {
         return Ok(());
     }
@@ -158,34 +164,24 @@ fn add(config: &mut toml::Table, name: &str, tables: Vec<Value>) -> Result<(), S
     Ok(())
 }
 
-fn ask(control: &Path, subject: &str) -> Result<Value, String> {
-    let failed = |error| format!("the switch's control socket: {error}");
-    let mut lines = Lines::connect(control).map_err(failed)?;
-    lines
-        .send(&json!({ "show": subject }), ANSWER_DEADLINE)
-        .map_err(failed)?;
-    let mut answer = lines.receive(ANSWER_DEADLINE).map_err(failed)?;
-    match answer.get_mut("ok") {
-        Some(ok) => Ok(ok.take()),
-        None => Err(format!("the switch answered {answer}")),
-    }
+fn reported_ports(control: &Path) -> Result<Vec<PortReport>, String> {
+    ask(control, &Request::Show(Subject::Ports)).map_err(|error| format!("the switch: {error}"))
 }
 
-fn counters(ports: &Value, count: usize) -> Option<Vec<PortCounters>> {
+/// Returns the counters of the ports `p0`, `p1` and so on.
+fn counters(ports: &[PortReport], count: usize) -> Result<Vec<PortCounters>, String> {
     let of = |index: usize| {
         let name = format!("p{index}");
-        let port = ports
-            .as_array()?
-            .iter()
-            .find(|port| port["name"] == name.as_str())?;
-        let drops = port["drops"].as_object()?;
-        let dropped = |name: &str| drops.get(name).and_then(Value::as_u64).unwrap_or(0);
-        let all: u64 = drops.values().filter_map(Value::as_u64).sum();
-        let tx_dropped = dropped("tx_full") + dropped("not_segmented");
-        Some(PortCounters {
-            rx_frames: port["rx_frames"].as_u64()?,
-            tx_frames: port["tx_frames"].as_u64()?,
-            rx_dropped: all.saturating_sub(tx_dropped),
+        let port = ports.iter().find(|port| port.counts.name == name);
+        let counts = &port
+            .ok_or_else(|| format!("the switch lists no port {name}"))?
+            .counts;
+        let drops = &counts.drops;
+        let tx_dropped = drops[PortDrop::TxFull] + drops[PortDrop::NotSegmented];
+        Ok(PortCounters {
+            rx_frames: counts.rx_frames,
+            tx_frames: counts.tx_frames,
+            rx_dropped: drops.sum() - tx_dropped,
             tx_dropped,
         })
     };
@@ -199,8 +195,7 @@ impl Function for Switch {
 
     fn counters(&mut self) -> Result<Vec<PortCounters>, String> {
         self.process.check()?;
-        let ports = ask(&self.control, "ports")?;
-        counters(&ports, self.ports).ok_or_else(|| format!("the switch lists its ports as {ports}"))
+        counters(&reported_ports(&self.control)?, self.ports)
     }
 
     fn log(&self) -> String {
@@ -214,6 +209,8 @@ impl Function for Switch {
 
 #[cfg(test)]
 mod tests {
+    use quietwire_switch::report::{PortCounts, PortDrops};
+
     use super::*;
 
     fn ports() -> Vec<Port> {
@@ -349,10 +346,26 @@ mod tests {
 
     #[test]
     fn ports_are_counted_in_their_order() {
-        let printed = json!([
-            { "name": "p1", "rx_frames": 5, "tx_frames": 6, "drops": { "tx_full": 2, "short": 1, "rx_missed": 3 } },
-            { "name": "p0", "rx_frames": 7, "tx_frames": 8, "drops": {} },
-        ]);
+        let port = |name: &str, rx_frames, tx_frames, drops| PortReport {
+            counts: PortCounts {
+                name: name.to_owned(),
+                rx_frames,
+                tx_frames,
+                drops,
+                ..PortCounts::default()
+            },
+            ..PortReport::default()
+        };
+        let drops = PortDrops::of(|reason| match reason {
+            PortDrop::TxFull => 2,
+            PortDrop::Short => 1,
+            PortDrop::RxMissed => 3,
+            _ => 0,
+        });
+        let printed = [
+            port("p1", 5, 6, drops),
+            port("p0", 7, 8, PortDrops::default()),
+        ];
         let counted = counters(&printed, 2).unwrap();
         assert_eq!(
             (
@@ -362,7 +375,7 @@ mod tests {
             ),
             (7, 2, 4)
         );
-        assert_eq!(counters(&printed, 3), None);
-        assert_eq!(counters(&json!({}), 1), None);
+        let error = counters(&printed, 3).unwrap_err();
+        assert!(error.contains("no port p2"), "{error}");
     }
 }
