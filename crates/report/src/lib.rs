@@ -63,8 +63,8 @@ pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
         .map(|run| {
             serde_json::json!({
                 "started_unix_ns": run.started_unix_ns,
-                "machine": run.environment.machine,
-                "versions": run.environment.versions,
+                "machine": run.machine,
+                "versions": run.versions,
             })
         })
         .collect();

@@ -150,10 +150,7 @@ impl Summary {
             started_unix_ns: results.started_unix_ns,
             running_time_s: running_time_s(results),
             state: state(results),
-            is_simulated: results
-                .runs
-                .iter()
-                .any(|run| run.environment.is_simulated()),
+            is_simulated: results.runs.iter().any(|run| run.facts.is_simulated),
             is_quick: file.quick,
             rounds: file.rounds,
             trials: results.trials().count(),

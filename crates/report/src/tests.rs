@@ -927,7 +927,7 @@ fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
 fn element(counted: Option<quietwire_study::CycleCount>) -> ElementActivity {
     ElementActivity {
         name: "S".to_owned(),
-        role: "switch".to_owned(),
+        role: quietwire_study::Role::Switch,
         counted,
         cpu_time_s: 0.5,
         is_kernels: false,

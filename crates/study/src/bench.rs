@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use quietwire_search::procedure::{Action, Observation};
 use quietwire_tester::{CitedCalibration, MissingCalibration, Trial, TrialResult};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::activity::TrialActivity;
+use crate::case_settings::{CaseLeftOut, CaseSettings, Environment};
 use crate::file::{Case, FrameSize};
 use crate::methods::ApplicationPlan;
 use crate::pause;
@@ -31,6 +30,15 @@ pub enum CaseSkipped {
     Failed(String),
 }
 
+impl From<&CaseSkipped> for CaseLeftOut {
+    fn from(why: &CaseSkipped) -> Self {
+        Self {
+            unavailable: why.to_string(),
+            failed: matches!(why, CaseSkipped::Failed(_)),
+        }
+    }
+}
+
 /// The bench stopped its current action because the study is interrupted. This is no failure, and nothing is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
@@ -45,23 +53,6 @@ pub struct CaseSpec {
     pub position: usize,
     /// Number of the round, from 0.
     pub round: u32,
-}
-
-/// Machine and software of a run. Stored once for each run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Environment {
-    /// Hardware inventory of the machine.
-    pub machine: Value,
-    /// Versions of the software in use.
-    pub versions: Value,
-}
-
-impl Environment {
-    /// Returns true if the device is simulated and nothing is measured.
-    #[must_use]
-    pub fn is_simulated(&self) -> bool {
-        self.machine["simulated"] == true
-    }
 }
 
 /// Result of one trial.
@@ -100,7 +91,7 @@ pub trait Bench {
     ///
     /// # Errors
     /// What could not be set up. Everything set up before is undone.
-    fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError>;
+    fn enter_case(&mut self, case: &CaseSpec) -> Result<CaseSettings, BenchError>;
 
     /// Returns the console output of the guests of the current case, by the names of their elements. It is called before the case is
     /// left, because leaving it removes the consoles.
@@ -161,5 +152,29 @@ pub trait Bench {
     /// Why they could not run, for example because the bench does not support them.
     fn apply(&mut self, _plan: &ApplicationPlan) -> Result<ApplicationResult, BenchError> {
         Err("[application] is supported in the lab only (remove the section, or run the study in the lab)".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::results::CaseFacts;
+
+    #[test]
+    fn a_case_that_was_left_out_has_the_reason() {
+        for (why, failed) in [
+            (CaseSkipped::Unavailable("r".to_owned()), false),
+            (CaseSkipped::Failed("r".to_owned()), true),
+        ] {
+            let settings = serde_json::to_value(CaseLeftOut::from(&why)).unwrap();
+            assert_eq!(settings, json!({ "unavailable": "r", "failed": failed }));
+            let facts = CaseFacts::of(&settings).unwrap();
+            assert_eq!(
+                (facts.unavailable.as_deref(), facts.failed),
+                (Some("r"), failed)
+            );
+        }
     }
 }

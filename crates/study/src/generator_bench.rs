@@ -11,11 +11,10 @@ use quietwire_tester::{
     CitedCalibration, GeneratorIdentity, MissingCalibration, TesterError, TrafficGenerator, Trial,
     leave_cpu,
 };
-use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::activity::TrialActivity;
-use crate::bench::{ActionOutcome, Bench, BenchError, CaseSpec, Environment, Measured};
+use crate::bench::{ActionOutcome, Bench, BenchError, CaseSpec, Measured};
+use crate::case_settings::{CaseSettings, Environment, GeneratorCase, MachineRecord, Versions};
 use crate::executor::{Device, act};
 use crate::file::{Case, FrameSize, NeighboursIn, StudyFile};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, CLEAN_SHARE, Pace, kept_rate};
@@ -36,16 +35,6 @@ pub struct GeneratorBench {
     isolation: Option<IsolationRecord>,
     /// Traffic of the entered case; none between cases.
     frames: Option<Trial>,
-}
-
-/// Stored settings of a case.
-#[derive(Serialize)]
-struct Settings<'a> {
-    case: &'a str,
-    generator: &'a GeneratorIdentity,
-    #[serde(flatten)]
-    isolation: Option<&'a IsolationRecord>,
-    calibration_missing: Vec<MissingCalibration>,
 }
 
 /// Control of a device that runs elsewhere: nothing can restart it. The generator of a simulated device
@@ -186,14 +175,19 @@ impl Bench for GeneratorBench {
     fn environment(&mut self) -> Environment {
         Environment {
             machine: if self.identity.is_simulated {
-                json!({ "simulated": true, "note": "arithmetic, nothing was measured" })
+                MachineRecord::Simulated {
+                    simulated: true,
+                    note: "arithmetic, nothing was measured".to_owned(),
+                }
             } else {
-                json!({ "note": "the device is not this program's; see the generator" })
+                MachineRecord::Unknown {
+                    note: "the device is not this program's; see the generator".to_owned(),
+                }
             },
-            versions: json!({
-                "quietwire": env!("CARGO_PKG_VERSION"),
-                "generator": self.identity,
-            }),
+            versions: Versions::Generator {
+                quietwire: env!("CARGO_PKG_VERSION").to_owned(),
+                generator: self.identity.clone(),
+            },
         }
     }
 
@@ -205,18 +199,18 @@ impl Bench for GeneratorBench {
         })
     }
 
-    fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
+    fn enter_case(&mut self, case: &CaseSpec) -> Result<CaseSettings, BenchError> {
         if self.frames.is_some() {
             return Err("a case was entered before the previous one was left".into());
         }
         let size = FrameSize::default();
         self.frames = Some(crate::run::frames(&self.file, &case.case, size));
-        Ok(serde_json::to_value(Settings {
-            case: &case.case.name,
-            generator: &self.identity,
-            isolation: self.isolation.as_ref(),
+        Ok(CaseSettings::Generator(Box::new(GeneratorCase {
+            case: case.case.name.clone(),
+            generator: self.identity.clone(),
+            isolation: self.isolation.clone(),
             calibration_missing: self.missing_calibrations(&case.case),
-        })?)
+        })))
     }
 
     fn leave_case(&mut self) -> Result<(), BenchError> {

@@ -29,11 +29,13 @@ use quietwire_tester::{
     Calibrations, CitedCalibration, Limits, MissingCalibration, Preparation, RECEIVE_RING_SIZE,
     Tester, TesterOptions, Trial, leave_cpu,
 };
-use serde_json::{Value, json};
 
 use crate::bench::{
-    ActionOutcome, ApplicationResult, Bench, BenchError, CaseSkipped, CaseSpec, Environment,
-    Interrupted, Measured,
+    ActionOutcome, ApplicationResult, Bench, BenchError, CaseSkipped, CaseSpec, Interrupted,
+    Measured,
+};
+use crate::case_settings::{
+    CaseSettings, Environment, LabCase, LabVersions, MachineRecord, TesterRecord, Versions,
 };
 use crate::executor::act;
 use crate::file::{FrameSize, NeighboursIn, StudyFile, Switch};
@@ -245,7 +247,7 @@ impl LabBench {
         Ok(seen)
     }
 
-    fn enter(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
+    fn enter(&mut self, spec: &CaseSpec) -> Result<CaseSettings, LabBenchError> {
         let size = self.file.traffic.frame_sizes.first().copied();
         self.frames = Some(frames(&self.file, &spec.case, size.unwrap_or_default()));
         self.entered = Some(spec.clone());
@@ -258,7 +260,7 @@ impl LabBench {
     }
 
     /// Starts the isolation first, then the device, the tester at its ports, and the neighbours.
-    fn set_up(&mut self, spec: &CaseSpec) -> Result<Value, LabBenchError> {
+    fn set_up(&mut self, spec: &CaseSpec) -> Result<CaseSettings, LabBenchError> {
         let online = self.online();
         let setup = setup(&self.file, &spec.case, &online)?;
         let arranged = CaseRequirements::of_setup(&spec.case, &self.machine, &setup)
@@ -273,7 +275,7 @@ impl LabBench {
         let mut commands = begun.commands;
         let options = topology::options(&self.file, spec, &self.options, &online, &self.stop)?;
         let state = self.lab.bring_up(&options)?.state();
-        let record = serde_json::to_value(state).unwrap_or(Value::Null);
+        let record = state.clone();
         let of_elements = state.elements.iter();
         commands.extend(of_elements.flat_map(|element| element.commands.iter().cloned()));
         let uris = topology::uris(state, &self.file);
@@ -283,18 +285,15 @@ impl LabBench {
         if let Some(neighbours) = &neighbours {
             commands.extend(self.lab.start_neighbours(neighbours)?);
         }
-        Ok(json!({
-            "commands": commands,
-            "isolation": spec.case.isolation,
-            "isolation_parts": self.isolation_parts(spec, &setup),
-            "neighbours_cpus": neighbours.as_ref().map(|neighbours| &neighbours.cpus),
-            "confined": begun.confined.as_ref().map(|confined| json!({
-                "moved_tasks": confined.moved,
-                "bound_kernel_threads": confined.bound,
-            })),
-            "lab": record,
-            "tester": self.tester_record(&uris),
-        }))
+        Ok(CaseSettings::Lab(Box::new(LabCase {
+            commands,
+            isolation: spec.case.isolation.clone(),
+            isolation_parts: self.isolation_parts(spec, &setup),
+            neighbours_cpus: neighbours.map(|neighbours| neighbours.cpus),
+            confined: begun.confined.map(Into::into),
+            lab: record,
+            tester: self.tester_record(uris),
+        })))
     }
 
     /// Opens a tester at the device's ports, for as long as the case runs.
@@ -335,10 +334,13 @@ impl LabBench {
         move || open_tester(eal, file, &name, uris, preparation)
     }
 
-    fn tester_record(&self, uris: &[String]) -> Value {
-        let priority = self.file.tester.realtime.then_some(TESTER_PRIORITY);
-        let has_huge_pages = self.eal.memory() == Memory::HugePages;
-        topology::tester_record(&self.file, uris, priority, has_huge_pages)
+    fn tester_record(&self, ports: Vec<String>) -> TesterRecord {
+        TesterRecord {
+            cpu: self.file.tester.cpu.clone(),
+            ports,
+            realtime_priority: self.file.tester.realtime.then_some(TESTER_PRIORITY),
+            huge_pages: self.eal.memory() == Memory::HugePages,
+        }
     }
 
     /// Assigns a failure: an error of a lab's device belongs to its case, and other cases may succeed. An error of a single quietwire
@@ -406,11 +408,11 @@ fn open_tester(
 impl Bench for LabBench {
     fn environment(&mut self) -> Environment {
         Environment {
-            machine: serde_json::to_value(Inventory::read(Path::new("/"))).unwrap_or(Value::Null),
-            versions: json!({
-                "quietwire": env!("CARGO_PKG_VERSION"),
-                "dpdk": quietwire_dpdk::version(),
-                "stress-ng": program_version("stress-ng"),
+            machine: MachineRecord::Inventory(Box::new(Inventory::read(Path::new("/")))),
+            versions: Versions::Lab(LabVersions {
+                quietwire: env!("CARGO_PKG_VERSION").to_owned(),
+                dpdk: quietwire_dpdk::version(),
+                stress_ng: program_version("stress-ng"),
             }),
         }
     }
@@ -419,7 +421,7 @@ impl Bench for LabBench {
         unavailable(&self.file, &spec.case, &self.options, &self.machine)
     }
 
-    fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
+    fn enter_case(&mut self, case: &CaseSpec) -> Result<CaseSettings, BenchError> {
         self.enter(case).map_err(|error| self.of_case(error, true))
     }
 

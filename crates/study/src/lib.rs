@@ -9,6 +9,7 @@
 
 mod activity;
 mod bench;
+mod case_settings;
 mod executor;
 mod file;
 mod generator_bench;
@@ -33,8 +34,12 @@ mod tests;
 
 pub use activity::TrialActivity;
 pub use bench::{
-    ActionOutcome, ApplicationResult, Bench, BenchError, CaseSkipped, CaseSpec, Environment,
-    Interrupted, Measured, TcpResult,
+    ActionOutcome, ApplicationResult, Bench, BenchError, CaseSkipped, CaseSpec, Interrupted,
+    Measured, TcpResult,
+};
+pub use case_settings::{
+    CaseLeftOut, CaseSettings, ConfinedWork, Environment, GeneratorCase, LabCase, LabVersions,
+    MachineRecord, TesterRecord, Versions,
 };
 pub use file::{
     Case, Device, FileError, FrameSize, Idle, Link, MaxRate, Mode, Neighbours, NeighboursIn,
@@ -43,6 +48,7 @@ pub use file::{
 };
 pub use generator_bench::GeneratorBench;
 pub use lab_bench::{ElementActivity, LabBench, LabBenchError};
+pub use quietwire_lab::topology::Role;
 pub use quietwire_lab::{CycleCount, Intensity, RunningSwitch};
 
 pub use methods::{
@@ -56,7 +62,7 @@ pub use preview::{CasePreview, StudyPreview};
 pub use progress::{ActionEvent, Progress, Silent, TrialEvent};
 pub use ready::{Ready, ready, ready_made};
 pub use results::{
-    ActionRecord, CaseEntry, CaseFacts, ConsoleRecord, MaxRateRecord, RunEnd, RunRecord,
+    ActionRecord, CaseEntry, CaseFacts, ConsoleRecord, MaxRateRecord, RunEnd, RunFacts, RunRecord,
     StepRecord, StudyResults, TrialRecord,
 };
 pub use run::{RunError, StudyEnd, run_study};

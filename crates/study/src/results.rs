@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::activity::TrialActivity;
-use crate::bench::{ApplicationResult, Environment};
+use crate::bench::ApplicationResult;
 use crate::file::{Case, FrameSize, StudyFile};
 use crate::methods::{StepKind, TenantsPlan};
 
@@ -68,8 +68,12 @@ pub struct RunRecord {
     pub started_unix_ns: u64,
     /// End and its time; none if the run is still active or was killed.
     pub end: Option<(RunEnd, u64)>,
-    /// Machine and software.
-    pub environment: Environment,
+    /// The machine, as stored. Only shown.
+    pub machine: Value,
+    /// Versions of the software, as stored. Only shown.
+    pub versions: Value,
+    /// Parsed part of both.
+    pub facts: RunFacts,
 }
 
 /// End of a run.
@@ -83,13 +87,15 @@ pub enum RunEnd {
     Failed(String),
 }
 
-/// Key in the settings of an unavailable case; its value is the reason.
-pub(crate) const UNAVAILABLE: &str = "unavailable";
+/// Parsed part of the machine of a run ([`crate::MachineRecord`]). Everything else about it is only shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct RunFacts {
+    /// True if the device is simulated and nothing is measured.
+    #[serde(default, rename = "simulated")]
+    pub is_simulated: bool,
+}
 
-/// Key next to it: true if the device did not start or stopped although the machine lacks nothing.
-pub(crate) const FAILED: &str = "failed";
-
-/// Parsed part of the settings of a case. The other settings are only shown.
+/// Parsed part of the settings of a case ([`crate::CaseSettings`]). The other settings are only shown.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct CaseFacts {
     /// Why the machine could not run the case; none if it was set up.

@@ -9,20 +9,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use quietwire_host::inventory::Inventory;
+use quietwire_host::{CpuId, CpuList};
 use quietwire_lab::Intensity;
 use quietwire_monitor::{Activity, CpuActivity, ThreadActivity};
 use quietwire_search::procedure::Action;
 use quietwire_tester::account::{Accounted, LossAccount, LossPlace, LossReason};
 use quietwire_tester::{
-    DelayVariation, InvalidCause, LOW_RATE_PPS, LatencySummary, LowRateStreams, PortResult,
-    SignedSummary, TesterHealth, Trial, TrialResult, Validity, bears_percentile,
+    DelayVariation, GeneratorIdentity, InvalidCause, LOW_RATE_PPS, LatencySummary, LowRateStreams,
+    PortResult, SignedSummary, TesterHealth, Trial, TrialResult, Validity, bears_percentile,
 };
-use serde_json::{Value, json};
 
 use crate::activity::TrialActivity;
 use crate::bench::{
-    ActionOutcome, Bench, BenchError, CaseSkipped, CaseSpec, Environment, Interrupted, Measured,
+    ActionOutcome, Bench, BenchError, CaseSkipped, CaseSpec, Interrupted, Measured,
 };
+use crate::case_settings::{CaseSettings, Environment, GeneratorCase, MachineRecord, Versions};
 use crate::file::{FrameSize, NeighboursIn};
 
 /// Maximum rate of the simulated tester, frames per second.
@@ -345,15 +347,28 @@ fn low_rate(mean_ns: f64, received: u64, stolen: f64) -> Result<LowRateStreams, 
     })
 }
 
+/// Identity of the arithmetic.
+fn generator() -> GeneratorIdentity {
+    GeneratorIdentity {
+        name: "simulated bench".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        details: "arithmetic, no machine".to_owned(),
+        is_simulated: true,
+    }
+}
+
 impl Bench for SimulatedBench {
     fn environment(&mut self) -> Environment {
         Environment {
-            machine: json!({
-                "note": "simulated: arithmetic, no machine",
-                "cpu_model": "none <simulated> & \"quoted\"",
-                "cpus_online": "0-1",
-            }),
-            versions: json!({ "quietwire": env!("CARGO_PKG_VERSION") }),
+            machine: MachineRecord::Inventory(Box::new(Inventory {
+                cpu_model: Some("none <simulated> & \"quoted\"".to_owned()),
+                cpus_online: Some(CpuList::from_iter([CpuId(0), CpuId(1)])),
+                ..Inventory::default()
+            })),
+            versions: Versions::Generator {
+                quietwire: env!("CARGO_PKG_VERSION").to_owned(),
+                generator: generator(),
+            },
         }
     }
 
@@ -362,7 +377,7 @@ impl Bench for SimulatedBench {
         (*name == case.case.name).then(|| reason.clone())
     }
 
-    fn enter_case(&mut self, case: &CaseSpec) -> Result<Value, BenchError> {
+    fn enter_case(&mut self, case: &CaseSpec) -> Result<CaseSettings, BenchError> {
         if self.unavailable(case).is_some() {
             return Err("an unavailable case was entered".into());
         }
@@ -381,9 +396,12 @@ impl Bench for SimulatedBench {
         }
         self.entered_and_left.0 += 1;
         self.case = Some(case.clone());
-        Ok(
-            json!({ "commands": [["simulate", case.case.name]], "partition": case.case.keeps_others_off() }),
-        )
+        Ok(CaseSettings::Generator(Box::new(GeneratorCase {
+            case: case.case.name.clone(),
+            generator: generator(),
+            isolation: None,
+            calibration_missing: Vec::new(),
+        })))
     }
 
     fn consoles(&mut self) -> Result<BTreeMap<String, String>, BenchError> {

@@ -273,7 +273,7 @@ impl Bench for Waiting {
     fn environment(&mut self) -> Environment {
         self.bench.environment()
     }
-    fn enter_case(&mut self, case: &CaseSpec) -> Result<serde_json::Value, BenchError> {
+    fn enter_case(&mut self, case: &CaseSpec) -> Result<CaseSettings, BenchError> {
         self.bench.enter_case(case)
     }
     fn leave_case(&mut self) -> Result<(), BenchError> {

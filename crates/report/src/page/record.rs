@@ -156,9 +156,9 @@ fn of_run(index: usize, run: &RunRecord) -> Markup {
     html! {
         h3 { "Run " (index + 1) ": " (format::date(run.started_unix_ns)) ", " (end) }
         h4 { "Software" }
-        pre { (pretty(&run.environment.versions)) }
+        pre { (pretty(&run.versions)) }
         h4 { "Machine" }
-        pre { (pretty(&run.environment.machine)) }
+        pre { (pretty(&run.machine)) }
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cost of a frame in the device, in cycles of the time stamp counter.
 
-use quietwire_study::{ElementActivity, TrialRecord};
+use quietwire_study::{ElementActivity, Role, TrialRecord};
 use serde::Serialize;
 
 use super::spread::Spread;
@@ -89,7 +89,7 @@ pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
 /// Returns the switch, or the first forwarding element if there is no switch.
 fn element_of(trial: &TrialRecord) -> Option<ElementActivity> {
     let elements = &trial.activity.elements;
-    let switch = elements.iter().find(|element| element.role == "switch");
+    let switch = elements.iter().find(|element| element.role == Role::Switch);
     switch.or(elements.first()).cloned()
 }
 

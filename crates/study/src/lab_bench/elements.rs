@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use quietwire_lab::CycleCount;
+use quietwire_lab::topology::Role;
 use quietwire_monitor::Activity;
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Element {
     /// Its name.
     pub(super) name: String,
-    /// `switch`, `vnf` or `relay`.
-    pub(super) role: &'static str,
+    /// Its role.
+    pub(super) role: Role,
     /// Its processes.
     pub(super) pids: Vec<u32>,
     /// CPUs on which the kernel does its work; `None` if processes do it.
@@ -25,8 +26,8 @@ pub(super) struct Element {
 pub struct ElementActivity {
     /// Its name: `S` for the switch.
     pub name: String,
-    /// `switch`, `vnf` or `relay`.
-    pub role: String,
+    /// Its role.
+    pub role: Role,
     /// Cost of forwarding, if the element counts it.
     pub counted: Option<CycleCount>,
     /// CPU time of its processes' threads, or, for an element of the kernel, time in softirqs on its CPUs. Seconds.
@@ -57,7 +58,7 @@ pub(super) fn activity_of(
         };
         ElementActivity {
             name: element.name.clone(),
-            role: element.role.to_owned(),
+            role: element.role,
             counted: counted(),
             cpu_time_s: element
                 .kernel_cpus
@@ -104,7 +105,7 @@ mod tests {
         };
         let element = |name: &str, kernel_cpus| Element {
             name: name.to_owned(),
-            role: "switch",
+            role: Role::Switch,
             pids: vec![7],
             kernel_cpus,
         };

@@ -13,7 +13,6 @@ use quietwire_lab::topology::{Graph, SwitchSettings, TopologyError};
 use quietwire_lab::up::{ElementState, GuestOptions, LabState, UpOptions, lacking};
 use quietwire_lab::{IsolationPart, LabOptions, NetNs, Setup, Stop};
 use quietwire_tester::{Preparation, Tester, Trial};
-use serde_json::{Value, json};
 
 use super::LabBenchError;
 use super::demand::{addresses, frame_size_max, memory_mib};
@@ -53,8 +52,11 @@ pub(crate) fn unavailable(
     if let Err(why) = CaseRequirements::of(file, case, machine) {
         return Some(why);
     }
-    // The check of the file has refused invalid topologies.
-    let graph = device.graph().ok()?;
+    // The check of the file has refused invalid topologies already.
+    let graph = match device.graph() {
+        Ok(graph) => graph,
+        Err(error) => return Some(error.to_string()),
+    };
     if let Some(why) = lacks_image(&device) {
         return Some(why);
     }
@@ -219,7 +221,7 @@ pub(super) fn elements(state: &LabState) -> Vec<Element> {
         let own = &state.graph.elements[place];
         Some(Element {
             name: element.name.clone(),
-            role: own.role.name(),
+            role: own.role,
             pids: element.pids.clone(),
             kernel_cpus: own
                 .is_kernels()
@@ -271,20 +273,5 @@ pub(super) fn wait_until_through(
     }
     Err(LabBenchError::NotThrough {
         waited_s: READY_DEADLINE.as_secs(),
-    })
-}
-
-/// Returns the tester's description, for the record.
-pub(super) fn tester_record(
-    file: &StudyFile,
-    uris: &[String],
-    realtime_priority: Option<u8>,
-    has_huge_pages: bool,
-) -> Value {
-    json!({
-        "cpu": file.tester.cpu,
-        "ports": uris,
-        "realtime_priority": realtime_priority,
-        "huge_pages": has_huge_pages,
     })
 }

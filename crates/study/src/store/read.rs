@@ -7,15 +7,16 @@ use std::path::Path;
 use quietwire_tester::TrialResult;
 use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::write::{APPLICATION, CONSOLE};
 use super::{Store, StoreError, compact, sha256};
 use crate::activity::TrialActivity;
-use crate::bench::{ApplicationResult, Environment};
+use crate::bench::ApplicationResult;
 use crate::file::{FrameSize, StudyFile};
 use crate::results::{
-    ActionRecord, CaseEntry, CaseFacts, ConsoleRecord, MaxRateRecord, RunEnd, RunRecord,
+    ActionRecord, CaseEntry, CaseFacts, ConsoleRecord, MaxRateRecord, RunEnd, RunFacts, RunRecord,
     StepRecord, StudyResults, TrialRecord,
 };
 
@@ -228,18 +229,28 @@ impl Store {
         step_id: i64,
         run_index: &HashMap<i64, usize>,
     ) -> Result<Vec<Event>, StoreError> {
-        self.rows(question, [step_id], |row| {
+        let rows = self.rows(question, [step_id], |row| {
             let run: i64 = row.get(1)?;
-            Ok(Event {
+            let event = Event {
                 sequence: row.get(0)?,
-                run: run_index.get(&run).copied().unwrap_or_default(),
+                run: 0,
                 stored_unix_ns: ns(row.get(2)?),
                 asked: row.get(3)?,
                 seen: row.get(4)?,
                 histograms: row.get(5)?,
                 activity: row.get(6)?,
+            };
+            Ok((run, event))
+        })?;
+        rows.into_iter()
+            .map(|(run, event)| match run_index.get(&run) {
+                Some(run) => Ok(Event { run: *run, ..event }),
+                None => Err(self.damaged(format!(
+                    "event {} of step {step_id} belongs to run {run}, which is missing",
+                    event.sequence
+                ))),
             })
-        })
+            .collect()
     }
 
     fn result(&self, text: &str, histograms: Option<&[u8]>) -> Result<TrialResult, StoreError> {
@@ -376,6 +387,9 @@ impl Store {
         let mut runs = Vec::new();
         let mut index = HashMap::new();
         for (id, started, ended, how, message, machine, versions) in rows {
+            if how.is_some() && ended.is_none() {
+                return Err(self.damaged(format!("run {id} has ended without a time")));
+            }
             let end = match how.as_deref() {
                 None => None,
                 Some("finished") => Some(RunEnd::Finished),
@@ -387,10 +401,12 @@ impl Store {
             runs.push(RunRecord {
                 started_unix_ns: ns(started),
                 end: end.map(|end| (end, ns(ended.unwrap_or_default()))),
-                environment: Environment {
-                    machine: self.parsed("the machine's inventory", &machine)?,
-                    versions: self.parsed("the list of versions", &versions)?,
-                },
+                // Earlier versions may have stored `null`.
+                facts: self
+                    .parsed::<Option<RunFacts>>("the machine's inventory", &machine)?
+                    .unwrap_or_default(),
+                machine: self.parsed("the machine's inventory", &machine)?,
+                versions: self.parsed("the list of versions", &versions)?,
             });
         }
         Ok((runs, index))
@@ -466,12 +482,11 @@ impl Store {
     }
 
     fn frame_size(&self, text: &str) -> Result<FrameSize, StoreError> {
-        let value = match text.parse::<u16>() {
-            Ok(size) => serde_json::Value::from(size),
-            Err(_) => serde_json::Value::from(text),
+        let read: Result<FrameSize, serde::de::value::Error> = match text.parse::<u16>() {
+            Ok(size) => FrameSize::deserialize(size.into_deserializer()),
+            Err(_) => FrameSize::deserialize(text.into_deserializer()),
         };
-        serde_json::from_value(value)
-            .map_err(|error| self.damaged(format!("invalid frame size: {error}")))
+        read.map_err(|error| self.damaged(format!("invalid frame size: {error}")))
     }
 
     fn parsed<T: DeserializeOwned>(&self, what: &str, text: &str) -> Result<T, StoreError> {

@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::Silent;
+use crate::bench::Bench as _;
+use crate::case_settings::Environment;
 use crate::run::{RunError, run_study};
 use crate::simulated::SimulatedBench;
 use crate::tests::{SMALL, small};
@@ -16,6 +18,10 @@ fn scratch() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sqlite");
     (directory, path)
+}
+
+fn environment() -> Environment {
+    SimulatedBench::new(1, 0).environment()
 }
 
 fn open(path: &Path, mode: OpenMode) -> Result<Store, StoreError> {
@@ -206,7 +212,7 @@ fn a_store_that_cannot_be_written_says_so() {
         .connection
         .pragma_update(None, "query_only", true)
         .unwrap();
-    let error = store.begin_run(&Default::default()).unwrap_err();
+    let error = store.begin_run(&environment()).unwrap_err();
     assert!(matches!(error, StoreError::ReadOnly(_)), "{error}");
 }
 
@@ -214,7 +220,7 @@ fn a_store_that_cannot_be_written_says_so() {
 fn a_result_that_could_not_be_read_back_is_refused() {
     let (_directory, path) = scratch();
     let mut store = open(&path, OpenMode::New).unwrap();
-    store.begin_run(&Default::default()).unwrap();
+    store.begin_run(&environment()).unwrap();
     let step = store
         .step_id(0, "quiet", Default::default(), &crate::StepKind::Sweep)
         .unwrap();
@@ -224,7 +230,6 @@ fn a_result_that_could_not_be_read_back_is_refused() {
         position: 0,
         round: 0,
     };
-    use crate::bench::Bench as _;
     bench.enter_case(&spec).unwrap();
     let trial = trial();
     let mut measured = bench.run(&trial).unwrap();

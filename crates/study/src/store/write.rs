@@ -6,14 +6,15 @@ use quietwire_tester::{Trial, TrialResult};
 use rusqlite::OptionalExtension;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json as json_value};
+use serde_json::Value;
 
 use super::{Store, StoreError, compact, unix_ns};
 use crate::activity::TrialActivity;
-use crate::bench::{CaseSkipped, Environment, Measured};
+use crate::bench::{CaseSkipped, Measured};
+use crate::case_settings::{CaseLeftOut, CaseSettings, Environment};
 use crate::file::FrameSize;
 use crate::methods::{Found, StepKind};
-use crate::results::{FAILED, RunEnd, UNAVAILABLE};
+use crate::results::RunEnd;
 
 /// Name in errors.
 pub(super) const APPLICATION: &str = "the application measurements";
@@ -35,6 +36,15 @@ fn json<T: Serialize + DeserializeOwned + PartialEq>(
         )),
         Err(error) => Err(cannot(format!("it cannot be read back: {error}"))),
     }
+}
+
+/// Returns the text to store for a record that is only shown later, with sorted keys.
+fn record(what: &'static str, record: &impl Serialize) -> Result<String, StoreError> {
+    let record: Value = serde_json::to_value(record).map_err(|error| StoreError::CannotStore {
+        what,
+        reason: error.to_string(),
+    })?;
+    json(what, &record)
 }
 
 /// Returns the stored form of the machine's activity.
@@ -69,8 +79,8 @@ pub(super) fn split_result(result: &TrialResult) -> Result<(String, Vec<u8>), St
 impl Store {
     /// Records the start of a run. Trials stored from here on belong to it.
     pub(crate) fn begin_run(&mut self, environment: &Environment) -> Result<(), StoreError> {
-        let machine = json("the machine's inventory", &environment.machine)?;
-        let versions = json("the list of versions", &environment.versions)?;
+        let machine = record("the machine's inventory", &environment.machine)?;
+        let versions = record("the list of versions", &environment.versions)?;
         let id = self.write(|transaction| {
             transaction.execute(
                 "INSERT INTO run (started_unix_ns, machine_json, versions_json) VALUES (?, ?, ?)",
@@ -103,9 +113,9 @@ impl Store {
         &mut self,
         round: u32,
         case_name: &str,
-        settings: &Value,
+        settings: &CaseSettings,
     ) -> Result<(), StoreError> {
-        let settings = json("the settings of a case", settings)?;
+        let settings = record("the settings of a case", settings)?;
         let run_id = self.run_id;
         self.write(|transaction| {
             transaction.execute(
@@ -123,8 +133,7 @@ impl Store {
         case_name: &str,
         why: &CaseSkipped,
     ) -> Result<(), StoreError> {
-        let has_failed = matches!(why, CaseSkipped::Failed(_));
-        let settings = json_value!({ UNAVAILABLE: why.to_string(), FAILED: has_failed });
+        let settings = CaseSettings::LeftOut(CaseLeftOut::from(why));
         self.add_entry(round, case_name, &settings)
     }
 

@@ -10,7 +10,7 @@ use quietwire_tester::{LatencySummary, TrialResult};
 
 use super::super::compact;
 use super::*;
-use crate::bench::{Bench as _, Measured};
+use crate::bench::Measured;
 
 /// Maximum growth of a store for each trial, octets.
 const GROWTH_MAX: u64 = 50_000;
@@ -137,14 +137,14 @@ fn size(path: &Path) -> u64 {
 fn growth(kinds: &[Measured]) -> u64 {
     let (_directory, path) = scratch();
     let mut store = open(&path, OpenMode::New).unwrap();
-    store.begin_run(&Default::default()).unwrap();
+    store.begin_run(&environment()).unwrap();
     let step = store
         .step_id(0, "quiet", Default::default(), &crate::StepKind::Sweep)
         .unwrap();
     drop(store);
     let before = size(&path);
     let mut store = open(&path, OpenMode::Resume).unwrap();
-    store.begin_run(&Default::default()).unwrap();
+    store.begin_run(&environment()).unwrap();
     for (sequence, measured) in (0..TRIALS).zip(kinds.iter().cycle()) {
         store.add_trial(step, sequence, &trial(), measured).unwrap();
     }
@@ -284,7 +284,7 @@ fn damaged_histograms_are_told_and_never_made_up() {
 
     let (_directory, path) = scratch();
     let mut store = open(&path, OpenMode::New).unwrap();
-    store.begin_run(&Default::default()).unwrap();
+    store.begin_run(&environment()).unwrap();
     let step = store
         .step_id(0, "quiet", Default::default(), &crate::StepKind::Sweep)
         .unwrap();

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a run stores about its machine and software, and what a case stores about its setup. Everything that benches and runs write is
+//! here; [`crate::CaseFacts`] and [`crate::RunFacts`] are the parts that are read again.
+
+use quietwire_host::CpuList;
+use quietwire_host::cpuset::Confined;
+use quietwire_host::inventory::Inventory;
+use quietwire_lab::up::LabState;
+use quietwire_lab::{IsolationPart, IsolationRecord};
+use quietwire_tester::{GeneratorIdentity, MissingCalibration};
+use serde::Serialize;
+
+/// Machine and software of a run. Stored once for each run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Environment {
+    /// The machine that the device runs on.
+    pub machine: MachineRecord,
+    /// Versions of the software in use.
+    pub versions: Versions,
+}
+
+/// The machine that the device of a run runs on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum MachineRecord {
+    /// This machine.
+    Inventory(Box<Inventory>),
+    /// No machine: the device is simulated, and nothing is measured.
+    Simulated {
+        /// Always true.
+        simulated: bool,
+        /// A sentence for readers.
+        note: String,
+    },
+    /// A machine that quietwire does not know.
+    Unknown {
+        /// A sentence for readers.
+        note: String,
+    },
+}
+
+/// Versions of the software of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Versions {
+    /// A device that the lab starts.
+    Lab(LabVersions),
+    /// A traffic generator, and a device that runs elsewhere or is simulated.
+    Generator {
+        /// Version of quietwire.
+        quietwire: String,
+        /// The generator.
+        generator: GeneratorIdentity,
+    },
+}
+
+/// Versions of the software of a lab.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LabVersions {
+    /// Version of quietwire.
+    pub quietwire: String,
+    /// Version of DPDK.
+    pub dpdk: String,
+    /// Version of stress-ng; `None` if it is not installed.
+    pub stress_ng: Option<String>,
+}
+
+/// Setup of a case, with every command and setting, or the reason why it was left out.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum CaseSettings {
+    /// A case of a device that the lab started.
+    Lab(Box<LabCase>),
+    /// A case of a device that runs elsewhere or is simulated.
+    Generator(Box<GeneratorCase>),
+    /// A case that was left out.
+    LeftOut(CaseLeftOut),
+}
+
+/// Setup of a case in the lab.
+#[derive(Clone, Debug, Serialize)]
+pub struct LabCase {
+    /// Every command, in order.
+    pub commands: Vec<String>,
+    /// Name of the isolation case, if the case has one.
+    pub isolation: Option<String>,
+    /// Parts of the isolation.
+    pub isolation_parts: Option<Vec<IsolationPart>>,
+    /// CPUs of the neighbours; `None` without neighbours.
+    pub neighbours_cpus: Option<CpuList>,
+    /// Outcome of confining other work; `None` if it was not confined.
+    pub confined: Option<ConfinedWork>,
+    /// State of the lab: topology, CPUs, elements.
+    pub lab: LabState,
+    /// The tester.
+    pub tester: TesterRecord,
+}
+
+/// Outcome of confining other work to CPUs that the device does not use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ConfinedWork {
+    /// Number of moved processes and (cgroup version 2) restricted groups.
+    pub moved_tasks: usize,
+    /// Kernel threads that stay because they are bound to their CPU.
+    pub bound_kernel_threads: usize,
+}
+
+impl From<Confined> for ConfinedWork {
+    fn from(confined: Confined) -> Self {
+        Self {
+            moved_tasks: confined.moved,
+            bound_kernel_threads: confined.bound,
+        }
+    }
+}
+
+/// The tester of a case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TesterRecord {
+    /// Its CPUs.
+    pub cpu: CpuList,
+    /// URIs of its ports.
+    pub ports: Vec<String>,
+    /// Its real-time priority; `None` for ordinary priority.
+    pub realtime_priority: Option<u8>,
+    /// True if its memory is in huge pages.
+    pub huge_pages: bool,
+}
+
+/// Setup of a case without a lab.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GeneratorCase {
+    /// Name of the case.
+    pub case: String,
+    /// The traffic generator.
+    pub generator: GeneratorIdentity,
+    /// Isolation around a running device; `None` if it is not on this machine.
+    #[serde(flatten)]
+    pub isolation: Option<IsolationRecord>,
+    /// Calibrations of the tester that trials could not cite.
+    pub calibration_missing: Vec<MissingCalibration>,
+}
+
+/// Why a case was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CaseLeftOut {
+    /// The reason.
+    pub unavailable: String,
+    /// True if the machine lacks nothing: the device did not start or stopped.
+    pub failed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::results::{CaseFacts, RunFacts};
+
+    fn stored(record: &impl Serialize) -> Value {
+        serde_json::to_value(record).unwrap()
+    }
+
+    fn generator() -> GeneratorIdentity {
+        GeneratorIdentity {
+            name: "sim".to_owned(),
+            version: "1".to_owned(),
+            details: "none".to_owned(),
+            is_simulated: true,
+        }
+    }
+
+    #[test]
+    fn machines_and_versions_are_stored_in_the_documented_form() {
+        let inventory = Inventory {
+            cpu_model: Some("m".to_owned()),
+            ..Inventory::default()
+        };
+        let machine = MachineRecord::Inventory(Box::new(inventory.clone()));
+        assert_eq!(stored(&machine), stored(&inventory));
+        assert_eq!(stored(&machine)["cpu_model"], "m");
+        let simulated = MachineRecord::Simulated {
+            simulated: true,
+            note: "n".to_owned(),
+        };
+        assert_eq!(
+            stored(&simulated),
+            json!({ "simulated": true, "note": "n" })
+        );
+        let unknown = MachineRecord::Unknown {
+            note: "n".to_owned(),
+        };
+        assert_eq!(stored(&unknown), json!({ "note": "n" }));
+        for (machine, is_simulated) in [(machine, false), (simulated, true), (unknown, false)] {
+            let facts: RunFacts = serde_json::from_value(stored(&machine)).unwrap();
+            assert_eq!(facts.is_simulated, is_simulated, "{machine:?}");
+        }
+        let lab = Versions::Lab(LabVersions {
+            quietwire: "1".to_owned(),
+            dpdk: "DPDK 2".to_owned(),
+            stress_ng: None,
+        });
+        let expected = json!({ "quietwire": "1", "dpdk": "DPDK 2", "stress-ng": null });
+        assert_eq!(stored(&lab), expected);
+        let versions = Versions::Generator {
+            quietwire: "1".to_owned(),
+            generator: generator(),
+        };
+        let expected = json!({ "quietwire": "1", "generator": stored(&generator()) });
+        assert_eq!(stored(&versions), expected);
+    }
+
+    #[test]
+    fn a_setup_without_a_lab_has_the_isolation_among_its_keys() {
+        let isolation = IsolationRecord {
+            isolation: "full".to_owned(),
+            isolation_parts: Vec::new(),
+            isolated_cpus: "2".parse().unwrap(),
+            tester_cpus: "1".parse().unwrap(),
+            device_cpus: None,
+            realtime_priority: Some(50),
+            commands: vec!["c".to_owned()],
+            not_isolated: Vec::new(),
+        };
+        let mut case = GeneratorCase {
+            case: "c".to_owned(),
+            generator: generator(),
+            isolation: None,
+            calibration_missing: Vec::new(),
+        };
+        let mut expected =
+            json!({ "case": "c", "generator": stored(&generator()), "calibration_missing": [] });
+        let settings =
+            |case: &GeneratorCase| stored(&CaseSettings::Generator(Box::new(case.clone())));
+        assert_eq!(settings(&case), expected);
+        assert_eq!(CaseFacts::of(&expected).unwrap(), CaseFacts::default());
+        case.isolation = Some(isolation.clone());
+        let keys = stored(&isolation);
+        let (Value::Object(keys), Value::Object(all)) = (keys, &mut expected) else {
+            panic!("{expected}");
+        };
+        all.extend(keys);
+        assert_eq!(settings(&case), expected);
+        let facts = CaseFacts::of(&expected).unwrap();
+        assert_eq!(facts.isolation, Some(isolation));
+        // What no version stored is an error, not an absence.
+        expected["isolated_cpus"] = json!("many");
+        CaseFacts::of(&expected).unwrap_err();
+    }
+
+    #[test]
+    fn a_tester_and_confined_work_are_stored_in_the_documented_form() {
+        let tester = TesterRecord {
+            cpu: "1".parse().unwrap(),
+            ports: vec!["p".to_owned()],
+            realtime_priority: None,
+            huge_pages: false,
+        };
+        let expected =
+            json!({ "cpu": "1", "ports": ["p"], "realtime_priority": null, "huge_pages": false });
+        assert_eq!(stored(&tester), expected);
+        let confined = Confined {
+            moved: 3,
+            bound: 2,
+            foreign: 1,
+        };
+        let expected = json!({ "moved_tasks": 3, "bound_kernel_threads": 2 });
+        assert_eq!(stored(&ConfinedWork::from(confined)), expected);
+    }
+}
