@@ -177,12 +177,12 @@ impl Drawer<'_> {
         let mut boxes = Vec::new();
         let mut left: Vec<&CpuPlace> = places;
         for cache in self.last_caches() {
-            let cpus: CpuList = cache.cpus.parse().unwrap_or_default();
+            let cpus = &cache.cpus;
             let (here, rest): (Vec<&CpuPlace>, Vec<&CpuPlace>) =
                 left.into_iter().partition(|place| cpus.contains(place.cpu));
             left = rest;
             if !here.is_empty() {
-                boxes.push(self.cache(cache, &cpus, &here));
+                boxes.push(self.cache(cache, cpus, &here));
             }
         }
         if !left.is_empty() {

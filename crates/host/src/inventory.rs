@@ -269,10 +269,7 @@ fn version_number(version: Version) -> u8 {
 
 /// Returns the size of CPU 0's last level cache.
 fn last_level_cache(caches: &[Cache]) -> Option<String> {
-    let of_first = |cache: &&Cache| {
-        let cpus = cache.cpus.parse::<CpuList>();
-        cpus.is_ok_and(|cpus| cpus.contains(CpuId(0)))
-    };
+    let of_first = |cache: &&Cache| cache.cpus.contains(CpuId(0));
     let last = caches
         .iter()
         .filter(of_first)

@@ -58,7 +58,7 @@ pub enum CoreKind {
 }
 
 /// One cache.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
     /// Level. 1 is the cache nearest to the core.
     pub level: u8,
@@ -66,8 +66,8 @@ pub struct Cache {
     pub kind: String,
     /// Size, KiB. `None` if the kernel does not report it.
     pub size_kib: Option<u64>,
-    /// CPUs that share it, as a list.
-    pub cpus: String,
+    /// CPUs that share it.
+    pub cpus: CpuList,
     /// Number of the cache within its level, as in resctrl.
     #[serde(default)]
     pub id: Option<u32>,
@@ -169,14 +169,19 @@ pub(super) fn counts(cpus: &[CpuPlace]) -> Option<(usize, usize)> {
 
 /// Returns all caches, each once, the nearest first.
 pub(super) fn caches(tree: &Tree) -> Vec<Cache> {
-    let mut caches = BTreeSet::new();
+    let mut caches = Vec::new();
     for cpu in tree.numbered(CPUS, "cpu") {
         let of_cpu = format!("{CPUS}/cpu{cpu}/cache");
         for index in tree.numbered(&of_cpu, "index") {
             caches.extend(cache(tree, &format!("{of_cpu}/index{index}")));
         }
     }
-    caches.into_iter().collect()
+    caches.sort_by_cached_key(|cache: &Cache| {
+        let kind = (cache.level, cache.kind.clone(), cache.size_kib);
+        (kind, cache.cpus.to_string(), cache.id, cache.ways)
+    });
+    caches.dedup();
+    caches
 }
 
 fn cache(tree: &Tree, directory: &str) -> Option<Cache> {
@@ -187,7 +192,7 @@ fn cache(tree: &Tree, directory: &str) -> Option<Cache> {
         size_kib: tree
             .text(&at("size"))
             .and_then(|size| size.strip_suffix('K')?.parse().ok()),
-        cpus: tree.text(&at("shared_cpu_list"))?,
+        cpus: tree.value(&at("shared_cpu_list"))?,
         id: tree.value(&at("id")),
         // The kernel reports 0 for an unknown number.
         ways: tree

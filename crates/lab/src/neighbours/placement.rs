@@ -75,7 +75,7 @@ fn sharing_cache(machine: &Inventory, forwarding: &CpuList) -> Result<CpuList, S
         .ok_or("the machine does not report which CPUs share a last-level cache")?;
     let shared = caches
         .filter(|cache| cache.level == last)
-        .filter_map(|cache| cache.cpus.parse::<CpuList>().ok())
+        .map(|cache| cache.cpus.clone())
         .filter(|cpus| !cpus.intersection(forwarding).is_empty());
     Ok(shared.fold(CpuList::new(), |all, cpus| all.union(&cpus)))
 }

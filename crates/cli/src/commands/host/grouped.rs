@@ -130,7 +130,7 @@ fn idle_state(state: &IdleState) -> String {
 fn caches(caches: &[Cache]) -> Lines {
     let mut alike: BTreeMap<_, usize> = BTreeMap::new();
     for cache in caches {
-        let sharing = cache.cpus.parse::<CpuList>().map_or(0, |cpus| cpus.len());
+        let sharing = cache.cpus.len();
         let kind = (
             cache.level,
             &cache.kind,

@@ -367,7 +367,7 @@ impl Attempt<'_> {
         let cache = caches.find(|cache| {
             cache.level == level && cache.id == Some(domain) && cache.kind != "Instruction"
         })?;
-        cache.cpus.parse().ok()
+        Some(cache.cpus.clone())
     }
 
     fn too_much_cache(&mut self, cache: &CacheAllocation, shares: &[&Share]) {

@@ -222,10 +222,9 @@ fn cache_indices(machine: &Inventory) -> BTreeMap<CpuId, usize> {
         .caches
         .iter()
         .filter(|cache| Some(cache.level) == last);
-    let lists = caches.filter_map(|cache| cache.cpus.parse::<CpuList>().ok());
     let mut indices = BTreeMap::new();
-    for (index, cpus) in lists.enumerate() {
-        indices.extend(cpus.iter().map(|cpu| (cpu, index)));
+    for (index, cache) in caches.enumerate() {
+        indices.extend(cache.cpus.iter().map(|cpu| (cpu, index)));
     }
     indices
 }

@@ -111,7 +111,7 @@ fn check_classes(machine: &Inventory, plan: &Plan) {
             // The kernel does not report a cache whose CPUs are all offline.
             let mut caches = machine.caches.iter();
             let known = caches.find(|it| it.level == mask.level && it.id == Some(mask.domain));
-            let here = known.map_or(CpuList::new(), |known| known.cpus.parse().unwrap());
+            let here = known.map_or(CpuList::new(), |known| known.cpus.clone());
             for other in plan.classes.iter().filter(|other| other.name != class.name) {
                 let both = [class, other]
                     .iter()
