@@ -127,6 +127,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_embedded_scripts_are_scripts() {
+        for (shell, script) in [("bash", BUILD), ("sh", INIT)] {
+            let checked = std::process::Command::new(shell)
+                .args(["-n", "-c", script])
+                .output()
+                .unwrap();
+            let printed = String::from_utf8_lossy(&checked.stderr);
+            assert!(checked.status.success(), "{shell}: {printed}");
+        }
+    }
+
+    #[test]
     fn a_program_that_is_not_there_is_reported_by_the_build() {
         let error = Image::build(Path::new("/no/such/program")).unwrap_err();
         assert!(error.to_string().contains("/no/such/program"), "{error}");

@@ -88,8 +88,13 @@ fn found(image: &Image) -> Result<Acceleration, LabError> {
     let _lock =
         LockFile::acquire(&lock_path, Deadline::after(PROBES_MAX)).map_err(probe_not_over)?;
     let (kernel, boot_id) = host();
-    if let Some(found) = remembered(&path, &kernel, &boot_id) {
-        return Ok(found);
+    match remembered(&path, &kernel, &boot_id) {
+        Ok(Some(found)) => return Ok(found),
+        Ok(None) => {}
+        Err(error) => tracing::warn!(
+            "{}: {error}; testing KVM again and replacing the file",
+            path.display()
+        ),
     }
     tracing::info!("testing whether guests boot under KVM on this machine");
     let found = probe(image)?;
@@ -98,8 +103,10 @@ fn found(image: &Image) -> Result<Acceleration, LabError> {
         boot_id,
         found: found.clone(),
     };
-    let text = serde_json::to_string_pretty(&remember).unwrap_or_default();
-    fs::write(&path, text).map_err(io_error(&path, "caching the outcome"))?;
+    serde_json::to_vec_pretty(&remember)
+        .map_err(std::io::Error::from)
+        .and_then(|text| fs::write(&path, text))
+        .map_err(io_error(&path, "caching the outcome"))?;
     Ok(found)
 }
 
@@ -138,10 +145,18 @@ fn host() -> (String, String) {
     )
 }
 
-fn remembered(path: &Path, kernel: &str, boot_id: &str) -> Option<Acceleration> {
-    let text = fs::read_to_string(path).ok()?;
-    let remembered: Remembered = serde_json::from_str(&text).ok()?;
-    (remembered.kernel == kernel && remembered.boot_id == boot_id).then_some(remembered.found)
+/// Returns the outcome of an earlier probe; `None` if there was none since the machine booted with this kernel.
+///
+/// # Errors
+/// The file cannot be read, or another program or version wrote it.
+fn remembered(path: &Path, kernel: &str, boot_id: &str) -> std::io::Result<Option<Acceleration>> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        text => text?,
+    };
+    let remembered: Remembered = serde_json::from_slice(&text)?;
+    let is_current = remembered.kernel == kernel && remembered.boot_id == boot_id;
+    Ok(is_current.then_some(remembered.found))
 }
 
 fn probe(image: &Image) -> Result<Acceleration, LabError> {
@@ -202,7 +217,8 @@ mod tests {
     fn what_was_found_holds_for_this_boot_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kvm.json");
-        assert_eq!(remembered(&path, "6.1", "a"), None);
+        let remembered = |kernel, boot_id| super::remembered(&path, kernel, boot_id);
+        assert_eq!(remembered("6.1", "a").unwrap(), None);
         let found = software("because".to_owned());
         let remember = Remembered {
             kernel: "6.1".to_owned(),
@@ -210,11 +226,12 @@ mod tests {
             found: found.clone(),
         };
         fs::write(&path, serde_json::to_string(&remember).unwrap()).unwrap();
-        assert_eq!(remembered(&path, "6.1", "a"), Some(found));
-        assert_eq!(remembered(&path, "6.1", "b"), None);
-        assert_eq!(remembered(&path, "6.2", "a"), None);
+        assert_eq!(remembered("6.1", "a").unwrap(), Some(found));
+        assert_eq!(remembered("6.1", "b").unwrap(), None);
+        assert_eq!(remembered("6.2", "a").unwrap(), None);
         fs::write(&path, "{").unwrap();
-        assert_eq!(remembered(&path, "6.1", "a"), None);
+        let error = remembered("6.1", "a").unwrap_err().to_string();
+        assert!(error.contains("EOF while parsing"), "{error}");
         let (kernel, boot_id) = host();
         assert!(
             !kernel.is_empty() && boot_id.len() == 36,

@@ -133,9 +133,12 @@ pub(super) fn up(args: &UpArgs) -> Result<()> {
         Ok(Answer::Failed { message, code: 2 }) => bail!(Usage(message)),
         Ok(Answer::Failed { message, code: 3 }) => bail!(MissingPrerequisite(message)),
         Ok(Answer::Failed { message, .. }) => bail!(CheckFailed(message)),
-        Err(_) => bail!(CheckFailed(
+        Err(_) if line.is_empty() => bail!(CheckFailed(
             "the keeper of the lab ended without an answer (undo its changes with `quietwire lab clean`)".to_owned()
         )),
+        Err(error) => bail!(CheckFailed(format!(
+            "the keeper of the lab gave an answer of an unknown format: {error} (undo its changes with `quietwire lab clean`)"
+        ))),
     }
 }
 

@@ -82,12 +82,12 @@ fn made(input: &InputArgs) -> Result<Plan> {
 /// Describes the conflicts and the nearest feasible request.
 fn refusal(infeasible: &InfeasibleRequest) -> Usage {
     let mut text = format!("the partition request is not feasible on this machine\n{infeasible}");
-    if let Some(near) = infeasible
-        .nearest
-        .as_ref()
-        .and_then(|(request, _)| request.to_toml().ok())
-    {
-        text += &format!("\n\nNearest feasible request:\n\n{near}");
+    match infeasible.nearest.as_ref().map(|(near, _)| near.to_toml()) {
+        Some(Ok(near)) => text += &format!("\n\nNearest feasible request:\n\n{near}"),
+        Some(Err(error)) => {
+            text += &format!("\n\nThe nearest feasible request cannot be printed: {error}");
+        }
+        None => {}
     }
     Usage(text)
 }
