@@ -4,11 +4,11 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::rig::{Carrier, DEADLINE, Namespace, Switch, lossless, quietwire, run, until};
+use crate::rig::{Carrier, DEADLINE, Namespace, Switch, lossless, quietwire, run, until, within};
 
 const OCTETS: usize = 4 << 20;
 
@@ -27,7 +27,12 @@ struct Two {
 const ADDRESSES: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
 
 impl Two {
-    fn start(kind: &str, taps: [&str; 2], link: impl Fn(&Path) -> [String; 2]) -> Self {
+    fn start(
+        kind: &str,
+        taps: [&str; 2],
+        arguments: &[&str],
+        link: impl Fn(&Path) -> [String; 2],
+    ) -> Self {
         let ends = [
             Namespace::new(&format!("{kind}-a")),
             Namespace::new(&format!("{kind}-b")),
@@ -44,7 +49,7 @@ impl Two {
                 namespace,
                 directories[index].path(),
                 &ports,
-                &["--bridge", "lan=tap,link"],
+                &[&["--bridge", "lan=tap,link"], arguments].concat(),
             ));
             let address = format!("{}/24", ADDRESSES[index]);
             namespace.ip(&["address", "add", &address, "dev", "t0"]);
@@ -126,11 +131,70 @@ impl Two {
     }
 }
 
+/// URIs of a memif link.
+fn memif(directory: &Path) -> [String; 2] {
+    ["server", "client"].map(|role| format!("memif:{}/l.sock?role={role}", directory.display()))
+}
+
+/// Silence before frames arrive again, seconds. The environment variable sets another duration.
+const SILENCE_S: u64 = 3;
+const SILENCE: &str = "QUIETWIRE_SILENCE_SECONDS";
+
+#[test]
+fn a_tap_wakes_threads_after_a_silence_that_costs_next_to_no_cpu_time() {
+    let arguments = ["--idle", "interrupt"];
+    let two = Two::start("silence", ["tap:t0", "tap:t0"], &arguments, memif);
+    two.ping();
+    let seconds = std::env::var(SILENCE).map_or(SILENCE_S, |text| text.parse().unwrap());
+    let forwarding = || -> Vec<(i64, bool)> {
+        let threads = two
+            .switches
+            .iter()
+            .flat_map(|switch| switch.show("threads"));
+        let threads = threads.filter(|thread| thread["role"] == "forwarding");
+        let state = |thread: serde_json::Value| {
+            let is_asleep = thread["is_asleep"].as_bool().unwrap();
+            (thread["tid"].as_i64().unwrap(), is_asleep)
+        };
+        threads.map(state).collect()
+    };
+    let busy_ns = |(tid, _): &(i64, bool)| -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).unwrap();
+        text.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let sum_ns = |threads: &[(i64, bool)]| threads.iter().map(busy_ns).sum::<u64>();
+    let threads = forwarding();
+    assert_eq!(threads.len(), 2, "{threads:?}");
+    let (before, began) = (sum_ns(&threads), Instant::now());
+    assert_eq!(within(Duration::from_secs(seconds), || None::<()>), None);
+    let elapsed_ns = began.elapsed().as_nanos() as f64;
+    let share = (sum_ns(&threads) - before) as f64 / threads.len() as f64 / elapsed_ns;
+    println!(
+        "{:.1} % of a CPU for each thread in {seconds} s of silence",
+        share * 100.0
+    );
+    assert!(share < 0.3, "{share} of a CPU");
+    until("all threads sleep", || {
+        forwarding()
+            .iter()
+            .all(|(_, is_asleep)| *is_asleep)
+            .then_some(())
+    });
+    two.ping();
+    two.talk();
+    two.fragments();
+    // Another tap at run time.
+    two.switches[0].change(&["add", "port", "more", "tap:t1", "--bridge", "lan"]);
+    assert_eq!(two.switches[0].port("more")["state"], "up");
+    two.ping();
+    for switch in two.switches {
+        assert_eq!(switch.end(), Some(0));
+    }
+}
+
 #[test]
 fn a_tap_joins_the_kernel_to_other_ports() {
-    let two = Two::start("tap", ["tap:t0", "tap:t0"], |directory| {
-        ["server", "client"].map(|role| format!("memif:{}/l.sock?role={role}", directory.display()))
-    });
+    let two = Two::start("tap", ["tap:t0", "tap:t0"], &[], memif);
     two.ping();
     two.talk();
     two.fragments();

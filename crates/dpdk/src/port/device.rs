@@ -78,6 +78,8 @@ pub(crate) struct Receiver {
     /// Octets of the longest frame, without FCS.
     length_max: u32,
     counters: Arc<QueueCounters>,
+    /// True if the driver enables and disables interrupts of the queue. Otherwise each frame interrupts.
+    is_armable: bool,
     /// The driver's descriptor, while threads may wait for it.
     _interrupt: Option<Watched>,
 }
@@ -107,12 +109,18 @@ impl Receiver {
 
     /// Has the device interrupt for frames from now on.
     pub(crate) fn arm(&mut self) {
+        if !self.is_armable {
+            return;
+        }
         // SAFETY: the port is started, and has the queue.
         let code = unsafe { sys::rte_eth_dev_rx_intr_enable(self.port, self.queue) };
         self.note(code);
     }
 
     pub(crate) fn disarm(&mut self) {
+        if !self.is_armable {
+            return;
+        }
         // SAFETY: as above.
         let code = unsafe { sys::rte_eth_dev_rx_intr_disable(self.port, self.queue) };
         self.note(code);
@@ -198,18 +206,20 @@ impl Device {
             .map(|queue| {
                 let interrupts = interrupts.get(usize::from(queue));
                 let watched = interrupts.map(|one| self.watch(queue, one, options));
-                Ok(self.receiver(queue, options, watched.transpose()?))
+                let (watched, is_armable) = watched.transpose()?.unzip();
+                Ok(self.receiver(queue, options, watched, is_armable.unwrap_or(false)))
             })
             .collect()
     }
 
-    /// Has the driver's descriptor of a queue signal its interrupts.
+    /// Has the driver's descriptor of a queue signal its interrupts. Also returns whether the driver can enable and disable them. A tap has
+    /// the kernel's descriptor, which signals every frame; its driver (net_tap) has no functions for that.
     fn watch(
         &self,
         queue: u16,
         interrupts: &Interrupts,
         options: &PortOptions,
-    ) -> Result<Watched, Error> {
+    ) -> Result<(Watched, bool), Error> {
         // SAFETY: started; the queue exists.
         let (file, codes) = unsafe {
             let file = sys::rte_eth_dev_rx_intr_ctl_q_get_fd(self.id, queue);
@@ -217,13 +227,17 @@ impl Device {
             let disabled = sys::rte_eth_dev_rx_intr_disable(self.id, queue);
             (file, [enabled, disabled])
         };
-        if file < 0 || codes != [0, 0] {
+        let is_armable = codes == [0, 0];
+        let is_always_on =
+            matches!(self.uri, PortUri::Tap { .. }) && codes == [-nix::libc::ENOTSUP; 2];
+        if file < 0 || !(is_armable || is_always_on) {
             return Err(no_interrupts(&self.uri, options));
         }
         // SAFETY: the driver keeps its descriptor open while the port is started.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
         file.try_clone_to_owned()
             .and_then(|file| interrupts.watch(file))
+            .map(|watched| (watched, is_armable))
             .map_err(|error| Error::PortOpen {
                 port: self.name.clone(),
                 uri: self.uri.to_string(),
@@ -232,8 +246,15 @@ impl Device {
             })
     }
 
-    fn receiver(&self, queue: u16, options: &PortOptions, watched: Option<Watched>) -> Receiver {
+    fn receiver(
+        &self,
+        queue: u16,
+        options: &PortOptions,
+        watched: Option<Watched>,
+        is_armable: bool,
+    ) -> Receiver {
         Receiver {
+            is_armable,
             _interrupt: watched,
             port: self.id,
             queue,
@@ -578,6 +599,13 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::process::Command;
+
+    use nix::errno::Errno;
+    use nix::sched::{CloneFlags, unshare};
+    use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+
     use super::*;
 
     #[test]
@@ -624,5 +652,92 @@ mod tests {
         // SAFETY: the port exists.
         let queues = (0..6).map(|entry| unsafe { sys::qw_queue_of_hash(device.id, entry) });
         assert_eq!(queues.collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
+    }
+
+    /// Opens and starts a device whose queue is to interrupt.
+    fn interrupting(eal: &Eal, name: &str, uri: &str) -> (Device, PortOptions) {
+        let options = PortOptions {
+            rx_interrupts: true,
+            ..PortOptions::new(name, 1518)
+        };
+        let pool = Mempool::new(eal, name, 4095, options.data_room()).unwrap();
+        let uri = uri.parse().unwrap();
+        let mut device = Device::open(eal, &uri, &options, &pool).unwrap();
+        device.start(&options).unwrap();
+        (device, options)
+    }
+
+    /// Receives until the queue is empty, and returns the number of frames.
+    fn received(eal: &Eal, receiver: &mut Receiver) -> usize {
+        let mut burst = Burst::new(eal);
+        let mut all = 0;
+        loop {
+            let count = receiver.receive(&mut burst, 32);
+            burst.free();
+            all += count;
+            if count == 0 {
+                return all;
+            }
+        }
+    }
+
+    #[test]
+    fn a_driver_without_interrupts_is_refused_by_the_name_of_the_port() {
+        let eal = crate::testing::eal();
+        let (device, options) = interrupting(&eal, "deaf", "null:");
+        let interrupts = [Interrupts::new().unwrap()];
+        let error = device.receivers(&options, &interrupts).unwrap_err();
+        let error = error.to_string();
+        for part in [
+            "deaf",
+            "null: has no receive interrupts",
+            "idle = \"sleep\"",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_tap_signals_frames_of_the_kernel_while_no_thread_polls_it() {
+        const ROUNDS: u8 = 20;
+        const SIGNAL_MAX_MS: u16 = 20_000;
+        let eal = crate::testing::eal();
+        let network = move || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("needs root");
+            let (device, options) = interrupting(&eal, "bell", "tap:qwbell0");
+            let interrupts = Interrupts::new().unwrap();
+            let mut receivers = device
+                .receivers(&options, std::slice::from_ref(&interrupts))
+                .unwrap();
+            let receiver = &mut receivers[0];
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+            let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
+            epoll.add(interrupts.as_fd(), event).unwrap();
+            let added = Command::new("ip")
+                .args(["address", "add", "10.9.9.1/24", "dev", "qwbell0"])
+                .status();
+            assert!(added.unwrap().success());
+            let socket = UdpSocket::bind("10.9.9.1:0").unwrap();
+            for round in 0..ROUNDS {
+                // As a forwarding thread: arm, look once more, wait. The kernel may have sent frames by itself.
+                receiver.arm();
+                received(&eal, receiver);
+                // The kernel asks for the address of this host, which does not exist.
+                let nobody = Ipv4Addr::new(10, 9, 9, 10 + round);
+                socket.send_to(b"x", (nobody, 9)).unwrap();
+                let mut events = [EpollEvent::empty()];
+                let came = loop {
+                    match epoll.wait(&mut events, SIGNAL_MAX_MS) {
+                        // SIGIO of the tap.
+                        Err(Errno::EINTR) => {}
+                        came => break came.unwrap(),
+                    }
+                };
+                assert_eq!(came, 1, "no signal in round {round}");
+                receiver.disarm();
+                crate::testing::until("the frame comes", || received(&eal, receiver) > 0);
+            }
+        };
+        std::thread::spawn(network).join().unwrap();
     }
 }
