@@ -618,7 +618,7 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
         (
             &["vNet5-nVNF", "--chains", "5"],
             2,
-            "S would have 20 ports, and a guest has 15 at most",
+            "S: 20 ports, but a guest has at most 15",
         ),
         (
             &["vNet3", "--vnf", "linux-routing"],

@@ -75,7 +75,7 @@ impl Hypervisor {
             Fault::MissingPrerequisite => LabError::Unavailable {
                 name: first.name.clone(),
                 reason: Unavailable(format!(
-                    "{error}; or choose containers in place of guests (--place container)"
+                    "{error}; alternatively, use containers instead of guests (--place container)"
                 )),
             },
             _ => error,
@@ -123,7 +123,7 @@ impl Hypervisor {
         let mut warnings = Vec::new();
         if self.acceleration.accelerator == Accelerator::Software {
             warnings.push(format!(
-                "guests run in software emulation ({}): rates and latencies are the emulator's, not to be compared with those of guests under KVM; {}",
+                "guests run in software emulation ({}): rates and latencies are those of the emulator, do not compare them with those of guests under KVM; {}",
                 named(&|element| element.place == ElementPlace::Guest),
                 self.acceleration.reason,
             ));
@@ -131,13 +131,13 @@ impl Hypervisor {
         let is_tap = |link: &crate::topology::Link| link.kind == LinkKind::Tap;
         if graph.links.iter().any(is_tap) && !has_vhost_net() {
             warnings.push(format!(
-                "this machine has no {VHOST_NET}: frames between a switch of the kernel's and a guest are moved by QEMU, a system call each"
+                "{VHOST_NET} is missing: QEMU moves frames between kernel switches and guests, with a system call for each frame (`modprobe vhost_net` loads the driver)"
             ));
         }
         let relays = named(&|element| element.role == Role::Relay);
         if !relays.is_empty() {
             warnings.push(format!(
-                "{relays} copies frames from guest to guest, whose network cards cannot be joined directly: what it costs is in every rate and latency"
+                "{relays} copies frames from guest to guest, because their network cards cannot be connected directly; every rate and latency includes its cost"
             ));
         }
         warnings
@@ -191,7 +191,7 @@ impl InGuest {
         }
         if ports.len() > PORTS_MAX {
             return Err(LabError::Topology(format!(
-                "{} would have {} ports, and a guest has {PORTS_MAX} at most; choose fewer chains, or shorter ones",
+                "{}: {} ports, but a guest has at most {PORTS_MAX} (use fewer or shorter chains)",
                 plan.name,
                 ports.len()
             )));
@@ -282,7 +282,7 @@ fn port_of(plan: &Plan, index: usize, attachment: &Attachment) -> Result<GuestPo
         },
         Attachment::Memif { .. } | Attachment::Vhost { .. } | Attachment::Interface { .. } => {
             return Err(LabError::Topology(format!(
-                "{}: port p{index} is not vhost-user, a tap or a network card, and guests support no other ports",
+                "{}: port p{index} is not a vhost-user port, a tap or a network card, and guests support no other ports",
                 plan.name
             )));
         }
@@ -309,7 +309,7 @@ fn namespace_of(plan: &Plan) -> Result<Option<String>, LabError> {
     match names.find(|name| Some(*name) != first.as_ref()) {
         None => Ok(first),
         Some(_) => Err(LabError::Topology(format!(
-            "{} would be connected to two kernel switches, and a guest can be connected to one",
+            "{}: taps of two kernel switches, but a guest supports those of one",
             plan.name
         ))),
     }
@@ -339,7 +339,7 @@ fn kind(program: Program, plan: &Plan) -> Result<VnfKind, LabError> {
         (Program::LinuxRouting, _) => VnfKind::LinuxRouter(routing_of(plan)?),
         (program, _) => {
             return Err(LabError::Topology(format!(
-                "{}: {program} does not run in a guest here{}",
+                "{}: {program} is not supported in a guest{}",
                 plan.name,
                 if program == Program::LinuxBridge {
                     " between more than two ports"
@@ -532,7 +532,10 @@ mod tests {
         assert_eq!(of(&card).unwrap().backend, backend);
         let memif = &plan.ports[0].attachment;
         let error = of(memif).unwrap_err().to_string();
-        assert!(error.contains("port p1 is not vhost-user"), "{error}");
+        assert!(
+            error.contains("port p1 is not a vhost-user port"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -200,11 +200,13 @@ impl Graph {
         chosen.ok_or_else(|| {
             let names: Vec<&str> = can.iter().map(|kind| kind.name()).collect();
             let choice = match (asked, names.is_empty()) {
-                (Some(kind), false) => format!(
-                    "cannot be connected by {kind}, but by {}",
-                    names.join(" or ")
-                ),
-                (_, _) => "have no kind of link in common".to_owned(),
+                (Some(kind), false) => {
+                    format!("cannot be connected by {kind} (use {})", names.join(" or "))
+                }
+                (_, _) => {
+                    "have no kind of link in common (use another program or place for one of them)"
+                        .to_owned()
+                }
             };
             let [a, b] = [first, second].map(Element::described);
             (Part::Chain(chain), format!("{a} and {b} {choice}"))

@@ -222,7 +222,7 @@ fn links_are_what_both_ends_can() {
     };
     let message = refused("vNet1", &wrong);
     assert!(
-        message.contains("cannot be connected by memif, but by vhost-user"),
+        message.contains("cannot be connected by memif (use vhost-user"),
         "{message}"
     );
 }
