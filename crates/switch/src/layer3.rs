@@ -6,6 +6,7 @@ mod ask;
 mod exchange;
 mod gateways;
 mod kernel;
+mod mac;
 mod service;
 mod watch;
 
@@ -27,6 +28,7 @@ use quietwire_tables::route::Vrf;
 use quietwire_tables::route::rib::{Link, Rib, Sizes};
 
 pub(crate) use exchange::Exchange;
+pub(crate) use mac::derived_mac;
 
 /// Rate limit of ICMP errors, per second.
 const ERRORS_PER_SECOND: u32 = 1000;

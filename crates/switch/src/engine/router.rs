@@ -2,7 +2,6 @@
 //! Router state of the engine: numbers of interfaces, the tables published to forwarding threads, and the release of former tables.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use quietwire_dpdk::ring;
@@ -13,7 +12,7 @@ use crate::config::layer3::{Attachment, InterfacePlan, Urpf as UrpfSetting};
 use crate::config::{Group, Plan};
 use crate::error::SwitchError;
 use crate::forward::{BridgeContext, Domain, RouteStage, Stage, WorkerCommand};
-use crate::layer3::RoutedInterface;
+use crate::layer3::{RoutedInterface, derived_mac};
 use crate::report::{InterfaceReport, VrfReport};
 use quietwire_tables::bridge;
 use quietwire_tables::neighbour::InterfaceInfo;
@@ -331,14 +330,11 @@ fn names_of(plan: &Plan) -> impl Iterator<Item = &str> {
     plan.layer3.interfaces.iter().map(|one| one.name.as_str())
 }
 
-/// Returns the MAC address of an interface: the configured one, or a locally administered one derived from the machine, the switch and the
-/// interface name. The derived address is stable across restarts and differs between machines.
+/// Returns the MAC address of an interface: the configured one, or the derived one. Without a machine ID, the derived address is the same on
+/// all machines.
 fn mac_of(interface: &InterfacePlan, plan: &Plan) -> MacAddress {
-    if let Some(mac) = interface.mac {
-        return mac;
-    }
-    let mut hasher = DefaultHasher::new();
-    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-    (machine.trim(), &plan.control_socket, &interface.name).hash(&mut hasher);
-    MacAddress::from_u64(0x0200_0000_0000 | hasher.finish() & 0xff_ffff_ffff)
+    interface.mac.unwrap_or_else(|| {
+        let machine_id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        derived_mac(&machine_id, &plan.control_socket, &interface.name)
+    })
 }
