@@ -15,6 +15,8 @@ mod gateways;
 mod interrupts;
 #[path = "switch_memif/load.rs"]
 mod load;
+#[path = "switch_memif/malformed.rs"]
+mod malformed;
 #[path = "switch_memif/metrics.rs"]
 mod metrics;
 #[path = "switch_memif/requirements.rs"]

@@ -43,7 +43,8 @@ FRAMES = {
     "web of IPv6 behind headers": ETHER
     / six(IPv6ExtHdrHopByHop(), IPv6ExtHdrDestOpt(), TCP(sport=9, dport=80)),
     "first piece of web of IPv6": ETHER
-    / six(IPv6ExtHdrFragment(nh=6, m=1, offset=0), TCP(sport=9, dport=80)),
+    # With DATA, a multiple of eight octets.
+    / six(IPv6ExtHdrFragment(nh=6, m=1, offset=0), TCP(sport=9, dport=80), Raw(b"yyyy")),
     "later piece of web of IPv6": ETHER
     / six(IPv6ExtHdrFragment(nh=6, offset=9), TCP(sport=9, dport=80)),
     "other port of IPv6": ETHER / six(TCP(sport=9, dport=444)),

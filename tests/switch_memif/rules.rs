@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-use quietwire_switch::config::rules::Action;
+use quietwire_switch::config::rules::{Action, MalformedAction};
 use quietwire_switch::report::{PortDrop, PortReport, RulesReport};
+use serde::de::DeserializeOwned;
 
 use crate::bench::{Bench, Ended, frame, output, until};
 use crate::watch::{command, steps, trace};
@@ -74,35 +75,40 @@ const CASES: [(&str, &str); 21] = [
     ("VLAN 7", "seven"),
     ("VLAN 7 outside", "seven"),
     ("VLAN 7 inside", ""),
-    ("damaged", ""),
+    ("damaged", "(malformed)"),
 ];
 
-fn frames() -> BTreeMap<String, Vec<u8>> {
+/// Returns the lines of a script in this directory, which makes frames.
+pub(crate) fn lines_of<T: DeserializeOwned>(script: &str) -> Vec<T> {
     let python = std::env::var("QUIETWIRE_PYTHON")
         .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
-    let script = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/switch_memif/rules.py"
-    );
-    let printed = output(Command::new(python).arg(script));
-    let read = |line: &str| {
-        let (name, hex): (String, String) = serde_json::from_str(line).unwrap();
-        let octet = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-        let frame = (0..hex.len()).step_by(2).map(octet);
-        (name, frame.collect())
-    };
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/switch_memif");
+    let printed = output(Command::new(python).arg(format!("{directory}/{script}")));
+    let read = |line: &str| serde_json::from_str(line).unwrap();
     printed.lines().map(read).collect()
 }
 
-fn counts(bench: &Bench) -> BTreeMap<String, u64> {
+pub(crate) fn octets_of(hex: &str) -> Vec<u8> {
+    let octet = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(octet).collect()
+}
+
+fn frames() -> BTreeMap<String, Vec<u8>> {
+    let lines: Vec<(String, String)> = lines_of("rules.py");
+    let read = |(name, hex): (String, String)| (name, octets_of(&hex));
+    lines.into_iter().map(read).collect()
+}
+
+pub(crate) fn counts(bench: &Bench) -> BTreeMap<String, u64> {
     let report: RulesReport = bench.show("rules");
     let rules = report.rules.into_iter();
     let mut counts: BTreeMap<String, u64> = rules.map(|one| (one.name, one.frames)).collect();
     counts.insert(String::new(), report.default_frames);
+    counts.insert("(malformed)".to_owned(), report.malformed_frames);
     counts
 }
 
-fn change(bench: &Bench, arguments: &[&str]) {
+pub(crate) fn change(bench: &Bench, arguments: &[&str]) {
     output(&mut command(bench, arguments));
 }
 
@@ -122,7 +128,7 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
     let frames = frames();
     assert_eq!(frames.len(), CASES.len());
-    let accepted = |rule: &str| !["", "telnet"].contains(&rule);
+    let accepted = |rule: &str| !["", "telnet", "(malformed)"].contains(&rule);
     let (mut sent, mut expected, mut wanted) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (name, rule) in CASES {
         sent.push(frames[name].clone());
@@ -143,12 +149,14 @@ fn frames_are_let_in_by_the_first_rule_that_they_match() {
             ports[0].counts.rx_frames,
             ports[0].counts.rx_octets,
             ports[0].counts.drops[PortDrop::Denied],
+            ports[0].counts.drops[PortDrop::Malformed],
             ports[0].counts.drops.sum(),
         ),
         (
             sent.len() as u64,
             octets(&sent),
-            (sent.len() - expected.len()) as u64,
+            (sent.len() - expected.len() - 1) as u64,
+            1,
             (sent.len() - expected.len()) as u64,
         )
     );
@@ -312,11 +320,15 @@ fn rules_change_whole_or_not_at_all() {
     passes(7, false);
     change(&bench, &["set", "rules", "--default", "accept"]);
     passes(8, true);
-    change(&bench, &["set", "rules", "--default", "drop"]);
+    change(
+        &bench,
+        &["set", "rules", "--default", "drop", "--malformed", "match"],
+    );
     passes(9, false);
     // The written configuration makes the same switch.
     let config = output(&mut bench.show_command("config"));
     assert!(config.contains("rule-default = \"drop\""), "{config}");
+    assert!(config.contains("rule-malformed = \"match\""), "{config}");
     bench.end("TERM");
     drop((a, b));
     let file = bench.path("switch.toml");
@@ -325,7 +337,10 @@ fn rules_change_whole_or_not_at_all() {
     bench.start_again();
     assert_eq!(output(&mut bench.show_command("config")), config);
     let report: RulesReport = bench.show("rules");
-    assert_eq!((report.rules.len(), report.default), (1, Action::Drop));
+    assert_eq!(
+        (report.rules.len(), report.default, report.malformed),
+        (1, Action::Drop, MalformedAction::Match)
+    );
     // A rule is removed with its port or interface.
     change(&bench, &["del", "port", "b"]);
     let report: RulesReport = bench.show("rules");

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
-use crate::config::rules::Action;
+use crate::config::rules::{Action, MalformedAction};
 use crate::counters::Step;
 use quietwire_tables::filter::{PacketMatch, in_snake_case};
 use quietwire_tables::neighbour::{Origin, State};
@@ -447,6 +447,12 @@ pub struct RulesReport {
     pub default: Action,
     /// Frames handled by the default action, at ports with rules, since the action was set.
     pub default_frames: u64,
+    /// Action for malformed frames, at ports with rules.
+    #[serde(default)]
+    pub malformed: MalformedAction,
+    /// Frames dropped as malformed since the switch started.
+    #[serde(default)]
+    pub malformed_frames: u64,
 }
 
 /// A filter rule.

@@ -27,6 +27,8 @@ named! {
         NoOutput = "no_output", "no such output";
         /// Refused by the filter rules of the port.
         Denied = "denied", "by a rule";
+        /// Dropped by the filter because its headers are malformed ([`crate::filter::Malformation`]).
+        Malformed = "malformed", "malformed headers";
         /// A tagged frame on a port that admits only untagged and priority-tagged frames, or one of those on a port that admits only tagged
         /// frames (IEEE 802.1Q, section 6.9).
         FrameType = "frame_type", "frame type not admitted";

@@ -10,7 +10,7 @@ use super::bridging::{AddBridge, BridgingSetting, SetBridge, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, VrfSetting};
 use super::ports::AddPort;
-use super::rules::{Action, RuleSetting};
+use super::rules::{Action, MalformedAction, RuleSetting};
 use super::settings::Settings;
 use crate::error::SwitchError;
 
@@ -130,6 +130,8 @@ pub enum Change {
         rules: Option<Vec<RuleSetting>>,
         /// Default action for frames that match no rule.
         default: Option<Action>,
+        /// Action for malformed frames.
+        malformed: Option<MalformedAction>,
     },
     /// Sets the forwarding CPUs. Threads are started and stopped accordingly.
     SetThreads {
@@ -200,8 +202,12 @@ impl Settings {
             Change::AddRule { rule, before } => self.add_rule(rule, before),
             Change::SetRule(rule) => self.set_rule(rule),
             Change::DelRule { name } => self.del_rule(&name),
-            Change::SetRules { rules, default } => {
-                self.set_rules(rules, default);
+            Change::SetRules {
+                rules,
+                default,
+                malformed,
+            } => {
+                self.set_rules(rules, default, malformed);
                 Ok(())
             }
             Change::SetThreads { forwarding_cpus } => {

@@ -14,7 +14,7 @@ use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location, wrong};
 use super::rebalance::Rules;
-use super::rules::{Action, RuleSetting};
+use super::rules::{Action, MalformedAction, RuleSetting};
 use super::settings::{
     BridgeSetting, CrossConnectSetting, HugePages, Pinning, PortSetting, Settings,
 };
@@ -46,6 +46,7 @@ struct File {
     kernel_filter: Option<Vec<Spanned<KernelFilterSetting>>>,
     route: Option<Vec<Spanned<RouteSetting>>>,
     rule_default: Option<Action>,
+    rule_malformed: Option<MalformedAction>,
     rule: Option<Vec<Spanned<RuleSetting>>>,
     neighbour: Option<Vec<Spanned<NeighbourSetting>>>,
     rebalance: Option<Rules>,
@@ -188,6 +189,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
             .map(|list| located(list, "neighbour", &location)),
         rules: file.rule.map(|list| located(list, "rule", &location)),
         rule_default: file.rule_default,
+        rule_malformed: file.rule_malformed,
         rebalance: file.rebalance,
     })
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use file::RuleFile;
 pub(super) use plan::plan;
-pub use quietwire_tables::filter::Action;
+pub use quietwire_tables::filter::{Action, Malformation, MalformedAction};
 
 /// A filter rule: a match and an action. Fields that are not set match everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,11 +35,13 @@ pub struct RuleSetting {
     pub packet: PacketMatch,
 }
 
-/// All filter rules and the default action.
+/// All filter rules, the default action and the one for malformed frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// The rules. The first match decides.
     pub rules: Vec<RuleSetting>,
     /// Default action for frames that match no rule. With [`Action::Accept`], a port without rules accepts every frame.
     pub default: Action,
+    /// Action for malformed frames at ports with rules, or with [`Action::Drop`] as default.
+    pub malformed: MalformedAction,
 }

@@ -12,7 +12,7 @@ use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location};
 use super::rebalance::Rules;
-use super::rules::{Action, RuleSetting};
+use super::rules::{Action, MalformedAction, RuleSetting};
 
 /// Default path of the control socket.
 pub const CONTROL_SOCKET_DEFAULT: &str = "/run/quietwire/switch.sock";
@@ -139,6 +139,8 @@ pub struct Settings {
     pub rules: Option<Vec<Located<RuleSetting>>>,
     /// Default action for frames that match no rule. Default: accept.
     pub rule_default: Option<Action>,
+    /// Action for malformed frames at ports with rules. Default: drop.
+    pub rule_malformed: Option<MalformedAction>,
     /// Automatic rebalancing of receive queues between forwarding threads, by load. Default: disabled.
     pub rebalance: Option<Rules>,
 }
@@ -173,6 +175,7 @@ impl Settings {
             neighbours: self.neighbours.or(other.neighbours),
             rules: self.rules.or(other.rules),
             rule_default: self.rule_default.or(other.rule_default),
+            rule_malformed: self.rule_malformed.or(other.rule_malformed),
             rebalance: self.rebalance.or(other.rebalance),
         }
     }

@@ -10,7 +10,7 @@ use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
 use super::plan::{Group, Plan};
 use super::rebalance::Rules;
-use super::rules::{Action, RuleSetting};
+use super::rules::{Action, MalformedAction, RuleSetting};
 use super::settings::{HugePages, Pinning};
 
 #[derive(Serialize)]
@@ -31,6 +31,8 @@ struct File<'plan> {
     metrics: Option<std::net::SocketAddr>,
     #[serde(skip_serializing_if = "is_accept")]
     rule_default: Action,
+    #[serde(skip_serializing_if = "is_drop")]
+    rule_malformed: MalformedAction,
     #[serde(skip_serializing_if = "Option::is_none")]
     rebalance: Option<Rules>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -71,6 +73,10 @@ fn is_default<T: Default + PartialEq>(value: &&T) -> bool {
 
 fn is_accept(action: &Action) -> bool {
     *action == Action::Accept
+}
+
+fn is_drop(action: &MalformedAction) -> bool {
+    *action == MalformedAction::Drop
 }
 
 #[derive(Serialize)]
@@ -154,6 +160,7 @@ impl Plan {
                 .collect(),
             kernel_filter: &self.layer3.kernel_filters,
             rule_default: self.rules.default,
+            rule_malformed: self.rules.malformed,
             rule: &self.rules.rules,
         })
     }

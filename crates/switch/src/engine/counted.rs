@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::config::kernel_filter::KernelFilterSetting;
-use crate::config::rules::{Action, RuleSetting};
+use crate::config::rules::RuleSetting;
+use quietwire_tables::filter::Fallback;
 
 /// A kernel filter and its number of matched frames.
 pub(super) type CountedFilter = (KernelFilterSetting, Arc<AtomicU64>);
@@ -14,6 +15,5 @@ pub(super) type CountedFilter = (KernelFilterSetting, Arc<AtomicU64>);
 #[derive(Debug, Default)]
 pub(super) struct CountedRules {
     pub(super) rules: Vec<(RuleSetting, Arc<AtomicU64>)>,
-    pub(super) default: Action,
-    pub(super) default_frames: Arc<AtomicU64>,
+    pub(super) fallback: Fallback,
 }

@@ -11,7 +11,7 @@ use super::counted::CountedRules;
 use crate::config::Group;
 use crate::config::rules::{Action, RuleSetting};
 use crate::report::{RuleReport, RulesReport};
-use quietwire_tables::filter::{PortRule, PortRules};
+use quietwire_tables::filter::{Fallback, PortRule, PortRules};
 
 impl Engine {
     /// Assigns a counter to each rule of the plan. An unchanged rule keeps its counter, even if its position changes.
@@ -25,21 +25,21 @@ impl Engine {
         let asked = &self.plan.rules;
         self.rules = CountedRules {
             rules: asked.rules.iter().map(counted).collect(),
-            default: asked.default,
-            default_frames: match former.default == asked.default {
-                true => former.default_frames,
-                false => Arc::default(),
+            fallback: Fallback {
+                default: asked.default,
+                default_frames: match former.fallback.default == asked.default {
+                    true => former.fallback.default_frames,
+                    false => Arc::default(),
+                },
+                malformed: asked.malformed,
+                malformed_frames: former.fallback.malformed_frames,
             },
         };
     }
 
     /// Returns the rules of a port; `None` if the port accepts every frame.
     pub(super) fn port_rules(&self, number: u16) -> Option<PortRules> {
-        let CountedRules {
-            rules,
-            default,
-            default_frames,
-        } = &self.rules;
+        let CountedRules { rules, fallback } = &self.rules;
         let port = self.slot(number)?.plan.name.as_str();
         let bridge = match self.group_of(port) {
             Some(Group::Bridge(bridge)) => Some(&bridge.name),
@@ -60,8 +60,8 @@ impl Engine {
                 frames: Arc::clone(frames),
             })
             .collect();
-        let is_looked_at = !of_port.is_empty() || *default == Action::Drop;
-        is_looked_at.then(|| PortRules::new(of_port, *default, Arc::clone(default_frames)))
+        let is_looked_at = !of_port.is_empty() || fallback.default == Action::Drop;
+        is_looked_at.then(|| PortRules::new(of_port, fallback.clone()))
     }
 
     /// Returns the names of rules, by their numbers.
@@ -81,10 +81,13 @@ impl Engine {
             packet: rule.packet,
             frames: frames.load(Ordering::Relaxed),
         };
+        let fallback = &self.rules.fallback;
         RulesReport {
             rules: self.rules.rules.iter().map(report).collect(),
-            default: self.rules.default,
-            default_frames: self.rules.default_frames.load(Ordering::Relaxed),
+            default: fallback.default,
+            default_frames: fallback.default_frames.load(Ordering::Relaxed),
+            malformed: fallback.malformed,
+            malformed_frames: fallback.malformed_frames.load(Ordering::Relaxed),
         }
     }
 }

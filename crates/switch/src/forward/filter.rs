@@ -11,12 +11,14 @@ use quietwire_tables::drops::PortDrop;
 use quietwire_tables::filter::{PortRules, Verdict, Verdicts};
 
 impl Path<'_> {
-    /// Drops the frames of a burst that the rules refuse. Returns false if no frame is left. `kept` is empty before and after.
+    /// Drops the malformed frames of a burst, and those that the rules refuse. Returns false if no frame is left. `kept` is empty before and after.
     #[inline(never)]
     pub(super) fn filter(&mut self, input: usize, rules: &PortRules, kept: &mut Burst) -> bool {
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
-        let dropped = rules.judge(self.received.frames(), &mut verdicts);
+        let received = self.received.frames().zip(self.received.lengths());
+        let reasons = rules.judge(received, &mut verdicts);
+        let dropped = reasons.sum();
         if self.telemetry.is_watched() {
             self.telemetry.filtered(self.received, &verdicts);
         }
@@ -35,7 +37,12 @@ impl Path<'_> {
             }
             // The next stage counts accepted frames.
             if let Some(counters) = self.counters.get(input) {
-                counters.dropped(PortDrop::Denied).add(dropped as u64);
+                counters
+                    .dropped(PortDrop::Denied)
+                    .add(reasons.denied as u64);
+                counters
+                    .dropped(PortDrop::Malformed)
+                    .add(reasons.malformed as u64);
                 counters.rx_frames.add(dropped as u64);
                 counters.rx_octets.add(octets - measure(self.received).0);
             }

@@ -102,6 +102,7 @@ impl Names {
                 format!("{} by rule {name}", done(action))
             }
             Verdict::Default(action) => format!("{}: no rule matches", done(action)),
+            Verdict::Malformed(kind) => format!("dropped: malformed ({})", kind.name()),
             Verdict::Short => "shorter than its header".to_owned(),
         }
     }
@@ -293,6 +294,11 @@ mod tests {
         assert_eq!(
             to_event(EventKind::Filtered(Verdict::Default(Action::Drop))),
             "filter: dropped: no rule matches"
+        );
+        let kind = quietwire_tables::filter::Malformation::TooManyTags;
+        assert_eq!(
+            to_event(EventKind::Filtered(Verdict::Malformed(kind))),
+            "filter: dropped: malformed (too-many-tags)"
         );
         assert_eq!(to_event(EventKind::Sent(7)), "send: to port number 7");
     }

@@ -11,14 +11,14 @@ use quietwire_packet::{
 use super::packet::{PacketMatch, Ports};
 
 /// EtherTypes of IP.
-const IPV4: u16 = EtherType::IPV4.0;
-const IPV6: u16 = EtherType::IPV6.0;
-const IPV4_HEADER: usize = 20;
-const IPV6_HEADER: usize = 40;
+pub(super) const IPV4: u16 = EtherType::IPV4.0;
+pub(super) const IPV6: u16 = EtherType::IPV6.0;
+pub(super) const IPV4_HEADER: usize = 20;
+pub(super) const IPV6_HEADER: usize = 40;
 /// Maximum number of tags to skip.
-const TAGS_MAX: usize = 2;
+pub(super) const TAGS_MAX: usize = 2;
 /// Length of both MAC addresses.
-const ADDRESSES: usize = 12;
+pub(super) const ADDRESSES: usize = 12;
 
 /// Compiled [`PacketMatch`]: numbers only, so that most comparisons end after a word or two.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reference implementation of the rules, slow and obvious: octet by octet, prefix by prefix.
 
+mod malformed;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use quietwire_packet::IPV6_EXTENSIONS_MAX;
 
-use super::{PacketMatch, Ports, Verdict};
-use crate::filter::Action;
+use super::{Action, MalformedAction, PacketMatch, Ports, Verdict};
+
+pub(super) use malformed::malformation;
 
 /// A rule: a VLAN, a packet, an action.
 pub(super) type Rule = (Option<u16>, PacketMatch, Action);
@@ -135,12 +138,21 @@ impl Packet {
     }
 }
 
-/// Returns the action of these rules for a frame.
-pub(super) fn judge(rules: &[Rule], default: Action, frame: &[u8]) -> Verdict {
+/// Returns the action of these rules for a frame, of which this number of octets are in the first buffer.
+pub(super) fn judge(
+    rules: &[Rule],
+    (default, malformed): (Action, MalformedAction),
+    (frame, held): (&[u8], usize),
+) -> Verdict {
     if frame.len() < 14 {
         return Verdict::Short;
     }
-    let packet = read(frame);
+    if malformed == MalformedAction::Drop
+        && let Some(kind) = malformation(frame, held)
+    {
+        return Verdict::Malformed(kind);
+    }
+    let packet = read(&frame[..held]);
     match rules.iter().position(|rule| packet.is_as(rule)) {
         Some(place) => Verdict::Rule(place as u16, rules[place].2),
         None => Verdict::Default(default),

@@ -9,9 +9,10 @@ use quietwire_base::BURST_MAX;
 use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
+use super::action::{Action, MalformedAction};
+use super::malformed::{Malformation, malformation};
 use super::packet::PacketMatch;
 use super::pattern::{Headers, Pattern, after_tags};
-use crate::filter::Action;
 
 /// A rule of a port.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub enum Verdict {
     Rule(u16, Action),
     /// The default action: no rule matches.
     Default(Action),
+    /// Dropped as malformed.
+    Malformed(Malformation),
     /// The frame is shorter than its header: the next stage drops and counts it.
     Short,
 }
@@ -43,7 +46,13 @@ impl Verdict {
     /// Returns true if the frame is accepted.
     #[inline(always)]
     pub const fn accepts(self) -> bool {
-        !matches!(
+        !self.is_denied() && !matches!(self, Self::Malformed(_))
+    }
+
+    /// Returns true if a rule or the default drops the frame.
+    #[inline(always)]
+    const fn is_denied(self) -> bool {
+        matches!(
             self,
             Self::Rule(_, Action::Drop) | Self::Default(Action::Drop)
         )
@@ -65,23 +74,47 @@ struct Compared {
 /// No frame has this VLAN: VLAN numbers have twelve bits.
 const ANY_VLAN: u16 = u16::MAX;
 
+/// Decisions on frames that no rule decides on, and their counters, which all ports share.
+#[derive(Clone, Debug, Default)]
+pub struct Fallback {
+    /// Action for frames that no rule matches.
+    pub default: Action,
+    /// Frames that no rule matches.
+    pub default_frames: Arc<AtomicU64>,
+    /// Action for malformed frames.
+    pub malformed: MalformedAction,
+    /// Frames dropped as malformed.
+    pub malformed_frames: Arc<AtomicU64>,
+}
+
+/// Dropped frames of a burst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// By a rule or by the default.
+    pub denied: usize,
+    /// As malformed.
+    pub malformed: usize,
+}
+
+impl Dropped {
+    /// Returns the number of dropped frames.
+    #[must_use]
+    pub const fn sum(self) -> usize {
+        self.denied + self.malformed
+    }
+}
+
 /// All rules of a port, in order.
 #[derive(Debug)]
 pub struct PortRules {
     rules: Vec<Compared>,
     frames: Vec<Arc<AtomicU64>>,
-    default: Action,
-    default_frames: Arc<AtomicU64>,
+    fallback: Fallback,
 }
 
 impl PortRules {
-    /// Creates the rules of a port, in order. `default` applies to frames without a match and has a counter. Rules beyond [`RULES_MAX`] are
-    /// ignored.
-    pub fn new(
-        rules: impl IntoIterator<Item = PortRule>,
-        default: Action,
-        default_frames: Arc<AtomicU64>,
-    ) -> Self {
+    /// Creates the rules of a port, in order, and the decisions on frames without a rule. Rules beyond [`RULES_MAX`] are ignored.
+    pub fn new(rules: impl IntoIterator<Item = PortRule>, fallback: Fallback) -> Self {
         let compared = |rule: PortRule| {
             let compared = Compared {
                 pattern: Pattern::new(&rule.packet),
@@ -95,56 +128,80 @@ impl PortRules {
         Self {
             rules,
             frames,
-            default,
-            default_frames,
+            fallback,
         }
     }
 
-    /// Judges a burst and counts. Returns the number of dropped frames.
+    /// Judges a burst and counts. Each frame is the octets of its first buffer, and its length.
     pub fn judge<'frame>(
         &self,
-        frames: impl Iterator<Item = &'frame [u8]>,
+        frames: impl Iterator<Item = (&'frame [u8], u32)>,
         verdicts: &mut Verdicts,
-    ) -> usize {
+    ) -> Dropped {
         let mut matched = [0u16; RULES_MAX];
-        let (mut unmatched, mut dropped) = (0, 0);
-        for (frame, verdict) in frames.zip(verdicts) {
-            *verdict = match self.first(frame) {
-                None => Verdict::Short,
-                Some(None) => {
+        let mut unmatched = 0;
+        let mut dropped = Dropped::default();
+        for ((octets, length), verdict) in frames.zip(verdicts) {
+            *verdict = match self.first(octets, length) {
+                Found::Short => Verdict::Short,
+                Found::Nothing => {
                     unmatched += 1;
-                    Verdict::Default(self.default)
+                    Verdict::Default(self.fallback.default)
                 }
-                Some(Some((place, rule))) => {
+                Found::Malformed(kind) => {
+                    dropped.malformed += 1;
+                    Verdict::Malformed(kind)
+                }
+                Found::Rule(place, rule) => {
                     if let Some(count) = matched.get_mut(place) {
                         *count += 1;
                     }
                     Verdict::Rule(rule.number, rule.action)
                 }
             };
-            dropped += usize::from(!verdict.accepts());
+            dropped.denied += usize::from(verdict.is_denied());
         }
         for (sum, count) in self.frames.iter().zip(matched) {
             add(sum, u64::from(count));
         }
-        add(&self.default_frames, unmatched);
+        add(&self.fallback.default_frames, unmatched);
+        add(&self.fallback.malformed_frames, dropped.malformed as u64);
         dropped
     }
 
-    /// Returns the first matching rule and its index; `None` for a frame that is too short.
     #[inline(always)]
-    fn first(&self, frame: &[u8]) -> Option<Option<(usize, &Compared)>> {
-        if frame.len() < ETHERNET_HEADER_LENGTH {
-            return None;
+    fn first(&self, octets: &[u8], length: u32) -> Found<'_> {
+        let length = length as usize;
+        if length < ETHERNET_HEADER_LENGTH {
+            return Found::Short;
         }
-        let (vlan, rest) = after_tags(frame)?;
+        // A frame whose first buffer ends within the addresses is malformed.
+        let (vlan, rest) = after_tags(octets).unwrap_or_default();
+        if self.fallback.malformed == MalformedAction::Drop
+            && let Some(kind) = malformation(octets, length, vlan, rest)
+        {
+            return Found::Malformed(kind);
+        }
         // A frame truncated within its tags matches only rules without packet fields.
         let headers = Headers::from_ethertype_on(rest).unwrap_or(Headers::NOTHING);
         let mut rules = self.rules.iter().enumerate();
-        Some(rules.find(|(_, rule)| {
+        let found = rules.find(|(_, rule)| {
             (rule.vlan == ANY_VLAN || vlan == Some(rule.vlan)) && rule.pattern.matches(&headers)
-        }))
+        });
+        found.map_or(Found::Nothing, |(place, rule)| Found::Rule(place, rule))
     }
+}
+
+/// Result of the search for the rule of a frame.
+enum Found<'rules> {
+    /// The first rule that matches, and its index.
+    Rule(usize, &'rules Compared),
+    /// No rule matches.
+    Nothing,
+    /// The frame is malformed.
+    Malformed(Malformation),
+    /// The frame is shorter than its header.
+    Short,
 }
 
 #[inline(always)]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Port rules compared with the reference implementation, for valid frames and for any octets.
 
+mod malformed;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +12,6 @@ use quietwire_base::BURST_MAX;
 
 use super::reference::{Rule, judge};
 use super::*;
-use crate::filter::Action;
 
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![Just(Action::Accept), Just(Action::Drop)]
@@ -68,16 +69,29 @@ fn rule() -> impl Strategy<Value = Rule> {
         )
 }
 
-/// Payload of an IP packet: its protocol and its octets.
+/// Payload of an IP packet: its protocol and its octets, sometimes too few.
 fn carried() -> impl Strategy<Value = (u8, Vec<u8>)> {
-    let protocol =
-        prop_oneof![4 => Just(17u8), 4 => Just(6), 1 => Just(1), 1 => Just(58), 1 => Just(132)];
-    (protocol, port(), port()).prop_map(|(protocol, from, to)| {
+    let protocol = prop_oneof![
+        4 => Just(17u8), 4 => Just(6), 1 => Just(1), 1 => Just(58), 1 => Just(132), 1 => Just(33),
+        1 => Just(47),
+    ];
+    let length = prop_oneof![4 => Just(24usize), 1 => 0..40usize];
+    (protocol, port(), port(), length).prop_map(|(protocol, from, to, length)| {
         let mut octets = from.to_be_bytes().to_vec();
         octets.extend(to.to_be_bytes());
-        octets.extend([0; 16]);
+        octets.resize(length, 0);
         (protocol, octets)
     })
+}
+
+/// Difference of a length field to the length of the packet.
+fn lie() -> impl Strategy<Value = i32> {
+    prop_oneof![8 => Just(0), 1 => -60..60i32, 1 => Just(-40_000), 1 => Just(40_000)]
+}
+
+fn lied(length: usize, lie: i32) -> [u8; 2] {
+    let length = i32::try_from(length).unwrap();
+    u16::try_from((length + lie).max(0)).unwrap().to_be_bytes()
 }
 
 fn ipv4() -> impl Strategy<Value = Vec<u8>> {
@@ -86,19 +100,52 @@ fn ipv4() -> impl Strategy<Value = Vec<u8>> {
         Just([10, 9, 9, 9]),
         Just([192, 0, 2, 1])
     ];
-    let offset = prop_oneof![6 => Just(0u16), 1 => Just(0x2000), 1 => Just(0x2001), 1 => Just(3)];
-    (address.clone(), address, carried(), offset, 0..3usize).prop_map(
-        |(from, to, (protocol, payload), offset, options)| {
-            let mut ip = vec![0x45 + options as u8, 0, 0, 60, 0, 0];
-            ip.extend(offset.to_be_bytes());
-            ip.extend([64, protocol, 0, 0]);
-            ip.extend(from);
-            ip.extend(to);
-            ip.extend(vec![1; options * 4]);
-            ip.extend(payload);
-            ip
-        },
+    let offset = prop_oneof![
+        6 => Just(0u16), 1 => Just(0x2000), 1 => Just(0x2001), 1 => 0..4u16, 1 => Just(0x1fff),
+        1 => Just(0x4000),
+    ];
+    // Options in any order, padded with zeros.
+    let option = prop_oneof![
+        Just(vec![1u8]),
+        Just(vec![0]),
+        Just(vec![7, 3, 4]),
+        Just(vec![68, 4, 5, 0]),
+        Just(vec![131, 0]),
+        Just(vec![131, 1]),
+        Just(vec![7, 39]),
+        Just(vec![148]),
+    ];
+    let options = prop_oneof![
+        2 => Just(Vec::new()),
+        1 => prop::collection::vec(option, 0..6),
+    ];
+    let words = prop_oneof![12 => Just(0i8), 1 => -2..2i8];
+    (
+        (address.clone(), address),
+        carried(),
+        offset,
+        options,
+        words,
+        lie(),
     )
+        .prop_map(
+            |((from, to), (protocol, payload), offset, options, words, lie)| {
+                let mut options = options.concat();
+                options.resize(options.len().next_multiple_of(4), 0);
+                let length = 20 + options.len() + payload.len();
+                let words = i8::try_from(5 + options.len() / 4).unwrap() + words;
+                let mut ip = vec![0x40 | words as u8, 0];
+                ip.extend(lied(length, lie));
+                ip.extend([0, 0]);
+                ip.extend(offset.to_be_bytes());
+                ip.extend([64, protocol, 0, 0]);
+                ip.extend(from);
+                ip.extend(to);
+                ip.extend(options);
+                ip.extend(payload);
+                ip
+            },
+        )
 }
 
 fn ipv6() -> impl Strategy<Value = Vec<u8>> {
@@ -109,74 +156,125 @@ fn ipv6() -> impl Strategy<Value = Vec<u8>> {
         Just("fe80::1")
     ]
     .prop_map(|text| text.parse::<std::net::Ipv6Addr>().unwrap().octets());
-    let extension = prop_oneof![Just(0u8), Just(43), Just(44), Just(51), Just(60), Just(50)];
-    let extensions = prop::collection::vec((extension, 0..3u8, 0..3u8), 0..4);
-    (address.clone(), address, carried(), extensions).prop_map(
-        |(from, to, (protocol, payload), extensions)| {
+    let extension = prop_oneof![
+        3 => Just(0u8), 3 => Just(43), 3 => Just(44), 3 => Just(51), 6 => Just(60), 3 => Just(50),
+        1 => Just(253), 1 => Just(135),
+    ];
+    let field = prop_oneof![3 => Just(0u16), 2 => Just(1), 1 => 0..40u16, 1 => Just(0xfff9)];
+    let extension = (extension, 0..3u8, field);
+    let extensions = prop_oneof![
+        8 => prop::collection::vec(extension.clone(), 0..4),
+        1 => prop::collection::vec(extension, 7..10),
+        1 => (7..10usize).prop_map(|count| vec![(60, 0, 0); count]),
+    ];
+    ((address.clone(), address), carried(), extensions, lie()).prop_map(
+        |((from, to), (protocol, payload), extensions, lie)| {
             let kinds: Vec<u8> = extensions.iter().map(|one| one.0).collect();
             let after = |at: usize| kinds.get(at).copied().unwrap_or(protocol);
-            let mut ip = vec![0x60, 0, 0, 0, 0, 99, after(0), 64];
-            ip.extend(from);
-            ip.extend(to);
-            for (at, (kind, length, offset)) in extensions.into_iter().enumerate() {
+            let mut content = Vec::new();
+            for (at, (kind, length, field)) in extensions.into_iter().enumerate() {
                 let length = if kind == 44 { 0 } else { length };
-                let mut header = vec![after(at + 1), length, 0, offset << 3];
+                let mut header = vec![after(at + 1), length];
+                header.extend(field.to_be_bytes());
                 let octets = match kind {
                     51 => (usize::from(length) + 2) * 4,
                     _ => (usize::from(length) + 1) * 8,
                 };
                 header.resize(octets, 0);
-                ip.extend(header);
+                content.extend(header);
             }
-            ip.extend(payload);
+            content.extend(payload);
+            let mut ip = vec![0x60, 0, 0, 0];
+            ip.extend(lied(content.len(), lie));
+            ip.extend([after(0), 64]);
+            ip.extend(from);
+            ip.extend(to);
+            ip.extend(content);
             ip
         },
     )
 }
 
-/// Frames with up to three tags, complete or truncated, sometimes with a changed octet.
-fn frame() -> impl Strategy<Value = Vec<u8>> {
+/// An 802.3 frame: its length field and its content.
+fn llc() -> impl Strategy<Value = (u16, Vec<u8>)> {
+    let oui = prop_oneof![Just([0u8, 0, 0]), Just([0, 0, 0xf8]), Just([0, 0, 0x0c])];
+    let kind = prop_oneof![Just(0x0800u16), Just(0x0806), Just(0x8100), Just(0x80f3)];
+    let start = prop_oneof![3 => Just(0xaau8), 1 => Just(0x42)];
+    (start, oui, kind, 0..1600u16).prop_map(|(start, oui, kind, length)| {
+        let mut content = vec![start, start, 3];
+        content.extend(oui);
+        content.extend(kind.to_be_bytes());
+        (length, content)
+    })
+}
+
+/// Frames with up to three tags, complete or truncated, sometimes with padding or a changed octet. With each frame, the number of octets in
+/// its first buffer.
+fn frame() -> impl Strategy<Value = (Vec<u8>, usize)> {
     let content = prop_oneof![
-        4 => ipv4().prop_map(|ip| (0x0800u16, ip)),
-        4 => ipv6().prop_map(|ip| (0x86dd, ip)),
+        8 => ipv4().prop_map(|ip| (0x0800u16, ip)),
+        8 => ipv6().prop_map(|ip| (0x86dd, ip)),
+        1 => ipv4().prop_map(|ip| (0x86dd, ip)),
         1 => Just((0x0806, vec![0; 28])),
+        1 => llc(),
     ];
     let tag = (
         prop_oneof![Just(0x8100u16), Just(0x88a8)],
-        prop_oneof![Just(7u16), Just(0xe008), Just(0)],
+        prop_oneof![Just(7u16), Just(0xe008), Just(0), Just(0xa000)],
     );
     let tags = prop_oneof![
         3 => Just(Vec::new()),
         1 => prop::collection::vec(tag, 1..4),
     ];
-    let cut = prop::option::weighted(0.3, 0..140usize);
+    let cut = prop::option::weighted(0.2, 0..140usize);
+    let held = prop::option::weighted(0.2, 0..140usize);
+    let padding = prop_oneof![3 => Just(0usize), 1 => 0..30usize];
     let damage = prop::option::weighted(0.2, (12..80usize, any::<u8>()));
-    (content, tags, cut, damage).prop_map(|((ethertype, content), tags, cut, damage)| {
-        let mut frame = vec![2; 12];
-        for (kind, tci) in tags {
-            frame.extend(kind.to_be_bytes());
-            frame.extend(tci.to_be_bytes());
-        }
-        frame.extend(ethertype.to_be_bytes());
-        frame.extend(content);
-        frame.truncate(cut.unwrap_or(frame.len()));
-        if let Some((at, octet)) = damage
-            && let Some(place) = frame.get_mut(at)
-        {
-            *place = octet;
-        }
-        frame
-    })
+    (content, tags, cut, held, padding, damage).prop_map(
+        |((ethertype, content), tags, cut, held, padding, damage)| {
+            let mut frame = vec![2; 12];
+            for (kind, tci) in tags {
+                frame.extend(kind.to_be_bytes());
+                frame.extend(tci.to_be_bytes());
+            }
+            frame.extend(ethertype.to_be_bytes());
+            frame.extend(content);
+            frame.resize(frame.len() + padding, 0xee);
+            frame.truncate(cut.unwrap_or(frame.len()));
+            if let Some((at, octet)) = damage
+                && let Some(place) = frame.get_mut(at)
+            {
+                *place = octet;
+            }
+            let held = held.unwrap_or(frame.len()).min(frame.len());
+            (frame, held)
+        },
+    )
 }
 
-/// Result of the real implementation: verdict of each frame, number of dropped frames, and the counts of each rule and of the default.
+fn policy() -> impl Strategy<Value = (Action, MalformedAction)> {
+    let malformed = prop_oneof![Just(MalformedAction::Drop), Just(MalformedAction::Match)];
+    (action(), malformed)
+}
+
+/// Result of the real implementation.
+struct Judged {
+    verdicts: Vec<Verdict>,
+    dropped: Dropped,
+    /// Frames of each rule.
+    counts: Vec<u64>,
+    /// Frames of the default.
+    unmatched: u64,
+    /// Frames counted as malformed.
+    malformed: u64,
+}
+
 fn judged(
     rules: &[Rule],
-    default: Action,
-    frames: &[Vec<u8>],
-) -> (Vec<Verdict>, usize, Vec<u64>, u64) {
+    (default, malformed): (Action, MalformedAction),
+    frames: &[(Vec<u8>, usize)],
+) -> Judged {
     let counts: Vec<Arc<AtomicU64>> = rules.iter().map(|_| Arc::default()).collect();
-    let unmatched = Arc::default();
     let of_port = rules
         .iter()
         .enumerate()
@@ -187,16 +285,25 @@ fn judged(
             action: *action,
             frames: Arc::clone(&counts[number]),
         });
-    let port = PortRules::new(of_port, default, Arc::clone(&unmatched));
+    let fallback = Fallback {
+        default,
+        malformed,
+        ..Fallback::default()
+    };
+    let port = PortRules::new(of_port, fallback.clone());
     let mut verdicts = [Verdict::Short; BURST_MAX];
-    let dropped = port.judge(frames.iter().map(Vec::as_slice), &mut verdicts);
-    let counts = counts.iter().map(|one| one.load(Ordering::Relaxed));
-    (
-        verdicts[..frames.len()].to_vec(),
+    let received = frames
+        .iter()
+        .map(|(frame, held)| (&frame[..*held], frame.len() as u32));
+    let dropped = port.judge(received, &mut verdicts);
+    let count = |one: &Arc<AtomicU64>| one.load(Ordering::Relaxed);
+    Judged {
+        verdicts: verdicts[..frames.len()].to_vec(),
         dropped,
-        counts.collect(),
-        unmatched.load(Ordering::Relaxed),
-    )
+        counts: counts.iter().map(count).collect(),
+        unmatched: count(&fallback.default_frames),
+        malformed: count(&fallback.malformed_frames),
+    }
 }
 
 proptest! {
@@ -206,28 +313,43 @@ proptest! {
     fn rules_decide_as_the_obvious_ones_do(
         frames in prop::collection::vec(frame(), 1..BURST_MAX),
         rules in prop::collection::vec(rule(), 0..8),
-        default in action(),
+        policy in policy(),
     ) {
-        let (verdicts, dropped, counts, unmatched) = judged(&rules, default, &frames);
-        let expected: Vec<Verdict> = frames.iter().map(|one| judge(&rules, default, one)).collect();
-        prop_assert_eq!(&verdicts, &expected);
-        prop_assert_eq!(dropped, expected.iter().filter(|one| !one.accepts()).count());
-        for (number, count) in counts.into_iter().enumerate() {
+        let judged = judged(&rules, policy, &frames);
+        let expected: Vec<Verdict> = frames
+            .iter()
+            .map(|(frame, held)| judge(&rules, policy, (frame, *held)))
+            .collect();
+        prop_assert_eq!(&judged.verdicts, &expected);
+        prop_assert_eq!(judged.dropped.sum(), expected.iter().filter(|one| !one.accepts()).count());
+        for (number, count) in judged.counts.into_iter().enumerate() {
             let of_rule = |one: &&Verdict| matches!(one, Verdict::Rule(rule, _) if usize::from(*rule) == number);
             prop_assert_eq!(count, expected.iter().filter(of_rule).count() as u64);
         }
         let by_default = expected.iter().filter(|one| matches!(one, Verdict::Default(_)));
-        prop_assert_eq!(unmatched, by_default.count() as u64);
+        prop_assert_eq!(judged.unmatched, by_default.count() as u64);
+        let malformed = expected.iter().filter(|one| matches!(one, Verdict::Malformed(_))).count();
+        prop_assert_eq!((judged.malformed, judged.dropped.malformed), (malformed as u64, malformed));
     }
 
     #[test]
     fn no_octets_harm_the_rules(
         frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..BURST_MAX),
         rules in prop::collection::vec(rule(), 0..8),
+        malformed in prop_oneof![Just(MalformedAction::Drop), Just(MalformedAction::Match)],
     ) {
-        let (verdicts, ..) = judged(&rules, Action::Drop, &frames);
-        let expected: Vec<Verdict> = frames.iter().map(|one| judge(&rules, Action::Drop, one)).collect();
-        prop_assert_eq!(verdicts, expected);
+        let whole = |frame: Vec<u8>| {
+            let held = frame.len();
+            (frame, held)
+        };
+        let frames: Vec<(Vec<u8>, usize)> = frames.into_iter().map(whole).collect();
+        let policy = (Action::Drop, malformed);
+        let judged = judged(&rules, policy, &frames);
+        let expected: Vec<Verdict> = frames
+            .iter()
+            .map(|(frame, held)| judge(&rules, policy, (frame, *held)))
+            .collect();
+        prop_assert_eq!(judged.verdicts, expected);
     }
 }
 
@@ -257,10 +379,15 @@ fn the_first_rule_that_matches_decides() {
         frame.extend([0, 8, 0, 0]);
         frame
     };
-    let frames = [frame(17, 53), frame(17, 54), frame(6, 54), vec![1; 13]];
-    let (verdicts, dropped, counts, unmatched) = judged(&rules, Action::Drop, &frames);
+    let whole = |frame: Vec<u8>| {
+        let held = frame.len();
+        (frame, held)
+    };
+    let frames = [frame(17, 53), frame(17, 54), frame(47, 54), vec![1; 13]].map(whole);
+    let policy = (Action::Drop, MalformedAction::Drop);
+    let first = judged(&rules, policy, &frames);
     assert_eq!(
-        verdicts,
+        first.verdicts,
         [
             Verdict::Rule(0, Action::Accept),
             Verdict::Rule(1, Action::Drop),
@@ -268,7 +395,10 @@ fn the_first_rule_that_matches_decides() {
             Verdict::Short,
         ]
     );
-    assert_eq!((dropped, counts, unmatched), (1, vec![1, 1, 1], 0));
+    assert_eq!(
+        (first.dropped.denied, first.counts, first.unmatched),
+        (1, vec![1, 1, 1], 0)
+    );
     // The maximum number of rules; further ones are ignored.
     let many = vec![
         (
@@ -281,9 +411,16 @@ fn the_first_rule_that_matches_decides() {
         );
         RULES_MAX + 1
     ];
-    let (verdicts, dropped, counts, unmatched) = judged(&many, Action::Drop, &frames[..1]);
-    assert_eq!(verdicts, [Verdict::Default(Action::Drop)]);
-    assert_eq!((dropped, counts.iter().sum::<u64>(), unmatched), (1, 0, 1));
+    let many = judged(&many, policy, &frames[..1]);
+    assert_eq!(many.verdicts, [Verdict::Default(Action::Drop)]);
+    assert_eq!(
+        (
+            many.dropped.denied,
+            many.counts.iter().sum(),
+            many.unmatched
+        ),
+        (1, 0u64, 1)
+    );
 }
 
 #[test]

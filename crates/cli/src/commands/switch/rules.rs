@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::Change;
-use quietwire_switch::config::rules::{Action, RuleFile, RuleSetting};
+use quietwire_switch::config::rules::{Action, MalformedAction, RuleFile, RuleSetting};
 use quietwire_switch::report::RulesReport;
 
 use super::bridging::parse_vlan;
@@ -30,6 +30,23 @@ impl From<ActionArg> for Action {
         match action {
             ActionArg::Accept => Self::Accept,
             ActionArg::Drop => Self::Drop,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MalformedArg {
+    /// Drop frames silently.
+    Drop,
+    /// Compare their readable headers with the rules.
+    Match,
+}
+
+impl From<MalformedArg> for MalformedAction {
+    fn from(action: MalformedArg) -> Self {
+        match action {
+            MalformedArg::Drop => Self::Drop,
+            MalformedArg::Match => Self::Match,
         }
     }
 }
@@ -74,6 +91,9 @@ pub(super) struct SetRulesArgs {
     /// Action for frames that no rule matches. [default: that of the file, or unchanged]
     #[arg(long, value_enum)]
     default: Option<ActionArg>,
+    /// Action for malformed frames at ports with rules. [default: that of the file, or unchanged]
+    #[arg(long, value_enum)]
+    malformed: Option<MalformedArg>,
 }
 
 impl RuleArgs {
@@ -100,23 +120,26 @@ impl AddRuleArgs {
 
 impl SetRulesArgs {
     /// # Errors
-    /// The file cannot be read, or neither option is given.
+    /// The file cannot be read, or no option is given.
     pub(super) fn change(self) -> Result<Change> {
-        if self.file.is_none() && self.default.is_none() {
-            return Err(
-                Usage("nothing to change (use --file, --default or both)".to_owned()).into(),
-            );
+        if self.file.is_none() && self.default.is_none() && self.malformed.is_none() {
+            return Err(Usage(
+                "nothing to change (use --file, --default or --malformed)".to_owned(),
+            )
+            .into());
         }
         let file = self.file.as_deref().map(RuleFile::read).transpose()?;
         let default = self.default.map(Action::from);
+        let malformed = self.malformed.map(MalformedAction::from);
         Ok(Change::SetRules {
             default: default.or(file.as_ref().and_then(|file| file.default)),
+            malformed: malformed.or(file.as_ref().and_then(|file| file.malformed)),
             rules: file.map(|file| file.rules.into_iter().map(|rule| rule.value).collect()),
         })
     }
 }
 
-/// Formats the rules in order, with their match as in the command that adds them, and the default action last.
+/// Formats the rules in order, with their match as in the command that adds them, then the default action and the one for malformed frames.
 pub(super) fn rules(report: RulesReport) -> TerminalTable {
     let mut table = table(["name", "frames that", "action", "frames"], 3);
     let word = |action: Action| match action {
@@ -149,6 +172,15 @@ pub(super) fn rules(report: RulesReport) -> TerminalTable {
         "no rule matches",
         word(report.default),
         &report.default_frames.to_string(),
+    ]);
+    table.add_row([
+        "(malformed)",
+        "have malformed headers",
+        match report.malformed {
+            MalformedAction::Drop => "drop",
+            MalformedAction::Match => "match",
+        },
+        &report.malformed_frames.to_string(),
     ]);
     table
 }

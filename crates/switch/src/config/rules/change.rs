@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Run-time changes of filter rules.
 
-use super::{Action, RuleSetting};
+use super::{Action, MalformedAction, RuleSetting};
 use crate::config::edit::{absent, from_request, remove, replace};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
@@ -38,11 +38,13 @@ impl Settings {
         &mut self,
         rules: Option<Vec<RuleSetting>>,
         default: Option<Action>,
+        malformed: Option<MalformedAction>,
     ) {
         if let Some(rules) = rules {
             self.rules = Some(rules.into_iter().map(from_request).collect());
         }
         self.rule_default = default.or(self.rule_default);
+        self.rule_malformed = malformed.or(self.rule_malformed);
     }
 
     /// Removes the rules of a port or bridge that is removed.

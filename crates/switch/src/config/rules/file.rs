@@ -7,16 +7,17 @@ use quietwire_base::locate::line_of;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Action, RuleSetting};
+use super::{Action, MalformedAction, RuleSetting};
 use crate::config::location::{Located, Location, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
-/// The file format: `[[rule]]`, and `rule-default`.
+/// The file format: `[[rule]]`, `rule-default` and `rule-malformed`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct File {
     rule_default: Option<Action>,
+    rule_malformed: Option<MalformedAction>,
     #[serde(default)]
     rule: Vec<Spanned<RuleSetting>>,
 }
@@ -28,6 +29,8 @@ pub struct RuleFile {
     pub rules: Vec<Located<RuleSetting>>,
     /// Default action for frames that match no rule, if set.
     pub default: Option<Action>,
+    /// Action for malformed frames, if set.
+    pub malformed: Option<MalformedAction>,
 }
 
 impl RuleFile {
@@ -60,6 +63,7 @@ impl RuleFile {
         Ok(Self {
             rules: file.rule.into_iter().map(located).collect(),
             default: file.rule_default,
+            malformed: file.rule_malformed,
         })
     }
 
@@ -69,6 +73,7 @@ impl RuleFile {
         Settings {
             rules: Some(self.rules),
             rule_default: self.default,
+            rule_malformed: self.malformed,
             ..Settings::default()
         }
     }

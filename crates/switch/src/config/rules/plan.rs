@@ -38,6 +38,7 @@ pub(in crate::config) fn plan(
     Ok(Rules {
         rules,
         default: settings.rule_default.unwrap_or_default(),
+        malformed: settings.rule_malformed.unwrap_or_default(),
     })
 }
 
@@ -64,7 +65,7 @@ fn check_position(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Action, RuleFile};
+    use super::super::{Action, MalformedAction, RuleFile};
     use super::*;
 
     fn planned(text: &str) -> Result<Rules, String> {
@@ -89,6 +90,18 @@ mod tests {
             assert_eq!(toml::to_string(&rules.rules[0]).unwrap(), text);
         }
         assert_eq!(planned("").unwrap(), Rules::default());
+        for (text, malformed) in [
+            ("", MalformedAction::Drop),
+            ("rule-malformed = \"drop\"", MalformedAction::Drop),
+            ("rule-malformed = \"match\"", MalformedAction::Match),
+        ] {
+            assert_eq!(planned(text).unwrap().malformed, malformed, "{text}");
+        }
+        let error = planned("rule-malformed = \"accept\"").unwrap_err();
+        assert!(
+            error.contains("rules.toml") && error.contains("match"),
+            "{error}"
+        );
     }
 
     #[test]
