@@ -11,8 +11,23 @@
 //! The *client* owns the memory and connects; the *server* listens. A ring carries frames one way: client to server (C2S)
 //! or server to client (S2C).
 #![forbid(unsafe_code)]
+// Bytes from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing
+    )
+)]
 
 #[doc(hidden)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "code of tests, which may panic"
+)]
 pub mod fuzz;
 pub mod message;
 pub mod ring;

@@ -130,10 +130,10 @@ impl UdpFrame<'_> {
             self.tag,
             EtherType::IPV4,
         );
-        // Neither length overflows: the size of the whole frame is a u16.
-        let ip_length = packet.len() as u16;
-        let udp_length = ip_length - IPV4_HEADER_MIN as u16;
+        // Neither length is ever limited: the size of the whole frame is a u16.
+        let ip_length = u16::try_from(packet.len()).unwrap_or(u16::MAX);
         let (ip, datagram) = packet.split_at_mut(IPV4_HEADER_MIN);
+        let udp_length = u16::try_from(datagram.len()).unwrap_or(u16::MAX);
         ip.copy_from_slice(&self.ip_header(ip_length));
         let (udp, payload) = datagram.split_at_mut(UDP_HEADER_LENGTH);
         write_padded(payload, self.payload);
@@ -211,15 +211,14 @@ fn write_link(
     ethertype: EtherType,
 ) -> &mut [u8] {
     let (link, rest) = frame.split_at_mut(link_length(tag));
-    let (addresses, types) = link.split_at_mut(12);
-    addresses[..6].copy_from_slice(&destination.0);
-    addresses[6..].copy_from_slice(&source.0);
-    let (tag_octets, ethertype_octets) = types.split_at_mut(types.len() - 2);
-    if let Some(tag) = tag {
-        tag_octets[..2].copy_from_slice(&tag.tpid.0.to_be_bytes());
-        tag_octets[2..].copy_from_slice(&tag.tci.to_be_bytes());
+    let tag = tag.map(|tag| (tag.tpid.0.to_be_bytes(), tag.tci.to_be_bytes()));
+    let header = [&destination.0[..], &source.0[..]].into_iter();
+    let header = header.chain(tag.iter().flat_map(|(tpid, tci)| [&tpid[..], &tci[..]]));
+    let ethertype = ethertype.0.to_be_bytes();
+    let octets = header.chain([&ethertype[..]]).flatten();
+    for (to, from) in link.iter_mut().zip(octets) {
+        *to = *from;
     }
-    ethertype_octets.copy_from_slice(&ethertype.0.to_be_bytes());
     rest
 }
 

@@ -60,8 +60,11 @@ pub const fn update_checksum_u16(checksum: u16, old: u16, new: u16) -> u16 {
 #[must_use]
 #[inline]
 pub const fn update_checksum_u32(checksum: u16, old: u32, new: u32) -> u16 {
-    let half = update_checksum_u16(checksum, (old >> 16) as u16, (new >> 16) as u16);
-    update_checksum_u16(half, old as u16, new as u16)
+    let ([a, b, c, d], [e, f, g, h]) = (old.to_be_bytes(), new.to_be_bytes());
+    let high = [u16::from_be_bytes([a, b]), u16::from_be_bytes([e, f])];
+    let low = [u16::from_be_bytes([c, d]), u16::from_be_bytes([g, h])];
+    let half = update_checksum_u16(checksum, high[0], high[1]);
+    update_checksum_u16(half, low[0], low[1])
 }
 
 /// Returns the sum of 16-bit words in the machine's byte order, eight octets at a time. By RFC 1071, section 2 (B), the byte
@@ -86,6 +89,10 @@ pub fn native_sum(bytes: &[u8]) -> u64 {
 /// Folds a sum of words into one 16-bit word, without a branch: four steps are enough for any sum.
 #[inline(always)]
 #[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the last step leaves 16 bits"
+)]
 pub const fn fold_sum(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);

@@ -10,6 +10,17 @@
 //! Frames are as drivers pass them: from the destination address to the end of the data, without preamble and FCS. If a size
 //! includes the FCS, its name says so.
 
+// Bytes from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing
+    )
+)]
+
 mod arp;
 mod build;
 mod checksum;
@@ -50,12 +61,20 @@ pub use transport::{
 /// Returns two octets of a header at a fixed offset. The offset is a constant at every call, so the compiler removes the
 /// bounds checks, and a wrong one fails every test that reads the field.
 #[inline]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "constant offsets; a const function cannot use get"
+)]
 const fn be16<const N: usize>(header: &[u8; N], at: usize) -> u16 {
     u16::from_be_bytes([header[at], header[at + 1]])
 }
 
 /// Returns four octets of a header at a fixed offset.
 #[inline]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "constant offsets; a const function cannot use get"
+)]
 const fn be32<const N: usize>(header: &[u8; N], at: usize) -> u32 {
     u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
 }

@@ -245,6 +245,10 @@ fn parse_transport(
 
 /// Converts an offset into a frame of at most [`FRAME_MAX`] octets, so the cast loses nothing.
 #[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "parse refuses frames above FRAME_MAX; a check here would slow down every frame"
+)]
 const fn offset(octets: usize) -> u16 {
     debug_assert!(octets <= FRAME_MAX);
     octets as u16

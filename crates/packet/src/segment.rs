@@ -169,8 +169,9 @@ impl TcpFrame {
         // The urgent pointer counts from the start of the segment (RFC 9293, section 3.1).
         let urgent = u16::from_be_bytes([*tcp.get(18)?, *tcp.get(19)?]);
         if flags & URG != 0 {
-            match u32::from(urgent).checked_sub(offset) {
-                Some(left) if left > 0 => put(tcp, 18, left as u16)?,
+            let left = u16::try_from(offset).ok();
+            match left.and_then(|offset| urgent.checked_sub(offset)) {
+                Some(left) if left > 0 => put(tcp, 18, left)?,
                 _ => {
                     flags &= !URG;
                     put(tcp, 18, 0)?;

@@ -521,10 +521,14 @@ impl Translator {
 
 /// Returns the piece of at most `len` octets.
 #[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the number of a region, of which a front end has at most some hundred"
+)]
 fn piece(region: usize, offset: u64, rest: u64, len: u32) -> Piece {
     Piece {
         region: region as u32,
-        len: rest.min(u64::from(len)) as u32,
+        len: u32::try_from(rest).map_or(len, |rest| rest.min(len)),
         offset,
     }
 }

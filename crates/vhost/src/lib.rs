@@ -10,12 +10,35 @@
 //! Must not know mbufs, DPDK, sockets or threads. The peer is considered hostile everywhere: each value from it is read
 //! once, checked once and bounded.
 #![forbid(unsafe_code)]
+// Bytes from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing
+    )
+)]
 
 pub mod address_space;
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "fields of words, and counts of slots and octets, which rings and frames bound; checks would slow down every frame"
+)]
 pub mod driver;
 pub mod features;
 #[doc(hidden)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    reason = "code of tests, which may panic"
+)]
 pub mod fuzz;
 pub mod message;
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "fields of words, and counts of slots and octets, which rings and frames bound; checks would slow down every frame"
+)]
 pub mod ring;
 pub mod session;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use quietwire_memory::{CACHE_LINE, Mapping, SharedSlice};
 
 use super::descriptor::{Buffers, filled};
-use super::{COOKIE, HEADER, MAX_FRAME, RingError, ring_octets};
+use super::{COOKIE, HEADER, LONGEST, RingError, ring_octets};
 use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingLocation};
 
 /// Alignment of rings, so that no two share a pair of cache lines: processors load lines in pairs.
@@ -74,15 +74,17 @@ impl Layout {
     #[must_use]
     pub fn new(c2s_rings: u16, s2c_rings: u16, sizes: RingSizes, buffer_size: u32) -> Option<Self> {
         if sizes.c2s.max(sizes.s2c) > MAX_LOG2_RING_SIZE
-            || !(1..=MAX_FRAME as u32).contains(&buffer_size)
+            || !(1..=LONGEST).contains(&buffer_size)
             || (c2s_rings == 0 && s2c_rings == 0)
         {
             return None;
         }
         // An odd number of cache lines: with a power of two, the first lines of all buffers would compete for a few sets of
         // each cache.
-        let stride = buffer_size.div_ceil(CACHE_LINE as u32) | 1;
-        let stride = stride * CACHE_LINE as u32;
+        const LINE: u32 = 64;
+        const _: () = assert!(LINE as usize == CACHE_LINE);
+        let stride = buffer_size.div_ceil(LINE) | 1;
+        let stride = stride * LINE;
         let octets = |rings: u16, log2_size: u8| {
             u64::from(rings) * (ring_stride(log2_size) + (u64::from(stride) << log2_size))
         };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use quietwire_memory::{Mapping, SharedSlice, Span};
 
 use super::descriptor::{Buffers, filled};
-use super::{COOKIE, HEADER, Layout, RingError};
+use super::{COOKIE, HEADER, HEADER_WORDS, Layout, RingError};
 use crate::message::{Direction, MAX_LOG2_RING_SIZE, RingLocation};
 
 /// Indices of 16-bit words in a ring.
@@ -79,17 +79,18 @@ impl Slot {
 
     #[inline(always)]
     pub(super) fn length(&self) -> u32 {
-        (self.place >> 32) as u32
+        halves(self.place).1
     }
 
     #[inline(always)]
     fn offset(&self) -> u32 {
-        self.place as u32
+        halves(self.place).0
     }
 
     #[inline(always)]
     fn region(&self) -> u16 {
-        (self.word >> 16) as u16
+        let [_, _, low, high, ..] = self.word.to_le_bytes();
+        u16::from_le_bytes([low, high])
     }
 
     #[inline(always)]
@@ -146,7 +147,9 @@ impl Window {
     /// Returns the next slot, which has been read.
     #[inline(always)]
     pub(super) fn peek(&self) -> Slot {
-        self.slots[usize::from(self.next % WINDOW)]
+        // The compiler removes the check: the index is always below WINDOW.
+        let slot = self.slots.get(usize::from(self.next % WINDOW));
+        slot.copied().unwrap_or(Slot::EMPTY)
     }
 
     /// Returns to a slot. It and those after it are read again.
@@ -216,7 +219,7 @@ impl Ring {
         let size = 1_u16 << place.log2_size;
         let start = u64::from(place.offset);
         let cookie = SharedSlice::<AtomicU32>::new(region, start, 1).ok_or(RingError::Location)?;
-        let header = SharedSlice::new(region, start, HEADER as usize / 2);
+        let header = SharedSlice::new(region, start, HEADER_WORDS);
         let descriptors = SharedSlice::new(region, start + HEADER, usize::from(size) * 2);
         let (Some(header), Some(descriptors)) = (header, descriptors) else {
             return Err(RingError::Location);
@@ -340,7 +343,10 @@ impl Ring {
             if let Some(span) = span {
                 prefetch(span);
             }
-            window.slots[usize::from(index % WINDOW)] = slot;
+            // The compiler removes the check: the index is always below WINDOW.
+            if let Some(place) = window.slots.get_mut(usize::from(index % WINDOW)) {
+                *place = slot;
+            }
             window.read = index.wrapping_add(1);
         }
         window.mark = if end == window.end {
@@ -357,7 +363,7 @@ impl Ring {
             return (Slot::EMPTY, None);
         };
         let word = load(first);
-        let (offset, length) = (load(second) as u32, (word >> 32) as u32);
+        let (offset, length) = (halves(load(second)).0, halves(word).1);
         Slot::checked(&self.regions, word, offset, length, longest)
     }
 
@@ -366,7 +372,7 @@ impl Ring {
     fn read_own(&self, index: u16, buffers: &Buffers, is_filled: bool) -> (Slot, Option<Span<'_>>) {
         let word = self.word(index) & !(0xffff << 16) | (u64::from(buffers.region) << 16);
         let length = if is_filled {
-            (word >> 32) as u32
+            halves(word).1
         } else {
             buffers.size
         };
@@ -379,6 +385,16 @@ impl Ring {
     fn prefetch(&self, index: u16) {
         self.descriptors.prefetch(usize::from(self.slot(index)) * 2);
     }
+}
+
+/// Returns the lower and the upper 32 bits.
+#[inline(always)]
+const fn halves(word: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+    (
+        u32::from_le_bytes([a, b, c, d]),
+        u32::from_le_bytes([e, f, g, h]),
+    )
 }
 
 #[inline(always)]

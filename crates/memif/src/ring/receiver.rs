@@ -9,7 +9,7 @@ use quietwire_memory::{CACHE_LINE, Mapping, Span};
 
 use super::descriptor::filled;
 use super::memory::{Regions, Ring, Slot, Window};
-use super::{Layout, MAX_FRAME, MAX_PIECES, RingError};
+use super::{LONGEST, Layout, MAX_PIECES, RingError};
 use crate::message::{Direction, RingLocation};
 
 /// Octets of a buffer that are prefetched; the hardware prefetcher loads the rest of longer frames.
@@ -164,7 +164,7 @@ impl Receiver {
                 span.prefetch(PREFETCH);
             }
         };
-        let longest = MAX_FRAME as u32;
+        let longest = LONGEST;
         self.ring
             .look_ahead(&mut self.window, longest, true, prefetch);
     }
@@ -244,9 +244,7 @@ impl Receiver {
             };
             last = slot;
             length = length.saturating_add(slot.length());
-            is_good &= slot.length() > 0
-                && length <= MAX_FRAME as u32
-                && self.pieces.len() < MAX_PIECES - 1;
+            is_good &= slot.length() > 0 && length <= LONGEST && self.pieces.len() < MAX_PIECES - 1;
             if is_good {
                 self.pieces.push(slot);
             }

@@ -154,7 +154,7 @@ impl Sender {
         copy(room, segments);
         self.length = length;
         // A line that is not written remains in the peer's cache too.
-        if let Some(word) = slot.filled(length as u32, false) {
+        if let Some(word) = slot.filled(length_of(length), false) {
             self.ring.set_word(self.window.next, word);
         }
         self.window.step();
@@ -215,7 +215,7 @@ impl Sender {
         for slot in &self.pieces {
             let part = missing.min(slot.length() as usize);
             missing -= part;
-            if let Some(word) = slot.filled(part as u32, missing > 0) {
+            if let Some(word) = slot.filled(length_of(part), missing > 0) {
                 self.ring.set_word(index, word);
             }
             index = index.wrapping_add(1);
@@ -314,4 +314,14 @@ fn copy<'f>(mut room: Span<'_>, segments: impl Iterator<Item = &'f [u8]>) {
         room.copy_from(segment);
         room = room.split_at(segment.len()).1;
     }
+}
+
+/// Converts a number of octets of a frame, which is at most [`MAX_FRAME`].
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a frame has at most MAX_FRAME octets, which put checks"
+)]
+const fn length_of(octets: usize) -> u32 {
+    octets as u32
 }

@@ -244,7 +244,7 @@ impl<W: Word> Table<W> {
     }
 
     fn len(&self) -> usize {
-        self.count.load(Ordering::Relaxed) as usize
+        usize::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
     /// Replaces all ranges. One thread at a time.
