@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Location of a fault in a TOML file: line, column and key.
 
+// Text from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing
+    )
+)]
+
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -101,11 +112,11 @@ pub fn of_fault(text: &str, path: &Path, fault: Fault) -> FileError {
 
 fn wrong(text: &str, path: &Path, offset: usize, key: String, message: String) -> FileError {
     let before = text.get(..offset.min(text.len())).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = before.rsplit('\n').next().unwrap_or(before);
     FileError::Wrong {
         path: path.to_owned(),
         line: line_of(text, offset),
-        column: before[line_start..].chars().count() + 1,
+        column: line.chars().count() + 1,
         key,
         message,
     }

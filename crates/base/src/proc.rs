@@ -2,6 +2,18 @@
 //! The formats of `/proc/PID/stat`, `/proc/PID/status`, `/proc/cpuinfo` and `/proc/locks`, each parsed here only (proc_pid_stat(5),
 //! proc_pid_status(5), proc_locks(5)).
 
+// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 use std::fs;
 use std::io;
 use std::path::Path;

@@ -2,6 +2,17 @@
 //! CPU IDs and sets of CPUs, in the kernel's list form (`3,4,8-11`) and mask form (`0x60`), and in vRouter's list form
 //! (`(5,6)`).
 
+// Text from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing
+    )
+)]
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -103,12 +114,13 @@ impl CpuList {
     /// Formats the set as a mask: `0x` and hexadecimal digits. CPU 0 is the lowest bit.
     #[must_use]
     pub fn to_mask(&self) -> String {
-        let digits = self.0.last().map_or(1, |cpu| cpu.0 as usize / 4 + 1);
-        let mut nibbles = vec![0u8; digits];
-        for cpu in &self.0 {
-            nibbles[cpu.0 as usize / 4] |= 1 << (cpu.0 % 4);
-        }
-        let hex: String = nibbles.iter().rev().map(|n| format!("{n:x}")).collect();
+        let last = self.0.last().map_or(0, |cpu| cpu.0 / 4);
+        let bit = |cpu: u32| u32::from(self.0.contains(&CpuId(cpu))) << (cpu % 4);
+        let digit = |position: u32| (0..4).map(|cpu| bit(position * 4 + cpu)).sum::<u32>();
+        let hex: String = (0..=last)
+            .rev()
+            .map(|n| format!("{:x}", digit(n)))
+            .collect();
         format!("0x{hex}")
     }
 

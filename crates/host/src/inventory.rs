@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hardware inventory: processors, memory, network cards, kernel. A value that cannot be read is `None`, never a guess.
 
+// Text from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing
+    )
+)]
+
 mod frequency;
 mod irq;
 mod nic;
@@ -185,6 +196,11 @@ impl Inventory {
     /// Returns the processor's nominal frequency, kHz, from its name: the text after `@`, such as `2.30GHz`. Intel processors
     /// have it, independent of the base frequencies of SST-BF. `None` if the name has no frequency.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number out of range becomes the nearest, and 0 is refused"
+    )]
     pub fn nominal_khz(&self) -> Option<u64> {
         let (_, stated) = self.cpu_model.as_deref()?.rsplit_once('@')?;
         let (number, khz) = [("GHz", 1e6), ("MHz", 1e3)]

@@ -62,13 +62,14 @@ fn unescaped(field: &str) -> String {
     let mut rest = field;
     while let Some((before, after)) = rest.split_once('\\') {
         path += before;
-        let octet = after
-            .get(..3)
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match octet.filter(u8::is_ascii) {
-            Some(octet) => {
+        let decoded = after.split_at_checked(3).and_then(|(digits, rest)| {
+            let octet = u8::from_str_radix(digits, 8).ok();
+            Some((octet.filter(u8::is_ascii)?, rest))
+        });
+        match decoded {
+            Some((octet, behind)) => {
                 path.push(char::from(octet));
-                rest = &after[3..];
+                rest = behind;
             }
             None => {
                 path.push('\\');
