@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Replay of frames from a capture file, pcap or pcapng.
 
+// Text from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing
+    )
+)]
+
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::{Path, PathBuf};
@@ -145,17 +156,19 @@ impl Capture {
     #[must_use]
     pub fn frame_size_largest(&self) -> u16 {
         let lengths = (0..self.frames()).filter_map(|index| Some(self.frame(index)?.len()));
-        lengths.max().unwrap_or(0) as u16 + 4
+        // No frame is longer than LONGEST.
+        let largest = u16::try_from(lengths.max().unwrap_or(0)).unwrap_or(u16::MAX);
+        largest.saturating_add(4)
     }
 
     /// Returns the period of the replay, nanoseconds: the time from the first to the last frame, plus the mean time between two frames.
     #[must_use]
     pub fn period_ns(&self) -> u64 {
         let last = self.times_ns.last().copied().unwrap_or(0);
-        let gaps = (self.frames() as u64 - 1).max(1);
+        let gaps = (self.frames() as u64).saturating_sub(1).max(1);
         // Frames of a file without time differences are sent one per microsecond.
         let last = if last == 0 { 1000 * gaps } else { last };
-        last + (last / gaps).max(1)
+        last.saturating_add((last / gaps).max(1))
     }
 
     /// Returns the capture time of each frame, nanoseconds after the first.
@@ -289,7 +302,8 @@ fn read_pcap(file: &[u8], frames: &mut Frames) -> Result<(), String> {
         let (after, packet) = parser
             .next_packet(rest)
             .map_err(|error| pcap_error(&error, offset, file.len()))?;
-        let time_ns = packet.timestamp.as_nanos() as u64;
+        let time_ns = u64::try_from(packet.timestamp.as_nanos());
+        let time_ns = time_ns.map_err(|_| late(offset))?;
         frames.add(offset, time_ns, packet.orig_len, &packet.data)?;
         rest = after;
     }
@@ -324,8 +338,8 @@ fn read_pcapng(file: &[u8], frames: &mut Frames) -> Result<(), String> {
                     )
                 })?;
                 // The parser treats the units of the time stamp as nanoseconds in all cases.
-                let units = packet.timestamp.as_nanos() as u64;
-                let time_ns = nanoseconds(units, interface);
+                let units = packet.timestamp.as_nanos();
+                let time_ns = nanoseconds(units, interface).ok_or_else(|| late(offset))?;
                 frames.add(offset, time_ns, packet.original_len, &packet.data)?;
             }
             Block::SimplePacket(packet) => {
@@ -339,8 +353,13 @@ fn read_pcapng(file: &[u8], frames: &mut Frames) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a time stamp in nanoseconds. Its unit is the if_tsresol option of its interface. Default: microseconds.
-fn nanoseconds(units: u64, interface: &InterfaceDescriptionBlock<'_>) -> u64 {
+fn late(offset: usize) -> String {
+    format!("the packet at offset {offset} has a time stamp after the year 2554")
+}
+
+/// Returns a time stamp in nanoseconds; `None` if 64 bits cannot represent it. Its unit is the if_tsresol option of its interface. Default:
+/// microseconds.
+fn nanoseconds(units: u128, interface: &InterfaceDescriptionBlock<'_>) -> Option<u64> {
     let resolution = interface.options.iter().find_map(|option| match option {
         InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
         _ => None,
@@ -353,7 +372,7 @@ fn nanoseconds(units: u64, interface: &InterfaceDescriptionBlock<'_>) -> u64 {
         1u128.checked_shl(exponent)
     };
     let per_second = per_second.unwrap_or(u128::MAX).max(1);
-    (u128::from(units) * 1_000_000_000 / per_second) as u64
+    u64::try_from(units.checked_mul(1_000_000_000)? / per_second).ok()
 }
 
 #[cfg(test)]
@@ -468,6 +487,16 @@ mod tests {
         let whole = pcapng(None, &[(0, frame(1, 60))]);
         assert!(error(&whole[..whole.len() - 3]).contains("truncated"));
         assert!(error(&pcapng(None, &[(0, frame(1, 9000))])).contains("8996"));
+        // Microseconds and seconds beyond 64 bits of nanoseconds; they were cut to their lower bits.
+        for (exponent, units) in [(6, u64::MAX), (0, 1 << 40)] {
+            let late = error(&pcapng(Some(exponent), &[(units, frame(1, 60))]));
+            assert!(
+                late.contains("2554") && late.contains("offset 60"),
+                "{late}"
+            );
+        }
+        let last = pcapng(Some(9), &[(0, frame(1, 60)), (u64::MAX, frame(1, 60))]);
+        assert_eq!(Capture::parse(&last).unwrap().period_ns(), u64::MAX);
         let missing = Capture::read(Path::new("/absent.pcap")).unwrap_err();
         assert!(missing.to_string().contains("/absent.pcap"), "{missing}");
     }
@@ -489,6 +518,7 @@ mod tests {
             if let Ok(capture) = Capture::parse(&file) {
                 prop_assert!(capture.frames() > 0);
                 prop_assert!(capture.times_ns().is_sorted());
+                prop_assert!(capture.period_ns() > 0 && capture.frame_size_largest() >= 64);
                 for index in 0..capture.frames() {
                     let frame = capture.frame(index).unwrap();
                     prop_assert!((60..=8996).contains(&frame.len()));
