@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts that every other crate may use: classes of errors, deadlines, processes and the formats of `/proc` that describe them, lock files,
-//! supervised child processes, the search of `PATH`, locations in TOML files, rate limits, the size of a burst, idle behaviour of
-//! forwarding threads, a fuzzer for tests.
+//! files that survive a kill, a checksum, supervised child processes, the search of `PATH`, locations in TOML files, rate limits, the size of
+//! a burst, idle behaviour of forwarding threads, a fuzzer for tests.
 //!
 //! Must not depend on any other crate: no packets, no DPDK, no machine.
 
+mod crc32c;
 mod deadline;
+pub mod durable;
 mod fault;
 mod file_name;
 #[doc(hidden)]
@@ -19,12 +21,13 @@ mod program;
 mod rate;
 pub mod supervised;
 
+pub use crc32c::crc32c;
 pub use deadline::{Deadline, wait_until};
 pub use fault::Fault;
 pub use file_name::is_file_name;
 pub use idle::{Idle, UnknownIdle};
 pub use lock_file::{ENDING_MAX, ENDING_PAUSE, LockError, LockFile, LockOwner};
-pub use process::ProcessId;
+pub use process::{BootId, ProcessHandle, ProcessId};
 pub use program::{find_program, find_program_in, is_program, search_path};
 pub use rate::RateLimit;
 

@@ -59,12 +59,7 @@ impl ApplyReport {
                 Outcome::Failed { .. } | Outcome::Partly { .. }
             )
         };
-        let not_undone = |(_, undone): &&(Change, UndoOutcome)| {
-            matches!(
-                undone,
-                UndoOutcome::Failed(_) | UndoOutcome::ChangedSince(_)
-            )
-        };
+        let not_undone = |(_, undone): &&(Change, UndoOutcome)| undone.is_left();
         self.applied.iter().filter(failed).count() + self.undone.iter().filter(not_undone).count()
     }
 }
@@ -88,8 +83,8 @@ pub fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
 /// Applies the plan to the machine. Continues after failures.
 ///
 /// # Errors
-/// [`ApplyError`]: another process is applying a partition, or the journal cannot be written. The journal contains all changes
-/// up to then.
+/// [`ApplyError`]: another process is applying a partition, or the state directory cannot be written. No change was made then, except
+/// that changes of an earlier plan may be undone.
 pub fn apply(
     target: &Target<'_>,
     plan: &Plan,
@@ -114,7 +109,20 @@ pub fn apply(
             });
         }
     }
-    report.pending = state.write_pending(target, plan)?;
+    report.pending = state::pending(target, plan);
+    if let Err(error) = state.write_pending(target, plan, &mut report.pending) {
+        // The changes that were made are reported nevertheless.
+        report.applied.push(Applied {
+            difference: Difference {
+                place: target.state_directory.clone(),
+                now: "no file with the pending changes".to_owned(),
+                wanted: plan.command_line(),
+            },
+            outcome: Outcome::Failed {
+                reason: error.to_string(),
+            },
+        });
+    }
     Ok(report)
 }
 

@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use quietwire_base::ProcessId;
 
 use crate::CpuList;
@@ -391,6 +389,16 @@ pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError
     Ok(confined)
 }
 
+/// Kills a process, if it is still in the set.
+fn kill_in(path: &Path, pid: i32) -> io::Result<()> {
+    let handle = ProcessId::of(pid).map(ProcessId::handle).transpose()?;
+    // Read again with the handle open: the number may belong to another process by now.
+    match handle.flatten() {
+        Some(handle) if processes(path)?.contains(&pid) => handle.kill(),
+        _ => Ok(()),
+    }
+}
+
 /// Timeout for the tasks of a set to leave it.
 const EMPTY_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -409,11 +417,7 @@ pub(crate) fn remove(path: &Path, tasks: TasksOnUndo) -> io::Result<()> {
         };
         for pid in &inside {
             match tasks {
-                TasksOnUndo::Kill if ProcessId::of(*pid).is_some() => {
-                    // The process may have ended since.
-                    let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
-                }
-                TasksOnUndo::Kill => {}
+                TasksOnUndo::Kill => kill_in(path, *pid)?,
                 TasksOnUndo::Return => {
                     let _ = fs::write(parent.join("cgroup.procs"), pid.to_string());
                 }

@@ -2,24 +2,35 @@
 //! Journal of changes. Each change is recorded before it is made, so any process can restore the original state, even after
 //! this one was killed.
 //!
-//! One JSON object per line. A truncated last line belongs to a change that was not made.
+//! One line per change, with a checksum. A truncated last line belongs to a change that was not made. A damaged line is reported, and its
+//! change is not undone; all others are.
 
+#[cfg(test)]
+mod damage_tests;
 mod describe;
+mod effect;
+mod line;
+mod medium;
 pub(crate) mod same;
 #[cfg(test)]
 mod tests;
 mod undo;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use quietwire_base::ProcessId;
+use quietwire_base::durable::{self, directory_of, sync_directory};
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
+use crate::files::named;
 
+use medium::Medium;
+
+pub(crate) use effect::split_by_effect;
 pub use undo::{undo, undo_in};
 
 /// One change to the machine.
@@ -87,6 +98,19 @@ pub enum Change {
         /// Its command.
         command: String,
     },
+    /// Not a change, but a damaged line of the journal. Its change cannot be undone.
+    Unreadable {
+        /// Number of the line, from 1.
+        line: usize,
+        /// Its text, shortened.
+        text: String,
+    },
+}
+
+impl line::Content for Change {
+    fn damaged(line: usize, text: String) -> Self {
+        Self::Unreadable { line, text }
+    }
 }
 
 /// CPU affinity of one task.
@@ -140,11 +164,26 @@ pub enum UndoOutcome {
     ChangedSince(String),
     /// Undoing failed.
     Failed(String),
+    /// The change is unknown, because its line of the journal is damaged.
+    Unreadable(String),
+}
+
+impl UndoOutcome {
+    /// Returns whether the change may still be in effect.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        match self {
+            Self::Restored | Self::AlreadyGone => false,
+            Self::ChangedSince(_) | Self::Failed(_) | Self::Unreadable(_) => true,
+        }
+    }
 }
 
 /// An open journal.
 pub struct Journal {
-    file: File,
+    medium: Box<dyn Medium>,
+    /// Whether the file may end with a part of a line that could not be removed.
+    is_broken: bool,
     path: PathBuf,
     watcher: Option<Watcher>,
 }
@@ -161,21 +200,39 @@ impl std::fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Creates a journal, or opens an existing one to append to it. Only its owner may read it.
+    /// Creates a journal, or opens an existing one to append to it. Removes an incomplete last line. Only its owner may read it.
     ///
     /// # Errors
     /// Error of the operating system.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
+        let text = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
+        let mut file = OpenOptions::new()
             .create(true)
             .append(true)
             .mode(0o600)
             .open(path)?;
-        Ok(Self {
-            file,
+        let parsed = line::parse::<Change>(&text);
+        if parsed.whole < text.len() {
+            file.set_len(parsed.whole as u64)?;
+        }
+        if parsed.lacks_newline {
+            file.append(b"\n")?;
+        }
+        file.sync_all()?;
+        sync_directory(directory_of(path))?;
+        Ok(Self::on(Box::new(file), path))
+    }
+
+    fn on(medium: Box<dyn Medium>, path: &Path) -> Self {
+        Self {
+            medium,
+            is_broken: false,
             path: path.to_owned(),
             watcher: None,
-        })
+        }
     }
 
     /// Returns the path of the journal.
@@ -195,33 +252,82 @@ impl Journal {
         }
     }
 
-    /// Writes a change to the disk. Must be called before the change is made.
+    /// Writes a change to the disk. Must be called before the change is made. If that fails, the journal is as before.
     ///
     /// # Errors
     /// Error of the operating system. The change must not be made then.
     pub fn record(&mut self, change: &Change) -> io::Result<()> {
-        let mut line = serde_json::to_vec(change)?;
-        line.push(b'\n');
+        if self.is_broken {
+            return Err(io::Error::other(format!(
+                "{}: an earlier write to the journal failed and could not be undone, so no more changes are made",
+                self.path.display()
+            )));
+        }
+        let line = line::encode(change)?;
         self.notify();
-        self.file.write_all(&line)?;
-        self.file.sync_data()?;
+        let former = self.medium.length().map_err(named(&self.path))?;
+        let written = self.medium.append(&line);
+        if let Err(error) = written.and_then(|()| self.medium.sync()) {
+            // A part of a line would make the next line unreadable.
+            let removed = self.medium.truncate(former);
+            self.is_broken = removed.and_then(|()| self.medium.sync()).is_err();
+            return Err(named(&self.path)(error));
+        }
         self.notify();
         Ok(())
     }
 }
 
-/// Reads the changes of a journal, in order. Ignores a truncated last line, whose change was not made.
+/// Reads the changes of a journal, in order. Ignores a truncated last line, whose change was not made. A damaged line is returned as
+/// [`Change::Unreadable`].
 ///
 /// # Errors
-/// Error of the operating system, or a line that is not a valid change.
+/// Error of the operating system.
 pub fn read(path: &Path) -> io::Result<Vec<Change>> {
-    let text = fs::read(path)?;
-    let mut changes = Vec::new();
-    for line in text
-        .split_inclusive(|octet| *octet == b'\n')
-        .filter(|line| line.ends_with(b"\n"))
-    {
-        changes.push(serde_json::from_slice(line)?);
+    Ok(line::parse(&fs::read(path)?).changes)
+}
+
+/// Replaces the changes of a journal, in one step. Damaged lines are left out.
+///
+/// # Errors
+/// Error of the operating system. The journal is unchanged then.
+pub(crate) fn rewrite<'a>(
+    path: &Path,
+    changes: impl IntoIterator<Item = &'a Change>,
+) -> io::Result<()> {
+    let mut text = Vec::new();
+    for change in changes {
+        if !matches!(change, Change::Unreadable { .. }) {
+            text.extend(line::encode(change)?);
+        }
     }
-    Ok(changes)
+    durable::replace(path, &text, 0o600)
+}
+
+/// Most journals with damaged lines that are kept beside each other.
+const KEPT_MAX: u32 = 1000;
+
+/// Keeps a journal with damaged lines under another name: `to`, or `to` with the first free number. The journal itself stays. Returns the
+/// name.
+///
+/// # Errors
+/// Error of the operating system.
+pub fn keep_damaged(journal: &Path, to: &Path) -> io::Result<PathBuf> {
+    let numbered = |number| PathBuf::from(format!("{}.{number}", to.display()));
+    let names = std::iter::once(to.to_owned()).chain((2..KEPT_MAX).map(numbered));
+    for name in names {
+        // A link requires no room on a full disk.
+        match fs::hard_link(journal, &name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            linked => {
+                linked.map_err(named(&name))?;
+                sync_directory(directory_of(&name))?;
+                return Ok(name);
+            }
+        }
+    }
+    Err(io::Error::other(format!(
+        "{}: too many damaged journals (remove them)",
+        to.display()
+    )))
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::error::{LabError, io_error};
 use crate::isolation::{running_machine, take_back_left};
 use crate::state_directory::{
-    LAB_JOURNAL, LAB_PREFIX, MARKER, ending_in, journals, lock, lock_path, undo_journal,
+    DAMAGED, LAB_JOURNAL, LAB_PREFIX, MARKER, ending_in, journals, lock, lock_path, undo_journal,
     undo_own_journal,
 };
 use crate::up::{NAMED, clean_named};
@@ -31,12 +31,7 @@ pub struct CleanReport {
 impl CleanReport {
     /// Changes that could not be undone.
     pub fn failures(&self) -> impl Iterator<Item = &(Change, UndoOutcome)> {
-        self.undone.iter().filter(|(_, outcome)| {
-            matches!(
-                outcome,
-                UndoOutcome::Failed(_) | UndoOutcome::ChangedSince(_)
-            )
-        })
+        self.undone.iter().filter(|(_, outcome)| outcome.is_left())
     }
 }
 
@@ -90,7 +85,10 @@ pub(crate) fn leftovers(state_directory: &Path, _held: &LockFile) -> Result<Clea
                     unreadable = Some(error);
                 }
             }
-        } else if path != lock_path(state_directory) && !path.ends_with(NAMED) {
+        } else if path != lock_path(state_directory)
+            && !path.ends_with(NAMED)
+            && !path.to_string_lossy().contains(DAMAGED)
+        {
             tracing::warn!("{} is none of the lab's and is left alone", path.display());
         }
     }
@@ -192,15 +190,47 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_journal_is_an_error_and_keeps_nobody_elses_from_being_undone() {
+    fn a_damaged_line_is_reported_once_and_everything_else_is_undone() {
         let state = tempfile::tempdir().unwrap();
         let directory = left_over(state.path());
+        // The lines of the lab's directory, of its setting, and of its case's directory.
+        for (journal, line) in [(LAB_JOURNAL, 0), ("case-0001.jsonl", 0)] {
+            let path = directory.join(journal);
+            let text = fs::read_to_string(&path).unwrap();
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines[line] = lines[line]
+                .replace("made", "lost")
+                .replace("created", "creates");
+            fs::write(&path, lines.join("\n") + "\n").unwrap();
+        }
+        // A journal without a single intact line.
         let damaged = state.path().join("lab-0");
         fs::create_dir(&damaged).unwrap();
         fs::write(damaged.join(LAB_JOURNAL), "nonsense\n").unwrap();
-        let error = clean(state.path()).unwrap_err().to_string();
-        assert!(error.contains("lab-0"), "{error}");
-        assert!(!directory.exists() && damaged.exists());
+        let report = clean(state.path()).unwrap();
+        let unreadable: Vec<String> = report
+            .failures()
+            .map(|(change, outcome)| format!("{change}: {outcome}"))
+            .collect();
+        assert_eq!(unreadable.len(), 3, "{report:?}");
+        for (line, name) in unreadable
+            .iter()
+            .zip(["lab-0.lab", "lab-1.case-0001", "lab-1.lab"])
+        {
+            let kept = state.path().join(format!("{name}.damaged"));
+            assert!(
+                unreadable
+                    .iter()
+                    .any(|line| line.contains(kept.to_str().unwrap())),
+                "{line}"
+            );
+            assert!(kept.exists());
+        }
+        let setting = fs::read_to_string(state.path().join("setting")).unwrap();
+        assert_eq!(setting, "1\n");
+        assert!(!directory.exists() && !damaged.exists());
+        // Nothing is left to do.
+        assert!(clean(state.path()).unwrap().undone.is_empty());
     }
 
     #[test]

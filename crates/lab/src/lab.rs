@@ -90,10 +90,12 @@ impl Lab {
             );
         }
         for (change, outcome) in left.failures() {
-            if let UndoOutcome::ChangedSince(reason) = outcome {
-                tracing::warn!("left as it is, since another changed it: {change:?}: {reason}");
-            } else {
-                return Err(LabError::Undo(format!("{change:?}: {outcome:?}")));
+            match outcome {
+                UndoOutcome::ChangedSince(reason) => {
+                    tracing::warn!("left as it is, since another changed it: {change:?}: {reason}");
+                }
+                UndoOutcome::Unreadable(reason) => tracing::warn!("{change}: {reason}"),
+                _ => return Err(LabError::Undo(format!("{change:?}: {outcome:?}"))),
             }
         }
         let directory = state.join(format!("{}{}", LAB_PREFIX, std::process::id()));

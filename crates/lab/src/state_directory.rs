@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use quietwire_base::LockFile;
+use quietwire_base::durable::directory_of;
 use quietwire_host::journal::{self, Change, UndoOutcome};
 
 use crate::error::{LabError, io_error};
@@ -19,6 +20,9 @@ pub(crate) const LAB_JOURNAL: &str = "lab.jsonl";
 
 /// Suffix of the file that marks a partition as applied for a case.
 pub(crate) const MARKER: &str = ".partition";
+
+/// In the names of journals with damaged lines that are kept. A number may follow.
+pub(crate) const DAMAGED: &str = ".damaged";
 
 /// Prefix of the name of a lab's directory; the number of its process follows.
 pub(crate) const LAB_PREFIX: &str = "lab-";
@@ -51,6 +55,7 @@ pub(crate) fn judge(undone: Vec<(Change, UndoOutcome)>) -> Result<(), LabError> 
             UndoOutcome::Failed(reason) | UndoOutcome::ChangedSince(reason) => {
                 Some(format!("{change:?}: {reason}"))
             }
+            UndoOutcome::Unreadable(reason) => Some(format!("{change}: {reason}")),
             UndoOutcome::Restored | UndoOutcome::AlreadyGone => None,
         })
         .collect();
@@ -64,8 +69,9 @@ pub(crate) fn judge(undone: Vec<(Change, UndoOutcome)>) -> Result<(), LabError> 
 /// Undoes the journal of a case, and removes it if nothing failed.
 pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
     let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
-    let undone = journal::undo(&changes);
+    let mut undone = journal::undo(&changes);
     if !has_failed(&undone) {
+        keep_damaged(path, &mut undone)?;
         fs::remove_file(path).map_err(io_error(path, "removing the journal"))?;
     }
     Ok(undone)
@@ -75,7 +81,7 @@ pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>, La
 /// could not be undone, since another attempt requires the journals.
 pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
     let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
-    let (directories, others): (Vec<Change>, Vec<Change>) = changes
+    let (mut directories, others): (Vec<Change>, Vec<Change>) = changes
         .into_iter()
         .partition(|change| matches!(change, Change::DirectoryCreated { .. }));
     let mut undone = journal::undo(&others);
@@ -96,9 +102,47 @@ pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>
             (change, UndoOutcome::Failed(reason))
         }));
     } else {
+        let is_own = |change: &Change| matches!(change, Change::DirectoryCreated { path: own } if path.starts_with(own));
+        if keep_damaged(path, &mut undone)? && !directories.iter().any(is_own) {
+            // The damaged line may be that of the directory.
+            directories.insert(
+                0,
+                Change::DirectoryCreated {
+                    path: directory_of(path).to_owned(),
+                },
+            );
+        }
         undone.extend(journal::undo(&directories));
     }
     Ok(undone)
+}
+
+/// Keeps a journal with damaged lines beside the lab's directory, before the journal is removed, and adds its name to the outcomes.
+/// Returns whether the journal has damaged lines.
+fn keep_damaged(journal: &Path, undone: &mut [(Change, UndoOutcome)]) -> Result<bool, LabError> {
+    let mut kept: Option<PathBuf> = None;
+    for (_, outcome) in undone {
+        let UndoOutcome::Unreadable(reason) = outcome else {
+            continue;
+        };
+        let name = match kept {
+            Some(name) => name,
+            None => {
+                let lab = directory_of(journal);
+                let parts = [lab.file_name(), journal.file_stem()];
+                let parts: Vec<String> = parts
+                    .into_iter()
+                    .map(|part| part.unwrap_or_default().to_string_lossy().into_owned())
+                    .collect();
+                let name = format!("{}{DAMAGED}", parts.join("."));
+                journal::keep_damaged(journal, &directory_of(lab).join(name))
+                    .map_err(io_error(journal, "keeping the damaged journal"))?
+            }
+        };
+        reason.push_str(&format!("; the journal is kept as {}", name.display()));
+        kept = Some(name);
+    }
+    Ok(kept.is_some())
 }
 
 fn has_failed(undone: &[(Change, UndoOutcome)]) -> bool {

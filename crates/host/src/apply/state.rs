@@ -3,11 +3,12 @@
 //! it together with the changes.
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::durable::{self, directory_of, sync_directory};
 use quietwire_base::{LockError, LockFile, LockOwner};
 use serde::Serialize;
 
@@ -22,6 +23,8 @@ use crate::partition::Plan;
 pub const STATE_DIRECTORY: &str = "/run/quietwire/partition";
 
 const JOURNAL: &str = "journal";
+/// A journal with damaged lines, after its other changes were rolled back.
+const DAMAGED: &str = "journal.damaged";
 const LOCK: &str = "lock";
 const RENDERED: &str = "rendered";
 const COMMAND_LINE: &str = "kernel-cmdline";
@@ -77,9 +80,9 @@ impl State {
             .create(directory)
             .map_err(state_error(directory, "creating the directory"))?;
         let lock = lock(directory)?;
+        sync_directory(directory_of(directory))
+            .map_err(state_error(directory, "syncing the directory"))?;
         let path = directory.join(JOURNAL);
-        // A truncated line would corrupt the next one.
-        cut_off(&path).map_err(state_error(&path, "ending its last line"))?;
         let journal = Journal::open(&path).map_err(state_error(&path, "opening the journal"))?;
         Ok(Self {
             journal,
@@ -106,6 +109,8 @@ impl State {
                 | Change::CpusetCreated { path, .. }
                 | Change::GroupCreated { path } => !is_wanted(path),
                 Change::TasksMoved { to, .. } => !is_wanted(to),
+                // Reported until it is rolled back.
+                Change::Unreadable { .. } => true,
                 _ => false,
             })
             .collect();
@@ -117,21 +122,18 @@ impl State {
     /// Saves the plan as the default for verification.
     pub(super) fn keep_plan(&self, target: &Target<'_>, plan: &Plan) -> Result<(), ApplyError> {
         let path = target.state_directory.join(PLAN);
-        let new = path.with_extension("new");
         let text = serde_json::to_vec_pretty(plan).map_err(io::Error::other);
-        text.and_then(|text| fs::write(&new, text))
-            // A reader gets either the old or the new file, never a mixture.
-            .and_then(|()| fs::rename(&new, &path))
+        text.and_then(|text| durable::replace(&path, &text, 0o600))
             .map_err(state_error(&path, "saving the plan"))
     }
 
-    /// Writes a file with the pending changes for the boot loader.
+    /// Writes a file with the pending changes for the boot loader, and adds its name to them.
     pub(super) fn write_pending(
         &self,
         target: &Target<'_>,
         plan: &Plan,
-    ) -> Result<Vec<Pending>, ApplyError> {
-        let mut pending = pending(target, plan);
+        pending: &mut [Pending],
+    ) -> Result<(), ApplyError> {
         let directory = target.state_directory.join(RENDERED);
         let path = directory.join(COMMAND_LINE);
         if pending.is_empty() {
@@ -140,17 +142,17 @@ impl State {
                     &path,
                     "removing changes that are no longer pending",
                 )(error)),
-                _ => Ok(pending),
+                _ => Ok(()),
             };
         }
         fs::create_dir_all(&directory)
             .map_err(state_error(&directory, "creating the directory"))?;
-        fs::write(&path, plan.command_line() + "\n")
+        durable::replace(&path, (plan.command_line() + "\n").as_bytes(), 0o644)
             .map_err(state_error(&path, "writing pending changes"))?;
-        for parameter in &mut pending {
+        for parameter in pending {
             parameter.file = Some(path.clone());
         }
-        Ok(pending)
+        Ok(())
     }
 }
 
@@ -167,23 +169,6 @@ pub fn applied_plan(state_directory: &Path) -> Result<Option<Plan>, ApplyError> 
     let plan = serde_json::from_slice(&text).map_err(io::Error::other);
     plan.map(Some)
         .map_err(state_error(&path, "reading the plan"))
-}
-
-/// Removes an incomplete last line of a journal.
-fn cut_off(path: &Path) -> io::Result<()> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let whole = text.iter().rposition(|octet| *octet == b'\n');
-    let whole = whole.map_or(0, |end| end + 1);
-    if whole == text.len() {
-        return Ok(());
-    }
-    let file = OpenOptions::new().write(true).open(path)?;
-    file.set_len(whole as u64)?;
-    file.sync_all()
 }
 
 fn read(path: &Path) -> Result<Vec<Change>, ApplyError> {
@@ -212,10 +197,20 @@ pub(super) fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
 pub struct Status {
     /// Process that is applying or rolling back a partition.
     pub busy: Option<LockOwner>,
-    /// Changes that were made, or were journaled before their process was killed.
+    /// Changes that are in effect, and damaged lines of the journal. Of several changes of a file, only the first.
     pub changes: Vec<Change>,
+    /// Changes of the journal that are not in effect: their process was killed before it made them, or they were undone since.
+    pub not_in_effect: Vec<Change>,
     /// Pending kernel command line.
     pub pending: Option<String>,
+}
+
+impl Status {
+    /// Returns whether a partition was applied and not rolled back, even if none of its changes is in effect.
+    #[must_use]
+    pub fn is_applied(&self) -> bool {
+        !self.changes.is_empty() || !self.not_in_effect.is_empty()
+    }
 }
 
 /// Returns the state of an applied partition.
@@ -225,9 +220,12 @@ pub struct Status {
 pub fn status(target: &Target<'_>) -> Result<Status, ApplyError> {
     let directory = &target.state_directory;
     let command_line = directory.join(RENDERED).join(COMMAND_LINE);
+    let changes = read(&directory.join(JOURNAL))?;
+    let (changes, not_in_effect) = journal::split_by_effect(target.files, changes);
     Ok(Status {
         busy: LockFile::holder(&directory.join(LOCK))?,
-        changes: read(&directory.join(JOURNAL))?,
+        changes,
+        not_in_effect,
         pending: fs::read_to_string(command_line)
             .ok()
             .map(|text| text.trim().to_owned()),
@@ -246,32 +244,84 @@ pub(super) fn roll_back(
     };
     let _lock = lock(directory)?;
     let changes = read(&path)?;
-    let undone = journal::undo_in(target.files, &changes, force);
-    let is_left = |(_, outcome): &(Change, UndoOutcome)| {
-        matches!(
-            outcome,
-            UndoOutcome::Failed(_) | UndoOutcome::ChangedSince(_)
-        )
+    let mut undone = journal::undo_in(target.files, &changes, force);
+    if !keep_damaged(&path, &mut undone) {
+        return Ok(undone);
+    }
+    let left: Vec<&Change> = undone
+        .iter()
+        .filter(|(_, outcome)| outcome.is_left())
+        .map(|(change, _)| change)
+        .filter(|change| !matches!(change, Change::Unreadable { .. }))
+        .collect();
+    if left.is_empty() {
+        remove_state(directory)?;
+    } else {
+        // A value that was restored belongs to the machine's owner again.
+        let left = changes.iter().filter(|change| is_of(change, &left));
+        journal::rewrite(&path, left).map_err(state_error(
+            &path,
+            "removing the changes that are rolled back",
+        ))?;
+    }
+    Ok(undone)
+}
+
+/// Returns whether a change is one of these, or one of the same file.
+fn is_of(change: &Change, left: &[&Change]) -> bool {
+    left.iter().any(|other| match (change, other) {
+        (Change::FileWritten { path, .. }, Change::FileWritten { path: file, .. }) => path == file,
+        _ => change == *other,
+    })
+}
+
+/// Keeps a journal with damaged lines under another name, and adds the name to their outcomes. Returns false if that failed: the journal
+/// has to stay then.
+fn keep_damaged(journal: &Path, undone: &mut [(Change, UndoOutcome)]) -> bool {
+    let mut reasons: Vec<&mut String> = undone
+        .iter_mut()
+        .filter_map(|(_, outcome)| match outcome {
+            UndoOutcome::Unreadable(reason) => Some(reason),
+            _ => None,
+        })
+        .collect();
+    if reasons.is_empty() {
+        return true;
+    }
+    let kept = journal::keep_damaged(journal, &journal.with_file_name(DAMAGED));
+    let text = match &kept {
+        Ok(name) => format!("; the journal is kept as {}", name.display()),
+        Err(error) => format!("; the journal stays, because it cannot be renamed: {error}"),
     };
-    if !undone.iter().any(is_left) {
-        let plan = directory.join(PLAN);
-        for file in [plan.with_extension("new"), plan] {
-            match fs::remove_file(&file) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(state_error(&file, "removing the plan")(error));
-                }
-                _ => {}
-            }
-        }
-        let rendered = directory.join(RENDERED);
-        match fs::remove_dir_all(&rendered) {
+    for reason in &mut reasons {
+        reason.push_str(&text);
+    }
+    kept.is_ok()
+}
+
+/// Removes the state after all changes were rolled back.
+fn remove_state(directory: &Path) -> Result<(), ApplyError> {
+    let plan = directory.join(PLAN);
+    durable::remove_left(&plan).map_err(state_error(&plan, "removing temporary files"))?;
+    for file in [plan.with_extension("new"), plan] {
+        match fs::remove_file(&file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(state_error(&rendered, "removing it")(error));
+                return Err(state_error(&file, "removing the plan")(error));
             }
             _ => {}
         }
-        // The journal is removed last, so an interrupted rollback can continue.
-        fs::remove_file(&path).map_err(state_error(&path, "removing the journal"))?;
     }
-    Ok(undone)
+    let rendered = directory.join(RENDERED);
+    match fs::remove_dir_all(&rendered) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(state_error(&rendered, "removing it")(error));
+        }
+        _ => {}
+    }
+    // The journal is removed last, so an interrupted rollback can continue.
+    let path = directory.join(JOURNAL);
+    durable::remove_left(&path).map_err(state_error(&path, "removing temporary files"))?;
+    fs::remove_file(&path)
+        .and_then(|()| sync_directory(directory))
+        .map_err(state_error(&path, "removing the journal"))
 }

@@ -521,3 +521,170 @@ fn what_came_to_less_than_was_wanted_counts_as_failed() {
         assert_eq!(report.failures(), failures, "{report:?}");
     }
 }
+
+/// A file system of 32 KiB in memory.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        nix::mount::mount(
+            Some("tmpfs"),
+            directory.path(),
+            Some("tmpfs"),
+            nix::mount::MsFlags::empty(),
+            Some("size=32k"),
+        )
+        .expect("this test requires root");
+        Self(directory)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        nix::mount::umount(self.0.path()).unwrap();
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_for_a_while_leaves_a_journal_that_rolls_everything_back() {
+    // The disk has room again after N failures.
+    for again in [1, 3, 6, 1000] {
+        let mut rig = Rig::new(FIRST_VERSION);
+        for irq in 30..50 {
+            let path = rig
+                .root
+                .path()
+                .join(format!("proc/irq/{irq}/smp_affinity_list"));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "0-3\n").unwrap();
+        }
+        rig.fake = FakeResctrl::new(rig.root.path(), Rules::default(), &[]);
+        let disk = SmallDisk::new();
+        let before = rig.contents();
+        let target = Target {
+            state_directory: disk.0.path().to_owned(),
+            ..rig.target()
+        };
+        let journal = target.state_directory.join("journal");
+        let filler = target.state_directory.join("filler");
+        let (mut last, mut equal, mut is_filled) = (u64::MAX, 0, false);
+        let (file, journal_file) = (filler.clone(), journal.clone());
+        let watcher: journal::Watcher = Box::new(move || {
+            let length = fs::metadata(&journal_file).unwrap().len();
+            equal = if length == last { equal + 1 } else { 0 };
+            last = length;
+            if !is_filled && length > 3000 {
+                is_filled = true;
+                // As much as fits. The journal's last page has room for some more lines, and for a part of one.
+                let _ = fs::write(&file, vec![0; 32 << 10]);
+            }
+            // The journal has the same length after a change and before the next one, and after each failure.
+            if is_filled && equal == again + 1 {
+                fs::remove_file(&file).unwrap();
+            }
+        });
+        let report = apply(&target, &plan(), Some(watcher)).unwrap();
+        let is_refused = |one: &&Applied| matches!(&one.outcome, Outcome::Failed { reason } if reason.contains("No space left"));
+        let failed = report.applied.iter().filter(is_refused).count();
+        assert!(failed > 0, "full for {again} changes: {report:?}");
+        assert_eq!(report.failures(), failed, "{report:?}");
+        let is_pending_written = report.pending.iter().all(|one| one.file.is_some());
+        assert_eq!(is_pending_written, again < 1000, "{report:?}");
+        let changes = journal::read(&journal).unwrap();
+        assert!(changes.len() > 10, "{}", changes.len());
+        let unreadable = |change: &&Change| matches!(change, Change::Unreadable { .. });
+        assert_eq!(changes.iter().find(unreadable), None);
+        assert!(status(&target).unwrap().not_in_effect.is_empty());
+        for (change, outcome) in roll_back(&target, false).unwrap() {
+            assert!(!outcome.is_left(), "{change}: {outcome}");
+        }
+        assert_eq!(rig.contents(), before, "full for {again} changes");
+        assert!(!journal.exists());
+    }
+}
+
+#[test]
+fn status_lists_what_is_in_effect_only() {
+    let rig = Rig::new(FIRST_VERSION);
+    let target = rig.target();
+    apply(&target, &plan(), None).unwrap();
+    // A change whose process was killed before it made it, and one that was undone by hand.
+    let path = rig.root.path().join("proc/irq/25/smp_affinity_list");
+    let never_made = Change::FileWritten {
+        path,
+        former: "1\n".to_owned(),
+        new: "0".to_owned(),
+    };
+    let mut journal = journal::Journal::open(&target.state_directory.join("journal")).unwrap();
+    journal.record(&never_made).unwrap();
+    drop(journal);
+    let mask = rig
+        .root
+        .path()
+        .join("sys/devices/virtual/workqueue/cpumask");
+    fs::write(&mask, "f\n").unwrap();
+    let now = status(&target).unwrap();
+    let of_mask =
+        |change: &Change| matches!(change, Change::FileWritten { path, .. } if *path == mask);
+    assert_eq!(now.not_in_effect.len(), 2, "{now:?}");
+    assert!(now.not_in_effect.contains(&never_made) && now.not_in_effect.iter().any(of_mask));
+    assert!(!now.changes.contains(&never_made) && !now.changes.iter().any(of_mask));
+
+    // After a partial rollback, only the changes that are left are listed.
+    let governor = rig
+        .root
+        .path()
+        .join("sys/devices/system/cpu/cpu2/cpufreq/scaling_governor");
+    fs::write(&governor, "ondemand\n").unwrap();
+    assert!(roll_back(&target, false).unwrap().len() > 20);
+    let now = status(&target).unwrap();
+    assert!(
+        matches!(&now.changes[..], [Change::FileWritten { path, .. }] if *path == governor),
+        "{now:?}"
+    );
+    assert_eq!(now.not_in_effect, []);
+    // A value that was restored belongs to the owner again, who may change it.
+    fs::write(&mask, "7\n").unwrap();
+    let again = roll_back(&target, true).unwrap();
+    assert_eq!(again.len(), 1, "{again:?}");
+    assert_eq!(fs::read_to_string(&mask).unwrap(), "7\n");
+    assert!(!status(&target).unwrap().is_applied());
+}
+
+#[test]
+fn a_damaged_journal_is_rolled_back_as_far_as_it_is_readable_and_kept() {
+    let rig = Rig::new(FIRST_VERSION);
+    let before = rig.contents();
+    let target = rig.target();
+    apply(&target, &plan(), None).unwrap();
+    let path = target.state_directory.join("journal");
+    let text = fs::read_to_string(&path).unwrap();
+    // The line of a setting that no other line restores.
+    fs::write(&path, text.replacen("irq/24/smp", "irq/42/smp", 1)).unwrap();
+    let unreadable = |changes: &[Change]| {
+        let is_it = |change: &&Change| matches!(change, Change::Unreadable { .. });
+        changes.iter().filter(is_it).count()
+    };
+    assert_eq!(unreadable(&status(&target).unwrap().changes), 1);
+    let again = apply(&target, &plan(), None).unwrap();
+    assert_eq!(again.failures(), 1, "{again:?}");
+    let undone = roll_back(&target, false).unwrap();
+    let left: Vec<String> = undone
+        .iter()
+        .filter(|(_, outcome)| outcome.is_left())
+        .map(|(change, outcome)| format!("{change}: {outcome}"))
+        .collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    let kept = target.state_directory.join("journal.damaged");
+    assert!(
+        left[0].contains("irq/42/smp") && left[0].contains(kept.to_str().unwrap()),
+        "{left:?}"
+    );
+    assert!(kept.exists() && !path.exists());
+    let affinity = rig.root.path().join("proc/irq/24/smp_affinity_list");
+    fs::write(affinity, "0-3\n").unwrap();
+    assert_eq!(rig.contents(), before);
+    assert!(roll_back(&target, false).unwrap().is_empty());
+    assert!(!status(&target).unwrap().is_applied());
+}

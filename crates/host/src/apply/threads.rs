@@ -165,6 +165,7 @@ mod tests {
             Some(ProcessId {
                 pid: task.tid,
                 start_time: 1,
+                boot: None,
             })
         };
         let seen: Vec<(i32, String)> = changes(&plan, &tasks, id)

@@ -29,6 +29,9 @@ impl fmt::Display for Change {
                 let program = command.split_whitespace().next().unwrap_or_default();
                 write!(f, "process {} ({program})", process.pid)
             }
+            Self::Unreadable { line, text } => {
+                write!(f, "damaged line {line} of the journal, '{text}'")
+            }
         }
     }
 }
@@ -40,6 +43,7 @@ impl fmt::Display for UndoOutcome {
             Self::AlreadyGone => f.write_str("already gone"),
             Self::ChangedSince(why) => write!(f, "LEFT ALONE, changed since: {why}"),
             Self::Failed(why) => write!(f, "FAILED: {why}"),
+            Self::Unreadable(why) => write!(f, "NOT UNDONE: {why}"),
         }
     }
 }

@@ -84,6 +84,11 @@ impl UndoContext<'_> {
             Change::AffinitiesNoted { tasks } => return undo_affinities(tasks),
             Change::AffinitiesSet { tasks } => return self.affinities(tasks),
             Change::TasksMoved { tasks, to } => return self.tasks(tasks, to),
+            Change::Unreadable { .. } => {
+                return UndoOutcome::Unreadable(
+                    "its change is unknown and may still be in effect (undo it by hand)".to_owned(),
+                );
+            }
         };
         match outcome {
             Ok(()) => UndoOutcome::Restored,

@@ -69,7 +69,7 @@ impl Applied {
             take_back(target)?;
             remove(&note_path(target))?;
         }
-        if !apply::status(target)?.changes.is_empty() {
+        if apply::status(target)?.is_applied() {
             return Err(LabError::Partitioned);
         }
         fs::write(marker, "").map_err(io_error(marker, "noting the partition"))?;
@@ -100,7 +100,7 @@ impl Applied {
     /// [`LabError::Partitioned`].
     pub fn check_free() -> Result<(), LabError> {
         let target = running_machine();
-        if noted(&target)?.is_some() || apply::status(&target)?.changes.is_empty() {
+        if noted(&target)?.is_some() || !apply::status(&target)?.is_applied() {
             return Ok(());
         }
         Err(LabError::Partitioned)

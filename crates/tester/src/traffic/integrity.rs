@@ -4,6 +4,8 @@
 //! The signature is followed by the payload's length and a CRC-32C of both. The remaining octets are a pattern drawn from the
 //! description's seed, which the receiver knows.
 
+use quietwire_base::crc32c;
+
 use super::draw::mix;
 use super::program::sum;
 
@@ -15,35 +17,6 @@ const COVERED: usize = 20;
 const HEAD: usize = COVERED + 4;
 /// The longest payload.
 const LENGTH_MAX: usize = 9000;
-
-/// Castagnoli's polynomial, reflected (RFC 3720, section 12.1).
-const POLYNOMIAL: u32 = 0x82f6_3b78;
-
-const TABLE: [u32; 256] = table();
-
-const fn table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        let mut value = index as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            value = (value >> 1) ^ (POLYNOMIAL * (value & 1));
-            bit += 1;
-        }
-        table[index] = value;
-        index += 1;
-    }
-    table
-}
-
-#[inline(always)]
-fn crc32c(octets: &[u8]) -> u32 {
-    !octets.iter().fold(u32::MAX, |crc, octet| {
-        let index = (crc ^ u32::from(*octet)) & 0xff;
-        (crc >> 8) ^ TABLE[index as usize]
-    })
-}
 
 /// Writes length and CRC after the signature at the front of a payload. Returns the sum of the words written.
 #[inline(always)]

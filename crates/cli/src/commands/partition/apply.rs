@@ -153,7 +153,11 @@ fn line(difference: &Difference) -> String {
 
 fn print_report(report: &ApplyReport) -> Result<()> {
     for (change, outcome) in &report.undone {
-        print(format!("no longer in the plan: {change}: {outcome}"))?;
+        let what = match change {
+            Change::Unreadable { .. } => "journal",
+            _ => "no longer in the plan",
+        };
+        print(format!("{what}: {change}: {outcome}"))?;
     }
     for Applied {
         difference,
@@ -205,12 +209,7 @@ pub(crate) fn run_rollback(args: &RollbackArgs) -> Result<()> {
             print(format!("{change}: {outcome}"))?;
         }
     }
-    let is_left = |(_, outcome): &&(Change, UndoOutcome)| {
-        matches!(
-            outcome,
-            UndoOutcome::Failed(_) | UndoOutcome::ChangedSince(_)
-        )
-    };
+    let is_left = |(_, outcome): &&(Change, UndoOutcome)| outcome.is_left();
     match undone.iter().filter(is_left).count() {
         0 => Ok(()),
         left => Err(CheckFailed(format!(
@@ -235,6 +234,9 @@ pub(crate) fn run_status(args: &StatusArgs) -> Result<()> {
     }
     for change in &status.changes {
         print(format!("applied: {change}"))?;
+    }
+    for change in &status.not_in_effect {
+        print(format!("journaled, but not in effect: {change}"))?;
     }
     if let Some(command_line) = &status.pending {
         print(format!("pending reboot: {command_line}"))?;

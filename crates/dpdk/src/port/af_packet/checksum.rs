@@ -1,28 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Completion of checksums that a sender on this machine left to the network card (checksum offload).
 
+use quietwire_base::crc32c;
 use quietwire_packet::checksum;
 
 /// Offsets of checksums in their headers, octets: UDP (RFC 768) and SCTP (RFC 9260, section 3.1).
 const UDP: usize = 6;
 const SCTP: usize = 8;
-
-/// CRC32C of each octet (RFC 9260, appendix A; the polynomial with its bits in reverse order).
-const CRC32C: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut octet = 0;
-    while octet < 256 {
-        let mut value = octet as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            value = (value >> 1) ^ (0x82f6_3b78 * (value & 1));
-            bit += 1;
-        }
-        table[octet] = value;
-        octet += 1;
-    }
-    table
-};
 
 /// Writes the checksum over `frame` from octet `start` to its end, `offset` octets after `start` (virtio 1.2, section
 /// 5.1.6.2.1). The field has the sum of the pseudo header. Returns false and changes nothing if the field is not
@@ -58,14 +42,6 @@ fn write<const N: usize>(data: &mut [u8], at: usize, octets: [u8; N]) -> bool {
         }
         None => false,
     }
-}
-
-fn crc32c(data: &[u8]) -> u32 {
-    let step = |crc: u32, octet: &u8| {
-        let index = (crc as u8 ^ octet) as usize;
-        (crc >> 8) ^ CRC32C.get(index).copied().unwrap_or(0)
-    };
-    !data.iter().fold(u32::MAX, step)
 }
 
 #[cfg(test)]

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files that survive a kill, a full disk and a power failure: a file has either its former contents or all of the new ones.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::process::ProcessId;
+
+/// Writes the directory to the disk, so that its new, renamed and removed files survive a power failure (fsync(2)).
+///
+/// # Errors
+/// Error of the operating system.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Returns the directory of a file. A name alone is in the working directory.
+#[must_use]
+pub fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Beginning and end of the names of temporary files of `path`; between them is the number of a process.
+fn temporary(path: &Path) -> (OsString, &'static str) {
+    let mut start = OsString::from(".");
+    start.push(path.file_name().unwrap_or_default());
+    start.push(".");
+    (start, ".new")
+}
+
+/// Removes temporary files of [`replace`] that killed processes left beside `path`.
+///
+/// # Errors
+/// Error of the operating system.
+pub fn remove_left(path: &Path) -> io::Result<()> {
+    let (start, end) = temporary(path);
+    for entry in fs::read_dir(directory_of(path))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.as_bytes().strip_prefix(start.as_bytes());
+        let number = number.and_then(|rest| rest.strip_suffix(end.as_bytes()));
+        let number = number.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
+        if number.is_some_and(|pid| ProcessId::of(pid).is_none()) {
+            match fs::remove_file(entry.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Replaces the contents of a file. Writes them beside the file, to the disk, and renames the new file. `mode` is that of a new file
+/// (open(2)); an existing one keeps its own. After an error, the file has its former contents, and nothing is left beside it. A symbolic
+/// link stays, and what it points to is replaced. What is not a file, such as a terminal or a pipe, is written to.
+///
+/// # Errors
+/// Error of the operating system.
+pub fn replace(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
+    let path = &match fs::canonicalize(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+        found => found?,
+    };
+    let permissions = match fs::metadata(path) {
+        Ok(meta) if !meta.is_file() => return fs::write(path, contents),
+        Ok(meta) => Some(meta.permissions()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    remove_left(path)?;
+    let (mut name, end) = temporary(path);
+    name.push(std::process::id().to_string());
+    name.push(end);
+    let new = path.with_file_name(name);
+    let written =
+        write_new(&new, contents, mode, permissions).and_then(|()| fs::rename(&new, path));
+    if let Err(error) = written {
+        // If the file cannot be removed either, nothing else can be done.
+        let _ = fs::remove_file(&new);
+        return Err(error);
+    }
+    sync_directory(directory_of(path))
+}
+
+fn write_new(
+    path: &Path,
+    contents: &[u8],
+    mode: u32,
+    permissions: Option<Permissions>,
+) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(path)?;
+    if let Some(permissions) = permissions {
+        file.set_permissions(permissions)?;
+    }
+    file.write_all(contents)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<OsString> {
+        let entries = fs::read_dir(directory).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_nothing_is_left_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for text in ["first", "second, longer", ""] {
+            replace(&path, text.as_bytes(), 0o600).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(names(directory.path()), ["file"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_is_left_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        // A directory cannot be replaced by a file.
+        let path = directory.path().join("directory");
+        fs::create_dir(&path).unwrap();
+        assert!(replace(&path, b"text", 0o600).is_err());
+        assert!(path.is_dir());
+        assert_eq!(names(directory.path()), ["directory"]);
+        let missing = directory.path().join("missing").join("file");
+        let error = replace(&missing, b"text", 0o600).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn links_stay_and_permissions_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+        fs::write(&file, "first").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        replace(&link, b"second", 0o600).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "second");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        // A device is not replaced by a file.
+        replace(Path::new("/dev/null"), b"text", 0o600).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        assert!(replace(Path::new("/dev/full"), b"text", 0o600).is_err());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let left = format!(".file.{}.new", ended.id());
+        let others = [".file.1.new", ".file.x.new", ".other.2000000000.new"];
+        for name in others.iter().copied().chain([left.as_str()]) {
+            fs::write(directory.path().join(name), "part").unwrap();
+        }
+        replace(&path, b"text", 0o600).unwrap();
+        let mut found = names(directory.path());
+        found.sort();
+        let [first, second, third] = others;
+        assert_eq!(found, [first, second, third, "file"]);
+    }
+
+    #[test]
+    fn the_directory_of_a_name_is_the_working_directory() {
+        assert_eq!(directory_of(Path::new("page.html")), Path::new("."));
+        assert_eq!(directory_of(Path::new("a/page.html")), Path::new("a"));
+        assert_eq!(directory_of(Path::new("/page.html")), Path::new("/"));
+    }
+}
