@@ -9,8 +9,14 @@ mod data_planes;
 mod labs;
 #[path = "partition/made.rs"]
 mod made;
+#[path = "partition/recorder.rs"]
+mod recorder;
 #[path = "partition/rig.rs"]
 mod rig;
+// The duration of attacks is for tests of hostile peers only.
+#[allow(dead_code)]
+#[path = "hostile_peers/rng.rs"]
+mod rng;
 #[path = "partition/running.rs"]
 mod running;
 #[path = "partition/watching.rs"]
