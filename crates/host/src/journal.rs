@@ -205,7 +205,7 @@ impl Journal {
     /// # Errors
     /// Error of the operating system.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let text = match fs::read(path) {
+        let text = match contents(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read?,
         };
@@ -284,7 +284,24 @@ impl Journal {
 /// # Errors
 /// Error of the operating system.
 pub fn read(path: &Path) -> io::Result<Vec<Change>> {
-    Ok(line::parse(&fs::read(path)?).changes)
+    Ok(line::parse(&contents(path)?).changes)
+}
+
+/// Octets of the largest journal that is read. A partition of 512 CPUs writes less than a hundredth of it.
+const SIZE_MAX: u64 = 256 << 20;
+
+/// Returns the octets of a journal. A device or a pipe could go on for ever.
+fn contents(path: &Path) -> io::Result<Vec<u8>> {
+    let metadata = fs::metadata(path)?;
+    let problem = if !metadata.is_file() {
+        "is not a regular file"
+    } else if metadata.len() > SIZE_MAX {
+        "is too large for a journal"
+    } else {
+        return fs::read(path);
+    };
+    let what = format!("{} {problem} (remove it)", path.display());
+    Err(io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
 /// Replaces the changes of a journal, in one step. Damaged lines are left out.

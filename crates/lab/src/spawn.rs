@@ -68,6 +68,8 @@ mod tests {
     use std::fs;
     use std::time::Duration;
 
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
     use quietwire_base::Deadline;
     use quietwire_base::supervised::WITH_PARENT;
 
@@ -114,11 +116,22 @@ mod tests {
         let child = spawn(&mut journal, &command, None, Streams::Log(&log)).unwrap();
         assert_eq!(with_word(&word).len(), 1);
         drop(child);
-        // Every write to this file fails: no space is left.
-        let mut full = Journal::open(Path::new("/dev/full")).unwrap();
-        let error = spawn(&mut full, &command, None, Streams::Log(&log)).unwrap_err();
-        assert!(error.to_string().contains("journal"), "{error}");
-        assert_eq!(with_word(&word), Vec::<PathBuf>::new());
+        let on_a_full_disk = || {
+            let disk = directory.path().join("disk");
+            fs::create_dir(&disk).unwrap();
+            // Only this thread sees the disk, so it goes with the thread.
+            unshare(CloneFlags::CLONE_NEWNS).expect("requires root");
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+            let none = MsFlags::empty();
+            mount(None::<&str>, &disk, Some("tmpfs"), none, Some("size=16k")).unwrap();
+            let mut full = Journal::open(&disk.join("journal")).unwrap();
+            fs::write(disk.join("rest"), [0; 64 << 10]).unwrap_err();
+            let error = spawn(&mut full, &command, None, Streams::Log(&log)).unwrap_err();
+            assert!(error.to_string().contains("journal"), "{error}");
+            assert_eq!(with_word(&word), Vec::<PathBuf>::new());
+        };
+        std::thread::scope(|scope| scope.spawn(on_a_full_disk).join().unwrap());
     }
 
     #[test]

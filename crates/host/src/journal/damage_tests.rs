@@ -317,3 +317,17 @@ fn damaged_journals_are_kept_beside_each_other() {
     assert_eq!(names, expected.map(|name| directory.path().join(name)));
     assert!(path.exists());
 }
+
+#[test]
+fn devices_and_files_without_end_are_no_journals() {
+    let directory = tempfile::tempdir().unwrap();
+    let huge = directory.path().join("huge");
+    fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+    for path in [Path::new("/dev/zero"), &huge] {
+        let opened = Journal::open(path).unwrap_err().to_string();
+        let read = read(path).unwrap_err().to_string();
+        for error in [opened, read] {
+            assert!(error.contains(&path.display().to_string()), "{error}");
+        }
+    }
+}
