@@ -54,7 +54,7 @@ enum DumpEnd<Q> {
     Unusable,
 }
 
-impl<Q: Copy> Dumps<Q> {
+impl<Q: Copy + PartialEq> Dumps<Q> {
     /// Creates the state in which these questions are to be asked.
     pub(super) fn of(table: &'static str, questions: &[Q]) -> Self {
         Self {
@@ -71,6 +71,21 @@ impl<Q: Copy> Dumps<Q> {
         self.pending = questions.to_vec();
         if let Some(running) = &mut self.running {
             running.is_stale = true;
+        }
+    }
+
+    /// Returns true while the kernel is sending a dump.
+    pub(super) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Marks the dump for this question, if it is running, as interrupted: the table changed, and the kernel may have skipped entries
+    /// without saying so.
+    pub(super) fn interrupt(&mut self, question: Q) {
+        if let Some(running) = &mut self.running
+            && running.question == question
+        {
+            running.is_interrupted = true;
         }
     }
 
@@ -104,6 +119,12 @@ impl<Q: Copy> Dumps<Q> {
             },
         }
         None
+    }
+
+    /// Returns true if no dump is running or to be requested.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_none() && self.pending.is_empty()
     }
 
     /// Returns the question to ask now, if any; the caller sends it.

@@ -3,7 +3,9 @@
 //!
 //! The follower dumps the whole table first, and again whenever the kernel reports lost notifications (ENOBUFS). Routes missing from a
 //! complete dump are gone; one that the kernel marks as interrupted is requested again. Notifications during a dump are newer than the
-//! dump and are applied as they arrive.
+//! dump, whichever arrives first: what a dump says of their routes is ignored. A dump of IPv6 routes that change meanwhile counts as
+//! interrupted: after a change the kernel starts from the root and skips as many nodes as it had dumped (`fib6_dump_table` in
+//! net/ipv6/ip6_fib.c), although some of them may be gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,7 +20,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::dump::Dumps;
-use super::netlink::{NetlinkEvent, NetlinkSocket, attributes};
+use super::netlink::{Kind, NetlinkEvent, NetlinkSocket, attributes};
 
 /// Notification groups (linux/rtnetlink.h): RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE.
 /// The kernel does not report each IPv4 route that is removed with a link or an address.
@@ -59,8 +61,10 @@ pub(crate) struct RouteMonitor {
     line: NetlinkSocket,
     tables: BTreeSet<u32>,
     known: BTreeMap<Key, KernelTarget>,
-    /// Routes named by dumps and notifications since the latest request.
+    /// Routes named by the latest dump of their family, and by notifications since its request.
     named: BTreeSet<Key>,
+    /// Routes with notifications since the request of the running dump.
+    notified: BTreeSet<Key>,
     dumps: Dumps<AddressFamily>,
 }
 
@@ -86,6 +90,7 @@ impl RouteMonitor {
             tables,
             known: BTreeMap::new(),
             named: BTreeSet::new(),
+            notified: BTreeSet::new(),
             dumps: Dumps::of("routes", &FAMILIES),
         })
     }
@@ -103,7 +108,6 @@ impl RouteMonitor {
     }
 
     fn ask_for_all(&mut self) {
-        self.named.clear();
         self.dumps.restart(&FAMILIES);
     }
 
@@ -116,7 +120,12 @@ impl RouteMonitor {
             self.handle(event, report);
         }
         let line = &self.line;
+        if line.is_congested() {
+            return Ok(());
+        }
+        let (named, notified) = (&mut self.named, &mut self.notified);
         self.dumps.ask(|family| {
+            forget(named, notified, family);
             let mut route = RouteMessage::default();
             route.header.address_family = family;
             line.ask(RouteNetlinkMessage::GetRoute(route))
@@ -125,8 +134,10 @@ impl RouteMonitor {
 
     fn handle(&mut self, event: NetlinkEvent, report: &mut dyn FnMut(Event)) {
         match event {
-            NetlinkEvent::Message(message) => self.take(message, report),
-            NetlinkEvent::Unparsed(kind, octets) => self.take_unparsed(kind, &octets, report),
+            NetlinkEvent::Message(kind, message) => self.take(kind, message, report),
+            NetlinkEvent::Unparsed(kind, message_type, octets) => {
+                self.take_unparsed(kind, message_type, &octets, report);
+            }
             NetlinkEvent::Dump(event) => {
                 if let Some(family) = self.dumps.handle(event) {
                     self.withdraw_unnamed(family, report);
@@ -139,18 +150,26 @@ impl RouteMonitor {
         }
     }
 
-    fn take(&mut self, message: RouteNetlinkMessage, report: &mut dyn FnMut(Event)) {
+    fn take(&mut self, kind: Kind, message: RouteNetlinkMessage, report: &mut dyn FnMut(Event)) {
         match message {
             RouteNetlinkMessage::NewRoute(route) => {
-                if let Some((key, target)) = self.parse(&route) {
-                    self.named.insert(key);
-                    if self.known.insert(key, target.clone()) != Some(target) {
-                        self.report_best(key, report);
-                    }
+                self.note_change(kind, route.header.address_family);
+                let Some((key, target)) = self.parse(&route) else {
+                    return;
+                };
+                if self.is_superseded(kind, key) {
+                    return;
+                }
+                self.named.insert(key);
+                if self.known.insert(key, target.clone()) != Some(target) {
+                    self.report_best(key, report);
                 }
             }
             RouteNetlinkMessage::DelRoute(route) => {
-                if let Some((key, _)) = self.parse(&route) {
+                self.note_change(kind, route.header.address_family);
+                if let Some((key, _)) = self.parse(&route)
+                    && !self.is_superseded(kind, key)
+                {
                     self.withdraw(key, report);
                 }
             }
@@ -162,17 +181,52 @@ impl RouteMonitor {
     }
 
     /// Handles a message that the library cannot parse. A route that is there is not withdrawn for it.
-    fn take_unparsed(&mut self, kind: u16, octets: &[u8], report: &mut dyn FnMut(Event)) {
-        match kind {
-            RTM_NEWROUTE => self.named.extend(key_of(octets)),
-            RTM_DELROUTE => {
-                if let Some(key) = key_of(octets) {
-                    self.withdraw(key, report);
-                }
-            }
-            RTM_NEWLINK | RTM_DELLINK | RTM_DELADDR => self.ask_for_all(),
-            _ => {}
+    fn take_unparsed(
+        &mut self,
+        kind: Kind,
+        message_type: u16,
+        octets: &[u8],
+        report: &mut dyn FnMut(Event),
+    ) {
+        if matches!(message_type, RTM_NEWLINK | RTM_DELLINK | RTM_DELADDR) {
+            self.ask_for_all();
+            return;
         }
+        if !matches!(message_type, RTM_NEWROUTE | RTM_DELROUTE) {
+            return;
+        }
+        if let Some(family) = octets.first() {
+            self.note_change(kind, AddressFamily::from(*family));
+        }
+        let Some(key) = key_of(octets) else {
+            return;
+        };
+        if self.is_superseded(kind, key) {
+            return;
+        }
+        if message_type == RTM_NEWROUTE {
+            self.named.insert(key);
+        } else {
+            self.withdraw(key, report);
+        }
+    }
+
+    /// Takes note of a change of a family's routes.
+    fn note_change(&mut self, kind: Kind, family: AddressFamily) {
+        if kind == Kind::Notification && family == AddressFamily::Inet6 {
+            self.dumps.interrupt(family);
+        }
+    }
+
+    /// Returns true for a part of a dump about a route of which there was a notification since the dump was requested.
+    fn is_superseded(&mut self, kind: Kind, key: Key) -> bool {
+        if kind == Kind::Notification {
+            if self.dumps.is_running() {
+                self.notified.insert(key);
+            }
+            return false;
+        }
+        self.notified.contains(&key)
     }
 
     fn withdraw(&mut self, key: Key, report: &mut dyn FnMut(Event)) {
@@ -266,6 +320,13 @@ impl RouteMonitor {
         let prefix = IpNet::new(destination, destination_prefix_length).ok()?;
         Some(((table, prefix.trunc(), metric), target))
     }
+}
+
+/// Forgets what earlier dumps of a family named, when one is requested.
+fn forget(named: &mut BTreeSet<Key>, notified: &mut BTreeSet<Key>, family: AddressFamily) {
+    let is_v4 = family == AddressFamily::Inet;
+    named.retain(|key| key.1.addr().is_ipv4() != is_v4);
+    notified.clear();
 }
 
 fn ip(address: &RouteAddress) -> Option<IpAddr> {

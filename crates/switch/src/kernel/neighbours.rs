@@ -14,7 +14,7 @@ use netlink_packet_route::neighbour::{
 use quietwire_packet::MacAddress;
 
 use super::dump::Dumps;
-use super::netlink::{NetlinkEvent, NetlinkSocket, attributes};
+use super::netlink::{Kind, NetlinkEvent, NetlinkSocket, attributes};
 
 /// RTNLGRP_NEIGH (linux/rtnetlink.h).
 const GROUPS: [u32; 1] = [3];
@@ -50,8 +50,10 @@ pub(crate) struct NeighbourMonitor {
     line: NetlinkSocket,
     indexes: BTreeSet<u32>,
     known: BTreeMap<Key, KernelNeighbour>,
-    /// Neighbours named by the dump and by notifications since the latest request.
+    /// Neighbours named by the latest dump, and by notifications since its request.
     named: BTreeSet<Key>,
+    /// Neighbours with notifications since the request of the running dump. They are newer than it, whichever arrives first.
+    notified: BTreeSet<Key>,
     dumps: Dumps<()>,
 }
 
@@ -73,6 +75,7 @@ impl NeighbourMonitor {
             indexes,
             known: BTreeMap::new(),
             named: BTreeSet::new(),
+            notified: BTreeSet::new(),
             dumps: Dumps::of("neighbours", &ALL),
         })
     }
@@ -89,7 +92,6 @@ impl NeighbourMonitor {
     }
 
     fn ask_for_all(&mut self) {
-        self.named.clear();
         self.dumps.restart(&ALL);
     }
 
@@ -102,7 +104,13 @@ impl NeighbourMonitor {
             self.handle(event, report);
         }
         let line = &self.line;
+        if line.is_congested() {
+            return Ok(());
+        }
+        let (named, notified) = (&mut self.named, &mut self.notified);
         self.dumps.ask(|()| {
+            named.clear();
+            notified.clear();
             // AF_UNSPEC: all families.
             let question = NeighbourMessage::default();
             line.ask(RouteNetlinkMessage::GetNeighbour(question))
@@ -111,22 +119,33 @@ impl NeighbourMonitor {
 
     fn handle(&mut self, event: NetlinkEvent, report: &mut dyn FnMut(NeighbourEvent)) {
         match event {
-            NetlinkEvent::Message(RouteNetlinkMessage::NewNeighbour(message)) => {
-                if let Some((key, neighbour)) = self.parse(&message) {
+            NetlinkEvent::Message(kind, RouteNetlinkMessage::NewNeighbour(message)) => {
+                if let Some((key, neighbour)) = self.parse(&message)
+                    && !self.is_superseded(kind, key)
+                {
                     self.note(key, neighbour, report);
                 }
             }
-            NetlinkEvent::Message(RouteNetlinkMessage::DelNeighbour(message)) => {
-                if let Some((key, _)) = self.parse(&message) {
+            NetlinkEvent::Message(kind, RouteNetlinkMessage::DelNeighbour(message)) => {
+                if let Some((key, _)) = self.parse(&message)
+                    && !self.is_superseded(kind, key)
+                {
                     self.note(key, None, report);
                 }
             }
-            NetlinkEvent::Message(_) => {}
-            // A neighbour that is there is not withdrawn because the library cannot parse it.
-            NetlinkEvent::Unparsed(RTM_NEWNEIGH, octets) => self.named.extend(key_of(&octets)),
-            NetlinkEvent::Unparsed(RTM_DELNEIGH, octets) => {
-                if let Some(key) = key_of(&octets) {
+            NetlinkEvent::Message(..) => {}
+            NetlinkEvent::Unparsed(kind, message_type @ (RTM_NEWNEIGH | RTM_DELNEIGH), octets) => {
+                let Some(key) = key_of(&octets) else {
+                    return;
+                };
+                if self.is_superseded(kind, key) {
+                    return;
+                }
+                if message_type == RTM_DELNEIGH {
                     self.note(key, None, report);
+                } else {
+                    // A neighbour that is there is not withdrawn because the library cannot parse it.
+                    self.named.insert(key);
                 }
             }
             NetlinkEvent::Unparsed(..) => {}
@@ -142,6 +161,20 @@ impl NeighbourMonitor {
                 self.ask_for_all();
             }
         }
+    }
+
+    /// Returns true for a part of a dump about a neighbour of which there was a notification since the dump was requested. A
+    /// notification marks the running dump as interrupted: the kernel counts the entries of a bucket that it has dumped (`neigh_dump_table`
+    /// in net/core/neighbour.c), although some of them may be gone.
+    fn is_superseded(&mut self, kind: Kind, key: Key) -> bool {
+        if kind == Kind::Notification {
+            if self.dumps.is_running() {
+                self.notified.insert(key);
+                self.dumps.interrupt(());
+            }
+            return false;
+        }
+        self.notified.contains(&key)
     }
 
     fn note(

@@ -26,16 +26,26 @@ const DATAGRAMS_A_TURN: usize = 64;
 const HEADER: usize = 16;
 const ALIGNMENT: usize = 4;
 
+/// What a message of the kernel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Part of a dump. It may be older than notifications that arrived before it, because the kernel fills a datagram of a dump before it
+    /// queues it.
+    Dumped,
+    Notification,
+}
+
 /// A message of the kernel.
 #[derive(Debug)]
 pub(super) enum NetlinkEvent {
-    /// A part of a dump, or a notification.
-    Message(RouteNetlinkMessage),
+    Message(Kind, RouteNetlinkMessage),
     /// A message that the library cannot parse: its type (linux/rtnetlink.h) and its octets after the netlink header.
-    Unparsed(u16, Vec<u8>),
+    Unparsed(Kind, u16, Vec<u8>),
     /// News of the dump in progress.
     Dump(DumpEvent),
-    /// Notifications were lost for lack of buffer space (ENOBUFS), or cannot be read.
+    /// Notifications were lost for lack of buffer space, or cannot be read. After ENOBUFS the kernel drops all further ones, without
+    /// another error, until the receive queue has been emptied (`netlink_overrun` and `netlink_rcv_wake` in net/netlink/af_netlink.c), so
+    /// this event comes twice: at the error and when the queue is empty.
     Missed,
 }
 
@@ -44,6 +54,7 @@ pub(super) enum NetlinkEvent {
 pub(super) struct NetlinkSocket {
     socket: Socket,
     buffer: Vec<u8>,
+    is_congested: bool,
 }
 
 impl NetlinkSocket {
@@ -65,7 +76,13 @@ impl NetlinkSocket {
         Ok(Self {
             socket,
             buffer: Vec::with_capacity(DATAGRAM_MAX),
+            is_congested: false,
         })
+    }
+
+    /// Returns true if the kernel may be dropping notifications. The changes since the request of a dump would then be missing.
+    pub(super) fn is_congested(&self) -> bool {
+        self.is_congested
     }
 
     /// Requests a dump of a table.
@@ -88,8 +105,12 @@ impl NetlinkSocket {
     /// # Errors
     /// The kernel's error.
     pub(super) fn receive_events(&mut self) -> std::io::Result<Vec<NetlinkEvent>> {
+        self.receive_events_up_to(DATAGRAMS_A_TURN)
+    }
+
+    fn receive_events_up_to(&mut self, datagrams: usize) -> std::io::Result<Vec<NetlinkEvent>> {
         let mut received = Vec::new();
-        for _ in 0..DATAGRAMS_A_TURN {
+        for _ in 0..datagrams {
             self.buffer.clear();
             let truncate = nix::libc::MSG_TRUNC;
             match self.socket.recv_from(&mut self.buffer, truncate) {
@@ -100,9 +121,15 @@ impl NetlinkSocket {
                     received.push(NetlinkEvent::Missed);
                 }
                 Ok(_) => read(&self.buffer, &mut received),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if std::mem::take(&mut self.is_congested) {
+                        received.push(NetlinkEvent::Missed);
+                    }
+                    break;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => {
+                    self.is_congested = true;
                     received.push(NetlinkEvent::Missed);
                 }
                 Err(error) => return Err(error),
@@ -124,6 +151,11 @@ fn read(datagram: &[u8], received: &mut Vec<NetlinkEvent>) {
         rest = rest
             .get(octets.len().next_multiple_of(ALIGNMENT)..)
             .unwrap_or_default();
+        let kind = if header.is_multipart {
+            Kind::Dumped
+        } else {
+            Kind::Notification
+        };
         if header.is_multipart {
             received.push(NetlinkEvent::Dump(DumpEvent::Progress(
                 header.is_interrupted,
@@ -141,14 +173,14 @@ fn read(datagram: &[u8], received: &mut Vec<NetlinkEvent>) {
                     }
                 }
                 NetlinkPayload::InnerMessage(message) => {
-                    received.push(NetlinkEvent::Message(message));
+                    received.push(NetlinkEvent::Message(kind, message));
                 }
                 _ => {}
             },
             Err(error) => {
                 tracing::debug!("cannot parse a netlink message: {error}");
                 let payload = octets.get(HEADER..).unwrap_or_default();
-                received.push(NetlinkEvent::Unparsed(header.kind, payload.to_vec()));
+                received.push(NetlinkEvent::Unparsed(kind, header.kind, payload.to_vec()));
             }
         }
     }

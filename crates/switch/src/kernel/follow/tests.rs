@@ -42,8 +42,13 @@ fn route(text: &str) -> RouteMessage {
     route
 }
 
+/// A part of a dump.
 fn new_route(text: &str) -> NetlinkEvent {
-    NetlinkEvent::Message(RouteNetlinkMessage::NewRoute(route(text)))
+    NetlinkEvent::Message(Kind::Dumped, RouteNetlinkMessage::NewRoute(route(text)))
+}
+
+fn notification(message: RouteNetlinkMessage) -> NetlinkEvent {
+    NetlinkEvent::Message(Kind::Notification, message)
 }
 
 /// Returns the octets of a route's message after the netlink header, with an attribute that cannot be parsed.
@@ -52,7 +57,7 @@ fn unparsed(kind: u16, net: [u8; 4], length: u8) -> NetlinkEvent {
     octets.extend([8, 0, 1, 0]);
     octets.extend(net);
     octets.extend([6, 0, 9, 0, 1, 2, 0, 0]);
-    NetlinkEvent::Unparsed(kind, octets)
+    NetlinkEvent::Unparsed(Kind::Notification, kind, octets)
 }
 
 /// Lets the monitor handle these events; returns the prefixes with a route (true) or without one (false).
@@ -66,21 +71,28 @@ fn handle(monitor: &mut RouteMonitor, events: Vec<NetlinkEvent>) -> Vec<(IpNet, 
     reported
 }
 
+/// Requests the next dump, without sending it. Returns its family.
+fn request(monitor: &mut RouteMonitor, now: Instant) -> Option<AddressFamily> {
+    let family = monitor.dumps.next(now)?;
+    forget(&mut monitor.named, &mut monitor.notified, family);
+    Some(family)
+}
+
 /// Returns a monitor that knows two routes after a complete dump of both families.
 fn with_two_routes() -> RouteMonitor {
     let mut monitor = monitor();
     let now = Instant::now();
-    assert!(monitor.dumps.next(now).is_some());
+    assert!(request(&mut monitor, now).is_some());
     let events = vec![
         new_route("10.1.0.0/16"),
         new_route("10.2.0.0/16"),
         NetlinkEvent::Dump(DumpEvent::Done),
     ];
     assert_eq!(handle(&mut monitor, events).len(), 2);
-    assert!(monitor.dumps.next(now).is_some());
+    assert!(request(&mut monitor, now).is_some());
     assert!(handle(&mut monitor, vec![NetlinkEvent::Dump(DumpEvent::Done)]).is_empty());
     monitor.ask_for_all();
-    assert!(monitor.dumps.next(now).is_some());
+    assert!(request(&mut monitor, now).is_some());
     monitor
 }
 
@@ -113,6 +125,52 @@ fn an_interrupted_dump_withdraws_nothing() {
 }
 
 #[test]
+fn a_notification_is_newer_than_a_dump_that_arrives_after_it() {
+    let mut monitor = with_two_routes();
+    let events = vec![
+        notification(RouteNetlinkMessage::DelRoute(route("10.2.0.0/16"))),
+        new_route("10.1.0.0/16"),
+        new_route("10.2.0.0/16"),
+        NetlinkEvent::Dump(DumpEvent::Done),
+    ];
+    let expected = [(prefix("10.2.0.0/16"), false)];
+    assert_eq!(handle(&mut monitor, events), expected);
+    assert_eq!(monitor.known.len(), 1);
+}
+
+#[test]
+fn what_a_dump_named_that_does_not_count_is_not_named_by_the_next() {
+    let mut monitor = with_two_routes();
+    let both = || vec![new_route("10.1.0.0/16"), new_route("10.2.0.0/16")];
+    assert!(handle(&mut monitor, vec![NetlinkEvent::Missed]).is_empty());
+    assert!(handle(&mut monitor, both()).is_empty());
+    let done = || NetlinkEvent::Dump(DumpEvent::Done);
+    assert!(handle(&mut monitor, vec![done()]).is_empty(), "overtaken");
+    // The notification of a removal was among those that were lost.
+    let now = Instant::now();
+    assert_eq!(request(&mut monitor, now), Some(AddressFamily::Inet));
+    let expected = [(prefix("10.2.0.0/16"), false)];
+    let events = vec![new_route("10.1.0.0/16"), done()];
+    assert_eq!(handle(&mut monitor, events), expected);
+}
+
+#[test]
+fn a_dump_of_ipv6_routes_that_change_meanwhile_is_requested_again() {
+    let mut monitor = with_two_routes();
+    let done = || NetlinkEvent::Dump(DumpEvent::Done);
+    let both = vec![new_route("10.1.0.0/16"), new_route("10.2.0.0/16"), done()];
+    assert!(handle(&mut monitor, both).is_empty());
+    let now = Instant::now();
+    assert_eq!(request(&mut monitor, now), Some(AddressFamily::Inet6));
+    let mut changed = RouteMessage::default();
+    changed.header.address_family = AddressFamily::Inet6;
+    let change = notification(RouteNetlinkMessage::NewRoute(changed));
+    assert!(handle(&mut monitor, vec![change, done()]).is_empty());
+    let later = Instant::now() + Duration::from_secs(1);
+    assert_eq!(request(&mut monitor, later), Some(AddressFamily::Inet6));
+}
+
+#[test]
 fn a_failed_dump_withdraws_nothing() {
     let mut monitor = with_two_routes();
     let events = vec![
@@ -139,7 +197,7 @@ fn a_route_that_does_not_parse_stays_until_it_is_removed() {
 
 #[test]
 fn octets_of_any_message_are_safe_to_read() {
-    let NetlinkEvent::Unparsed(_, octets) = unparsed(RTM_NEWROUTE, [10, 2, 0, 0], 16) else {
+    let NetlinkEvent::Unparsed(_, _, octets) = unparsed(RTM_NEWROUTE, [10, 2, 0, 0], 16) else {
         unreachable!()
     };
     let key = (MAIN, prefix("10.2.0.0/16"), 0);
@@ -220,7 +278,7 @@ fn a_hundred_thousand_routes_that_change_meanwhile_are_the_kernels() {
     });
     let began = Instant::now();
     let mut quiet_since = Instant::now();
-    // The end: no event for some time after the last change.
+    // The end: no event for some time after the last change, and no dump to come. Interrupted ones are requested again after a pause.
     while !changes.is_finished() || quiet_since.elapsed() < Duration::from_secs(2) {
         assert!(began.elapsed() < DEADLINE, "still changing");
         let mut count = 0;
@@ -233,7 +291,7 @@ fn a_hundred_thousand_routes_that_change_meanwhile_are_the_kernels() {
                 };
             })
             .unwrap();
-        if count > 0 || !changes.is_finished() {
+        if count > 0 || !changes.is_finished() || !monitor.dumps.is_idle() {
             quiet_since = Instant::now();
         } else {
             std::thread::sleep(Duration::from_millis(1));

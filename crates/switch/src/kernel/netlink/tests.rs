@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of datagrams made octet by octet, and of senders other than the kernel.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use nix::sched::{CloneFlags, unshare};
+
 use super::*;
 
 const RTM_NEWROUTE: u16 = 24;
@@ -39,11 +44,11 @@ fn events(datagram: &[u8]) -> Vec<String> {
     received
         .iter()
         .map(|event| match event {
-            NetlinkEvent::Message(RouteNetlinkMessage::NewRoute(route)) => {
+            NetlinkEvent::Message(_, RouteNetlinkMessage::NewRoute(route)) => {
                 format!("route {}", route.header.destination_prefix_length)
             }
-            NetlinkEvent::Message(_) => "another message".to_owned(),
-            NetlinkEvent::Unparsed(kind, octets) => format!("unparsed {kind}, {}", octets.len()),
+            NetlinkEvent::Message(..) => "another message".to_owned(),
+            NetlinkEvent::Unparsed(_, kind, octets) => format!("unparsed {kind}, {}", octets.len()),
             NetlinkEvent::Dump(DumpEvent::Progress(is_interrupted)) => {
                 format!("progress {is_interrupted}")
             }
@@ -135,4 +140,46 @@ fn messages_of_other_processes_are_ignored() {
     let forged = message(RTM_NEWROUTE, 0, &route(8));
     theirs.send_to(&forged, &address, 0).unwrap();
     assert!(ours.receive_events().unwrap().is_empty());
+}
+
+/// Adds blackhole routes 10.0.`number`.0/24 in the network namespace of this thread.
+fn add_routes(numbers: std::ops::Range<u32>) {
+    let lines = numbers.map(|n| format!("route add blackhole 10.{}.{}.0/24\n", n >> 8, n & 255));
+    let mut child = Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text: String = lines.collect();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(text.as_bytes()).unwrap();
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn notifications_that_the_kernel_drops_after_its_error_are_missed_as_well() {
+    const RTNLGRP_IPV4_ROUTE: u32 = 7;
+    unshare(CloneFlags::CLONE_NEWNET).expect("requires root");
+    let mut socket = NetlinkSocket::new(&[RTNLGRP_IPV4_ROUTE]).unwrap();
+    socket.socket.set_rx_buf_sz(16 << 10).unwrap();
+    add_routes(0..2000);
+    let mut received = Vec::new();
+    // The error comes first, then what fitted.
+    received.extend(socket.receive_events_up_to(1).unwrap());
+    assert!(matches!(received[..], [NetlinkEvent::Missed]));
+    assert!(socket.is_congested());
+    add_routes(2000..2001);
+    while socket.is_congested() {
+        received.extend(socket.receive_events_up_to(3).unwrap());
+    }
+    assert!(matches!(received.last(), Some(NetlinkEvent::Missed)));
+    let routes = received.len() - 2;
+    assert!((1..2000).contains(&routes), "{routes} of 2001 routes");
+    add_routes(2001..2002);
+    let later = socket.receive_events().unwrap();
+    assert!(
+        matches!(later[..], [NetlinkEvent::Message(Kind::Notification, _)]),
+        "{later:?}"
+    );
 }
