@@ -596,6 +596,19 @@ fn a_lab_whose_process_is_killed_is_undone_by_clean() {
     assert!(kill.unwrap().success());
     let owner = ProcessId::of(owner);
     assert!(wait_until(DEADLINE, || owner.is_none_or(|owner| !owner.is_alive())));
+    let left = "is left over: its process was killed";
+    assert!(wait_until(DEADLINE, || labs
+        .done("list", &[])
+        .contains(left)));
+    for command in ["check", "down"] {
+        let refused = labs.run(command, &[]);
+        let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{printed}");
+        assert!(
+            printed.contains("its process was killed") && printed.contains("lab clean"),
+            "{printed}"
+        );
+    }
     let reported = labs.done("clean", &[]);
     assert!(
         reported.contains("namespace /run/netns/quietwire-"),

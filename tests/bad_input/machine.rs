@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 use crate::workspace::{Ended, STUDY, Workspace};
-use crate::{FAILED, LACKS, NULLS};
+use crate::{BAD_INPUT, FAILED, LACKS, NULLS};
 
 /// Returns the same command as the user `nobody`, who may run a copy of the program.
 fn as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
@@ -152,19 +152,67 @@ fn a_full_disk_ends_a_study_and_keeps_its_trials() {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_in_the_end_leaves_the_results() {
+fn files_that_cannot_be_written_are_bad_input() {
     let workspace = Workspace::new();
-    let short = STUDY.replace("rounds = 4", "rounds = 1");
-    fs::write(workspace.path("study.toml"), short).unwrap();
-    let Ended { code, printed } =
-        workspace.run(workspace.study(&["--store", "s.sqlite", "--html", "/dev/full"]));
-    assert_eq!(code, Some(FAILED), "{printed}");
-    assert!(
-        printed.contains("cannot write the page /dev/full"),
-        "{printed}"
+    for (arguments, parts) in [
+        (
+            &["host", "show", "--svg", "absent/m.svg"][..],
+            ["--svg absent/m.svg", "another path"],
+        ),
+        (
+            &["lab", "show", "vNet1", "--svg", "absent/l.svg"],
+            ["--svg absent/l.svg", "another path"],
+        ),
+        (
+            &["host", "show", "--svg", "lab"],
+            ["--svg lab", "another path"],
+        ),
+    ] {
+        workspace.refused(BAD_INPUT, workspace.quietwire(arguments), &parts);
+    }
+    workspace.refused(
+        BAD_INPUT,
+        workspace.study(&["--store", "s.sqlite", "--html", "/dev/full"]),
+        &["--html /dev/full", "device"],
     );
-    let report = workspace.quietwire(&["study", "report", "s.sqlite", "--html", "s.html"]);
-    assert_eq!(workspace.run(report).code, Some(0));
+}
+
+#[test]
+fn a_calibration_file_of_another_user_is_not_cited() {
+    let workspace = Workspace::new();
+    drop(as_nobody(&workspace, &[]));
+    fs::create_dir_all(workspace.path("home/quietwire")).unwrap();
+    fs::write(workspace.path("home/quietwire/calibration.json"), "{}").unwrap();
+    fs::set_permissions(workspace.path("home"), fs::Permissions::from_mode(0o700)).unwrap();
+    let generate = |more: &[&str]| {
+        let words = [
+            "generate",
+            "--no-huge",
+            "--memory-mib",
+            "64",
+            "--isolation",
+            "none",
+            "--rate",
+            "1k",
+            "--duration",
+            "100ms",
+            "--warm-up",
+            "0s",
+            "--port",
+            "null:",
+        ];
+        let mut command = as_nobody(&workspace, &[&words[..], more].concat());
+        command.env("XDG_STATE_HOME", workspace.path("home"));
+        workspace.run(command)
+    };
+    let Ended { printed, .. } = generate(&[]);
+    assert!(printed.contains("results cite no calibration"), "{printed}");
+    assert!(!printed.contains("quietwire: "), "{printed}");
+    // A file that was asked for has to be readable.
+    let named = workspace.text("home/quietwire/calibration.json");
+    let Ended { code, printed } = generate(&["--calibration", &named]);
+    assert_ne!(code, Some(0), "{printed}");
+    assert!(printed.contains("Permission denied"), "{printed}");
 }
 
 #[test]

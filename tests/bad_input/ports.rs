@@ -177,6 +177,30 @@ fn a_port_that_cannot_be_opened_is_named() {
 }
 
 #[test]
+fn ports_that_cannot_be_a_testers_are_refused() {
+    let workspace = Workspace::new();
+    for (first, second, part) in [
+        (
+            "af-packet:lo",
+            "af-packet:lo",
+            "interface lo is given twice",
+        ),
+        ("af-packet:lo", "af-xdp:lo", "interface lo is given twice"),
+        ("tap:t0", "tap:t0", "interface t0 is given twice"),
+        (
+            "pci:0000:ff:1f.7",
+            "pci:0000:ff:1f.7",
+            "card 0000:ff:1f.7 is given twice",
+        ),
+    ] {
+        let ports = ["--rate", "1k", "--port", first, "--port", second];
+        workspace.refused(BAD_INPUT, workspace.generate(&ports), &[part]);
+    }
+    let calibrate = workspace.quietwire(&["tester", "calibrate", "--port", "null:"]);
+    workspace.refused(BAD_INPUT, calibrate, &["null:", "connected to each other"]);
+}
+
+#[test]
 fn a_control_socket_that_cannot_be_had_is_named() {
     let workspace = Workspace::new();
     fs::write(workspace.path("file"), "").unwrap();

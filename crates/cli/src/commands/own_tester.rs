@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options and opening of the built-in tester, common to the commands that send frames.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
-    Calibrations, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle,
-    TesterOptions,
+    Calibrations, CalibrationsError, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
+    TesterIdle, TesterOptions,
 };
 
 use crate::exit::{Usage, require_memory, require_root};
@@ -40,9 +41,21 @@ impl From<Ip> for IpVersion {
 
 /// Lets results cite the calibrations in a file: the named file, or the default file if it exists.
 pub(super) fn load_calibrations(tester: &mut Tester, given: Option<&PathBuf>) -> Result<()> {
-    match given.cloned().or_else(Calibrations::default_path) {
-        Some(path) => Ok(tester.cite_file(&path, given.is_some())?),
-        None => Ok(()),
+    let Some(path) = given.cloned().or_else(Calibrations::default_path) else {
+        return Ok(());
+    };
+    match tester.cite_file(&path, given.is_some()) {
+        // HOME may be that of another user, as after `su` or `sudo -u`.
+        Err(CalibrationsError::System { error, .. })
+            if given.is_none() && error.kind() == ErrorKind::PermissionDenied =>
+        {
+            tracing::warn!(
+                "results cite no calibration, because {} cannot be read: {error} (name a file with --calibration)",
+                path.display()
+            );
+            Ok(())
+        }
+        cited => Ok(cited?),
     }
 }
 
@@ -99,8 +112,9 @@ impl OwnTesterArgs {
         self.realtime_priority
     }
 
-    /// Checks the requirements of these ports that can be checked before opening: root and memory.
+    /// Checks the requirements of these ports that can be checked before opening: different interfaces, root and memory.
     pub(super) fn check_machine(&self, ports: &[PortUri]) -> Result<()> {
+        check_distinct(ports)?;
         if ports.iter().any(is_of_the_machine) {
             require_root("opening a network interface")?;
         }
@@ -177,6 +191,25 @@ fn warn_of_throttling(busy_s: f64) {
              `sysctl -w kernel.sched_rt_runtime_us=-1` prevents this (from Linux 6.12 on, also keep other threads off the tester's CPU)"
         );
     }
+}
+
+/// Refuses an interface or a card that is named twice: each port would receive a part of the other's frames.
+fn check_distinct(ports: &[PortUri]) -> Result<()> {
+    let place = |uri: &PortUri| match uri {
+        PortUri::Pci { address, .. } => Some(format!("card {address}")),
+        PortUri::Tap { interface, .. } => Some(format!("interface {interface}")),
+        uri => Some(format!("interface {}", uri.interface()?)),
+    };
+    let places: Vec<String> = ports.iter().filter_map(place).collect();
+    for (index, place) in places.iter().enumerate() {
+        if places[..index].contains(place) {
+            bail!(Usage(format!(
+                "--port: {place} is given twice, but each port of a tester is a different one (name another for the second port, or give \
+                 one --port if the device sends frames back)"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn is_of_the_machine(uri: &PortUri) -> bool {

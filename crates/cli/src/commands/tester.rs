@@ -94,6 +94,11 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
             args.ports.len()
         )));
     }
+    if args.ports.contains(&PortUri::Null) {
+        bail!(Usage(
+            "--port null: discards all frames, and what it receives are remains in its buffers (give two ports that are connected to each other)".to_owned()
+        ));
+    }
     if args.both && args.ports.len() == 1 {
         bail!(Usage("--both requires a second --port".to_owned()));
     }

@@ -198,20 +198,26 @@ pub fn check_none_up(state_directory: &Path) -> Result<(), LabError> {
 /// Returns the running lab of this name, or the only running lab if no name is given.
 ///
 /// # Errors
-/// [`LabError::Topology`] if there is none, or several and no name is given.
+/// [`LabError::Topology`] if there is none, or several and no name is given. The error names labs whose processes were killed.
 pub fn find(state_directory: &Path, name: Option<&str>) -> Result<LabEntry, LabError> {
-    let mut up: Vec<LabEntry> = known(state_directory)?
-        .into_iter()
-        .filter(|lab| lab.owner.is_some())
-        .collect();
-    let names: Vec<&str> = up.iter().map(|lab| lab.name.as_str()).collect();
+    let all = known(state_directory)?.into_iter();
+    let (mut up, left): (Vec<LabEntry>, Vec<LabEntry>) = all.partition(|lab| lab.owner.is_some());
+    let names =
+        |labs: &[LabEntry]| -> Vec<String> { labs.iter().map(|lab| lab.name.clone()).collect() };
+    let (names, left) = (names(&up), names(&left));
     let place = match name {
-        Some(name) => names.iter().position(|other| *other == name),
+        Some(name) => names.iter().position(|other| other == name),
         None if up.len() == 1 => Some(0),
         None => None,
     };
     match (place, name) {
         (Some(place), _) => Ok(up.swap_remove(place)),
+        (None, Some(name)) if left.iter().any(|other| other == name) => {
+            Err(LabError::Topology(left_over(&[name.to_owned()])))
+        }
+        (None, None) if names.is_empty() && !left.is_empty() => {
+            Err(LabError::Topology(left_over(&left)))
+        }
         (None, _) if names.is_empty() => Err(LabError::Topology(
             "no lab is up (start one with `quietwire lab up NAME`)".to_owned(),
         )),
@@ -224,6 +230,13 @@ pub fn find(state_directory: &Path, name: Option<&str>) -> Result<LabEntry, LabE
             names.join(", ")
         ))),
     }
+}
+
+fn left_over(names: &[String]) -> String {
+    let names = names.join(", ");
+    format!(
+        "lab {names} is not up: its process was killed (undo what it left with `quietwire lab clean`, then start it again)"
+    )
 }
 
 /// Stops the process of a lab, and undoes the remaining changes if the process does not.

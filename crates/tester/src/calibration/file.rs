@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calibration file: JSON with the calibrations of each kind of tester.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use quietwire_base::durable;
 use serde::{Deserialize, Serialize};
 
 use super::{Calibration, SizeCalibration, TesterKind};
@@ -104,13 +104,9 @@ impl Calibrations {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(|error| of_system(directory, error))?;
         }
-        let beside = path.with_extension(format!("{}.new", std::process::id()));
-        let written = write_new(&beside, &text).and_then(|()| fs::rename(&beside, path));
-        written.map_err(|error| {
-            // If the file cannot be removed either, nothing else can be done.
-            let _ = fs::remove_file(&beside);
-            of_system(path, error)
-        })
+        // The file describes the machine, so only its owner may read it.
+        durable::replace(path, (text + "\n").as_bytes(), 0o600)
+            .map_err(|error| of_system(path, error))
     }
 
     /// Adds a calibration. It replaces older calibrations of the same tester with the same frames; those with other frames stay.
@@ -136,19 +132,6 @@ impl Calibrations {
             .iter()
             .filter(move |calibration| calibration.tester == *tester)
     }
-}
-
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    // The file describes the machine, so only its owner may read it.
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.write_all(b"\n")?;
-    file.sync_all()
 }
 
 fn of_system(path: &Path, error: io::Error) -> CalibrationsError {

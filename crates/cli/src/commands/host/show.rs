@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use quietwire_host::apply::{STATE_DIRECTORY, applied_plan};
 use quietwire_host::drawing::draw;
@@ -14,6 +14,7 @@ use quietwire_host::recording::{RecordingError, Root, record};
 
 use super::grouped;
 use crate::exit::Usage;
+use crate::output::write_file;
 use crate::text::print;
 
 /// Show processors, caches, memory, network controllers and cache and bandwidth allocation (resctrl).
@@ -71,8 +72,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     }
     if let Some(file) = &args.svg {
         let plan = planned(args, &machine)?;
-        fs::write(file, draw(&machine, plan.as_ref()))
-            .with_context(|| file.display().to_string())?;
+        write_file("--svg", file, draw(&machine, plan.as_ref()))?;
     }
     if args.json {
         print(serde_json::to_string_pretty(&machine)?)

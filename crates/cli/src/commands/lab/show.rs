@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire lab list` and `lab show`: topologies, without changes to the machine.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -13,6 +12,7 @@ use quietwire_lab::{STATE_DIRECTORY, Unavailable, availability, isolation_cases,
 use serde_json::json;
 
 use super::chosen::TopologyArgs;
+use crate::output::write_file;
 use crate::text::{fold, print, terminal_width};
 
 /// List the fifteen named topologies, switches, kinds of neighbours, isolation cases, and running labs.
@@ -60,7 +60,9 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
                 Err(why) => json!({ "name": program.name(), "unavailable": why.0 }),
             })
             .collect();
-        let up: Vec<_> = up_now(args)?.into_iter().map(|lab| lab.name).collect();
+        let (up, left_over) = labs(args)?;
+        let names = |labs: Vec<LabEntry>| labs.into_iter().map(|lab| lab.name).collect();
+        let (up, left_over): (Vec<String>, Vec<String>) = (names(up), names(left_over));
         let neighbours: Vec<_> = neighbour_kinds()
             .iter()
             .map(|kind| json!({ "name": kind.name, "about": kind.about }))
@@ -75,7 +77,7 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
             .collect();
         let reported = json!({
             "topologies": all, "programs": programs, "neighbours": neighbours,
-            "isolation": isolation, "up": up,
+            "isolation": isolation, "up": up, "left_over": left_over,
         });
         return print(serde_json::to_string_pretty(&reported)?);
     }
@@ -112,11 +114,18 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
         );
         print(format!("{:16}  {reported}", case.name))?;
     }
-    for lab in up_now(args)? {
+    let (up, left_over) = labs(args)?;
+    for lab in up {
         let topology = lab
             .state
             .map_or_else(|| "starting".to_owned(), |state| state.graph.name);
         print(format!("\nlab {} is up: {topology}", lab.name))?;
+    }
+    for lab in left_over {
+        print(format!(
+            "\nlab {} is left over: its process was killed (undo it with `quietwire lab clean`)",
+            lab.name
+        ))?;
     }
     Ok(())
 }
@@ -132,16 +141,16 @@ fn programs() -> Result<Vec<Availability>> {
     Ok(all.collect())
 }
 
-fn up_now(args: &ListArgs) -> Result<Vec<LabEntry>> {
-    let mut all = known(&args.state_directory)?;
-    all.retain(|lab| lab.owner.is_some());
-    Ok(all)
+/// Returns the labs that are up, and those whose processes were killed.
+fn labs(args: &ListArgs) -> Result<(Vec<LabEntry>, Vec<LabEntry>)> {
+    let all = known(&args.state_directory)?.into_iter();
+    Ok(all.partition(|lab| lab.owner.is_some()))
 }
 
 pub(super) fn show(args: &ShowArgs) -> Result<()> {
     let (graph, cpus) = args.topology.read()?;
     if let Some(file) = &args.svg {
-        fs::write(file, draw(&graph, &cpus)).with_context(|| file.display().to_string())?;
+        write_file("--svg", file, draw(&graph, &cpus))?;
     }
     if args.json {
         let text = json!({ "topology": graph, "cpus": cpus, "warnings": cpus.warnings() });

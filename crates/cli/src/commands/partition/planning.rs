@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::partition::{InfeasibleRequest, PartitionRequest, Plan, derive, plan, propose};
@@ -12,6 +12,7 @@ use quietwire_host::render::Target;
 
 use crate::commands::host::open;
 use crate::exit::Usage;
+use crate::output::write_file;
 use crate::text::print;
 
 /// Machine and partition request of a plan.
@@ -126,7 +127,7 @@ pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
             Some(directory) => {
                 let name = Path::new(&file.path).file_name().unwrap_or_default();
                 let path = directory.join(name);
-                fs::write(&path, file.text).with_context(|| path.display().to_string())?;
+                write_file("--output", &path, file.text)?;
                 print(path.display())?;
             }
         }
