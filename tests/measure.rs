@@ -732,6 +732,180 @@ fn a_search_without_a_result_fails_with_the_cause_and_the_remedy() {
 }
 
 #[test]
+fn a_place_for_results_that_will_not_do_is_refused_before_the_first_trial() {
+    let workspace = Workspace::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let pipe = elsewhere.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let pipe = pipe.to_str().unwrap();
+    for (option, path) in [
+        ("--html", "/dev/full"),
+        ("--store", "/dev/full"),
+        ("--html", pipe),
+        ("--html", "/proc/none/page.html"),
+    ] {
+        let measure = ["measure", "single-run", "--tester", "sim", option, path];
+        workspace.refused(&measure, &[option, path]);
+    }
+    // A disk without room accepts a file, but no contents.
+    let script = r#"mount -t tmpfs -o size=20k none "$1" || exit 99; shift; exec "$@""#;
+    for option in ["--html", "--store"] {
+        let path = elsewhere.path().join("result");
+        let output = Command::new("unshare")
+            .args(["--mount", "sh", "-c", script, "sh"])
+            .arg(elsewhere.path())
+            .arg(env!("CARGO_BIN_EXE_quietwire"))
+            .args(["measure", "single-run", "--tester", "sim", option])
+            .arg(&path)
+            .output()
+            .unwrap();
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(BAD_INPUT), "{option}: {printed}");
+        assert!(
+            printed.contains(option) && printed.contains("No space left"),
+            "{printed}"
+        );
+        assert!(
+            output.stdout.is_empty(),
+            "{option}: {}",
+            text(&output.stdout)
+        );
+    }
+}
+
+#[test]
+fn what_was_measured_is_printed_even_if_the_page_cannot_be_written() {
+    let disk = tempfile::tempdir().unwrap();
+    // There is room for the check of 64 KiB, but not for the page of twenty searches.
+    let script = r#"mount -t tmpfs -o size=68k none "$1" || exit 99; shift; "$@"; code=$?; ls -A "${0%/*}"; exit $code"#;
+    let page = disk.path().join("page.html");
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .arg(&page)
+        .arg(disk.path())
+        .arg(env!("CARGO_BIN_EXE_quietwire"))
+        .args(["measure", "repeat", "--tester", "sim", "--html"])
+        .arg(&page)
+        .output()
+        .unwrap();
+    let (result, printed) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(FAILED), "{printed}");
+    assert!(result.contains("NDR"), "{result}");
+    assert!(
+        printed.contains("cannot write the page") && printed.contains("No space left"),
+        "{printed}"
+    );
+    assert!(
+        !result.contains("page.html"),
+        "a part of the page is left: {result}"
+    );
+}
+
+#[test]
+fn an_interrupted_measurement_prints_its_trials() {
+    let workspace = Workspace::new();
+    let words = [
+        "measure",
+        "single-run",
+        "--no-huge",
+        "--memory-mib",
+        "64",
+        "--isolation",
+        "none",
+        "--max-rate-pps",
+        "20k",
+        "--duration",
+        "100ms",
+        "--warm-up",
+        "0s",
+    ];
+    for more in [&[][..], &["--json"]] {
+        let ports = workspace.loop_ports();
+        let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
+        let mut measure = workspace
+            .quietwire(&[&words[..], &ports, more].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Two trials have ended, and the search has not.
+        let mut lines = BufReader::new(measure.stderr.take().unwrap()).lines();
+        let mut ended = lines
+            .by_ref()
+            .filter(|line| line.as_ref().unwrap().contains("Mpps offered"));
+        assert!(ended.nth(1).is_some());
+        let interrupt = Command::new("kill")
+            .args(["-INT", &measure.id().to_string()])
+            .status();
+        assert!(interrupt.unwrap().success());
+        let rest: Vec<String> = lines.map(|line| line.unwrap()).collect();
+        let output = measure.wait_with_output().unwrap();
+        let (result, printed) = (text(&output.stdout), rest.join("\n"));
+        assert_eq!(output.status.code(), Some(FAILED), "{printed}");
+        assert!(
+            printed.contains("interrupted before the measurement"),
+            "{printed}"
+        );
+        if more.is_empty() {
+            assert!(result.contains("search NDR: not finished"), "{result}");
+            assert!(result.contains("0.0020"), "{result}");
+        } else {
+            let result: Value = serde_json::from_str(&result).unwrap();
+            let trials = result["unfinished"][0]["trials"].as_array().unwrap();
+            assert!(trials.len() >= 2, "{result}");
+        }
+    }
+}
+
+#[test]
+fn a_study_is_resumed_under_the_same_conditions_only() {
+    let workspace = Workspace::new();
+    let study = "name = \"t\"\ntitle = \"T\"\n[device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
+         [tester]\ncpu = \"0\"\n[trials]\nduration-s = 1\nmax-rate-pps = 1_000_000\n[sweep]\nloads-percent = [1]\n\
+         [[case]]\nname = \"c\"\nneighbours = \"none\"\npinning = \"none\"\n";
+    fs::write(workspace.path("study.toml"), study).unwrap();
+    let run = |tester: &str, more: &[&str]| {
+        let words = ["study", "run", "study.toml", "--json", "--tester", tester];
+        let output = workspace.ended(&[&words[..], more].concat());
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let (code, _, printed) = run("sim:capacity=5M", &[]);
+    assert_eq!(code, Some(0), "{printed}");
+    let (code, _, printed) = run("sim:capacity=5M", &["--resume"]);
+    assert_eq!(code, Some(0), "{printed}");
+    for more in [&["--resume"][..], &["--resume", "--dry-run"]] {
+        let (code, _, printed) = run("sim:capacity=6M", more);
+        assert_eq!(code, Some(BAD_INPUT), "{printed}");
+        for part in ["other conditions", "traffic generator was", "--anyway"] {
+            assert!(printed.contains(part), "no '{part}' in: {printed}");
+        }
+    }
+    let (code, result, printed) = run("sim:capacity=6M", &["--resume", "--anyway"]);
+    assert_eq!(code, Some(0), "{printed}");
+    let result: Value = serde_json::from_str(&result).unwrap();
+    let runs = result["runs"].as_array().unwrap();
+    let despite = |run: &Value| run["resumed_despite"].as_array().unwrap().len();
+    assert_eq!(runs.iter().map(despite).collect::<Vec<_>>(), [0, 0, 1]);
+    let page = fs::read_to_string(workspace.path("t.html")).unwrap();
+    assert!(page.contains("Resumed under other conditions"));
+    // A store that a run has open stays where it is.
+    let store = File::open(workspace.path("t.sqlite")).unwrap();
+    store.lock().unwrap();
+    let (code, _, printed) = run("sim", &["--fresh"]);
+    assert_ne!(code, Some(0), "{printed}");
+    assert!(!workspace.path("t.sqlite.1").exists(), "{printed}");
+    drop(store);
+    let (code, _, printed) = run("sim", &["--fresh"]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(workspace.path("t.sqlite.1").exists());
+}
+
+#[test]
 fn a_view_is_given_back_with_the_terminal_and_lines_are_plain_elsewhere() {
     let workspace = Workspace::new();
     let arguments = ["measure", "single-run", "--tester", "sim", "--progress"];

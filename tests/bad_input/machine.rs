@@ -147,7 +147,12 @@ fn a_full_disk_ends_a_study_and_keeps_its_trials() {
         stored > 0 && stored as usize >= shown,
         "{stored} of {shown}: {printed}"
     );
-    fs::remove_file(workspace.path("report.json")).unwrap();
+    // The page, on another disk, has the stored trials.
+    let page = fs::read_to_string(workspace.path("s.html")).unwrap();
+    assert!(page.trim_end().ends_with("</html>"), "{page}");
+    for file in ["report.json", "s.html"] {
+        fs::remove_file(workspace.path(file)).unwrap();
+    }
     assert_eq!(workspace.machine(), before);
 }
 

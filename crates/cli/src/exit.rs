@@ -74,6 +74,7 @@ fn of_store(error: &StoreError) -> u8 {
         | StoreError::Io { .. }
         | StoreError::Damaged { .. }
         | StoreError::CannotStore { .. }
+        | StoreError::CannotRename { .. }
         | StoreError::Other { .. } => FAILED,
         _ => BAD_INPUT,
     }

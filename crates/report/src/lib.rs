@@ -18,9 +18,11 @@ mod tenants;
 mod terminal_table;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 use std::path::Path;
 
+use quietwire_base::durable;
 use quietwire_study::StudyResults;
 
 pub use error::ReportError;
@@ -34,17 +36,18 @@ pub use summary::{
 };
 pub use table::text_table;
 pub use terminal_table::TerminalTable;
+pub use unfinished::unfinished_text;
 
 /// Version of the JSON document's shape.
 pub const JSON_SCHEMA: u32 = 1;
 
-/// Writes the page to a file.
+/// Writes the page to a file: all of it, or nothing. An existing page is replaced.
 ///
 /// # Errors
 /// [`ReportError`]: a stored histogram is damaged, or the file is not writable.
 pub fn write_html(results: &StudyResults, path: &Path) -> Result<(), ReportError> {
     let page = html(results)?;
-    std::fs::write(path, page).map_err(|error| ReportError::Write {
+    durable::replace(path, page.as_bytes(), 0o666).map_err(|error| ReportError::Write {
         path: path.to_owned(),
         error,
     })
@@ -65,6 +68,7 @@ pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
                 "started_unix_ns": run.started_unix_ns,
                 "machine": run.machine,
                 "versions": run.versions,
+                "resumed_despite": run.resumed_despite,
             })
         })
         .collect();
@@ -78,6 +82,7 @@ pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
         "calibration_missing": last.map(|entry| &entry.facts.calibration_missing[..]).unwrap_or_default(),
         "loss_accounts": loss_accounts(results),
         "consoles": results.consoles,
+        "unfinished": unfinished::unfinished_json(results),
     }))
 }
 

@@ -14,6 +14,7 @@ mod executor;
 mod file;
 mod generator_bench;
 mod highest_rate;
+mod identity;
 mod lab_bench;
 mod methods;
 mod pause;
@@ -47,6 +48,7 @@ pub use file::{
     TesterSettings, Topology, Traffic, Trials,
 };
 pub use generator_bench::GeneratorBench;
+pub use identity::RunIdentity;
 pub use lab_bench::{ElementActivity, LabBench, LabBenchError};
 pub use quietwire_lab::topology::Role;
 pub use quietwire_lab::{CycleCount, Intensity, RunningSwitch};

@@ -74,6 +74,8 @@ pub struct RunRecord {
     pub versions: Value,
     /// Parsed part of both.
     pub facts: RunFacts,
+    /// Conditions that differ from those of earlier runs, each as a clause; the run was resumed nevertheless.
+    pub resumed_despite: Vec<String>,
 }
 
 /// End of a run.

@@ -2,7 +2,7 @@
 //! Tables of a store. Every change requires a new [`VERSION`].
 
 /// `PRAGMA user_version` of stores that this program writes.
-pub(crate) const VERSION: i64 = 6;
+pub(crate) const VERSION: i64 = 7;
 
 /// Oldest version that this program reads.
 pub(crate) const VERSION_MIN: i64 = 2;
@@ -10,7 +10,8 @@ pub(crate) const VERSION_MIN: i64 = 2;
 /// `PRAGMA application_id`: "QWst". It distinguishes a store from other SQLite files, for `file` and for quietwire.
 pub(crate) const APPLICATION_ID: i64 = 0x5157_7374;
 
-/// Tables of a new store, in addition to [`CREATE_MAX_RATE`], [`CREATE_EVENTS`] and [`CREATE_CONSOLE`].
+/// Tables of a new store, in addition to [`CREATE_MAX_RATE`], [`CREATE_EVENTS`], [`CREATE_CONSOLE`] and
+/// [`CREATE_IDENTITY`].
 pub(crate) const CREATE: &str = "
 -- One row: what was to be done.
 CREATE TABLE study (
@@ -115,5 +116,15 @@ CREATE TABLE console (
     case_name TEXT NOT NULL,
     element TEXT NOT NULL,
     output_zstd BLOB NOT NULL
+) STRICT;
+";
+
+/// Table of conditions, new in schema 7.
+pub(crate) const CREATE_IDENTITY: &str = "
+-- One row for each run: what its figures depend on, and what differed from the earlier runs if it was resumed nevertheless.
+CREATE TABLE run_identity (
+    run_id INTEGER PRIMARY KEY REFERENCES run (id),
+    identity_json TEXT NOT NULL,
+    differences_json TEXT NOT NULL
 ) STRICT;
 ";

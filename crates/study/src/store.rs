@@ -11,7 +11,7 @@ mod tests;
 mod write;
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,6 +23,7 @@ pub use error::StoreError;
 use error::{of_sqlite, of_system};
 
 use crate::file::StudyFile;
+use crate::identity::RunIdentity;
 use crate::schema;
 
 /// Maximum wait for another process that reads the store.
@@ -46,6 +47,8 @@ pub struct Store {
     /// Schema of the file. A store opened for reading keeps the schema of an earlier version.
     schema: i64,
     run_id: Option<i64>,
+    /// Conditions of the next run, and what differs from the earlier ones.
+    conditions: Option<(RunIdentity, Vec<String>)>,
     _lock: Option<LockFile>,
 }
 
@@ -84,7 +87,55 @@ impl Store {
             .mode(0o600)
             .open(path)
             .map_err(|error| of_system(path, &error))?;
-        Self::fill(path, locked(made, path)?, file, text)
+        let lock = locked(made, path)?;
+        let filled = Self::fill(path, lock, file, text);
+        if filled.is_err() {
+            // A file without a study would have to be removed before the next attempt. If it cannot be removed, the error says enough.
+            for name in named(path, "") {
+                let _ = std::fs::remove_file(name);
+            }
+        }
+        filled
+    }
+
+    /// Renames a store and the files that SQLite added to it, to its name with the first free number. Returns the new name; `None` if there
+    /// is no store.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] if a run writes to the store, [`StoreError`] if it cannot be renamed.
+    pub fn set_aside(path: &Path) -> Result<Option<PathBuf>, StoreError> {
+        refuse_directory(path)?;
+        let opened = match File::open(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|error| of_system(path, &error))?,
+        };
+        let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+        let ours = opened.metadata().map(identity);
+        let _lock = locked(opened, path)?;
+        let renamed = |reason: String| StoreError::CannotRename {
+            path: path.to_owned(),
+            reason,
+        };
+        let system = |error: std::io::Error| renamed(error.to_string());
+        // Another process may have renamed the file before it was locked.
+        let found = std::fs::metadata(path).map(identity);
+        if ours.map_err(system)? != found.map_err(system)? {
+            return Err(renamed("another run replaced it (try again)".to_owned()));
+        }
+        let number = (1..KEPT_MAX).find(|number| {
+            let mut names = named(path, &format!(".{number}")).into_iter();
+            names.all(|name| std::fs::symlink_metadata(name).is_err())
+        });
+        let suffix = number
+            .map(|number| format!(".{number}"))
+            .ok_or_else(|| renamed("too many old stores are beside it (remove some)".to_owned()))?;
+        for (from, to) in named(path, "").into_iter().zip(named(path, &suffix)) {
+            match std::fs::rename(&from, &to) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                outcome => outcome.map_err(system)?,
+            }
+        }
+        Ok(Some(PathBuf::from(format!("{}{suffix}", path.display()))))
     }
 
     fn fill(path: &Path, lock: LockFile, file: &StudyFile, text: &str) -> Result<Self, StoreError> {
@@ -94,6 +145,7 @@ impl Store {
             transaction.execute_batch(schema::CREATE_MAX_RATE)?;
             transaction.execute_batch(schema::CREATE_EVENTS)?;
             transaction.execute_batch(schema::CREATE_CONSOLE)?;
+            transaction.execute_batch(schema::CREATE_IDENTITY)?;
             transaction.execute(
                 "INSERT INTO study (id, name, title, file_text, file_sha256, started_unix_ns) VALUES (1, ?, ?, ?, ?, ?)",
                 (&file.name, &file.title, text, sha256(text), unix_ns()),
@@ -141,6 +193,7 @@ impl Store {
             connection,
             path: path.to_owned(),
             run_id: None,
+            conditions: None,
             _lock: None,
         })
     }
@@ -168,6 +221,7 @@ impl Store {
             path: path.to_owned(),
             schema: schema::VERSION,
             run_id: None,
+            conditions: None,
             _lock: Some(lock),
         })
     }
@@ -193,6 +247,15 @@ impl Store {
     ) -> Result<T, StoreError> {
         question(&self.connection).map_err(|error| of_sqlite(&self.path, error))
     }
+}
+
+/// Most old stores beside each other.
+const KEPT_MAX: u32 = 10_000;
+
+/// Returns the names of a store with a suffix, and of the files that SQLite adds to it.
+fn named(path: &Path, suffix: &str) -> [PathBuf; 3] {
+    ["", "-wal", "-shm"]
+        .map(|companion| PathBuf::from(format!("{}{suffix}{companion}", path.display())))
 }
 
 /// Returns an error for a directory. SQLite and the system report a directory with different, unclear errors.

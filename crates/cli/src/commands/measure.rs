@@ -18,7 +18,7 @@ use quietwire_tester::Preparation;
 
 use super::own_tester::{LINK_DEADLINE, load_calibrations};
 use super::study::progress::ProgressView;
-use super::study::{check_place, make_parent, show};
+use super::study::{check_place, conclude, make_parent};
 use crate::exit::{CheckFailed, Usage, on_signals};
 
 pub(crate) use arguments::MeasureArgs;
@@ -60,9 +60,7 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     let end = run_study(&file, &mut store, &mut bench, &mut shown, &stop);
     shown.finish();
     let undone = isolation.map_or(Ok(()), RunningIsolation::undo);
-    let end = end?;
-    let results = store.results()?;
-    show(&results, args.html.as_deref(), args.json)?;
+    let (end, results) = conclude(&store, end, args.html.as_deref(), args.json)?;
     undone?;
     match end {
         StudyEnd::Finished => check_found(&results),

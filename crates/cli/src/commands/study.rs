@@ -15,14 +15,15 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use quietwire_base::is_file_name;
 use quietwire_lab::{LabOptions, STATE_DIRECTORY, Stop};
-use quietwire_report::{Summary, text_table};
+use quietwire_report::{Summary, text_table, unfinished_text};
 use quietwire_study::{
-    Bench, ConsoleRecord, GeneratorBench, LabBench, OpenMode, Store, StudyEnd, StudyFile,
+    Bench, ConsoleRecord, GeneratorBench, LabBench, OpenMode, RunError, Store, StudyEnd, StudyFile,
     StudyPreview, StudyResults, run_study,
 };
 
 use super::chosen_tester::ChosenTester;
 use crate::exit::{CheckFailed, MissingPrerequisite, on_signals};
+use crate::output::write_file;
 use crate::text::{fold, print, say, terminal_columns};
 use check::Wanted;
 pub(super) use check::check_place;
@@ -66,6 +67,10 @@ struct RunArgs {
     /// Continue an interrupted run of the same file from its store.
     #[arg(long, conflicts_with = "fresh")]
     resume: bool,
+    /// With --resume: continue even if the machine, the program or a setting of the machine differs from the interrupted run. The store
+    /// and the page name the differences.
+    #[arg(long, requires = "resume")]
+    anyway: bool,
     /// Rename an existing store and start a new one.
     #[arg(long)]
     fresh: bool,
@@ -131,8 +136,7 @@ fn write_consoles(consoles: &[ConsoleRecord], directory: &Path) -> Result<()> {
             )));
         }
         let path = directory.join(name);
-        fs::write(&path, &console.output)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        write_file("--consoles", &path, &console.output)?;
     }
     let count = consoles.len();
     say(format!("consoles: {count} in {}", directory.display()));
@@ -152,6 +156,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         store: args.store.as_ref(),
         html: args.html.as_ref(),
         resume: args.resume,
+        anyway: args.anyway,
         fresh: args.fresh,
         tester: args.tester.as_ref(),
     };
@@ -193,11 +198,10 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     let end = run_study(&file, &mut store, bench.bench(), &mut shown, &stop);
     shown.finish();
     let closed = bench.close();
-    let end = end?;
-    closed?;
-    let results = store.results()?;
-    show(&results, Some(&html_path), args.json)?;
+    let concluded = conclude(&store, end, Some(&html_path), args.json);
     say(format!("store: {}", store_path.display()));
+    let (end, results) = concluded?;
+    closed?;
     let is_missing = |case: &quietwire_study::Case| results.unavailable(&case.name).is_some();
     let cases = file.cases.iter().map(|case| case.name.as_str());
     let failed: Vec<&str> = cases.filter(|name| results.has_failed(name)).collect();
@@ -252,21 +256,56 @@ fn made_so_far(store: &Store) -> Result<u64> {
 
 fn open_store(args: &RunArgs, path: &Path, file: &StudyFile, text: &str) -> Result<Store> {
     make_parent(path)?;
-    if args.fresh {
-        move_aside(path)?;
+    if let Some(name) = args
+        .fresh
+        .then(|| Store::set_aside(path))
+        .transpose()?
+        .flatten()
+    {
+        tracing::info!("existing store renamed to {}", name.display());
     }
     let mode = if args.resume {
         OpenMode::Resume
     } else {
         OpenMode::New
     };
-    Ok(Store::open(path, file, text, mode)?)
+    let mut store = Store::open(path, file, text, mode)?;
+    store.set_conditions(check::conditions(args.tester.as_ref())?, args.anyway)?;
+    Ok(store)
 }
 
-pub(super) fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
-    if let Some(path) = html {
-        quietwire_report::write_html(results, path)?;
+/// Shows what was measured, also if the run failed. Returns the end and the results of a run that did not.
+pub(super) fn conclude(
+    store: &Store,
+    end: Result<StudyEnd, RunError>,
+    html: Option<&Path>,
+    json: bool,
+) -> Result<(StudyEnd, StudyResults)> {
+    let results = store.results();
+    match (end, results) {
+        (Ok(end), results) => {
+            let results = results?;
+            show(&results, html, json)?;
+            Ok((end, results))
+        }
+        (Err(error), Ok(results)) if has_measured(&results) => {
+            if let Err(second) = show(&results, html, json) {
+                say(format!("quietwire: {second:#}"));
+            }
+            Err(error.into())
+        }
+        (Err(error), _) => Err(error.into()),
     }
+}
+
+fn has_measured(results: &StudyResults) -> bool {
+    let mut steps = results.steps.iter();
+    steps.any(|step| !step.trials.is_empty() || !step.actions.is_empty())
+}
+
+fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
+    // Results are printed even if the page cannot be written.
+    let page = html.map_or(Ok(()), |path| quietwire_report::write_html(results, path));
     if json {
         print(serde_json::to_string_pretty(&quietwire_report::json(
             results,
@@ -274,12 +313,17 @@ pub(super) fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> R
     } else {
         let width = terminal_columns();
         let table = text_table(&Summary::of(results)?, width);
+        let unfinished = unfinished_text(results, width);
         // Tables fit this width, so only sentences are folded.
         let width = width.map_or(usize::MAX, usize::from);
         let lines = table.trim_end().lines();
         let folded: Vec<String> = lines.map(|line| fold(line, width, 0)).collect();
         print(folded.join("\n"))?;
+        if !unfinished.is_empty() {
+            print(unfinished.trim_end())?;
+        }
     }
+    page?;
     if let Some(path) = html {
         say(format!("page:  {}", path.display()));
     }
@@ -292,36 +336,6 @@ pub(super) fn make_parent(path: &Path) -> Result<()> {
             .with_context(|| format!("cannot create directory {}", parent.display())),
         _ => Ok(()),
     }
-}
-
-/// Suffixes of a database and of the files that SQLite adds to it.
-const COMPANIONS: [&str; 3] = ["", "-wal", "-shm"];
-
-/// Renames a store to its name with the first free number as a suffix.
-fn move_aside(store: &Path) -> Result<()> {
-    if !store.exists() {
-        return Ok(());
-    }
-    let named = |number: u32, companion: &str| {
-        PathBuf::from(format!("{}.{number}{companion}", store.display()))
-    };
-    let Some(number) = (1..10_000).find(|number| !named(*number, "").exists()) else {
-        return Err(CheckFailed(format!(
-            "too many old stores beside {} (remove some)",
-            store.display()
-        ))
-        .into());
-    };
-    for companion in COMPANIONS {
-        let from = PathBuf::from(format!("{}{companion}", store.display()));
-        if from.exists() {
-            let to = named(number, companion);
-            fs::rename(&from, &to)
-                .with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))?;
-        }
-    }
-    tracing::info!("existing store renamed to {}", named(number, "").display());
-    Ok(())
 }
 
 #[cfg(test)]

@@ -155,6 +155,9 @@ fn of_run(index: usize, run: &RunRecord) -> Markup {
     };
     html! {
         h3 { "Run " (index + 1) ": " (format::date(run.started_unix_ns)) ", " (end) }
+        @if !run.resumed_despite.is_empty() {
+            p { "Resumed under other conditions than the runs before: " (run.resumed_despite.join("; ")) "." }
+        }
         h4 { "Software" }
         pre { (pretty(&run.versions)) }
         h4 { "Machine" }

@@ -3,6 +3,7 @@
 //! maximum number asks for.
 
 use quietwire_search::MaxCount;
+use quietwire_tester::TesterError;
 
 use super::{RunError, Runner, StudyEnd};
 use crate::bench::{CaseSkipped, CaseSpec, Interrupted};
@@ -27,9 +28,13 @@ impl RunError {
         }
     }
 
-    /// Returns true if the error is an interruption of the study.
+    /// Returns true if the error is an interruption of the study. A signal aborts the trial of the built-in tester.
     fn is_interruption(&self) -> bool {
-        matches!(self, Self::Bench { source, .. } if source.is::<Interrupted>())
+        let Self::Bench { source, .. } = self else {
+            return false;
+        };
+        let aborted = source.downcast_ref::<TesterError>();
+        source.is::<Interrupted>() || matches!(aborted, Some(TesterError::Aborted))
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::statvfs;
 use quietwire_base::LockOwner;
+use quietwire_base::durable::directory_of;
 use rusqlite::ErrorCode;
 
 /// Error of a store. After a failed write the earlier content is unchanged.
@@ -66,6 +68,14 @@ pub enum StoreError {
         /// Its process.
         owner: LockOwner,
     },
+    /// An old store cannot be renamed.
+    #[error("cannot rename {}: {reason}", path.display())]
+    CannotRename {
+        /// The file.
+        path: PathBuf,
+        /// The problem.
+        reason: String,
+    },
     /// A resumed study is not the one that was begun.
     #[error(
         "{} contains results of another study file (SHA-256 {}…, not {}…); resume with the original file, or start over with --fresh",
@@ -78,6 +88,17 @@ pub enum StoreError {
         stored: String,
         /// Hash of the given file.
         given: String,
+    },
+    /// A resumed study was begun under other conditions.
+    #[error(
+        "{} was measured under other conditions: {} (resume under the original ones, start over with --fresh, or mix both with --anyway, which the store records)",
+        path.display(), differences.join("; ")
+    )]
+    OtherConditions {
+        /// The store.
+        path: PathBuf,
+        /// The differences, each as a clause.
+        differences: Vec<String>,
     },
     /// No space left.
     #[error(
@@ -142,12 +163,24 @@ pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::DiskFull) => StoreError::Full(path),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::ReadOnly(path),
         Some(ErrorCode::CannotOpen) => StoreError::CannotOpen { path, reason },
+        // SQLite reports a full disk so if it has no room for its files beside the store.
+        Some(ErrorCode::SystemIoFailure) if is_full(&path) => StoreError::Full(path),
         Some(ErrorCode::SystemIoFailure) => StoreError::Io { path, reason },
         Some(ErrorCode::NotADatabase) => StoreError::NotAStore { path, reason },
         Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { path, reason },
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse(path),
         _ => StoreError::Other { path, error },
     }
+}
+
+/// Returns whether the disk of a file has no room for the smallest file of SQLite, the index of its log (32 KiB, "WAL-Index File Format").
+fn is_full(path: &Path) -> bool {
+    const SMALLEST: u64 = 32 << 10;
+    let room = statvfs(directory_of(path)).map(|disk| {
+        let blocks = disk.blocks_available();
+        blocks.saturating_mul(disk.fragment_size())
+    });
+    room.is_ok_and(|room| room < SMALLEST)
 }
 
 /// Converts an error of the system on opening the file.

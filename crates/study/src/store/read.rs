@@ -10,11 +10,12 @@ use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
-use super::write::{APPLICATION, CONSOLE};
+use super::write::{APPLICATION, CONDITIONS, CONSOLE};
 use super::{Store, StoreError, compact, sha256};
 use crate::activity::TrialActivity;
 use crate::bench::ApplicationResult;
 use crate::file::{FrameSize, StudyFile};
+use crate::identity::RunIdentity;
 use crate::results::{
     ActionRecord, CaseEntry, CaseFacts, ConsoleRecord, MaxRateRecord, RunEnd, RunFacts, RunRecord,
     StepRecord, StudyResults, TrialRecord,
@@ -78,6 +79,42 @@ impl Store {
             stored,
             given,
         })
+    }
+
+    /// Checks that the trials of a store were made under these conditions. Stores of earlier versions do not know theirs. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::OtherConditions`], or the store is not readable.
+    pub fn check_conditions(path: &Path, identity: &RunIdentity) -> Result<(), StoreError> {
+        if !std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0) {
+            return Ok(());
+        }
+        let differences = Self::open_to_read(path)?.differences(identity)?;
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(StoreError::OtherConditions {
+            path: path.to_owned(),
+            differences,
+        })
+    }
+
+    /// Returns what differs between these conditions and those of the last run that made a trial.
+    pub(super) fn differences(&self, identity: &RunIdentity) -> Result<Vec<String>, StoreError> {
+        if self.schema < 7 {
+            return Ok(Vec::new());
+        }
+        let earlier = self.rows(
+            "SELECT identity_json FROM run_identity \
+             WHERE run_id IN (SELECT run_id FROM trial UNION SELECT run_id FROM action) ORDER BY run_id DESC LIMIT 1",
+            [],
+            |row| row.get::<_, String>(0),
+        )?;
+        let Some(text) = earlier.into_iter().next() else {
+            return Ok(Vec::new());
+        };
+        let earlier: RunIdentity = self.parsed(CONDITIONS, &text)?;
+        Ok(identity.differences(&earlier))
     }
 
     /// Returns the whole content of the store.
@@ -384,6 +421,7 @@ impl Store {
                 ))
             },
         )?;
+        let mut resumed_despite = self.resumed_despite()?;
         let mut runs = Vec::new();
         let mut index = HashMap::new();
         for (id, started, ended, how, message, machine, versions) in rows {
@@ -407,9 +445,25 @@ impl Store {
                     .unwrap_or_default(),
                 machine: self.parsed("the machine's inventory", &machine)?,
                 versions: self.parsed("the list of versions", &versions)?,
+                resumed_despite: resumed_despite.remove(&id).unwrap_or_default(),
             });
         }
         Ok((runs, index))
+    }
+
+    /// Returns the differences that runs were resumed despite of, by the number of the run.
+    fn resumed_despite(&self) -> Result<HashMap<i64, Vec<String>>, StoreError> {
+        if self.schema < 7 {
+            return Ok(HashMap::new());
+        }
+        let rows = self.rows(
+            "SELECT run_id, differences_json FROM run_identity",
+            [],
+            |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)),
+        )?;
+        rows.into_iter()
+            .map(|(id, text)| Ok((id, self.parsed(CONDITIONS, &text)?)))
+            .collect()
     }
 
     fn entries(&self) -> Result<Vec<CaseEntry>, StoreError> {

@@ -118,7 +118,7 @@ fn another_study_file_is_refused() {
 fn a_later_schema_is_refused_and_left_alone() {
     let (_directory, path) = scratch();
     drop(open(&path, OpenMode::New).unwrap());
-    pragma(&path, "PRAGMA user_version = 7");
+    pragma(&path, "PRAGMA user_version = 8");
     for error in [
         open(&path, OpenMode::Resume).unwrap_err(),
         Store::open_to_read(&path).unwrap_err(),
@@ -127,8 +127,8 @@ fn a_later_schema_is_refused_and_left_alone() {
             matches!(
                 error,
                 StoreError::Newer {
-                    found: 7,
-                    known: 6,
+                    found: 8,
+                    known: 7,
                     ..
                 }
             ),
@@ -247,4 +247,70 @@ fn a_path_with_marks_of_uris_is_read_too() {
     drop(open(&path, OpenMode::New).unwrap());
     Store::open_to_read(&path).unwrap().results().unwrap();
     assert_eq!(uri_path(Path::new("/a?b%c#d")), "/a%3fb%25c%23d");
+}
+
+fn identity(details: &str) -> RunIdentity {
+    RunIdentity::of_generator(&quietwire_tester::GeneratorIdentity {
+        name: "sim".to_owned(),
+        version: "1".to_owned(),
+        details: details.to_owned(),
+        is_simulated: true,
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_study_is_not_resumed_under_other_conditions_unless_it_is_to_be() {
+    let (_directory, path) = scratch();
+    let run = |details: &str, despite: bool| -> Result<(), StoreError> {
+        let mut store = open(&path, OpenMode::Resume)?;
+        store.set_conditions(identity(details), despite)?;
+        let stop = AtomicBool::new(false);
+        let mut bench = SimulatedBench::new(1, 0);
+        run_study(&small(), &mut store, &mut bench, &mut Silent, &stop).unwrap();
+        Ok(())
+    };
+    // A run without a trial decides nothing.
+    let mut store = open(&path, OpenMode::New).unwrap();
+    store.set_conditions(identity("none"), false).unwrap();
+    drop(store);
+    run("first", false).unwrap();
+    run("first", false).unwrap();
+    let difference = "traffic generator was 'sim 1 first' and is 'sim 1 second'";
+    for refused in [
+        run("second", false),
+        Store::check_conditions(&path, &identity("second")),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(
+            matches!(&error, StoreError::OtherConditions { differences, .. } if differences == &[difference]),
+            "{error}"
+        );
+        assert!(error.to_string().contains("--anyway"), "{error}");
+    }
+    Store::check_conditions(&path, &identity("first")).unwrap();
+    run("second", true).unwrap();
+    let runs = Store::open_to_read(&path).unwrap().results().unwrap().runs;
+    let despite: Vec<Vec<String>> = runs.into_iter().map(|run| run.resumed_despite).collect();
+    assert_eq!(despite, [vec![], vec![], vec![difference.to_owned()]]);
+}
+
+#[test]
+fn a_store_is_set_aside_with_its_log_unless_a_run_has_it() {
+    let (directory, path) = scratch();
+    assert_eq!(Store::set_aside(&path).unwrap(), None);
+    let store = open(&path, OpenMode::New).unwrap();
+    let error = Store::set_aside(&path).unwrap_err();
+    assert!(matches!(error, StoreError::Locked { .. }), "{error}");
+    assert!(path.exists(), "a store in use was renamed");
+    drop(store);
+    let wal = directory.path().join("store.sqlite-wal");
+    std::fs::write(&wal, "").unwrap();
+    for number in 1..3 {
+        let name = directory.path().join(format!("store.sqlite.{number}"));
+        assert_eq!(Store::set_aside(&path).unwrap(), Some(name.clone()));
+        assert!(name.exists() && !path.exists() && !wal.exists());
+        drop(open(&path, OpenMode::New).unwrap());
+    }
+    assert!(directory.path().join("store.sqlite.1-wal").exists());
 }

@@ -13,6 +13,7 @@ use crate::activity::TrialActivity;
 use crate::bench::{CaseSkipped, Measured};
 use crate::case_settings::{CaseLeftOut, CaseSettings, Environment};
 use crate::file::FrameSize;
+use crate::identity::RunIdentity;
 use crate::methods::{Found, StepKind};
 use crate::results::RunEnd;
 
@@ -76,17 +77,53 @@ pub(super) fn split_result(result: &TrialResult) -> Result<(String, Vec<u8>), St
     }
 }
 
+/// Name in errors.
+pub(super) const CONDITIONS: &str = "the conditions of a run";
+
 impl Store {
+    /// Sets the conditions of the next run, which are stored with it. With `despite`, they may differ from those of earlier runs; the
+    /// differences are stored as well.
+    ///
+    /// # Errors
+    /// [`StoreError::OtherConditions`], or the store is not readable.
+    pub fn set_conditions(
+        &mut self,
+        identity: RunIdentity,
+        despite: bool,
+    ) -> Result<(), StoreError> {
+        let differences = self.differences(&identity)?;
+        if !despite && !differences.is_empty() {
+            return Err(StoreError::OtherConditions {
+                path: self.path.clone(),
+                differences,
+            });
+        }
+        self.conditions = Some((identity, differences));
+        Ok(())
+    }
+
     /// Records the start of a run. Trials stored from here on belong to it.
     pub(crate) fn begin_run(&mut self, environment: &Environment) -> Result<(), StoreError> {
         let machine = record("the machine's inventory", &environment.machine)?;
         let versions = record("the list of versions", &environment.versions)?;
+        let conditions = self.conditions.as_ref().map(|(identity, differences)| {
+            let (what, differences) = (CONDITIONS, json(CONDITIONS, differences)?);
+            Ok::<_, StoreError>((json(what, identity)?, differences))
+        });
+        let conditions = conditions.transpose()?;
         let id = self.write(|transaction| {
             transaction.execute(
                 "INSERT INTO run (started_unix_ns, machine_json, versions_json) VALUES (?, ?, ?)",
                 (unix_ns(), machine, versions),
             )?;
-            Ok(transaction.last_insert_rowid())
+            let id = transaction.last_insert_rowid();
+            if let Some((identity, differences)) = conditions {
+                transaction.execute(
+                    "INSERT INTO run_identity (run_id, identity_json, differences_json) VALUES (?, ?, ?)",
+                    (id, identity, differences),
+                )?;
+            }
+            Ok(id)
         })?;
         self.run_id = Some(id);
         Ok(())

@@ -2,11 +2,12 @@
 //! What is checked before anything is set up, by a run and by `--dry-run` alike.
 
 use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use quietwire_lab::LabOptions;
-use quietwire_study::{GeneratorBench, LabBench, Store, StoreError, StudyFile};
+use quietwire_study::{GeneratorBench, LabBench, RunIdentity, Store, StoreError, StudyFile};
 
 use crate::commands::chosen_tester::ChosenTester;
 use crate::exit::Usage;
@@ -16,6 +17,8 @@ pub(super) struct Wanted<'a> {
     pub(super) store: Option<&'a PathBuf>,
     pub(super) html: Option<&'a PathBuf>,
     pub(super) resume: bool,
+    /// Resume under other conditions.
+    pub(super) anyway: bool,
     pub(super) fresh: bool,
     pub(super) tester: Option<&'a ChosenTester>,
 }
@@ -48,6 +51,9 @@ pub(super) fn run(
     check_place("--html", &html)?;
     if wanted.resume {
         Store::check_resumable(&store, text)?;
+        if !wanted.anyway {
+            Store::check_conditions(&store, &conditions(wanted.tester)?)?;
+        }
     }
     match wanted.tester {
         Some(tester) => GeneratorBench::check(file, tester.is_simulated())?,
@@ -56,11 +62,30 @@ pub(super) fn run(
     Ok(Places { store, html })
 }
 
+/// Returns what the figures of a run depend on beside its study file.
+pub(super) fn conditions(tester: Option<&ChosenTester>) -> Result<RunIdentity> {
+    let identity = match tester {
+        None => RunIdentity::of_lab(),
+        Some(tester) => RunIdentity::of_generator(&tester.open(0)?.identity()?),
+    };
+    identity.context("cannot read this program's file, whose hash a store contains")
+}
+
+/// Least room for a file, octets. A page is larger, and so is a store.
+const ROOM: usize = 64 << 10;
+
 /// Refuses a path at which no file can be written. Directories that are not there are no hindrance: they are made.
 pub(in crate::commands) fn check_place(option: &str, path: &Path) -> Result<()> {
     if path.is_dir() {
         bail!(Usage(format!(
             "{option} {}: that is a directory; give the path of a file in it",
+            path.display()
+        )));
+    }
+    if path.exists() && !path.is_file() {
+        // Opening a pipe would wait for its reader.
+        bail!(Usage(format!(
+            "{option} {}: that is a device, a pipe or a socket; give the path of a file",
             path.display()
         )));
     }
@@ -79,11 +104,17 @@ pub(in crate::commands) fn check_place(option: &str, path: &Path) -> Result<()> 
             nearest.display()
         )));
     }
-    let written = match path.exists() {
+    let writable = match path.exists() {
         true => OpenOptions::new().append(true).open(path).map(drop),
-        false => tempfile::tempfile_in(nearest).map(drop),
+        false => Ok(()),
     };
-    written.or_else(|error| {
+    // A full disk accepts new files, but no contents. Pages are written beside their places first.
+    let room = || {
+        let mut file = tempfile::tempfile_in(nearest)?;
+        file.write_all(&[0; ROOM])?;
+        file.sync_all()
+    };
+    writable.and_then(|()| room()).or_else(|error| {
         bail!(Usage(format!(
             "{option} {}: cannot be written ({error}); give another path",
             path.display()
