@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use quietwire_base::Deadline;
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri};
 
 use crate::calibration::{
@@ -29,6 +30,9 @@ pub(crate) use ready::Ready;
 /// Default number of descriptors in a receive ring. It holds 0.4 ms of traffic at 10 million frames per second, so a short stall of the
 /// tester loses no frame.
 pub const RECEIVE_RING_SIZE: u16 = 4096;
+
+/// Interval between two checks of the links.
+const LINK_POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// A tester with its ports open.
 #[derive(Debug)]
@@ -196,23 +200,22 @@ impl Tester {
     /// # Errors
     /// [`TesterError::NoLink`] at the deadline, [`TesterError::Aborted`] after an abort.
     pub fn wait_for_links(&self, deadline: Duration) -> Result<(), TesterError> {
-        let began = Instant::now();
-        loop {
-            let down = self.links_down();
-            if down.is_empty() {
-                return Ok(());
+        let mut down = Vec::new();
+        let outcome = Deadline::after(deadline).poll(LINK_POLL_EVERY, || {
+            down = self.links_down();
+            let is_aborted = self.abort.load(Ordering::Relaxed);
+            match (down.is_empty(), is_aborted) {
+                (true, _) => Some(Ok(())),
+                (false, true) => Some(Err(TesterError::Aborted)),
+                (false, false) => None,
             }
-            if self.abort.load(Ordering::Relaxed) {
-                return Err(TesterError::Aborted);
-            }
-            if began.elapsed() >= deadline {
-                return Err(TesterError::NoLink {
-                    ports: down.join(", "),
-                    waited_s: deadline.as_secs_f64(),
-                });
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        });
+        outcome.unwrap_or_else(|| {
+            Err(TesterError::NoLink {
+                ports: down.join(", "),
+                waited_s: deadline.as_secs_f64(),
+            })
+        })
     }
 
     /// Sends short trials until the tester receives frames on every port that the trial's frames are addressed to. Returns false at the

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use quietwire_base::Deadline;
 use serde_json::{Value, json};
 
 use self::zmtp::Req;
@@ -190,21 +191,25 @@ impl Trex {
         }
         let length = Duration::from_secs_f64(seconds);
         self.wait(length)?;
-        let began = Instant::now();
+        let deadline = Deadline::after(END_DEADLINE);
         for index in 0..senders {
-            loop {
-                let status = self.of_port("get_port_status", index, &json!({}))?;
-                if text(&status, "state")? != "TX" {
-                    break;
-                }
-                if began.elapsed() > END_DEADLINE {
-                    self.of_port("stop_traffic", index, &json!({}))?;
-                    return Err(server_error(format!("port {index} did not stop sending")));
-                }
-                std::thread::sleep(LINK_POLL_EVERY);
-            }
+            let ended = deadline.poll(LINK_POLL_EVERY, || match self.is_sending(index) {
+                Ok(true) => None,
+                Ok(false) => Some(Ok(())),
+                Err(error) => Some(Err(error)),
+            });
+            let Some(outcome) = ended else {
+                self.of_port("stop_traffic", index, &json!({}))?;
+                return Err(server_error(format!("port {index} did not stop sending")));
+            };
+            outcome?;
         }
         Ok(())
+    }
+
+    fn is_sending(&mut self, index: usize) -> Result<bool, TesterError> {
+        let status = self.of_port("get_port_status", index, &json!({}))?;
+        Ok(text(&status, "state")? == "TX")
     }
 
     /// Waits for `length`, or until an abort, which stops the ports.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use quietwire_base::Fault;
+use quietwire_base::{Deadline, Fault};
 use quietwire_dpdk::pci::{self, Problem};
 use quietwire_host::inventory::Inventory;
 use quietwire_host::roles::Roles;
@@ -241,17 +241,18 @@ pub(super) fn opened(
     stop: &Stop,
     open: impl Fn() -> Result<Tester, LabBenchError> + Send + Sync,
 ) -> Result<Tester, LabBenchError> {
-    let began = Instant::now();
-    loop {
+    let attempt = || -> Result<Tester, LabBenchError> {
         stop.check()?;
-        match place.enter(&open)? {
-            Err(error) if error.fault() == Fault::Failed && began.elapsed() < READY_DEADLINE => {
-                tracing::debug!("the tester's ports are tried again: {error}");
-                std::thread::sleep(AGAIN);
-            }
-            outcome => return outcome,
+        place.enter(&open)?
+    };
+    let opened = Deadline::after(READY_DEADLINE).poll(AGAIN, || match attempt() {
+        Err(error) if error.fault() == Fault::Failed && !stop.is_wanted() => {
+            tracing::debug!("the tester's ports are tried again: {error}");
+            None
         }
-    }
+        outcome => Some(outcome),
+    });
+    opened.unwrap_or_else(attempt)
 }
 
 /// Sends a few frames until frames arrive at every receiving port.
