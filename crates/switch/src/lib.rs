@@ -5,6 +5,7 @@
 //! [`config::Settings`] become a [`config::Plan`], a plan becomes a running [`Switch`], and [`control::ask`] sends requests to a running
 //! switch.
 
+mod accept;
 mod bridge_view;
 pub mod config;
 pub mod control;

@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Answer, ControlSocket, REQUEST_MAX, Request};
+use crate::accept::AcceptErrors;
 
-/// Maximum number of clients at once. Further clients wait to be accepted.
+/// Maximum number of clients at once. For a further one, the connection that has been idle for the longest time is closed.
 const CLIENTS_MAX: usize = 64;
 /// Maximum number of requests of one client per turn.
 const REQUESTS_A_TURN: usize = 4;
 /// Idle timeout of a client that neither sends requests nor reads replies.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for reading a reply to its end.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 struct Client {
@@ -25,6 +28,10 @@ struct Client {
     /// Octets of the reply already sent.
     sent: usize,
     deadline: Instant,
+    /// Time of the last request or of the last octet of a reply.
+    active: Instant,
+    /// Latest end of the reply that is being sent.
+    reply_deadline: Instant,
     /// The remaining reply is sent, and no further request is read.
     closing: bool,
 }
@@ -34,6 +41,7 @@ struct Client {
 pub(crate) struct Server {
     socket: ControlSocket,
     clients: Vec<Client>,
+    errors: AcceptErrors,
 }
 
 impl Server {
@@ -41,6 +49,7 @@ impl Server {
         Self {
             socket,
             clients: Vec::new(),
+            errors: AcceptErrors::new("control socket"),
         }
     }
 
@@ -52,9 +61,16 @@ impl Server {
         handle: &mut dyn FnMut(Request) -> Answer,
     ) {
         self.wait(wait_ms, others);
-        self.accept();
-        let now = Instant::now();
-        self.clients.retain_mut(|client| client.turn(now, handle));
+        // A client that has sent its request is served before its place is given to another.
+        self.serve(handle);
+        if self.accept() {
+            self.serve(handle);
+        }
+    }
+
+    fn serve(&mut self, handle: &mut dyn FnMut(Request) -> Answer) {
+        self.clients
+            .retain_mut(|client| client.turn(Instant::now(), handle));
     }
 
     fn wait<'here, 'fd: 'here>(
@@ -69,7 +85,7 @@ impl Server {
         for other in others {
             fds.push(other);
         }
-        if self.clients.len() < CLIENTS_MAX {
+        if !self.errors.is_paused() {
             fds.push(PollFd::new(self.socket.listener.as_fd(), PollFlags::POLLIN));
         }
         // A request that is buffered and not answered yet causes no further event.
@@ -85,21 +101,49 @@ impl Server {
         }
     }
 
-    fn accept(&mut self) {
-        while self.clients.len() < CLIENTS_MAX {
+    /// Accepts waiting clients, at most as many as have room. Returns true if there is a new one.
+    fn accept(&mut self) -> bool {
+        if self.errors.is_paused() {
+            return false;
+        }
+        let mut accepted = Vec::new();
+        while accepted.len() < CLIENTS_MAX {
             match self.socket.listener.accept() {
                 Ok((stream, _)) => match Client::new(stream) {
-                    Ok(client) => self.clients.push(client),
-                    Err(error) => tracing::warn!("control socket: cannot accept a client: {error}"),
+                    Ok(client) => accepted.push(client),
+                    Err(error) => {
+                        self.errors.note(&error);
+                    }
                 },
                 Err(error) => {
-                    if error.kind() != ErrorKind::WouldBlock {
-                        tracing::warn!("control socket: cannot accept clients: {error}");
+                    // Without file descriptors, an idle client gives its own to the next one.
+                    if self.errors.note(&error) && self.close_idle() {
+                        self.errors.resume();
                     }
-                    return;
+                    break;
                 }
             }
         }
+        let excess = (self.clients.len() + accepted.len()).saturating_sub(CLIENTS_MAX);
+        for _ in 0..excess {
+            self.close_idle();
+        }
+        let has_new = !accepted.is_empty();
+        self.clients.append(&mut accepted);
+        has_new
+    }
+
+    /// Closes the connection that has been idle for the longest time: one without a reply under way, if there is one. Returns false if
+    /// there is no connection.
+    fn close_idle(&mut self) -> bool {
+        let clients = self.clients.iter().enumerate();
+        let idle = clients.min_by_key(|(_, client)| (client.has_reply(), client.active));
+        let Some((index, _)) = idle else {
+            return false;
+        };
+        let client = self.clients.swap_remove(index);
+        client.refuse();
+        true
     }
 }
 
@@ -112,6 +156,8 @@ impl Client {
             answer: Vec::new(),
             sent: 0,
             deadline: Instant::now() + TIMEOUT,
+            active: Instant::now(),
+            reply_deadline: Instant::now() + REPLY_TIMEOUT,
             closing: false,
         })
     }
@@ -120,8 +166,25 @@ impl Client {
         self.sent == self.answer.len() && self.request.contains(&b'\n')
     }
 
+    fn has_reply(&self) -> bool {
+        self.sent < self.answer.len()
+    }
+
+    /// Sends the reason for the end of the connection, if the client reads it.
+    fn refuse(mut self) {
+        if self.has_reply() {
+            return;
+        }
+        self.reply(&Answer::Error(
+            "too many clients: the connection was closed because it was idle (send the request again)"
+                .to_owned(),
+        ));
+        // The client loses the connection in any case.
+        let _ = self.write(Instant::now());
+    }
+
     fn interest(&self) -> PollFlags {
-        if self.sent < self.answer.len() {
+        if self.has_reply() {
             PollFlags::POLLOUT
         } else {
             PollFlags::POLLIN
@@ -133,7 +196,7 @@ impl Client {
         for _ in 0..REQUESTS_A_TURN {
             match self.write(now) {
                 Ok(true) => {}
-                Ok(false) => return now < self.deadline,
+                Ok(false) => return now < self.deadline.min(self.reply_deadline),
                 Err(()) => return false,
             }
             if self.closing {
@@ -153,6 +216,7 @@ impl Client {
     }
 
     fn reply(&mut self, answer: &Answer) {
+        self.reply_deadline = Instant::now() + REPLY_TIMEOUT;
         self.sent = 0;
         self.answer.clear();
         if let Err(error) = serde_json::to_writer(&mut self.answer, answer) {
@@ -170,6 +234,7 @@ impl Client {
                 Ok(count) => {
                     self.sent += count;
                     self.deadline = now + TIMEOUT;
+                    self.active = now;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -190,6 +255,7 @@ impl Client {
                 let mut line = std::mem::replace(&mut self.request, rest);
                 line.truncate(end);
                 self.deadline = now + TIMEOUT;
+                self.active = now;
                 return Ok(Some(line));
             }
             if self.request.len() >= REQUEST_MAX {
