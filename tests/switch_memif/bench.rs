@@ -205,6 +205,21 @@ impl Bench {
         self.launch(command);
     }
 
+    /// Starts the switch in a network namespace without IPv6.
+    pub(crate) fn start_without_ipv6(&mut self) {
+        let mut command = Command::new("unshare");
+        command.args([
+            "--net",
+            "sh",
+            "-c",
+            "for scope in all default; do echo 1 > /proc/sys/net/ipv6/conf/$scope/disable_ipv6; done; exec \"$@\"",
+            "sh",
+            env!("CARGO_BIN_EXE_quietwire"),
+        ]);
+        command.args(self.all_arguments(&[]));
+        self.launch(command);
+    }
+
     fn launch(&mut self, mut command: Command) {
         command
             .stdin(Stdio::null())
@@ -233,6 +248,11 @@ impl Bench {
         let printed = fs::read_to_string(&log).unwrap();
         assert_eq!(status.code(), Some(code), "{more:?}: {printed}");
         printed
+    }
+
+    /// Returns the process ID of the switch.
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.as_ref().unwrap().id()
     }
 
     /// Sends a signal and waits for the end; returns the exit code.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::bench::{Bench, Peer, frame, output, quietwire, until};
 
 /// Returns `quietwire switch …` for this bench's switch.
-fn command(bench: &Bench, arguments: &[&str]) -> Command {
+pub(crate) fn command(bench: &Bench, arguments: &[&str]) -> Command {
     let mut command = quietwire();
     command.arg("switch").args(arguments);
     command
@@ -21,27 +21,37 @@ fn command(bench: &Bench, arguments: &[&str]) -> Command {
     command
 }
 
-fn change(bench: &Bench, arguments: &[&str]) {
+pub(crate) fn change(bench: &Bench, arguments: &[&str]) {
     output(&mut command(bench, arguments));
 }
 
-fn refused(bench: &Bench, arguments: &[&str]) -> String {
+pub(crate) fn refused(bench: &Bench, arguments: &[&str]) -> String {
     let output = command(bench, arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
 /// Frames of one flow, numbered.
-struct Flow<'bench> {
+pub(crate) struct Flow<'bench> {
     from: &'bench mut Peer,
     to: &'bench mut Peer,
     sent: u32,
     received: u32,
 }
 
-impl Flow<'_> {
+impl<'bench> Flow<'bench> {
+    /// Creates a flow from one peer to another.
+    pub(crate) const fn new(from: &'bench mut Peer, to: &'bench mut Peer) -> Self {
+        Self {
+            from,
+            to,
+            sent: 0,
+            received: 0,
+        }
+    }
+
     /// Sends while `busy` runs, and a little longer; every frame must arrive once and in order.
-    fn during<T: Send>(&mut self, busy: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn during<T: Send>(&mut self, busy: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let work = scope.spawn(busy);
             let mut more = 20;
@@ -80,18 +90,13 @@ impl Flow<'_> {
 }
 
 /// Both CPUs forward on a machine with two: other programs share them.
-const TWO_THREADS: [&str; 4] = ["--forwarding-cpus", "0,1", "--pinning", "none"];
+pub(crate) const TWO_THREADS: [&str; 4] = ["--forwarding-cpus", "0,1", "--pinning", "none"];
 
 #[test]
 fn ports_and_bridges_come_and_go_beside_others() {
     let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
-    let mut flow = Flow {
-        from: &mut a,
-        to: &mut b,
-        sent: 0,
-        received: 0,
-    };
+    let mut flow = Flow::new(&mut a, &mut b);
     let uri = |name: &str| {
         let path = bench.path(&format!("{name}.sock"));
         format!("memif:{}?role=server", path.display())
@@ -180,12 +185,7 @@ fn queues_move_between_threads_without_loss_or_disorder() {
         &[&["--cross-connect", "a,b"][..], &TWO_THREADS].concat(),
     );
     let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
-    let mut flow = Flow {
-        from: &mut a,
-        to: &mut b,
-        sent: 0,
-        received: 0,
-    };
+    let mut flow = Flow::new(&mut a, &mut b);
     let bench = &bench;
     flow.during(|| {
         for turn in 0..20 {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use crate::config::BridgePlan;
 use crate::counters::{Counter, PortCounters};
 use quietwire_tables::bridge::BridgeTables;
 use quietwire_tables::fdb::{Fdb, Key, Selection, StaticError};
@@ -78,6 +79,13 @@ fn less(a: Sums, b: &Sums) -> Sums {
 }
 
 impl BridgeView {
+    /// Returns true if the table suits the plan of a bridge.
+    pub(crate) fn suits(&self, plan: &BridgePlan) -> bool {
+        self.name == plan.name
+            && self.fdb.entries_max() == plan.max_entries
+            && self.ageing_s == plan.ageing_s
+    }
+
     /// Forgets the addresses learned on a port.
     pub(crate) fn forget_port(&self, port: u16) {
         self.fdb.flush(Selection {
@@ -94,13 +102,17 @@ impl BridgeView {
         for (key, _) in self.statics.difference(&wanted) {
             self.fdb.remove(*key);
         }
-        for (key, port) in &wanted {
-            if let Err(StaticError::Full { .. }) = self.fdb.set_static(*key, *port) {
-                self.fdb.flush(Selection::default());
-                self.fdb.set_static(*key, *port)?;
+        self.statics.retain(|one| wanted.contains(one));
+        for (key, port) in wanted {
+            match self.fdb.set_static(key, port) {
+                Err(StaticError::Full { .. }) => {
+                    self.fdb.flush(Selection::default());
+                    self.fdb.set_static(key, port)?;
+                }
+                set => set?,
             }
+            self.statics.insert((key, port));
         }
-        self.statics = wanted;
         Ok(())
     }
 }

@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The running switch, owned by the control thread: ports by number, forwarding threads by CPU, tables. A changed plan is applied
-//! completely or not at all, while frames are forwarded.
+//! completely or not at all, while frames are forwarded ([`apply`]).
 
 mod apply;
 mod assign;
 mod balance;
+mod clean_up;
 mod counted;
 mod driver_drops;
 mod kernel_filter;
+mod loose;
 mod moves;
+mod orders;
 mod port_counts;
+mod queues;
 mod router;
 mod rules;
 mod slot;
 mod threads;
+mod tx_paths;
+mod undo;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +39,7 @@ use crate::observe::Watches;
 use crate::report::MoveReport;
 use balance::Loads;
 use counted::{CountedFilter, CountedRules};
+use loose::Loose;
 use quietwire_tables::bridge::{BridgeTables, StormLimits};
 use quietwire_tables::fdb::{Fdb, Key, Selection};
 use quietwire_tables::route::{Interfaces, Router};
@@ -40,11 +47,18 @@ use quietwire_tables::route::{Interfaces, Router};
 pub(crate) use slot::Slot;
 pub(crate) use threads::Forwarder;
 
+/// Ports of bridges by the name of the bridge, with their settings.
+type BridgePorts = Vec<(String, Vec<(u16, BridgingSetting)>)>;
+
 /// State of the control thread.
 // Fields are dropped in this order: threads before the ports whose queues they hold.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) forwarders: Vec<Forwarder>,
+    /// Threads that were ordered to end.
+    ending: Vec<Forwarder>,
+    /// Queues and rings on their way between threads.
+    loose: Loose,
     /// By number of the port.
     pub(crate) slots: Vec<Option<Slot>>,
     pub(crate) bridges: Vec<BridgeView>,
@@ -60,6 +74,8 @@ pub(crate) struct Engine {
     kernel_filters: Vec<CountedFilter>,
     rules: CountedRules,
     domain: Arc<Domain>,
+    /// Former stages of ports, which a forwarding thread may still use.
+    former_stages: Vec<Arc<Stage>>,
     /// CPU of the thread that sends for the service thread.
     injects: Option<u32>,
     loads: Loads,
@@ -83,6 +99,8 @@ impl Engine {
         let domain = Arc::new(without_interfaces(&layer3));
         let mut engine = Self {
             forwarders: Vec::new(),
+            ending: Vec::new(),
+            loose: Loose::default(),
             slots: (0..crate::counters::PORTS_MAX).map(|_| None).collect(),
             bridges: Vec::new(),
             plan: plan.without_work(),
@@ -95,6 +113,7 @@ impl Engine {
             kernel_filters: Vec::new(),
             rules: CountedRules::default(),
             domain,
+            former_stages: Vec::new(),
             injects: None,
             loads: Loads::default(),
             watches: Watches::default(),
@@ -173,32 +192,38 @@ impl Engine {
             .find(|group| group.ports().contains(&index))
     }
 
-    /// Returns the bridges of a plan. Existing bridges keep their addresses.
+    /// Returns the bridges of a plan. Existing bridges keep their addresses. Others get their table of `fdbs`, by name.
     ///
     /// # Errors
     /// [`SwitchError::Config`] for invalid bridge settings.
-    fn bridges_of(&self, plan: &Plan) -> Result<Vec<BridgeView>, SwitchError> {
+    fn bridges_of(
+        &self,
+        plan: &Plan,
+        fdbs: &BTreeMap<String, Arc<Fdb>>,
+    ) -> Result<Vec<BridgeView>, SwitchError> {
         let mut views = Vec::new();
         for group in &plan.groups {
             let Group::Bridge(bridge) = group else {
                 continue;
             };
             let tables = Arc::new(self.tables_of(bridge, plan)?);
-            let kept = self.bridges.iter().find(|view| {
-                view.name == bridge.name
-                    && view.fdb.entries_max() == bridge.max_entries
-                    && view.ageing_s == bridge.ageing_s
-            });
+            let kept = self.bridges.iter().find(|view| view.suits(bridge));
             // Counters continue even if the tables are replaced.
             let former = self.bridges.iter().find(|view| view.name == bridge.name);
-            views.push(match kept {
-                Some(view) => BridgeView {
+            views.push(match (kept, fdbs.get(&bridge.name)) {
+                (Some(view), _) => BridgeView {
                     tables,
                     ..view.clone()
                 },
-                None => BridgeView {
+                (None, None) => {
+                    return Err(SwitchError::Config {
+                        location: format!("bridge '{}'", bridge.name),
+                        what: "the bridge has no table (this is a bug in the switch)".to_owned(),
+                    });
+                }
+                (None, Some(fdb)) => BridgeView {
                     name: bridge.name.clone(),
-                    fdb: Arc::new(Fdb::new(bridge.max_entries, bridge.ageing_s)),
+                    fdb: Arc::clone(fdb),
                     ageing_s: bridge.ageing_s,
                     aged: former.map_or_else(Arc::default, |view| Arc::clone(&view.aged)),
                     tables,
@@ -227,13 +252,27 @@ impl Engine {
             })
     }
 
-    /// Sets each bridge's static entries, and forgets addresses learned on ports that left the bridge or whose settings changed.
-    fn settle_bridges(
-        &mut self,
-        before: &[(String, Vec<(u16, BridgingSetting)>)],
-    ) -> Result<(), SwitchError> {
+    /// Sets each bridge's static entries.
+    fn set_statics(&mut self) -> Result<(), SwitchError> {
         let mut bridges = std::mem::take(&mut self.bridges);
         let mut outcome = Ok(());
+        for view in &mut bridges {
+            let wanted = self.statics_of(&view.name);
+            let set = view
+                .set_statics(wanted)
+                .map_err(|error| SwitchError::Config {
+                    location: format!("bridge '{}'", view.name),
+                    what: error.to_string(),
+                });
+            outcome = outcome.and(set);
+        }
+        self.bridges = bridges;
+        outcome
+    }
+
+    /// Forgets addresses learned on ports that left their bridge or whose settings changed.
+    fn settle_addresses(&mut self, before: &BridgePorts) {
+        let mut bridges = std::mem::take(&mut self.bridges);
         for view in &mut bridges {
             let now = self.bridge_ports(&view.name);
             let former = before.iter().find(|(name, _)| *name == view.name);
@@ -244,16 +283,8 @@ impl Engine {
             }
             let ports = now.iter().map(|(port, _)| *port).collect();
             view.history.settle(&ports, |port| self.sums_of(port));
-            let wanted = self.statics_of(&view.name);
-            if let Err(error) = view.set_statics(wanted) {
-                outcome = Err(SwitchError::Config {
-                    location: format!("bridge '{}'", view.name),
-                    what: error.to_string(),
-                });
-            }
         }
         self.bridges = bridges;
-        outcome
     }
 
     /// Forgets learned addresses of a bridge. Returns their number.

@@ -10,7 +10,7 @@ mod mac;
 mod service;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -28,6 +28,7 @@ use quietwire_tables::route::Vrf;
 use quietwire_tables::route::rib::{Link, Rib, Sizes};
 
 pub(crate) use exchange::Exchange;
+pub(crate) use kernel::FollowedTables;
 pub(crate) use mac::derived_mac;
 
 /// Rate limit of ICMP errors, per second.
@@ -90,6 +91,8 @@ pub(crate) struct Layer3 {
     monitor: Option<RouteMonitor>,
     /// Present while there are taps.
     neighbour_monitor: Option<NeighbourMonitor>,
+    /// The kernel's indexes of the taps whose neighbours are followed.
+    followed_taps: BTreeSet<u32>,
     /// Kernel routes that did not fit. They are tried again in the next epoch.
     late: BTreeMap<(u32, IpNet), Event>,
     has_reclaimed: bool,
@@ -123,6 +126,7 @@ impl SharedLayer3 {
             spare_taps: Vec::new(),
             monitor: None,
             neighbour_monitor: None,
+            followed_taps: BTreeSet::new(),
             late: BTreeMap::new(),
             has_reclaimed: false,
             kernel_tables: BTreeMap::new(),
@@ -169,9 +173,9 @@ impl Layer3 {
         Ok(())
     }
 
-    /// Removes all VRFs except these.
+    /// Removes all VRFs except these and the main one.
     pub(crate) fn keep_vrfs(&mut self, names: &[String]) {
-        for number in 0..self.vrfs.len() {
+        for number in 1..self.vrfs.len() {
             if self.vrfs[number]
                 .as_ref()
                 .is_some_and(|name| !names.contains(name))
@@ -215,23 +219,37 @@ impl Layer3 {
     /// Replaces the set of interfaces.
     ///
     /// # Errors
-    /// The resource that is exhausted.
+    /// The resource that is exhausted. The former interfaces stay.
     pub(crate) fn set_interfaces(
         &mut self,
         interfaces: BTreeMap<u16, RoutedInterface>,
     ) -> Result<(), SwitchError> {
         let former = std::mem::replace(&mut self.interfaces, interfaces);
-        let mut actions = std::mem::take(&mut self.actions);
-        let mut kept = Vec::new();
-        for (number, known) in &former {
-            if self.interfaces.get(number).map(|now| &now.interface_info)
-                != Some(&known.interface_info)
-            {
-                kept.extend(self.static_on(*number));
-                self.neighbours.flush(*number, &mut actions);
+        let former_taps = self.tap_indexes();
+        let changed: Vec<u16> = former
+            .iter()
+            .filter(|(number, known)| {
+                let now = self.interfaces.get(number).map(|now| &now.interface_info);
+                now != Some(&known.interface_info)
+            })
+            .map(|(number, _)| *number)
+            .collect();
+        let settled = self.settle_links().and_then(|()| self.settle_taps());
+        if settled.is_err() {
+            self.interfaces = former;
+            let restored = self.settle_links().and_then(|()| self.settle_taps());
+            if let Err(error) = restored {
+                tracing::error!("cannot restore all interfaces after a failed change: {error}");
             }
         }
-        self.actions = actions;
+        self.drop_spare_taps();
+        self.flush_neighbours(&changed);
+        self.resynchronise(&former_taps);
+        self.settle();
+        settled
+    }
+
+    fn settle_links(&mut self) -> Result<(), SwitchError> {
         let link = |known: &RoutedInterface| Link {
             vrf: known.vrf,
             addresses: known.interface_info.addresses.clone(),
@@ -240,10 +258,20 @@ impl Layer3 {
         let links = links
             .map(|(number, known)| (*number, link(known)))
             .collect();
-        let settled = self.rib.set_links(links).map_err(no_memory);
+        self.rib.set_links(links).map_err(no_memory)
+    }
+
+    /// Forgets the neighbours of changed interfaces. Static neighbours that are still valid stay.
+    fn flush_neighbours(&mut self, changed: &[u16]) {
+        let mut actions = std::mem::take(&mut self.actions);
+        let mut kept = Vec::new();
+        for number in changed {
+            kept.extend(self.static_on(*number));
+            self.neighbours.flush(*number, &mut actions);
+        }
+        self.actions = actions;
         let now = self.now();
         for (number, address, mac) in kept {
-            // Static neighbours that are still valid stay.
             let interface_info = self
                 .interfaces
                 .get(&number)
@@ -259,9 +287,6 @@ impl Layer3 {
                 }
             }
         }
-        self.settle();
-        settled?;
-        self.settle_taps()
     }
 
     /// Returns the static neighbours of an interface.

@@ -44,7 +44,7 @@ impl Role {
 }
 
 /// One thread of the process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadReport {
     /// Its thread ID in the kernel.
     pub tid: i32,
@@ -57,6 +57,9 @@ pub struct ThreadReport {
     /// Whether it waits for a receive interrupt. `None` for threads that never do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_asleep: Option<bool>,
+    /// For how long a forwarding thread has not replied to an order, seconds. `None` if it replies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_s: Option<f64>,
 }
 
 /// Counters of one port. Octets are without FCS.
@@ -144,7 +147,7 @@ pub struct FdbReport {
 }
 
 /// Counters of one forwarding thread.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCounts {
     /// Its CPU.
     pub cpu: u32,
@@ -156,6 +159,9 @@ pub struct ThreadCounts {
     pub bursts: u64,
     /// Number of times the thread yielded the CPU or slept.
     pub yields: u64,
+    /// For how long the thread has not replied to an order, seconds. 0 if it replies.
+    #[serde(default)]
+    pub late_s: f64,
     /// Frames received.
     pub rx_frames: u64,
     /// Frames sent.

@@ -48,6 +48,8 @@ impl Engine {
             let mut forwarders = self.forwarders.iter();
             let forwarder = forwarders.find(|one| forwarding_name(one.cpu) == thread.name);
             thread.is_asleep = forwarder.and_then(Forwarder::is_asleep);
+            let late = forwarder.and_then(Forwarder::late_for);
+            thread.late_s = late.map(|late| late.as_secs_f64());
         }
         Ok(threads)
     }
@@ -353,6 +355,7 @@ fn thread_counts(forwarder: &Forwarder) -> ThreadCounts {
         empty_polls,
         bursts: polls - empty_polls,
         yields: counters.yields.get(),
+        late_s: forwarder.late_for().map_or(0.0, |late| late.as_secs_f64()),
         rx_frames: counters.ports.iter().map(|port| port.rx_frames.get()).sum(),
         tx_frames: counters.ports.iter().map(|port| port.tx_frames.get()).sum(),
         steps: step_counts(counters),

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lifecycle of a switch: allocates memory, opens ports, starts threads, releases everything on exit.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::unistd::geteuid;
+use quietwire_base::Deadline;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri, thread};
 
 use crate::config::{self, Pinning, Plan, Settings};
@@ -20,6 +21,9 @@ use crate::threads;
 
 /// Interval between checks of the threads.
 const WATCH: Duration = Duration::from_millis(50);
+/// Timeout for the end of the control and the service thread. The former waits for the forwarding threads.
+const END: Duration = Duration::from_secs(4);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A running switch. It stops when its stop flag is set or it is dropped.
 #[derive(Debug)]
@@ -32,20 +36,46 @@ pub struct Switch {
 struct Threads {
     stop: Arc<AtomicBool>,
     running: Vec<(&'static str, JoinHandle<()>)>,
+    /// Names of forwarding threads that did not end.
+    left: Arc<Mutex<Vec<String>>>,
+    /// True if a forwarding thread ended unexpectedly.
+    has_failed: Arc<AtomicBool>,
+}
+
+/// How threads ended.
+#[derive(Debug, Default)]
+struct Ended {
+    panicked: Vec<&'static str>,
+    /// Threads that did not end in time.
+    left: Vec<String>,
 }
 
 impl Threads {
-    /// Stops all threads. Returns the names of those that panicked.
-    fn end(&mut self) -> Vec<&'static str> {
+    /// Stops all threads. Returns the names of those that panicked or did not end.
+    fn end(&mut self) -> Ended {
         self.stop.store(true, Ordering::Relaxed);
-        let mut panicked = Vec::new();
-        for (name, handle) in self.running.drain(..) {
+        for (_, handle) in &self.running {
             handle.thread().unpark();
-            if handle.join().is_err() {
-                panicked.push(name);
+        }
+        let deadline = Deadline::after(END);
+        let mut ended = Ended::default();
+        for (name, handle) in self.running.drain(..) {
+            let is_finished = || handle.is_finished().then_some(());
+            if deadline.poll(PAUSE, is_finished).is_none() {
+                ended.left.push(name.to_owned());
+            } else if handle.join().is_err() {
+                ended.panicked.push(name);
             }
         }
-        panicked
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.left.append(&mut left);
+        if !ended.left.is_empty() {
+            tracing::error!(
+                "threads {} do not end, and are left to the end of the process",
+                ended.left.join(", ")
+            );
+        }
+        ended
     }
 }
 
@@ -88,6 +118,8 @@ impl Switch {
         let mut threads = Threads {
             stop: Arc::clone(stop),
             running: Vec::new(),
+            left: Arc::default(),
+            has_failed: Arc::default(),
         };
         start_service(&mut threads, &engine, housekeeping.clone())?;
         let mut controller = Controller::new(settings.clone(), engine, housekeeping);
@@ -124,7 +156,15 @@ impl Switch {
             }
             std::thread::park_timeout(WATCH);
         };
-        let panicked = self.threads.end();
+        let Ended { panicked, left } = self.threads.end();
+        if !left.is_empty() {
+            return Err(SwitchError::Thread {
+                name: left.join(", "),
+                what: "did not end in time, so sockets and other files of ports may remain (check what keeps the thread from running; the next start replaces the files)".to_owned(),
+            });
+        }
+        let has_failed = self.threads.has_failed.load(Ordering::Relaxed);
+        let ended = ended.or(has_failed.then_some(threads::CONTROL));
         match panicked.into_iter().next().or(ended) {
             None => Ok(()),
             Some(name) => Err(SwitchError::Thread {
@@ -212,6 +252,8 @@ fn start_control(
     shared: &Arc<Shared>,
 ) -> Result<(), SwitchError> {
     let shared = Arc::clone(shared);
+    let left = Arc::clone(&threads.left);
+    let has_failed = Arc::clone(&threads.has_failed);
     let body = move || {
         while !shared.stop.load(Ordering::Relaxed) {
             let others = metrics.iter().flat_map(MetricsServer::interests);
@@ -222,9 +264,16 @@ fn start_control(
                 metrics.turn(&mut || controller.metrics());
             }
             if !controller.run_periodic_work() {
-                return;
+                has_failed.store(true, Ordering::Relaxed);
+                shared.stop.store(true, Ordering::Relaxed);
             }
         }
+        // Sockets are removed first, so that clients notice the end.
+        drop((server, metrics));
+        let names = controller.end();
+        left.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(names);
     };
     // The main thread creates it, so it inherits the control CPUs.
     let handle = threads::spawn(threads::CONTROL, || Ok(()), body)?;

@@ -91,6 +91,7 @@ pub(crate) fn list() -> Result<Vec<ThreadReport>, ReadError> {
         name: thread.name,
         cpus: thread.cpus,
         is_asleep: None,
+        late_s: None,
     };
     Ok(own_threads(Path::new("/"))?
         .into_iter()

@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use quietwire_packet::{MacAddress, VlanId};
 
+use crate::arena::NoMemory;
 use hash::{BUCKET_BITS_MIN, Permutation};
 use moves::Moves;
 use slots::{Cell, EntryObserver, Places, change, move_away, vacate};
@@ -179,14 +180,45 @@ impl Fdb {
         Self::with_flap_limit(entries_max, ageing_s, FlapLimit::default())
     }
 
+    /// Creates a table like [`Fdb::new`].
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn try_new(entries_max: u32, ageing_s: u32) -> Result<Self, NoMemory> {
+        let permutation = permutation(entries_max);
+        let buckets = permutation.buckets();
+        let mut memory: Vec<Bucket> = Vec::new();
+        memory
+            .try_reserve_exact(buckets)
+            .map_err(|_| NoMemory(buckets.saturating_mul(size_of::<Bucket>())))?;
+        memory.resize_with(buckets, Bucket::default);
+        let memory = memory.into_boxed_slice();
+        Ok(Self::of(
+            memory,
+            permutation,
+            entries_max,
+            ageing_s,
+            FlapLimit::default(),
+        ))
+    }
+
     /// Creates a table like [`Fdb::new`], with a flap limit.
     #[must_use]
     pub fn with_flap_limit(entries_max: u32, ageing_s: u32, flap_limit: FlapLimit) -> Self {
-        let slots = (u64::from(entries_max) * 4).div_ceil(3);
-        let buckets = slots.div_ceil(SLOTS as u64).next_power_of_two();
-        let permutation = Permutation::random(buckets.ilog2().max(BUCKET_BITS_MIN));
+        let permutation = permutation(entries_max);
+        let buckets = allocate(permutation.buckets());
+        Self::of(buckets, permutation, entries_max, ageing_s, flap_limit)
+    }
+
+    fn of(
+        buckets: Box<[Bucket]>,
+        permutation: Permutation,
+        entries_max: u32,
+        ageing_s: u32,
+        flap_limit: FlapLimit,
+    ) -> Self {
         Self {
-            buckets: allocate(permutation.buckets()),
+            buckets,
             permutation,
             ageing: Ageing::new(ageing_s),
             entries_max,
@@ -502,6 +534,13 @@ fn find_among(slots: &[AtomicU64], identity: Identity) -> Option<(&AtomicU64, Wo
         same &= same - 1;
     }
     None
+}
+
+/// Returns the permutation of a table for this number of addresses, which also determines its number of buckets.
+fn permutation(entries_max: u32) -> Permutation {
+    let slots = (u64::from(entries_max) * 4).div_ceil(3);
+    let buckets = slots.div_ceil(SLOTS as u64).next_power_of_two();
+    Permutation::random(buckets.ilog2().max(BUCKET_BITS_MIN))
 }
 
 /// Allocates all buckets in one block of memory.

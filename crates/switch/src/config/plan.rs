@@ -644,8 +644,26 @@ fn plan_statics(
             )));
         }
         bridge.statics.push(value.clone());
+        if !has_room(bridge) {
+            return Err(location.wrong(format!(
+                "no room for {}: bridge '{}' has {} addresses at most, and all are static entries (raise max-entries)",
+                value.mac, bridge.name, bridge.max_entries
+            )));
+        }
     }
     Ok(())
+}
+
+/// Returns whether all static entries of a bridge fit into its table.
+fn has_room(bridge: &BridgePlan) -> bool {
+    let max_entries = bridge.max_entries as usize;
+    let keys = || {
+        bridge
+            .statics
+            .iter()
+            .map(|one| (one.mac.to_u64(), one.vlan))
+    };
+    bridge.statics.len() <= max_entries || keys().collect::<BTreeSet<_>>().len() <= max_entries
 }
 
 /// Plans layer 3. A port with an interface of its own is in no bridge and in no cross-connect.

@@ -66,14 +66,14 @@ impl Controller {
         if self.loads_seen.elapsed() >= LOADS {
             self.loads_seen = Instant::now();
             self.engine.sample_loads();
-            if let Err(error) = self.engine.reclaim() {
-                tracing::warn!("{error}");
+            // The first missing reply of a thread is logged where it is noticed.
+            match self.engine.reclaim() {
+                Ok(()) => self.rebalance(),
+                Err(error) => tracing::debug!("{error}"),
             }
-            self.rebalance();
         }
-        if let Err(error) = self.engine.end_idle_watches() {
-            tracing::warn!("{error}");
-        }
+        self.engine.end_idle_watches();
+        self.engine.settle_periodically();
         match self.engine.forwarders.iter().find(|one| one.has_ended()) {
             Some(ended) if !self.engine.shared.is_ending() => {
                 tracing::error!(
@@ -92,6 +92,11 @@ impl Controller {
         {
             tracing::warn!("{error}");
         }
+    }
+
+    /// Ends the forwarding threads and closes the ports, once the stop flag is set. Returns the names of threads that do not end.
+    pub(crate) fn end(mut self) -> Vec<String> {
+        self.engine.end_forwarding()
     }
 
     pub(crate) fn answer(&mut self, request: Request) -> Answer {

@@ -12,7 +12,7 @@ use quietwire_tables::filter::Fallback;
 pub(super) type CountedFilter = (KernelFilterSetting, Arc<AtomicU64>);
 
 /// Filter rules and the number of frames each has decided on.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CountedRules {
     pub(super) rules: Vec<(RuleSetting, Arc<AtomicU64>)>,
     pub(super) fallback: Fallback,

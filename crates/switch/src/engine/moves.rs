@@ -53,7 +53,10 @@ impl Engine {
         rules: &Rules,
         dry_run: bool,
     ) -> Result<Vec<MoveReport>, SwitchError> {
-        let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
+        if !dry_run {
+            self.settle()?;
+        }
+        let cpus = self.cpus();
         let found = balance::balance(&self.loads(), &cpus, rules);
         let mut reports = Vec::new();
         for one in found {
@@ -85,7 +88,7 @@ impl Engine {
             .ok_or_else(|| wrong(format!("no such port: '{port}'")))?;
         let from = self
             .slot(number)
-            .and_then(|slot| slot.queues.get(usize::from(queue))?.cpu)
+            .and_then(|slot| self.server_of(slot.queues.get(usize::from(queue))?))
             .ok_or_else(|| wrong(format!("port '{port}' has no receive queue {queue}")))?;
         if !self.forwarders.iter().any(|one| one.cpu == cpu) {
             return Err(wrong(format!(
@@ -93,6 +96,7 @@ impl Engine {
                 self.plan.forwarding_cpus
             )));
         }
+        self.settle()?;
         let report = self.report((number, queue), from, cpu, "by request");
         if self.move_queue((number, queue), cpu)? {
             self.remember(report.clone());
@@ -110,7 +114,7 @@ impl Engine {
                 reports.push(QueueReport {
                     port: slot.plan.name.clone(),
                     queue: queue.id.1,
-                    cpu: queue.cpu,
+                    cpu: self.server_of(queue),
                     is_mapped: slot.plan.cpu_of(index).is_some(),
                     load: self.loads.shares.get(&queue.id).copied(),
                     bursts: sizes.iter().sum(),
@@ -127,7 +131,7 @@ impl Engine {
         let mut loads = Vec::new();
         for (_, slot) in self.ports() {
             for (index, queue) in slot.queues.iter().enumerate() {
-                if let Some(cpu) = queue.cpu {
+                if let Some(cpu) = self.server_of(queue) {
                     loads.push(Load {
                         id: queue.id,
                         cpu,

@@ -8,11 +8,12 @@ use quietwire_dpdk::ring;
 use quietwire_packet::MacAddress;
 
 use super::Engine;
+use super::apply::Tally;
 use crate::config::layer3::{Attachment, InterfacePlan, Urpf as UrpfSetting};
 use crate::config::{Group, Plan};
 use crate::error::SwitchError;
 use crate::forward::{BridgeContext, Domain, RouteStage, Stage, WorkerCommand};
-use crate::layer3::{RoutedInterface, derived_mac};
+use crate::layer3::{FollowedTables, RoutedInterface, derived_mac};
 use crate::report::{InterfaceReport, VrfReport};
 use quietwire_tables::bridge;
 use quietwire_tables::neighbour::InterfaceInfo;
@@ -161,64 +162,82 @@ impl Engine {
         }
     }
 
-    /// Updates the router's tables to the plan. Runs before [`Self::show_router`].
-    pub(super) fn settle_router(&mut self) -> Result<(), SwitchError> {
-        let known = self.known();
+    /// Creates what the router part of a plan requires: VRFs, taps, and the reader of kernel routes if other kernel tables are to be
+    /// followed. Returns the latter with its tables.
+    pub(super) fn prepare_router(
+        &mut self,
+        plan: &Plan,
+    ) -> Result<Option<FollowedTables>, SwitchError> {
         let mut layer3 = self.layer3.lock();
-        let plan = &self.plan.layer3;
-        let followed = plan.vrfs.iter().zip(&plan.kernel_tables);
-        let tables: BTreeMap<u32, u16> = followed
+        layer3.add_vrfs(&plan.layer3.vrfs)?;
+        let taps = plan.layer3.interfaces.iter().filter_map(|one| {
+            let name = one.kernel.as_deref()?;
+            Some((name, one.addresses.as_slice(), mac_of(one, plan), one.mtu))
+        });
+        layer3.prepare_taps(taps)?;
+        let followed = plan.layer3.vrfs.iter().zip(&plan.layer3.kernel_tables);
+        let tables = followed
             .filter_map(|(name, table)| Some(((*table)?, layer3.vrf(name)?)))
             .collect();
-        layer3.follow(tables)?;
-        layer3.set_interfaces(known.clone())?;
-        drop(layer3);
+        layer3.prepare_follow(tables)
+    }
+
+    /// Builds the router state of forwarding threads from the plan. Returns the interfaces in the service thread's form.
+    pub(super) fn publish_router(&mut self) -> BTreeMap<u16, RoutedInterface> {
         self.count_filters();
+        let known = self.known();
         self.domain = Arc::new(self.domain_of(&known));
-        Ok(())
+        known
     }
 
     /// Publishes the router state to forwarding threads, and selects the thread that sends for the service thread.
-    pub(super) fn show_router(&mut self) -> Result<(), SwitchError> {
+    pub(super) fn show_router(&mut self, tally: &mut Tally) -> Result<(), SwitchError> {
         let has_interfaces = !self.plan.layer3.interfaces.is_empty();
-        let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
-        for cpu in cpus {
+        for cpu in self.cpus() {
             let domain = has_interfaces.then(|| Arc::clone(&self.domain));
             // The previous state is dropped here.
-            drop(self.send_command(cpu, WorkerCommand::Domain(domain))?);
+            tally.note(self.send_command(cpu, WorkerCommand::Domain(domain)))?;
         }
         let wanted = self.plan.forwarding_cpus.iter().next().map(|cpu| cpu.0);
-        let wanted = wanted.filter(|_| has_interfaces);
-        if self.injects == wanted {
-            return Ok(());
-        }
-        if let Some(cpu) = self.injects.take() {
+        tally.note(self.choose_injecting(wanted.filter(|_| has_interfaces)))
+    }
+
+    /// Makes one thread send for the service thread, or none.
+    fn choose_injecting(&mut self, wanted: Option<u32>) -> Result<(), SwitchError> {
+        if let Some(former) = self.injects.filter(|former| wanted != Some(*former)) {
             self.layer3.lock().exchange().set_injected(None);
-            drop(self.send_command(cpu, WorkerCommand::Inject(None))?);
+            self.injects = None;
+            self.loose.injecting.insert(former);
         }
-        if let Some(cpu) = wanted {
+        if let Some(cpu) = wanted.filter(|_| self.injects.is_none()) {
             let bell = self.bell(cpu);
             let (sender, frames) = ring::channel_with_bell(&self.eal, INJECTED_FRAMES, bell);
             drop(self.send_command(cpu, WorkerCommand::Inject(Some(Box::new(frames))))?);
             self.layer3.lock().exchange().set_injected(Some(sender));
             self.injects = Some(cpu);
+            self.loose.injecting.remove(&cpu);
+        }
+        // Former threads return their rings.
+        for cpu in self.loose.injecting.clone() {
+            if self.cpus().contains(&cpu) {
+                drop(self.send_command(cpu, WorkerCommand::Inject(None))?);
+            }
+            self.loose.injecting.remove(&cpu);
         }
         Ok(())
     }
 
-    /// Reclaims memory of the router's tables that forwarding threads no longer read.
+    /// Reclaims memory of the router's tables that forwarding threads no longer read. Checks that all threads reply, even without memory to
+    /// reclaim, so that a late thread is noticed.
     ///
     /// # Errors
     /// [`SwitchError::Thread`] if a thread does not reply.
     pub(crate) fn reclaim(&mut self) -> Result<(), SwitchError> {
         if !self.layer3.lock().has_interfaces() {
-            return Ok(());
+            return self.check_threads();
         }
         let epoch = self.layer3.lock().begin_epoch();
-        let cpus: Vec<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
-        for cpu in cpus {
-            drop(self.send_command(cpu, WorkerCommand::Nothing)?);
-        }
+        self.check_threads()?;
         self.layer3.lock().end_epoch(epoch);
         Ok(())
     }

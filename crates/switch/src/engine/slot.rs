@@ -35,6 +35,8 @@ pub(crate) struct Slot {
     pub(crate) guests: Vec<u32>,
     /// Transmit queues not assigned to a thread.
     pub(crate) spare_tx: Vec<TxQueue>,
+    /// True once its removal has begun. Then it cannot be used again.
+    pub(crate) is_closing: bool,
     /// Stage of the port's frames. The control thread holds a reference, so that no forwarding thread frees it.
     pub(crate) stage: Arc<Stage>,
     /// Counts of earlier ports with this number at the time this port was opened.

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use quietwire_base::wait_until;
 use quietwire_dpdk::ring::FrameSender;
 use quietwire_dpdk::{Bell, Eal, Mempool};
 use quietwire_dpdk::{Registered, thread};
@@ -11,8 +13,13 @@ use quietwire_dpdk::{Registered, thread};
 use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
-use crate::forward::{self, CommandSender, Doze, Reply, Routing, Shared, Worker, WorkerCommand};
+use crate::forward::{
+    self, CommandSender, Doze, Reply, Routing, Shared, Unanswered, Worker, WorkerCommand,
+};
 use crate::threads::{forwarding_name, spawn};
+
+/// Timeout for the end of a thread after the stop flag or an order to end.
+pub(super) const END: Duration = Duration::from_secs(2);
 
 /// Control-thread handle of a forwarding thread.
 #[derive(Debug)]
@@ -23,6 +30,12 @@ pub(crate) struct Forwarder {
     bell: Option<Arc<Bell>>,
     line: CommandSender,
     handle: Option<JoinHandle<()>>,
+    /// True if segmentation is enabled on the thread.
+    pub(super) has_segmenter: bool,
+    /// True if the thread copies frames for a capture.
+    pub(crate) has_capture: bool,
+    /// True if the thread traces frames.
+    pub(crate) has_trace: bool,
 }
 
 impl Forwarder {
@@ -42,7 +55,7 @@ impl Forwarder {
             what: format!("cannot wait for receive interrupts: {cause}"),
         })?;
         let bell = doze.as_ref().map(|doze| Arc::clone(doze.bell()));
-        let (line, commands) = forward::line(&name, bell.clone());
+        let (line, commands) = forward::line(&name, bell.clone(), &shared.stop);
         let mut worker = Worker::new(
             eal,
             copies.clone(),
@@ -69,17 +82,47 @@ impl Forwarder {
             bell,
             line,
             handle: Some(handle),
+            has_segmenter: false,
+            has_capture: false,
+            has_trace: false,
         })
     }
 
     /// Sends an order and waits for the reply.
-    pub(crate) fn ask(&mut self, order: WorkerCommand) -> Result<Reply, SwitchError> {
+    pub(super) fn ask(&mut self, order: WorkerCommand) -> Result<Reply, Box<Unanswered>> {
         match self.line.ask(order)? {
-            Reply::Full(order) => Err(SwitchError::Thread {
-                name: forwarding_name(self.cpu),
-                what: format!("no room for {order:?} (use more forwarding CPUs)"),
-            }),
+            Reply::Full(order) => {
+                let error = SwitchError::Thread {
+                    name: forwarding_name(self.cpu),
+                    what: format!("no room for {order:?} (use more forwarding CPUs)"),
+                };
+                let order = Some(order);
+                Err(Box::new(Unanswered { order, error }))
+            }
             reply => Ok(reply),
+        }
+    }
+
+    /// Looks whether a late thread replies again. Returns the reply to an order that it was executing meanwhile.
+    pub(super) fn collect(&mut self) -> Option<Reply> {
+        self.line.collect()
+    }
+
+    /// Returns for how long the thread has not replied to an order; `None` if it replies.
+    pub(crate) fn late_for(&self) -> Option<Duration> {
+        self.line.late_for()
+    }
+
+    /// Returns the error that the thread is late.
+    pub(super) fn is_late(&self) -> SwitchError {
+        self.line.is_late()
+    }
+
+    /// Returns the error that the thread does not end.
+    pub(super) fn does_not_end(&self) -> SwitchError {
+        SwitchError::Thread {
+            name: forwarding_name(self.cpu),
+            what: "the thread was ordered to end and has not ended yet".to_owned(),
         }
     }
 
@@ -97,34 +140,34 @@ impl Forwarder {
     pub(crate) fn has_ended(&self) -> bool {
         self.handle.as_ref().is_none_or(JoinHandle::is_finished)
     }
+}
 
-    /// Stops the thread and waits for its end.
-    pub(crate) fn end(mut self) -> Result<(), SwitchError> {
-        self.ask(WorkerCommand::End)?;
-        match self.handle.take().map(JoinHandle::join) {
-            Some(Err(_)) => Err(SwitchError::Thread {
-                name: forwarding_name(self.cpu),
-                what: "the thread panicked (this is a bug in the switch)".to_owned(),
-            }),
-            _ => Ok(()),
-        }
+impl Forwarder {
+    /// Leaves the thread to the end of the process. It keeps what it uses: its queues, and with them their ports.
+    pub(super) fn leave(&mut self) {
+        self.handle = None;
     }
 }
 
 impl Drop for Forwarder {
     /// Waits for the end of the thread, after the stop flag or an order to end.
     fn drop(&mut self) {
-        if let Some(handle) = self.handle.take() {
-            if !handle.is_finished()
-                && let Err(error) = self.line.ask(WorkerCommand::End)
-            {
-                // If the stop flag is set, the thread may end without a reply.
-                tracing::debug!("{error}");
-            }
-            handle.thread().unpark();
-            if handle.join().is_err() {
-                tracing::error!("thread {} panicked", forwarding_name(self.cpu));
-            }
+        let Some(handle) = self.handle.take() else {
+            return;
+        };
+        if !handle.is_finished()
+            && let Err(unanswered) = self.line.ask(WorkerCommand::End)
+        {
+            // If the stop flag is set, the thread may end without a reply.
+            tracing::debug!("{}", unanswered.error);
+        }
+        if !wait_until(END, || handle.is_finished()) {
+            tracing::error!(
+                "thread {} does not end, and is left to the end of the process",
+                forwarding_name(self.cpu)
+            );
+        } else if handle.join().is_err() {
+            tracing::error!("thread {} panicked", forwarding_name(self.cpu));
         }
     }
 }

@@ -40,4 +40,10 @@ impl Input {
             counters,
         }
     }
+
+    /// Replaces the stage.
+    pub(crate) fn set_stage(&mut self, stage: Arc<Stage>) {
+        self.storm = stage.storm();
+        self.stage = stage;
+    }
 }

@@ -130,21 +130,20 @@ impl Worker {
     /// Executes one order, if there is one. Runs between two turns, when no frame waits in any output.
     #[inline(always)]
     pub(super) fn run_commands(&mut self) {
-        if !self.commands.orders.is_empty() {
+        if self.commands.has_order() {
             self.run_command();
         }
     }
 
     #[cold]
     fn run_command(&mut self) {
-        let Ok(order) = self.commands.orders.pop() else {
+        let Some((number, order)) = self.commands.take() else {
             return;
         };
         // A queue that moves to another thread must not be armed.
         self.wake_up();
         let reply = self.carry_out(order);
-        // The ring has room: each order has one reply, and the ring holds as many replies as there can be orders.
-        drop(self.commands.replies.push(reply));
+        self.commands.reply(number, reply);
         self.telemetry.lap(Step::Control);
     }
 
@@ -165,7 +164,10 @@ impl Worker {
                 self.set_stage(port, &stage);
                 Reply::Done
             }
-            WorkerCommand::Output { port, output } => Reply::Output(self.set_output(port, output)),
+            WorkerCommand::Output { port, output } => Reply::Output {
+                port,
+                former: self.set_output(port, output),
+            },
             WorkerCommand::Relay(relay) if self.relays.len() == RELAYS_MAX => {
                 Reply::Full(WorkerCommand::Relay(relay))
             }
@@ -184,7 +186,7 @@ impl Worker {
                 output,
                 mut relays,
             } => {
-                let output = match output {
+                let former = match output {
                     Some(output) => self.set_output(port, Some(output)),
                     None => None,
                 };
@@ -193,7 +195,8 @@ impl Worker {
                 self.drain_relays(|relay| relay.port == port);
                 // The emptied list returns too and is not freed here.
                 Reply::Inherited {
-                    _output: output,
+                    port,
+                    former,
                     left: relays,
                 }
             }

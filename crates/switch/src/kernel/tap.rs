@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
-use quietwire_tables::neighbour::InterfaceInfo;
+use quietwire_packet::MacAddress;
 
 /// Maximum length of an interface name (IFNAMSIZ without the terminator).
 const NAME_MAX: usize = 15;
@@ -91,14 +91,15 @@ impl Tap {
     /// [`TapError`] if the kernel refuses.
     pub(crate) fn configure(
         &self,
-        interface_info: &InterfaceInfo,
+        addresses: &[IpNet],
+        mac: MacAddress,
         mtu: u16,
     ) -> Result<(), TapError> {
         let wrong = |what: &str, error: std::io::Error| TapError {
             name: self.name.clone(),
             what: format!("cannot set {what}: {error}"),
         };
-        let [_, _, mac @ ..] = interface_info.mac.to_u64().to_be_bytes();
+        let [_, _, mac @ ..] = mac.to_u64().to_be_bytes();
         self.device
             .set_mac_address(mac)
             .map_err(|error| wrong("its MAC address", error))?;
@@ -106,7 +107,7 @@ impl Tap {
             .set_mtu(mtu)
             .map_err(|error| wrong("its MTU", error))?;
         let had = self.device.addresses().unwrap_or_default();
-        let wanted: Vec<IpAddr> = interface_info.addresses.iter().map(IpNet::addr).collect();
+        let wanted: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
         for address in had {
             let is_link_local =
                 matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
@@ -117,11 +118,7 @@ impl Tap {
             }
         }
         let had = self.device.addresses().unwrap_or_default();
-        for net in interface_info
-            .addresses
-            .iter()
-            .filter(|net| !had.contains(&net.addr()))
-        {
+        for net in addresses.iter().filter(|net| !had.contains(&net.addr())) {
             let given = match net {
                 IpNet::V4(net) => self.device.add_address_v4(net.addr(), net.prefix_len()),
                 IpNet::V6(net) => self.device.add_address_v6(net.addr(), net.prefix_len()),

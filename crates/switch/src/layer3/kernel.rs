@@ -4,6 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+use quietwire_packet::MacAddress;
+
 use super::{Layer3, no_memory};
 use crate::error::SwitchError;
 use crate::forward::Mark;
@@ -11,23 +14,36 @@ use crate::kernel::{Event, KernelTarget, NeighbourEvent, NeighbourMonitor, Route
 use quietwire_tables::route::NextHopError;
 use quietwire_tables::route::rib::{RibError, Route, Source, Target, Via};
 
+/// Kernel tables to follow, each imported into a VRF, and what reads them.
+#[derive(Debug)]
+pub(crate) struct FollowedTables {
+    tables: BTreeMap<u32, u16>,
+    monitor: Option<RouteMonitor>,
+}
+
 impl Layer3 {
-    /// Creates missing taps in advance, so that nothing must be rolled back if one cannot be created.
+    /// Creates and configures missing taps in advance, each with the addresses, the MAC address and the MTU of its interface, so that
+    /// nothing must be undone if one cannot be created.
     ///
     /// # Errors
-    /// [`SwitchError::MissingPrerequisite`] for a tap that cannot be created.
-    pub(crate) fn prepare_taps(&mut self, names: &BTreeSet<&str>) -> Result<(), SwitchError> {
-        self.spare_taps.clear();
-        let there: BTreeSet<String> = self
-            .taps
-            .values()
-            .map(|tap| tap.name().to_owned())
-            .collect();
-        for name in names.iter().filter(|name| !there.contains(**name)) {
-            match Tap::new(name) {
+    /// [`SwitchError::MissingPrerequisite`] for a tap that cannot be created or configured. No tap is created in that case.
+    pub(crate) fn prepare_taps<'plan>(
+        &mut self,
+        wanted: impl Iterator<Item = (&'plan str, &'plan [IpNet], MacAddress, u16)>,
+    ) -> Result<(), SwitchError> {
+        self.drop_spare_taps();
+        for (name, addresses, mac, mtu) in wanted {
+            if self.taps.values().any(|tap| tap.name() == name) {
+                continue;
+            }
+            let made = Tap::new(name).and_then(|tap| {
+                tap.configure(addresses, mac, mtu)?;
+                Ok(tap)
+            });
+            match made {
                 Ok(tap) => self.spare_taps.push(tap),
                 Err(error) => {
-                    self.spare_taps.clear();
+                    self.drop_spare_taps();
                     return Err(no_memory(error));
                 }
             }
@@ -35,9 +51,13 @@ impl Layer3 {
         Ok(())
     }
 
-    /// Configures the tap of each interface, and removes other taps.
+    /// Removes taps that no interface uses.
+    pub(crate) fn drop_spare_taps(&mut self) {
+        self.spare_taps.clear();
+    }
+
+    /// Gives each interface its tap and configures it. Other taps are spare afterwards.
     pub(super) fn settle_taps(&mut self) -> Result<(), SwitchError> {
-        let former = self.tap_indexes();
         let mut all: BTreeMap<String, Tap> = std::mem::take(&mut self.taps)
             .into_values()
             .chain(std::mem::take(&mut self.spare_taps))
@@ -47,12 +67,27 @@ impl Layer3 {
         for (number, known) in &self.interfaces {
             let tap = known.kernel.as_ref().and_then(|name| all.remove(name));
             if let Some(tap) = tap {
-                outcome = outcome.and(
-                    tap.configure(&known.interface_info, known.mtu)
-                        .map_err(no_memory),
-                );
+                let info = &known.interface_info;
+                let configured = tap.configure(&info.addresses, info.mac, known.mtu);
+                outcome = outcome.and(configured.map_err(no_memory));
                 self.taps.insert(*number, tap);
             }
+        }
+        self.spare_taps.extend(all.into_values());
+        outcome?;
+        self.settle_neighbour_monitor()
+    }
+
+    /// Imports the kernel's routes and neighbours again after taps have changed.
+    pub(super) fn resynchronise(&mut self, former: &BTreeMap<u16, u32>) {
+        let taps = self.tap_indexes();
+        let now = self.now();
+        for (interface, _) in former
+            .iter()
+            .filter(|(number, index)| taps.get(number) != Some(index))
+        {
+            self.neighbours
+                .forget_kernel(now, *interface, &mut self.actions);
         }
         // Routes through new taps may have been reported before the taps were known.
         let mut events = Vec::new();
@@ -62,17 +97,35 @@ impl Layer3 {
         for event in events {
             self.take_event(event);
         }
-        outcome.and(self.settle_neighbours(&former))
+        self.requery_kernel_neighbours();
     }
 
-    /// Sets the kernel tables to follow, each imported into a VRF.
+    /// Prepares following these kernel tables, each imported into a VRF; `None` if they are followed already.
     ///
     /// # Errors
     /// [`SwitchError::MissingPrerequisite`] if the kernel refuses.
-    pub(crate) fn follow(&mut self, tables: BTreeMap<u32, u16>) -> Result<(), SwitchError> {
+    pub(crate) fn prepare_follow(
+        &self,
+        tables: BTreeMap<u32, u16>,
+    ) -> Result<Option<FollowedTables>, SwitchError> {
         if self.kernel_tables == tables {
-            return Ok(());
+            return Ok(None);
         }
+        if tables.is_empty() {
+            let monitor = None;
+            return Ok(Some(FollowedTables { tables, monitor }));
+        }
+        let wanted = tables.keys().copied().collect();
+        let monitor = RouteMonitor::new(wanted).map_err(|error| {
+            SwitchError::MissingPrerequisite(format!("cannot follow the kernel's routes: {error}"))
+        })?;
+        let monitor = Some(monitor);
+        Ok(Some(FollowedTables { tables, monitor }))
+    }
+
+    /// Follows the kernel tables of [`Self::prepare_follow`].
+    pub(crate) fn follow(&mut self, followed: FollowedTables) {
+        let FollowedTables { tables, monitor } = followed;
         let gone: Vec<u16> = self
             .kernel_tables
             .iter()
@@ -84,17 +137,7 @@ impl Layer3 {
         }
         self.kernel_tables = tables;
         self.late.clear();
-        self.monitor = None;
-        if !self.kernel_tables.is_empty() {
-            let wanted = self.kernel_tables.keys().copied().collect();
-            let monitor = RouteMonitor::new(wanted).map_err(|error| {
-                SwitchError::MissingPrerequisite(format!(
-                    "cannot follow the kernel's routes: {error}"
-                ))
-            })?;
-            self.monitor = Some(monitor);
-        }
-        Ok(())
+        self.monitor = monitor;
     }
 
     /// Sends frames from the kernel out of their interfaces.
@@ -204,36 +247,29 @@ impl Layer3 {
     }
 
     /// Returns the interfaces and the kernel's indexes of their taps.
-    fn tap_indexes(&self) -> BTreeMap<u16, u32> {
+    pub(super) fn tap_indexes(&self) -> BTreeMap<u16, u32> {
         let taps = self.taps.iter();
         taps.map(|(number, tap)| (*number, tap.index())).collect()
     }
 
     /// Follows the neighbours of the current taps.
-    fn settle_neighbours(&mut self, former: &BTreeMap<u16, u32>) -> Result<(), SwitchError> {
-        let taps = self.tap_indexes();
-        if taps != *former {
-            let now = self.now();
-            for (interface, _) in former
-                .iter()
-                .filter(|(number, index)| taps.get(number) != Some(index))
-            {
-                self.neighbours
-                    .forget_kernel(now, *interface, &mut self.actions);
-            }
-            self.neighbour_monitor = None;
+    fn settle_neighbour_monitor(&mut self) -> Result<(), SwitchError> {
+        let indexes: BTreeSet<u32> = self.tap_indexes().into_values().collect();
+        if indexes == self.followed_taps {
+            return Ok(());
         }
-        if self.neighbour_monitor.is_none() && !taps.is_empty() {
-            let indexes = taps.into_values().collect();
-            let monitor = NeighbourMonitor::new(indexes).map_err(|error| {
-                SwitchError::MissingPrerequisite(format!(
-                    "cannot follow the kernel's neighbours: {error}"
-                ))
-            })?;
-            self.neighbour_monitor = Some(monitor);
-        }
-        self.requery_kernel_neighbours();
-        self.settle();
+        let monitor = match indexes.is_empty() {
+            true => None,
+            false => Some(
+                NeighbourMonitor::new(indexes.iter().copied().collect()).map_err(|error| {
+                    SwitchError::MissingPrerequisite(format!(
+                        "cannot follow the kernel's neighbours: {error}"
+                    ))
+                })?,
+            ),
+        };
+        self.neighbour_monitor = monitor;
+        self.followed_taps = indexes;
         Ok(())
     }
 

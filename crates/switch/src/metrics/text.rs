@@ -175,6 +175,15 @@ fn of_threads(text: &mut Text, threads: &[ThreadCounts]) {
     ] {
         text.counter(name, help, each(of));
     }
+    let late = threads
+        .iter()
+        .map(|thread| (vec![("cpu", thread.cpu.to_string())], thread.late_s));
+    text.metric(
+        "thread_late_seconds",
+        "gauge",
+        "For how long the thread has not replied to the control thread; 0 if it replies.",
+        late,
+    );
     of_steps(text, threads);
 }
 

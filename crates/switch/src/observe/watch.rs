@@ -17,7 +17,7 @@ use super::request::{
 };
 use super::session::{Capture, Lease, Trace};
 use super::trace::{Event, InFlight, SharedTrace, trace};
-use crate::engine::Engine;
+use crate::engine::{Engine, Forwarder};
 use crate::error::SwitchError;
 use crate::forward::WorkerCommand;
 
@@ -72,7 +72,7 @@ impl Engine {
                 if !self.watches.capture.as_ref().is_some_and(is_it) {
                     return Err(ended("capture"));
                 }
-                self.end_capture()?;
+                self.end_capture();
                 Ok(Value::Null)
             }
             WatchRequest::StartTrace { filter, count } => {
@@ -84,17 +84,14 @@ impl Engine {
                 if !self.watches.trace.as_ref().is_some_and(is_it) {
                     return Err(ended("trace"));
                 }
-                self.end_trace()?;
+                self.end_trace();
                 Ok(Value::Null)
             }
         }
     }
 
     /// Ends watches that are not read.
-    ///
-    /// # Errors
-    /// [`SwitchError::Thread`] if a thread does not reply.
-    pub(crate) fn end_idle_watches(&mut self) -> Result<(), SwitchError> {
+    pub(crate) fn end_idle_watches(&mut self) {
         let is_idle = |lease: &Lease| lease.read.elapsed() > TIMEOUT;
         if self
             .watches
@@ -103,7 +100,7 @@ impl Engine {
             .is_some_and(|one| is_idle(&one.lease))
         {
             tracing::info!("stopped the capture because it is not read");
-            self.end_capture()?;
+            self.end_capture();
         }
         if self
             .watches
@@ -112,29 +109,64 @@ impl Engine {
             .is_some_and(|one| is_idle(&one.lease))
         {
             tracing::info!("stopped the trace because it is not read");
-            self.end_trace()?;
+            self.end_trace();
         }
-        Ok(())
     }
 
-    /// Adds a new thread to the active watches.
+    /// Adds a thread to the active watches, or removes it from watches that have ended.
     ///
     /// # Errors
     /// [`SwitchError::Thread`] if it does not reply.
     pub(crate) fn watch_on(&mut self, cpu: u32) -> Result<(), SwitchError> {
-        if let Some(capture) = &mut self.watches.capture {
-            let (tap, reader) =
-                self::capture(&capture.matcher, capture.directions, capture.snap_length);
-            capture.readers.push(reader);
-            self.send_command(cpu, WorkerCommand::Capture(Some(Box::new(tap))))?;
+        let mut forwarders = self.forwarders.iter();
+        let Some(thread) = forwarders.find(|one| one.cpu == cpu) else {
+            return Ok(());
+        };
+        let (has_capture, has_trace) = (thread.has_capture, thread.has_trace);
+        if has_capture != self.watches.capture.is_some() {
+            let tap = self.watches.capture.as_mut().map(|capture| {
+                let Capture {
+                    matcher,
+                    directions,
+                    snap_length,
+                    ..
+                } = &*capture;
+                let (tap, reader) = self::capture(matcher, *directions, *snap_length);
+                capture.readers.push(reader);
+                Box::new(tap)
+            });
+            let watches = tap.is_some();
+            self.send_command(cpu, WorkerCommand::Capture(tap))?;
+            self.note_watch(cpu, |one| one.has_capture = watches);
         }
-        if let Some(trace) = &mut self.watches.trace {
-            let (tracer, reader) = self::trace(&trace.common);
-            let name = crate::threads::forwarding_name(cpu);
-            trace.readers.push((name, reader));
-            self.send_command(cpu, WorkerCommand::Trace(Some(Box::new(tracer))))?;
+        if has_trace != self.watches.trace.is_some() {
+            let tracer = self.watches.trace.as_mut().map(|trace| {
+                let (tracer, reader) = self::trace(&trace.common);
+                let name = crate::threads::forwarding_name(cpu);
+                trace.readers.push((name, reader));
+                Box::new(tracer)
+            });
+            let watches = tracer.is_some();
+            self.send_command(cpu, WorkerCommand::Trace(tracer))?;
+            self.note_watch(cpu, |one| one.has_trace = watches);
         }
         Ok(())
+    }
+
+    fn note_watch(&mut self, cpu: u32, note: impl FnOnce(&mut Forwarder)) {
+        let mut forwarders = self.forwarders.iter_mut();
+        if let Some(forwarder) = forwarders.find(|one| one.cpu == cpu) {
+            note(forwarder);
+        }
+    }
+
+    /// Adds all threads to the active watches, and removes them from watches that have ended.
+    fn watch_on_all(&mut self) -> Result<(), SwitchError> {
+        let mut outcome = Ok(());
+        for cpu in self.cpus() {
+            outcome = outcome.and(self.watch_on(cpu));
+        }
+        outcome
     }
 
     fn matcher(&self, filter: Filter) -> Result<Arc<FrameMatcher>, SwitchError> {
@@ -151,10 +183,6 @@ impl Engine {
     fn lease(&mut self) -> Lease {
         self.watches.last_id += 1;
         Lease::new(self.watches.last_id)
-    }
-
-    fn cpus(&self) -> Vec<u32> {
-        self.forwarders.iter().map(|one| one.cpu).collect()
     }
 
     fn start_capture(
@@ -174,19 +202,17 @@ impl Engine {
         }
         let lease = self.lease();
         let id = lease.id;
-        let mut readers = Vec::new();
-        for cpu in self.cpus() {
-            let (tap, reader) = capture(&matcher, directions, snap_length as usize);
-            readers.push(reader);
-            self.send_command(cpu, WorkerCommand::Capture(Some(Box::new(tap))))?;
-        }
         self.watches.capture = Some(Capture {
             lease,
             matcher,
             directions,
             snap_length: snap_length as usize,
-            readers,
+            readers: Vec::new(),
         });
+        if let Err(error) = self.watch_on_all() {
+            self.end_capture();
+            return Err(error);
+        }
         Ok(CaptureStarted {
             id,
             snap_length,
@@ -235,12 +261,12 @@ impl Engine {
         })
     }
 
-    fn end_capture(&mut self) -> Result<(), SwitchError> {
-        for cpu in self.cpus() {
-            self.send_command(cpu, WorkerCommand::Capture(None))?;
-        }
+    /// Ends the capture. A late thread is removed from it once it replies.
+    fn end_capture(&mut self) {
         self.watches.capture = None;
-        Ok(())
+        if let Err(error) = self.watch_on_all() {
+            tracing::warn!("the capture ends later: {error}");
+        }
     }
 
     fn start_trace(&mut self, filter: Filter, count: u32) -> Result<TraceStarted, SwitchError> {
@@ -263,18 +289,17 @@ impl Engine {
         };
         // The service thread first, so that it expects traced frames.
         let (tracer, reader) = trace(&common);
-        let mut readers = vec![(crate::threads::SERVICE.to_owned(), reader)];
+        let readers = vec![(crate::threads::SERVICE.to_owned(), reader)];
         self.layer3.lock().set_tracer(Some(tracer));
-        for cpu in self.cpus() {
-            let (tracer, reader) = trace(&common);
-            readers.push((crate::threads::forwarding_name(cpu), reader));
-            self.send_command(cpu, WorkerCommand::Trace(Some(Box::new(tracer))))?;
-        }
         self.watches.trace = Some(Trace {
             lease,
             common,
             readers,
         });
+        if let Err(error) = self.watch_on_all() {
+            self.end_trace();
+            return Err(error);
+        }
         Ok(TraceStarted { id })
     }
 
@@ -321,12 +346,12 @@ impl Engine {
         })
     }
 
-    fn end_trace(&mut self) -> Result<(), SwitchError> {
-        for cpu in self.cpus() {
-            self.send_command(cpu, WorkerCommand::Trace(None))?;
-        }
-        self.layer3.lock().set_tracer(None);
+    /// Ends the trace. A late thread is removed from it once it replies.
+    fn end_trace(&mut self) {
         self.watches.trace = None;
-        Ok(())
+        self.layer3.lock().set_tracer(None);
+        if let Err(error) = self.watch_on_all() {
+            tracing::warn!("the trace ends later: {error}");
+        }
     }
 }

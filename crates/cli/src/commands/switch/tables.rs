@@ -169,12 +169,12 @@ fn threads(threads: &[ThreadReport]) -> TerminalTable {
             thread.name.clone(),
             thread.role.name().to_owned(),
             thread.cpus.to_string(),
-            match thread.is_asleep {
-                Some(true) => "asleep",
-                Some(false) => "awake",
-                None => "-",
-            }
-            .to_owned(),
+            match (thread.late_s, thread.is_asleep) {
+                (Some(late_s), _) => format!("no reply for {late_s:.0} s"),
+                (None, Some(true)) => "asleep".to_owned(),
+                (None, Some(false)) => "awake".to_owned(),
+                (None, None) => "-".to_owned(),
+            },
         ]);
     }
     table

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Receive queues of ports: their assignment to threads, and moves between threads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quietwire_dpdk::RxQueue;
+
+use super::Engine;
+use super::assign::{self, Queue, QueueId, Thread};
+use super::slot::{QueueSlot, Slot};
+use crate::error::SwitchError;
+use crate::forward::{Input, Reply, WorkerCommand};
+
+impl Engine {
+    /// Adds a port under a free number. Its queues are loose. [`Engine::make`] has checked that a number is free.
+    pub(super) fn add_port(&mut self, mut slot: Slot, rx: Vec<RxQueue>) {
+        let Some(number) = self.slots.iter().position(Option::is_none) else {
+            return;
+        };
+        let port = number as u16;
+        // Counts of an earlier port with this number.
+        slot.base = self.counted(port);
+        for (queue, rx) in (0..).zip(rx) {
+            let queue = QueueSlot {
+                id: (port, queue),
+                cpu: None,
+                counters: Arc::default(),
+            };
+            let (stage, counters) = (Arc::clone(&slot.stage), Arc::clone(&queue.counters));
+            let input = Box::new(Input::new(rx, queue.id, stage, counters));
+            self.loose.inputs.insert(queue.id, input);
+            slot.queues.push(queue);
+        }
+        self.slots[number] = Some(slot);
+    }
+
+    /// Returns the thread that each queue is assigned to.
+    pub(super) fn assignment(&self, leaving: &[u16]) -> BTreeMap<QueueId, u32> {
+        let mut queues = Vec::new();
+        for (number, slot) in self.ports() {
+            if leaving.contains(&number) {
+                continue;
+            }
+            for (index, queue) in slot.queues.iter().enumerate() {
+                queues.push(Queue {
+                    id: queue.id,
+                    mapped_to: slot.plan.cpu_of(index),
+                    node: slot.handle.node(),
+                    served_by: queue.cpu,
+                });
+            }
+        }
+        let threads: Vec<Thread> = self
+            .plan
+            .forwarding_cpus
+            .iter()
+            .map(|cpu| Thread {
+                cpu: cpu.0,
+                node: crate::threads::node_of(cpu.0),
+            })
+            .collect();
+        assign::assign(&queues, &threads)
+    }
+
+    /// Gives a queue to its thread, unless the thread has it.
+    pub(super) fn place_queue(&mut self, id: QueueId, cpu: u32) -> Result<(), SwitchError> {
+        if self.loose.inputs.contains_key(&id) {
+            self.adopt(id, cpu)
+        } else {
+            self.move_queue(id, cpu).map(drop)
+        }
+    }
+
+    /// Gives a loose queue to a thread.
+    fn adopt(&mut self, id: QueueId, cpu: u32) -> Result<(), SwitchError> {
+        let Some(mut input) = self.loose.inputs.remove(&id) else {
+            return Ok(());
+        };
+        let Some(slot) = self.slot_mut(id.0) else {
+            return Ok(());
+        };
+        if let Some(queue) = slot.queues.iter_mut().find(|queue| queue.id == id) {
+            queue.cpu = Some(cpu);
+        }
+        input.set_stage(Arc::clone(&slot.stage));
+        self.send_command(cpu, WorkerCommand::Adopt(input))?;
+        Ok(())
+    }
+
+    /// Moves a queue to another thread. Frames wait in the queue meanwhile. None is lost or reordered, because the previous thread sends
+    /// everything it received before it releases the queue. If the move fails, the queue returns to its thread.
+    pub(super) fn move_queue(&mut self, id: QueueId, to: u32) -> Result<bool, SwitchError> {
+        let from = self
+            .slot(id.0)
+            .and_then(|slot| slot.queues.iter().find(|queue| queue.id == id)?.cpu);
+        let Some(from) = from.filter(|from| *from != to) else {
+            return Ok(false);
+        };
+        for other in self.reach(id.0) {
+            self.open_tx_path(other, to)?;
+        }
+        let (port, queue) = id;
+        match self.send_command(from, WorkerCommand::Release { port, queue })? {
+            Reply::Input(Some(input)) => {
+                self.loose.inputs.insert(id, input);
+            }
+            _ => {
+                return Err(SwitchError::Thread {
+                    name: crate::threads::forwarding_name(from),
+                    what: format!(
+                        "the thread does not serve queue {queue} of port {port} (this is a bug in the switch)"
+                    ),
+                });
+            }
+        }
+        let moved = self.hand_over(id, from, to);
+        if moved.is_err() && self.loose.inputs.contains_key(&id) {
+            // If it cannot return now either, it is loose until all threads reply.
+            drop(self.adopt(id, from));
+        }
+        moved.map(|()| true)
+    }
+
+    fn hand_over(&mut self, id: QueueId, from: u32, to: u32) -> Result<(), SwitchError> {
+        // Frames that the previous thread put into rings precede frames that the next thread receives.
+        for cpu in self.cpus().into_iter().filter(|cpu| *cpu != from) {
+            self.send_command(cpu, WorkerCommand::DrainRelays)?;
+        }
+        self.adopt(id, to)
+    }
+
+    /// Returns the CPU of the thread that serves a queue, if a thread does.
+    pub(super) fn server_of(&self, queue: &QueueSlot) -> Option<u32> {
+        queue
+            .cpu
+            .filter(|_| !self.loose.inputs.contains_key(&queue.id))
+    }
+}
