@@ -10,13 +10,17 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use quietwire_switch::report::{PortReport, QueueReport, ThreadReport};
+use quietwire_switch::config::layer3::{RouteKind, RouteSetting};
+use quietwire_switch::control::{Request, ask};
+use quietwire_switch::report::{PortReport, QueueReport, RoutesReport, ThreadReport};
 
 use crate::bench::{Bench, frame, output, until};
 use crate::changes::{Flow, TWO_THREADS, change, command, refused};
+use crate::router::router;
 
 /// A thread of the switch that does not run until this value is dropped.
 pub(crate) struct Stopped {
@@ -518,4 +522,64 @@ fn the_switch_ends_beside_a_stopped_thread_and_says_what_it_leaves() {
         check_pair(&bench, ["a", "b"], 1);
     }
     assert_eq!(bench.end("TERM"), Some(0));
+}
+
+#[test]
+fn many_routes_are_listed_page_by_page_each_once() {
+    let bench = router();
+    let prefixes: Vec<IpNet> = (0..40_000u32)
+        .map(|n| format!("10.{}.{}.0/24", n >> 8, n & 0xff).parse().unwrap())
+        .collect();
+    let path = bench.path("control.sock");
+    for prefixes in prefixes.chunks(400) {
+        let route = |prefix: &IpNet| RouteSetting {
+            prefix: *prefix,
+            vrf: None,
+            kind: Some(RouteKind::Blackhole),
+            via: Vec::new(),
+        };
+        let routes = prefixes.iter().map(route).collect();
+        ask(&path, &Request::AddRoutes(routes)).unwrap();
+    }
+    let within = Some("10.0.0.0/8".parse().unwrap());
+    let page = |limit, after| -> RoutesReport {
+        let request = Request::ShowRoutes {
+            vrf: None,
+            prefix: within,
+            limit,
+            after,
+        };
+        serde_json::from_value(ask(&path, &request).unwrap()).unwrap()
+    };
+    // No reply is larger than a page, whatever the limit is.
+    let (mut listed, mut after, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let report = page(1_000_000, after);
+        assert_eq!(report.total, 40_000);
+        listed.extend(report.routes.iter().map(|route| route.prefix));
+        pages += 1;
+        after = report.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((pages, &listed), (3, &prefixes));
+    let first = page(3, None);
+    assert_eq!((first.routes.len(), first.next), (3, Some(prefixes[2])));
+    // The command reads all pages.
+    let arguments = [
+        "show",
+        "routes",
+        "--prefix",
+        "10.0.0.0/8",
+        "--limit",
+        "30000",
+        "--json",
+    ];
+    let report: RoutesReport =
+        serde_json::from_str(&output(&mut command(&bench, &arguments))).unwrap();
+    let shown: Vec<IpNet> = report.routes.iter().map(|route| route.prefix).collect();
+    assert_eq!(shown, prefixes[..30_000]);
+    let text: String = bench.show("config");
+    assert_eq!(text.matches("blackhole").count(), 40_000);
 }

@@ -101,14 +101,17 @@ pub enum Request {
         /// Their prefixes.
         prefixes: Vec<IpNet>,
     },
-    /// Shows routes. The reply is a [`crate::report::RoutesReport`].
+    /// Shows a page of routes, in the order of their prefixes. The reply is a [`crate::report::RoutesReport`].
     ShowRoutes {
         /// Name of the VRF. Default: `main`.
         vrf: Option<String>,
         /// Only routes within this prefix.
         prefix: Option<IpNet>,
-        /// Maximum number of routes.
+        /// Maximum number of prefixes, up to 16,384; one is the minimum.
         limit: usize,
+        /// Only routes to prefixes after this one: `next` of the page before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<IpNet>,
     },
     /// Sets a neighbour.
     AddNeighbour(NeighbourSetting),

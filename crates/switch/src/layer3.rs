@@ -6,6 +6,8 @@ mod ask;
 mod exchange;
 mod gateways;
 mod kernel;
+
+mod list;
 mod mac;
 mod service;
 mod watch;
@@ -29,6 +31,7 @@ use quietwire_tables::route::rib::{Link, Rib, Sizes};
 
 pub(crate) use exchange::Exchange;
 pub(crate) use kernel::FollowedTables;
+pub(crate) use list::RouteQuery;
 pub(crate) use mac::derived_mac;
 
 /// Rate limit of ICMP errors, per second.

@@ -407,6 +407,9 @@ pub struct RoutesReport {
     pub ipv6_active: u64,
     /// Number of matching routes.
     pub total: u64,
+    /// The last prefix of this page, if there are routes to further prefixes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<IpNet>,
     /// The first matching routes.
     pub routes: Vec<RouteReport>,
 }

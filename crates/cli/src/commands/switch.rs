@@ -33,6 +33,7 @@ use quietwire_switch::config::{
     PortSetting, Settings,
 };
 use quietwire_switch::control::{Request, Subject, ask};
+use quietwire_switch::report::RoutesReport;
 use quietwire_switch::{Switch, SwitchError};
 
 use crate::exit::{CheckFailed, Usage, on_signals, require_memory};
@@ -426,15 +427,32 @@ fn show_cycles(args: &ShowArgs) -> Result<()> {
 }
 
 fn show_routes(args: &ShowArgs) -> Result<()> {
+    let mut report = page_of_routes(args, args.limit, None)?;
+    while let Some(after) = report.next
+        && report.routes.len() < args.limit
+    {
+        let left = args.limit - report.routes.len();
+        let page = page_of_routes(args, left, Some(after))?;
+        report.next = page.next;
+        report.routes.extend(page.routes);
+    }
+    // A prefix can have several routes.
+    report.routes.truncate(args.limit);
+    report.next = None;
+    print(if args.json {
+        serde_json::to_string_pretty(&report)?
+    } else {
+        tables::routes(&report)
+    })
+}
+
+fn page_of_routes(args: &ShowArgs, limit: usize, after: Option<IpNet>) -> Result<RoutesReport> {
     let request = Request::ShowRoutes {
         vrf: args.vrf.clone(),
         prefix: args.prefix,
-        limit: args.limit,
+        limit,
+        after,
     };
     let answer = ask(&args.control_socket, &request)?;
-    print(if args.json {
-        serde_json::to_string_pretty(&answer)?
-    } else {
-        tables::routes(&serde_json::from_value(answer).context(OTHER_VERSION)?)
-    })
+    serde_json::from_value(answer).context(OTHER_VERSION)
 }

@@ -11,7 +11,7 @@ use super::{Answer, Request, Subject};
 use crate::config::{Change, Settings};
 use crate::engine::Engine;
 use crate::error::SwitchError;
-use crate::layer3::Layer3;
+use crate::layer3::{Layer3, RouteQuery};
 use crate::service::Housekeeping;
 use crate::threads;
 
@@ -118,10 +118,17 @@ impl Controller {
                 let mut layer3 = self.engine.layer3.lock();
                 result(layer3.del_routes(vrf.as_deref(), &prefixes))
             }
-            Request::ShowRoutes { vrf, prefix, limit } => {
-                let layer3 = self.engine.layer3.lock();
-                result(layer3.routes(vrf.as_deref(), prefix, limit))
-            }
+            Request::ShowRoutes {
+                vrf,
+                prefix,
+                limit,
+                after,
+            } => result(self.engine.layer3.routes(RouteQuery {
+                vrf: vrf.as_deref(),
+                prefix,
+                after,
+                limit,
+            })),
             Request::AddNeighbour(setting) => {
                 result(self.engine.layer3.lock().add_neighbour(&setting))
             }

@@ -339,7 +339,7 @@ impl Engine {
 
     /// Returns the configuration file, including routes and neighbours.
     pub(crate) fn config_text(&self) -> Result<String, toml::ser::Error> {
-        let (routes, neighbours) = self.layer3.lock().settings();
+        let (routes, neighbours) = self.layer3.settings();
         let text = self.plan.to_toml()?;
         Ok(text + &crate::config::layer3::to_toml(&routes, &neighbours)?)
     }

@@ -8,11 +8,11 @@ use ipnet::IpNet;
 use super::Layer3;
 use crate::config::layer3::{NeighbourSetting, RouteKind, RouteSetting, VRF_MAIN, ViaSetting};
 use crate::error::SwitchError;
-use crate::report::{NeighbourReport, RouteReport, RoutesReport, ViaReport};
+use crate::report::{NeighbourReport, RouteReport, ViaReport};
 use quietwire_tables::neighbour::{InterfaceInfo, Origin};
 use quietwire_tables::route::rib::{Route, RouteInfo, Source, Target, Via};
 
-fn wrong(place: &str, what: impl ToString) -> SwitchError {
+pub(super) fn wrong(place: &str, what: impl ToString) -> SwitchError {
     SwitchError::Config {
         location: place.to_owned(),
         what: what.to_string(),
@@ -253,39 +253,7 @@ impl Layer3 {
         }
     }
 
-    /// Returns the routes of a VRF that match a filter, at most `limit`.
-    ///
-    /// # Errors
-    /// A VRF that does not exist.
-    pub(crate) fn routes(
-        &self,
-        vrf: Option<&str>,
-        prefix: Option<IpNet>,
-        limit: usize,
-    ) -> Result<RoutesReport, SwitchError> {
-        let name = vrf.unwrap_or(VRF_MAIN);
-        let number = self
-            .vrf(name)
-            .ok_or_else(|| wrong("route", format!("no such VRF: '{name}'")))?;
-        let within = |shown: &RouteInfo| prefix.is_none_or(|prefix| prefix.contains(&shown.prefix));
-        let mut routes: Vec<RouteInfo> = self.rib.routes(number).filter(within).collect();
-        routes.sort_unstable_by_key(|shown| (shown.prefix, shown.route.source));
-        let total = routes.len();
-        let (ipv4, ipv6) = self.rib.len(number);
-        Ok(RoutesReport {
-            vrf: name.to_owned(),
-            ipv4_active: ipv4 as u64,
-            ipv6_active: ipv6 as u64,
-            total: total as u64,
-            routes: routes
-                .into_iter()
-                .take(limit)
-                .map(|shown| self.route_report(shown))
-                .collect(),
-        })
-    }
-
-    fn route_report(&self, shown: RouteInfo) -> RouteReport {
+    pub(super) fn route_report(&self, shown: RouteInfo) -> RouteReport {
         let (kind, ways) = match shown.route.target {
             Target::Via(ways) => ("unicast", ways),
             Target::Local => ("local", Vec::new()),
@@ -322,18 +290,8 @@ impl Layer3 {
         .collect()
     }
 
-    /// Returns the static routes and neighbours as settings.
-    pub(crate) fn settings(&self) -> (Vec<RouteSetting>, Vec<NeighbourSetting>) {
-        let mut routes = Vec::new();
-        for (vrf, name) in self.vrfs() {
-            let shown = self.rib.routes(vrf);
-            let statics = shown.filter(|shown| shown.route.source == Source::Static);
-            let mut of_vrf: Vec<RouteSetting> = statics
-                .filter_map(|shown| self.route_setting(name, shown))
-                .collect();
-            of_vrf.sort_unstable_by_key(|setting| setting.prefix);
-            routes.extend(of_vrf);
-        }
+    /// Returns the static neighbours as settings.
+    pub(super) fn neighbour_settings(&self) -> Vec<NeighbourSetting> {
         let all = self.neighbours.list(self.now());
         let set = all.filter(|shown| shown.origin == Origin::Static);
         let neighbours = set.filter_map(|shown| {
@@ -343,10 +301,10 @@ impl Layer3 {
                 mac: shown.mac?,
             })
         });
-        (routes, neighbours.collect())
+        neighbours.collect()
     }
 
-    fn route_setting(&self, vrf: &str, shown: RouteInfo) -> Option<RouteSetting> {
+    pub(super) fn route_setting(&self, vrf: &str, shown: RouteInfo) -> Option<RouteSetting> {
         let (kind, ways) = match shown.route.target {
             Target::Via(ways) => (RouteKind::Unicast, ways),
             Target::Blackhole => (RouteKind::Blackhole, Vec::new()),

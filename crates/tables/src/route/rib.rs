@@ -5,11 +5,12 @@
 //! Of several routes to a prefix, the one of the best source wins, then the one with the lowest metric. A route is usable while one of its
 //! next hops is: an existing interface whose link contains the gateway.
 
+mod parts;
 mod targets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -19,6 +20,7 @@ use super::next_hops::{NextHop, NextHopError, NextHopWriter};
 use super::router::Vrf;
 use crate::arena::{Epoch, NoMemory};
 use crate::fib::{FibError, Ipv4Routes, Ipv6Routes, NO_ROUTE};
+use parts::{Prefix, Prefixes};
 use targets::{StoredTarget, Targets};
 
 pub use targets::{Target, Via};
@@ -156,8 +158,8 @@ impl Candidates {
 struct Tables {
     ipv4: Ipv4Routes,
     ipv6: Ipv6Routes,
-    routes4: HashMap<Ipv4Net, Candidates>,
-    routes6: HashMap<Ipv6Net, Candidates>,
+    routes4: Prefixes<Ipv4Net, Candidates>,
+    routes6: Prefixes<Ipv6Net, Candidates>,
 }
 
 /// Sizes of tables.
@@ -217,8 +219,8 @@ impl Rib {
             self.vrfs[at] = Some(Tables {
                 ipv4: Ipv4Routes::new(self.sizes.ipv4_groups)?,
                 ipv6: Ipv6Routes::new(self.sizes.ipv6_nodes)?,
-                routes4: HashMap::new(),
-                routes6: HashMap::new(),
+                routes4: Prefixes::new(),
+                routes6: Prefixes::new(),
             });
         }
         Ok(())
@@ -586,23 +588,61 @@ impl Rib {
 
     /// Returns all routes of a VRF, unordered.
     pub fn routes(&self, vrf: u16) -> impl Iterator<Item = RouteInfo> + '_ {
+        (0..Self::PARTS).flat_map(move |part| self.routes_in(vrf, part))
+    }
+
+    /// Number of parts of a VRF, for listings that look at one part at a time.
+    pub const PARTS: usize = parts::PARTS;
+
+    /// Returns the routes of one part of a VRF, unordered.
+    pub fn routes_in(&self, vrf: u16, part: usize) -> impl Iterator<Item = RouteInfo> + '_ {
+        self.part(vrf, part)
+            .flat_map(move |(prefix, all)| self.shown(prefix, all))
+    }
+
+    /// Returns the prefixes of one part of a VRF, unordered, each with its number of routes.
+    pub fn prefixes_in(&self, vrf: u16, part: usize) -> impl Iterator<Item = (IpNet, usize)> + '_ {
+        self.part(vrf, part)
+            .map(|(prefix, all)| (prefix, all.as_slice().len()))
+    }
+
+    /// Returns the routes to exactly this prefix.
+    pub fn routes_to(&self, vrf: u16, prefix: IpNet) -> impl Iterator<Item = RouteInfo> + '_ {
         let tables = self.vrfs.get(usize::from(vrf)).and_then(Option::as_ref);
-        let all4 = tables.into_iter().flat_map(|tables| &tables.routes4);
-        let all6 = tables.into_iter().flat_map(|tables| &tables.routes6);
+        let all = tables.and_then(|tables| match &prefix {
+            IpNet::V4(prefix) => tables.routes4.get(prefix),
+            IpNet::V6(prefix) => tables.routes6.get(prefix),
+        });
+        all.into_iter().flat_map(move |all| self.shown(prefix, all))
+    }
+
+    fn part(&self, vrf: u16, part: usize) -> impl Iterator<Item = (IpNet, &Candidates)> {
+        let tables = self.vrfs.get(usize::from(vrf)).and_then(Option::as_ref);
+        let all4 = tables
+            .into_iter()
+            .flat_map(move |tables| tables.routes4.part(part));
+        let all6 = tables
+            .into_iter()
+            .flat_map(move |tables| tables.routes6.part(part));
         all4.map(|(prefix, all)| (IpNet::V4(*prefix), all))
             .chain(all6.map(|(prefix, all)| (IpNet::V6(*prefix), all)))
-            .flat_map(move |(prefix, all)| {
-                let active = best(all, &self.targets).map(|(_, source)| source);
-                all.as_slice().iter().map(move |kept| RouteInfo {
-                    prefix,
-                    route: Route {
-                        source: kept.source,
-                        metric: kept.metric,
-                        target: self.targets.target(kept.target),
-                    },
-                    is_active: active == Some(kept.source),
-                })
-            })
+    }
+
+    fn shown<'rib>(
+        &'rib self,
+        prefix: IpNet,
+        all: &'rib Candidates,
+    ) -> impl Iterator<Item = RouteInfo> + 'rib {
+        let active = best(all, &self.targets).map(|(_, source)| source);
+        all.as_slice().iter().map(move |kept| RouteInfo {
+            prefix,
+            route: Route {
+                source: kept.source,
+                metric: kept.metric,
+                target: self.targets.target(kept.target),
+            },
+            is_active: active == Some(kept.source),
+        })
     }
 
     /// Returns the number of active routes of a VRF: IPv4 and IPv6.
@@ -633,16 +673,13 @@ impl Rib {
     }
 }
 
-fn exchange<P: Eq + std::hash::Hash, T>(
-    routes: &mut HashMap<P, Candidates>,
+fn exchange<P: Prefix, T>(
+    routes: &mut Prefixes<P, Candidates>,
     prefix: P,
     change: impl FnOnce(Option<&Candidates>) -> (Option<Candidates>, Option<T>),
 ) -> Option<T> {
     let (candidates, result) = change(routes.get(&prefix));
-    match candidates {
-        Some(candidates) => routes.insert(prefix, candidates),
-        None => routes.remove(&prefix),
-    };
+    routes.set(prefix, candidates);
     result
 }
 

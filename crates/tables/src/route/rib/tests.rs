@@ -309,3 +309,44 @@ proptest! {
         prop_assert_eq!(rib.targets.next_hops(), again.targets.next_hops());
     }
 }
+
+#[test]
+fn parts_hold_each_route_once_and_are_of_similar_size() {
+    let mut rib = Rib::new(Sizes {
+        ipv4_groups: 1 << 12,
+        ipv6_nodes: 1 << 16,
+        ..SMALL
+    })
+    .unwrap();
+    rib.add_vrf(0).unwrap();
+    let route = Route {
+        source: Source::Static,
+        metric: 0,
+        target: Target::Blackhole,
+    };
+    let prefixes: Vec<IpNet> = (0..8192u32)
+        .map(|n| format!("10.{}.{}.0/24", n >> 8, n & 0xff).parse().unwrap())
+        .chain((0..512).map(|n| format!("2001:db8:{n:x}::/48").parse().unwrap()))
+        .collect();
+    for prefix in &prefixes {
+        rib.add(0, *prefix, route.clone()).unwrap();
+    }
+    let mut found = Vec::new();
+    for part in 0..Rib::PARTS {
+        let here: Vec<IpNet> = rib.prefixes_in(0, part).map(|(prefix, _)| prefix).collect();
+        // 34 on average.
+        assert!(here.len() < 136, "part {part} has {}", here.len());
+        let routes: Vec<IpNet> = rib.routes_in(0, part).map(|shown| shown.prefix).collect();
+        assert_eq!(routes, here);
+        found.extend(here);
+    }
+    found.sort_unstable();
+    let mut expected = prefixes;
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    assert_eq!(rib.routes(0).count(), expected.len());
+    let shown: Vec<RouteInfo> = rib.routes_to(0, expected[7]).collect();
+    assert_eq!((shown.len(), shown[0].prefix), (1, expected[7]));
+    assert!(shown[0].is_active);
+    assert!(rib.routes_to(0, net("192.0.2.0/24")).next().is_none());
+}
