@@ -29,6 +29,8 @@ mod rig;
 mod secrets;
 #[path = "switch_ports/segments.rs"]
 mod segments;
+#[path = "switch_ports/service_manager.rs"]
+mod service_manager;
 #[path = "peers/sockets.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod sockets;

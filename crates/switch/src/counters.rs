@@ -157,6 +157,8 @@ impl Steps {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ThreadCounters {
+    /// Turns of the thread's loop. They increase as long as the thread runs, also without queues.
+    pub(crate) turns: Counter,
     /// Polls of receive queues.
     pub(crate) polls: Counter,
     /// Polls that returned no frame.
@@ -174,6 +176,7 @@ pub(crate) struct ThreadCounters {
 impl ThreadCounters {
     pub(crate) fn new() -> Self {
         Self {
+            turns: Counter::default(),
             polls: Counter::default(),
             empty_polls: Counter::default(),
             yields: Counter::default(),

@@ -64,6 +64,7 @@ const TURNS_BEFORE_YIELD: u32 = 32;
 /// Forwards until the stop flag is set.
 pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
     // An earlier thread on this CPU may have counted.
+    let mut turns = worker.counters.turns.get();
     let mut polls = worker.counters.polls.get();
     let mut empty_polls = worker.counters.empty_polls.get();
     let mut yields = worker.counters.yields.get();
@@ -72,6 +73,8 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
         let (empty, has_relayed) = turn(worker, shared);
         worker.run_commands();
         let inputs = worker.inputs.len() as u64;
+        turns += 1;
+        worker.counters.turns.set(turns);
         polls += inputs;
         empty_polls += empty;
         worker.counters.polls.set(polls);

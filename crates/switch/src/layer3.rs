@@ -6,7 +6,6 @@ mod ask;
 mod exchange;
 mod gateways;
 mod kernel;
-
 mod list;
 mod mac;
 mod service;

@@ -19,6 +19,7 @@ mod metrics;
 pub mod observe;
 pub mod report;
 mod service;
+mod service_manager;
 mod show;
 mod switch;
 mod threads;

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
 use quietwire_base::Deadline;
@@ -17,6 +17,7 @@ use crate::error::SwitchError;
 use crate::forward::Shared;
 use crate::metrics::MetricsServer;
 use crate::service::{self, Housekeeping};
+use crate::service_manager::{ServiceManager, Watchdog};
 use crate::threads;
 
 /// Interval between checks of the threads.
@@ -29,6 +30,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct Switch {
     threads: Threads,
+    manager: ServiceManager,
 }
 
 /// The control and the service thread, stopped and joined on drop.
@@ -103,6 +105,8 @@ impl Switch {
                 "the switch requires root for memory and devices (run as root)".to_owned(),
             ));
         }
+        let manager = ServiceManager::from_environment()?;
+        let watchdog = Watchdog::from_environment(&manager)?;
         // First, because it creates the directory that ports' sockets may be in, and detects a running switch.
         let socket = ControlSocket::listen(&plan.control_socket)?;
         let metrics = plan.metrics.map(MetricsServer::listen).transpose()?;
@@ -127,12 +131,13 @@ impl Switch {
         start_control(
             &mut threads,
             Server::new(socket),
-            metrics,
+            (metrics, watchdog),
             controller,
             &shared,
         )?;
         threads::keep_to_roles(plan)?;
-        Ok(Self { threads })
+        manager.ready(&plan.summary());
+        Ok(Self { threads, manager })
     }
 
     /// Waits until the stop flag is set, stops all threads and releases everything.
@@ -156,6 +161,7 @@ impl Switch {
             }
             std::thread::park_timeout(WATCH);
         };
+        self.manager.stopping();
         let Ended { panicked, left } = self.threads.end();
         if !left.is_empty() {
             return Err(SwitchError::Thread {
@@ -247,7 +253,7 @@ fn start_service(
 fn start_control(
     threads: &mut Threads,
     mut server: Server,
-    mut metrics: Option<MetricsServer>,
+    (mut metrics, mut watchdog): (Option<MetricsServer>, Option<Watchdog>),
     mut controller: Controller,
     shared: &Arc<Shared>,
 ) -> Result<(), SwitchError> {
@@ -257,15 +263,20 @@ fn start_control(
     let body = move || {
         while !shared.stop.load(Ordering::Relaxed) {
             let others = metrics.iter().flat_map(MetricsServer::interests);
-            server.turn(controller.wait_ms(), others, &mut |request| {
-                controller.answer(request)
-            });
+            let wait_ms = controller.wait_ms();
+            let wait_ms = watchdog
+                .as_ref()
+                .map_or(wait_ms, |one| one.wait_ms(wait_ms));
+            server.turn(wait_ms, others, &mut |request| controller.answer(request));
             if let Some(metrics) = &mut metrics {
                 metrics.turn(&mut || controller.metrics());
             }
             if !controller.run_periodic_work() {
                 has_failed.store(true, Ordering::Relaxed);
                 shared.stop.store(true, Ordering::Relaxed);
+            }
+            if let Some(watchdog) = &mut watchdog {
+                watchdog.turn(Instant::now(), controller.turns(), || controller.status());
             }
         }
         // Sockets are removed first, so that clients notice the end.

@@ -268,9 +268,8 @@ fn run_switch(args: &RunArgs) -> Result<()> {
         started => started?,
     };
     tracing::info!(
-        "forwarding between {} ports on CPUs {}; control socket {}",
-        plan.ports.len(),
-        plan.forwarding_cpus,
+        "{}; control socket {}",
+        plan.summary(),
         plan.control_socket.display()
     );
     switch.wait()?;

@@ -281,6 +281,16 @@ impl Settings {
 }
 
 impl Plan {
+    /// Describes the ports and the CPUs in one line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        format!(
+            "forwarding between {} ports on CPUs {}",
+            self.ports.len(),
+            self.forwarding_cpus
+        )
+    }
+
     /// Returns the same plan without ports and threads.
     #[must_use]
     pub(crate) fn without_work(&self) -> Self {

@@ -55,6 +55,17 @@ impl Controller {
         WAIT_MS
     }
 
+    /// Returns the CPU and the number of turns of each forwarding thread.
+    pub(crate) fn turns(&self) -> impl Iterator<Item = (u32, u64)> {
+        let forwarders = self.engine.forwarders.iter();
+        forwarders.map(|one| (one.cpu, one.counters.turns.get()))
+    }
+
+    /// Describes the switch in one line.
+    pub(crate) fn status(&self) -> String {
+        self.engine.plan.summary()
+    }
+
     /// Runs the periodic tasks that are due. Returns false if a forwarding thread has ended unexpectedly.
     pub(crate) fn run_periodic_work(&mut self) -> bool {
         if self.verified.elapsed() >= VERIFY {

@@ -3,15 +3,25 @@
 //! exit.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
+use nix::sys::stat::{Mode, fchmod};
 use quietwire_base::Fault;
 
 use crate::config::CONTROL_SOCKET_DEFAULT;
 use crate::error::SwitchError;
+
+/// Mode of the socket's file.
+const MODE: u32 = 0o600;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// The listening control socket. Removes its file on drop.
 #[derive(Debug)]
@@ -38,14 +48,11 @@ impl ControlSocket {
     pub(crate) fn listen(path: &Path) -> Result<Self, SwitchError> {
         let made_directory = make_directory(path)?;
         let listening = clear(path).and_then(|()| {
-            let listener = UnixListener::bind(path).map_err(|cause| {
-                wrong(
-                    path,
-                    format!("cannot create the socket: {cause}"),
-                    Fault::Failed,
-                )
-            })?;
-            Ok(listener)
+            let set = |mode| fs::set_permissions(path, mode);
+            bind_private(path, set).map_err(|cause| {
+                let what = format!("cannot create the socket: {cause}");
+                wrong(path, what, Fault::Failed)
+            })
         });
         let listener = match listening {
             Ok(listener) => listener,
@@ -54,22 +61,35 @@ impl ControlSocket {
                 return Err(error);
             }
         };
-        let socket = Self {
+        Ok(Self {
             listener,
             path: path.to_owned(),
             made_directory,
-        };
-        let prepared = fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .and_then(|()| socket.listener.set_nonblocking(true));
-        prepared.map_err(|cause| {
-            wrong(
-                path,
-                format!("cannot configure the socket: {cause}"),
-                Fault::Failed,
-            )
-        })?;
-        Ok(socket)
+        })
     }
+}
+
+/// Binds a socket whose file has mode 0600 from the moment it exists, because the kernel gives the file the mode of the socket
+/// (unix_bind_bsd() of net/unix/af_unix.c). If the umask has removed bits, `set` sets the mode.
+fn bind_private(
+    path: &Path,
+    set: impl FnOnce(fs::Permissions) -> io::Result<()>,
+) -> io::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    let prepare = || {
+        if fs::symlink_metadata(path)?.permissions().mode() & 0o777 != MODE {
+            set(fs::Permissions::from_mode(MODE))?;
+        }
+        listen(&socket, Backlog::new(BACKLOG)?).map_err(io::Error::from)
+    };
+    if let Err(error) = prepare() {
+        fs::remove_file(path)?;
+        return Err(error);
+    }
+    Ok(UnixListener::from(socket))
 }
 
 /// Creates the directory of the default socket. Returns its path if it did not exist before.
@@ -147,5 +167,48 @@ impl Drop for ControlSocket {
             tracing::warn!("cannot remove {}: {error}", self.path.display());
         }
         remove_directory(self.made_directory.as_deref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use nix::sched::{CloneFlags, unshare};
+    use nix::sys::stat::umask;
+
+    /// Binds in a thread with this umask. Returns the mode of the file and whether the mode had to be set.
+    fn bound(mask: u32) -> (u32, bool) {
+        std::thread::spawn(move || {
+            // The umask of this thread only.
+            unshare(CloneFlags::CLONE_FS).unwrap();
+            umask(Mode::from_bits_truncate(mask));
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("switch.sock");
+            let mut was_set = false;
+            let set = |mode| {
+                was_set = true;
+                fs::set_permissions(&path, mode)
+            };
+            let listener = bind_private(&path, set).unwrap();
+            UnixStream::connect(&path).unwrap();
+            drop(listener);
+            let mode = fs::symlink_metadata(&path).unwrap().permissions().mode();
+            (mode & 0o777, was_set)
+        })
+        .join()
+        .unwrap()
+    }
+
+    #[test]
+    fn the_socket_has_its_mode_from_bind_on() {
+        // A mode that is set afterwards would leave a moment with a wider one.
+        assert_eq!(bound(0), (MODE, false));
+        assert_eq!(bound(0o022), (MODE, false));
+    }
+
+    #[test]
+    fn a_strict_umask_takes_nothing_from_the_mode() {
+        assert_eq!(bound(0o777), (MODE, true));
     }
 }
