@@ -197,6 +197,10 @@ impl Mapping {
             start: base,
             len,
         };
+        // The memory of a guest does not belong in a core file of this process. Errors below unmap it.
+        // SAFETY: the range is the mapping just made; the advice changes no contents.
+        unsafe { madvise(base.cast(), len, MmapAdvise::MADV_DONTDUMP) }
+            .map_err(system("madvise(MADV_DONTDUMP)"))?;
         // Dropped, and so unmapped, when there is no room.
         let registration = Registration::new(base.addr().get(), len, page);
         mapping.registration = Some(registration.ok_or(MapError::TooMany)?);

@@ -31,6 +31,25 @@ fn both_sides_see_what_either_writes() {
     assert!(theirs.span(100, 0).is_some());
 }
 
+/// Returns the flags of the mapping at an address (proc_pid_smaps(5), VmFlags).
+fn flags_at(address: usize) -> Vec<String> {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let start = format!("{address:x}-");
+    let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&start));
+    let flags = lines.find_map(|line| line.strip_prefix("VmFlags:"));
+    flags.unwrap().split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn shared_memory_stays_out_of_core_files() {
+    let (ours, file) = Mapping::create("quietwire-test", 8192).unwrap();
+    let theirs = Mapping::of_peer(file.as_fd(), 4096, 100, Sealing::Required).unwrap();
+    for mapping in [&ours, &theirs] {
+        let flags = flags_at(mapping.base.addr().get());
+        assert!(flags.iter().any(|flag| flag == "dd"), "{flags:?}");
+    }
+}
+
 #[test]
 fn an_offset_within_a_page_is_mapped_exactly() {
     let (ours, file) = Mapping::create("quietwire-test", 8192).unwrap();

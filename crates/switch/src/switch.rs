@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::prctl;
 use nix::unistd::geteuid;
 use quietwire_base::Deadline;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri, thread};
@@ -105,6 +106,11 @@ impl Switch {
                 "the switch requires root for memory and devices (run as root)".to_owned(),
             ));
         }
+        // The switch executes no program, and one that an attacker makes it execute must not gain rights by its file's mode.
+        prctl::set_no_new_privs().map_err(|cause| SwitchError::Thread {
+            name: "main".to_owned(),
+            what: format!("cannot set no_new_privs: {cause}"),
+        })?;
         let manager = ServiceManager::from_environment()?;
         let watchdog = Watchdog::from_environment(&manager)?;
         // First, because it creates the directory that ports' sockets may be in, and detects a running switch.
