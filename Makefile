@@ -34,7 +34,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions lint bench performance-page fuzz mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ setup: ## Install the Debian packages that building and running need
 
 build: setup ## Build the binary, optimised
 	cargo build --release --locked
+
+deb: build ## Build the Debian package into target/deb
+	@scripts/build-deb
 
 demo: build ## Run the noisy-neighbours study and write its page into results/
 	@mkdir -p $(RESULTS)
@@ -69,6 +72,9 @@ test-all: test ## `make test`, then every test that it leaves out
 test-dpdk-versions: ## Build and test with the DPDK of Debian 12, 13 and unstable, in chroots
 	@scripts/test-dpdk-versions $(SUITES)
 
+test-deb: ## Build the package of QUIETWIRE_BINARY or the release binary; install, run, upgrade and purge it in a chroot
+	@scripts/test-deb
+
 lint: ## Formatting, clippy, licence lines, directions between crates, scripts, documentation
 	cargo fmt --all --check
 	@scripts/check-sources
@@ -78,7 +84,7 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	@scripts/test-check-modules
 	@scripts/test-check-sources
 	@scripts/test-run-tests
-	@if command -v shellcheck >/dev/null; then shellcheck $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.bash packaging/debian/* $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked

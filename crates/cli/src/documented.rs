@@ -18,7 +18,7 @@ use quietwire_tester::traffic::Traffic;
 use super::Cli;
 
 /// Commands and the pages that document their options.
-const PAGES: [(&str, &str); 21] = [
+const PAGES: [(&str, &str); 22] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -40,6 +40,7 @@ const PAGES: [(&str, &str); 21] = [
     ("host", "docs/host.md"),
     ("partition", "docs/partition.md"),
     ("manual", "docs/README.md"),
+    ("completions", "docs/install.md"),
 ];
 
 fn root() -> PathBuf {

@@ -44,6 +44,7 @@ enum Command {
     Host(commands::host::HostArgs),
     Partition(commands::partition::PartitionArgs),
     Manual(commands::manual::ManualArgs),
+    Completions(commands::completions::CompletionsArgs),
     /// Run the agent inside a guest; started by the guest's init.
     #[command(hide = true)]
     GuestAgent,
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Command::Host(args) => commands::host::run(&args),
         Command::Partition(args) => commands::partition::run(&args),
         Command::Manual(args) => commands::manual::run(&args, Cli::command()),
+        Command::Completions(args) => commands::completions::run(&args, Cli::command()),
         Command::GuestAgent => quietwire_lab::guest::agent::serve::serve().map_err(Into::into),
     };
     match outcome {
