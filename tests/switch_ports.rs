@@ -18,6 +18,8 @@ mod library_lines;
 mod memif;
 #[path = "switch_ports/memif_peers.rs"]
 mod memif_peers;
+#[path = "switch_ports/privileges.rs"]
+mod privileges;
 #[path = "switch_ports/queues.rs"]
 mod queues;
 #[path = "switch_ports/quiet_peers.rs"]

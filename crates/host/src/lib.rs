@@ -15,6 +15,7 @@ pub mod journal;
 #[cfg(any(test, feature = "machines"))]
 pub mod machines;
 pub mod partition;
+pub mod privileges;
 pub mod proc;
 pub mod recording;
 pub mod render;

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use quietwire_base::Fault;
+use quietwire_host::privileges::PrivilegeError;
 
 /// An error of the switch.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,9 @@ pub enum SwitchError {
     /// An error in the kernel's files about CPUs and threads.
     #[error(transparent)]
     Threads(#[from] quietwire_host::threads::ReadError),
+    /// The rights of the process cannot be reduced.
+    #[error(transparent)]
+    Privileges(#[from] quietwire_host::privileges::PrivilegeError),
     /// The control socket cannot be created or used.
     #[error("control socket {}: {what}", path.display())]
     ControlSocket {
@@ -68,9 +72,12 @@ impl SwitchError {
         match self {
             Self::Config { .. } | Self::Unreadable { .. } => Fault::BadInput,
             Self::MissingPrerequisite(_) => Fault::MissingPrerequisite,
+            Self::Privileges(PrivilegeError::NoSuchUser(_)) => Fault::BadInput,
             Self::Dpdk(error) => error.fault(),
             Self::ControlSocket { fault, .. } => *fault,
-            Self::Threads(_) | Self::Answer { .. } | Self::Thread { .. } => Fault::Failed,
+            Self::Privileges(_) | Self::Threads(_) | Self::Answer { .. } | Self::Thread { .. } => {
+                Fault::Failed
+            }
         }
     }
 }

@@ -54,12 +54,28 @@ pub struct ThreadReport {
     pub role: Role,
     /// CPUs that it may use.
     pub cpus: CpuList,
+    /// Its rights. `None` if it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rights: Option<ThreadRights>,
     /// Whether it waits for a receive interrupt. `None` for threads that never do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_asleep: Option<bool>,
     /// For how long a forwarding thread has not replied to an order, seconds. `None` if it replies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_s: Option<f64>,
+}
+
+/// Rights of a thread (`/proc/PID/task/TID/status`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadRights {
+    /// Number of its effective user.
+    pub uid: u32,
+    /// Names of its effective capabilities without `CAP_`, separated by commas; `none` for none.
+    pub capabilities: String,
+    /// Whether it can gain rights by executing a program.
+    pub can_gain_rights: bool,
+    /// Whether a filter restricts its system calls (seccomp(2)).
+    pub has_seccomp_filter: bool,
 }
 
 /// Counters of one port. Octets are without FCS.

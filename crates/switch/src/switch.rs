@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::prctl;
 use nix::unistd::geteuid;
 use quietwire_base::Deadline;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri, thread};
+use quietwire_host::privileges::{self, Capabilities, User};
 
 use crate::config::{self, Pinning, Plan, Settings};
 use crate::control::{ControlSocket, Controller, Server};
@@ -107,15 +107,18 @@ impl Switch {
             ));
         }
         // The switch executes no program, and one that an attacker makes it execute must not gain rights by its file's mode.
-        prctl::set_no_new_privs().map_err(|cause| SwitchError::Thread {
-            name: "main".to_owned(),
-            what: format!("cannot set no_new_privs: {cause}"),
-        })?;
+        privileges::refuse_new_privileges()?;
+        let user = plan.user.as_deref().map(User::find).transpose()?;
         let manager = ServiceManager::from_environment()?;
         let watchdog = Watchdog::from_environment(&manager)?;
         // First, because it creates the directory that ports' sockets may be in, and detects a running switch.
         let socket = ControlSocket::listen(&plan.control_socket)?;
         let metrics = plan.metrics.map(MetricsServer::listen).transpose()?;
+        if let Some(user) = &user {
+            socket.give_to(user)?;
+        }
+        // Before DPDK starts, so that every thread inherits it, and that ports which are added later need no more than those now.
+        privileges::reduce(user.as_ref(), Capabilities::PORTS)?;
         take_control_cpus(plan)?;
         let eal = Eal::start(&eal_options(plan)?)?;
         let shared = Arc::new(Shared {

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use quietwire_base::proc::Status;
 use quietwire_host::CpuList;
+use quietwire_host::privileges::Capabilities;
 use quietwire_host::threads::{ReadError, ThreadCpus, own_threads};
 
 use crate::config::{Pinning, Plan};
 use crate::error::SwitchError;
-use crate::report::{Role, ThreadReport};
+use crate::report::{Role, ThreadReport, ThreadRights};
 
 /// Name prefix of forwarding threads; the CPU number follows. A thread name in the kernel has at most 15 octets.
 const FORWARDING: &str = "qw-fwd-";
@@ -83,6 +85,19 @@ fn role(name: &str) -> Role {
     }
 }
 
+/// Returns the rights of a thread of this process. `None` if it has ended.
+fn rights(tid: i32) -> Option<ThreadRights> {
+    let path = format!("/proc/self/task/{tid}/status");
+    let text = quietwire_base::proc::read(Path::new(&path)).ok()?;
+    let status = Status::new(&text);
+    Some(ThreadRights {
+        uid: status.effective_user()?,
+        capabilities: Capabilities::of_mask(status.effective_capabilities()?).to_string(),
+        can_gain_rights: status.field("NoNewPrivs")? != "1",
+        has_seccomp_filter: status.field("Seccomp")? == "2",
+    })
+}
+
 /// Returns all threads of this process.
 pub(crate) fn list() -> Result<Vec<ThreadReport>, ReadError> {
     let report = |thread: ThreadCpus| ThreadReport {
@@ -92,6 +107,7 @@ pub(crate) fn list() -> Result<Vec<ThreadReport>, ReadError> {
         cpus: thread.cpus,
         is_asleep: None,
         late_s: None,
+        rights: rights(thread.tid),
     };
     Ok(own_threads(Path::new("/"))?
         .into_iter()

@@ -112,6 +112,10 @@ struct RunArgs {
     /// Control socket for `quietwire switch show` and other commands. [default: /run/quietwire/switch.sock]
     #[arg(long, value_name = "PATH", value_parser = parse_path)]
     control_socket: Option<PathBuf>,
+    /// Become this user after opening the control socket, keeping only the rights that ports require. [default: root with these
+    /// rights]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics, like 127.0.0.1:9475. Default: disabled.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<std::net::SocketAddr>,
@@ -312,6 +316,7 @@ fn settings(args: &RunArgs) -> Settings {
         }),
         memory_mib: args.memory_mib,
         control_socket: args.control_socket.clone(),
+        user: args.user.clone(),
         metrics: args.metrics,
         max_entries: args.max_entries,
         ageing_s: args.ageing_s,

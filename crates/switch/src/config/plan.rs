@@ -203,6 +203,8 @@ pub struct Plan {
     pub memory_mib: u32,
     /// The control socket.
     pub control_socket: PathBuf,
+    /// User that the switch becomes.
+    pub user: Option<String>,
     /// Address of the metrics server.
     pub metrics: Option<std::net::SocketAddr>,
     /// Layer 3.
@@ -269,6 +271,7 @@ impl Settings {
             pinning,
             huge_pages: self.huge_pages.unwrap_or_default(),
             memory_mib: self.memory_mib.unwrap_or(MEMORY_MIB),
+            user: self.user.clone(),
             metrics: self.metrics,
             control_socket: self
                 .control_socket
@@ -316,6 +319,7 @@ impl Plan {
             ("pinning", self.pinning == next.pinning),
             ("huge-pages", self.huge_pages == next.huge_pages),
             ("memory-mib", self.memory_mib == next.memory_mib),
+            ("user", self.user == next.user),
             ("metrics", self.metrics == next.metrics),
             ("control-socket", self.control_socket == next.control_socket),
         ];

@@ -117,6 +117,8 @@ pub struct Settings {
     pub memory_mib: Option<u32>,
     /// The control socket. Default: [`CONTROL_SOCKET_DEFAULT`].
     pub control_socket: Option<PathBuf>,
+    /// User that the switch becomes. Default: the user that starts it.
+    pub user: Option<String>,
     /// Address of the HTTP server for metrics. Default: disabled.
     pub metrics: Option<std::net::SocketAddr>,
     /// Maximum number of addresses of each bridge. Default: 65536.
@@ -164,6 +166,7 @@ impl Settings {
             huge_pages: self.huge_pages.or(other.huge_pages),
             memory_mib: self.memory_mib.or(other.memory_mib),
             control_socket: self.control_socket.or(other.control_socket),
+            user: self.user.or(other.user),
             metrics: self.metrics.or(other.metrics),
             max_entries: self.max_entries.or(other.max_entries),
             ageing_s: self.ageing_s.or(other.ageing_s),

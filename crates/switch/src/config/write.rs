@@ -28,6 +28,8 @@ struct File<'plan> {
     memory_mib: u32,
     control_socket: &'plan std::path::Path,
     #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'plan str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<std::net::SocketAddr>,
     #[serde(skip_serializing_if = "is_accept")]
     rule_default: Action,
@@ -145,6 +147,7 @@ impl Plan {
             huge_pages: self.huge_pages,
             memory_mib: self.memory_mib,
             control_socket: &self.control_socket,
+            user: self.user.as_deref(),
             metrics: self.metrics,
             rebalance: self.rebalance,
             port: port.collect(),

@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::{Mode, fchmod};
 use quietwire_base::Fault;
+use quietwire_host::privileges::User;
 
 use crate::config::CONTROL_SOCKET_DEFAULT;
 use crate::error::SwitchError;
@@ -66,6 +67,24 @@ impl ControlSocket {
             path: path.to_owned(),
             made_directory,
         })
+    }
+}
+
+impl ControlSocket {
+    /// Makes a user the owner of the socket, and of its directory if the switch has created it.
+    ///
+    /// # Errors
+    /// [`SwitchError::ControlSocket`] if the system refuses.
+    pub(crate) fn give_to(&self, user: &User) -> Result<(), SwitchError> {
+        let (uid, gid) = user.numbers();
+        let paths = self.made_directory.iter().chain([&self.path]);
+        for path in paths {
+            lchown(path, Some(uid), Some(gid)).map_err(|cause| {
+                let what = format!("cannot change the owner: {cause}");
+                wrong(path, what, Fault::Failed)
+            })?;
+        }
+        Ok(())
     }
 }
 

@@ -162,8 +162,22 @@ fn flapping(addresses: Vec<FlappingReport>) -> TerminalTable {
 }
 
 fn threads(threads: &[ThreadReport]) -> TerminalTable {
-    let mut table = table(["tid", "name", "role", "cpus", "state"], 4);
+    let mut table = table(
+        [
+            "tid",
+            "name",
+            "role",
+            "cpus",
+            "state",
+            "uid",
+            "capabilities",
+            "seccomp",
+        ],
+        4,
+    );
+    let none = || "-".to_owned();
     for thread in threads {
+        let rights = thread.rights.as_ref();
         table.add_row([
             thread.tid.to_string(),
             thread.name.clone(),
@@ -175,6 +189,12 @@ fn threads(threads: &[ThreadReport]) -> TerminalTable {
                 (None, Some(false)) => "awake".to_owned(),
                 (None, None) => "-".to_owned(),
             },
+            rights.map_or_else(none, |rights| rights.uid.to_string()),
+            rights.map_or_else(none, |rights| rights.capabilities.clone()),
+            rights.map_or_else(none, |rights| {
+                let is_filtered = rights.has_seccomp_filter;
+                if is_filtered { "filter" } else { "off" }.to_owned()
+            }),
         ]);
     }
     table

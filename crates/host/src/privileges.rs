@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reduction of the rights of this process: user, capabilities(7), bounding set, and execution of privileged programs.
+
+use std::fmt;
+
+use nix::sys::prctl;
+use nix::unistd::{Gid, Uid, initgroups, setresgid, setresuid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    set_keep_capabilities,
+};
+
+/// Rights that could not be reduced.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivilegeError {
+    /// The user does not exist.
+    #[error(
+        "user '{0}' does not exist (create it with `useradd --system {0}`, or use another one)"
+    )]
+    NoSuchUser(String),
+    /// The system refuses.
+    #[error("cannot reduce the rights of this process: {call}: {cause}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// Its error.
+        cause: std::io::Error,
+    },
+}
+
+fn failed<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> PrivilegeError {
+    move |cause| PrivilegeError::System {
+        call,
+        cause: cause.into(),
+    }
+}
+
+/// A user of this system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    name: String,
+    uid: Uid,
+    gid: Gid,
+}
+
+impl User {
+    /// Finds a user by name (getpwnam(3)).
+    ///
+    /// # Errors
+    /// [`PrivilegeError::NoSuchUser`], or the error of the lookup.
+    pub fn find(name: &str) -> Result<Self, PrivilegeError> {
+        let found = nix::unistd::User::from_name(name).map_err(failed("getpwnam"))?;
+        let user = found.ok_or_else(|| PrivilegeError::NoSuchUser(name.to_owned()))?;
+        Ok(Self {
+            name: user.name,
+            uid: user.uid,
+            gid: user.gid,
+        })
+    }
+
+    /// Returns the numbers of the user and of its group.
+    #[must_use]
+    pub fn numbers(&self) -> (u32, u32) {
+        (self.uid.as_raw(), self.gid.as_raw())
+    }
+}
+
+/// A set of capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities(CapabilitySet);
+
+impl Capabilities {
+    /// Capabilities that ports of the data plane require, also if they are opened later:
+    ///
+    /// - `NET_ADMIN`: taps, promiscuous mode, AF_XDP, routes of the kernel
+    /// - `NET_RAW`: AF_PACKET, AF_XDP
+    /// - `IPC_LOCK`: memory of AF_XDP and of network cards, beyond `RLIMIT_MEMLOCK`
+    /// - `SYS_ADMIN`: libxdp looks for the XDP program of an interface among all programs (bpf(2), `BPF_PROG_GET_FD_BY_ID`)
+    pub const PORTS: Self = Self(
+        CapabilitySet::NET_ADMIN
+            .union(CapabilitySet::NET_RAW)
+            .union(CapabilitySet::IPC_LOCK)
+            .union(CapabilitySet::SYS_ADMIN),
+    );
+
+    /// Returns the capabilities of a mask, such as `CapEff` of `/proc/PID/status`.
+    #[must_use]
+    pub const fn of_mask(mask: u64) -> Self {
+        Self(CapabilitySet::from_bits_retain(mask))
+    }
+}
+
+/// Names without `CAP_`, separated by commas; `none` for the empty set.
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter_names().map(|(name, _)| name).collect();
+        if names.is_empty() {
+            return f.write_str("none");
+        }
+        f.write_str(&names.join(","))
+    }
+}
+
+/// Prevents this thread and those that it starts later from gaining rights by executing a program (`PR_SET_NO_NEW_PRIVS`).
+///
+/// # Errors
+/// The kernel's error.
+pub fn refuse_new_privileges() -> Result<(), PrivilegeError> {
+    prctl::set_no_new_privs().map_err(failed("prctl(PR_SET_NO_NEW_PRIVS)"))
+}
+
+/// Becomes a user, if one is given, and gives up all capabilities that are not in `kept`. Must be called before other threads start, because
+/// capabilities belong to a thread; later threads inherit them.
+///
+/// # Errors
+/// The kernel's error. Some of the rights may be gone then.
+pub fn reduce(user: Option<&User>, kept: Capabilities) -> Result<(), PrivilegeError> {
+    let current = capabilities(None).map_err(failed("capget"))?;
+    let kept = kept.0.intersection(current.permitted);
+    clear_ambient_capability_set().map_err(failed("prctl(PR_CAP_AMBIENT)"))?;
+    // Without SETPCAP the bounding set stays as it is. no_new_privs has the same effect on programs that are executed.
+    if current.effective.contains(CapabilitySet::SETPCAP) {
+        for (_, capability) in CapabilitySet::all().iter_names() {
+            let is_kept = kept.contains(capability);
+            // A capability that the kernel does not know is an error, and is not in the set.
+            if !is_kept && capability_is_in_bounding_set(capability).unwrap_or(false) {
+                remove_capability_from_bounding_set(capability)
+                    .map_err(failed("prctl(PR_CAPBSET_DROP)"))?;
+            }
+        }
+    }
+    if let Some(user) = user {
+        // A change of the user clears it (prctl(2), PR_SET_PDEATHSIG).
+        let parent_death = prctl::get_pdeathsig().map_err(failed("prctl(PR_GET_PDEATHSIG)"))?;
+        let name = std::ffi::CString::new(user.name.as_str()).unwrap_or_default();
+        set_keep_capabilities(true).map_err(failed("prctl(PR_SET_KEEPCAPS)"))?;
+        initgroups(&name, user.gid).map_err(failed("initgroups"))?;
+        setresgid(user.gid, user.gid, user.gid).map_err(failed("setresgid"))?;
+        setresuid(user.uid, user.uid, user.uid).map_err(failed("setresuid"))?;
+        set_keep_capabilities(false).map_err(failed("prctl(PR_SET_KEEPCAPS)"))?;
+        prctl::set_pdeathsig(parent_death).map_err(failed("prctl(PR_SET_PDEATHSIG)"))?;
+    }
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).map_err(failed("capset"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_have_the_names_of_the_kernel() {
+        let names = "NET_ADMIN,NET_RAW,IPC_LOCK,SYS_ADMIN";
+        assert_eq!(Capabilities::PORTS.to_string(), names);
+        assert_eq!(Capabilities::of_mask(1 << 12).to_string(), "NET_ADMIN");
+        assert_eq!(Capabilities::of_mask(0).to_string(), "none");
+    }
+
+    #[test]
+    fn an_unknown_user_is_named() {
+        let error = User::find("quietwire-nobody").unwrap_err();
+        assert!(error.to_string().contains("'quietwire-nobody'"), "{error}");
+        assert_eq!(User::find("root").unwrap().numbers(), (0, 0));
+    }
+
+    #[test]
+    fn a_thread_keeps_the_given_capabilities_only_and_passes_them_on() {
+        // Capabilities and the bounding set belong to a thread; other tests are not affected.
+        let status = std::thread::spawn(|| {
+            refuse_new_privileges().unwrap();
+            reduce(None, Capabilities::PORTS).unwrap();
+            // A second time, now without the right to change the bounding set.
+            reduce(None, Capabilities::PORTS).unwrap();
+            let read = || std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            std::thread::spawn(read).join().unwrap()
+        });
+        let status = status.join().unwrap();
+        for key in ["CapPrm", "CapEff", "CapBnd"] {
+            let line = format!("{key}:\t0000000000207000");
+            assert!(status.contains(&line), "{line}: {status}");
+        }
+        assert!(status.contains("CapInh:\t0000000000000000"), "{status}");
+        assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    }
+}
