@@ -26,6 +26,7 @@ use quietwire_dpdk::{Burst, Eal, Mempool, Port, PortOptions, StartedPort, cycles
 use quietwire_packet::{MacAddress, UdpChecksum, UdpFrame};
 use quietwire_switch::config::layer3::{RouteSetting, ViaSetting};
 use quietwire_switch::control::{Request, ask};
+use serde::de::IgnoredAny;
 
 const ROUNDS: u32 = 5;
 const ROUTES_A_ROUND: u32 = 100;
@@ -228,7 +229,7 @@ fn add(switch: &Switch, shared: &Shared, network: u32) -> Sample {
     }]);
     let socket = switch.control_socket();
     let asked = cycles::now();
-    ask(&socket, &request).unwrap();
+    ask::<IgnoredAny>(&socket, &request).unwrap();
     let answered = cycles::now();
     let began = Instant::now();
     let seen = loop {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use quietwire_dpdk::{Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, StartedPort};
 use quietwire_host::threads::online_cpus;
 use quietwire_switch::control::{Request, Subject, ask};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -231,7 +231,7 @@ impl Bench {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("the switch ended with {status}: {}", self.printed());
             }
-            ask(&self.path("control.sock"), &Request::Show(Subject::Threads)).ok()
+            ask::<IgnoredAny>(&self.path("control.sock"), &Request::Show(Subject::Threads)).ok()
         });
     }
 

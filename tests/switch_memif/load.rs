@@ -26,7 +26,7 @@ fn change_under(load: &mut Child, bench: &Bench, changes: &[Value]) -> u32 {
     loop {
         for change in changes {
             let request: Request = serde_json::from_value(change.clone()).unwrap();
-            let answer = ask(&control, &request);
+            let answer = ask::<Value>(&control, &request);
             assert!(answer.is_ok(), "{change}: {answer:?}");
         }
         rounds += 1;

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::Deadline;
 use quietwire_lab::{IsolationRecord, RunningSwitch};
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
@@ -57,14 +58,12 @@ impl Device for NoDevice {
 
     fn forget(&mut self) -> Option<Result<(), String>> {
         let ageing_s = self.ageing_s.filter(|_| !self.is_simulated)?;
-        let began = Instant::now();
-        while began.elapsed().as_secs_f64() < ageing_s {
-            if self.abort.load(Ordering::Relaxed) {
-                return Some(Err(
-                    "interrupted while waiting for addresses to age out".to_owned()
-                ));
-            }
-            std::thread::sleep(POLL_INTERVAL);
+        let is_aborted = || self.abort.load(Ordering::Relaxed).then_some(());
+        let aged = Deadline::after(Duration::try_from_secs_f64(ageing_s).unwrap_or(Duration::MAX));
+        if aged.poll(POLL_INTERVAL, is_aborted).is_some() {
+            return Some(Err(
+                "interrupted while waiting for addresses to age out".to_owned()
+            ));
         }
         Some(Ok(()))
     }

@@ -8,7 +8,7 @@ mod ready;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quietwire_base::Deadline;
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri};
@@ -235,7 +235,7 @@ impl Tester {
             drain_s: 0.2,
             ..trial.clone()
         };
-        let began = Instant::now();
+        let deadline = Deadline::after(deadline);
         loop {
             let result = self.run(&probe)?;
             let mut ports = result.ports.iter().enumerate().filter(|(port, _)| {
@@ -244,7 +244,7 @@ impl Tester {
             if ports.all(|(_, port)| port.received_frames + port.misdirected_frames > 0) {
                 return Ok(true);
             }
-            if began.elapsed() >= deadline {
+            if deadline.has_passed() {
                 return Ok(false);
             }
         }

@@ -457,6 +457,5 @@ fn page_of_routes(args: &ShowArgs, limit: usize, after: Option<IpNet>) -> Result
         limit,
         after,
     };
-    let answer = ask(&args.control_socket, &request)?;
-    serde_json::from_value(answer).context(OTHER_VERSION)
+    Ok(ask(&args.control_socket, &request)?)
 }

@@ -2,7 +2,7 @@
 //! Devices, which are topologies of the lab: the elements of a case, the tester's ports, and the samples during trials.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quietwire_base::{Deadline, Fault};
 use quietwire_dpdk::pci::{self, Problem};
@@ -265,8 +265,8 @@ pub(super) fn wait_until_through(
         offered_rate_pps: READY_RATE_PPS * tester.port_count() as f64,
         ..frames.clone()
     };
-    let began = Instant::now();
-    while began.elapsed() < READY_DEADLINE {
+    let deadline = Deadline::after(READY_DEADLINE);
+    while !deadline.has_passed() {
         stop.check()?;
         if tester.wait_until_through(&probe, AGAIN)? {
             return Ok(());

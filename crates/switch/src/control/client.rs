@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use quietwire_base::Fault;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use super::{Answer, Request};
 use crate::error::SwitchError;
@@ -15,11 +15,12 @@ use crate::error::SwitchError;
 /// Timeout for a reply.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Sends a request to a running switch and returns the value of `ok`.
+/// Sends a request to a running switch and returns the value of `ok`, of the type that the request determines ([`crate::report`]).
 ///
 /// # Errors
-/// [`SwitchError::ControlSocket`] if no switch listens on the socket or the switch does not reply in time, [`SwitchError::Answer`].
-pub fn ask(path: &Path, request: &Request) -> Result<Value, SwitchError> {
+/// [`SwitchError::ControlSocket`] if no switch listens on the socket the switch does not reply in time, or
+/// the reply is of another type; [`SwitchError::Answer`].
+pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, SwitchError> {
     let failed = |what: String, fault| SwitchError::ControlSocket {
         path: path.to_owned(),
         what,
@@ -65,6 +66,9 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, SwitchError> {
             path: path.to_owned(),
             what,
         }),
-        Err(cause) => Err(failed(format!("invalid reply: {cause}"), Fault::Failed)),
+        Err(cause) => Err(failed(
+            format!("invalid reply: {cause} (use the quietwire of the same version as the switch)"),
+            Fault::Failed,
+        )),
     }
 }

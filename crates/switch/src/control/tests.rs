@@ -10,7 +10,7 @@ use std::thread::scope;
 use std::time::{Duration, Instant};
 
 use quietwire_base::Fault;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::server::TIMEOUT as IDLE_TIMEOUT;
 use super::*;
@@ -69,19 +69,19 @@ fn connect(path: &Path) -> UnixStream {
 fn questions_are_answered() {
     with_server(|path| {
         assert_eq!(
-            ask(path, &Request::Show(Subject::Ports)).unwrap(),
+            ask::<Value>(path, &Request::Show(Subject::Ports)).unwrap(),
             json!(["a"])
         );
         assert_eq!(
-            ask(path, &Request::Show(Subject::Fdb))
-                .unwrap()
-                .as_str()
+            ask::<String>(path, &Request::Show(Subject::Fdb))
                 .unwrap()
                 .len(),
             LARGE
         );
-        let error = ask(path, &Request::Show(Subject::Threads)).unwrap_err();
+        let error = ask::<Value>(path, &Request::Show(Subject::Threads)).unwrap_err();
         assert!(error.to_string().contains("no threads today"), "{error}");
+        let error = ask::<u64>(path, &Request::Show(Subject::Ports)).unwrap_err();
+        assert!(error.to_string().contains("same version"), "{error}");
         assert_eq!(
             fs::metadata(path).unwrap().permissions().mode() & 0o777,
             0o600
@@ -126,7 +126,7 @@ fn a_client_that_misbehaves_hurts_only_itself() {
         // The switch stops reading and closes the connection, so the remaining data cannot be written.
         let _ = loud.write_all(&vec![b'x'; 4 * REQUEST_MAX]);
         assert_eq!(
-            ask(path, &Request::Show(Subject::Ports)).unwrap(),
+            ask::<Value>(path, &Request::Show(Subject::Ports)).unwrap(),
             json!(["a"])
         );
         let mut answer = String::new();
@@ -147,7 +147,7 @@ fn a_client_that_misbehaves_hurts_only_itself() {
             .collect();
         for _ in 0..10 {
             let asked = Instant::now();
-            let shown = ask(path, &Request::Show(Subject::Ports)).unwrap();
+            let shown: Value = ask(path, &Request::Show(Subject::Ports)).unwrap();
             assert_eq!(shown, json!(["a"]));
             // The places of the idle are given away; their timeout is not waited for.
             assert!(asked.elapsed() < IDLE_TIMEOUT, "{:?}", asked.elapsed());
@@ -179,7 +179,7 @@ fn the_socket_is_taken_only_from_the_dead() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     let nowhere = directory.path().join("no/switch.sock");
     assert!(refusal(&nowhere).contains("create it first"));
-    let error = ask(&nowhere, &Request::Show(Subject::Ports)).unwrap_err();
+    let error = ask::<Value>(&nowhere, &Request::Show(Subject::Ports)).unwrap_err();
     assert!(matches!(
         error,
         SwitchError::ControlSocket {

@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use quietwire_base::Deadline;
 use quietwire_dpdk::PortUri;
 use quietwire_lab::topology::Encapsulation;
 use quietwire_lab::up::{LabState, find};
@@ -119,16 +120,16 @@ const READY_RATE_PPS: f64 = 1000.0;
 /// Opens the tester. Some elements initialize only when a peer connects, and disconnect a peer that is too early: Open vSwitch
 /// on DPDK allocates its buffers then.
 fn opened(open: impl Fn() -> Result<Tester>) -> Result<Tester> {
-    let began = Instant::now();
-    loop {
-        match open() {
-            Err(error) if code(&error) == FAILED && began.elapsed() < READY_DEADLINE => {
-                tracing::debug!("retrying to open the tester's ports: {error:#}");
-                std::thread::sleep(AGAIN);
-            }
-            outcome => return outcome,
+    let deadline = Deadline::after(READY_DEADLINE);
+    let attempt = || match open() {
+        Err(error) if code(&error) == FAILED && !deadline.has_passed() => {
+            tracing::debug!("retrying to open the tester's ports: {error:#}");
+            None
         }
-    }
+        outcome => Some(outcome),
+    };
+    // Without a value the deadline passed after the last attempt.
+    deadline.poll(AGAIN, attempt).unwrap_or_else(&open)
 }
 
 /// Pause between two attempts.

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
 use quietwire_host::{CpuList, CpuSequence};
@@ -14,7 +14,7 @@ use quietwire_switch::config::layer3::VrfSetting;
 use quietwire_switch::config::{AddPort, CONTROL_SOCKET_DEFAULT, Change};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::MoveReport;
-use serde_json::from_value;
+use serde_json::Value;
 
 use super::bridging::{BridgingArgs, parse_vlan};
 use super::router::{
@@ -456,13 +456,10 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<()> {
         dry_run: args.dry_run,
         rules: None,
     };
-    let answer = ask(&args.control.control_socket, &request)?;
+    let moves: Vec<MoveReport> = ask(&args.control.control_socket, &request)?;
     if args.control.json {
-        print(serde_json::to_string_pretty(&answer)?)?;
-        return Ok(());
-    }
-    let moves: Vec<MoveReport> = from_value(answer).context(super::answers::OTHER_VERSION)?;
-    if moves.is_empty() {
+        print(serde_json::to_string_pretty(&moves)?)?;
+    } else if moves.is_empty() {
         print("no move improves the balance")?;
     } else {
         print(tables::moves(&moves))?;
@@ -480,7 +477,7 @@ fn carry_out(change: Change, control: &ControlArgs) -> Result<()> {
 }
 
 fn request(request: &Request, control: &ControlArgs) -> Result<()> {
-    let answer = ask(&control.control_socket, request)?;
+    let answer: Value = ask(&control.control_socket, request)?;
     if control.json {
         print(serde_json::to_string_pretty(&answer)?)?;
     }

@@ -4,20 +4,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::report::{CyclesReport, QueueCycles, StepCounts, ThreadCycles};
-use serde_json::from_value;
 
-use super::answers::OTHER_VERSION;
 use super::table::table;
 
 /// Returns the counters since the start, or those of an interval that begins now.
 pub(super) fn observe(socket: &Path, interval: Option<Duration>) -> Result<CyclesReport> {
-    let look = || -> Result<CyclesReport> {
-        let answer = ask(socket, &Request::Show(Subject::Cycles))?;
-        from_value(answer).context(OTHER_VERSION)
-    };
+    let look = || -> Result<CyclesReport> { Ok(ask(socket, &Request::Show(Subject::Cycles))?) };
     let before = look()?;
     let Some(interval) = interval else {
         return Ok(before);

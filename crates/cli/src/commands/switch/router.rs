@@ -15,6 +15,7 @@ use quietwire_switch::config::layer3::{
     InterfaceSetting, NeighbourSetting, RouteKind, RouteSetting, Urpf, ViaSetting,
 };
 use quietwire_switch::control::{Request, ask};
+use serde::de::IgnoredAny;
 
 use super::bridging::parse_vlan;
 use super::packet::MatchArgs;
@@ -221,7 +222,7 @@ fn send(socket: &Path, waiting: &mut Vec<RouteSetting>) -> Result<u64> {
     let routes = std::mem::take(waiting);
     let count = routes.len() as u64;
     if count > 0 {
-        ask(socket, &Request::AddRoutes(routes))?;
+        ask::<IgnoredAny>(socket, &Request::AddRoutes(routes))?;
     }
     Ok(count)
 }

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use quietwire_base::Deadline;
 use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::report::{BridgeCounts, PortCounts, RouterCounts, StatsReport, ThreadCounts};
 use serde::Serialize;
-use serde_json::from_value;
 
-use super::answers::OTHER_VERSION;
 use super::table::table;
 use crate::exit::on_signals;
 use crate::text::print;
@@ -276,8 +274,7 @@ fn render_interval(interval: &Interval) -> String {
 }
 
 fn ask_stats(socket: &Path) -> Result<StatsReport> {
-    let answer = ask(socket, &Request::Show(Subject::Stats))?;
-    from_value(answer).context(OTHER_VERSION)
+    Ok(ask(socket, &Request::Show(Subject::Stats))?)
 }
 
 /// Prints the counters of an interval of `length`, once or repeatedly until a signal.

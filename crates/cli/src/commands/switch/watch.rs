@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
@@ -13,7 +13,6 @@ use quietwire_switch::control::{Request, ask};
 use quietwire_switch::observe::{Filter, WatchRequest};
 use serde::de::DeserializeOwned;
 
-use super::answers::OTHER_VERSION;
 use super::bridging::parse_vlan;
 use crate::units::{parse_duration, parse_path};
 
@@ -89,8 +88,7 @@ impl UntilArgs {
 
 /// Sends a request and parses the answer.
 pub(super) fn request<T: DeserializeOwned>(socket: &Path, request: WatchRequest) -> Result<T> {
-    let answer = ask(socket, &Request::Watch(request))?;
-    serde_json::from_value(answer).context(OTHER_VERSION)
+    Ok(ask(socket, &Request::Watch(request))?)
 }
 
 fn parse_ethertype(text: &str) -> Result<u16, String> {
