@@ -20,6 +20,8 @@ STUDY_FLAGS ?= --fresh
 # What `make bench` runs, and options of all of them: make bench BENCH_FLAGS='--huge-pages --rounds 9'
 BENCHES ?= peers bridge_scale route_scale route_add ports_scale builds pacing repeatability
 BENCH_FLAGS ?=
+# Duration of make soak, hours.
+HOURS ?= 1
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 # Debian's suites that test-dpdk-versions uses; all of them by default.
@@ -34,7 +36,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz soak mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +105,10 @@ performance-page: ## Make docs/performance.md and its figures from the runs in d
 
 fuzz: ## Run every fuzz target for FUZZ_SECONDS each (needs rustup's nightly)
 	@scripts/fuzz $(FUZZ_SECONDS)
+
+soak: ## A switch that changes at random for HOURS beside checked traffic; samples and plot into results/soak (needs root)
+	@QUIETWIRE_SOAK_SECONDS=$$(awk 'BEGIN { print int($(HOURS) * 3600) }') QUIETWIRE_SOAK_DIRECTORY=$(CURDIR)/results/soak \
+		cargo test --release --locked --package quietwire --test soak -- --nocapture
 
 mutants: ## Unit tests against mutants of what changed since MUTANTS_SINCE, or of everything (MUTANTS="all 0/8")
 	@scripts/mutants $(MUTANTS)

@@ -11,7 +11,7 @@ use crate::rig::{DEADLINE, within};
 pub(crate) struct Footprint {
     pub(crate) descriptors: usize,
     mappings: usize,
-    memory_kib: usize,
+    pub(crate) memory_kib: usize,
 }
 
 /// Normal variation: buffers that are touched for the first time, former mappings that wait for a thread.

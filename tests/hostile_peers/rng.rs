@@ -17,6 +17,11 @@ impl Rng {
             |seed| seed.parse().expect("QUIETWIRE_SEED is a number"),
         );
         println!("QUIETWIRE_SEED={seed}");
+        Self::of(seed)
+    }
+
+    /// Returns a generator with a seed.
+    pub(crate) fn of(seed: u64) -> Self {
         Self(seed.wrapping_mul(2).wrapping_add(1))
     }
 

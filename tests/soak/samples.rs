@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a soak measures.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use quietwire_tester::{TrialResult, Validity};
+use serde::Serialize;
+
+use crate::network::{Network, configuration};
+use crate::process::Footprint;
+use crate::rig::{Switch, is_testers_own_loss, until, within};
+use crate::{CHANGES_MIN, GROWTH_ENDS, GROWTH_MAX_KIB};
+
+/// Time for the ends of connections.
+const SETTLES: Duration = Duration::from_secs(10);
+
+/// A trial of the traffic.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sample {
+    /// End of the trial since the start of the run, seconds.
+    pub(crate) at_s: f64,
+    pub(crate) is_valid: bool,
+    pub(crate) offered_frames: u64,
+    /// Lost frames of a valid trial.
+    pub(crate) lost_frames: u64,
+    /// `None` if the trial is too short for it.
+    pub(crate) p99_99_ns: Option<u64>,
+    pub(crate) max_ns: u64,
+    /// Changes since the start of the run.
+    pub(crate) changes: u64,
+    pub(crate) resident_kib: u64,
+}
+
+/// The switch after all changes are undone.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct AtRest {
+    pub(crate) at_s: f64,
+    pub(crate) resident_kib: u64,
+    pub(crate) descriptors: usize,
+}
+
+impl AtRest {
+    /// Checks the configuration and the daemon's routes, and reads the resources.
+    pub(crate) fn take(
+        network: &Network,
+        switch: &Switch,
+        start: &str,
+        descriptors: Option<usize>,
+        at: Duration,
+    ) -> Self {
+        network.wait_for_routes(switch);
+        // Entries that a port or a bridge took along, and peers that have just ended, are removed within moments.
+        let mut seen = String::new();
+        until("the configuration is that of the start", || {
+            seen = configuration(switch);
+            if seen != start {
+                println!("{seen}");
+            }
+            (seen == start).then_some(())
+        });
+        let look = || Footprint::of(switch.pid()).expect("the switch runs");
+        // The end of a connection takes moments too. Descriptors that stay are found at the end of the run.
+        within(SETTLES, || {
+            descriptors
+                .is_none_or(|start| look().descriptors == start)
+                .then_some(())
+        });
+        let footprint = look();
+        Self {
+            at_s: at.as_secs_f64(),
+            resident_kib: footprint.memory_kib as u64,
+            descriptors: footprint.descriptors,
+        }
+    }
+}
+
+/// All samples of a run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Samples {
+    pub(crate) trials: Vec<Sample>,
+    pub(crate) rests: Vec<AtRest>,
+}
+
+impl Samples {
+    /// Adds a trial. A frame that was lost in one is a failure, unless the tester itself may have lost it.
+    pub(crate) fn add(&mut self, at: Duration, switch: u32, trial: &TrialResult, changes: u64) {
+        let result = serde_json::to_value(trial).unwrap();
+        let refused: u64 = trial.ports.iter().map(|port| port.refused_frames).sum();
+        let lost = trial.lost_frames + refused;
+        let is_own = is_testers_own_loss(&result);
+        assert!(
+            lost == 0 || is_own,
+            "{lost} frames were lost or not taken: {result}"
+        );
+        self.trials.push(Sample {
+            at_s: at.as_secs_f64(),
+            is_valid: matches!(trial.validity, Validity::Valid),
+            offered_frames: trial.offered_frames,
+            lost_frames: if is_own { 0 } else { lost },
+            p99_99_ns: trial.latency.p99_99_ns,
+            max_ns: trial.latency.max_ns,
+            changes,
+            resident_kib: Footprint::of(switch).map_or(0, |it| it.memory_kib as u64),
+        });
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        let invalid = self.trials.iter().filter(|trial| !trial.is_valid).count();
+        let offered: u64 = self.trials.iter().map(|trial| trial.offered_frames).sum();
+        let mut tails: Vec<u64> = self
+            .trials
+            .iter()
+            .filter_map(|trial| trial.p99_99_ns)
+            .collect();
+        tails.sort_unstable();
+        format!(
+            "{} trials, {invalid} of them invalid, {offered} frames; 99.99th percentile, ns: {:?} (median of trials), {:?} (largest); \
+             at rest: {:?}",
+            self.trials.len(),
+            tails.get(tails.len() / 2),
+            tails.last(),
+            self.rests
+        )
+    }
+
+    /// Checks what only the whole run shows.
+    pub(crate) fn check(&self, duration: Duration, changes: u64) {
+        let valid = self.trials.iter().filter(|trial| trial.is_valid);
+        let frames: u64 = valid.map(|trial| trial.offered_frames).sum();
+        assert!(frames > 0, "no trial was valid: {:?}", self.trials);
+        let (first, last) = (self.rests.first().unwrap(), self.rests.last().unwrap());
+        assert_eq!(first.descriptors, last.descriptors, "{:?}", self.rests);
+        let hours = |seconds: f64| seconds / 3600.0;
+        if duration >= GROWTH_ENDS {
+            let rate = changes as f64 / hours(duration.as_secs_f64());
+            assert!(rate >= CHANGES_MIN, "{rate} changes an hour");
+        }
+        let grown = self
+            .rests
+            .iter()
+            .find(|rest| rest.at_s >= GROWTH_ENDS.as_secs_f64());
+        let Some(grown) = grown.filter(|grown| grown.at_s < last.at_s) else {
+            return;
+        };
+        let growth = last.resident_kib as f64 - grown.resident_kib as f64;
+        let rate = growth / hours(last.at_s - grown.at_s);
+        assert!(
+            rate < GROWTH_MAX_KIB,
+            "{rate} KiB an hour: {:?}",
+            self.rests
+        );
+    }
+
+    /// Writes the samples as JSON, and the plot.
+    pub(crate) fn write(&self, directory: &Path, draw: &dyn Fn(&Path, &Self)) {
+        fs::create_dir_all(directory).unwrap();
+        let json = serde_json::to_string_pretty(self).unwrap();
+        fs::write(directory.join("soak.json"), json).unwrap();
+        draw(&directory.join("soak.svg"), self);
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checked traffic between two ports that do not change.
+
+use std::path::Path;
+use std::time::Duration;
+
+use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
+use quietwire_tester::{
+    Directions, FrameSizes, IpVersion, LOW_RATE_PPS, Limits, Preparation, RECEIVE_RING_SIZE,
+    Tester, TesterIdle, TesterOptions, Trial, TrialResult,
+};
+
+/// Frames per second, both ways together. The tester's ring of 1,024 frames is full once the switch has received nothing from it for
+/// 205 ms.
+const RATE_PPS: f64 = 10_000.0;
+/// Longest trial: the highest percentile requires 100,000 frames.
+const TRIAL: Duration = Duration::from_secs(20);
+/// Priority over everything else on the tester's CPU, which it leaves between bursts.
+const PRIORITY: u8 = 50;
+
+/// The tester and its trial.
+pub(crate) struct Traffic {
+    tester: Tester,
+    trial: Trial,
+    // Declared after the tester, which uses it.
+    _eal: Eal,
+}
+
+impl Traffic {
+    /// Connects to ports `a` and `b` of the switch. Several trials fit into `duration`.
+    pub(crate) fn open(directory: &Path, duration: Duration) -> Self {
+        let eal = Eal::start(&EalOptions {
+            control_cpus: vec![0],
+            memory_mib: 128,
+            huge_pages: HugePages::Never,
+            pci_devices: Vec::new(),
+            file_prefix: format!("soak-{}", std::process::id()),
+        })
+        .unwrap();
+        let port = |name: &str| {
+            let uri: PortUri = format!("memif:{}/{name}.sock?role=client", directory.display())
+                .parse()
+                .unwrap();
+            (name.to_owned(), uri)
+        };
+        let options = TesterOptions {
+            cpus: vec![0],
+            realtime_priority: Some(PRIORITY),
+            ring_size: 1024,
+            receive_ring_size: RECEIVE_RING_SIZE,
+            frame_size_max: 1518,
+            limits: Limits::default(),
+            preparation: Preparation::default(),
+            idle: TesterIdle::Sleep,
+        };
+        let tester = Tester::open(&eal, "soak", &[port("a"), port("b")], options).unwrap();
+        tester.wait_for_links(Duration::from_secs(10)).unwrap();
+        let trial = Trial {
+            offered_rate_pps: RATE_PPS,
+            duration_s: TRIAL.min(duration / 8).as_secs_f64(),
+            warm_up_s: 0.1,
+            drain_s: 1.0,
+            frame_sizes: FrameSizes::Fixed(64),
+            directions: Directions::Both,
+            flows: 8,
+            mac_addresses: 1,
+            destinations: 1,
+            ip: IpVersion::V4,
+            low_rate_pps: LOW_RATE_PPS,
+            reflected: false,
+            rate_tolerance_pps: None,
+            traffic: None,
+        };
+        Self {
+            tester,
+            trial,
+            _eal: eal,
+        }
+    }
+
+    /// Runs one trial.
+    pub(crate) fn run(&mut self) -> TrialResult {
+        self.tester.run(&self.trial).unwrap()
+    }
+}
