@@ -24,6 +24,9 @@ BENCH_FLAGS ?=
 HOURS ?= 1
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
+# Sequences of faults, and the first seed. `make test` runs the first thousand.
+FAULT_SEEDS ?= 1000000
+FAULT_START ?= 1000
 # Debian's suites that test-dpdk-versions uses; all of them by default.
 SUITES ?=
 
@@ -36,7 +39,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz soak mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz faults soak mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +112,10 @@ fuzz: ## Run every fuzz target for FUZZ_SECONDS each (needs rustup's nightly)
 soak: ## A switch that changes at random for HOURS beside checked traffic; samples and plot into results/soak (needs root)
 	@QUIETWIRE_SOAK_SECONDS=$$(awk 'BEGIN { print int($(HOURS) * 3600) }') QUIETWIRE_SOAK_DIRECTORY=$(CURDIR)/results/soak \
 		cargo test --release --locked --package quietwire --test soak -- --nocapture
+
+faults: ## Partitions and labs with failing files and killed processes: FAULT_SEEDS sequences, from seed FAULT_START on
+	TMPDIR=$${TMPDIR:-/dev/shm} QUIETWIRE_SEED=$(FAULT_START) QUIETWIRE_FAULT_SEEDS=$(FAULT_SEEDS) \
+	    cargo test -p quietwire-host -p quietwire-lab --lib --locked --no-fail-fast after_any_fault -- --nocapture
 
 mutants: ## Unit tests against mutants of what changed since MUTANTS_SINCE, or of everything (MUTANTS="all 0/8")
 	@scripts/mutants $(MUTANTS)

@@ -53,6 +53,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 fn changes() -> usize {
     let target = Target {
         files: &Disk,
+        storage: &Disk,
         root: "/".into(),
         state_directory: STATE_DIRECTORY.into(),
     };

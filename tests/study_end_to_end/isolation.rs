@@ -48,6 +48,7 @@ fn turn() -> File {
 fn changes() -> usize {
     let target = Target {
         files: &Disk,
+        storage: &Disk,
         root: "/".into(),
         state_directory: STATE_DIRECTORY.into(),
     };

@@ -2,20 +2,20 @@
 //! Files that survive a kill, a full disk and a power failure: a file has either its former contents or all of the new ones.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::fs::Permissions;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::process::ProcessId;
+use crate::storage::{Disk, Opening, Storage};
 
 /// Writes the directory to the disk, so that its new, renamed and removed files survive a power failure (fsync(2)).
 ///
 /// # Errors
 /// Error of the operating system.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+    Disk.sync_directory(directory)
 }
 
 /// Returns the directory of a file. A name alone is in the working directory.
@@ -39,16 +39,15 @@ fn temporary(path: &Path) -> (OsString, &'static str) {
 ///
 /// # Errors
 /// Error of the operating system.
-pub fn remove_left(path: &Path) -> io::Result<()> {
+pub fn remove_left(storage: &dyn Storage, path: &Path) -> io::Result<()> {
     let (start, end) = temporary(path);
-    for entry in fs::read_dir(directory_of(path))? {
-        let entry = entry?;
-        let name = entry.file_name();
+    let directory = directory_of(path);
+    for name in storage.list(directory)? {
         let number = name.as_bytes().strip_prefix(start.as_bytes());
         let number = number.and_then(|rest| rest.strip_suffix(end.as_bytes()));
         let number = number.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
         if number.is_some_and(|pid| ProcessId::of(pid).is_none()) {
-            match fs::remove_file(entry.path()) {
+            match storage.remove_file(&directory.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
@@ -58,58 +57,73 @@ pub fn remove_left(path: &Path) -> io::Result<()> {
 }
 
 /// Replaces the contents of a file. Writes them beside the file, to the disk, and renames the new file. `mode` is that of a new file
-/// (open(2)); an existing one keeps its own. After an error, the file has its former contents, and nothing is left beside it. A symbolic
-/// link stays, and what it points to is replaced. What is not a file, such as a terminal or a pipe, is written to.
+/// (open(2)); an existing one keeps its own. After an error, the file has its former contents, and nothing is left beside it, except that it
+/// has the new contents if only its directory could not be written to the disk. A symbolic link stays, and what it points to is replaced.
+/// What is not a file, such as a terminal or a pipe, is written to.
 ///
 /// # Errors
 /// Error of the operating system.
 pub fn replace(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
-    let path = &match fs::canonicalize(path) {
+    replace_in(&Disk, path, contents, mode)
+}
+
+/// Replaces the contents of a file like [`replace`], with the caller's storage.
+///
+/// # Errors
+/// Error of the operating system.
+pub fn replace_in(
+    storage: &dyn Storage,
+    path: &Path,
+    contents: &[u8],
+    mode: u32,
+) -> io::Result<()> {
+    let path = &match storage.resolve(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
         found => found?,
     };
-    let permissions = match fs::metadata(path) {
-        Ok(meta) if !meta.is_file() => return fs::write(path, contents),
+    let permissions = match storage.metadata(path) {
+        Ok(meta) if !meta.is_file() => {
+            return storage
+                .open(path, Opening::Truncate, mode)?
+                .append(contents);
+        }
         Ok(meta) => Some(meta.permissions()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    remove_left(path)?;
+    remove_left(storage, path)?;
     let (mut name, end) = temporary(path);
     name.push(std::process::id().to_string());
     name.push(end);
     let new = path.with_file_name(name);
-    let written =
-        write_new(&new, contents, mode, permissions).and_then(|()| fs::rename(&new, path));
+    let written = write_new(storage, &new, contents, mode, permissions)
+        .and_then(|()| storage.rename(&new, path));
     if let Err(error) = written {
         // If the file cannot be removed either, nothing else can be done.
-        let _ = fs::remove_file(&new);
+        let _ = storage.remove_file(&new);
         return Err(error);
     }
-    sync_directory(directory_of(path))
+    storage.sync_directory(directory_of(path))
 }
 
 fn write_new(
+    storage: &dyn Storage,
     path: &Path,
     contents: &[u8],
     mode: u32,
     permissions: Option<Permissions>,
 ) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .open(path)?;
+    let mut file = storage.open(path, Opening::Truncate, mode)?;
     if let Some(permissions) = permissions {
         file.set_permissions(permissions)?;
     }
-    file.write_all(contents)?;
-    file.sync_all()
+    file.append(contents)?;
+    file.sync()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

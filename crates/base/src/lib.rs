@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts that every other crate may use: classes of errors, deadlines, processes and the formats of `/proc` that describe them, lock files,
-//! files that survive a kill, a checksum, supervised child processes, the search of `PATH`, locations in TOML files, rate limits, the size of
-//! a burst, idle behaviour of forwarding threads, a fuzzer for tests.
+//! storage through a trait, files that survive a kill, a checksum, supervised child processes, the search of `PATH`, locations in
+//! TOML files, rate limits, the size of a burst, idle behaviour of forwarding threads, a fuzzer and failing storage for tests.
 //!
 //! Must not depend on any other crate: no packets, no DPDK, no machine.
 
@@ -9,6 +9,8 @@ mod crc32c;
 mod deadline;
 pub mod durable;
 mod fault;
+#[doc(hidden)]
+pub mod faults;
 mod file_name;
 #[doc(hidden)]
 pub mod fuzz;
@@ -19,6 +21,7 @@ pub mod proc;
 mod process;
 mod program;
 mod rate;
+pub mod storage;
 pub mod supervised;
 
 pub use crc32c::crc32c;

@@ -14,9 +14,13 @@ mod target;
 mod tests;
 mod threads;
 
+use std::io;
+use std::path::PathBuf;
+
 use serde::Serialize;
 
 use crate::journal::{self, Change, UndoOutcome};
+use crate::noted::Noted;
 use crate::partition::Plan;
 
 pub(crate) use cpusets::PREFIX as SET_PREFIX;
@@ -65,13 +69,30 @@ impl ApplyReport {
 }
 
 /// Returns the differences between machine and plan. Changes nothing.
-#[must_use]
-pub fn differences(target: &Target<'_>, plan: &Plan) -> Vec<Difference> {
+///
+/// # Errors
+/// [`ApplyError::Unreadable`].
+pub fn differences(target: &Target<'_>, plan: &Plan) -> Result<Vec<Difference>, ApplyError> {
+    let noted = Noted::new(target.files);
+    let target = &Target {
+        files: &noted,
+        ..target.clone()
+    };
     let steps = step::steps(target, plan);
-    steps
+    let found = steps
         .iter()
         .flat_map(|step| step.difference(target))
-        .collect()
+        .collect();
+    require_readable(&noted)?;
+    Ok(found)
+}
+
+/// Fails if a file could not be read.
+fn require_readable(noted: &Noted<'_>) -> Result<(), ApplyError> {
+    match noted.take().into_iter().next() {
+        Some((path, cause)) => Err(ApplyError::Unreadable { path, cause }),
+        None => Ok(()),
+    }
 }
 
 /// Returns the changes that require a reboot.
@@ -83,8 +104,8 @@ pub fn pending(target: &Target<'_>, plan: &Plan) -> Vec<Pending> {
 /// Applies the plan to the machine. Continues after failures.
 ///
 /// # Errors
-/// [`ApplyError`]: another process is applying a partition, or the state directory cannot be written. No change was made then, except
-/// that changes of an earlier plan may be undone.
+/// [`ApplyError`]: another process is applying a partition, the state directory cannot be written, or files that decide about the changes
+/// cannot be read. No change was made then.
 pub fn apply(
     target: &Target<'_>,
     plan: &Plan,
@@ -94,19 +115,31 @@ pub fn apply(
     if let Some(watcher) = watcher {
         state.journal.watch(watcher);
     }
+    let noted = Noted::new(target.files);
+    let noting = Target {
+        files: &noted,
+        ..target.clone()
+    };
+    let steps = step::steps(&noting, plan);
+    require_readable(&noted)?;
     state.keep_plan(target, plan)?;
-    let steps = step::steps(target, plan);
     let mut report = ApplyReport {
         undone: state.undo_unwanted(target, &steps)?,
         ..ApplyReport::default()
     };
     for step in &steps {
-        for difference in step.difference(target) {
-            let outcome = step.make(target, &mut state.journal, &difference);
+        let first = report.applied.len();
+        for difference in step.difference(&noting) {
+            let outcome = step.make(&noting, &mut state.journal, &difference);
             report.applied.push(Applied {
                 difference,
                 outcome,
             });
+        }
+        let unreadable = noted.take().into_iter().map(unreadable).next();
+        let is_done = |applied: &Applied| applied.outcome == Outcome::Done;
+        if report.applied.iter().skip(first).all(is_done) {
+            report.applied.extend(unreadable);
         }
     }
     report.pending = state::pending(target, plan);
@@ -124,6 +157,18 @@ pub fn apply(
         });
     }
     Ok(report)
+}
+
+/// Returns the report about a file that could not be read, so its setting may differ from the plan.
+fn unreadable((place, error): (PathBuf, io::Error)) -> Applied {
+    Applied {
+        difference: Difference {
+            place,
+            now: "unreadable".to_owned(),
+            wanted: "the value of the plan".to_owned(),
+        },
+        outcome: outcome::failed(&error),
+    }
 }
 
 /// Rolls back all changes to the original state. Values that another program has changed since are left alone unless `force`

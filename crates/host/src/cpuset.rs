@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use quietwire_base::ProcessId;
 
 use crate::CpuList;
+use crate::files::{Disk, Files, is_absent, named, text};
 use crate::journal::{Change, Journal, TaskAffinity, TasksOnUndo};
 use crate::proc;
 use crate::tasks::is_bound;
@@ -95,8 +96,15 @@ impl Cpusets {
     /// # Errors
     /// [`CpusetError`].
     pub fn find(root: &Path) -> Result<Self, CpusetError> {
+        Self::find_in(&Disk, root)
+    }
+
+    /// Finds the hierarchy like [`Self::find`], with the caller's file access.
+    pub(crate) fn find_in(files: &dyn Files, root: &Path) -> Result<Self, CpusetError> {
         let path = root.join("proc/self/mounts");
-        let mounts = fs::read_to_string(&path).map_err(io_error(&path, "reading the mounts"))?;
+        let mounts = files
+            .read(&path)
+            .map_err(io_error(&path, "reading the mounts"))?;
         let mut unified = None;
         for mount in proc::mounts(&mounts) {
             let point = root.join(mount.point.trim_start_matches('/'));
@@ -112,8 +120,8 @@ impl Cpusets {
             }
         }
         let mount = unified.ok_or(CpusetError::Unavailable)?;
-        let controllers = fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default();
-        if controllers.split_whitespace().any(|name| name == "cpuset") {
+        let controllers = text(files, &mount.join("cgroup.controllers")).unwrap_or_default();
+        if is_enabled(&controllers) {
             return Ok(Self {
                 mount,
                 version: Version::V2,
@@ -133,7 +141,7 @@ impl Cpusets {
         cpus: &CpuList,
         tasks: TasksOnUndo,
     ) -> Result<Cpuset, CpusetError> {
-        self.enable(journal)?;
+        self.enable(&Disk, journal)?;
         let path = self.mount.join(name);
         journal
             .record(&Change::CpusetCreated {
@@ -154,20 +162,27 @@ impl Cpusets {
         Ok(Cpuset { path })
     }
 
-    pub(crate) fn enable(&self, journal: &mut Journal) -> Result<(), CpusetError> {
+    pub(crate) fn enable(
+        &self,
+        files: &dyn Files,
+        journal: &mut Journal,
+    ) -> Result<(), CpusetError> {
         if self.version == Version::V1 {
             return Ok(());
         }
         let path = self.mount.join("cgroup.subtree_control");
-        let enabled =
-            fs::read_to_string(&path).map_err(io_error(&path, "reading the controllers"))?;
-        if enabled.split_whitespace().any(|name| name == "cpuset") {
+        let enabled = files
+            .read(&path)
+            .map_err(io_error(&path, "reading the controllers"))?;
+        if is_enabled(&enabled) {
             return Ok(());
         }
         journal
             .record(&Change::ControllerEnabled { path: path.clone() })
             .map_err(io_error(&path, "writing the journal"))?;
-        fs::write(&path, "+cpuset").map_err(io_error(&path, "enabling the controller"))
+        files
+            .write(&path, "+cpuset")
+            .map_err(io_error(&path, "enabling the controller"))
     }
 
     /// Restricts all processes outside of quietwire's CPU sets to `cpus`. Processes of the root set move to the set `name`.
@@ -235,13 +250,27 @@ impl Cpusets {
     }
 }
 
+/// Returns whether a list of controllers contains cpuset.
+pub(crate) fn is_enabled(controllers: &str) -> bool {
+    controllers.split_whitespace().any(|name| name == "cpuset")
+}
+
 /// Returns the direct child sets of a set.
 pub(crate) fn child_sets(top: &Path) -> io::Result<Vec<PathBuf>> {
+    child_sets_in(&Disk, top)
+}
+
+/// Returns the direct child sets of a set, with the caller's file access.
+pub(crate) fn child_sets_in(files: &dyn Files, top: &Path) -> io::Result<Vec<PathBuf>> {
     let mut sets = Vec::new();
-    for entry in fs::read_dir(top)? {
-        let path = entry?.path();
-        if path.join("cpuset.cpus").exists() {
-            sets.push(path);
+    for name in files.list(top)? {
+        let path = top.join(name);
+        match files.read(&path.join("cpuset.cpus")) {
+            Err(error) if is_absent(&error) => {}
+            found => {
+                found?;
+                sets.push(path);
+            }
         }
     }
     Ok(sets)
@@ -348,7 +377,12 @@ impl Cpuset {
 }
 
 pub(crate) fn processes(path: &Path) -> io::Result<Vec<i32>> {
-    Ok(fs::read_to_string(path.join("cgroup.procs"))?
+    processes_in(&Disk, path)
+}
+
+fn processes_in(files: &dyn Files, path: &Path) -> io::Result<Vec<i32>> {
+    Ok(files
+        .read(&path.join("cgroup.procs"))?
         .lines()
         .filter_map(|line| line.trim().parse().ok())
         .collect())
@@ -390,11 +424,11 @@ pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError
 }
 
 /// Kills a process, if it is still in the set.
-fn kill_in(path: &Path, pid: i32) -> io::Result<()> {
+fn kill_in(files: &dyn Files, path: &Path, pid: i32) -> io::Result<()> {
     let handle = ProcessId::of(pid).map(ProcessId::handle).transpose()?;
     // Read again with the handle open: the number may belong to another process by now.
     match handle.flatten() {
-        Some(handle) if processes(path)?.contains(&pid) => handle.kill(),
+        Some(handle) if processes_in(files, path)?.contains(&pid) => handle.kill(),
         _ => Ok(()),
     }
 }
@@ -403,35 +437,45 @@ fn kill_in(path: &Path, pid: i32) -> io::Result<()> {
 const EMPTY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Removes a CPU set. Its tasks are killed or move to the parent set.
-pub(crate) fn remove(path: &Path, tasks: TasksOnUndo) -> io::Result<()> {
+pub(crate) fn remove(files: &dyn Files, path: &Path, tasks: TasksOnUndo) -> io::Result<()> {
     let parent = path.parent().map(Path::to_owned).unwrap_or_default();
     let began = Instant::now();
     loop {
         // NotFound means that the directory is already gone.
-        let inside = match processes(path) {
+        let inside = match processes_in(files, path) {
             // A recorded tree with plain files, not the kernel's file system.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_dir() => {
-                return fs::remove_dir_all(path);
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound && files.is_directory(path)? =>
+            {
+                return files.remove_directory(path);
             }
             inside => inside?,
         };
         for pid in &inside {
             match tasks {
-                TasksOnUndo::Kill => kill_in(path, *pid)?,
+                TasksOnUndo::Kill => kill_in(files, path, *pid)?,
                 TasksOnUndo::Return => {
-                    let _ = fs::write(parent.join("cgroup.procs"), pid.to_string());
+                    // A process that stays keeps the directory, which is reported.
+                    let _ = files.write(&parent.join("cgroup.procs"), &pid.to_string());
                 }
             }
         }
-        match fs::remove_dir(path) {
+        match files.remove_directory(path) {
             Ok(()) => return Ok(()),
-            Err(error) if began.elapsed() >= EMPTY_DEADLINE => {
+            // The kernel refuses to remove a set with processes (EBUSY).
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy
+                    && began.elapsed() < EMPTY_DEADLINE =>
+            {
+                sleep(Duration::from_millis(10));
+            }
+            Err(error) if inside.is_empty() => return Err(named(path)(error)),
+            Err(error) => {
                 return Err(io::Error::new(
                     error.kind(),
                     format!("{} still has processes {inside:?}: {error}", path.display()),
                 ));
             }
-            Err(_) => sleep(Duration::from_millis(10)),
         }
     }
 }

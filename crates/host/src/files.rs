@@ -6,6 +6,10 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use nix::errno::Errno;
+
+pub use quietwire_base::storage::Disk;
+
 /// File operations for changing and undoing settings.
 pub trait Files: Debug {
     /// Returns the text of a file.
@@ -39,12 +43,11 @@ pub trait Files: Debug {
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
     /// Returns whether the path is an existing directory.
-    fn is_directory(&self, path: &Path) -> bool;
+    ///
+    /// # Errors
+    /// Error of the operating system, other than that the path does not exist.
+    fn is_directory(&self, path: &Path) -> io::Result<bool>;
 }
-
-/// The files of this machine.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<String> {
@@ -76,9 +79,22 @@ impl Files for Disk {
         Ok(names)
     }
 
-    fn is_directory(&self, path: &Path) -> bool {
-        path.is_dir()
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        match fs::metadata(path) {
+            Err(error) if is_absent(&error) => Ok(false),
+            found => Ok(found?.is_dir()),
+        }
     }
+}
+
+/// Returns whether an error of reading means that the machine does not have the file: it does not exist (any more), or the kernel does not
+/// support the setting.
+pub(crate) fn is_absent(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(
+        errno,
+        Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ENODEV | Errno::EOPNOTSUPP)
+    )
 }
 
 /// Returns a function that adds the file's path to an error.

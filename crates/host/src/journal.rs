@@ -10,25 +10,21 @@ mod damage_tests;
 mod describe;
 mod effect;
 mod line;
-mod medium;
 pub(crate) mod same;
 #[cfg(test)]
 mod tests;
 mod undo;
 
-use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use quietwire_base::ProcessId;
-use quietwire_base::durable::{self, directory_of, sync_directory};
+use quietwire_base::durable::{self, directory_of};
+use quietwire_base::storage::{Disk, OpenFile, Opening, Storage};
 use serde::{Deserialize, Serialize};
 
 use crate::CpuList;
 use crate::files::named;
-
-use medium::Medium;
 
 pub(crate) use effect::split_by_effect;
 pub use undo::{undo, undo_in};
@@ -169,6 +165,16 @@ pub enum UndoOutcome {
 }
 
 impl UndoOutcome {
+    /// Returns the reason why the change may still be in effect.
+    pub(crate) fn reason_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Restored | Self::AlreadyGone => None,
+            Self::ChangedSince(reason) | Self::Failed(reason) | Self::Unreadable(reason) => {
+                Some(reason)
+            }
+        }
+    }
+
     /// Returns whether the change may still be in effect.
     #[must_use]
     pub fn is_left(&self) -> bool {
@@ -181,7 +187,7 @@ impl UndoOutcome {
 
 /// An open journal.
 pub struct Journal {
-    medium: Box<dyn Medium>,
+    file: Box<dyn OpenFile>,
     /// Whether the file may end with a part of a line that could not be removed.
     is_broken: bool,
     path: PathBuf,
@@ -205,30 +211,34 @@ impl Journal {
     /// # Errors
     /// Error of the operating system.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let text = match contents(path) {
+        Self::open_in(&Disk, path)
+    }
+
+    /// Creates or opens a journal like [`Self::open`], with the caller's storage.
+    ///
+    /// # Errors
+    /// Error of the operating system.
+    pub fn open_in(storage: &dyn Storage, path: &Path) -> io::Result<Self> {
+        let text = match contents(storage, path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read?,
         };
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(path)?;
+        let mut file = storage.open(path, Opening::Append, 0o600)?;
         let parsed = line::parse::<Change>(&text);
         if parsed.whole < text.len() {
-            file.set_len(parsed.whole as u64)?;
+            file.truncate(parsed.whole as u64)?;
         }
         if parsed.lacks_newline {
             file.append(b"\n")?;
         }
-        file.sync_all()?;
-        sync_directory(directory_of(path))?;
-        Ok(Self::on(Box::new(file), path))
+        file.sync()?;
+        storage.sync_directory(directory_of(path))?;
+        Ok(Self::on(file, path))
     }
 
-    fn on(medium: Box<dyn Medium>, path: &Path) -> Self {
+    fn on(file: Box<dyn OpenFile>, path: &Path) -> Self {
         Self {
-            medium,
+            file,
             is_broken: false,
             path: path.to_owned(),
             watcher: None,
@@ -265,12 +275,12 @@ impl Journal {
         }
         let line = line::encode(change)?;
         self.notify();
-        let former = self.medium.length().map_err(named(&self.path))?;
-        let written = self.medium.append(&line);
-        if let Err(error) = written.and_then(|()| self.medium.sync()) {
+        let former = self.file.length().map_err(named(&self.path))?;
+        let written = self.file.append(&line);
+        if let Err(error) = written.and_then(|()| self.file.sync()) {
             // A part of a line would make the next line unreadable.
-            let removed = self.medium.truncate(former);
-            self.is_broken = removed.and_then(|()| self.medium.sync()).is_err();
+            let removed = self.file.truncate(former);
+            self.is_broken = removed.and_then(|()| self.file.sync()).is_err();
             return Err(named(&self.path)(error));
         }
         self.notify();
@@ -284,21 +294,29 @@ impl Journal {
 /// # Errors
 /// Error of the operating system.
 pub fn read(path: &Path) -> io::Result<Vec<Change>> {
-    Ok(line::parse(&contents(path)?).changes)
+    read_in(&Disk, path)
+}
+
+/// Reads the changes of a journal like [`read`], with the caller's storage.
+///
+/// # Errors
+/// Error of the operating system.
+pub fn read_in(storage: &dyn Storage, path: &Path) -> io::Result<Vec<Change>> {
+    Ok(line::parse(&contents(storage, path)?).changes)
 }
 
 /// Octets of the largest journal that is read. A partition of 512 CPUs writes less than a hundredth of it.
 const SIZE_MAX: u64 = 256 << 20;
 
 /// Returns the octets of a journal. A device or a pipe could go on for ever.
-fn contents(path: &Path) -> io::Result<Vec<u8>> {
-    let metadata = fs::metadata(path)?;
+fn contents(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
+    let metadata = storage.metadata(path)?;
     let problem = if !metadata.is_file() {
         "is not a regular file"
     } else if metadata.len() > SIZE_MAX {
         "is too large for a journal"
     } else {
-        return fs::read(path);
+        return storage.read(path);
     };
     let what = format!("{} {problem} (remove it)", path.display());
     Err(io::Error::new(io::ErrorKind::InvalidData, what))
@@ -307,8 +325,9 @@ fn contents(path: &Path) -> io::Result<Vec<u8>> {
 /// Replaces the changes of a journal, in one step. Damaged lines are left out.
 ///
 /// # Errors
-/// Error of the operating system. The journal is unchanged then.
+/// Error of the operating system. The journal has its former changes then, or the new ones.
 pub(crate) fn rewrite<'a>(
+    storage: &dyn Storage,
     path: &Path,
     changes: impl IntoIterator<Item = &'a Change>,
 ) -> io::Result<()> {
@@ -318,7 +337,7 @@ pub(crate) fn rewrite<'a>(
             text.extend(line::encode(change)?);
         }
     }
-    durable::replace(path, &text, 0o600)
+    durable::replace_in(storage, path, &text, 0o600)
 }
 
 /// Most journals with damaged lines that are kept beside each other.
@@ -330,15 +349,23 @@ const KEPT_MAX: u32 = 1000;
 /// # Errors
 /// Error of the operating system.
 pub fn keep_damaged(journal: &Path, to: &Path) -> io::Result<PathBuf> {
+    keep_damaged_in(&Disk, journal, to)
+}
+
+/// Keeps a journal with damaged lines like [`keep_damaged`], with the caller's storage.
+///
+/// # Errors
+/// Error of the operating system.
+pub fn keep_damaged_in(storage: &dyn Storage, journal: &Path, to: &Path) -> io::Result<PathBuf> {
     let numbered = |number| PathBuf::from(format!("{}.{number}", to.display()));
     let names = std::iter::once(to.to_owned()).chain((2..KEPT_MAX).map(numbered));
     for name in names {
         // A link requires no room on a full disk.
-        match fs::hard_link(journal, &name) {
+        match storage.link(journal, &name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             linked => {
                 linked.map_err(named(&name))?;
-                sync_directory(directory_of(&name))?;
+                storage.sync_directory(directory_of(&name))?;
                 return Ok(name);
             }
         }

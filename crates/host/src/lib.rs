@@ -14,6 +14,7 @@ pub mod jitter;
 pub mod journal;
 #[cfg(any(test, feature = "machines"))]
 pub mod machines;
+mod noted;
 pub mod partition;
 pub mod privileges;
 pub mod proc;

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::files::{Disk, Files, named};
 use crate::journal::{Change, Journal};
 use crate::proc::memory_mib;
 
@@ -29,9 +30,17 @@ pub fn release_numbers(release: &str) -> Option<(u32, u32)> {
 /// # Errors
 /// Error of the operating system, with the file's name.
 pub fn write(journal: &mut Journal, path: &Path, value: &str) -> io::Result<bool> {
-    let named =
-        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let former = fs::read_to_string(path).map_err(named)?;
+    write_in(&Disk, journal, path, value)
+}
+
+/// Writes a setting like [`write`], with the caller's file access.
+pub(crate) fn write_in(
+    files: &dyn Files,
+    journal: &mut Journal,
+    path: &Path,
+    value: &str,
+) -> io::Result<bool> {
+    let former = files.read(path).map_err(named(path))?;
     if former.trim() == value.trim() {
         return Ok(false);
     }
@@ -40,7 +49,7 @@ pub fn write(journal: &mut Journal, path: &Path, value: &str) -> io::Result<bool
         former,
         new: value.to_owned(),
     })?;
-    fs::write(path, value).map_err(named)?;
+    files.write(path, value).map_err(named(path))?;
     Ok(true)
 }
 

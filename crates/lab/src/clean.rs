@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Undoes the leftovers of labs whose processes have ended.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
+use quietwire_base::storage::{Disk, Storage};
 use quietwire_base::{LockFile, LockOwner};
 use quietwire_host::journal::{Change, UndoOutcome};
 use serde::Serialize;
@@ -40,8 +40,12 @@ impl CleanReport {
 /// # Errors
 /// A journal or directory that cannot be read.
 pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
+    clean_in(&Disk, state_directory)
+}
+
+fn clean_in(storage: &dyn Storage, state_directory: &Path) -> Result<CleanReport, LabError> {
     // A directory that cannot be read may exist: to users other than root it may look missing.
-    match fs::metadata(state_directory) {
+    match storage.metadata(state_directory) {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Err(LabError::NoDirectory(state_directory.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -53,9 +57,9 @@ pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
             ));
         }
     }
-    let (undone, up) = clean_named(state_directory)?;
+    let (undone, up) = clean_named(storage, state_directory)?;
     let mut report = match lock(state_directory) {
-        Ok(held) => leftovers(state_directory, &held)?,
+        Ok(held) => leftovers(storage, state_directory, &held)?,
         Err(LabError::Busy { owner }) => CleanReport {
             busy: Some(owner),
             ..CleanReport::default()
@@ -68,16 +72,20 @@ pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
 }
 
 /// With the lock held, no lab is running: all state there is left over.
-pub(crate) fn leftovers(state_directory: &Path, _held: &LockFile) -> Result<CleanReport, LabError> {
+pub(crate) fn leftovers(
+    storage: &dyn Storage,
+    state_directory: &Path,
+    _held: &LockFile,
+) -> Result<CleanReport, LabError> {
     let mut report = CleanReport::default();
     let mut unreadable = None;
-    let entries = fs::read_dir(state_directory).map_err(io_error(state_directory, "listing it"))?;
-    for entry in entries {
-        let path = entry
-            .map_err(io_error(state_directory, "listing it"))?
-            .path();
-        if path.is_dir() && is_lab(&path) {
-            match clean_one(&path) {
+    let names = storage
+        .list(state_directory)
+        .map_err(io_error(state_directory, "listing it"))?;
+    for name in names {
+        let path = state_directory.join(name);
+        if is_lab(&path) && path.is_dir() {
+            match clean_one(storage, &path) {
                 Ok(undone) => report.undone.extend(undone),
                 // The others are undone nevertheless.
                 Err(error) => {
@@ -104,23 +112,31 @@ fn is_lab(directory: &Path) -> bool {
 }
 
 /// Undoes the journals of one lab, the latest case first, its own journal last.
-fn clean_one(directory: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
-    let mut cases = journals(directory).map_err(io_error(directory, "listing it"))?;
+fn clean_one(
+    storage: &dyn Storage,
+    directory: &Path,
+) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
+    let mut cases = journals(storage, directory).map_err(io_error(directory, "listing it"))?;
     cases.retain(|path| !path.ends_with(LAB_JOURNAL));
     cases.sort();
     let mut undone = Vec::new();
     for path in cases.iter().rev() {
-        undone.extend(undo_journal(path)?);
+        undone.extend(undo_journal(storage, path)?);
     }
-    for marker in ending_in(directory, MARKER).map_err(io_error(directory, "listing it"))? {
+    let markers =
+        || ending_in(storage, directory, MARKER).map_err(io_error(directory, "listing it"));
+    for marker in markers()? {
         undone.extend(take_back_left(&running_machine(), &marker)?);
     }
     let own = directory.join(LAB_JOURNAL);
-    if own.exists() {
-        undone.extend(undo_own_journal(&own)?);
-    } else if cases.iter().all(|path| !path.exists()) {
-        // The lab was killed before it made its journal: it changed nothing but this directory.
-        fs::remove_dir(directory).map_err(io_error(directory, "removing it"))?;
+    let left = journals(storage, directory).map_err(io_error(directory, "listing it"))?;
+    if left.contains(&own) {
+        undone.extend(undo_own_journal(storage, &own)?);
+    } else if left.is_empty() && markers()?.is_empty() {
+        // The lab was killed before it made its journal, or after it had undone all: only this directory is left.
+        storage
+            .remove_tree(directory)
+            .map_err(io_error(directory, "removing it"))?;
         let path = directory.to_owned();
         undone.push((Change::DirectoryCreated { path }, UndoOutcome::Restored));
     }
@@ -129,12 +145,16 @@ fn clean_one(directory: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::path::PathBuf;
+
+    use quietwire_base::faults::{Faults, Injected, Random, When, run_process, run_seeds};
 
     use quietwire_host::journal::Journal;
     use quietwire_host::settings;
 
     use super::*;
+    use crate::state_directory::judge;
 
     /// A lab whose process has ended: one case that made a directory, one setting of the lab.
     fn left_over(state: &Path) -> PathBuf {
@@ -231,6 +251,80 @@ mod tests {
         assert!(!directory.exists() && !damaged.exists());
         // Nothing is left to do.
         assert!(clean(state.path()).unwrap().undone.is_empty());
+    }
+
+    /// A lab with one case, from its start to its end.
+    fn run_lab(storage: &dyn Storage, state: &Path) -> Result<(), LabError> {
+        let _held = lock(state)?;
+        let directory = state.join("lab-1");
+        let case = directory.join("case-0001");
+        let (own, of_case) = (directory.join(LAB_JOURNAL), case.with_extension("jsonl"));
+        let made = |path: &Path| Change::DirectoryCreated {
+            path: path.to_owned(),
+        };
+        let up = || -> io::Result<()> {
+            storage.make_directories(&directory, 0o700)?;
+            let mut journal = Journal::open_in(storage, &own)?;
+            journal.record(&made(&directory))?;
+            settings::write(&mut journal, &state.join("setting"), "2")?;
+            let mut journal = Journal::open_in(storage, &of_case)?;
+            journal.record(&made(&case))?;
+            storage.make_directories(&case, 0o700)?;
+            fs::write(case.join("log"), "text")
+        };
+        up().map_err(io_error(&directory, "filling"))?;
+        undo_journal(storage, &of_case)?;
+        judge(undo_own_journal(storage, &own)?)
+    }
+
+    #[test]
+    fn after_any_fault_a_lab_with_cases_can_be_cleaned() {
+        let counting = Faults::new(When::Never, None, Random::new(0));
+        let rig = || {
+            let state = tempfile::tempdir().unwrap();
+            fs::write(state.path().join("setting"), "1\n").unwrap();
+            state
+        };
+        run_lab(&counting, rig().path()).unwrap();
+        let operations = counting.count();
+        let mut killed = 0;
+        let seeds = run_seeds(
+            1000,
+            "quietwire-lab",
+            "clean::tests::after_any_fault",
+            |seed| {
+                let mut random = Random::new(seed);
+                let state = rig();
+                for _ in 0..=random.below(3) {
+                    let at = random.below(operations);
+                    let full = Some(Injected::Refused(nix::errno::Errno::ENOSPC));
+                    let (when, what) = match random.below(4) {
+                        0..2 => (When::Once(at), None),
+                        2 => (When::FromOnChanges(at), full),
+                        _ => (When::OneIn(20), None),
+                    };
+                    let faults = Faults::new(when, what, Random::new(random.below(u64::MAX)));
+                    let is_start = random.below(3) > 0 && !state.path().join("lab-1").exists();
+                    let is_over = run_process(|| match is_start {
+                        true => run_lab(&faults, state.path()).is_ok(),
+                        false => clean_in(&faults, state.path())
+                            .is_ok_and(|report| report.failures().count() == 0),
+                    });
+                    killed += u64::from(is_over.is_none());
+                    if is_over == Some(true) {
+                        assert!(!state.path().join("lab-1").exists());
+                    }
+                }
+                let report = clean(state.path()).unwrap();
+                assert_eq!(report.failures().count(), 0, "{report:?}");
+                let setting = fs::read_to_string(state.path().join("setting")).unwrap();
+                assert_eq!(setting, "1\n");
+                let mut left = Disk.list(state.path()).unwrap();
+                left.retain(|name| name != "lock");
+                assert_eq!(left, ["setting"]);
+            },
+        );
+        assert!(seeds < 1000 || killed > 100, "{killed}");
     }
 
     #[test]

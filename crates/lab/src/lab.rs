@@ -8,6 +8,7 @@ mod running;
 use std::path::{Path, PathBuf};
 
 use quietwire_base::LockFile;
+use quietwire_base::storage::Disk;
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::{Cpuset, Cpusets};
 use quietwire_host::journal::{Change, Journal, TasksOnUndo, UndoOutcome};
@@ -80,9 +81,9 @@ impl Lab {
     /// [`LabError::Busy`] if another lab is running, [`LabError::Io`].
     pub fn open(options: LabOptions) -> Result<Self, LabError> {
         let state = &options.state_directory;
-        make_directory(state)?;
+        make_directory(&Disk, state)?;
         let held = lock(state)?;
-        let left = clean::leftovers(state, &held)?;
+        let left = clean::leftovers(&Disk, state, &held)?;
         if !left.undone.is_empty() {
             tracing::warn!(
                 "an earlier lab had left {} changes behind; they were undone",
@@ -99,7 +100,7 @@ impl Lab {
             }
         }
         let directory = state.join(format!("{}{}", LAB_PREFIX, std::process::id()));
-        make_directory(&directory)?;
+        make_directory(&Disk, &directory)?;
         let path = directory.join(LAB_JOURNAL);
         let mut journal = Journal::open(&path).map_err(io_error(&path, "making the journal"))?;
         journal
@@ -186,7 +187,7 @@ impl Lab {
             .journal
             .record(&change)
             .map_err(io_error(&directory, "writing the journal"))
-            .and_then(|()| make_directory(&directory));
+            .and_then(|()| make_directory(&Disk, &directory));
         self.or_leave(made)
     }
 
@@ -309,10 +310,9 @@ impl Lab {
 
     fn take_down(&mut self) -> Result<(), LabError> {
         let case = self.leave();
-        let own = self
-            .journal
-            .take()
-            .map_or(Ok(()), |journal| judge(undo_own_journal(journal.path())?));
+        let own = self.journal.take().map_or(Ok(()), |journal| {
+            judge(undo_own_journal(&Disk, journal.path())?)
+        });
         case.and(own)
     }
 }
@@ -331,7 +331,7 @@ fn being_entered(running: &mut Option<Running>) -> Result<&mut Running, LabError
 }
 
 fn undo(journal: &Journal) -> Result<(), LabError> {
-    judge(undo_journal(journal.path())?)
+    judge(undo_journal(&Disk, journal.path())?)
 }
 
 fn no_device() -> LabError {

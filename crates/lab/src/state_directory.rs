@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The directory with the state of labs: its lock, its files, and how their journals are undone.
 
-use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use quietwire_base::LockFile;
 use quietwire_base::durable::directory_of;
+use quietwire_base::storage::Storage;
 use quietwire_host::journal::{self, Change, UndoOutcome};
 
 use crate::error::{LabError, io_error};
@@ -39,11 +38,9 @@ pub(crate) fn lock(state_directory: &Path) -> Result<LockFile, LabError> {
     Ok(LockFile::try_acquire(&lock_path(state_directory))?)
 }
 
-pub(crate) fn make_directory(path: &Path) -> Result<(), LabError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
+pub(crate) fn make_directory(storage: &dyn Storage, path: &Path) -> Result<(), LabError> {
+    storage
+        .make_directories(path, 0o700)
         .map_err(io_error(path, "making the directory"))
 }
 
@@ -67,59 +64,81 @@ pub(crate) fn judge(undone: Vec<(Change, UndoOutcome)>) -> Result<(), LabError> 
 }
 
 /// Undoes the journal of a case, and removes it if nothing failed.
-pub(crate) fn undo_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
-    let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
+pub(crate) fn undo_journal(
+    storage: &dyn Storage,
+    path: &Path,
+) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
+    let changes = journal::read_in(storage, path).map_err(io_error(path, "reading the journal"))?;
     let mut undone = journal::undo(&changes);
     if !has_failed(&undone) {
-        keep_damaged(path, &mut undone)?;
-        fs::remove_file(path).map_err(io_error(path, "removing the journal"))?;
+        keep_damaged(storage, path, &mut undone)?;
+        storage
+            .remove_file(path)
+            .map_err(io_error(path, "removing the journal"))?;
     }
     Ok(undone)
 }
 
 /// Undoes a lab's own journal. Its directory is removed last, with the journal. It stays if a change of the lab or of one of its cases
 /// could not be undone, since another attempt requires the journals.
-pub(crate) fn undo_own_journal(path: &Path) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
-    let changes = journal::read(path).map_err(io_error(path, "reading the journal"))?;
-    let (mut directories, others): (Vec<Change>, Vec<Change>) = changes
+pub(crate) fn undo_own_journal(
+    storage: &dyn Storage,
+    path: &Path,
+) -> Result<Vec<(Change, UndoOutcome)>, LabError> {
+    let changes = journal::read_in(storage, path).map_err(io_error(path, "reading the journal"))?;
+    let own = directory_of(path);
+    let (directories, others): (Vec<Change>, Vec<Change>) = changes
         .into_iter()
+        .filter(|change| !matches!(change, Change::DirectoryCreated { path } if path == own))
         .partition(|change| matches!(change, Change::DirectoryCreated { .. }));
     let mut undone = journal::undo(&others);
-    let of_cases = path
-        .parent()
-        .map_or(Ok(Vec::new()), journals)
-        .map_err(io_error(path, "listing its directory"))?;
-    let is_partitioned = path
-        .parent()
-        .map_or(Ok(Vec::new()), |directory| ending_in(directory, MARKER))
-        .map_err(io_error(path, "listing its directory"))?;
-    if has_failed(&undone)
-        || !is_partitioned.is_empty()
-        || of_cases.iter().any(|other| other != path)
-    {
-        undone.extend(directories.into_iter().map(|change| {
+    let of_cases = journals(storage, own).map_err(io_error(own, "listing it"))?;
+    let markers = ending_in(storage, own, MARKER).map_err(io_error(own, "listing it"))?;
+    let of_own = Change::DirectoryCreated {
+        path: own.to_owned(),
+    };
+    if has_failed(&undone) || !markers.is_empty() || of_cases.iter().any(|other| other != path) {
+        undone.extend(directories.into_iter().chain([of_own]).map(|change| {
             let reason = "kept, with the journal of what could not be undone".to_owned();
             (change, UndoOutcome::Failed(reason))
         }));
-    } else {
-        let is_own = |change: &Change| matches!(change, Change::DirectoryCreated { path: own } if path.starts_with(own));
-        if keep_damaged(path, &mut undone)? && !directories.iter().any(is_own) {
-            // The damaged line may be that of the directory.
-            directories.insert(
-                0,
-                Change::DirectoryCreated {
-                    path: directory_of(path).to_owned(),
-                },
-            );
-        }
-        undone.extend(journal::undo(&directories));
+        return Ok(undone);
     }
+    keep_damaged(storage, path, &mut undone)?;
+    undone.extend(journal::undo(&directories));
+    // Its process may have been killed before it wrote the line of the directory.
+    let outcome = match remove_lab(storage, path) {
+        Ok(()) => UndoOutcome::Restored,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => UndoOutcome::AlreadyGone,
+        Err(error) => UndoOutcome::Failed(error.to_string()),
+    };
+    undone.push((of_own, outcome));
     Ok(undone)
 }
 
+/// Removes the directory of a lab: the journal last, so that another attempt finds it.
+fn remove_lab(storage: &dyn Storage, journal: &Path) -> io::Result<()> {
+    let directory = directory_of(journal);
+    for name in storage.list(directory)? {
+        let path = directory.join(name);
+        if path != journal {
+            match storage.remove_file(&path) {
+                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                    storage.remove_tree(&path)?;
+                }
+                removed => removed?,
+            }
+        }
+    }
+    storage.remove_tree(directory)
+}
+
 /// Keeps a journal with damaged lines beside the lab's directory, before the journal is removed, and adds its name to the outcomes.
-/// Returns whether the journal has damaged lines.
-fn keep_damaged(journal: &Path, undone: &mut [(Change, UndoOutcome)]) -> Result<bool, LabError> {
+fn keep_damaged(
+    storage: &dyn Storage,
+    journal: &Path,
+    undone: &mut [(Change, UndoOutcome)],
+) -> Result<(), LabError> {
     let mut kept: Option<PathBuf> = None;
     for (_, outcome) in undone {
         let UndoOutcome::Unreadable(reason) = outcome else {
@@ -135,14 +154,14 @@ fn keep_damaged(journal: &Path, undone: &mut [(Change, UndoOutcome)]) -> Result<
                     .map(|part| part.unwrap_or_default().to_string_lossy().into_owned())
                     .collect();
                 let name = format!("{}{DAMAGED}", parts.join("."));
-                journal::keep_damaged(journal, &directory_of(lab).join(name))
+                journal::keep_damaged_in(storage, journal, &directory_of(lab).join(name))
                     .map_err(io_error(journal, "keeping the damaged journal"))?
             }
         };
         reason.push_str(&format!("; the journal is kept as {}", name.display()));
         kept = Some(name);
     }
-    Ok(kept.is_some())
+    Ok(())
 }
 
 fn has_failed(undone: &[(Change, UndoOutcome)]) -> bool {
@@ -151,18 +170,19 @@ fn has_failed(undone: &[(Change, UndoOutcome)]) -> bool {
         .any(|(_, outcome)| matches!(outcome, UndoOutcome::Failed(_)))
 }
 
-pub(crate) fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    ending_in(directory, ".jsonl")
+pub(crate) fn journals(storage: &dyn Storage, directory: &Path) -> io::Result<Vec<PathBuf>> {
+    ending_in(storage, directory, ".jsonl")
 }
 
 /// Returns the files in a directory whose names have this suffix.
-pub(crate) fn ending_in(directory: &Path, ending: &str) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.to_string_lossy().ends_with(ending) {
-            found.push(path);
-        }
-    }
-    Ok(found)
+pub(crate) fn ending_in(
+    storage: &dyn Storage,
+    directory: &Path,
+    ending: &str,
+) -> io::Result<Vec<PathBuf>> {
+    let names = storage.list(directory)?.into_iter();
+    let paths = names.map(|name| directory.join(name));
+    Ok(paths
+        .filter(|path| path.to_string_lossy().ends_with(ending))
+        .collect())
 }

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quietwire_base::Deadline;
+use quietwire_base::storage::Disk;
 use quietwire_base::wait_until;
 use quietwire_host::cpuset::Cpuset;
 use quietwire_tester::account::{DeviceCounts, DeviceLayout};
@@ -108,7 +109,7 @@ impl UpLab {
     /// Everything is rolled back in that case.
     /// undone then.
     pub fn up(options: &UpOptions) -> Result<Self, LabError> {
-        let mut claim = Claim::take(&options.state_directory, &options.name)?;
+        let mut claim = Claim::take(&Disk, &options.state_directory, &options.name)?;
         let mut running = Vec::new();
         match build(options, &mut claim, &mut running) {
             Ok((state, set)) => {
@@ -216,7 +217,8 @@ fn end(running: &mut Vec<Running>, claim: Option<Claim>) -> Result<(), LabError>
     for mut running in running.drain(..).rev() {
         outcome = outcome.and(running.forwarder.stop());
     }
-    outcome.and(claim.map_or(Ok(()), Claim::release))
+    let released = claim.map_or(Ok(()), |claim| claim.release(&Disk));
+    outcome.and(released)
 }
 
 fn build(

@@ -137,11 +137,8 @@ impl ClassTasksStep {
     }
 
     /// Returns the forwarding threads that are not in the class of their CPU, by the class's directory.
-    fn elsewhere(&self, target: &Target<'_>) -> BTreeMap<String, Vec<ProcessId>> {
-        let Ok(groups) = self.resctrl.groups(target.files) else {
-            // The steps of the classes report this.
-            return BTreeMap::new();
-        };
+    fn elsewhere(&self, target: &Target<'_>) -> io::Result<BTreeMap<String, Vec<ProcessId>>> {
+        let groups = self.resctrl.groups(target.files)?;
         let mut found: BTreeMap<String, Vec<ProcessId>> = BTreeMap::new();
         for task in tasks::all(&target.root) {
             if task.forwards_for.is_none() || task.cpus.is_empty() {
@@ -163,12 +160,23 @@ impl ClassTasksStep {
             }
         }
         found.retain(|_, tasks| !tasks.is_empty());
-        found
+        Ok(found)
     }
 
     pub(super) fn differences(&self, target: &Target<'_>) -> Vec<Difference> {
-        let found = self.elsewhere(target).into_iter();
+        let wanted = "all forwarding threads of its CPUs";
+        let found = match self.elsewhere(target) {
+            Ok(found) => found,
+            Err(error) => {
+                return vec![Difference {
+                    place: self.resctrl.mount.clone(),
+                    now: error.to_string(),
+                    wanted: format!("in each class {wanted}"),
+                }];
+            }
+        };
         found
+            .into_iter()
             .map(|(class, tasks)| {
                 let first = tasks.first().map_or(0, |task| task.pid);
                 Difference {
@@ -177,7 +185,7 @@ impl ClassTasksStep {
                         "{} forwarding threads of its CPUs are in other classes, for example thread {first}",
                         tasks.len()
                     ),
-                    wanted: "all forwarding threads of its CPUs".to_owned(),
+                    wanted: wanted.to_owned(),
                 }
             })
             .collect()
@@ -189,8 +197,12 @@ impl ClassTasksStep {
         journal: &mut Journal,
         difference: &Difference,
     ) -> io::Result<()> {
-        for (class, tasks) in self.elsewhere(target) {
-            if self.resctrl.group(&class).join("tasks") == difference.place {
+        for (class, tasks) in self.elsewhere(target)? {
+            let places = [
+                self.resctrl.group(&class).join("tasks"),
+                self.resctrl.mount.clone(),
+            ];
+            if places.contains(&difference.place) {
                 let (files, resctrl) = (target.files, &self.resctrl);
                 resctrl.move_tasks(files, journal, &class, &tasks)?;
             }

@@ -4,14 +4,14 @@
 //! has separate service CPUs, and no isolated CPUs for other groups.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::outcome::{Difference, Outcome, failed};
 use super::setting::{Kind, Setting};
 use super::target::Target;
 use crate::CpuList;
 use crate::cpuset::{self, Cpusets, GUESTS, Version};
-use crate::files::text;
+use crate::files::{named, text};
 use crate::journal::same::same;
 use crate::journal::{Change, Journal, TasksOnUndo};
 use crate::partition::{Plan, Role};
@@ -34,7 +34,7 @@ pub struct SetStep {
 
 /// Returns the CPU sets of the plan, and a setting that follows them.
 pub(super) fn steps(target: &Target<'_>, plan: &Plan) -> (Vec<SetStep>, Option<Setting>) {
-    let Ok(top) = Cpusets::find(&target.root) else {
+    let Ok(top) = Cpusets::find_in(target.files, &target.root) else {
         return (Vec::new(), None);
     };
     if plan.housekeeping.is_empty() || plan.isolated().is_empty() {
@@ -117,7 +117,7 @@ fn second_version(target: &Target<'_>, plan: &Plan, top: &Cpusets) -> Vec<SetSte
     };
     let mut steps = Vec::new();
     let kept = plan.isolated().union(&plan.cpus(Role::Neighbour));
-    for other in cpuset::child_sets(&top.mount).unwrap_or_default() {
+    for other in cpuset::child_sets_in(target.files, &top.mount).unwrap_or_default() {
         let name = other.file_name().and_then(|name| name.to_str());
         let name = name.unwrap_or_default();
         if name == GUESTS || name.starts_with(PREFIX) {
@@ -164,14 +164,21 @@ impl SetStep {
     pub(super) fn difference(&self, target: &Target<'_>) -> Option<Difference> {
         let mut now = Vec::new();
         let mut wanted = Vec::new();
-        if !target.files.is_directory(&self.path) {
+        let is_missing = match target.files.is_directory(&self.path) {
+            Ok(is_there) => !is_there,
+            Err(error) => {
+                now.push(error.to_string());
+                true
+            }
+        };
+        if is_missing && now.is_empty() {
             now.push("missing".to_owned());
         }
         for (file, value) in &self.files {
             let path = self.path.join(file);
             let held = text(target.files, &path).unwrap_or_default();
             if !same(&path, &held, value) {
-                if target.files.is_directory(&self.path) {
+                if !is_missing {
                     now.push(format!("{file} '{held}'"));
                 }
                 wanted.push(format!("{file} '{value}'"));
@@ -208,28 +215,32 @@ impl SetStep {
 
     fn write(&self, target: &Target<'_>, journal: &mut Journal) -> io::Result<()> {
         if self.is_ours() {
-            self.top.enable(journal).map_err(io::Error::other)?;
+            let enabled = self.top.enable(target.files, journal);
+            enabled.map_err(io::Error::other)?;
         }
         if self.takes_rest && self.is_live {
             self.top
                 .note_affinities(journal)
                 .map_err(io::Error::other)?;
         }
-        let is_new = !target.files.is_directory(&self.path);
+        let is_directory = target.files.is_directory(&self.path);
+        let is_new = !is_directory.map_err(named(&self.path))?;
         if is_new {
             journal.record(&Change::CpusetCreated {
                 path: self.path.clone(),
                 tasks: TasksOnUndo::Return,
             })?;
-            target.files.make_directory(&self.path)?;
+            let made = target.files.make_directory(&self.path);
+            made.map_err(named(&self.path))?;
         }
         for (file, value) in &self.files {
             let path = self.path.join(file);
             if is_new {
                 // Removing the directory removes the file.
-                write_named(target, &path, value)?;
+                let written = target.files.write(&path, value);
+                written.map_err(named(&path))?;
             } else {
-                settings::write(journal, &path, value)?;
+                settings::write_in(target.files, journal, &path, value)?;
             }
         }
         if self.takes_rest && self.is_live {
@@ -255,10 +266,3 @@ impl SetStep {
 
 /// PID of kthreadd, the parent of all kernel threads.
 const KTHREADD: i32 = 2;
-
-fn write_named(target: &Target<'_>, path: &Path, value: &str) -> io::Result<()> {
-    target
-        .files
-        .write(path, value)
-        .map_err(crate::files::named(path))
-}

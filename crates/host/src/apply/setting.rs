@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A kernel setting: a file with a planned value.
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
@@ -106,11 +105,6 @@ fn is_fixed(error: &io::Error) -> bool {
 
 /// Returns the names in a directory of the machine, in order. Empty if the directory does not exist.
 pub(super) fn names(target: &Target<'_>, below: &str) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(target.path(below))
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .collect();
-    names.sort_unstable();
-    names
+    let listed = target.files.list(&target.path(below));
+    listed.unwrap_or_default()
 }

@@ -5,10 +5,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use quietwire_base::durable::{self, directory_of, sync_directory};
+use quietwire_base::durable::{self, directory_of};
 use quietwire_base::{LockError, LockFile, LockOwner};
 use serde::Serialize;
 
@@ -74,16 +73,18 @@ impl From<LockError> for ApplyError {
 impl State {
     pub(super) fn open(target: &Target<'_>) -> Result<Self, ApplyError> {
         let directory = &target.state_directory;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
+        target
+            .storage
+            .make_directories(directory, 0o700)
             .map_err(state_error(directory, "creating the directory"))?;
         let lock = lock(directory)?;
-        sync_directory(directory_of(directory))
+        target
+            .storage
+            .sync_directory(directory_of(directory))
             .map_err(state_error(directory, "syncing the directory"))?;
         let path = directory.join(JOURNAL);
-        let journal = Journal::open(&path).map_err(state_error(&path, "opening the journal"))?;
+        let journal = Journal::open_in(target.storage, &path)
+            .map_err(state_error(&path, "opening the journal"))?;
         Ok(Self {
             journal,
             _lock: lock,
@@ -96,7 +97,7 @@ impl State {
         target: &Target<'_>,
         steps: &[Step],
     ) -> Result<Vec<(Change, UndoOutcome)>, ApplyError> {
-        let changes = read(self.journal.path())?;
+        let changes = read(target, self.journal.path())?;
         let wanted: BTreeSet<PathBuf> = steps.iter().flat_map(|step| step.places(target)).collect();
         let is_wanted = |path: &Path| {
             // The file is in a planned group, or a step writes it.
@@ -123,7 +124,7 @@ impl State {
     pub(super) fn keep_plan(&self, target: &Target<'_>, plan: &Plan) -> Result<(), ApplyError> {
         let path = target.state_directory.join(PLAN);
         let text = serde_json::to_vec_pretty(plan).map_err(io::Error::other);
-        text.and_then(|text| durable::replace(&path, &text, 0o600))
+        text.and_then(|text| durable::replace_in(target.storage, &path, &text, 0o600))
             .map_err(state_error(&path, "saving the plan"))
     }
 
@@ -137,7 +138,7 @@ impl State {
         let directory = target.state_directory.join(RENDERED);
         let path = directory.join(COMMAND_LINE);
         if pending.is_empty() {
-            return match fs::remove_file(&path) {
+            return match target.storage.remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(state_error(
                     &path,
                     "removing changes that are no longer pending",
@@ -145,9 +146,12 @@ impl State {
                 _ => Ok(()),
             };
         }
-        fs::create_dir_all(&directory)
+        target
+            .storage
+            .make_directories(&directory, 0o777)
             .map_err(state_error(&directory, "creating the directory"))?;
-        durable::replace(&path, (plan.command_line() + "\n").as_bytes(), 0o644)
+        let text = plan.command_line() + "\n";
+        durable::replace_in(target.storage, &path, text.as_bytes(), 0o644)
             .map_err(state_error(&path, "writing pending changes"))?;
         for parameter in pending {
             parameter.file = Some(path.clone());
@@ -171,8 +175,8 @@ pub fn applied_plan(state_directory: &Path) -> Result<Option<Plan>, ApplyError> 
         .map_err(state_error(&path, "reading the plan"))
 }
 
-fn read(path: &Path) -> Result<Vec<Change>, ApplyError> {
-    match journal::read(path) {
+fn read(target: &Target<'_>, path: &Path) -> Result<Vec<Change>, ApplyError> {
+    match journal::read_in(target.storage, path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         read => read.map_err(state_error(path, "reading the journal")),
     }
@@ -220,15 +224,19 @@ impl Status {
 pub fn status(target: &Target<'_>) -> Result<Status, ApplyError> {
     let directory = &target.state_directory;
     let command_line = directory.join(RENDERED).join(COMMAND_LINE);
-    let changes = read(&directory.join(JOURNAL))?;
+    let changes = read(target, &directory.join(JOURNAL))?;
     let (changes, not_in_effect) = journal::split_by_effect(target.files, changes);
     Ok(Status {
         busy: LockFile::holder(&directory.join(LOCK))?,
         changes,
         not_in_effect,
-        pending: fs::read_to_string(command_line)
-            .ok()
-            .map(|text| text.trim().to_owned()),
+        pending: match target.storage.read(&command_line) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            read => {
+                let text = read.map_err(state_error(&command_line, "reading pending changes"))?;
+                Some(String::from_utf8_lossy(&text).trim().to_owned())
+            }
+        },
     })
 }
 
@@ -238,14 +246,14 @@ pub(super) fn roll_back(
 ) -> Result<Vec<(Change, UndoOutcome)>, ApplyError> {
     let directory = &target.state_directory;
     let path = directory.join(JOURNAL);
-    match fs::metadata(&path) {
+    match target.storage.metadata(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         found => found.map_err(state_error(&path, "reading the journal"))?,
     };
     let _lock = lock(directory)?;
-    let changes = read(&path)?;
+    let changes = read(target, &path)?;
     let mut undone = journal::undo_in(target.files, &changes, force);
-    if !keep_damaged(&path, &mut undone) {
+    if !keep_damaged(target, &path, &mut undone) {
         return Ok(undone);
     }
     let left: Vec<&Change> = undone
@@ -255,14 +263,18 @@ pub(super) fn roll_back(
         .filter(|change| !matches!(change, Change::Unreadable { .. }))
         .collect();
     if left.is_empty() {
-        remove_state(directory)?;
-    } else {
-        // A value that was restored belongs to the machine's owner again.
-        let left = changes.iter().filter(|change| is_of(change, &left));
-        journal::rewrite(&path, left).map_err(state_error(
-            &path,
-            "removing the changes that are rolled back",
-        ))?;
+        remove_state(target)?;
+        return Ok(undone);
+    }
+    // A value that was restored belongs to the machine's owner again.
+    let left = changes.iter().filter(|change| is_of(change, &left));
+    if let Err(error) = journal::rewrite(target.storage, &path, left) {
+        // The changes that are left are reported nevertheless.
+        let text = format!("; the changes that are rolled back stay in the journal: {error}");
+        undone
+            .iter_mut()
+            .filter_map(|(_, outcome)| outcome.reason_mut())
+            .for_each(|reason| reason.push_str(&text));
     }
     Ok(undone)
 }
@@ -277,7 +289,7 @@ fn is_of(change: &Change, left: &[&Change]) -> bool {
 
 /// Keeps a journal with damaged lines under another name, and adds the name to their outcomes. Returns false if that failed: the journal
 /// has to stay then.
-fn keep_damaged(journal: &Path, undone: &mut [(Change, UndoOutcome)]) -> bool {
+fn keep_damaged(target: &Target<'_>, journal: &Path, undone: &mut [(Change, UndoOutcome)]) -> bool {
     let mut reasons: Vec<&mut String> = undone
         .iter_mut()
         .filter_map(|(_, outcome)| match outcome {
@@ -288,7 +300,7 @@ fn keep_damaged(journal: &Path, undone: &mut [(Change, UndoOutcome)]) -> bool {
     if reasons.is_empty() {
         return true;
     }
-    let kept = journal::keep_damaged(journal, &journal.with_file_name(DAMAGED));
+    let kept = journal::keep_damaged_in(target.storage, journal, &journal.with_file_name(DAMAGED));
     let text = match &kept {
         Ok(name) => format!("; the journal is kept as {}", name.display()),
         Err(error) => format!("; the journal stays, because it cannot be renamed: {error}"),
@@ -300,11 +312,12 @@ fn keep_damaged(journal: &Path, undone: &mut [(Change, UndoOutcome)]) -> bool {
 }
 
 /// Removes the state after all changes were rolled back.
-fn remove_state(directory: &Path) -> Result<(), ApplyError> {
+fn remove_state(target: &Target<'_>) -> Result<(), ApplyError> {
+    let (storage, directory) = (target.storage, &target.state_directory);
     let plan = directory.join(PLAN);
-    durable::remove_left(&plan).map_err(state_error(&plan, "removing temporary files"))?;
+    durable::remove_left(storage, &plan).map_err(state_error(&plan, "removing temporary files"))?;
     for file in [plan.with_extension("new"), plan] {
-        match fs::remove_file(&file) {
+        match storage.remove_file(&file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(state_error(&file, "removing the plan")(error));
             }
@@ -312,7 +325,7 @@ fn remove_state(directory: &Path) -> Result<(), ApplyError> {
         }
     }
     let rendered = directory.join(RENDERED);
-    match fs::remove_dir_all(&rendered) {
+    match storage.remove_tree(&rendered) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(state_error(&rendered, "removing it")(error));
         }
@@ -320,8 +333,9 @@ fn remove_state(directory: &Path) -> Result<(), ApplyError> {
     }
     // The journal is removed last, so an interrupted rollback can continue.
     let path = directory.join(JOURNAL);
-    durable::remove_left(&path).map_err(state_error(&path, "removing temporary files"))?;
-    fs::remove_file(&path)
-        .and_then(|()| sync_directory(directory))
+    durable::remove_left(storage, &path).map_err(state_error(&path, "removing temporary files"))?;
+    storage
+        .remove_file(&path)
+        .and_then(|()| storage.sync_directory(directory))
         .map_err(state_error(&path, "removing the journal"))
 }

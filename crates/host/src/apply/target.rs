@@ -5,14 +5,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use quietwire_base::LockOwner;
+use quietwire_base::storage::Storage;
 
 use crate::files::Files;
 
 /// The machine to which a plan is applied.
 #[derive(Clone, Debug)]
 pub struct Target<'a> {
-    /// File access.
+    /// Access to files of `/proc` and `/sys`.
     pub files: &'a dyn Files,
+    /// Access to the state directory.
+    pub storage: &'a dyn Storage,
     /// Root directory of `/proc` and `/sys`.
     pub root: PathBuf,
     /// State directory with the journal. All processes that apply plans to this machine use the same one.
@@ -38,6 +41,16 @@ pub enum ApplyError {
     Busy {
         /// The process.
         owner: LockOwner,
+    },
+    /// A file of the machine cannot be read.
+    #[error(
+        "{}: cannot be read, so machine and plan cannot be compared: {cause} (nothing was changed; check the file, then try again)", path.display()
+    )]
+    Unreadable {
+        /// The file or directory.
+        path: PathBuf,
+        /// Error of the operating system.
+        cause: io::Error,
     },
     /// A file of the state directory could not be read or written.
     #[error("{}: {what}: {cause}", path.display())]

@@ -2,6 +2,8 @@
 //! Tests with a fake machine: applying makes all changes, applying again changes nothing, and rolling back from any point
 //! restores the original state.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -160,6 +162,7 @@ impl Rig {
     fn target(&self) -> Target<'_> {
         Target {
             files: &self.fake,
+            storage: &Disk,
             root: self.root.path().to_owned(),
             state_directory: self.root.path().join("run/quietwire/partition"),
         }
@@ -206,7 +209,7 @@ fn a_plan_is_applied_once_and_taken_back() {
     for cgroups in [FIRST_VERSION, SECOND_VERSION] {
         let rig = Rig::new(cgroups);
         let (target, before) = (rig.target(), rig.contents());
-        let expected = differences(&target, &plan());
+        let expected = differences(&target, &plan()).unwrap();
         assert_eq!(rig.contents(), before, "looking changes nothing");
         let report = apply(&target, &plan(), None).unwrap();
         assert_eq!(report.failures(), 0, "{report:?}");
@@ -236,10 +239,14 @@ fn a_plan_is_applied_once_and_taken_back() {
         );
 
         let after = rig.contents();
-        assert_eq!(differences(&target, &plan()), []);
+        assert_eq!(differences(&target, &plan()).unwrap(), []);
         let mut fewer = plan();
         fewer.huge_pages[0].pages = 4;
-        assert_eq!(differences(&target, &fewer), [], "pages of others stay");
+        assert_eq!(
+            differences(&target, &fewer).unwrap(),
+            [],
+            "pages of others stay"
+        );
         let again = apply(&target, &plan(), None).unwrap();
         assert!(
             again.applied.is_empty() && again.undone.is_empty(),
@@ -308,7 +315,7 @@ fn from_every_point_the_way_back_leads_to_the_beginning() {
             if points % 2 == 1 {
                 let report = apply(&target, &plan(), None).unwrap();
                 assert_eq!(report.failures(), 0, "{report:?}");
-                assert_eq!(differences(&target, &plan()), []);
+                assert_eq!(differences(&target, &plan()).unwrap(), []);
             }
             rig.roll_back();
             assert_eq!(rig.contents(), before, "killed at point {points}");
@@ -405,7 +412,7 @@ fn a_forwarding_thread_is_in_the_class_of_its_cpu_and_goes_back() {
     rig.fake.make_directory(&theirs).unwrap();
     rig.fake.write(&theirs.join("tasks"), &own).unwrap();
     let before = rig.contents();
-    let reported = differences(&target, &plan());
+    let reported = differences(&target, &plan()).unwrap();
     let reported = reported
         .iter()
         .find(|one| one.place.ends_with("forwarding/tasks"));
@@ -415,7 +422,7 @@ fn a_forwarding_thread_is_in_the_class_of_its_cpu_and_goes_back() {
     );
     apply(&target, &plan(), None).unwrap();
     assert_eq!(rig.own_group(), "forwarding");
-    assert_eq!(differences(&target, &plan()), []);
+    assert_eq!(differences(&target, &plan()).unwrap(), []);
     rig.roll_back();
     assert_eq!(rig.own_group(), "theirs");
     assert_eq!(rig.contents(), before);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of journals on a disk that fails: writes that are cut short, kills at every octet, damaged octets.
 
+use std::fs;
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -28,7 +29,7 @@ impl FailingMedium {
     }
 }
 
-impl Medium for FailingMedium {
+impl OpenFile for FailingMedium {
     fn length(&self) -> io::Result<u64> {
         Ok(self.disk().contents.len() as u64)
     }
@@ -50,6 +51,10 @@ impl Medium for FailingMedium {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         }
         disk.contents.truncate(usize::try_from(length).unwrap());
+        Ok(())
+    }
+
+    fn set_permissions(&mut self, _: fs::Permissions) -> io::Result<()> {
         Ok(())
     }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::same::same;
 use super::{Change, TaskAffinity, TaskChange};
-use crate::files::Files;
+use crate::cpuset::is_enabled;
+use crate::files::{Files, is_absent};
 use crate::threads::allowed_cpus;
 
 /// Splits changes into those in effect and the others. Of several changes of a file, the first stands for all: its former text is the
@@ -31,18 +32,18 @@ pub(crate) fn split_by_effect(
 
 fn is_in_effect(files: &dyn Files, change: &Change) -> bool {
     match change {
-        // A file that exists and cannot be read may contain the new text.
+        // What exists and cannot be read may contain the new text.
         Change::FileWritten { path, former, .. } => match files.read(path) {
             Ok(now) => !same(path, &now, former),
             Err(error) => error.kind() != std::io::ErrorKind::NotFound,
         },
         Change::DirectoryCreated { path }
         | Change::CpusetCreated { path, .. }
-        | Change::GroupCreated { path } => files.is_directory(path),
+        | Change::GroupCreated { path } => files.is_directory(path).unwrap_or(true),
         Change::NamespaceCreated { path } => path.exists(),
         Change::ControllerEnabled { path } => files
             .read(path)
-            .is_ok_and(|enabled| enabled.split_whitespace().any(|name| name == "cpuset")),
+            .map_or_else(|error| !is_absent(&error), |enabled| is_enabled(&enabled)),
         Change::AffinitiesNoted { tasks } => tasks
             .iter()
             .any(|TaskAffinity { task, cpus }| task.is_alive() && has_other_cpus(task.pid, cpus)),
@@ -52,7 +53,10 @@ fn is_in_effect(files: &dyn Files, change: &Change) -> bool {
             })
         }
         Change::TasksMoved { tasks, to } => {
-            let inside = files.read(to).unwrap_or_default();
+            let inside = match files.read(to) {
+                Err(error) if !is_absent(&error) => return true,
+                read => read.unwrap_or_default(),
+            };
             tasks.iter().any(|place| {
                 let is_it = |line: &str| line.trim().parse() == Ok(place.task.pid);
                 place.task.is_alive() && inside.lines().any(is_it)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests that undoing restores the original state in all cases.
 
+use std::fs;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -68,12 +68,10 @@ impl UndoContext<'_> {
             }
             Change::DirectoryCreated { path } => fs::remove_dir_all(path),
             Change::GroupCreated { path } => self.files.remove_directory(path),
-            Change::CpusetCreated { path, tasks } => cpuset::remove(path, *tasks),
-            Change::ControllerEnabled { path } => match fs::read_to_string(path) {
-                Ok(enabled) if !enabled.split_whitespace().any(|name| name == "cpuset") => {
-                    return UndoOutcome::AlreadyGone;
-                }
-                Ok(_) => fs::write(path, "-cpuset"),
+            Change::CpusetCreated { path, tasks } => cpuset::remove(self.files, path, *tasks),
+            Change::ControllerEnabled { path } => match self.files.read(path) {
+                Ok(enabled) if !cpuset::is_enabled(&enabled) => return UndoOutcome::AlreadyGone,
+                Ok(_) => self.files.write(path, "-cpuset"),
                 Err(error) => Err(error),
             },
             Change::NamespaceCreated { path } => remove_namespace(path),
@@ -132,7 +130,10 @@ impl UndoContext<'_> {
         }
         // Read back: the kernel may accept a value but apply only a part of it, for example if huge pages are in use.
         match self.write_back(path, &now, former) {
-            Ok(now) if same(path, &now, former) || is_surplus_only(path, former, now.trim()) => {
+            Ok(now)
+                if same(path, &now, former)
+                    || is_surplus_only(self.files, path, former, now.trim()) =>
+            {
                 UndoOutcome::Restored
             }
             Ok(now) => UndoOutcome::Failed(format!(
@@ -269,8 +270,8 @@ fn undo_affinities(tasks: &[TaskAffinity]) -> UndoOutcome {
 
 /// Returns whether a pool of huge pages has reached its smaller size except for pages in use: the kernel counts those as
 /// surplus and frees each when its process releases it (Documentation/admin-guide/mm/hugetlbpage.rst).
-fn is_surplus_only(path: &Path, former: &str, now: &str) -> bool {
-    let surplus = fs::read_to_string(path.with_file_name("surplus_hugepages"));
+fn is_surplus_only(files: &dyn Files, path: &Path, former: &str, now: &str) -> bool {
+    let surplus = files.read(&path.with_file_name("surplus_hugepages"));
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let (Ok(surplus), Some(former), Some(now)) = (surplus, number(former), number(now)) else {
         return false;

@@ -425,13 +425,11 @@ impl Files for FakeResctrl {
         }
     }
 
-    fn is_directory(&self, path: &Path) -> bool {
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
         match self.place(path) {
             None => Disk.is_directory(path),
-            Some((group, file)) => {
-                file.is_empty()
-                    && (group == "info" || self.state.borrow().groups.contains_key(&group))
-            }
+            Some((group, file)) => Ok(file.is_empty()
+                && (group == "info" || self.state.borrow().groups.contains_key(&group))),
         }
     }
 }

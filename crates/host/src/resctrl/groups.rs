@@ -11,6 +11,7 @@ use super::schemata::Schemata;
 use crate::CpuList;
 use crate::files::{Files, named, text};
 use crate::journal::{Change, Journal, TaskPlace};
+use crate::noted::Noted;
 
 /// Directories of resctrl that are not groups.
 const NO_GROUPS: [&str; 3] = ["info", "mon_groups", "mon_data"];
@@ -58,7 +59,8 @@ impl Resctrl {
         let mut groups = vec![self.read_group(files, "")?];
         for name in files.list(&self.mount)? {
             let directory = self.mount.join(&name);
-            if !NO_GROUPS.contains(&name.as_str()) && files.is_directory(&directory) {
+            let is_directory = files.is_directory(&directory).map_err(named(&directory))?;
+            if is_directory && !NO_GROUPS.contains(&name.as_str()) {
                 groups.push(self.read_group(files, &name)?);
             }
         }
@@ -118,7 +120,7 @@ impl Resctrl {
     /// Error of the operating system. ENOSPC if the processor has no more classes.
     pub fn create(&self, files: &dyn Files, journal: &mut Journal, name: &str) -> io::Result<bool> {
         let path = self.group(name);
-        if files.is_directory(&path) {
+        if files.is_directory(&path).map_err(named(&path))? {
             return Ok(false);
         }
         journal.record(&Change::GroupCreated { path: path.clone() })?;
@@ -140,7 +142,12 @@ impl Resctrl {
         wanted: &Schemata,
     ) -> io::Result<bool> {
         let path = self.group(group).join("schemata");
-        let rounded = wanted.rounded(&self.info(files));
+        // Without all limits, another value would be journaled than the one that the kernel makes of it.
+        let noted = Noted::new(files);
+        let rounded = wanted.rounded(&self.info(&noted));
+        if let Some((unreadable, error)) = noted.take().into_iter().next() {
+            return Err(named(&unreadable)(error));
+        }
         let now = read_or_empty(files, &path)?;
         let former: Schemata = now.parse().map_err(io::Error::other)?;
         let former = former.restricted_to(wanted);

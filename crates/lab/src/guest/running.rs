@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use quietwire_base::storage::Disk;
 use quietwire_base::supervised::{self, Streams, Supervised};
 use quietwire_base::{Deadline, wait_until};
 use quietwire_host::cpuset::Cpuset;
@@ -125,7 +126,7 @@ impl Guest {
         journal
             .record(&Change::DirectoryCreated { path })
             .map_err(io_error(journal.path(), "writing the journal"))?;
-        make_directory(directory)?;
+        make_directory(&Disk, directory)?;
         let words = qemu(spec, image, &places, acceleration.accelerator);
         let command = NetNs::of(spec.namespace.as_deref())?.command(&words)?;
         let began = Instant::now();

@@ -34,6 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) fn running_machine() -> Target<'static> {
     Target {
         files: &Disk,
+        storage: &Disk,
         root: PathBuf::from("/"),
         state_directory: PathBuf::from(STATE_DIRECTORY),
     }
@@ -61,7 +62,7 @@ impl Applied {
     /// [`LabError::Busy`] if another lab keeps one beyond the timeout, [`LabError::Partitioned`] if the machine's owner applied one,
     /// [`LabError::Isolation`] for a failure; all changes are undone then.
     pub(crate) fn apply(target: &Target<'_>, plan: &Plan, marker: &Path) -> Result<Self, LabError> {
-        make_directory(&target.state_directory)?;
+        make_directory(target.storage, &target.state_directory)?;
         let path = target.state_directory.join(LOCK);
         let lock = LockFile::acquire(&path, Deadline::after(TIMEOUT)).map_err(other_partition)?;
         if noted(target)?.is_some() {
@@ -143,7 +144,9 @@ impl Applied {
         }
         if let Ok(sets) = Cpusets::find(&target.root) {
             let path = sets.mount.join(DATA_PLANE);
-            self.device_set = target.files.is_directory(&path).then_some(Cpuset { path });
+            let is_directory = target.files.is_directory(&path);
+            let is_there = is_directory.map_err(io_error(&path, "looking for the CPU set"))?;
+            self.device_set = is_there.then_some(Cpuset { path });
         }
         let has_class = |name: &&str| plan.classes.iter().any(|class| class.name == *name);
         let class = [NEIGHBOURS, OTHERS].into_iter().find(has_class);

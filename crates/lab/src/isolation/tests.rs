@@ -7,6 +7,7 @@ use std::path::Path;
 
 use quietwire_host::CpuList;
 use quietwire_host::apply::Target;
+use quietwire_host::files::Disk;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::machines::{
     Machine, arm, many_caches, priority_cores, two_packages_with_clusters, virtual_machine,
@@ -233,6 +234,7 @@ impl Rig {
     fn target(&self) -> Target<'_> {
         Target {
             files: &self.fake,
+            storage: &Disk,
             root: self.root.path().to_owned(),
             state_directory: self.path("run/partition"),
         }

@@ -2,11 +2,15 @@
 //! Named labs: each has a directory below the state directory, with a lock that the lab's process holds, the journal of its
 //! changes, and its state.
 
+#[cfg(test)]
+mod faults;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use quietwire_base::storage::{Disk, Storage};
 use quietwire_base::{LockFile, LockOwner, ProcessId};
 use quietwire_host::journal::{Change, Journal, UndoOutcome};
 
@@ -37,11 +41,15 @@ pub(super) struct Claim {
 
 impl Claim {
     /// Claims a name, and undoes the remains of an earlier lab of this name that was killed.
-    pub(super) fn take(state_directory: &Path, name: &str) -> Result<Self, LabError> {
+    pub(super) fn take(
+        storage: &dyn Storage,
+        state_directory: &Path,
+        name: &str,
+    ) -> Result<Self, LabError> {
         check_name(name)?;
         let directory = state_directory.join(NAMED).join(name);
         for _ in 0..ATTEMPTS {
-            make_directory(&directory)?;
+            make_directory(storage, &directory)?;
             let held = match hold(&directory, name) {
                 // Another process has removed the directory since.
                 Err(LabError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
@@ -50,15 +58,15 @@ impl Claim {
                 held => held?,
             };
             let path = directory.join(LAB_JOURNAL);
-            if path.exists() {
+            if exists(storage, &path)? {
                 tracing::warn!(
                     "an earlier lab {name} was not taken down; undoing its changes first"
                 );
-                judge(undo_own_journal(&path)?)?;
+                judge(undo_own_journal(storage, &path)?)?;
                 continue;
             }
             let mut journal =
-                Journal::open(&path).map_err(io_error(&path, "making the journal"))?;
+                Journal::open_in(storage, &path).map_err(io_error(&path, "making the journal"))?;
             let change = Change::DirectoryCreated {
                 path: directory.clone(),
             };
@@ -93,10 +101,19 @@ impl Claim {
     }
 
     /// Undoes the changes in the journal.
-    pub(super) fn release(self) -> Result<(), LabError> {
-        let outcome = judge(undo_own_journal(self.journal.path())?);
+    pub(super) fn release(self, storage: &dyn Storage) -> Result<(), LabError> {
+        let outcome = judge(undo_own_journal(storage, self.journal.path())?);
         remove_if_empty(self.directory.parent());
         outcome
+    }
+}
+
+/// Returns whether a file exists.
+fn exists(storage: &dyn Storage, path: &Path) -> Result<bool, LabError> {
+    match storage.metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(io_error(path, "looking for it")(error)),
     }
 }
 
@@ -250,7 +267,7 @@ pub fn take_down(state_directory: &Path, lab: &LabEntry) -> Result<(), LabError>
             .end(DOWN_TIMEOUT)
             .map_err(io_error(&directory, "ending the lab's process"))?;
     }
-    let left = clean_one(&directory, &lab.name)?;
+    let left = clean_one(&Disk, &directory, &lab.name)?;
     judge(left.unwrap_or_default())
 }
 
@@ -258,12 +275,15 @@ pub fn take_down(state_directory: &Path, lab: &LabEntry) -> Result<(), LabError>
 ///
 /// # Errors
 /// A journal or directory that cannot be read.
-pub fn clean_named(state_directory: &Path) -> Result<(UndoReport, Vec<String>), LabError> {
+pub fn clean_named(
+    storage: &dyn Storage,
+    state_directory: &Path,
+) -> Result<(UndoReport, Vec<String>), LabError> {
     let mut undone = Vec::new();
     let mut up = Vec::new();
     // A damaged state keeps no lab from being undone: the journal has what is needed.
     for (name, directory) in directories(state_directory)? {
-        match clean_one(&directory, &name)? {
+        match clean_one(storage, &directory, &name)? {
             Some(left) => undone.extend(left),
             None => up.push(name),
         }
@@ -273,8 +293,12 @@ pub fn clean_named(state_directory: &Path) -> Result<(UndoReport, Vec<String>), 
 }
 
 /// Returns `None` for a running lab.
-fn clean_one(directory: &Path, name: &str) -> Result<Option<UndoReport>, LabError> {
-    if !directory.exists() {
+fn clean_one(
+    storage: &dyn Storage,
+    directory: &Path,
+    name: &str,
+) -> Result<Option<UndoReport>, LabError> {
+    if !exists(storage, directory)? {
         return Ok(Some(Vec::new()));
     }
     let _held = match hold(directory, name) {
@@ -286,11 +310,13 @@ fn clean_one(directory: &Path, name: &str) -> Result<Option<UndoReport>, LabErro
         Err(error) => return Err(error),
     };
     let journal = directory.join(LAB_JOURNAL);
-    let undone = if journal.exists() {
-        undo_own_journal(&journal)?
+    let undone = if exists(storage, &journal)? {
+        undo_own_journal(storage, &journal)?
     } else {
         // The lab was killed before its first journal entry: only the directory and its lock exist.
-        fs::remove_dir_all(directory).map_err(io_error(directory, "removing it"))?;
+        storage
+            .remove_tree(directory)
+            .map_err(io_error(directory, "removing it"))?;
         let path = directory.to_owned();
         vec![(Change::DirectoryCreated { path }, UndoOutcome::Restored)]
     };
@@ -308,8 +334,8 @@ mod tests {
     fn listing_labs_changes_no_lock() {
         let state = tempfile::tempdir().unwrap();
         let [up, left] = ["up", "left"].map(|name| state.path().join(NAMED).join(name));
-        make_directory(&up).unwrap();
-        make_directory(&left).unwrap();
+        make_directory(&Disk, &up).unwrap();
+        make_directory(&Disk, &left).unwrap();
         let held = lock(&up).unwrap();
         // Its process was killed.
         fs::write(lock_path(&left), "4194305 17\n").unwrap();
@@ -351,10 +377,10 @@ mod tests {
     fn a_damaged_state_keeps_no_lab_from_being_undone() {
         let state = tempfile::tempdir().unwrap();
         let directory = state.path().join(NAMED).join("left");
-        make_directory(&directory).unwrap();
+        make_directory(&Disk, &directory).unwrap();
         fs::write(directory.join("state.json"), "{").unwrap();
         known(state.path()).unwrap_err();
-        let (undone, up) = clean_named(state.path()).unwrap();
+        let (undone, up) = clean_named(&Disk, state.path()).unwrap();
         assert_eq!((undone.len(), up), (1, Vec::new()));
         assert!(!directory.exists());
     }

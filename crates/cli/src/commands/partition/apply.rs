@@ -117,7 +117,7 @@ fn dry_run(
     plan: &quietwire_host::partition::Plan,
 ) -> Result<()> {
     let mut dry = DryRun {
-        differences: apply::differences(target, plan),
+        differences: apply::differences(target, plan)?,
         pending: apply::pending(target, plan),
     };
     if args.machine.root.is_file() {

@@ -102,6 +102,7 @@ impl OpenMachine {
     pub(super) fn target(&self) -> Target<'static> {
         Target {
             files: &Disk,
+            storage: &Disk,
             root: self.root.path().to_owned(),
             state_directory: self.state_directory.clone(),
         }
