@@ -215,7 +215,9 @@ impl Machine {
         texts: &[String],
     ) {
         for path in now.keys().chain(wanted.keys()) {
-            if now.get(path) == wanted.get(path) {
+            // The kernel ends values with a newline, plain files only if it was written.
+            let value = |settings: &Settings| settings.get(path).map(|text| text.trim().to_owned());
+            if value(now) == value(wanted) {
                 continue;
             }
             let full = self.root.path().join(path);
