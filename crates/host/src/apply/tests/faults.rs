@@ -46,7 +46,26 @@ impl Files for Kernel {
         let others = now.split_whitespace().filter(|other| *other != name);
         let added = (sign == "+").then_some(name);
         let names: Vec<&str> = others.chain(added).collect();
-        self.0.write(path, &(names.join(" ") + "\n"))
+        self.0.write(path, &(names.join(" ") + "\n"))?;
+        // The kernel creates and removes the controller's files in the groups below.
+        let top = path.parent().unwrap();
+        for set in Disk.list(top)? {
+            if !set.starts_with(SET_PREFIX) {
+                continue;
+            }
+            for (file, text) in SET_FILES
+                .iter()
+                .filter(|(file, _)| file.starts_with("cpuset."))
+            {
+                let file = top.join(&set).join(file);
+                match (sign, file.exists()) {
+                    ("+", false) => fs::write(file, text)?,
+                    ("-", true) => fs::remove_file(file)?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
