@@ -1,57 +1,134 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A fuzzer for tests, on the stable toolchain: replays a corpus, then mutates it for a while.
 //!
-//! It is not guided by coverage; `make fuzz` is. Settings are in the environment: `QUIETWIRE_FUZZ_SECONDS` (default: 2) and
+//! It is not guided by coverage; `make fuzz` is. It keeps mutants that the target accepts, and mutates them further. Tokens and lines of
+//! the corpus are its dictionary. Settings are in the environment: `QUIETWIRE_FUZZ_SECONDS` (0 replays the corpus only) and
 //! `QUIETWIRE_SEED` (default: from the clock). A panic of the target names the seed and the file with the input.
+//!
+//! `QUIETWIRE_FUZZ_PLANTED` names a target whose planted fault is active ([`planted`]); `make test-fuzz` uses it.
+
+mod mutation;
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Octets of the longest input.
-const LENGTH_MAX: usize = 4096;
-const SECONDS: u64 = 2;
+use mutation::{Mutator, Random};
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-struct Random(u64);
+/// Default duration of a target. There are many, and `make test` runs all of them.
+const DURATION: Duration = Duration::from_millis(500);
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ word >> 31
-    }
+/// What a target returns: nothing, or whether it accepted the input.
+pub trait Outcome {
+    /// Returns whether the input was accepted; `None` if the target does not report it.
+    fn accepted(self) -> Option<bool>;
+}
 
-    /// Returns a number below `end`, 0 if `end` is 0.
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % (end.max(1) as u64)) as usize
+impl Outcome for () {
+    fn accepted(self) -> Option<bool> {
+        None
     }
 }
 
-/// Calls `target` with each file of a directory, then with mutations of them. Returns the number of calls.
+impl Outcome for bool {
+    fn accepted(self) -> Option<bool> {
+        Some(self)
+    }
+}
+
+/// Runs a target named `CRATE-NAME` for half a second, with the corpus `tests/corpus/NAME` of its crate.
 ///
 /// # Panics
-/// If the target panics; the input stays in the temporary directory.
-pub fn run(name: &str, corpus: &Path, target: impl Fn(&[u8])) -> u64 {
-    let number = |key: &str| std::env::var(key).ok()?.parse::<u64>().ok();
-    let seconds = number("QUIETWIRE_FUZZ_SECONDS").unwrap_or(SECONDS);
+/// If the target panics (the input stays in the temporary directory), if there is no corpus, or if the target accepts none of it.
+pub fn check<O: Outcome>(manifest_dir: &str, target_name: &str, target: impl Fn(&[u8]) -> O) {
+    check_for(DURATION, manifest_dir, target_name, target);
+}
+
+/// As [`check`], with another default duration.
+///
+/// # Panics
+/// Those of [`check`].
+pub fn check_for<O: Outcome>(
+    duration: Duration,
+    manifest_dir: &str,
+    target_name: &str,
+    target: impl Fn(&[u8]) -> O,
+) {
+    let (_, name) = target_name.split_once('-').unwrap_or(("", target_name));
+    let corpus = Path::new(manifest_dir).join("tests/corpus").join(name);
+    let duration = number("QUIETWIRE_FUZZ_SECONDS").map_or(duration, Duration::from_secs);
+    let report = run(target_name, &corpus, duration, target);
+    assert!(report.inputs > 0, "no corpus in {}", corpus.display());
+    assert_ne!(
+        report.accepted,
+        Some(0),
+        "{target_name} accepts no input of {}",
+        corpus.display()
+    );
+    assert!(
+        report.mutants > 0 || duration.is_zero(),
+        "{target_name}: the corpus takes all of {duration:?}"
+    );
+}
+
+/// Panics if this target's planted fault is active and the input leads to it. The condition is about the parsed result: a fuzzer that
+/// finds it explores the parser in depth.
+///
+/// # Panics
+/// See above.
+pub fn planted(target_name: &str, is_reached: impl FnOnce() -> bool) {
+    static ACTIVE: OnceLock<Option<String>> = OnceLock::new();
+    let active = ACTIVE.get_or_init(|| std::env::var("QUIETWIRE_FUZZ_PLANTED").ok());
+    if active.as_deref() == Some(target_name) {
+        assert!(!is_reached(), "the planted fault of {target_name}");
+    }
+}
+
+fn number(key: &str) -> Option<u64> {
+    std::env::var(key).ok()?.parse().ok()
+}
+
+/// What a run did.
+struct Report {
+    /// Files of the corpus.
+    inputs: usize,
+    /// Accepted files of the corpus, if the target reports it.
+    accepted: Option<usize>,
+    mutants: u64,
+}
+
+/// Calls `target` with each file of a directory, then with mutations of them.
+fn run<O: Outcome>(
+    name: &str,
+    corpus: &Path,
+    duration: Duration,
+    target: impl Fn(&[u8]) -> O,
+) -> Report {
     let seed = number("QUIETWIRE_SEED").unwrap_or_else(|| RandomState::new().hash_one(name));
-    let mut inputs = read(corpus);
+    let inputs = read(corpus);
+    let mut report = Report {
+        inputs: inputs.len(),
+        accepted: None,
+        mutants: 0,
+    };
     for input in &inputs {
-        try_input(name, seed, input, &target);
+        if let Some(is_accepted) = try_input(name, seed, input, &target) {
+            *report.accepted.get_or_insert(0) += usize::from(is_accepted);
+        }
     }
-    inputs.push(Vec::new());
-    let mut random = Random(seed);
-    let (began, mut calls) = (Instant::now(), inputs.len() as u64);
-    while began.elapsed() < Duration::from_secs(seconds) {
-        let input = mutate(&mut random, &inputs);
-        try_input(name, seed, &input, &target);
-        calls += 1;
+    let mut mutator = Mutator::new(Random(seed), inputs);
+    let began = Instant::now();
+    while began.elapsed() < duration {
+        let input = mutator.mutant();
+        if try_input(name, seed, &input, &target) == Some(true) {
+            mutator.keep(input);
+        }
+        report.mutants += 1;
     }
-    calls
+    report
 }
 
 /// Returns the corpus, in the order of file names.
@@ -69,9 +146,15 @@ fn read(corpus: &Path) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn try_input(name: &str, seed: u64, input: &[u8], target: &impl Fn(&[u8])) {
-    let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(input))) else {
-        return;
+fn try_input<O: Outcome>(
+    name: &str,
+    seed: u64,
+    input: &[u8],
+    target: &impl Fn(&[u8]) -> O,
+) -> Option<bool> {
+    let panic = match catch_unwind(AssertUnwindSafe(|| target(input))) {
+        Ok(outcome) => return outcome.accepted(),
+        Err(panic) => panic,
     };
     let path = std::env::temp_dir().join(format!("quietwire-fuzz-{name}-{seed}"));
     match fs::write(&path, input) {
@@ -83,80 +166,25 @@ fn try_input(name: &str, seed: u64, input: &[u8], target: &impl Fn(&[u8])) {
     resume_unwind(panic);
 }
 
-/// A few changes to one of the inputs, or octets at random.
-fn mutate(random: &mut Random, inputs: &[Vec<u8>]) -> Vec<u8> {
-    const EDGES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, u64::MAX];
-    let at = random.below(inputs.len());
-    let mut input = inputs.get(at).cloned().unwrap_or_default();
-    for _ in 0..=random.below(8) {
-        let at = random.below(input.len());
-        match random.below(7) {
-            0 => {
-                if let Some(octet) = input.get_mut(at) {
-                    *octet ^= 1 << random.below(8);
-                }
-            }
-            1 => {
-                if let Some(octet) = input.get_mut(at) {
-                    *octet = random.next() as u8;
-                }
-            }
-            2 => {
-                let count = 1 << random.below(4);
-                let edge = EDGES.get(random.below(EDGES.len())).copied().unwrap_or(0);
-                let octets = edge.to_le_bytes();
-                for (place, octet) in input.iter_mut().skip(at).zip(octets).take(count) {
-                    *place = octet;
-                }
-            }
-            3 => {
-                let more: Vec<u8> = (0..random.below(64)).map(|_| random.next() as u8).collect();
-                input.splice(at..at, more);
-            }
-            4 => {
-                let end = (at + random.below(32)).min(input.len());
-                input.drain(at.min(end)..end);
-            }
-            5 => {
-                let from = random.below(inputs.len());
-                let other = inputs.get(from).map_or(&[][..], Vec::as_slice);
-                let skip = random.below(other.len());
-                input.truncate(at);
-                input.extend(other.iter().skip(skip));
-            }
-            _ => {
-                let end = (at + random.below(64)).min(input.len());
-                let again = input.get(at..end).map(<[u8]>::to_vec).unwrap_or_default();
-                input.extend(again);
-            }
-        }
-    }
-    input.truncate(LENGTH_MAX);
-    input
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::Cell;
 
     #[test]
-    fn a_planted_fault_behind_three_octets_is_found() {
-        let mut random = Random(7);
-        let inputs = [b"quiet".to_vec(), b"wire".to_vec()];
-        let found = (0..2_000_000).any(|_| mutate(&mut random, &inputs).starts_with(b"wirequ"));
-        assert!(found);
-    }
-
-    #[test]
     fn a_target_that_panics_is_reported() {
         let calls = Cell::new(0);
         let name = format!("planted-{}", std::process::id());
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            run(&name, Path::new("/nonexistent"), |_| {
-                calls.set(calls.get() + 1);
-                assert!(calls.get() < 3, "planted");
-            })
+            run(
+                &name,
+                Path::new("/nonexistent"),
+                Duration::from_secs(10),
+                |_| {
+                    calls.set(calls.get() + 1);
+                    assert!(calls.get() < 3, "planted");
+                },
+            );
         }));
         assert!(outcome.is_err());
         assert_eq!(calls.get(), 3);
@@ -169,5 +197,22 @@ mod tests {
             .collect();
         assert_eq!(kept.len(), 1);
         fs::remove_file(kept[0].path()).unwrap();
+    }
+
+    #[test]
+    fn a_check_without_a_corpus_or_with_a_useless_one_fails() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_str().unwrap();
+        let checked = |accepts: bool| {
+            catch_unwind(|| {
+                check_for(Duration::from_millis(1), root, "base-planted", |_| accepts);
+            })
+        };
+        assert!(checked(true).is_err(), "no corpus");
+        let corpus = directory.path().join("tests/corpus/planted");
+        fs::create_dir_all(&corpus).unwrap();
+        fs::write(corpus.join("a"), "a").unwrap();
+        assert!(checked(false).is_err(), "nothing accepted");
+        assert!(checked(true).is_ok());
     }
 }

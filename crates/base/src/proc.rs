@@ -251,6 +251,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fuzz::{check, planted};
 
     /// Fields after the name: a thread of the kernel, bound to its CPU.
     const FIELDS: &str = "S 2 0 0 0 -1 69238848 0 0 0 0 13 17 0 0 20 0 1 0 4711 0 0 18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 5 0 0 0";
@@ -325,6 +326,35 @@ mod tests {
         assert_eq!(status.name().as_deref(), Some(stat.name));
         assert!(status.allowed_cpus().is_some() && status.effective_user().is_some());
         assert!(status.voluntary_switches().is_some() && !status.is_kernel_thread());
+    }
+
+    /// Whatever a text says, a name is in it, and the parsers end.
+    fn fuzz_proc(octets: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(octets);
+        let status = Status::new(&text);
+        let name = status.name();
+        let numbers = [status.ignored_signals(), status.effective_capabilities()];
+        let has_status = name.is_some() || numbers != [None, None] || status.has_ended();
+        let owner = flock_owner(&text, 77);
+        assert!(owner.is_none_or(|pid| pid > 0));
+        let model = cpuinfo_field(&text, "model name");
+        assert!(model.is_none_or(|model| text.contains(model) && model.trim() == model));
+        let stat = Stat::parse(&text);
+        if let Some(stat) = stat {
+            assert!(text.contains(&format!("({})", stat.name)));
+            planted("base-proc", || {
+                stat.cpu() > Some(200) && stat.name.contains(')') && stat.is_kernel_thread()
+            });
+        }
+        has_status
+            || owner.is_some()
+            || model.is_some()
+            || stat.is_some_and(|stat| stat.cpu().is_some())
+    }
+
+    #[test]
+    fn proc() {
+        check(env!("CARGO_MANIFEST_DIR"), "base-proc", fuzz_proc);
     }
 
     proptest! {
