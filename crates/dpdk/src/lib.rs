@@ -14,6 +14,8 @@ mod burst;
 pub mod cycles;
 mod eal;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod library_log;
 mod mempool;
 mod pcap;

@@ -9,6 +9,8 @@ pub mod cpuset;
 pub mod doctor;
 pub mod drawing;
 pub mod files;
+#[cfg(test)]
+mod fuzz;
 pub mod inventory;
 pub mod jitter;
 pub mod journal;

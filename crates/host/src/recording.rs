@@ -308,6 +308,8 @@ fn is_one_name(path: &Path) -> bool {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
 
     #[test]
@@ -402,5 +404,72 @@ mod tests {
         assert!(error.to_string().contains("host record"), "{error}");
         let absent = Root::open(Path::new("/nowhere.tar.zst")).unwrap_err();
         assert!(matches!(absent, RecordingError::Io { .. }));
+    }
+
+    /// Returns an archive of any entries: lines of a type, a name, and the target of a link or a text. The library refuses most of such
+    /// names, but an attacker can write them.
+    fn archive_of(text: &[u8]) -> NamedTempFile {
+        let file = NamedTempFile::new().unwrap();
+        let mut archive = Builder::new(zstd::Encoder::new(file.as_file(), 1).unwrap());
+        for line in text.split(|octet| *octet == b'\n') {
+            let mut fields = line.splitn(3, |octet| *octet == b' ');
+            let (Some([kind]), Some(name)) = (fields.next(), fields.next()) else {
+                continue;
+            };
+            let kind = EntryType::new(*kind);
+            let content = fields.next().unwrap_or_default();
+            let is_link = kind == EntryType::Symlink || kind == EntryType::Link;
+            let (target, content) = if is_link {
+                (content, &[][..])
+            } else {
+                (&[][..], content)
+            };
+            let mut header = Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(content.len() as u64);
+            let old = header.as_old_mut();
+            for (place, octet) in old.name.iter_mut().zip(name) {
+                *place = *octet;
+            }
+            for (place, octet) in old.linkname.iter_mut().zip(target) {
+                *place = *octet;
+            }
+            header.set_cksum();
+            archive.append(&header, content).unwrap();
+        }
+        archive.into_inner().unwrap().finish().unwrap();
+        file
+    }
+
+    /// Unpacks any archive. Nothing is outside of the directory, and no link leads out of its own.
+    fn fuzz_recording(octets: &[u8]) -> bool {
+        let file = archive_of(octets);
+        let around = tempfile::tempdir().unwrap();
+        let directory = around.path().join("unpacked");
+        fs::create_dir(&directory).unwrap();
+        let is_accepted = unpack(file.path(), &directory).is_ok();
+        assert_eq!(fs::read_dir(around.path()).unwrap().count(), 1);
+        let (mut links, mut looking) = (0, vec![directory.clone()]);
+        while let Some(next) = looking.pop() {
+            for entry in fs::read_dir(&next).unwrap() {
+                let entry = entry.unwrap();
+                let kind = entry.file_type().unwrap();
+                if kind.is_dir() {
+                    looking.push(entry.path());
+                } else if kind.is_symlink() {
+                    assert!(is_one_name(&fs::read_link(entry.path()).unwrap()));
+                    links += usize::from(entry.path().is_file());
+                } else {
+                    assert!(kind.is_file());
+                }
+            }
+        }
+        planted("host-recording", || is_accepted && links > 1);
+        is_accepted
+    }
+
+    #[test]
+    fn fuzz_recordings() {
+        check(env!("CARGO_MANIFEST_DIR"), "host-recording", fuzz_recording);
     }
 }

@@ -132,7 +132,7 @@ fn sources(trace: &str) -> Vec<Source> {
         }
         let (count, total, longest) = found.entry((cpu, kind, name)).or_default();
         *count += 1;
-        *total += duration_ns;
+        *total = total.saturating_add(duration_ns);
         *longest = (*longest).max(duration_ns);
     }
     let mut sources: Vec<Source> = found
@@ -174,6 +174,8 @@ fn event(line: &str) -> Option<(CpuId, String, String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
 
     const TRACE: &str = "# tracer: osnoise\n\
@@ -207,6 +209,15 @@ mod tests {
     }
 
     #[test]
+    fn durations_that_exceed_their_sum_saturate() {
+        let line = |duration: u64| {
+            format!("x-1 [001] d... 1.0: nmi_noise: start 1.0 duration {duration} ns\n")
+        };
+        let found = sources(&(line(u64::MAX) + &line(7)));
+        assert_eq!((found[0].count, found[0].total_ns), (2, u64::MAX));
+    }
+
+    #[test]
     fn a_kernel_that_does_not_offer_it_says_so() {
         let root = tempfile::tempdir().unwrap();
         let cpus = "1".parse().unwrap();
@@ -237,5 +248,25 @@ mod tests {
         assert_eq!(tracer.finish().unwrap().len(), 3);
         assert_eq!(read("osnoise/cpus"), "0-7");
         assert_eq!(read("osnoise/options"), "OSNOISE_WORKLOAD");
+    }
+
+    /// Parses any text as a trace. No event is of a measuring thread, and none is longer than all of its kind.
+    fn fuzz_osnoise(octets: &[u8]) -> bool {
+        let found = sources(&String::from_utf8_lossy(octets));
+        for source in &found {
+            assert!(source.count > 0 && source.longest_ns <= source.total_ns);
+            assert!(!source.name.starts_with(THREAD));
+        }
+        planted("host-osnoise", || {
+            found
+                .iter()
+                .any(|source| source.count > 1 && source.cpu == CpuId(77))
+        });
+        !found.is_empty()
+    }
+
+    #[test]
+    fn fuzz_traces() {
+        check(env!("CARGO_MANIFEST_DIR"), "host-osnoise", fuzz_osnoise);
     }
 }

@@ -4,6 +4,8 @@
 use std::fs;
 
 use proptest::prelude::*;
+use quietwire_base::crc32c;
+use quietwire_base::fuzz::{check, planted};
 
 use super::*;
 use crate::settings;
@@ -156,4 +158,40 @@ fn a_namespace_whose_maker_was_killed_between_is_undone() {
         UndoOutcome::Restored
     );
     assert!(!path.exists());
+}
+
+/// Parses any octets as a journal, and each of their lines as the object of a line with a checksum. What is accepted is the same after it
+/// was written.
+fn fuzz_journal(octets: &[u8]) -> bool {
+    let old = line::parse::<Change>(octets);
+    assert!(old.whole <= octets.len());
+    let (mut sealed, mut count) = (Vec::new(), 0);
+    for object in octets.split(|octet| *octet == b'\n') {
+        let covered = [format!("{} ", object.len()).as_bytes(), object].concat();
+        sealed.extend(format!("{:08x} ", crc32c(&covered)).into_bytes());
+        sealed.extend(covered);
+        sealed.push(b'\n');
+        count += 1;
+    }
+    let new = line::parse::<Change>(&sealed);
+    assert_eq!((new.changes.len(), new.whole), (count, sealed.len()));
+    let changes = old.changes.iter().chain(&new.changes);
+    let intact: Vec<&Change> = changes
+        .filter(|change| !matches!(change, Change::Unreadable { .. }))
+        .collect();
+    for change in &intact {
+        assert!(!change.to_string().is_empty());
+        let again = line::parse::<Change>(&line::encode(change).unwrap());
+        assert_eq!(again.changes, [(*change).clone()]);
+        planted("host-journal", || match change {
+            Change::AffinitiesSet { tasks } => tasks.iter().any(|task| task.task.pid > 1_000_000),
+            _ => false,
+        });
+    }
+    !intact.is_empty()
+}
+
+#[test]
+fn fuzz_journals() {
+    check(env!("CARGO_MANIFEST_DIR"), "host-journal", fuzz_journal);
 }

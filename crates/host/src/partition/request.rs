@@ -3,7 +3,7 @@
 
 use quietwire_base::Idle;
 use quietwire_base::locate::{key_of, line_of};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::CpuList;
 
@@ -91,6 +91,7 @@ pub struct ForwardingRequest {
     /// Its share of the memory bandwidth, percent.
     pub bandwidth_percent: Option<u8>,
     /// Memory of the data plane on each of its nodes, MiB. Default: computed from the MTUs of the network cards.
+    #[serde(deserialize_with = "optional_size")]
     pub memory_mib: Option<u64>,
     /// Slots of a receive ring. Default: 1024.
     pub rx_ring_size: Option<u16>,
@@ -111,6 +112,7 @@ pub struct GuestRequest {
     /// CPUs for its virtual CPUs, one each.
     pub cpus: Option<CpuRequest>,
     /// Its memory in huge pages, MiB.
+    #[serde(deserialize_with = "size")]
     pub memory_mib: u64,
     /// Its NUMA node. Default: the node of the network cards if it has enough CPUs.
     pub node: Option<u32>,
@@ -155,6 +157,7 @@ pub struct NicRequest {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct MachineRequest {
     /// Size of huge pages, KiB. Default: 1 GiB if supported and the memory is large, otherwise 2 MiB.
+    #[serde(deserialize_with = "optional_size")]
     pub huge_page_kib: Option<u64>,
     /// Governor of isolated CPUs. Default: `performance`.
     pub governor: Option<String>,
@@ -199,6 +202,22 @@ impl PartitionRequest {
     }
 }
 
+/// Largest size of memory in a request, MiB or KiB. Sums of several stay within 64 bits, and within the integers of TOML.
+const SIZE_MAX: u64 = 1 << 40;
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        size if size <= SIZE_MAX => Ok(size),
+        size => Err(de::Error::custom(format_args!(
+            "{size} is too large (at most {SIZE_MAX})"
+        ))),
+    }
+}
+
+fn optional_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    size(deserializer).map(Some)
+}
+
 /// Formats an error of the TOML parser with line and key.
 fn located(text: &str, error: &toml::de::Error) -> String {
     let Some(span) = error.span() else {
@@ -237,5 +256,25 @@ mod tests {
             error.starts_with("line 2, key 'forwarding.cpu': "),
             "{error}"
         );
+    }
+
+    #[test]
+    fn sizes_that_exceed_the_limit_are_refused() {
+        for (section, key) in [
+            ("[[guest]]", "memory-mib"),
+            ("[forwarding]", "memory-mib"),
+            ("[machine]", "huge-page-kib"),
+        ] {
+            let request =
+                |size: u64| PartitionRequest::parse(&format!("{section}\n{key} = {size}\n"));
+            let largest = request(SIZE_MAX).unwrap();
+            let written = largest.to_toml().unwrap();
+            assert_eq!(PartitionRequest::parse(&written), Ok(largest));
+            for size in [SIZE_MAX + 1, u64::MAX] {
+                let error = request(size).unwrap_err().to_string();
+                assert!(error.starts_with("line 2, key '"), "{error}");
+                assert!(error.contains(&format!("{size} is too large")), "{error}");
+            }
+        }
     }
 }

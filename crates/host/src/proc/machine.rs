@@ -47,7 +47,9 @@ impl Mount {
 /// Parses the text of `mounts`. Ignores lines that lack a field.
 pub fn mounts(text: &str) -> impl Iterator<Item = Mount> {
     text.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace().skip(1);
+        // The kernel escapes blanks and tabs in fields, but no other white space.
+        let fields = line.split([' ', '\t']).filter(|field| !field.is_empty());
+        let mut fields = fields.skip(1);
         Some(Mount {
             point: unescaped(fields.next()?),
             kind: fields.next()?.to_owned(),
@@ -104,6 +106,14 @@ mod tests {
         assert_eq!(all[1].escaped_point(), "/a\\040b\\134c\\012");
         assert!(all[0].has("nosuid") && !all[0].has("no") && all[0].kind == "cgroup2");
         assert_eq!(unescaped("\\04\\"), "\\04\\");
+    }
+
+    #[test]
+    fn white_space_that_the_kernel_does_not_escape_is_part_of_a_path() {
+        let text = "d /a\u{a0}b\rc\u{2003} tmpfs rw 0 0\n";
+        let all: Vec<Mount> = mounts(text).collect();
+        assert_eq!(all[0].point, "/a\u{a0}b\rc\u{2003}");
+        assert_eq!(all[0].kind, "tmpfs");
     }
 
     proptest! {

@@ -14,7 +14,9 @@ pub(super) fn render(plan: &Plan) -> String {
         .iter()
         .filter(|pool| pool.data_plane_mib > 0)
         .map(|pool| {
-            let count = (pool.data_plane_mib * 1024).div_ceil(pool.page_kib);
+            // An edited plan may contain any numbers.
+            let kib = pool.data_plane_mib.saturating_mul(1024);
+            let count = kib.div_ceil(pool.page_kib.max(1));
             format!(
                 "reserved_huge_pages = node:{},size:{},count:{count}\n",
                 node(pool),

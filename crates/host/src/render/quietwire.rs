@@ -54,8 +54,8 @@ fn idle(idle: Idle) -> String {
 
 /// Returns the memory of the data plane on all its nodes, MiB; 0 without huge pages.
 fn memory_mib(plan: &Plan) -> u32 {
-    let sum: u64 = plan.huge_pages.iter().map(|pool| pool.data_plane_mib).sum();
-    u32::try_from(sum).unwrap_or(u32::MAX)
+    let pools = plan.huge_pages.iter().map(|pool| pool.data_plane_mib);
+    u32::try_from(pools.fold(0, u64::saturating_add)).unwrap_or(u32::MAX)
 }
 
 fn frame_size(mtu: u16) -> String {

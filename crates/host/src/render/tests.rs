@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::CpuList;
 use crate::machines;
-use crate::partition::{PartitionRequest, plan, samples};
+use crate::partition::{HugePages, PartitionRequest, plan, samples};
 
 pub(super) fn cpus(text: &str) -> CpuList {
     text.trim()
@@ -165,4 +165,24 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_plan_with_any_sizes_of_memory_is_rendered() {
+    let pool = |data_plane_mib, page_kib| HugePages {
+        node: None,
+        page_kib,
+        pages: u64::MAX,
+        data_plane_mib,
+    };
+    let plan = Plan {
+        huge_pages: vec![pool(u64::MAX, 4), pool(u64::MAX, 0), pool(1, 0)],
+        ..Plan::default()
+    };
+    for target in Target::ALL {
+        std::hint::black_box(target.render(&plan));
+    }
+    let count = u64::MAX.div_ceil(4);
+    assert!(nova::render(&plan).contains(&format!("size:4,count:{count}\n")));
+    assert!(quietwire::render(&plan).contains("memory-mib = 4294967295\n"));
 }

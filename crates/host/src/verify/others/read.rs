@@ -298,3 +298,71 @@ fn kubelet(machine: &Machine<'_>) -> Vec<ProgramCpus> {
     }
     claims
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use quietwire_base::fuzz::{check, planted};
+
+    use super::*;
+    use crate::partition::Plan;
+
+    /// Files of all programs, with the same text.
+    const FILES: [&str; 10] = [
+        OVS,
+        VPP,
+        NOVA,
+        SYSTEMD,
+        "etc/systemd/system.conf.d/a.conf",
+        TUNED,
+        "etc/libvirt/qemu/a.xml",
+        VHOST0,
+        VROUTER,
+        KUBELET,
+    ];
+
+    /// Reads any text as the files of all programs. Each claim names its file.
+    fn target() -> impl Fn(&[u8]) -> bool {
+        let root = tempfile::tempdir().unwrap();
+        let text = root.path().join("text");
+        for file in FILES {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(&text, &path).unwrap();
+        }
+        fs::write(root.path().join(TUNED_PROFILE), "cpu-partitioning").unwrap();
+        move |octets| {
+            fs::write(&text, octets).unwrap();
+            let plan = Plan::default();
+            let machine = Machine {
+                root: root.path(),
+                plan: &plan,
+                isolated: CpuList::new(),
+                forwarding: CpuList::new(),
+                tasks: Vec::new(),
+            };
+            let claims = claims(&machine);
+            for claim in &claims {
+                assert!(FILES.contains(&&claim.file[1..]), "{}", claim.file);
+            }
+            planted("host-others", || {
+                let of = |name, least| {
+                    let is_it = |claim: &ProgramCpus| {
+                        claim.name == name
+                            && claim.cpus.as_ref().is_some_and(|cpus| cpus.len() > least)
+                    };
+                    claims.iter().any(is_it)
+                };
+                of("kubelet", 5) || of("libvirt", 5)
+            });
+            claims.iter().any(|claim| claim.cpus.is_some())
+        }
+    }
+
+    #[test]
+    fn fuzz_others() {
+        check(env!("CARGO_MANIFEST_DIR"), "host-others", target());
+    }
+}
