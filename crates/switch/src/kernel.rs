@@ -5,6 +5,8 @@
 
 mod dump;
 mod follow;
+#[cfg(test)]
+mod fuzz;
 mod neighbours;
 mod netlink;
 mod tap;

@@ -13,6 +13,8 @@ mod counters;
 mod engine;
 mod error;
 mod forward;
+#[cfg(test)]
+mod fuzz;
 mod kernel;
 mod layer3;
 mod metrics;

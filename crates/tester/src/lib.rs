@@ -17,6 +17,8 @@ pub mod echo;
 mod engine;
 mod error;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod generator;
 mod judge;
 mod lane;

@@ -129,27 +129,7 @@ impl Trex {
             .socket
             .ask(request.to_string().as_bytes())
             .map_err(|error| server_error(format!("no reply to {method}: {error}")))?;
-        let mut answer: Value = serde_json::from_slice(&answer)
-            .map_err(|error| server_error(format!("malformed reply to {method}: {error}")))?;
-        if let Some(error) = answer.get("error") {
-            let field = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-            let what = format!("{}: {}", field("message"), field("specific_err"));
-            // Some messages of the server have several lines.
-            let words: Vec<&str> = what.split_whitespace().collect();
-            return Err(server_error(format!(
-                "{method} was refused: {}",
-                words.join(" ")
-            )));
-        }
-        if answer.get("id") != Some(&json!(self.next_id)) {
-            return Err(server_error(format!(
-                "the reply to {method} has the id of another request"
-            )));
-        }
-        answer
-            .get_mut("result")
-            .map(Value::take)
-            .ok_or_else(|| server_error(format!("the reply to {method} has no result")))
+        result_of(&answer, method, self.next_id)
     }
 
     fn of_port(&mut self, method: &str, index: usize, more: &Value) -> Result<Value, TesterError> {
@@ -165,15 +145,7 @@ impl Trex {
 
     fn counters(&mut self) -> Result<Vec<Counters>, TesterError> {
         (0..self.ports.len())
-            .map(|index| {
-                let stats = self.of_port("get_port_stats", index, &json!({}))?;
-                // The server's name is opackets (main_dpdk.cpp, port_stats_to_json); its documentation has total_tx_pkts.
-                let either = |one, other| number(&stats, one).or_else(|_| number(&stats, other));
-                Ok(Counters {
-                    sent: either("opackets", "total_tx_pkts")?,
-                    received: either("ipackets", "total_rx_pkts")?,
-                })
-            })
+            .map(|index| counters_of(&self.of_port("get_port_stats", index, &json!({}))?))
             .collect()
     }
 
@@ -275,6 +247,41 @@ impl Drop for Trex {
 
 fn server_error(what: String) -> TesterError {
     TesterError::Trex(what)
+}
+
+/// Returns the result in a reply to a request with this id.
+fn result_of(answer: &[u8], method: &str, id: u64) -> Result<Value, TesterError> {
+    let mut answer: Value = serde_json::from_slice(answer)
+        .map_err(|error| server_error(format!("malformed reply to {method}: {error}")))?;
+    if let Some(error) = answer.get("error") {
+        let field = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+        let what = format!("{}: {}", field("message"), field("specific_err"));
+        // Some messages of the server have several lines.
+        let words: Vec<&str> = what.split_whitespace().collect();
+        return Err(server_error(format!(
+            "{method} was refused: {}",
+            words.join(" ")
+        )));
+    }
+    if answer.get("id") != Some(&json!(id)) {
+        return Err(server_error(format!(
+            "the reply to {method} has the id of another request"
+        )));
+    }
+    answer
+        .get_mut("result")
+        .map(Value::take)
+        .ok_or_else(|| server_error(format!("the reply to {method} has no result")))
+}
+
+/// Returns the counters in the result of `get_port_stats`.
+fn counters_of(stats: &Value) -> Result<Counters, TesterError> {
+    // The server's name is opackets (main_dpdk.cpp, port_stats_to_json); its documentation has total_tx_pkts.
+    let either = |one, other| number(stats, one).or_else(|_| number(stats, other));
+    Ok(Counters {
+        sent: either("opackets", "total_tx_pkts")?,
+        received: either("ipackets", "total_rx_pkts")?,
+    })
 }
 
 fn text(object: &Value, key: &str) -> Result<String, TesterError> {

@@ -132,7 +132,7 @@ impl RouteMonitor {
         })
     }
 
-    fn handle(&mut self, event: NetlinkEvent, report: &mut dyn FnMut(Event)) {
+    pub(super) fn handle(&mut self, event: NetlinkEvent, report: &mut dyn FnMut(Event)) {
         match event {
             NetlinkEvent::Message(kind, message) => self.take(kind, message, report),
             NetlinkEvent::Unparsed(kind, message_type, octets) => {

@@ -117,7 +117,7 @@ impl NeighbourMonitor {
         })
     }
 
-    fn handle(&mut self, event: NetlinkEvent, report: &mut dyn FnMut(NeighbourEvent)) {
+    pub(super) fn handle(&mut self, event: NetlinkEvent, report: &mut dyn FnMut(NeighbourEvent)) {
         match event {
             NetlinkEvent::Message(kind, RouteNetlinkMessage::NewNeighbour(message)) => {
                 if let Some((key, neighbour)) = self.parse(&message)

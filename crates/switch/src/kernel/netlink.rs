@@ -140,7 +140,7 @@ impl NetlinkSocket {
 }
 
 /// Reads the messages of a datagram. One that the library cannot parse is skipped by the length in its header.
-fn read(datagram: &[u8], received: &mut Vec<NetlinkEvent>) {
+pub(super) fn read(datagram: &[u8], received: &mut Vec<NetlinkEvent>) {
     let mut rest = datagram;
     while !rest.is_empty() {
         let Some((header, octets)) = first_message(rest) else {

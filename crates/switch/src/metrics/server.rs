@@ -245,6 +245,8 @@ fn answer(status: Status, text: &mut dyn FnMut() -> String) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
 
     #[test]
@@ -334,5 +336,38 @@ mod tests {
         server.clients[0].deadline = Instant::now();
         server.turn(&mut text);
         assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
+    }
+
+    /// Parses any octets as a request, as they arrive one after the other. A complete request stays complete whatever follows, and every
+    /// request is complete or refused at its maximum length.
+    fn fuzz_http(octets: &[u8]) -> bool {
+        let octets = octets.get(..REQUEST_MAX).unwrap_or(octets);
+        let whole = status(octets);
+        let mut padded = octets.to_vec();
+        padded.resize(REQUEST_MAX, b'a');
+        assert!(status(&padded).is_some());
+        if let Some(whole) = whole {
+            let first = (0..=octets.len()).find_map(|end| status(&octets[..end]));
+            assert_eq!(first, Some(whole));
+            if first != Some(Status::BadRequest) {
+                assert_eq!(status(&padded), first);
+            }
+            let mut printed = 0;
+            let answer = answer(whole, &mut || {
+                printed += 1;
+                "x 1\n".to_owned()
+            });
+            assert!(answer.starts_with(b"HTTP/1.1 ") && printed <= 1);
+        }
+        planted("switch-http", || {
+            let colons = octets.iter().filter(|octet| **octet == b':').count();
+            whole == Some(Status::Ok) && colons > 12
+        });
+        whole.is_some_and(|whole| whole != Status::BadRequest)
+    }
+
+    #[test]
+    fn fuzz_requests() {
+        check(env!("CARGO_MANIFEST_DIR"), "switch-http", fuzz_http);
     }
 }

@@ -77,11 +77,16 @@ impl Calibrations {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(of_system(path, error)),
         };
+        Self::parse(&text, path)
+    }
+
+    /// Parses the text of a file. `path` appears in errors.
+    fn parse(text: &str, path: &Path) -> Result<Self, CalibrationsError> {
         let form = |reason: String| CalibrationsError::Form {
             path: path.to_owned(),
             reason,
         };
-        let read: Self = serde_json::from_str(&text).map_err(|error| form(error.to_string()))?;
+        let read: Self = serde_json::from_str(text).map_err(|error| form(error.to_string()))?;
         if read.form == FORM {
             Ok(read)
         } else {
@@ -145,6 +150,8 @@ fn of_system(path: &Path, error: io::Error) -> CalibrationsError {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
     use crate::calibration::PacingCalibration;
     use crate::latency::LatencySummary;
@@ -184,6 +191,25 @@ mod tests {
                 generate_cycles: 1.0,
                 check_cycles: 2.0,
             }],
+        }
+    }
+
+    fn trial() -> Trial {
+        Trial {
+            offered_rate_pps: 1.0,
+            duration_s: 1.0,
+            warm_up_s: 0.0,
+            drain_s: 0.0,
+            frame_sizes: FrameSizes::Fixed(64),
+            directions: Directions::OneWay,
+            flows: 1,
+            mac_addresses: 1,
+            destinations: 1,
+            ip: IpVersion::V4,
+            low_rate_pps: 0.0,
+            reflected: false,
+            rate_tolerance_pps: None,
+            traffic: None,
         }
     }
 
@@ -271,22 +297,7 @@ mod tests {
     #[test]
     fn a_trial_over_the_calibrated_rate_is_reported() {
         let calibration = calibration(&[0], 1e6);
-        let trial = Trial {
-            offered_rate_pps: 1.0,
-            duration_s: 1.0,
-            warm_up_s: 0.0,
-            drain_s: 0.0,
-            frame_sizes: FrameSizes::Fixed(64),
-            directions: Directions::OneWay,
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
-            traffic: None,
-        };
+        let trial = trial();
         let is_exceeded = |rate_pps| calibration.cited(&trial, rate_pps).unwrap().is_exceeded;
         assert!(!is_exceeded(1e6) && is_exceeded(1.001e6));
         let other = Trial {
@@ -361,5 +372,43 @@ mod tests {
         let read = Calibrations::read(&path).unwrap();
         let cited = read.of(&kind(&[0])).find_map(|one| one.cited(&trial, 2e6));
         assert!(cited.unwrap().is_exceeded);
+    }
+
+    /// Parses any text as a calibration file, and cites each calibration in it.
+    fn fuzz_calibration(octets: &[u8]) -> bool {
+        let Ok(text) = std::str::from_utf8(octets) else {
+            return false;
+        };
+        let Ok(mut read) = Calibrations::parse(text, Path::new("fuzz.json")) else {
+            return false;
+        };
+        let written = serde_json::to_string(&read).unwrap();
+        assert_eq!(
+            Calibrations::parse(&written, Path::new("written")).unwrap(),
+            read
+        );
+        for calibration in read.calibrations.clone() {
+            for rate_pps in [0.0, 1e6, calibration.timestamp_ns] {
+                std::hint::black_box(calibration.cited(&trial(), rate_pps));
+            }
+            read.add(calibration);
+        }
+        planted("tester-calibration", || {
+            let is_deep = |size: &SizeCalibration| {
+                size.directions == Directions::Both && size.pacing.len() > 1 && size.trials > 9999
+            };
+            let mut all = read.calibrations.iter();
+            all.any(|calibration| calibration.sizes.iter().any(is_deep))
+        });
+        true
+    }
+
+    #[test]
+    fn fuzz_calibrations() {
+        check(
+            env!("CARGO_MANIFEST_DIR"),
+            "tester-calibration",
+            fuzz_calibration,
+        );
     }
 }

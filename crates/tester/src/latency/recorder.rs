@@ -64,12 +64,12 @@ impl Recorder {
     /// Adds the values of another recorder.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine += theirs;
+            *mine = mine.saturating_add(*theirs);
         }
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
-        self.sum += other.sum;
-        self.samples += other.samples;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.samples = self.samples.saturating_add(other.samples);
     }
 
     /// Returns the values minus the smallest one: packet delay variation (RFC 5481, section 4.2). Smallest, mean and largest are exact;
@@ -136,7 +136,7 @@ impl Recorder {
     pub(super) fn at_rank(&self, rank: u64) -> u64 {
         let mut passed = 0;
         for (index, count) in self.occupied() {
-            passed += count;
+            passed = count.saturating_add(passed);
             if passed >= rank {
                 let (low, width) = bounds(index);
                 return (low + width - 1).clamp(self.min, self.max);

@@ -37,7 +37,9 @@ impl SignedRecorder {
 
     /// Returns the number of values.
     pub(crate) fn samples(&self) -> u64 {
-        self.negative.samples() + self.positive.samples()
+        self.negative
+            .samples()
+            .saturating_add(self.positive.samples())
     }
 
     /// Returns true if it holds every value that `other` holds, at least as often.

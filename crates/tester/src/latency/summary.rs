@@ -221,7 +221,7 @@ impl SignedSummary {
         let (mut sum_ns, mut undefined) = (0.0, 0);
         let mut is_withheld = [false; PERCENTILES.len()];
         for part in parts {
-            undefined += part.undefined;
+            undefined = part.undefined.saturating_add(undefined);
             sum_ns += part.mean_ns * part.samples as f64;
             note_withheld(&mut is_withheld, part.samples, part.percentiles());
             all.merge(&SignedRecorder::of(
@@ -346,7 +346,7 @@ fn encode(recorder: &Recorder) -> Result<String, String> {
     Ok(STANDARD.encode(encoded))
 }
 
-/// Decodes a recorder that [`encode`] encoded, with its exact ends.
+/// Decodes a recorder that [`encode`] encoded, with its exact ends. A stored histogram may be damaged.
 fn decode(text: &str, min: u64, max: u64) -> Result<Recorder, String> {
     let mut recorder = Recorder::default();
     if text.is_empty() {
@@ -356,9 +356,24 @@ fn decode(text: &str, min: u64, max: u64) -> Result<Recorder, String> {
     let bytes = STANDARD
         .decode(text)
         .map_err(|error| unreadable(error.to_string()))?;
+    // The library allocates the length in the header of an uncompressed histogram (V2), up to 4 GiB, before it reads.
+    if let Some(&[0x1c, 0x84, 0x93, 0x13, a, b, c, d]) = bytes.first_chunk()
+        && u32::from_be_bytes([a, b, c, d]) as usize > bytes.len()
+    {
+        return Err(unreadable("it is shorter than its header says".to_owned()));
+    }
     let histogram: Histogram<u64> = Deserializer::new()
         .deserialize(&mut bytes.as_slice())
         .map_err(|error| unreadable(format!("{error:?}")))?;
+    if min > max || max > VALUE_MAX {
+        return Err(unreadable(format!(
+            "its ends, {min} and {max} ns, are no range up to {VALUE_MAX} ns"
+        )));
+    }
+    let mut counts = histogram.iter_recorded().map(|step| step.count_at_value());
+    if counts.try_fold(0, u64::checked_add).is_none() {
+        return Err(unreadable("it has too many samples".to_owned()));
+    }
     for step in histogram.iter_recorded() {
         recorder.record(
             histogram.lowest_equivalent(step.value_iterated_to()),
@@ -371,6 +386,8 @@ fn decode(text: &str, min: u64, max: u64) -> Result<Recorder, String> {
 
 #[cfg(test)]
 mod tests {
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
 
     #[test]
@@ -403,5 +420,121 @@ mod tests {
         }
         let merged = LatencySummary::merged([&whole, &whole]).unwrap();
         assert!(merged.percentiles().iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn a_damaged_summary_is_an_error() {
+        let mut recorder = Recorder::default();
+        recorder.record(1000, 200_000);
+        let whole = recorder.summary().unwrap();
+        let reversed = LatencySummary {
+            min_ns: 1001,
+            ..whole.clone()
+        };
+        let late = LatencySummary {
+            max_ns: VALUE_MAX + 1,
+            ..whole.clone()
+        };
+        for damaged in [&reversed, &late] {
+            let error = LatencySummary::merged([&whole, damaged]).unwrap_err();
+            assert!(error.contains("no range"), "{error}");
+        }
+        let mut variation = SignedRecorder::default();
+        variation.record(-1000, 200_000);
+        let variation = SignedSummary {
+            min_ns: i64::MIN,
+            ..variation.summary(0).unwrap()
+        };
+        assert!(SignedSummary::merged([&variation]).is_err());
+    }
+
+    #[test]
+    fn a_histogram_that_is_shorter_than_its_header_says_is_an_error() {
+        let mut header = 0x1c84_9313_u32.to_be_bytes().to_vec();
+        header.extend(u32::MAX.to_be_bytes());
+        header.extend([0; 32]);
+        let error = decode(&STANDARD.encode(header), 0, VALUE_MAX).unwrap_err();
+        assert!(error.contains("shorter than its header"), "{error}");
+    }
+
+    #[test]
+    fn sums_of_large_counts_saturate_or_are_an_error() {
+        const LARGE: u64 = i64::MAX as u64;
+        let mut recorder = Recorder::default();
+        recorder.record(1000, LARGE);
+        let large = recorder.summary().unwrap();
+        // The format of histograms limits the count of a bucket.
+        assert!(LatencySummary::merged([&large, &large, &large]).is_err());
+        let mut variation = SignedRecorder::default();
+        for value in [-1000, 1000, 2000] {
+            variation.record(value, LARGE);
+        }
+        let merged = variation.summary(u64::MAX).unwrap();
+        assert_eq!((merged.samples, merged.p50_ns), (u64::MAX, Some(1000)));
+        let undefined = SignedSummary {
+            undefined: u64::MAX,
+            ..SignedSummary::default()
+        };
+        let merged = SignedSummary::merged([&undefined, &undefined]).unwrap();
+        assert_eq!(merged.undefined, u64::MAX);
+    }
+
+    /// Parses any lines as summaries of latencies and of their variation, and merges them.
+    fn fuzz_latency(octets: &[u8]) -> bool {
+        let Ok(text) = std::str::from_utf8(octets) else {
+            return false;
+        };
+        let lines = || text.lines().take(8);
+        let parts: Vec<LatencySummary> = lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        let signed: Vec<SignedSummary> = lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        let variation = SignedSummary::merged(&signed);
+        if let Ok(merged) = &variation {
+            assert!(merged.min_ns <= merged.max_ns);
+        }
+        let Ok(merged) = LatencySummary::merged(&parts) else {
+            return false;
+        };
+        let mut percentiles = merged.percentiles().into_iter().flatten();
+        assert!(percentiles.all(|value| (merged.min_ns..=merged.max_ns).contains(&value)));
+        planted("tester-latency", || {
+            parts.len() > 1 && merged.max_ns > 10_000_000_000
+        });
+        merged.samples > 0 || variation.is_ok_and(|variation| variation.samples > 0)
+    }
+
+    #[test]
+    fn fuzz_latencies() {
+        check(env!("CARGO_MANIFEST_DIR"), "tester-latency", fuzz_latency);
+    }
+
+    /// Decodes any octets as a histogram. What is accepted is the same after it was encoded.
+    fn fuzz_histogram(octets: &[u8]) -> bool {
+        let Ok(recorder) = decode(&STANDARD.encode(octets), 0, VALUE_MAX) else {
+            return false;
+        };
+        let again = encode(&recorder).and_then(|text| decode(&text, 0, VALUE_MAX));
+        let again = again.unwrap();
+        assert!(again.holds_all_of(&recorder) && recorder.holds_all_of(&again));
+        assert!(recorder.summary().is_ok());
+        planted("tester-histogram", || {
+            recorder.counts().count() > 3
+                && recorder
+                    .counts()
+                    .any(|(value, count)| value > 1_000_000 && count > 10_000)
+        });
+        recorder.samples() > 0
+    }
+
+    #[test]
+    fn fuzz_histograms() {
+        check(
+            env!("CARGO_MANIFEST_DIR"),
+            "tester-histogram",
+            fuzz_histogram,
+        );
     }
 }

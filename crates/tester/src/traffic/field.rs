@@ -205,6 +205,8 @@ impl<K: Kind> Field<K> {
             .checked_mul(u128::from(self.count - 1))
             .and_then(|way| self.first.checked_add(way));
         match last {
+            // One value has no order, and is stored without one.
+            Some(last) if last <= max && self.count == 1 => Ok(Self::fixed(self.first)),
             Some(last) if last <= max => Ok(self),
             Some(_) | None if self.count == 1 => Err(format!("{} is not {what}", self.first)),
             _ => Err(format!(

@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
+use quietwire_base::fuzz::{check, planted};
+
 use super::*;
 use crate::trial::IpVersion;
 
@@ -253,4 +255,33 @@ fn frames_have_a_sound_header() {
             .sum();
         assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
     }
+}
+
+/// Reads any octets as a reply to `get_port_stats`.
+fn fuzz_reply(octets: &[u8]) -> bool {
+    let mut rest = octets;
+    let Ok(answer) = zmtp::read_message(&mut rest) else {
+        return false;
+    };
+    assert!(answer.len() < octets.len());
+    let result = match result_of(&answer, "get_port_stats", 7) {
+        Ok(result) => result,
+        Err(error) => {
+            assert!(error.to_string().contains("get_port_stats"), "{error}");
+            return false;
+        }
+    };
+    let has_handle = text(&result, "api_h").is_ok();
+    let Ok(counters) = counters_of(&result) else {
+        return has_handle;
+    };
+    planted("tester-trex", || {
+        octets.first() == Some(&4) && counters.sent == 0 && counters.received > 5
+    });
+    true
+}
+
+#[test]
+fn fuzz_replies() {
+    check(env!("CARGO_MANIFEST_DIR"), "tester-trex", fuzz_reply);
 }

@@ -45,7 +45,7 @@ impl Req {
             return Err(wrong("the server requires authentication"));
         }
         socket.write(COMMAND, &ready(b"REQ"))?;
-        let (flags, body) = socket.read()?;
+        let (flags, body) = read_frame(&mut socket.stream)?;
         if flags & COMMAND == 0 || !body.starts_with(b"\x05READY") {
             return Err(wrong("the server sent no READY command"));
         }
@@ -57,18 +57,7 @@ impl Req {
         // Messages of a REQ socket begin with an empty part (RFC 28, "The Request-Reply Pattern").
         self.write(MORE, &[])?;
         self.write(0, question)?;
-        let mut answer = Vec::new();
-        for _ in 0..PARTS_MAX {
-            let (flags, body) = self.read()?;
-            if flags & COMMAND != 0 {
-                continue;
-            }
-            answer.extend(body);
-            if flags & MORE == 0 {
-                return Ok(answer);
-            }
-        }
-        Err(wrong("the reply has too many parts"))
+        read_message(&mut self.stream)
     }
 
     fn write(&mut self, flags: u8, body: &[u8]) -> io::Result<()> {
@@ -83,27 +72,44 @@ impl Req {
         frame.extend(body);
         self.stream.write_all(&frame)
     }
+}
 
-    fn read(&mut self) -> io::Result<(u8, Vec<u8>)> {
-        let mut flags = [0u8; 1];
-        self.stream.read_exact(&mut flags)?;
-        let [flags] = flags;
-        let length = if flags & LONG == 0 {
-            let mut length = [0u8; 1];
-            self.stream.read_exact(&mut length)?;
-            u64::from(length[0])
-        } else {
-            let mut length = [0u8; 8];
-            self.stream.read_exact(&mut length)?;
-            u64::from_be_bytes(length)
-        };
-        if length > LENGTH_MAX {
-            return Err(wrong("the reply is too long"));
+/// Reads a reply of several parts. Skips commands.
+pub(super) fn read_message(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    for _ in 0..PARTS_MAX {
+        let (flags, body) = read_frame(stream)?;
+        if flags & COMMAND != 0 {
+            continue;
         }
-        let mut body = vec![0; length as usize];
-        self.stream.read_exact(&mut body)?;
-        Ok((flags, body))
+        answer.extend(body);
+        if flags & MORE == 0 {
+            return Ok(answer);
+        }
     }
+    Err(wrong("the reply has too many parts"))
+}
+
+/// Reads the flags and the body of a frame.
+fn read_frame(stream: &mut impl Read) -> io::Result<(u8, Vec<u8>)> {
+    let mut flags = [0u8; 1];
+    stream.read_exact(&mut flags)?;
+    let [flags] = flags;
+    let length = if flags & LONG == 0 {
+        let mut length = [0u8; 1];
+        stream.read_exact(&mut length)?;
+        u64::from(length[0])
+    } else {
+        let mut length = [0u8; 8];
+        stream.read_exact(&mut length)?;
+        u64::from_be_bytes(length)
+    };
+    if length > LENGTH_MAX {
+        return Err(wrong("the reply is too long"));
+    }
+    let mut body = vec![0; length as usize];
+    stream.read_exact(&mut body)?;
+    Ok((flags, body))
 }
 
 fn wrong(what: &str) -> io::Error {

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Fuzz targets: each accepts any octets as a file of the switch or as requests to it, and must end without a panic.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use quietwire_base::fuzz::{check, planted};
+use quietwire_host::CpuList;
+
+use crate::config::rules::{RuleFile, RuleSetting};
+use crate::config::{Group, Plan, Settings};
+use crate::control::{REQUEST_MAX, Request};
+use crate::observe::WatchRequest;
+
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+static ONLINE: LazyLock<CpuList> = LazyLock::new(|| "0-3".parse().unwrap());
+
+/// Writes a plan as a file. The file leads to the same plan.
+fn write_and_read(plan: &Plan) {
+    let file = plan.to_toml().unwrap();
+    let read = Settings::parse(Path::new("written"), &file);
+    let again = read.and_then(|settings| settings.plan(&ONLINE));
+    assert_eq!(again.as_ref().ok(), Some(plan), "{again:?}\n{file}");
+}
+
+/// Parses any text as a configuration (TOML). Every error names the file.
+fn fuzz_config(octets: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(octets) else {
+        return false;
+    };
+    let settings = Settings::parse(Path::new("fuzz.toml"), text);
+    let plan = match settings.and_then(|settings| settings.plan(&ONLINE)) {
+        Ok(plan) => plan,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return false;
+        }
+    };
+    write_and_read(&plan);
+    planted("switch-config", || {
+        let is_large = |group: &Group| match group {
+            Group::Bridge(bridge) => bridge.ports.len() > 1 && bridge.ageing_s > 50_000,
+            Group::CrossConnect(_) => false,
+        };
+        plan.groups.iter().any(is_large)
+    });
+    true
+}
+
+#[test]
+fn config() {
+    check(CRATE, "switch-config", fuzz_config);
+}
+
+/// Parses any text as a file of filter rules (TOML). Every error names the file.
+fn fuzz_rules(octets: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(octets) else {
+        return false;
+    };
+    let file = match RuleFile::parse(Path::new("fuzz.toml"), text) {
+        Ok(file) => file,
+        Err(error) => {
+            assert!(error.to_string().contains("fuzz.toml"), "{error}");
+            return false;
+        }
+    };
+    planted("switch-rules", || {
+        let is_deep = |rule: &RuleSetting| {
+            rule.vlan.is_some_and(|vlan| vlan.get() > 2000) && rule.packet.source_port.is_some()
+        };
+        file.rules.iter().any(|rule| is_deep(&rule.value))
+    });
+    // Rules of ports that do not exist are refused, so only some lead to a plan.
+    let ports =
+        "[[port]]\nname = \"a\"\nuri = \"null:\"\n[[port]]\nname = \"b\"\nuri = \"null:\"\n";
+    let ports = Settings::parse(Path::new("ports"), ports).unwrap();
+    match file.settings().over(ports).plan(&ONLINE) {
+        Ok(plan) => {
+            write_and_read(&plan);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+#[test]
+fn rules() {
+    check(CRATE, "switch-rules", fuzz_rules);
+}
+
+/// What the first request changes.
+const START: &str = r#"
+[[port]]
+name = "a"
+uri = "null:"
+[[port]]
+name = "b"
+uri = "vhost:/b"
+[[port]]
+name = "c"
+uri = "null:"
+[[port]]
+name = "d"
+uri = "null:"
+[[cross-connect]]
+ports = ["a", "b"]
+[[bridge]]
+name = "e"
+ports = ["c"]
+[[interface]]
+name = "f"
+port = "d"
+addresses = ["192.0.2.1/24", "2001:db8::1/64"]
+"#;
+
+/// Parses any lines as requests of the control socket. A request is the same after it was written; a change is refused, or leads to a plan
+/// that is the same after it was written.
+fn fuzz_control(octets: &[u8]) -> bool {
+    static SETTINGS: LazyLock<Settings> =
+        LazyLock::new(|| Settings::parse(Path::new("start"), START).unwrap());
+    let mut settings = SETTINGS.clone();
+    let mut is_accepted = false;
+    let lines = octets.split(|octet| *octet == b'\n');
+    for line in lines.take(16).filter(|line| line.len() <= REQUEST_MAX) {
+        let Ok(request) = serde_json::from_slice::<Request>(line) else {
+            continue;
+        };
+        let text = serde_json::to_vec(&request).unwrap();
+        assert_eq!(serde_json::from_slice::<Request>(&text).unwrap(), request);
+        is_accepted = true;
+        let change = match request {
+            Request::Change(change) => change,
+            Request::Watch(WatchRequest::StartCapture { filter, .. }) => {
+                planted("switch-control", || {
+                    filter.l4_port == Some(65535) && filter.mac.is_some()
+                });
+                continue;
+            }
+            _ => continue,
+        };
+        let Ok(next) = settings.clone().after(change) else {
+            continue;
+        };
+        let Ok(plan) = next.clone().plan(&ONLINE) else {
+            continue;
+        };
+        write_and_read(&plan);
+        settings = next;
+    }
+    is_accepted
+}
+
+#[test]
+fn control() {
+    check(CRATE, "switch-control", fuzz_control);
+}
