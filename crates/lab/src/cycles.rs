@@ -28,10 +28,10 @@ impl CycleCount {
         let mut count = Self::default();
         for step in report.threads.iter().flat_map(|thread| &thread.steps) {
             if step.is_forwarding() {
-                count.cycles += step.cycles;
+                count.cycles = count.cycles.saturating_add(step.cycles);
             }
             if step.is_receiving() {
-                count.frames += step.frames;
+                count.frames = count.frames.saturating_add(step.frames);
             }
         }
         count
@@ -52,9 +52,10 @@ impl CycleCount {
                 _ => continue,
             };
             let number = rest.split_whitespace().next().unwrap_or_default();
-            *into += number
+            let number = number
                 .parse::<u64>()
                 .map_err(|_| format!("it said '{}'", line.trim()))?;
+            *into = into.saturating_add(number);
             is_reported = true;
         }
         if is_reported {
@@ -119,5 +120,27 @@ mod tests {
         let count = |cycles, frames| CycleCount { cycles, frames };
         assert_eq!(count(30, 5).since(count(10, 2)), Some(count(20, 3)));
         assert_eq!(count(30, 1).since(count(10, 2)), None);
+    }
+
+    #[test]
+    fn sums_that_overflow_saturate() {
+        let printed = format!("packets received: {}\n", u64::MAX).repeat(2);
+        assert_eq!(CycleCount::of_ovs(&printed).unwrap().frames, u64::MAX);
+        let step = StepCounts {
+            step: "receive".to_owned(),
+            cycles: u64::MAX,
+            bursts: 1,
+            frames: u64::MAX,
+        };
+        let thread = ThreadCycles {
+            cpu: 1,
+            steps: vec![step.clone(), step],
+        };
+        let report = CyclesReport {
+            threads: vec![thread],
+            ..CyclesReport::default()
+        };
+        let count = CycleCount::of_quietwire(&report);
+        assert_eq!((count.cycles, count.frames), (u64::MAX, u64::MAX));
     }
 }

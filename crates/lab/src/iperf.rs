@@ -302,6 +302,8 @@ fn read(
 
 #[cfg(test)]
 mod tests {
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
 
     fn options(port: u16) -> IperfOptions {
@@ -388,5 +390,24 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("iperf3 -c"), "{error}");
+    }
+
+    /// Reads any text as iperf3's JSON. There is a result or a reason.
+    fn fuzz_iperf(octets: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(octets);
+        let Ok(result) = read(&text, &options(5201), IperfDirection::Down) else {
+            return false;
+        };
+        assert!(result.mean_rtt_us.is_none_or(|rtt| rtt > 0.0));
+        assert!(serde_json::to_string(&result).is_ok());
+        planted("lab-iperf", || {
+            result.retransmits > Some(1_000_000_000) && result.mean_rtt_us.is_some()
+        });
+        true
+    }
+
+    #[test]
+    fn fuzz_results() {
+        check(env!("CARGO_MANIFEST_DIR"), "lab-iperf", fuzz_iperf);
     }
 }

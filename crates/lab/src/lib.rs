@@ -13,6 +13,8 @@ mod counts;
 mod cycles;
 mod element;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 pub mod guest;
 mod host_isolation;

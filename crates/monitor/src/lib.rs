@@ -4,6 +4,8 @@
 
 mod activity;
 mod cpus;
+#[cfg(test)]
+mod fuzz;
 mod interrupts;
 mod threads;
 mod ticks;

@@ -12,6 +12,8 @@ mod bench;
 mod case_settings;
 mod executor;
 mod file;
+#[cfg(test)]
+mod fuzz;
 mod generator_bench;
 mod highest_rate;
 mod identity;

@@ -93,15 +93,18 @@ fn counts_of(stats: &StatsReport) -> ElementCounts {
         add(reason, true, frames);
     }
     // Frames that the router originates.
-    counts.made = router.errors + router.echoed + router.neighbour_requests;
+    let made = [router.errors, router.echoed, router.neighbour_requests];
+    counts.made = made.into_iter().fold(0, u64::saturating_add);
     counts
 }
 
 #[cfg(test)]
 mod tests {
-    use quietwire_switch::report::{PortCounts as OfSwitch, PortDrops};
+    use quietwire_base::fuzz::{check, planted};
+    use quietwire_switch::report::{CyclesReport, PortCounts as OfSwitch, PortDrops};
 
     use super::*;
+    use crate::cycles::CycleCount;
 
     #[test]
     fn drops_stand_where_the_switch_counts_them() {
@@ -166,5 +169,43 @@ mod tests {
         assert_eq!(of_router("no-route", false), Some(8));
         assert_eq!(of_router("arp", false), None);
         assert_eq!(of_router("service_full", true), Some(11));
+    }
+
+    #[test]
+    fn sums_that_overflow_saturate() {
+        let router = RouterCounts {
+            errors: u64::MAX,
+            echoed: 1,
+            ..RouterCounts::default()
+        };
+        let stats = StatsReport {
+            router,
+            ..StatsReport::default()
+        };
+        assert_eq!(counts_of(&stats).made, u64::MAX);
+    }
+
+    /// Parses any octets as the replies to `show stats` and `show cycles`.
+    fn fuzz_switch_reply(octets: &[u8]) -> bool {
+        if let Ok(report) = serde_json::from_slice::<CyclesReport>(octets) {
+            std::hint::black_box(CycleCount::of_quietwire(&report));
+            return true;
+        }
+        let Ok(stats) = serde_json::from_slice::<StatsReport>(octets) else {
+            return false;
+        };
+        let counts = counts_of(&stats);
+        assert!(counts.ports.len() <= stats.ports.len());
+        planted("lab-switch-reply", || counts.made > 1 << 50);
+        true
+    }
+
+    #[test]
+    fn fuzz_switch_replies() {
+        check(
+            env!("CARGO_MANIFEST_DIR"),
+            "lab-switch-reply",
+            fuzz_switch_reply,
+        );
     }
 }

@@ -142,6 +142,8 @@ mod tests {
 
     use nix::sys::socket::{Backlog, accept, bind, listen};
 
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
 
     const INFO: &str = r#"{"version":"DPDK 22.11.11","pid":7,"max_output_len":16384}"#;
@@ -244,5 +246,24 @@ mod tests {
             Deadline::after(Duration::from_millis(50)),
         );
         assert!(reason.unwrap_err().contains("did not report"));
+    }
+
+    /// Parses any octets as a reply of DPDK's telemetry.
+    fn fuzz_telemetry(octets: &[u8]) -> bool {
+        let Ok(value) = serde_json::from_slice::<Value>(octets) else {
+            return false;
+        };
+        let counts = counts_of(&value);
+        planted("lab-telemetry", || {
+            counts
+                .as_ref()
+                .is_ok_and(|counts| counts.received == u64::MAX)
+        });
+        counts.is_ok()
+    }
+
+    #[test]
+    fn fuzz_replies() {
+        check(env!("CARGO_MANIFEST_DIR"), "lab-telemetry", fuzz_telemetry);
     }
 }

@@ -28,22 +28,49 @@ fn qmp_error(error: LineError) -> String {
     format!("QEMU's monitor: {error}")
 }
 
+/// Returns QEMU's version from the greeting.
+fn version_of(greeting: &Value) -> Result<String, String> {
+    let version = &greeting["QMP"]["version"];
+    let part = |name: &str| number(&version["qemu"][name]);
+    let (Some(major), Some(minor), Some(micro)) = (part("major"), part("minor"), part("micro"))
+    else {
+        return Err(format!(
+            "QEMU's monitor greets with '{greeting}', which no QMP does"
+        ));
+    };
+    let package = version["package"].as_str().unwrap_or_default();
+    let version = format!("{major}.{minor}.{micro} {package}");
+    Ok(version.trim().to_owned())
+}
+
+/// Returns the result of a command; `None` for an event.
+fn result_of(mut answer: Value, command: &str) -> Option<Result<Value, String>> {
+    if let Some(result) = answer.get_mut("return") {
+        return Some(Ok(result.take()));
+    }
+    let error = answer.get("error")?;
+    let reason = error["desc"].as_str().unwrap_or("no reason given");
+    Some(Err(format!("QEMU's monitor refused {command}: {reason}")))
+}
+
+/// Returns the thread IDs in the answer to `query-cpus-fast`, in the order of the vCPUs.
+fn threads_of(answer: &Value) -> Result<Vec<i32>, String> {
+    let mut threads: Vec<(i32, i32)> = answer
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|cpu| Some((number(&cpu["cpu-index"])?, number(&cpu["thread-id"])?)))
+        .collect::<Option<_>>()
+        .ok_or_else(|| format!("QEMU's monitor lists its vCPUs as '{answer}'"))?;
+    threads.sort_unstable();
+    Ok(threads.into_iter().map(|(_, thread)| thread).collect())
+}
+
 impl Monitor {
     pub(crate) fn connect(socket: &Path, timeout: Duration, stop: &Stop) -> Result<Self, String> {
         let mut lines = Lines::connect(socket).map_err(qmp_error)?.unless(stop);
         let greeting: Value = lines.receive(timeout).map_err(qmp_error)?;
-        let version = &greeting["QMP"]["version"];
-        let part = |name: &str| number(&version["qemu"][name]);
-        let (Some(major), Some(minor), Some(micro)) = (part("major"), part("minor"), part("micro"))
-        else {
-            return Err(format!(
-                "QEMU's monitor greets with '{greeting}', which no QMP does"
-            ));
-        };
-        let package = version["package"].as_str().unwrap_or_default();
-        let version = format!("{major}.{minor}.{micro} {package}")
-            .trim()
-            .to_owned();
+        let version = version_of(&greeting)?;
         let mut monitor = Self { lines, version };
         monitor.execute("qmp_capabilities")?;
         Ok(monitor)
@@ -57,32 +84,16 @@ impl Monitor {
             .map_err(qmp_error)?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let mut answer: Value = self.lines.receive(left).map_err(qmp_error)?;
-            if answer.get("return").is_some() {
-                return Ok(answer["return"].take());
+            let answer: Value = self.lines.receive(left).map_err(qmp_error)?;
+            if let Some(result) = result_of(answer, command) {
+                return result;
             }
-            if answer.get("error").is_some() {
-                let reason = answer["error"]["desc"]
-                    .as_str()
-                    .unwrap_or("no reason given");
-                return Err(format!("QEMU's monitor refused {command}: {reason}"));
-            }
-            // An event, which is skipped.
         }
     }
 
     /// Returns the thread IDs of the vCPUs, in the order of the vCPUs.
     pub(crate) fn vcpu_threads(&mut self) -> Result<Vec<i32>, String> {
-        let answer = self.execute("query-cpus-fast")?;
-        let mut threads: Vec<(i32, i32)> = answer
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|cpu| Some((number(&cpu["cpu-index"])?, number(&cpu["thread-id"])?)))
-            .collect::<Option<_>>()
-            .ok_or_else(|| format!("QEMU's monitor lists its vCPUs as '{answer}'"))?;
-        threads.sort_unstable();
-        Ok(threads.into_iter().map(|(_, thread)| thread).collect())
+        threads_of(&self.execute("query-cpus-fast")?)
     }
 }
 
@@ -91,6 +102,8 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
     use std::thread;
+
+    use quietwire_base::fuzz::{check, planted};
 
     use super::*;
 
@@ -157,5 +170,31 @@ mod tests {
             let error = monitor.unwrap().vcpu_threads().unwrap_err();
             assert!(error.contains("lists its vCPUs"), "{error}");
         });
+    }
+
+    /// Parses any lines as what a monitor sends: a greeting, events, answers.
+    fn fuzz_qmp(octets: &[u8]) -> bool {
+        let mut is_accepted = false;
+        for line in octets.split(|octet| *octet == b'\n').take(16) {
+            let Ok(value) = serde_json::from_slice::<Value>(line) else {
+                continue;
+            };
+            is_accepted |= version_of(&value).is_ok();
+            if let Some(Ok(result)) = result_of(value, "query-cpus-fast") {
+                let threads = threads_of(&result);
+                is_accepted |= threads.is_ok();
+                planted("lab-qmp", || {
+                    threads.is_ok_and(|threads| {
+                        threads.len() > 1 && threads.iter().any(|thread| *thread > 1_000_000)
+                    })
+                });
+            }
+        }
+        is_accepted
+    }
+
+    #[test]
+    fn fuzz_monitors() {
+        check(env!("CARGO_MANIFEST_DIR"), "lab-qmp", fuzz_qmp);
     }
 }

@@ -76,8 +76,9 @@ pub(super) fn check(stressors: &[String], place: NeighbourPlace) -> Result<(), L
 
 /// The first line that stress-ng prints above the level of information.
 fn first_complaint(printed: &str) -> String {
-    let line = printed.lines().find(|line| !line.contains(": info:"));
-    line.map_or("(it said nothing)", str::trim).to_owned()
+    let mut lines = printed.lines().map(str::trim);
+    let line = lines.find(|line| !line.is_empty() && !line.contains(": info:"));
+    line.unwrap_or("(it printed nothing)").to_owned()
 }
 
 /// The command that starts a neighbour.
@@ -178,5 +179,39 @@ impl Worker {
             .end(self.timeout)
             .map(|_| ())
             .map_err(|error| self.failed(format!("could not be stopped: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_base::fuzz::{check, planted};
+
+    use super::*;
+
+    #[test]
+    fn the_first_complaint_is_no_information_and_no_empty_line() {
+        let printed =
+            "\nstress-ng: info:  [7] setting\n  \nstress-ng: unrecognized option '--x'\nmore\n";
+        assert_eq!(
+            first_complaint(printed),
+            "stress-ng: unrecognized option '--x'"
+        );
+        assert_eq!(first_complaint("\n"), "(it printed nothing)");
+    }
+
+    /// Reads any text as the output of stress-ng. The complaint is one line.
+    fn fuzz_stress_ng(octets: &[u8]) -> bool {
+        let complaint = first_complaint(&String::from_utf8_lossy(octets));
+        assert!(!complaint.is_empty() && !complaint.contains('\n'));
+        planted("lab-stress-ng", || {
+            complaint.starts_with("more")
+                && octets.iter().filter(|octet| **octet == b'[').count() > 6
+        });
+        complaint.starts_with("stress-ng: ") || complaint.starts_with("more")
+    }
+
+    #[test]
+    fn fuzz_outputs() {
+        check(env!("CARGO_MANIFEST_DIR"), "lab-stress-ng", fuzz_stress_ng);
     }
 }

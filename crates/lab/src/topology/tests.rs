@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use proptest::prelude::*;
+use quietwire_base::fuzz::{check, planted};
 use quietwire_host::CpuList;
 
 use super::file::parse;
@@ -608,4 +609,31 @@ fn faults_of_a_file_are_reported_with_line_and_key() {
             "{message}\nis not\n{expected}"
         );
     }
+}
+
+/// Parses any text as a topology file. What is accepted passes its own check; an error names the file.
+fn fuzz_topology(octets: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(octets) else {
+        return false;
+    };
+    let graph = match parse(text, Path::new("/nonexistent/fuzz.toml")) {
+        Ok(graph) => graph,
+        Err(error) => {
+            let error = error.to_string();
+            assert!(error.starts_with("/nonexistent/fuzz.toml:"), "{error}");
+            return false;
+        }
+    };
+    assert_eq!(graph.check(), Ok(()));
+    let stored = serde_json::to_string(&graph).unwrap();
+    assert_eq!(serde_json::from_str::<Graph>(&stored).unwrap(), graph);
+    planted("lab-topology", || {
+        graph.chains.len() > 2 && graph.elements.iter().any(|element| element.cpus.is_some())
+    });
+    true
+}
+
+#[test]
+fn fuzz_topologies() {
+    check(env!("CARGO_MANIFEST_DIR"), "lab-topology", fuzz_topology);
 }

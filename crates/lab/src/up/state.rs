@@ -99,14 +99,16 @@ impl LabState {
     pub(super) fn read(directory: &Path) -> Result<Option<Self>, LabError> {
         let path = directory.join(FILE);
         match fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map_err(io::Error::from)
-                .and_then(|state: Self| state.within(directory))
+            Ok(text) => Self::parse(&text, directory)
                 .map(Some)
                 .map_err(io_error(&path, "reading the state")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(io_error(&path, "reading the state")(error)),
         }
+    }
+
+    fn parse(text: &[u8], directory: &Path) -> io::Result<Self> {
+        serde_json::from_slice::<Self>(text)?.within(directory)
     }
 
     /// Returns the names that become parts of paths.
@@ -205,6 +207,8 @@ impl ElementState {
 mod tests {
     use std::path::PathBuf;
 
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
     use crate::guest::{Acceleration, Accelerator, GuestRecord, example_spec};
     use crate::topology::{CATALOG, Parameters};
@@ -298,5 +302,39 @@ mod tests {
         assert_eq!(kept.len(), 601);
         assert_eq!(kept[499..502], ["499", "(19400 lines left out)", "19900"]);
         assert_eq!(kept[600], "19999");
+    }
+
+    /// Parses any octets as the state of a lab. What is accepted leads to no file outside of the lab's directory.
+    fn fuzz_state(octets: &[u8]) -> bool {
+        let directory = Path::new("/nonexistent/lab");
+        let Ok(state) = LabState::parse(octets, directory) else {
+            return false;
+        };
+        for guest in state
+            .elements
+            .iter()
+            .filter_map(|element| element.guest.as_ref())
+        {
+            for path in [&guest.shell_socket, &guest.console_log] {
+                let inside = path.strip_prefix(directory).unwrap();
+                let is_name = |part| matches!(part, std::path::Component::Normal(_));
+                assert!(inside.components().all(is_name), "{path:?}");
+            }
+        }
+        let text = serde_json::to_vec(&state).unwrap();
+        assert!(LabState::parse(&text, directory).is_ok());
+        planted("lab-state", || {
+            let mut guests = state
+                .elements
+                .iter()
+                .filter_map(|element| element.guest.as_ref());
+            guests.any(|guest| guest.record.pid > 1_000_000)
+        });
+        true
+    }
+
+    #[test]
+    fn fuzz_states() {
+        check(env!("CARGO_MANIFEST_DIR"), "lab-state", fuzz_state);
     }
 }

@@ -213,3 +213,44 @@ fn text_of(mut packed: &[u8]) -> Result<String, String> {
         .map_err(|error| error.to_string())?;
     Ok(STANDARD.encode(encoded))
 }
+
+#[cfg(test)]
+mod tests {
+    use quietwire_base::fuzz::{check, planted};
+    use quietwire_tester::LatencySummary;
+
+    use super::super::tests::trial;
+    use super::*;
+
+    /// Parses any octets as the histograms of a trial, and as the counts of one. What is accepted is the same after it was packed.
+    fn fuzz_histograms(octets: &[u8]) -> bool {
+        let mut result = TrialResult::of_counts(&trial(), 1.0, 1, 1, LatencySummary::default());
+        let is_whole = put_back(octets, &mut result).is_ok();
+        if is_whole {
+            let mut again = result.clone();
+            let packed = take_out(&mut again).unwrap();
+            put_back(&packed, &mut again).unwrap();
+            assert_eq!(encoded(&mut again), encoded(&mut result));
+        }
+        let Ok(text) = text_of(octets) else {
+            return is_whole;
+        };
+        let counts = read(&text).unwrap();
+        if let Some(packed) = counts_of(&text) {
+            assert_eq!(text_of(&packed), Ok(text));
+        }
+        planted("study-histograms", || {
+            counts.len() > 1_000_000 && counts.sigfig() == 2
+        });
+        true
+    }
+
+    #[test]
+    fn fuzz_stored_histograms() {
+        check(
+            env!("CARGO_MANIFEST_DIR"),
+            "study-histograms",
+            fuzz_histograms,
+        );
+    }
+}

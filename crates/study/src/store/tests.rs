@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 mod earlier;
+mod fuzz;
 mod large;
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -35,7 +36,7 @@ fn pragma(path: &Path, statement: &str) {
         .unwrap();
 }
 
-fn trial() -> quietwire_tester::Trial {
+pub(super) fn trial() -> quietwire_tester::Trial {
     quietwire_tester::Trial {
         offered_rate_pps: 1e5,
         duration_s: 1.0,

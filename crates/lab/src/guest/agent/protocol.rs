@@ -216,6 +216,8 @@ pub type CpuStates = Vec<CpuActivity>;
 
 #[cfg(test)]
 mod tests {
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
 
     #[test]
@@ -248,5 +250,40 @@ mod tests {
         let answer: Answer = serde_json::from_str(r#"{"id": 7, "error": "no"}"#).unwrap();
         assert_eq!(answer.outcome, Outcome::Error("no".to_owned()));
         serde_json::from_str::<Answer>(r#"{"id": 7}"#).unwrap_err();
+    }
+
+    /// Parses any octets as an answer, with each result that a host expects. What is accepted is the same after it was written.
+    fn fuzz_answer(octets: &[u8]) -> bool {
+        let Ok(answer) = serde_json::from_slice::<Answer>(octets) else {
+            return false;
+        };
+        let line = serde_json::to_vec(&answer).unwrap();
+        assert_eq!(serde_json::from_slice::<Answer>(&line).unwrap(), answer);
+        let Outcome::Ok(value) = answer.outcome else {
+            return true;
+        };
+        fn parsed<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {
+            serde_json::from_value(value.clone()).ok()
+        }
+        let known = [
+            parsed::<Hello>(&value).is_some(),
+            parsed::<Started>(&value).is_some(),
+            parsed::<CpuStates>(&value).is_some(),
+            parsed::<JitterReport>(&value).is_some(),
+            parsed::<Ran>(&value).is_some(),
+        ];
+        let counters: Option<Vec<PortCounters>> = parsed(&value);
+        planted("lab-agent-answer", || {
+            let is_large = |port: &PortCounters| port.rx_dropped == u64::MAX && port.tx_frames > 0;
+            counters
+                .as_ref()
+                .is_some_and(|ports| ports.len() > 1 && ports.iter().any(is_large))
+        });
+        counters.is_some() || known.contains(&true)
+    }
+
+    #[test]
+    fn fuzz_answers() {
+        check(env!("CARGO_MANIFEST_DIR"), "lab-agent-answer", fuzz_answer);
     }
 }

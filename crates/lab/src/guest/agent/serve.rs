@@ -130,32 +130,13 @@ impl Server {
     }
 
     fn answer(&mut self, line: &[u8]) -> Answer<AgentResult> {
-        // The number is parsed first: a request of another version may have unknown parts.
-        let value: Value = match serde_json::from_slice(line) {
-            Ok(value) => value,
-            Err(error) => {
-                return refusal(0, format!("'{}' is no question: {error}", excerpt(line)));
-            }
+        let request = match request_of(line) {
+            Ok(request) => request,
+            Err((id, reason)) => return refusal(id, reason),
         };
-        let id = value["id"].as_u64().unwrap_or(0);
-        let version = value["version"].as_u64();
-        // The command `hello` is accepted in every version, since its answer contains the agent's.
-        if version != Some(u64::from(VERSION)) && value["ask"] != "hello" {
-            return refusal(
-                id,
-                format!("this agent speaks version {VERSION} of the protocol"),
-            );
-        }
-        let outcome = if value["ask"] == "hello" {
-            Ok(AgentResult::Hello(self.hello()))
-        } else {
-            match serde_json::from_value::<AgentRequest>(value) {
-                Ok(question) => self.execute_command(question.ask),
-                Err(error) => Err(format!("the question makes no sense: {error}")),
-            }
-        };
+        let outcome = self.execute_command(request.ask);
         Answer {
-            id,
+            id: request.id,
             outcome: outcome.map_or_else(Outcome::Error, Outcome::Ok),
         }
     }
@@ -217,6 +198,30 @@ impl Server {
     }
 }
 
+/// Parses a request. The command `hello` is accepted in every version, since its answer contains the agent's.
+///
+/// # Errors
+/// Number of the request, 0 if it has none, and the problem.
+fn request_of(line: &[u8]) -> Result<AgentRequest, (u64, String)> {
+    // The number is parsed first: a request of another version may have unknown parts.
+    let value: Value = serde_json::from_slice(line)
+        .map_err(|error| (0, format!("'{}' is no question: {error}", excerpt(line))))?;
+    let id = value["id"].as_u64().unwrap_or(0);
+    if value["ask"] == "hello" {
+        return Ok(AgentRequest {
+            version: VERSION,
+            id,
+            ask: AgentCommand::Hello,
+        });
+    }
+    if value["version"].as_u64() != Some(u64::from(VERSION)) {
+        let reason = format!("this agent speaks version {VERSION} of the protocol");
+        return Err((id, reason));
+    }
+    serde_json::from_value(value)
+        .map_err(|error| (id, format!("the question makes no sense: {error}")))
+}
+
 const NOTHING: &str = "no network function runs; start one first";
 
 fn refusal(id: u64, reason: String) -> Answer<AgentResult> {
@@ -272,7 +277,10 @@ fn run(command: &[String], deadline: Duration) -> Result<Ran, String> {
 mod tests {
     use std::os::unix::net::UnixStream;
 
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
+    use crate::guest::agent::protocol::VnfKind;
 
     fn server() -> Server {
         let nowhere = tempfile::tempdir().unwrap();
@@ -380,5 +388,33 @@ mod tests {
             );
             assert!(matches!(&answers[1].outcome, Outcome::Ok(_)));
         });
+    }
+
+    /// Parses any octets as a request. What is accepted is the same after it was written; everything else has a reason to send.
+    fn fuzz_request(octets: &[u8]) -> bool {
+        match request_of(octets) {
+            Ok(request) => {
+                let line = serde_json::to_vec(&request).unwrap();
+                assert_eq!(request_of(&line).as_ref(), Ok(&request));
+                planted("lab-agent-request", || match &request.ask {
+                    AgentCommand::Start(vnf) => vnf.queues > 1000 && vnf.kind == VnfKind::Bridge,
+                    _ => false,
+                });
+                true
+            }
+            Err((_, reason)) => {
+                assert!(!reason.is_empty());
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn fuzz_requests() {
+        check(
+            env!("CARGO_MANIFEST_DIR"),
+            "lab-agent-request",
+            fuzz_request,
+        );
     }
 }

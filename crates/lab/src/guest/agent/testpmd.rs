@@ -139,6 +139,8 @@ impl Function for Testpmd {
 #[cfg(test)]
 mod tests {
     use super::super::protocol::VnfKind;
+    use quietwire_base::fuzz::{check, planted};
+
     use super::*;
     use quietwire_host::CpuId;
 
@@ -207,5 +209,22 @@ Port statistics ====================================
         ] {
             assert!(line.contains(part), "no '{part}' in {line}");
         }
+    }
+
+    /// Parses any text as the output of testpmd. There are counters of all ports or of none.
+    fn fuzz_testpmd(octets: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(octets);
+        assert_eq!(statistics(&text, 0), Some(Vec::new()));
+        let Some(ports) = statistics(&text, 2) else {
+            return statistics(&text, 1).is_some();
+        };
+        assert_eq!(ports.len(), 2);
+        planted("lab-testpmd", || ports[1].tx_dropped == u64::MAX);
+        true
+    }
+
+    #[test]
+    fn fuzz_outputs() {
+        check(env!("CARGO_MANIFEST_DIR"), "lab-testpmd", fuzz_testpmd);
     }
 }
