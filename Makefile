@@ -39,7 +39,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz faults soak mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz test-fuzz faults soak mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,7 +87,9 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	@scripts/check-modules
 	@scripts/check-words
 	@scripts/test-check-modules
+	@scripts/check-fuzz
 	@scripts/test-check-sources
+	@scripts/test-check-fuzz
 	@scripts/test-run-tests
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.bash packaging/debian/* $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
@@ -106,8 +108,11 @@ bench: setup ## Run the benchmarks, beside those peers that are there; ends with
 performance-page: ## Make docs/performance.md and its figures from the runs in docs/performance/runs
 	cargo bench -p quietwire --locked --bench page -- write
 
-fuzz: ## Run every fuzz target for FUZZ_SECONDS each (needs rustup's nightly)
+fuzz: ## Run every fuzz target for FUZZ_SECONDS each (those guided by coverage need rustup's nightly)
 	@scripts/fuzz $(FUZZ_SECONDS)
+
+test-fuzz: ## Check that the fuzzer of the tests finds the planted fault of every target that has one
+	@scripts/test-fuzz
 
 soak: ## A switch that changes at random for HOURS beside checked traffic; samples and plot into results/soak (needs root)
 	@QUIETWIRE_SOAK_SECONDS=$$(awk 'BEGIN { print int($(HOURS) * 3600) }') QUIETWIRE_SOAK_DIRECTORY=$(CURDIR)/results/soak \
