@@ -19,8 +19,8 @@ use common::{Machine, Options, Spread, plot, switch};
 use quietwire_dpdk::PortUri;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    Calibration, CalibrationOptions, Directions, FrameSizes, IpVersion, LatencySummary, Limits,
-    PERCENTILES, Preparation, Tester, TesterIdle, TesterOptions, Trial,
+    Calibration, CalibrationOptions, Directions, FrameAccess, FrameSizes, IpVersion,
+    LatencySummary, Limits, PERCENTILES, Preparation, Tester, TesterIdle, TesterOptions, Trial,
 };
 
 const ROUNDS: u32 = 5;
@@ -60,6 +60,7 @@ fn main() {
         limits: Limits::default(),
         preparation: Preparation::default(),
         idle: TesterIdle::default(),
+        frame_access: FrameAccess::default(),
     };
     let ports = [port("a", "server"), port("b", "client")];
     let mut tester = Tester::open(&eal, "tester", &ports, tester_options).unwrap();

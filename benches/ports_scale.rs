@@ -17,8 +17,8 @@ use common::switch::{self, Kind, Switch};
 use common::{DEADLINE, Machine, Options};
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortUri, StartedPort};
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterIdle, TesterOptions,
-    Trial,
+    Directions, FrameAccess, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterIdle,
+    TesterOptions, Trial,
 };
 
 const PORTS: [usize; 5] = [2, 4, 8, 16, 32];
@@ -120,6 +120,7 @@ impl Bench {
             limits: Limits::default(),
             preparation: Preparation::default(),
             idle: TesterIdle::default(),
+            frame_access: FrameAccess::default(),
         };
         let pool = format!("tester{}", self.runs);
         let mut tester = Tester::open(&self.eal, &pool, ports, options).unwrap();

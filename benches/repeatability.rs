@@ -24,8 +24,8 @@ use quietwire_search::{
     Outcome, Sides, SingleRun, SingleRunConfig, Soak, SoakConfig, Step, TrialRequest,
 };
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, SimOptions, SimulatedDevice, Tester,
-    TesterIdle, TesterOptions, TrafficGenerator, Trial,
+    Directions, FrameAccess, FrameSizes, IpVersion, Limits, Preparation, SimOptions,
+    SimulatedDevice, Tester, TesterIdle, TesterOptions, TrafficGenerator, Trial,
 };
 
 const ROUNDS: u32 = 20;
@@ -140,6 +140,7 @@ fn on_the_switch(options: &Options, turns: &mut Lcg, run: &mut Run) {
         limits: Limits::default(),
         preparation: Preparation::default(),
         idle: TesterIdle::default(),
+        frame_access: FrameAccess::default(),
     };
     let mut tester = Tester::open(&eal, "tester", &ports, tester_options).unwrap();
     tester.wait_for_links(Duration::from_secs(10)).unwrap();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, LOW_RATE_PPS, Limits, Preparation, RECEIVE_RING_SIZE,
-    Tester, TesterIdle, TesterOptions, Trial, TrialResult,
+    Directions, FrameAccess, FrameSizes, IpVersion, LOW_RATE_PPS, Limits, Preparation,
+    RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions, Trial, TrialResult,
 };
 
 /// Frames per second, both ways together. The tester's ring of 1,024 frames is full once the switch has received nothing from it for
@@ -52,6 +52,7 @@ impl Traffic {
             limits: Limits::default(),
             preparation: Preparation::default(),
             idle: TesterIdle::Sleep,
+            frame_access: FrameAccess::default(),
         };
         let tester = Tester::open(&eal, "soak", &[port("a"), port("b")], options).unwrap();
         tester.wait_for_links(Duration::from_secs(10)).unwrap();

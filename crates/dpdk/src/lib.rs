@@ -37,7 +37,10 @@ pub use burst::{Blank, Burst, Drain, Mbuf};
 pub use eal::{Eal, EalOptions, HugePages, Memory};
 pub use error::Error;
 pub use mempool::Mempool;
-pub use port::{Guest, Port, PortHandle, PortOptions, PortStats, RxQueue, StartedPort, TxQueue};
+pub use port::{
+    FrameReader, FrameSource, FramesTaken, Guest, Port, PortHandle, PortOptions, PortStats,
+    RxQueue, Scratch, SlotBuffer, StartedPort, TxQueue,
+};
 pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;
 pub use segment::HeaderLengths;

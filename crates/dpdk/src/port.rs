@@ -11,6 +11,7 @@
 mod af_packet;
 pub(crate) mod counters;
 mod device;
+mod in_place;
 mod interrupts;
 mod memif;
 mod options;
@@ -34,6 +35,7 @@ use crate::uri::PortUri;
 use interrupts::Interrupts;
 use options::{buffer_size, check_options, check_pairs, no_interrupts};
 
+pub use in_place::{FrameReader, FrameSource, FramesTaken, Scratch, SlotBuffer};
 pub use options::PortOptions;
 pub use peer::Guest;
 pub use stats::PortStats;
@@ -148,6 +150,27 @@ impl RxQueue {
         }
     }
 
+    /// Returns true if frames can be read where they lie in the ring ([`Self::read_in_place`]): memif ports.
+    #[must_use]
+    pub fn is_readable_in_place(&self) -> bool {
+        matches!(self.end, Receiver::Memif(_))
+    }
+
+    /// Reads up to `most` frames without packet buffers; returns their number, 0 unless [`Self::is_readable_in_place`]. Frames longer
+    /// than the port's largest frame are dropped and counted.
+    #[inline(always)]
+    pub fn read_in_place(
+        &mut self,
+        most: usize,
+        scratch: &mut Scratch,
+        reader: &mut impl FrameReader,
+    ) -> usize {
+        match &mut self.end {
+            Receiver::Memif(end) => end.read(most, scratch, reader),
+            _ => 0,
+        }
+    }
+
     /// The descriptor that epoll(7) signals, edge by edge, when frames come to the armed queue; none unless the port was opened with
     /// [`PortOptions::rx_interrupts`].
     #[must_use]
@@ -189,6 +212,27 @@ impl TxQueue {
             Sender::VirtioUser(end) => end.send(burst),
             Sender::AfPacket(end) => end.send(burst),
             Sender::Device(end) => end.send(burst),
+        }
+    }
+
+    /// Returns true if frames can be written into the buffers of the ring ([`Self::write_in_place`]): memif ports.
+    #[must_use]
+    pub fn is_writable_in_place(&self) -> bool {
+        matches!(self.end, Sender::Memif(_))
+    }
+
+    /// Writes up to `count` frames of a source without packet buffers: fewer if the ring is full or has no peer, none unless
+    /// [`Self::is_writable_in_place`].
+    #[inline(always)]
+    pub fn write_in_place(
+        &mut self,
+        count: usize,
+        source: &mut impl FrameSource,
+        scratch: &mut Scratch,
+    ) -> FramesTaken {
+        match &mut self.end {
+            Sender::Memif(end) => end.write(count, source, scratch),
+            _ => FramesTaken::default(),
         }
     }
 

@@ -114,6 +114,23 @@ impl<'mapping> Span<'mapping> {
         true
     }
 
+    /// Writes `N` octets from `offset` on without a call. Returns false if they are not within the span.
+    #[inline(always)]
+    pub fn write_at<const N: usize>(&self, offset: usize, octets: [u8; N]) -> bool {
+        self.sub(offset, N)
+            .is_some_and(|place| place.write_array(octets))
+    }
+
+    /// Sets all octets from `offset` on to zero.
+    pub fn clear_from(&self, offset: usize) {
+        const ZEROS: [u8; 256] = [0; 256];
+        let mut rest = self.split_at(offset).1;
+        while !rest.is_empty() {
+            let written = rest.copy_from(&ZEROS);
+            rest = rest.split_at(written).1;
+        }
+    }
+
     /// Asks the processor to load the span's cache lines, up to the one of octet `limit`.
     #[inline(always)]
     pub fn prefetch(&self, limit: usize) {

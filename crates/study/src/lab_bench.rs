@@ -26,8 +26,8 @@ use quietwire_lab::{
 };
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
-    Calibrations, CitedCalibration, Limits, MissingCalibration, Preparation, RECEIVE_RING_SIZE,
-    Tester, TesterOptions, Trial, leave_cpu,
+    Calibrations, CitedCalibration, FrameAccess, Limits, MissingCalibration, Preparation,
+    RECEIVE_RING_SIZE, Tester, TesterOptions, Trial, leave_cpu,
 };
 
 use crate::bench::{
@@ -398,6 +398,7 @@ fn open_tester(
         limits: Limits::default(),
         preparation,
         idle: file.tester.idle,
+        frame_access: FrameAccess::default(),
     };
     let mut tester = Tester::open(eal, name, &ports, options)?;
     tester.wait_for_links(LINK_DEADLINE)?;

@@ -12,7 +12,10 @@
 //! | 10..18 | time stamp counter at transmission |
 
 mod head;
+mod in_place;
 mod signature;
+
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use quietwire_dpdk::Burst;
 use quietwire_packet::BuildError;
@@ -40,6 +43,8 @@ pub(crate) enum Varied {
 pub(crate) struct FrameWriter {
     /// One template for each position of the size pattern.
     pattern: Vec<Template>,
+    /// Number of this writer in the process, for marks of buffers; 0 for none.
+    number: u32,
     ip: IpVersion,
     epoch: Epoch,
     port: u8,
@@ -53,6 +58,12 @@ pub(crate) struct FrameWriter {
     /// Number of low-rate frames written. Their flow number follows those of the load.
     low_rate_written: u64,
     cursor: Cursor,
+}
+
+/// Returns a number from 1 on, below 2^24, that the 16 million writers before did not have.
+fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed) % 0x00ff_ffff + 1
 }
 
 /// State of the next frame. It is small and copied, so that it stays in registers over a burst.
@@ -76,6 +87,7 @@ impl FrameWriter {
         let pattern = sizes.map(|size| Template::new(trial.ip, size, port, peer));
         Ok(Self {
             pattern: pattern.collect::<Result<_, _>>()?,
+            number: next_number(),
             ip: trial.ip,
             epoch: Epoch(0),
             port,

@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use quietwire_dpdk::{Burst, Eal, Mempool, PortHandle, RxQueue, TxQueue, cycles};
+use quietwire_dpdk::{Burst, Eal, Mempool, PortHandle, RxQueue, Scratch, TxQueue, cycles};
 
 use crate::backlog::{Backlog, Ring};
 use crate::clock::ticks_per_second;
 use crate::frame::Epoch;
 use crate::latency::{Recorder, Scale};
 use crate::pacer::Pacer;
-use crate::received::Received;
+use crate::received::{Reader, Received};
 use crate::watch::Slices;
 use crate::writer::Writer;
 
@@ -45,6 +45,8 @@ pub(crate) struct Rings {
     pub(crate) receive: Ring,
     /// True if a frame is lost when the peer's queue is full (shared memory); false if the tester waits (a device).
     pub(crate) drops_when_full: bool,
+    /// True if frames may be written and read where they lie in the rings.
+    pub(crate) may_be_in_place: bool,
 }
 
 /// Transmission and reception of one port in one trial, or of one of its queue pairs.
@@ -67,6 +69,9 @@ pub(crate) struct Lane<'port> {
     turns_of_ring: u64,
     tx_burst: Burst,
     rx_burst: Burst,
+    /// True if the load is written and read where it lies in the rings.
+    is_in_place: bool,
+    scratch: Scratch,
     pub(crate) received: Received,
     pub(crate) sent: Sent,
     /// Frames sent, by transmit time, if the run observes losses.
@@ -169,9 +174,9 @@ pub(crate) struct Sent {
     pub(crate) no_buffers: u64,
     /// Time of the latest burst; 0 before the first.
     pub(crate) last_tick: u64,
-    /// Ticks spent on generating frames, without the driver.
+    /// Ticks spent on generating frames, without the driver, but with the ring if they are written in place.
     pub(crate) generate_ticks: u64,
-    /// Ticks spent on checking received frames, without the driver.
+    /// Ticks spent on checking received frames, without the driver, but with the ring if they are read in place.
     pub(crate) check_ticks: u64,
     /// Number of frames received, of any kind.
     pub(crate) checked: u64,
@@ -194,7 +199,13 @@ impl<'port> Lane<'port> {
         writer: Writer,
         seen: Received,
     ) -> Self {
+        let is_in_place = rings.may_be_in_place
+            && rings.drops_when_full
+            && rx.is_readable_in_place()
+            && tx.is_writable_in_place();
         Self {
+            is_in_place,
+            scratch: Scratch::default(),
             rx,
             tx,
             pool,
@@ -249,21 +260,31 @@ impl<'port> Lane<'port> {
         if due.frames == 0 {
             return 0;
         }
-        if !self.tx_burst.allocate(self.pool, due.frames as usize) {
-            self.sent.no_buffers += due.frames;
-            return due.frames;
-        }
-        if of_low_rate {
-            self.low_rate.advance(now, due.late_frames > 0);
-            self.writer.write_low_rate(&mut self.tx_burst, now);
+        let frames = due.frames as usize;
+        if self.is_in_place && !of_low_rate {
+            let sent = self
+                .writer
+                .send_in_place(self.tx, &mut self.scratch, frames, now);
+            self.sent.refused += (frames - sent) as u64;
         } else {
-            self.writer.write(&mut self.tx_burst, now);
+            if !self.tx_burst.allocate(self.pool, frames) {
+                self.sent.no_buffers += due.frames;
+                return due.frames;
+            }
+            if of_low_rate {
+                self.low_rate.advance(now, due.late_frames > 0);
+                self.writer.write_low_rate(&mut self.tx_burst, now);
+            } else {
+                self.writer.write(&mut self.tx_burst, now);
+            }
         }
         self.sent.generate_ticks += cycles::now().saturating_sub(now);
         if let Some(slices) = &mut self.slices {
             slices.add(now, due.frames);
         }
-        self.tx.send(&mut self.tx_burst);
+        if !self.tx_burst.is_empty() {
+            self.tx.send(&mut self.tx_burst);
+        }
         self.sent.bursts += 1;
         self.sent.late_bursts += u64::from(due.late);
         if self.sent.last_tick > 0 {
@@ -286,19 +307,15 @@ impl<'port> Lane<'port> {
     pub(crate) fn receive(&mut self, before: u64) -> u64 {
         let mut all = 0;
         for _ in 0..RX_BURSTS_A_TURN {
-            let received = self.rx.receive(&mut self.rx_burst, RX_BURST);
+            let received = if self.is_in_place {
+                self.read_in_place()
+            } else {
+                self.receive_burst()
+            };
             if received == 0 {
                 self.saw_empty(before);
                 return all;
             }
-            // This CPU has just copied frames of shared memory, so they are in its cache.
-            if !self.drops_when_full {
-                self.rx_burst.prefetch();
-            }
-            let now = cycles::now();
-            self.received.record(self.rx_burst.frames(), now);
-            self.rx_burst.free();
-            self.sent.check_ticks += cycles::now().saturating_sub(now);
             self.sent.checked += received as u64;
             all += received as u64;
             self.backlog.take(received as u64);
@@ -308,6 +325,38 @@ impl<'port> Lane<'port> {
             }
         }
         all
+    }
+
+    /// Receives a burst in packet buffers, and checks its frames. Returns their number.
+    #[inline(always)]
+    fn receive_burst(&mut self) -> usize {
+        let received = self.rx.receive(&mut self.rx_burst, RX_BURST);
+        if received == 0 {
+            return 0;
+        }
+        // This CPU has just copied frames of shared memory, so they are in its cache.
+        if !self.drops_when_full {
+            self.rx_burst.prefetch();
+        }
+        let now = cycles::now();
+        self.received.record(self.rx_burst.frames(), now);
+        self.rx_burst.free();
+        self.sent.check_ticks += cycles::now().saturating_sub(now);
+        received
+    }
+
+    /// Checks a burst of frames where they lie in the ring. Returns their number.
+    #[inline(always)]
+    fn read_in_place(&mut self) -> usize {
+        let mut reader = Reader::new(&mut self.received);
+        let received = self
+            .rx
+            .read_in_place(RX_BURST, &mut self.scratch, &mut reader);
+        let began = reader.end();
+        if received > 0 {
+            self.sent.check_ticks += cycles::now().saturating_sub(began);
+        }
+        received
     }
 
     /// Records that the receive ring is empty.

@@ -56,7 +56,7 @@ pub use latency::{
 };
 pub use pause::leave_cpu;
 pub use simulated::{SimOptionError, SimOptions, SimulatedDevice};
-pub use tester::{Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions};
+pub use tester::{FrameAccess, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions};
 pub use trex::{TREX_PORT, Trex};
 pub use trial::{
     DESTINATIONS_MAX, Directions, FlowResult, FrameSizes, IpVersion, LOW_RATE_PPS,

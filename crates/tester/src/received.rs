@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use quietwire_dpdk::{FrameReader, cycles};
+
 use crate::checksums::Checksums;
 use crate::frame::{Epoch, Signature};
 use crate::latency::{Delays, Recorder, Sample, Samples, Scale};
@@ -128,20 +130,17 @@ impl Received {
         flows + self.foreign + self.unknown + self.damaged
     }
 
-    /// Records frames of a capture. They have no numbers and are recognised by their last octets.
+    /// Records a frame of a capture. They have no numbers and are recognised by their last octets.
     #[inline(never)]
-    fn record_replayed<'frame>(&mut self, frames: impl Iterator<Item = &'frame [u8]>) {
+    fn record_replayed(&mut self, frame: &[u8]) {
         let Some((capture, port)) = &self.replayed else {
             return;
         };
-        let flow = port * self.flows;
-        for frame in frames {
-            if capture.holds(frame) {
-                self.trackers.record(flow, self.replayed_seen);
-                self.replayed_seen = self.replayed_seen.wrapping_add(1);
-            } else {
-                self.foreign += 1;
-            }
+        if capture.holds(frame) {
+            self.trackers.record(port * self.flows, self.replayed_seen);
+            self.replayed_seen = self.replayed_seen.wrapping_add(1);
+        } else {
+            self.foreign += 1;
         }
     }
 
@@ -162,62 +161,140 @@ impl Received {
     /// Records frames received together at tick `now`.
     #[inline(always)]
     pub(crate) fn record<'frame>(&mut self, frames: impl Iterator<Item = &'frame [u8]>, now: u64) {
+        let mut turn = Turn::at(now);
+        for frame in frames {
+            self.record_frame(&mut turn, frame);
+        }
+        self.end(turn);
+    }
+
+    /// Records a frame that was received with the others of a turn.
+    #[inline(always)]
+    pub(crate) fn record_frame(&mut self, turn: &mut Turn, frame: &[u8]) {
         if self.replayed.is_some() {
-            self.record_replayed(frames);
+            self.record_replayed(frame);
             return;
         }
-        // Frames of one transmit burst carry the same time stamp: their latency is computed and recorded once.
-        let (mut stamp, mut delay_ns, mut count, mut even) = (now, 0, 0, 0);
-        for frame in frames {
-            if self.is_damaged(frame) {
-                let of_warm_up = Signature::is_of_warm_up(frame, self.place, self.epoch);
-                self.damaged += u64::from(!of_warm_up);
-                continue;
-            }
-            let Some(signature) = Signature::read(frame, self.place)
-                .filter(|signature| signature.epoch == self.epoch)
-            else {
-                self.foreign += u64::from(!Signature::is_of_warm_up(frame, self.place, self.epoch));
-                continue;
-            };
-            let flow = usize::from(signature.flow);
-            let index = usize::from(signature.port) * self.flows + flow;
-            let is_known = flow < self.flows;
-            let arrival = is_known.then(|| self.trackers.record(index, signature.sequence));
-            let Some(arrival) = arrival.flatten() else {
-                self.unknown += 1;
-                continue;
-            };
-            let is_home = usize::from(signature.port) == self.source;
-            if !is_home || matches!(arrival, Arrival::Duplicate | Arrival::Stale) {
-                continue;
-            }
-            if signature.tick != stamp {
-                if count > 0 {
-                    self.latency.record(delay_ns, count);
-                    self.times.note(ArrivalGroup { stamp, now, count });
-                }
-                (stamp, count) = (signature.tick, 0);
-                delay_ns = self.scale.ns(now.saturating_sub(stamp));
-            }
-            count += 1;
-            if flow + 1 == self.flows {
-                self.samples.add(Sample {
-                    port: signature.port,
-                    sequence: signature.sequence,
-                    delay_ns,
-                });
-            } else if let Some(tracker) = self.trackers.get(index) {
-                even += self
-                    .delays
-                    .record(index, tracker, signature.sequence, arrival, delay_ns);
-            }
+        if self.is_damaged(frame) {
+            let of_warm_up = Signature::is_of_warm_up(frame, self.place, self.epoch);
+            self.damaged += u64::from(!of_warm_up);
+            return;
         }
+        let Some(signature) =
+            Signature::read(frame, self.place).filter(|signature| signature.epoch == self.epoch)
+        else {
+            self.foreign += u64::from(!Signature::is_of_warm_up(frame, self.place, self.epoch));
+            return;
+        };
+        let flow = usize::from(signature.flow);
+        let index = usize::from(signature.port) * self.flows + flow;
+        let is_known = flow < self.flows;
+        let arrival = is_known.then(|| self.trackers.record(index, signature.sequence));
+        let Some(arrival) = arrival.flatten() else {
+            self.unknown += 1;
+            return;
+        };
+        let is_home = usize::from(signature.port) == self.source;
+        if !is_home || matches!(arrival, Arrival::Duplicate | Arrival::Stale) {
+            return;
+        }
+        if signature.tick != turn.stamp {
+            self.note(turn);
+            turn.stamp = signature.tick;
+            turn.count = 0;
+            turn.delay_ns = self.scale.ns(turn.now.saturating_sub(turn.stamp));
+        }
+        turn.count += 1;
+        if flow + 1 == self.flows {
+            self.samples.add(Sample {
+                port: signature.port,
+                sequence: signature.sequence,
+                delay_ns: turn.delay_ns,
+            });
+        } else if let Some(tracker) = self.trackers.get(index) {
+            turn.even +=
+                self.delays
+                    .record(index, tracker, signature.sequence, arrival, turn.delay_ns);
+        }
+    }
+
+    /// Records the latency of the frames since the last change of the time stamp.
+    #[inline(always)]
+    fn note(&mut self, turn: &Turn) {
+        let Turn {
+            stamp, now, count, ..
+        } = *turn;
         if count > 0 {
-            self.latency.record(delay_ns, count);
+            self.latency.record(turn.delay_ns, count);
             self.times.note(ArrivalGroup { stamp, now, count });
         }
-        self.delays.record_even(even);
+    }
+
+    /// Ends a turn.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, turn: Turn) {
+        self.note(&turn);
+        self.delays.record_even(turn.even);
+    }
+}
+
+/// Frames received together. Frames of one transmit burst carry the same time stamp: their latency is computed and recorded once.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    stamp: u64,
+    now: u64,
+    delay_ns: u64,
+    count: u64,
+    even: u64,
+}
+
+impl Turn {
+    /// Returns a turn of frames received at tick `now`.
+    #[inline(always)]
+    pub(crate) fn at(now: u64) -> Self {
+        Self {
+            stamp: now,
+            now,
+            delay_ns: 0,
+            count: 0,
+            even: 0,
+        }
+    }
+}
+
+/// Reader of the frames of a turn in a ring.
+pub(crate) struct Reader<'r> {
+    received: &'r mut Received,
+    turn: Turn,
+}
+
+impl<'r> Reader<'r> {
+    #[inline(always)]
+    pub(crate) fn new(received: &'r mut Received) -> Self {
+        Self {
+            received,
+            turn: Turn::at(0),
+        }
+    }
+
+    /// Ends the turn. Returns the tick at which its frames were received.
+    #[inline(always)]
+    pub(crate) fn end(self) -> u64 {
+        let now = self.turn.now;
+        self.received.end(self.turn);
+        now
+    }
+}
+
+impl FrameReader for Reader<'_> {
+    #[inline(always)]
+    fn begin(&mut self) {
+        self.turn = Turn::at(cycles::now());
+    }
+
+    #[inline(always)]
+    fn read(&mut self, frame: &[u8]) {
+        self.received.record_frame(&mut self.turn, frame);
     }
 }
 

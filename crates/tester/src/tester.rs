@@ -23,7 +23,7 @@ use crate::pacer::Pace;
 use crate::trial::{Directions, Trial, TrialResult};
 use crate::trial_run::TrialProfile;
 
-pub use options::{Preparation, TesterIdle, TesterOptions};
+pub use options::{FrameAccess, Preparation, TesterIdle, TesterOptions};
 pub(crate) use ports::{TesterPort, peer_of};
 pub(crate) use ready::Ready;
 

@@ -35,6 +35,8 @@ pub(crate) struct TrialContext<'a> {
     pub(crate) ready: Option<&'a Ready>,
     /// Requested number of descriptors of each receive ring.
     pub(crate) receive_ring_size: u16,
+    /// True if frames may be written and read where they lie in the rings.
+    pub(crate) may_be_in_place: bool,
 }
 
 impl<'a> TrialContext<'a> {
@@ -62,6 +64,7 @@ impl<'a> TrialContext<'a> {
                 self.trial.frame_size_largest(),
             ),
             drops_when_full: port.drops_when_full,
+            may_be_in_place: self.may_be_in_place,
         };
         let pairs = port.port.rx.iter_mut().zip(&mut port.port.tx);
         let lanes = (0..queues).zip(pairs).map(|(queue, (rx, tx))| {

@@ -18,7 +18,7 @@ use crate::frame::Epoch;
 use crate::judge::{Limits, judge};
 use crate::lane::Lane;
 use crate::pacer::{Pace, dealt};
-use crate::tester::{Ready, Tester, TesterIdle, TesterOptions};
+use crate::tester::{FrameAccess, Ready, Tester, TesterIdle, TesterOptions};
 use crate::threads::{guard_realtime, run_threads};
 use crate::trial::{PortResult, Trial, TrialResult};
 use crate::trial_context::TrialContext;
@@ -97,6 +97,7 @@ impl Tester {
             paired,
             ready: self.ready.as_ref(),
             receive_ring_size: self.options.receive_ring_size,
+            may_be_in_place: self.options.frame_access == FrameAccess::InPlace,
         };
         let mut lanes = Vec::new();
         for (index, port) in self.ports.iter_mut().take(used).enumerate() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writers of a port's frames: plain frames of the tester, frames of a traffic description, or frames of a capture.
 
+mod in_place;
 mod share;
 
 use std::sync::Arc;
@@ -129,12 +130,18 @@ impl Replayed {
                 return;
             };
             place.copy_from_slice(octets);
-            self.number += 1;
-            self.next += 1;
-            if self.next == self.capture.frames() {
-                self.next = 0;
-            }
+            self.advance();
         });
+    }
+
+    /// Advances to the next frame.
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.number += 1;
+        self.next += 1;
+        if self.next == self.capture.frames() {
+            self.next = 0;
+        }
     }
 }
 
@@ -150,6 +157,8 @@ pub(crate) struct Described {
     next: u32,
     /// Next sequence number of each flow. Flows beyond the table share entries.
     sequences: Box<[u64]>,
+    /// Room for the longest frame.
+    scratch: Box<[u8]>,
     learning_left: u32,
     low_rate_written: u64,
 }
@@ -162,7 +171,10 @@ pub(crate) fn tracked_flows(flows: u32, lanes: u32) -> u32 {
 impl Described {
     pub(crate) fn new(program: Arc<Program>, port: u8, share: Share) -> Self {
         let flows = program.flows();
+        let lengths = (0..program.sequence_length()).map(|position| program.length(position));
+        let longest = usize::from(lengths.max().unwrap_or_default());
         Self {
+            scratch: vec![0; longest].into_boxed_slice(),
             port,
             share,
             epoch: Epoch::default(),

@@ -10,8 +10,8 @@ use pcap_file::pcap::{PcapPacket, PcapWriter};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle,
-    TesterOptions, Trial, TrialResult,
+    Directions, FrameAccess, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
+    TesterIdle, TesterOptions, Trial, TrialResult,
 };
 
 fn trial(rate: f64, traffic: &str) -> Trial {
@@ -58,6 +58,7 @@ fn tester(eal: &Eal, directory: &Path, pool: &str, cpus: &[u32], queues: u16) ->
             settle_s: 0.02,
         },
         idle: TesterIdle::default(),
+        frame_access: FrameAccess::default(),
     };
     let ports = [port("a", "server"), port("b", "client")];
     let tester = Tester::open(eal, pool, &ports, options).unwrap();

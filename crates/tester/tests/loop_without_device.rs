@@ -7,8 +7,9 @@ use std::time::Duration;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    CalibrationOptions, Calibrations, Directions, FrameSizes, IpVersion, Limits, Preparation,
-    RECEIVE_RING_SIZE, Step, Tester, TesterError, TesterIdle, TesterOptions, Trial, TrialResult,
+    CalibrationOptions, Calibrations, Directions, FrameAccess, FrameSizes, IpVersion, Limits,
+    Preparation, RECEIVE_RING_SIZE, Step, Tester, TesterError, TesterIdle, TesterOptions, Trial,
+    TrialResult,
 };
 
 fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
@@ -31,7 +32,7 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
     }
 }
 
-fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
+fn tester(eal: &Eal, directory: &std::path::Path, pool: &str, access: FrameAccess) -> Tester {
     let socket = directory.join(format!("{pool}.sock"));
     let port = |name: &str, role: &str| {
         let uri: PortUri = format!("memif:{}?role={role}", socket.display())
@@ -57,6 +58,7 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str) -> Tester {
             settle_s: 0.02,
         },
         idle: TesterIdle::default(),
+        frame_access: access,
     };
     let tester = Tester::open(
         eal,
@@ -215,19 +217,8 @@ fn calibrate_others(tester: &mut Tester, mut all: Calibrations) {
     }
 }
 
-// One test: the EAL can be started once in a process.
-#[test]
-fn what_is_offered_is_seen_again() {
-    let directory = tempfile::tempdir().unwrap();
-    let eal = Eal::start(&EalOptions {
-        control_cpus: vec![0],
-        memory_mib: 192,
-        huge_pages: HugePages::Never,
-        pci_devices: Vec::new(),
-        file_prefix: "quietwire-test".to_owned(),
-    })
-    .unwrap();
-    let mut tester = tester(&eal, directory.path(), "first");
+/// Checks the counts of frames of each size in one direction and in both.
+fn check_counts(tester: &mut Tester) {
     for (sizes, rate) in [
         (FrameSizes::Fixed(64), 200e3),
         (FrameSizes::Fixed(1518), 50e3),
@@ -235,7 +226,7 @@ fn what_is_offered_is_seen_again() {
         (FrameSizes::Imix, 50e3),
     ] {
         for directions in [Directions::OneWay, Directions::Both] {
-            let result = run_unhindered(&mut tester, &trial(rate, sizes, directions));
+            let result = run_unhindered(tester, &trial(rate, sizes, directions));
             let asked = rate * 0.2;
             assert!(result.is_valid(), "{:?}", result.validity);
             assert!(
@@ -283,7 +274,24 @@ fn what_is_offered_is_seen_again() {
             assert_eq!(idle, directions == Directions::OneWay);
         }
     }
+}
 
+// One test: the EAL can be started once in a process.
+#[test]
+fn what_is_offered_is_seen_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let eal = Eal::start(&EalOptions {
+        control_cpus: vec![0],
+        memory_mib: 192,
+        huge_pages: HugePages::Never,
+        pci_devices: Vec::new(),
+        file_prefix: "quietwire-test".to_owned(),
+    })
+    .unwrap();
+    for access in [FrameAccess::PacketBuffers, FrameAccess::InPlace] {
+        check_counts(&mut tester(&eal, directory.path(), "sizes", access));
+    }
+    let mut tester = tester(&eal, directory.path(), "first", FrameAccess::InPlace);
     // Even with half of the frames, twelve lie beyond the 99.99th percentile.
     let long = Trial {
         duration_s: 1.2,
@@ -359,7 +367,7 @@ fn what_is_offered_is_seen_again() {
     // The ports are released with the tester, so their sockets can be created again.
     drop(tester);
     assert!(!directory.path().join("first.sock").exists());
-    let again = self::tester(&eal, directory.path(), "first");
+    let again = self::tester(&eal, directory.path(), "first", FrameAccess::InPlace);
     drop(again);
 
     // Without a peer, there is an error instead of a hang.
@@ -372,6 +380,7 @@ fn what_is_offered_is_seen_again() {
         limits: Limits::default(),
         preparation: Preparation::default(),
         idle: TesterIdle::default(),
+        frame_access: FrameAccess::default(),
     };
     let port = |role: &str| -> (String, PortUri) {
         let path = directory.path().join("nobody.sock");

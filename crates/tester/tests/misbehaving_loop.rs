@@ -14,8 +14,8 @@ use quietwire_dpdk::{
 };
 use quietwire_packet::update_checksum_u16;
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterError,
-    TesterIdle, TesterOptions, Trial, TrialResult, Validity,
+    Directions, FrameAccess, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
+    TesterError, TesterIdle, TesterOptions, Trial, TrialResult, Validity,
 };
 
 /// Behaviour of the device.
@@ -266,6 +266,7 @@ fn what_cannot_be_is_reported() {
         },
         preparation: Preparation::default(),
         idle: TesterIdle::default(),
+        frame_access: FrameAccess::default(),
     };
     let ports = [
         ("a".to_owned(), uri(&paths[0])),

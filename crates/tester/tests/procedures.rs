@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, StepDown, Tester,
-    TesterError, TesterIdle, TesterOptions, Trial, Validity,
+    Directions, FrameAccess, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE,
+    StepDown, Tester, TesterError, TesterIdle, TesterOptions, Trial, Validity,
 };
 
 const LIMIT_S: f64 = 20.0;
@@ -57,6 +57,7 @@ fn open(eal: &Eal, pool: &str, ports: &[(String, PortUri)]) -> Tester {
             settle_s: 0.0,
         },
         idle: TesterIdle::default(),
+        frame_access: FrameAccess::default(),
     };
     Tester::open(eal, pool, ports, options).unwrap()
 }

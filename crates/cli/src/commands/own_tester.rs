@@ -12,8 +12,8 @@ use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
 use quietwire_host::threads::online_cpus;
 use quietwire_tester::{
-    Calibrations, CalibrationsError, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
-    TesterIdle, TesterOptions,
+    Calibrations, CalibrationsError, FrameAccess, IpVersion, Limits, Preparation,
+    RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions,
 };
 
 use crate::exit::{Usage, require_memory, require_root};
@@ -166,6 +166,7 @@ impl OwnTesterArgs {
             limits: Limits::default(),
             preparation,
             idle: TesterIdle::default(),
+            frame_access: FrameAccess::default(),
         };
         Ok(Tester::open(eal, "tester", &ports, options)?)
     }

@@ -3,8 +3,10 @@
 //! and rings.
 
 mod client;
+mod in_place;
 mod program;
 mod queues;
+mod rings;
 mod server;
 
 use std::path::Path;

@@ -289,7 +289,7 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn slot(&self, index: u16) -> u16 {
+    pub(super) fn slot(&self, index: u16) -> u16 {
         index & (self.size - 1)
     }
 

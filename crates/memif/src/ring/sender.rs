@@ -26,9 +26,20 @@ pub enum PutResult {
     Bad,
 }
 
+/// The buffer of a slot, to write a frame into.
+#[derive(Debug)]
+pub struct SlotBuffer<'ring> {
+    /// The octets of the buffer, at least as many as the frame has.
+    pub octets: Span<'ring>,
+    /// What the sender last noted about the contents of the buffer: 0 for nothing. `None` if the buffer is the peer's, which may give
+    /// another one for the slot each time.
+    pub mark: Option<&'ring mut u32>,
+}
+
 /// The sending end of a ring: the client's of a ring from client to server, or the server's of one from server to client.
 ///
-/// One burst is [`Self::room`], [`Self::put`] for each frame, [`Self::publish`].
+/// One burst is [`Self::room`], [`Self::put`] for each frame, [`Self::publish`]. [`Self::buffer`] and [`Self::fill`] replace
+/// [`Self::put`] if frames are written in place.
 #[derive(Debug)]
 pub struct Sender {
     ring: Ring,
@@ -42,6 +53,10 @@ pub struct Sender {
     is_unsettled: bool,
     /// Slots of a frame that requires several.
     pieces: Vec<Slot>,
+    /// At a client: a mark for each slot (see [`SlotBuffer::mark`]).
+    marks: Box<[u32]>,
+    /// Some marks may not be 0.
+    has_marks: bool,
     errors: u64,
 }
 
@@ -71,7 +86,14 @@ impl Sender {
         } else {
             ring.own()
         };
+        let marks = if ring.buffers.is_some() {
+            usize::from(ring.size)
+        } else {
+            0
+        };
         Self {
+            marks: vec![0; marks].into_boxed_slice(),
+            has_marks: false,
             window: Window::new(start),
             published: start,
             length: CACHE_LINE,
@@ -152,13 +174,65 @@ impl Sender {
             return PutResult::Bad;
         };
         copy(room, segments);
+        self.finish(slot, length);
+        PutResult::Sent
+    }
+
+    /// Fills the next slot, whose buffer has a frame of `length` octets.
+    #[inline(always)]
+    fn finish(&mut self, slot: Slot, length: usize) {
+        if self.has_marks {
+            self.unmark();
+        }
         self.length = length;
         // A line that is not written remains in the peer's cache too.
         if let Some(word) = slot.filled(length_of(length), false) {
             self.ring.set_word(self.window.next, word);
         }
         self.window.step();
-        PutResult::Sent
+    }
+
+    /// Forgets the mark of the next slot, whose buffer was written without regard to it.
+    #[inline(never)]
+    fn unmark(&mut self) {
+        let index = usize::from(self.ring.slot(self.window.next));
+        if let Some(mark) = self.marks.get_mut(index) {
+            *mark = 0;
+        }
+    }
+
+    /// Returns the buffer of the next free slot, for a frame of `length` octets. [`Self::fill`] makes it the next frame.
+    ///
+    /// # Errors
+    /// [`PutResult::Full`] if no slot is free, [`PutResult::Bad`] if the frame does not fit into one buffer ([`Self::put`] may send it
+    /// in several).
+    #[inline(always)]
+    pub fn buffer(&mut self, length: usize) -> Result<SlotBuffer<'_>, PutResult> {
+        if self.window.is_at_mark() && !self.advance() {
+            return Err(PutResult::Full);
+        }
+        let slot = self.window.peek();
+        if length == 0 || length > slot.length() as usize {
+            return Err(PutResult::Bad);
+        }
+        let index = usize::from(self.ring.slot(self.window.next));
+        let octets = self.ring.regions.span(&slot).ok_or(PutResult::Bad)?;
+        self.has_marks = true;
+        Ok(SlotBuffer {
+            octets,
+            mark: self.marks.get_mut(index),
+        })
+    }
+
+    /// Makes the first `length` octets of the buffer that [`Self::buffer`] returned the next frame.
+    #[inline(always)]
+    pub fn fill(&mut self, length: usize) {
+        let slot = self.window.peek();
+        self.length = length;
+        if let Some(word) = slot.filled(length_of(length.min(MAX_FRAME)), false) {
+            self.ring.set_word(self.window.next, word);
+        }
+        self.window.step();
     }
 
     /// Reads the next slots; returns false if none is free.
@@ -209,7 +283,11 @@ impl Sender {
             missing = missing.saturating_sub(slot.length() as usize);
             self.pieces.push(slot);
         }
-        self.fill(segments);
+        self.fill_pieces(segments);
+        if self.has_marks {
+            self.marks.fill(0);
+            self.has_marks = false;
+        }
         let mut missing = length;
         let mut index = start;
         for slot in &self.pieces {
@@ -224,7 +302,7 @@ impl Sender {
     }
 
     /// Copies a frame into `pieces`.
-    fn fill<'f>(&self, segments: impl Iterator<Item = &'f [u8]>) {
+    fn fill_pieces<'f>(&self, segments: impl Iterator<Item = &'f [u8]>) {
         let mut pieces = self.pieces.iter();
         let mut room: Option<Span<'_>> = None;
         for mut segment in segments {

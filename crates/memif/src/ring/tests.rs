@@ -114,6 +114,18 @@ impl From {
         match self {
             Self::Plain(plain) => plain.send(frame),
             Self::Ours(sender) => {
+                // Frames in one piece are written in place if they fit into a buffer.
+                if cuts == 1 {
+                    match sender.buffer(frame.len()) {
+                        Ok(buffer) => {
+                            buffer.octets.copy_from(frame);
+                            sender.fill(frame.len());
+                            return true;
+                        }
+                        Err(PutResult::Full) => return false,
+                        Err(PutResult::Bad | PutResult::Sent) => {}
+                    }
+                }
                 let pieces = frame.chunks(frame.len().div_ceil(cuts).max(1));
                 match sender.put(pieces) {
                     PutResult::Sent => true,
@@ -283,6 +295,53 @@ fn indices_pass_their_end() {
         }
         assert_eq!((sender.errors(), receiver.errors()), (0, 0));
     }
+}
+
+#[test]
+fn marks_of_a_client_last_until_the_buffer_is_written_otherwise() {
+    let memory = Memory::new(2, 64);
+    let (mut sender, mut receiver) = (memory.sender(C2S), memory.receiver(C2S));
+    let receive = |receiver: &mut Receiver| {
+        assert_eq!(receiver.ready(32), 1);
+        let frame = copied(receiver.next().unwrap()).unwrap();
+        receiver.release();
+        frame
+    };
+    let send_marked = |sender: &mut Sender, value: u32| {
+        let buffer = sender.buffer(10).unwrap();
+        buffer.octets.copy_from(&[value as u8; 10]);
+        let before = std::mem::replace(buffer.mark.unwrap(), value);
+        sender.fill(10);
+        let _ = sender.publish();
+        before
+    };
+    for value in 1..=4 {
+        assert_eq!(send_marked(&mut sender, value), 0);
+        assert_eq!(receive(&mut receiver), [value as u8; 10]);
+    }
+    // A copied frame takes the mark of its slot alone, and a chain those of all slots.
+    assert_eq!(sender.put([&[9_u8; 20][..]].into_iter()), PutResult::Sent);
+    let _ = sender.publish();
+    assert_eq!(receive(&mut receiver), [9; 20]);
+    for (value, before) in [(12, 2), (13, 3), (14, 4), (11, 0)] {
+        assert_eq!(send_marked(&mut sender, value), before);
+        receive(&mut receiver);
+    }
+    assert_eq!(sender.put([&[9_u8; 100][..]].into_iter()), PutResult::Sent);
+    let _ = sender.publish();
+    assert_eq!(receiver.ready(32), 2);
+    assert_eq!(copied(receiver.next().unwrap()), Some(vec![9; 100]));
+    receiver.release();
+    for value in 1..=4 {
+        assert_eq!(send_marked(&mut sender, value), 0);
+        receive(&mut receiver);
+    }
+    // A server's ring has the client's buffers.
+    let mut server = memory.sender(S2C);
+    memory.receiver(S2C).offer();
+    assert!(server.buffer(10).unwrap().mark.is_none());
+    assert!(matches!(server.buffer(65), Err(PutResult::Bad)));
+    assert!(matches!(server.buffer(0), Err(PutResult::Bad)));
 }
 
 #[test]

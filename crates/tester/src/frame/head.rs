@@ -104,6 +104,12 @@ impl Template {
         self.octets.first_chunk()
     }
 
+    /// Returns the UDP checksum of a frame to the template's destination. `varied` is that of [`Self::complete`].
+    #[inline(always)]
+    pub(crate) fn udp_checksum(&self, varied: u64) -> [u8; 2] {
+        udp_checksum(self.udp_sum + varied + self.destination_sum)
+    }
+
     /// Writes the destination network, if one was drawn, and the checksums that depend on it and on `varied`, the sum of the source port
     /// and the signature ([`native_sum`]).
     #[inline(always)]

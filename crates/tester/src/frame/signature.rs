@@ -93,6 +93,16 @@ impl Signature {
             + two([t4, t5, t6, t7])
     }
 
+    /// Returns the signature as it is stored in a frame, in parts that are stored without delay: magic number; epoch, port, flow and
+    /// sequence; time stamp.
+    #[inline(always)]
+    pub(super) fn parts(self) -> ([u8; 2], [u8; 8], [u8; 8]) {
+        let [f0, f1] = self.flow.to_le_bytes();
+        let [s0, s1, s2, s3] = self.sequence.to_le_bytes();
+        let numbers = [self.epoch.0, self.port, f0, f1, s0, s1, s2, s3];
+        (MAGIC, numbers, self.tick.to_le_bytes())
+    }
+
     #[inline(always)]
     pub(super) fn write<const N: usize>(self, head: &mut [u8; N]) {
         head[N - SIGNATURE..].copy_from_slice(&self.octets());

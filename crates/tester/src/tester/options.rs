@@ -31,6 +31,19 @@ pub struct TesterOptions {
     pub preparation: Preparation,
     /// Whether threads leave their CPU to others between bursts.
     pub idle: TesterIdle,
+    /// How frames are written and read.
+    pub frame_access: FrameAccess,
+}
+
+/// How the tester writes and reads frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FrameAccess {
+    /// Where they lie in the rings of memif ports, if the peer's rings are in shared memory; otherwise in packet buffers. Single frames
+    /// (learning, the low-rate stream) always pass through packet buffers.
+    #[default]
+    InPlace,
+    /// In packet buffers, which the port copies to and from its rings.
+    PacketBuffers,
 }
 
 /// What a thread of the tester does when nothing more is due and nothing more has come.

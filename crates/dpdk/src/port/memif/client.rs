@@ -14,7 +14,8 @@ use quietwire_memif::ring::{self, Layout};
 use quietwire_memif::session::{self, Action, ClientConfig, Offer, SessionError, goodbye};
 use quietwire_memory::{Doorbell, Mapping};
 
-use super::queues::{Queues, RxRing, TxRing};
+use super::queues::Queues;
+use super::rings::{RxRing, TxRing};
 use crate::eal::Memory;
 use crate::port::peer::shared_memory;
 use crate::port::peers::socket::{self, Address, Kind};

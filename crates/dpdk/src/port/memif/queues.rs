@@ -4,163 +4,22 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use quietwire_memif::ring;
+use quietwire_memory::Mapping;
 use quietwire_memory::gate::{GateOwner, GateReader};
-use quietwire_memory::{Doorbell, Mapping, Span};
 
-use crate::burst::{Burst, Mbuf};
+use super::in_place;
+use super::rings::{RxRing, TxRing};
+use crate::burst::Burst;
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
+use crate::port::in_place::{FrameReader, FrameSource, FramesTaken, Scratch};
 use crate::port::interrupts::{Interrupts, Watched};
 use crate::port::peer::{Guest, Status};
 use crate::port::peers::populate::Populating;
-use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
+use crate::port::transfer;
 
 /// Most former connections whose rings a forwarding thread still uses. A port with that many accepts no further connection.
 const FORMER_MAX: usize = 2;
-
-/// A ring from which frames are received.
-#[derive(Debug)]
-pub(crate) struct RxRing {
-    ring: ring::Receiver,
-    passed: Passed,
-    /// The peer's eventfd, while threads may wait for it.
-    _interrupt: Option<Watched>,
-}
-
-impl RxRing {
-    pub(super) fn new(mut ring: ring::Receiver, interrupt: Option<Watched>) -> Self {
-        ring.mask_interrupts();
-        Self {
-            ring,
-            passed: Passed::default(),
-            _interrupt: interrupt,
-        }
-    }
-
-    /// Offers the buffers of a client to the server after the connection.
-    pub(super) fn offer(&mut self) {
-        self.ring.offer();
-    }
-}
-
-/// A ring to which frames are sent.
-#[derive(Debug)]
-pub(crate) struct TxRing {
-    ring: ring::Sender,
-    /// The ring's interrupt, and whether the peer requests one for the last burst.
-    doorbell: Doorbell,
-    is_wanted: bool,
-    passed: Passed,
-}
-
-impl TxRing {
-    pub(super) fn new(ring: ring::Sender, doorbell: Doorbell) -> Self {
-        Self {
-            ring,
-            doorbell,
-            is_wanted: false,
-            passed: Passed::default(),
-        }
-    }
-}
-
-impl Source for RxRing {
-    type Offload = ();
-    type Rest<'ring> = ring::Pieces<'ring>;
-
-    #[inline(always)]
-    fn ready(&mut self, most: usize) -> usize {
-        self.ring.ready(most)
-    }
-
-    #[inline(always)]
-    fn take_contiguous(
-        &mut self,
-        most: usize,
-        longest: usize,
-        mut take: impl FnMut(Span<'_>, Option<()>),
-    ) -> usize {
-        let mut count = 0;
-        while count < most
-            && let Some(frame) = self.ring.next_contiguous()
-        {
-            take(frame, (frame.len() > longest).then_some(()));
-            count += 1;
-        }
-        count
-    }
-
-    #[inline]
-    fn next(&mut self) -> Option<Next<'_, ring::Pieces<'_>, ()>> {
-        Some(match self.ring.next()? {
-            ring::Received::Frame(frame) => Next::Frame(Arrival {
-                first: frame.first,
-                rest: frame.rest,
-                offload: (),
-            }),
-            ring::Received::Bad => Next::Malformed,
-        })
-    }
-
-    #[inline(always)]
-    fn release(&mut self) {
-        self.ring.release();
-    }
-
-    #[inline(always)]
-    fn take_malformed(&mut self) -> u64 {
-        self.passed.take(self.ring.errors())
-    }
-
-    #[inline(always)]
-    fn length_max((): (), limit: u32) -> u32 {
-        limit
-    }
-
-    #[inline(always)]
-    fn is_complete((): ()) -> bool {
-        true
-    }
-
-    fn complete((): (), _: &mut Mbuf<'_>, _: u32) -> bool {
-        true
-    }
-}
-
-impl Sink for TxRing {
-    #[inline(always)]
-    fn ready(&mut self, count: usize) {
-        self.ring.room(count);
-    }
-
-    #[inline(always)]
-    fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
-        match self.ring.put(frame.segments()) {
-            ring::PutResult::Sent => Outcome::Accepted,
-            ring::PutResult::Full => Outcome::Full,
-            ring::PutResult::Bad => Outcome::Refused,
-        }
-    }
-
-    #[inline(always)]
-    fn publish(&mut self) {
-        self.is_wanted = self.ring.publish();
-    }
-
-    #[inline(always)]
-    fn notify(&mut self) -> u64 {
-        if !self.is_wanted && !self.ring.settle() {
-            return 0;
-        }
-        u64::from(self.doorbell.ring())
-    }
-
-    #[inline(always)]
-    fn take_malformed(&mut self) -> u64 {
-        self.passed.take(self.ring.errors())
-    }
-}
 
 /// A receive queue.
 #[derive(Debug)]
@@ -202,6 +61,22 @@ impl Receiver {
         }
     }
 
+    /// Reads up to `most` frames where they lie. Returns their number.
+    #[inline(always)]
+    pub(crate) fn read(
+        &mut self,
+        most: usize,
+        scratch: &mut Scratch,
+        reader: &mut impl FrameReader,
+    ) -> usize {
+        match self.ring.enter() {
+            Some(mut ring) => {
+                in_place::read(&mut ring, most, scratch, reader, self.limit, &self.counters)
+            }
+            None => 0,
+        }
+    }
+
     /// Has the peer signal frames from now on. A peer that connects later does so once the queue is armed again.
     pub(crate) fn arm(&mut self) {
         if let Some(mut ring) = self.ring.enter() {
@@ -234,6 +109,20 @@ impl Sender {
         match self.ring.enter() {
             Some(mut ring) => transfer::send(&mut *ring, burst, &self.counters),
             None => 0,
+        }
+    }
+
+    /// Writes up to `count` frames of a source where the peer reads them.
+    #[inline(always)]
+    pub(crate) fn write(
+        &mut self,
+        count: usize,
+        source: &mut impl FrameSource,
+        scratch: &mut Scratch,
+    ) -> FramesTaken {
+        match self.ring.enter() {
+            Some(mut ring) => in_place::write(&mut ring, count, source, scratch, &self.counters),
+            None => FramesTaken::default(),
         }
     }
 }

@@ -17,7 +17,8 @@ use quietwire_memif::session::{
 use quietwire_memory::{Doorbell, Mapping, Sealing};
 
 use super::program::program;
-use super::queues::{Queues, RxRing, TxRing};
+use super::queues::Queues;
+use super::rings::{RxRing, TxRing};
 use crate::port::peers::populate::POPULATE;
 use crate::port::peers::socket::{self, Address, Kind};
 use crate::port::peers::{Control, Endpoint, LogLimit};

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Plain frames written into the buffers of a ring. A buffer that has a frame of the same template already gets only what changes:
+//! addresses if there are several, source port, checksum and signature.
+
+use quietwire_dpdk::{FrameSource, FramesTaken, SlotBuffer};
+use quietwire_memory::Span;
+
+use super::head::{IPV4, IPV6, Template};
+use super::{Cursor, FrameWriter, Signature, UDP_SOURCE_FIRST, Varied};
+use crate::trial::IpVersion;
+
+/// Bits of a mark that number the template of a writer.
+const TEMPLATE_BITS: u32 = 8;
+/// Octets from the UDP checksum to the end of a head.
+const TAIL: usize = 20;
+
+/// The next frames of a writer, with one time stamp.
+#[derive(Debug)]
+pub(crate) struct PlainSource<'w> {
+    writer: &'w FrameWriter,
+    cursor: Cursor,
+    tick: u64,
+}
+
+impl FrameWriter {
+    /// Has `send` take up to `count` frames with the time stamp `tick`, and counts all of them as written: those that the ring has no
+    /// room for are refused. Returns the number of frames sent.
+    #[inline(always)]
+    pub(crate) fn write_in_place(
+        &mut self,
+        count: usize,
+        tick: u64,
+        send: impl FnOnce(&mut PlainSource<'_>) -> FramesTaken,
+    ) -> usize {
+        let mut source = PlainSource {
+            cursor: self.cursor,
+            writer: self,
+            tick,
+        };
+        let taken = send(&mut source);
+        for _ in taken.written..count {
+            source.writer.advance(&mut source.cursor);
+        }
+        self.cursor = source.cursor;
+        taken.sent
+    }
+
+    /// Returns the mark of a buffer with the template at a position of the size pattern.
+    #[inline(always)]
+    fn mark(&self, position: usize) -> u32 {
+        (self.number << TEMPLATE_BITS) | (position as u32 & ((1 << TEMPLATE_BITS) - 1))
+    }
+
+    /// Makes a buffer of our own one of this writer: zeros behind the heads, and the mark of the template that is written next.
+    #[cold]
+    #[inline(never)]
+    fn adopt<const N: usize>(&self, octets: Span<'_>, mark: &mut u32, position: usize) {
+        // Behind the heads of this writer's frames, all buffers have zeros.
+        if *mark == 0 || *mark >> TEMPLATE_BITS != self.number {
+            octets.clear_from(N);
+        }
+        *mark = self.mark(position);
+    }
+
+    /// Writes a whole frame into private memory.
+    #[cold]
+    fn write_frame<const N: usize>(&self, cursor: &Cursor, frame: &mut [u8], tick: u64) {
+        let head = frame.split_first_chunk_mut::<N>();
+        if let Some(((head, rest), template)) = head.zip(self.pattern.get(cursor.position)) {
+            rest.fill(0);
+            self.write_head(template, cursor, head, tick);
+        }
+    }
+
+    /// Writes what differs from the frame that is in the buffer.
+    #[inline(always)]
+    fn write_changes<const N: usize>(
+        &self,
+        template: &Template,
+        cursor: &Cursor,
+        octets: Span<'_>,
+        tick: u64,
+    ) {
+        if self.addresses > 1 {
+            let number = cursor.address.to_be_bytes();
+            if self.varied != Varied::Source {
+                octets.write_at(2, number);
+            }
+            if self.varied != Varied::Destination {
+                octets.write_at(8, number);
+            }
+        }
+        let source = cursor.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes();
+        octets.write_at(N - TAIL - 6, source);
+        let signature = Signature {
+            epoch: self.epoch,
+            port: self.port,
+            flow: cursor.flow,
+            sequence: cursor.sequence as u32,
+            tick,
+        };
+        let varied = u64::from(u16::from_ne_bytes(source)) + signature.sum();
+        let [a, b] = template.udp_checksum(varied);
+        let (magic, numbers, tick) = signature.parts();
+        let [m, n] = magic;
+        octets.write_at(N - TAIL, [a, b, m, n]);
+        octets.write_at(N - TAIL + 4, numbers);
+        octets.write_at(N - TAIL + 12, tick);
+    }
+
+    #[inline(always)]
+    fn write_buffer<const N: usize>(&self, cursor: &Cursor, buffer: SlotBuffer<'_>, tick: u64) {
+        let Some(template) = self.pattern.get(cursor.position) else {
+            return;
+        };
+        let octets = buffer.octets;
+        match buffer.mark {
+            // A drawn destination changes most of the head.
+            Some(mark) if *mark == self.mark(cursor.position) && self.destinations <= 1 => {
+                self.write_changes::<N>(template, cursor, octets, tick);
+                return;
+            }
+            Some(mark) if *mark == self.mark(cursor.position) => {}
+            Some(mark) => self.adopt::<N>(octets, mark, cursor.position),
+            // The peer only reads the frame. Next time the slot may have another buffer.
+            None if usize::from(template.length) > N => {
+                octets
+                    .split_at(usize::from(template.length))
+                    .0
+                    .clear_from(N);
+            }
+            None => {}
+        }
+        let mut head = [0; N];
+        self.write_head(template, cursor, &mut head, tick);
+        octets.write_array(head);
+    }
+}
+
+impl FrameSource for PlainSource<'_> {
+    #[inline(always)]
+    fn next_length(&self) -> usize {
+        let template = self.writer.pattern.get(self.cursor.position);
+        template.map_or(0, |template| usize::from(template.length))
+    }
+
+    #[inline(always)]
+    fn write(&mut self, buffer: SlotBuffer<'_>) {
+        let (writer, cursor) = (self.writer, &self.cursor);
+        match writer.ip {
+            IpVersion::V4 => writer.write_buffer::<IPV4>(cursor, buffer, self.tick),
+            IpVersion::V6 => writer.write_buffer::<IPV6>(cursor, buffer, self.tick),
+        }
+        writer.advance(&mut self.cursor);
+    }
+
+    fn write_apart(&mut self, frame: &mut [u8]) {
+        let (writer, cursor) = (self.writer, &self.cursor);
+        match writer.ip {
+            IpVersion::V4 => writer.write_frame::<IPV4>(cursor, frame, self.tick),
+            IpVersion::V6 => writer.write_frame::<IPV6>(cursor, frame, self.tick),
+        }
+        writer.advance(&mut self.cursor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use quietwire_memory::Mapping;
+
+    use super::*;
+    use crate::frame::Epoch;
+    use crate::trial::{Directions, FrameSizes, Trial};
+    use crate::writer::Share;
+
+    const SLOTS: usize = 5;
+    const BUFFER: usize = 2048;
+
+    fn trial(
+        sizes: FrameSizes,
+        flows: u16,
+        addresses: u32,
+        destinations: u32,
+        ip: IpVersion,
+    ) -> Trial {
+        Trial {
+            offered_rate_pps: 1.0,
+            duration_s: 1.0,
+            warm_up_s: 0.0,
+            drain_s: 0.0,
+            frame_sizes: sizes,
+            directions: Directions::Both,
+            flows,
+            mac_addresses: addresses,
+            destinations,
+            ip,
+            low_rate_pps: 0.0,
+            reflected: false,
+            rate_tolerance_pps: None,
+            traffic: None,
+        }
+    }
+
+    /// Writes the next frame like the writer of packet buffers.
+    fn reference(writer: &mut FrameWriter, tick: u64) -> Vec<u8> {
+        let mut cursor = writer.cursor;
+        let template = &writer.pattern[cursor.position];
+        let mut frame = vec![0; usize::from(template.length)];
+        match writer.ip {
+            IpVersion::V4 => writer.write_frame::<IPV4>(&cursor, &mut frame, tick),
+            IpVersion::V6 => writer.write_frame::<IPV6>(&cursor, &mut frame, tick),
+        }
+        writer.advance(&mut cursor);
+        writer.cursor = cursor;
+        frame
+    }
+
+    proptest! {
+        /// Buffers are used again and again, by two writers in turn, with and without marks, and some frames find no room.
+        #[test]
+        fn frames_in_place_are_those_of_packet_buffers(
+            is_imix: bool,
+            is_v6: bool,
+            flows in 1u16..4,
+            addresses in 1u32..4,
+            destinations in 1u32..3,
+            varied in 0usize..3,
+            is_own: bool,
+            bursts in prop::collection::vec((0usize..2, 1usize..7, 0usize..7), 1..20),
+        ) {
+            let ip = if is_v6 { IpVersion::V6 } else { IpVersion::V4 };
+            let sizes = if is_imix && !is_v6 { FrameSizes::Imix } else { FrameSizes::Fixed(if is_v6 { 84 } else { 64 }) };
+            let trial = trial(sizes, flows, addresses, destinations, ip);
+            let varied = [Varied::Both, Varied::Source, Varied::Destination][varied];
+            let make = |port| {
+                let writer = FrameWriter::new(&trial, port, 1 - port, Share::WHOLE).unwrap();
+                let mut writer = writer.varying(varied, addresses);
+                writer.begin(Epoch(4));
+                writer
+            };
+            let mut writers = [make(0), make(1)];
+            let mut references = writers.clone();
+            let memory = Mapping::create("in-place", SLOTS * BUFFER).unwrap().0;
+            let dirt = vec![0xa5; SLOTS * BUFFER];
+            memory.span(0, SLOTS * BUFFER).unwrap().copy_from(&dirt);
+            let mut marks = [0; SLOTS];
+            let mut slot = 0;
+            for (number, (which, count, room)) in bursts.into_iter().enumerate() {
+                let tick = 1000 + number as u64;
+                let room = room.min(count);
+                let mut written = Vec::new();
+                let sent = writers[which].write_in_place(count, tick, |source| {
+                    for _ in 0..room {
+                        let length = source.next_length();
+                        let octets = memory.span((slot * BUFFER) as u64, BUFFER).unwrap();
+                        source.write(SlotBuffer {
+                            octets,
+                            mark: is_own.then_some(&mut marks[slot]),
+                        });
+                        let mut frame = vec![0; length];
+                        octets.copy_to(&mut frame);
+                        written.push(frame);
+                        slot = (slot + 1) % SLOTS;
+                    }
+                    FramesTaken {
+                        sent: room,
+                        written: room,
+                    }
+                });
+                prop_assert_eq!(sent, room);
+                for index in 0..count {
+                    let expected = reference(&mut references[which], tick);
+                    if let Some(frame) = written.get(index) {
+                        prop_assert_eq!(frame, &expected);
+                    }
+                }
+                prop_assert_eq!(writers[which].written(), references[which].written());
+            }
+        }
+    }
+}
