@@ -11,10 +11,12 @@ use serde::Serialize;
 use crate::network::{Network, configuration};
 use crate::process::Footprint;
 use crate::rig::{Switch, is_testers_own_loss, until, within};
-use crate::{CHANGES_MIN, GROWTH_ENDS, GROWTH_MAX_KIB};
+use crate::{CHANGES_MIN, GROWTH_ENDS, GROWTH_MAX_KIB, PAUSE};
 
 /// Time for the ends of connections.
 const SETTLES: Duration = Duration::from_secs(10);
+/// Number of looks for the descriptors at the start, half a second in all.
+const LOOKS: usize = 50;
 
 /// A trial of the traffic.
 #[derive(Clone, Debug, Serialize)]
@@ -61,12 +63,15 @@ impl AtRest {
             (seen == start).then_some(())
         });
         let look = || Footprint::of(switch.pid()).expect("the switch runs");
-        // The end of a connection takes moments too. Descriptors that stay are found at the end of the run.
-        within(SETTLES, || {
-            descriptors
-                .is_none_or(|start| look().descriptors == start)
-                .then_some(())
+        // The end of a connection takes moments too, also at the start. Descriptors that stay are found at the end of the run.
+        let start = descriptors.unwrap_or_else(|| {
+            let later = std::iter::repeat_with(|| {
+                std::thread::sleep(PAUSE);
+                look().descriptors
+            });
+            later.take(LOOKS).min().expect("at least one look")
         });
+        within(SETTLES, || (look().descriptors == start).then_some(()));
         let footprint = look();
         Self {
             at_s: at.as_secs_f64(),

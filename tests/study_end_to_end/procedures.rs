@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::*;
 
 /// The switch has a thousand addresses, and its rings hold as many frames, even if others use its CPU.
-/// Its threads have CPUs of their own: beside one that polls, the tester could not send a burst back to back.
+/// Its threads have CPUs of their own: beside one that polls, the tester could not send a burst back to back. Bursts are short, because a
+/// host that takes the CPU away a thousand times per second leaves none of a few milliseconds back to back.
 const PROCEDURES: &str = concat!(
     r#"
 name = "procedures"
@@ -28,11 +29,11 @@ duration-s = 0.1
 warm-up-s = 0.05
 drain-s = 0.25
 max-rate-pps = 200_000
-invalid-repeats = 30
+invalid-repeats = 60
 [back-to-back]
 rate-percent = 50
-longest-burst-s = 0.05
-resolution-frames = 3000
+longest-burst-s = 0.02
+resolution-frames = 1200
 repeats = 2
 pause-s = 0.5
 [system-recovery]
@@ -102,7 +103,7 @@ fn procedures_find_what_the_switch_was_configured_with() {
     assert_eq!(longest.len(), 2, "{bursts:#}");
     // At most as many as were sent; half of that fits the rings of both ports twice.
     for frames in longest.iter().map(|it| it.as_u64().unwrap()) {
-        assert!((2_500..=10_000).contains(&frames), "{bursts:#}");
+        assert!((1_000..=4_000).contains(&frames), "{bursts:#}");
     }
     let recoveries = findings(&json, "system-recovery")["recoveries_s"].clone();
     let recoveries = recoveries.as_array().unwrap();

@@ -320,6 +320,7 @@ mod tests {
     /// Returns a process that has locked `path` as flock(1) does, without its number in the file.
     fn stranger(path: &Path) -> Child {
         let child = Command::new("flock")
+            .arg("--no-fork")
             .arg(path)
             .args(["sh", "-c", "echo ready; exec sleep 60"])
             .stdout(std::process::Stdio::piped())
