@@ -22,6 +22,7 @@
     )
 )]
 
+#[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 #[allow(
     clippy::cast_possible_truncation,

@@ -28,6 +28,7 @@ pub mod address_space;
 )]
 pub mod driver;
 pub mod features;
+#[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 #[allow(
     clippy::cast_possible_truncation,
