@@ -7,6 +7,8 @@
 //! `QUIETWIRE_SOAK_DIRECTORY` is where samples and plot are written (default: nowhere). `make soak` runs it for an hour.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "peers/bird.rs"]
+mod bird;
 #[path = "soak/changes.rs"]
 mod changes;
 #[path = "soak/network.rs"]

@@ -3,6 +3,9 @@
 //! between, all inside a private network namespace. Requires root, as both do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "peers/bird.rs"]
+#[allow(dead_code, reason = "each binary uses a part of the shared modules")]
+mod bird;
 #[path = "switch_ports/bystander.rs"]
 mod bystander;
 #[path = "switch_ports/files.rs"]

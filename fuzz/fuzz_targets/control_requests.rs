@@ -15,29 +15,7 @@ use quietwire_switch::control::{REQUEST_MAX, Request};
 static ONLINE: LazyLock<CpuList> = LazyLock::new(|| "0-3".parse().expect("a list of CPUs"));
 
 /// What there is before the first line, so that there is something to change.
-const START: &str = r#"
-[[port]]
-name = "a"
-uri = "null:"
-[[port]]
-name = "b"
-uri = "vhost:/b"
-[[port]]
-name = "c"
-uri = "null:"
-[[port]]
-name = "d"
-uri = "null:"
-[[cross-connect]]
-ports = ["a", "b"]
-[[bridge]]
-name = "e"
-ports = ["c"]
-[[interface]]
-name = "f"
-port = "d"
-addresses = ["192.0.2.1/24", "2001:db8::1/64"]
-"#;
+const START: &str = include_str!("../../crates/switch/src/fuzz/start.toml");
 
 static SETTINGS: LazyLock<Settings> =
     LazyLock::new(|| Settings::parse(Path::new("start"), START).expect("settings that make sense"));

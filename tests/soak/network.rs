@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The switch's namespace and a router beside it, whose routes come and go through OSPF.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::bird::Bird;
 use crate::rig::{Namespace, Switch, quietwire, run, until};
 use crate::{PAUSE, Shared};
 
@@ -23,7 +23,8 @@ pub(crate) struct Network {
     switch: Namespace,
     router: Namespace,
     directory: PathBuf,
-    daemons: Vec<Child>,
+    /// Daemons of the switch's namespace and of the router beside it.
+    daemons: Option<[Bird; 2]>,
 }
 
 impl Network {
@@ -52,7 +53,7 @@ impl Network {
             switch,
             router,
             directory: directory.to_owned(),
-            daemons: Vec::new(),
+            daemons: None,
         }
     }
 
@@ -90,29 +91,14 @@ impl Network {
         };
         let routes: String = (0..ROUTES).map(route).collect();
         let flapping = format!("protocol static flapping {{ ipv4;\n{routes}}}\n");
-        self.start_daemon(true, "ours", &format!("{ours}{kernel}"));
-        self.start_daemon(false, "theirs", &format!("{theirs}{flapping}"));
-        switch
-    }
-
-    fn start_daemon(&mut self, is_switch: bool, name: &str, config: &str) {
-        let path = |ending: &str| self.directory.join(format!("{name}.{ending}"));
-        fs::write(path("conf"), config).unwrap();
-        let place = if is_switch {
-            &self.switch
-        } else {
-            &self.router
+        let start = |place: &Namespace, name: &str, config: &str| {
+            Bird::start(place, &self.directory, name, config)
         };
-        let mut command = place.command("bird");
-        command.arg("-f").arg("-c").arg(path("conf"));
-        command
-            .arg("-s")
-            .arg(path("ctl"))
-            .arg("-P")
-            .arg(path("pid"));
-        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
-        self.daemons.push(quiet.spawn().unwrap());
-        until("the daemon listens", || path("ctl").exists().then_some(()));
+        self.daemons = Some([
+            start(&self.switch, "ours", &format!("{ours}{kernel}")),
+            start(&self.router, "theirs", &format!("{theirs}{flapping}")),
+        ]);
+        switch
     }
 
     /// Withdraws and announces the routes in turn. They are there at rest and at the end.
@@ -137,9 +123,9 @@ impl Network {
 
     fn announce(&self, is_there: bool) {
         let action = if is_there { "enable" } else { "disable" };
-        let mut command = Command::new("birdc");
-        command.arg("-s").arg(self.directory.join("theirs.ctl"));
-        run(command.args([action, "flapping"]));
+        if let Some([_, theirs]) = &self.daemons {
+            theirs.control(&[action, "flapping"]);
+        }
     }
 
     /// Waits until the switch has all routes of the daemon.
@@ -158,15 +144,6 @@ impl Network {
             let report: Value = serde_json::from_str(&shown).unwrap();
             (report["total"].as_u64() == Some(ROUTES as u64)).then_some(())
         });
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for daemon in &mut self.daemons {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
     }
 }
 

@@ -162,13 +162,8 @@ fn ports_and_bridges_come_and_go_beside_others() {
     assert_eq!(ports[2].counts.rx_frames, 0);
 }
 
-#[test]
-fn what_is_shown_as_the_configuration_starts_the_same_switch() {
-    let mut bench = Bench::start(
-        &["a", "b", "c"],
-        &["--bridge", "lan=a,b", "--ageing-s", "7"],
-    );
-    change(&bench, &["set", "bridge", "lan", "--add-port", "c"]);
+/// Ends the switch and starts it from the configuration that it showed, which it then shows again.
+pub(crate) fn restart_from_own_configuration(mut bench: Bench) {
     let shown = output(&mut bench.show_command("config"));
     let file = bench.path("switch.toml");
     std::fs::write(&file, &shown).unwrap();
@@ -176,6 +171,16 @@ fn what_is_shown_as_the_configuration_starts_the_same_switch() {
     let mut bench = bench.only(&["--config", &file.display().to_string()]);
     bench.start_again();
     assert_eq!(output(&mut bench.show_command("config")), shown);
+}
+
+#[test]
+fn what_is_shown_as_the_configuration_starts_the_same_switch() {
+    let bench = Bench::start(
+        &["a", "b", "c"],
+        &["--bridge", "lan=a,b", "--ageing-s", "7"],
+    );
+    change(&bench, &["set", "bridge", "lan", "--add-port", "c"]);
+    restart_from_own_configuration(bench);
 }
 
 #[test]

@@ -14,13 +14,14 @@ use ipnet::IpNet;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use quietwire_base::random::Random;
 use quietwire_switch::config::layer3::{RouteKind, RouteSetting};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::{PortReport, QueueReport, RoutesReport, ThreadReport};
 use serde::de::IgnoredAny;
 
 use crate::bench::{Bench, frame, output, until};
-use crate::changes::{Flow, TWO_THREADS, change, command, refused};
+use crate::changes::{Flow, TWO_THREADS, change, command, refused, restart_from_own_configuration};
 use crate::router::router;
 
 /// A thread of the switch that does not run until this value is dropped.
@@ -178,22 +179,6 @@ fn a_stopped_thread_costs_no_queue_and_refused_changes_leave_nothing() {
     assert!(bench.files().contains(&"e.sock".to_owned()));
 }
 
-/// Random numbers (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end
-    }
-
-    fn choose<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
-
 fn number_from(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |value| value.parse().unwrap())
 }
@@ -201,9 +186,9 @@ fn number_from(variable: &str, default: u64) -> u64 {
 /// Makes one random change, which may fail.
 fn change_at_random(bench: &Bench, random: &mut Random) {
     let socket = uri(bench, "e");
-    let cpu = random.choose(&["0", "1"]);
-    let port = random.choose(&["a", "b", "c", "d"]);
-    let cpus = random.choose(&["0", "1", "0-1", "0-1"]);
+    let cpu = random.one_of("0", &["1"]);
+    let port = random.one_of("a", &["b", "c", "d"]);
+    let cpus = random.one_of("0", &["1", "0-1", "0-1"]);
     let arguments: &[&str] = match random.below(8) {
         0..=2 => &["set", "threads", "--forwarding-cpus", cpus],
         3 => &["add", "port", "e", &socket, "--bridge", "lan"],
@@ -224,7 +209,7 @@ fn change_at_random(bench: &Bench, random: &mut Random) {
 /// Makes random changes while a thread is stopped at a random moment, for longer than the switch waits or for a moment.
 fn disturb(bench: &Bench, random: &mut Random) {
     let done = AtomicBool::new(false);
-    let mut changes = Random(random.0 ^ 0x9e37_79b9_7f4a_7c15);
+    let mut changes = Random::new(random.word());
     std::thread::scope(|scope| {
         let changing = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
@@ -239,7 +224,7 @@ fn disturb(bench: &Bench, random: &mut Random) {
             }
         };
         moment(random, 300);
-        let name = random.choose(&["qw-fwd-0", "qw-fwd-1"]);
+        let name = random.one_of("qw-fwd-0", &["qw-fwd-1"]);
         let stopped = Stopped::thread(bench, name);
         if random.below(4) == 0 {
             moment(random, 50);
@@ -262,7 +247,7 @@ fn after_threads_stopped_in_the_middle_of_changes_every_port_forwards() {
     let seed = number_from("QUIETWIRE_SEED", 1 + u64::from(std::process::id()));
     let rounds = number_from("QUIETWIRE_FAULT_ROUNDS", 5);
     eprintln!("QUIETWIRE_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let bench = Bench::start(
         &["a", "b", "c", "d", "f"],
         &[
@@ -304,16 +289,6 @@ fn check_refused(bench: &Bench, arguments: &[&str], part: &str) {
     let message = refused(bench, arguments);
     assert!(message.contains(part), "{message}");
     assert_eq!(bench.show::<String>("config"), before, "{arguments:?}");
-}
-
-fn restart_from_own_configuration(mut bench: Bench) {
-    let shown = output(&mut bench.show_command("config"));
-    let file = bench.path("switch.toml");
-    std::fs::write(&file, &shown).unwrap();
-    assert_eq!(bench.end("TERM"), Some(0));
-    let mut bench = bench.only(&["--config", &file.display().to_string()]);
-    bench.start_again();
-    assert_eq!(output(&mut bench.show_command("config")), shown);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::bird::Bird;
 use crate::rig::{Namespace, Switch, quietwire, run, until};
 
 /// A host, the switch, and another router, each in a namespace; veth pairs between them.
@@ -493,32 +494,6 @@ fn rules_give_the_kernel_what_would_go_on() {
         thread.join().unwrap();
     }
     assert_eq!(switch.end(), Some(0));
-}
-
-/// A BIRD process that ends with this value.
-struct Bird(Child);
-
-impl Bird {
-    fn start(namespace: &Namespace, directory: &Path, name: &str, config: &str) -> Self {
-        let path = |ending: &str| directory.join(format!("{name}.{ending}"));
-        fs::write(path("conf"), config).unwrap();
-        let mut command = namespace.command("bird");
-        command.arg("-f").arg("-c").arg(path("conf"));
-        command
-            .arg("-s")
-            .arg(path("ctl"))
-            .arg("-P")
-            .arg(path("pid"));
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        Self(command.spawn().unwrap())
-    }
-}
-
-impl Drop for Bird {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn bird_config(id: &str, speaks: &str, stub: &str) -> String {

@@ -16,7 +16,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use mutation::{Mutator, Random};
+use crate::random::Random;
+use mutation::Mutator;
 
 /// Default duration of a target. There are many, and `make test` runs all of them.
 const DURATION: Duration = Duration::from_millis(500);
@@ -119,7 +120,7 @@ fn run<O: Outcome>(
             *report.accepted.get_or_insert(0) += usize::from(is_accepted);
         }
     }
-    let mut mutator = Mutator::new(Random(seed), inputs);
+    let mut mutator = Mutator::new(Random::new(seed), inputs);
     let began = Instant::now();
     while began.elapsed() < duration {
         let input = mutator.mutant();

@@ -20,6 +20,8 @@ mod lock_file;
 pub mod proc;
 mod process;
 mod program;
+#[doc(hidden)]
+pub mod random;
 mod rate;
 pub mod storage;
 pub mod supervised;

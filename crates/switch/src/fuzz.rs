@@ -89,29 +89,7 @@ fn rules() {
 }
 
 /// What the first request changes.
-const START: &str = r#"
-[[port]]
-name = "a"
-uri = "null:"
-[[port]]
-name = "b"
-uri = "vhost:/b"
-[[port]]
-name = "c"
-uri = "null:"
-[[port]]
-name = "d"
-uri = "null:"
-[[cross-connect]]
-ports = ["a", "b"]
-[[bridge]]
-name = "e"
-ports = ["c"]
-[[interface]]
-name = "f"
-port = "d"
-addresses = ["192.0.2.1/24", "2001:db8::1/64"]
-"#;
+const START: &str = include_str!("fuzz/start.toml");
 
 /// Parses any lines as requests of the control socket. A request is the same after it was written; a change is refused, or leads to a plan
 /// that is the same after it was written.

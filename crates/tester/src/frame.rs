@@ -193,18 +193,30 @@ impl FrameWriter {
             let Some(template) = self.pattern.get(cursor.position) else {
                 return;
             };
-            let Some((head, rest)) = frame
-                .octets(template.length)
-                .and_then(|octets| octets.split_first_chunk_mut::<N>())
-            else {
-                return;
-            };
-            // A buffer holds old data, but the checksum assumes zeros.
-            rest.fill(0);
-            self.write_head(template, &cursor, head, tick);
-            self.advance(&mut cursor);
+            let octets = frame.octets(template.length);
+            if octets.is_some_and(|it| self.write_frame::<N>(template, &cursor, it, tick)) {
+                self.advance(&mut cursor);
+            }
         });
         self.cursor = cursor;
+    }
+
+    /// Writes the frame of a template into private memory. Returns false if it has no room for the head.
+    #[inline(always)]
+    fn write_frame<const N: usize>(
+        &self,
+        template: &Template,
+        cursor: &Cursor,
+        frame: &mut [u8],
+        tick: u64,
+    ) -> bool {
+        let Some((head, rest)) = frame.split_first_chunk_mut::<N>() else {
+            return false;
+        };
+        // A buffer holds old data, but the checksum assumes zeros.
+        rest.fill(0);
+        self.write_head(template, cursor, head, tick);
+        true
     }
 
     #[inline(always)]
@@ -276,7 +288,7 @@ impl FrameWriter {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use quietwire_packet::{Checksum, Network, Transport, parse};
@@ -285,7 +297,7 @@ mod tests {
     use crate::traffic::Genome;
     use crate::trial::{Directions, FrameSizes};
 
-    fn trial(frame_sizes: FrameSizes, flows: u16, mac_addresses: u32) -> Trial {
+    pub(crate) fn trial(frame_sizes: FrameSizes, flows: u16, mac_addresses: u32) -> Trial {
         Trial {
             offered_rate_pps: 1.0,
             duration_s: 1.0,

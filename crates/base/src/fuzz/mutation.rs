@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::random::Random;
+
 /// Octets of the longest input, unless one of the corpus is longer.
 const LENGTH_MAX: usize = 4096;
 /// Accepted mutants that are kept.
@@ -11,26 +13,9 @@ const KEPT_MAX: usize = 128;
 const DICTIONARY_MAX: usize = 1024;
 const EDGES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, u64::MAX];
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ word >> 31
-    }
-
-    /// Returns a number below `end`, 0 if `end` is 0.
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % (end.max(1) as u64)) as usize
-    }
-
-    fn choose<'a>(&mut self, list: &'a [Vec<u8>]) -> &'a [u8] {
-        let at = self.below(list.len());
-        list.get(at).map_or(&[][..], Vec::as_slice)
-    }
+fn choose<'a>(random: &mut Random, list: &'a [Vec<u8>]) -> &'a [u8] {
+    let at = random.index(list.len());
+    list.get(at).map_or(&[][..], Vec::as_slice)
 }
 
 /// Makes inputs from a corpus and from the mutants that a target accepted.
@@ -78,7 +63,7 @@ impl Mutator {
         if self.kept.len() < KEPT_MAX {
             return self.kept.push(input);
         }
-        let at = self.random.below(KEPT_MAX);
+        let at = self.random.index(KEPT_MAX);
         if let Some(place) = self.kept.get_mut(at) {
             *place = input;
         }
@@ -86,19 +71,19 @@ impl Mutator {
 
     /// Returns an input with a few changes.
     pub(super) fn mutant(&mut self) -> Vec<u8> {
-        let from = if self.random.below(2) == 0 && !self.kept.is_empty() {
+        let from = if self.random.index(2) == 0 && !self.kept.is_empty() {
             &self.kept
         } else {
             &self.corpus
         };
-        let mut input = self.random.choose(from).to_vec();
+        let mut input = choose(&mut self.random, from).to_vec();
         // Most often one or two changes: more of them rarely leave a text that a parser accepts.
-        let changes = match self.random.below(4) {
-            0 => self.random.below(8),
+        let changes = match self.random.index(4) {
+            0 => self.random.index(8),
             few => few - 1,
         };
         for _ in 0..=changes {
-            if self.is_text && self.random.below(4) != 0 {
+            if self.is_text && self.random.index(4) != 0 {
                 self.change_text(&mut input);
             } else {
                 self.change_octets(&mut input);
@@ -110,51 +95,51 @@ impl Mutator {
 
     fn change_octets(&mut self, input: &mut Vec<u8>) {
         let random = &mut self.random;
-        let at = random.below(input.len());
-        match random.below(8) {
+        let at = random.index(input.len());
+        match random.index(8) {
             0 => {
                 if let Some(octet) = input.get_mut(at) {
-                    *octet ^= 1 << random.below(8);
+                    *octet ^= 1 << random.index(8);
                 }
             }
             1 => {
                 if let Some(octet) = input.get_mut(at) {
-                    *octet = random.next() as u8;
+                    *octet = random.word() as u8;
                 }
             }
             2 => {
-                let count = 1 << random.below(4);
-                let edge = EDGES.get(random.below(EDGES.len())).copied().unwrap_or(0);
+                let count = 1 << random.index(4);
+                let edge = EDGES.get(random.index(EDGES.len())).copied().unwrap_or(0);
                 let octets = edge.to_le_bytes();
                 for (place, octet) in input.iter_mut().skip(at).zip(octets).take(count) {
                     *place = octet;
                 }
             }
             3 => {
-                let more: Vec<u8> = (0..random.below(64)).map(|_| random.next() as u8).collect();
+                let more: Vec<u8> = (0..random.index(64)).map(|_| random.word() as u8).collect();
                 input.splice(at..at, more);
             }
             4 => {
-                let end = (at + random.below(32)).min(input.len());
+                let end = (at + random.index(32)).min(input.len());
                 input.drain(at.min(end)..end);
             }
             5 => {
-                let other = random.choose(&self.corpus);
-                let skip = random.below(other.len());
+                let other = choose(random, &self.corpus);
+                let skip = random.index(other.len());
                 input.truncate(at);
                 input.extend(other.iter().skip(skip));
             }
             6 => {
                 // A number that is a little larger or smaller.
                 if let Some(octet) = input.get_mut(at) {
-                    *octet = octet.wrapping_add(random.below(9) as u8).wrapping_sub(4);
+                    *octet = octet.wrapping_add(random.index(9) as u8).wrapping_sub(4);
                 }
             }
             _ => {
                 // Some octets once more, elsewhere.
-                let end = (at + random.below(128)).min(input.len());
+                let end = (at + random.index(128)).min(input.len());
                 let again = copy(input, at, end);
-                let to = random.below(input.len() + 1);
+                let to = random.index(input.len() + 1);
                 input.splice(to..to, again);
             }
         }
@@ -162,19 +147,19 @@ impl Mutator {
 
     fn change_text(&mut self, input: &mut Vec<u8>) {
         let random = &mut self.random;
-        match random.below(8) {
+        match random.index(8) {
             0..=2 => {
                 // Another word in place of one, mostly of the same kind.
                 let Some((from, to)) = word_in(random, input) else {
                     return;
                 };
                 let old = copy(input, from, to);
-                let mut new = random.choose(&self.words);
+                let mut new = choose(random, &self.words);
                 for _ in 0..8 {
                     if kind_of(new) == kind_of(&old) {
                         break;
                     }
-                    new = random.choose(&self.words);
+                    new = choose(random, &self.words);
                 }
                 input.splice(from..to, new.iter().copied());
             }
@@ -192,7 +177,7 @@ impl Mutator {
                 }
             }
             4 => {
-                let line = random.choose(&self.lines);
+                let line = choose(random, &self.lines);
                 let (at, _) = line_in(random, input);
                 input.splice(at..at, line.iter().copied());
             }
@@ -203,7 +188,7 @@ impl Mutator {
             6 => {
                 // Some lines once more, here or elsewhere.
                 let (from, mut to) = line_in(random, input);
-                for _ in 0..random.below(6) {
+                for _ in 0..random.index(6) {
                     let rest = input.get(to..).unwrap_or_default();
                     to += rest
                         .split_inclusive(|octet| *octet == b'\n')
@@ -215,7 +200,7 @@ impl Mutator {
                 input.splice(at..at, again);
             }
             _ => {
-                let word = random.choose(&self.words);
+                let word = choose(random, &self.words);
                 let at = word_in(random, input).map_or(0, |(from, _)| from);
                 input.splice(at..at, word.iter().copied());
             }
@@ -249,7 +234,7 @@ fn words_of(input: &[u8]) -> impl Iterator<Item = (usize, usize)> {
 
 /// Returns the next word after a random place.
 fn word_in(random: &mut Random, input: &[u8]) -> Option<(usize, usize)> {
-    let skip = random.below(input.len());
+    let skip = random.index(input.len());
     // The place may be within a word: that word begins before it.
     let before = input
         .get(..skip)?
@@ -263,7 +248,7 @@ fn word_in(random: &mut Random, input: &[u8]) -> Option<(usize, usize)> {
 
 /// Returns where the line with a random place begins and ends; the end is behind its newline.
 fn line_in(random: &mut Random, input: &[u8]) -> (usize, usize) {
-    let place = random.below(input.len());
+    let place = random.index(input.len());
     let is_newline = |octet: &u8| *octet == b'\n';
     let before = input
         .get(..place)
@@ -287,12 +272,12 @@ fn other_number(random: &mut Random, old: &[u8]) -> Vec<u8> {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(0);
-    let new = match random.below(5) {
+    let new = match random.index(5) {
         0 => old.wrapping_add(1),
         1 => old.wrapping_sub(1),
-        2 => EDGES.get(random.below(EDGES.len())).copied().unwrap_or(0),
-        3 => random.below(100) as u64,
-        _ => random.next() >> random.below(64),
+        2 => EDGES.get(random.index(EDGES.len())).copied().unwrap_or(0),
+        3 => random.below(100),
+        _ => random.word() >> random.below(64),
     };
     new.to_string().into_bytes()
 }
@@ -303,7 +288,7 @@ mod tests {
 
     fn finds(corpus: &[&[u8]], tries: usize, is_found: impl Fn(&[u8]) -> bool) -> bool {
         let corpus = corpus.iter().map(|input| input.to_vec()).collect();
-        let mut mutator = Mutator::new(Random(7), corpus);
+        let mut mutator = Mutator::new(Random::new(7), corpus);
         (0..tries).any(|_| is_found(&mutator.mutant()))
     }
 
@@ -327,7 +312,7 @@ mod tests {
     fn accepted_mutants_are_mutated_further() {
         // Three steps, each of which only follows the one before.
         let depth = |input: &[u8]| input.iter().zip(b"abc").take_while(|(a, b)| a == b).count();
-        let mut mutator = Mutator::new(Random(7), vec![b"---".to_vec()]);
+        let mut mutator = Mutator::new(Random::new(7), vec![b"---".to_vec()]);
         let mut deepest = 0;
         for _ in 0..4_000_000 {
             let input = mutator.mutant();
@@ -344,7 +329,7 @@ mod tests {
         let text = b"a = \"b-c\"\n[d]\nlast";
         let words: Vec<_> = words_of(text).map(|(from, to)| &text[from..to]).collect();
         assert_eq!(words, [&b"a"[..], b"b-c", b"d", b"last"]);
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         for _ in 0..1000 {
             let (from, to) = line_in(&mut random, text);
             assert!(

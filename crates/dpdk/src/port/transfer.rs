@@ -287,8 +287,17 @@ impl Dropped {
     }
 }
 
+/// Notifies the peer if it requests that.
 #[inline(always)]
-fn count_malformed(count: u64, counters: &QueueCounters) {
+pub(super) fn notify(sink: &mut impl Sink, counters: &QueueCounters) {
+    let notifications = sink.notify();
+    if notifications > 0 {
+        counters.notifications.add(notifications);
+    }
+}
+
+#[inline(always)]
+pub(super) fn count_malformed(count: u64, counters: &QueueCounters) {
     if count > 0 {
         counters.malformed.add(count);
     }
@@ -470,18 +479,12 @@ pub(crate) fn send<S: Sink>(sink: &mut S, burst: &mut Burst, counters: &QueueCou
     if taken > 0 {
         sink.publish();
         burst.free_front(taken);
-        let notifications = sink.notify();
-        if notifications > 0 {
-            counters.notifications.add(notifications);
-        }
+        notify(sink, counters);
         burst.note_refused(refused);
         counters.frames.add(sent as u64);
         counters.octets.add(octets);
     }
-    let malformed = sink.take_malformed();
-    if malformed > 0 {
-        counters.malformed.add(malformed);
-    }
+    count_malformed(sink.take_malformed(), counters);
     sent
 }
 

@@ -3,8 +3,8 @@
 //! neither allocates nor frees memory: what an order replaces returns with the reply, and the control thread drops it.
 //!
 //! One order is under way at a time. Orders have numbers, and a reply counts only for the order with its number. If the thread does not
-//! reply in time, the control thread takes the order back, so that it is never executed. An order that the thread is already executing
-//! cannot be taken back. Either way the thread is late until it replies again, and gets no further order meanwhile.
+//! reply in time, the control thread withdraws the order, so that it is never executed. An order that the thread is already executing
+//! cannot be withdrawn. Either way the thread is late until it replies again, and gets no further order meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};

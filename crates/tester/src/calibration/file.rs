@@ -196,20 +196,8 @@ mod tests {
 
     fn trial() -> Trial {
         Trial {
-            offered_rate_pps: 1.0,
-            duration_s: 1.0,
-            warm_up_s: 0.0,
-            drain_s: 0.0,
-            frame_sizes: FrameSizes::Fixed(64),
             directions: Directions::OneWay,
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
-            traffic: None,
+            ..crate::frame::tests::trial(FrameSizes::Fixed(64), 1, 1)
         }
     }
 

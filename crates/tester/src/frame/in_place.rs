@@ -62,16 +62,6 @@ impl FrameWriter {
         *mark = self.mark(position);
     }
 
-    /// Writes a whole frame into private memory.
-    #[cold]
-    fn write_frame<const N: usize>(&self, cursor: &Cursor, frame: &mut [u8], tick: u64) {
-        let head = frame.split_first_chunk_mut::<N>();
-        if let Some(((head, rest), template)) = head.zip(self.pattern.get(cursor.position)) {
-            rest.fill(0);
-            self.write_head(template, cursor, head, tick);
-        }
-    }
-
     /// Writes what differs from the frame that is in the buffer.
     #[inline(always)]
     fn write_changes<const N: usize>(
@@ -156,9 +146,11 @@ impl FrameSource for PlainSource<'_> {
 
     fn write_apart(&mut self, frame: &mut [u8]) {
         let (writer, cursor) = (self.writer, &self.cursor);
-        match writer.ip {
-            IpVersion::V4 => writer.write_frame::<IPV4>(cursor, frame, self.tick),
-            IpVersion::V6 => writer.write_frame::<IPV6>(cursor, frame, self.tick),
+        if let Some(template) = writer.pattern.get(cursor.position) {
+            match writer.ip {
+                IpVersion::V4 => writer.write_frame::<IPV4>(template, cursor, frame, self.tick),
+                IpVersion::V6 => writer.write_frame::<IPV6>(template, cursor, frame, self.tick),
+            };
         }
         writer.advance(&mut self.cursor);
     }
@@ -171,36 +163,12 @@ mod tests {
 
     use super::*;
     use crate::frame::Epoch;
-    use crate::trial::{Directions, FrameSizes, Trial};
+    use crate::frame::tests::trial;
+    use crate::trial::{FrameSizes, Trial};
     use crate::writer::Share;
 
     const SLOTS: usize = 5;
     const BUFFER: usize = 2048;
-
-    fn trial(
-        sizes: FrameSizes,
-        flows: u16,
-        addresses: u32,
-        destinations: u32,
-        ip: IpVersion,
-    ) -> Trial {
-        Trial {
-            offered_rate_pps: 1.0,
-            duration_s: 1.0,
-            warm_up_s: 0.0,
-            drain_s: 0.0,
-            frame_sizes: sizes,
-            directions: Directions::Both,
-            flows,
-            mac_addresses: addresses,
-            destinations,
-            ip,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
-            traffic: None,
-        }
-    }
 
     /// Writes the next frame like the writer of packet buffers.
     fn reference(writer: &mut FrameWriter, tick: u64) -> Vec<u8> {
@@ -208,9 +176,9 @@ mod tests {
         let template = &writer.pattern[cursor.position];
         let mut frame = vec![0; usize::from(template.length)];
         match writer.ip {
-            IpVersion::V4 => writer.write_frame::<IPV4>(&cursor, &mut frame, tick),
-            IpVersion::V6 => writer.write_frame::<IPV6>(&cursor, &mut frame, tick),
-        }
+            IpVersion::V4 => writer.write_frame::<IPV4>(template, &cursor, &mut frame, tick),
+            IpVersion::V6 => writer.write_frame::<IPV6>(template, &cursor, &mut frame, tick),
+        };
         writer.advance(&mut cursor);
         writer.cursor = cursor;
         frame
@@ -231,7 +199,7 @@ mod tests {
         ) {
             let ip = if is_v6 { IpVersion::V6 } else { IpVersion::V4 };
             let sizes = if is_imix && !is_v6 { FrameSizes::Imix } else { FrameSizes::Fixed(if is_v6 { 84 } else { 64 }) };
-            let trial = trial(sizes, flows, addresses, destinations, ip);
+            let trial = Trial { destinations, ip, ..trial(sizes, flows, addresses) };
             let varied = [Varied::Both, Varied::Source, Varied::Destination][varied];
             let make = |port| {
                 let writer = FrameWriter::new(&trial, port, 1 - port, Share::WHOLE).unwrap();

@@ -7,7 +7,7 @@ use super::rings::{RxRing, TxRing};
 use crate::BURST_MAX;
 use crate::port::counters::QueueCounters;
 use crate::port::in_place::{FrameReader, FrameSource, FramesTaken, Scratch};
-use crate::port::transfer::{Sink, Source};
+use crate::port::transfer::{Sink, Source, count_malformed, notify};
 
 /// Writes up to `count` frames of a source into free slots, and publishes them.
 // Not inlined, so that the loop has all registers.
@@ -44,17 +44,11 @@ pub(super) fn write(
     }
     if taken.sent > 0 {
         ring.publish();
-        let notifications = ring.notify();
-        if notifications > 0 {
-            counters.notifications.add(notifications);
-        }
+        notify(ring, counters);
         counters.frames.add(taken.sent as u64);
         counters.octets.add(octets);
     }
-    let malformed = ring.take_malformed();
-    if malformed > 0 {
-        counters.malformed.add(malformed);
-    }
+    count_malformed(ring.take_malformed(), counters);
     taken
 }
 
@@ -85,10 +79,7 @@ pub(super) fn read(
 ) -> usize {
     let ready = ring.ready(most.min(BURST_MAX));
     if ready == 0 {
-        let malformed = ring.take_malformed();
-        if malformed > 0 {
-            counters.malformed.add(malformed);
-        }
+        count_malformed(ring.take_malformed(), counters);
         return 0;
     }
     reader.begin();
@@ -111,10 +102,7 @@ pub(super) fn read(
     ring.release();
     counters.frames.add(frames as u64);
     counters.octets.add(octets);
-    let malformed = ring.take_malformed();
-    if malformed > 0 {
-        counters.malformed.add(malformed);
-    }
+    count_malformed(ring.take_malformed(), counters);
     frames
 }
 
