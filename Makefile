@@ -39,7 +39,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz test-fuzz faults soak mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz test-fuzz models faults soak mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ fuzz: ## Run every fuzz target for FUZZ_SECONDS each (those guided by coverage n
 
 test-fuzz: ## Check that the fuzzer of the tests finds the planted fault of every target that has one
 	@scripts/test-fuzz
+
+models: ## Tests of small domains whole, which take minutes
+	@scripts/models
 
 soak: ## A switch that changes at random for HOURS beside checked traffic; samples and plot into results/soak (needs root)
 	@QUIETWIRE_SOAK_SECONDS=$$(awk 'BEGIN { print int($(HOURS) * 3600) }') QUIETWIRE_SOAK_DIRECTORY=$(CURDIR)/results/soak \

@@ -146,6 +146,58 @@ mod tests {
         assert_eq!(update_checksum_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 
+    /// Adds in one's complement as RFC 1071, section 1 defines: the carry is added again.
+    fn plus(a: u16, b: u16) -> u16 {
+        let (sum, carry) = a.overflowing_add(b);
+        sum + u16::from(carry)
+    }
+
+    /// Returns RFC 1624's equation 3, HC' = ~(~HC + ~m + m'), by one's complement additions.
+    fn equation_3(checksum: u16, old: u16, new: u16) -> u16 {
+        !plus(plus(!checksum, !old), new)
+    }
+
+    /// Together, these loops cover every argument of [`update_checksum_u16`]. The three terms enter the function only as their
+    /// sum, at most 3 * 65,535. So it is right for all 2^48 arguments if folding is right for each such sum. That the function
+    /// has no other dependence is checked with every value of each argument beside all edge cases of the other two.
+    #[test]
+    #[cfg_attr(miri, ignore = "too slow under Miri")]
+    fn every_update_of_16_bits_is_that_of_the_equation() {
+        let mut sums = vec![false; 3 * 0xffff + 1];
+        for first in 0..=u16::MAX {
+            for (second, third) in [(0, 0), (u16::MAX, 0), (u16::MAX, u16::MAX)] {
+                let sum = [first, second, third].map(u64::from).iter().sum();
+                assert_eq!(fold_sum(sum), plus(plus(first, second), third), "{sum}");
+                sums[sum as usize] = true;
+            }
+        }
+        assert!(sums.iter().all(|seen| *seen));
+        const EDGES: [u16; 12] = [
+            0, 1, 2, 0xff, 0x100, 0x7fff, 0x8000, 0x8001, 0xff00, 0xfffd, 0xfffe, 0xffff,
+        ];
+        for (a, b) in EDGES.iter().flat_map(|a| EDGES.map(|b| (*a, b))) {
+            for any in 0..=u16::MAX {
+                for (sum, old, new) in [(any, a, b), (a, any, b), (a, b, any)] {
+                    let expected = equation_3(sum, old, new);
+                    assert_eq!(update_checksum_u16(sum, old, new), expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "takes minutes; make models runs it"]
+    fn every_pair_of_words_is_updated_as_if_the_checksum_was_computed_again() {
+        for (old, new) in (0..=u16::MAX).flat_map(|old| (0..=u16::MAX).map(move |new| (old, new))) {
+            // Beside another word, and beside one that makes the sum the other zero.
+            for rest in [0x1234, !new] {
+                let updated = update_checksum_u16(!plus(rest, old), old, new);
+                let is_zero = rest == 0 && old == 0 && new == 0;
+                assert!(updated == !plus(rest, new) || is_zero, "{old} {new}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn pieces_sum_to_the_whole(

@@ -24,6 +24,7 @@ pub fn zeroed<T: FromZeros>(count: usize) -> Result<Box<[T]>, NoMemory> {
 
 /// Allocation state of an arena's blocks. A block is a run of units; its length is rounded up to a power of two.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Blocks {
     /// Free blocks, by power of two.
     free: [Vec<u32>; ORDERS],
@@ -123,24 +124,4 @@ impl Blocks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_retired_comes_back_after_its_epoch() {
-        let mut blocks = Blocks::new(4);
-        let all: Vec<u32> = (0..2).map_while(|_| blocks.take(2)).collect();
-        assert_eq!(all, [0, 2]);
-        assert_eq!(blocks.take(1), None);
-        blocks.set_epoch(5);
-        blocks.retire(2, 2);
-        blocks.reclaim(5);
-        assert_eq!(blocks.take(1), None);
-        blocks.reclaim(6);
-        // A larger block serves smaller requests.
-        assert_eq!((blocks.take(1), blocks.take(1)), (Some(2), Some(3)));
-        assert_eq!(blocks.used(), 4);
-        blocks.give_back(3, 1);
-        assert_eq!((blocks.take(1), blocks.take(1)), (Some(3), None));
-    }
-}
+mod tests;

@@ -301,6 +301,73 @@ mod tests {
         }
     }
 
+    /// The timestamp has 63 values, the port 2,048; the rest of the key takes every value of each octet.
+    #[test]
+    #[cfg_attr(miri, ignore = "too slow under Miri")]
+    fn words_hold_every_value_of_each_field() {
+        let all = (1 << REST_BITS) - 1;
+        let octets = (0..REST_BITS).step_by(8).flat_map(|shift| {
+            (0..=0xff_u64).map(move |octet| (octet << shift & all, 0xff << shift & all))
+        });
+        let rests = octets.flat_map(|(rest, mask)| [rest, rest | (all & !mask)]);
+        let check = |rest, port, stamp: u64| {
+            let first = Identity::first(rest);
+            for identity in [first, first.in_second_bucket()] {
+                let word = Word::new(identity, port, Stamp(stamp));
+                assert_eq!(word.identity(), identity);
+                assert_eq!((word.identity().rest(), word.port()), (rest, port));
+                assert_eq!(word.stamp(), Stamp(stamp));
+                assert_eq!(word.is_static(), stamp == STAMP_MASK);
+                assert!(word.is(identity) && !word.in_other_bucket().is(identity));
+            }
+        };
+        for port in 0..PORTS_MAX {
+            for stamp in 1..=STAMP_MASK {
+                check(0, port, stamp);
+                check(all, port, stamp);
+            }
+        }
+        for rest in rests {
+            for (port, stamp) in [
+                (0, 1),
+                (0, STAMP_MASK),
+                (PORTS_MAX - 1, 1),
+                (PORTS_MAX - 1, STAMP_MASK),
+            ] {
+                check(rest, port, stamp);
+            }
+        }
+    }
+
+    /// Every pair of two moments on the clock of 62 units, for every ageing time up to 30 units of a second: an entry ages out exactly
+    /// after its ageing time, unless the clock has wrapped around.
+    #[test]
+    fn every_age_on_the_clock_is_recognised() {
+        for ageing_s in 1..=30 {
+            let ageing = Ageing::new(ageing_s);
+            for seen_s in 0..62 {
+                let stamp = ageing.now(seen_s).stamp();
+                for passed_s in 0..=57 {
+                    let now = ageing.now(seen_s + passed_s);
+                    let expected = passed_s > ageing_s;
+                    assert_eq!(
+                        ageing.is_over(stamp, now),
+                        expected,
+                        "{passed_s} {ageing_s}"
+                    );
+                    assert_eq!(Ageing::is_fresh(stamp, now), passed_s == 0);
+                    assert_eq!(ageing.age_s(stamp, now), passed_s);
+                }
+                // A thread whose clock is behind.
+                for behind_s in 1..=4.min(seen_s) {
+                    let now = ageing.now(seen_s - behind_s);
+                    let is_fresh = behind_s < 4;
+                    assert_eq!(Ageing::is_fresh(stamp, now), is_fresh, "{behind_s}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn thirty_seconds_are_distinguished_to_the_second() {
         let ageing = Ageing::new(10);

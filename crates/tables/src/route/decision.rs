@@ -272,3 +272,49 @@ impl Tally {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_hold_every_decision() {
+        let mut decisions = Decisions::default();
+        let mut check = |decision: Decision| {
+            decisions.begin(1, Decision::Drop(RouterDrop::NoInterface));
+            decisions.set(0, decision);
+            assert_eq!(decisions.get(0), Some(decision));
+            let word = decisions.words().next().unwrap();
+            assert_eq!(word.decision(), decision);
+            let forwarded = match decision {
+                Decision::Forward(to) => Some(to),
+                _ => None,
+            };
+            assert_eq!(word.forwarded(), forwarded);
+            if let Some(to) = forwarded {
+                decisions.forward(0, to);
+                assert_eq!(decisions.get(0), Some(decision));
+            }
+            let tally = decisions.tally();
+            let sums = [&tally.punted[..], &tally.dropped[..]].map(|all| all.iter().sum::<u64>());
+            let expected = match decision {
+                Decision::Forward(_) => (1, 0, [0, 0]),
+                Decision::Fragment(_) => (1, 1, [0, 0]),
+                Decision::Punt(_) => (0, 0, [1, 0]),
+                Decision::Drop(_) => (0, 0, [0, 1]),
+            };
+            assert_eq!((tally.forwarded, tally.fragmented, sums), expected);
+        };
+        for interface in 0..4096 {
+            for mac in [0, 1, 0xffff_ffff_ffff] {
+                let to = Adjacency::new(interface, MacAddress::from_u64(mac));
+                assert_eq!((to.interface(), to.mac_number()), (interface, mac));
+                check(Decision::Forward(to));
+                check(Decision::Fragment(to));
+            }
+        }
+        let others = Punt::ALL.iter().map(|punt| Decision::Punt(*punt));
+        let drops = RouterDrop::ALL.iter().map(|reason| Decision::Drop(*reason));
+        others.chain(drops).for_each(check);
+    }
+}

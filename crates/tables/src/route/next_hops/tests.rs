@@ -37,6 +37,79 @@ fn words_hold_what_they_are_made_of() {
     }
 }
 
+/// Numbers of `bits` bits: all of them up to 16 bits; beyond, every value of each group of 16 bits, with the other bits all 0 or all 1.
+fn values(bits: u32) -> impl Iterator<Item = u64> {
+    let all = u64::MAX >> (u64::BITS - bits);
+    let groups = (0..bits).step_by(16);
+    let of_group = move |shift: u32| {
+        let group = (0xffff << shift) & all;
+        (0..=group >> shift).flat_map(move |value| {
+            let value = value << shift;
+            [value, value | (all & !group)]
+        })
+    };
+    groups.flat_map(of_group)
+}
+
+/// Checks that a word has this next hop, and that the fast path agrees.
+fn check_word(next_hop: NextHop) {
+    let word = next_hop.word();
+    assert_eq!(NextHop::of_word(word), next_hop);
+    let expected = match next_hop {
+        NextHop::Adjacency { interface, mac } => Some(Adjacency::new(interface, mac)),
+        _ => None,
+    };
+    let resolved = (word >> KIND_SHIFT == ADJACENCY).then_some(Adjacency::of_word(word));
+    assert_eq!(resolved, expected);
+    if let Some(adjacency) = resolved {
+        let parts = (Some(adjacency.interface()), adjacency.mac());
+        assert!(matches!(next_hop, NextHop::Adjacency { mac, .. } if mac == parts.1));
+        assert_eq!(parts.0, next_hop.interface());
+    }
+}
+
+/// The fields of a word do not overlap: each takes all its values beside both extremes of the others.
+#[test]
+#[cfg_attr(miri, ignore = "too slow under Miri")]
+fn words_hold_every_value_of_each_field() {
+    for interface in values(12) {
+        let interface = u16::try_from(interface).unwrap();
+        check_word(NextHop::Glean { interface });
+        check_word(NextHop::Incomplete { interface });
+        for mac in [0, MAC_MASK].map(MacAddress::from_u64) {
+            check_word(NextHop::Adjacency { interface, mac });
+        }
+    }
+    for mac in values(48).map(MacAddress::from_u64) {
+        for interface in [0, 4095] {
+            check_word(NextHop::Adjacency { interface, mac });
+        }
+    }
+    let group = |first: u64, size_log2: u64, members: u64| Buckets {
+        first: u32::try_from(first).unwrap(),
+        size_log2: u8::try_from(size_log2).unwrap(),
+        members: u8::try_from(members).unwrap(),
+    };
+    for (size_log2, members) in values(5).flat_map(|size| values(7).map(move |one| (size, one))) {
+        for first in [0, u64::from(u32::MAX)] {
+            check_word(NextHop::Group(group(first, size_log2, members)));
+        }
+    }
+    for first in values(32) {
+        for (size_log2, members) in [(0, 0), (0, 127), (31, 0), (31, 127)] {
+            check_word(NextHop::Group(group(first, size_log2, members)));
+        }
+    }
+    // All sizes that occur have a place.
+    assert!(shares::BUCKETS_MAX.ilog2() <= 31 && MEMBERS_MAX <= 127);
+    // A word of an unknown kind is no route.
+    for kind in (0..16).filter(|kind| !(1..=8).contains(kind)) {
+        for rest in [0, (1 << KIND_SHIFT) - 1] {
+            assert_eq!(NextHop::of_word(kind << KIND_SHIFT | rest), NextHop::None);
+        }
+    }
+}
+
 #[test]
 fn numbers_are_used_again_after_their_epoch() {
     let mut writer = NextHopWriter::new(16).unwrap();
