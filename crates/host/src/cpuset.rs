@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPU sets in version 1 (cpuset(7)) and version 2 (Documentation/admin-guide/cgroup-v2.rst) of the kernel's control groups.
 
+// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod residents;
 #[cfg(test)]
 mod tests;
@@ -295,7 +307,8 @@ fn unless_gone<T>(found: Result<T, CpusetError>) -> Result<Option<T>, CpusetErro
 fn count_outside(sets: &[PathBuf], cpus: &CpuList) -> Result<usize, CpusetError> {
     let mut count = 0;
     for set in sets {
-        count += unless_gone(count_outside_in(set, cpus))?.unwrap_or(0);
+        let outside = unless_gone(count_outside_in(set, cpus))?.unwrap_or(0);
+        count = outside.saturating_add(count);
     }
     Ok(count)
 }
@@ -304,9 +317,8 @@ fn count_outside_in(set: &Path, cpus: &CpuList) -> Result<usize, CpusetError> {
     let below = child_sets(set).map_err(io_error(set, "listing it"))?;
     let mut count = count_outside(&below, cpus)?;
     if !cpus_of(set)?.difference(cpus).is_empty() {
-        count += processes(set)
-            .map_err(io_error(set, "listing its processes"))?
-            .len();
+        let of_set = processes(set).map_err(io_error(set, "listing its processes"))?;
+        count = of_set.len().saturating_add(count);
     }
     Ok(count)
 }
@@ -330,7 +342,8 @@ pub(crate) fn limit_groups(
         };
         if limited.is_empty() {
             let inside = processes(group).map_err(io_error(group, "listing its processes"));
-            confined.foreign += unless_gone(inside)?.map_or(0, |pids| pids.len());
+            let foreign = unless_gone(inside)?.map_or(0, |pids| pids.len());
+            confined.foreign = confined.foreign.saturating_add(foreign);
             continue;
         }
         let file = group.join("cpuset.cpus");
@@ -338,7 +351,7 @@ pub(crate) fn limit_groups(
             crate::settings::write(journal, &file, &limited.to_string())
                 .map_err(io_error(&file, "writing its CPUs"))?;
         }
-        confined.moved += 1;
+        confined.moved = confined.moved.saturating_add(1);
     }
     Ok(())
 }
@@ -396,14 +409,14 @@ pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError
     let file = to.join("cgroup.procs");
     let mut confined = Confined::default();
     for _ in 0..LOOKS_MAX {
-        let (mut moved, mut bound) = (0, 0);
+        let (mut moved, mut bound) = (0usize, 0usize);
         for pid in processes(from).map_err(io_error(from, "listing its processes"))? {
             match fs::write(&file, pid.to_string()) {
-                Ok(()) => moved += 1,
+                Ok(()) => moved = moved.saturating_add(1),
                 // ESRCH: the process has ended. EINVAL: a kernel thread bound to its CPU.
                 Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32) => {}
                 Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINVAL as i32) => {
-                    bound += 1
+                    bound = bound.saturating_add(1);
                 }
                 Err(cause) => {
                     return Err(CpusetError::Io {
@@ -414,7 +427,7 @@ pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError
                 }
             }
         }
-        confined.moved += moved;
+        confined.moved = confined.moved.saturating_add(moved);
         confined.bound = bound;
         if moved == 0 {
             break;

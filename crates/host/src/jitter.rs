@@ -2,6 +2,18 @@
 //! Jitter measurement: one thread on each CPU reads the clock continuously. Every gap between two readings is time that the
 //! CPU spent on other work (the method of oslat in rt-tests).
 
+// Text from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod tracer;
 
 use std::fs;
@@ -189,7 +201,10 @@ struct Measured {
 fn now_ns() -> io::Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC_RAW)?;
     let (seconds, nanoseconds) = (now.tv_sec(), now.tv_nsec());
-    Ok(u64::try_from(seconds * 1_000_000_000 + nanoseconds).unwrap_or(0))
+    let total = seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds);
+    Ok(u64::try_from(total).unwrap_or(0))
 }
 
 fn forced_switches() -> Option<u64> {
@@ -206,18 +221,18 @@ fn on_cpu(cpu: CpuId, duration: Duration, stop: &AtomicBool) -> io::Result<Measu
     let switches = forced_switches();
     let began = now_ns()?;
     let end = began.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
-    let (mut last, mut readings) = (began, 0);
+    let (mut last, mut readings) = (began, 0u64);
     while last < end && !stop.load(Ordering::Relaxed) {
         for _ in 0..ROUND {
             let now = now_ns()?;
             let gap = now.saturating_sub(last);
             last = now;
             match short.get_mut(usize::try_from(gap).unwrap_or(usize::MAX)) {
-                Some(count) => *count += 1,
+                Some(count) => *count = count.saturating_add(1),
                 None => long.saturating_record(gap),
             }
         }
-        readings += u64::from(ROUND);
+        readings = readings.saturating_add(u64::from(ROUND));
     }
     Ok(Measured {
         cpu,
@@ -244,16 +259,16 @@ impl Measured {
         }
         let mut gaps = all.clone();
         gaps.clear();
-        let (mut lost_ns, mut histogram) = (0, Vec::new());
+        let (mut lost_ns, mut histogram) = (0u64, Vec::<(u64, u64)>::new());
         for step in all.iter_recorded() {
             let (gap, count) = (step.value_iterated_to(), step.count_at_value());
             let bound = gap.checked_ilog2().map_or(0, |power| 1u64 << power);
             match histogram.last_mut() {
-                Some((last, total)) if *last == bound => *total += count,
+                Some((last, total)) if *last == bound => *total = total.saturating_add(count),
                 _ => histogram.push((bound, count)),
             }
             if gap >= GAP_NS {
-                lost_ns += gap.saturating_mul(count);
+                lost_ns = gap.saturating_mul(count).saturating_add(lost_ns);
                 gaps.saturating_record_n(gap, count);
             }
         }

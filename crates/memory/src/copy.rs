@@ -88,12 +88,12 @@ unsafe fn copy_wide(from: *const u8, to: *mut u8, length: usize) {
 /// Asks the processor to load the cache line at an address. Changes nothing but the cache, whatever the address.
 #[inline(always)]
 pub fn prefetch_address(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch changes nothing but the cache and never faults, whatever the address.
     unsafe {
         core::arch::x86_64::_mm_prefetch(address.cast(), core::arch::x86_64::_MM_HINT_T0);
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = address;
 }
 
@@ -106,12 +106,12 @@ pub fn prefetch<T>(value: &T) {
 /// Asks the processor to load the cache line at an address in order to write to it.
 #[inline(always)]
 pub(crate) fn prefetch_write(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: as above. Processors that lack the instruction execute it as a no-op (AMD64 manual, volume 3, PREFETCHW).
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = address;
 }
 

@@ -15,7 +15,7 @@ use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 /// Completions that a context holds until they are collected.
-const EVENTS: libc::c_long = 32;
+const EVENTS: usize = 32;
 
 /// struct iocb of linux/aio_abi.h.
 #[repr(C)]
@@ -114,13 +114,13 @@ impl Doorbell {
             flags_read_write: 0,
             opcode: READ,
             priority: 0,
-            file: self.source.as_raw_fd() as u32,
+            file: self.source.as_raw_fd().cast_unsigned(),
             buffer: 0,
             length: 0,
             offset: 0,
             reserved: 0,
             flags: SIGNAL_EVENT,
-            event: self.event.as_raw_fd() as u32,
+            event: self.event.as_raw_fd().cast_unsigned(),
         };
         let mut requests = [&raw mut request];
         // SAFETY: one request, which the kernel copies during the call; it reads no octets, so it writes to no buffer.
@@ -135,7 +135,7 @@ impl Doorbell {
             request: 0,
             result: 0,
             result_more: 0,
-        }; EVENTS as usize];
+        }; EVENTS];
         let at_once = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,

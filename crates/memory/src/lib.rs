@@ -8,6 +8,23 @@
 //! Reads and writes of shared memory go through atomics ([`SharedSlice`]) or copies ([`Span`]), never through references to
 //! plain octets, because another process may change them meanwhile.
 #![allow(unsafe_code)]
+// Sizes and offsets from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing
+    )
+)]
+// An offset that the kernel or a peer gives is 64 bits wide, as is an address.
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("quietwire requires addresses of 64 bits");
+
+/// Atomics of shared memory. Models of rings and tables replace them, with the rest of this crate, by those of a model checker
+/// (`models/memory`).
+pub use std::sync::atomic;
 
 mod copy;
 mod doorbell;
@@ -17,6 +34,7 @@ mod mapping;
 mod sigbus;
 mod slice;
 mod span;
+mod word;
 
 pub use copy::{is_short, prefetch, prefetch_address};
 pub use doorbell::{Doorbell, is_eventfd};

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Mappings of files that another process maps too.
 
+// Sizes from outside: no arithmetic overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+#[cfg(miri)]
+mod ordinary;
+
 use std::ffi::CString;
 use std::io;
 use std::num::NonZeroUsize;
@@ -17,6 +23,7 @@ use nix::unistd::{Whence, ftruncate, lseek64};
 
 use crate::sigbus::Registration;
 use crate::span::Span;
+use crate::word;
 
 /// Whether a file must be sealed against truncation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +106,29 @@ impl Mapping {
         Self::create_with(name, len, MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB)
     }
 
+    #[cfg(miri)]
+    fn create_with(_: &str, len: usize, _: MFdFlags) -> Result<(Self, OwnedFd), MapError> {
+        let range = || MapError::Range {
+            offset: 0,
+            len: len as u64,
+        };
+        let (base, len, page) = ordinary::allocate(len).ok_or_else(range)?;
+        let mapping = Self {
+            registration: None,
+            base,
+            base_len: len,
+            page,
+            start: base,
+            len,
+        };
+        let file = ordinary::file().map_err(|error| MapError::System {
+            call: "open",
+            error,
+        })?;
+        Ok((mapping, file))
+    }
+
+    #[cfg(not(miri))]
     fn create_with(name: &str, len: usize, flags: MFdFlags) -> Result<(Self, OwnedFd), MapError> {
         let name = CString::new(name).unwrap_or_default();
         let file = memfd_create(
@@ -160,11 +190,13 @@ impl Mapping {
         let offset = usize::try_from(offset).map_err(|_| range())?;
         let len = usize::try_from(len).map_err(|_| range())?;
         // Whole pages around the requested octets; a file in huge pages consists of whole ones.
-        let before = offset % page;
-        let whole = (before + len)
-            .checked_next_multiple_of(page)
+        let start = align_down(offset, page);
+        let before = offset.saturating_sub(start);
+        let whole = before
+            .checked_add(len)
+            .and_then(|len| len.checked_next_multiple_of(page))
             .ok_or_else(range)?;
-        let mut mapping = Self::map(file, offset - before, whole, page, MapFlags::empty())?;
+        let mut mapping = Self::map(file, start, whole, page, MapFlags::empty())?;
         // SAFETY: `before + len` octets are mapped.
         mapping.start = unsafe { mapping.base.add(before) };
         mapping.len = len;
@@ -241,12 +273,12 @@ impl Mapping {
 
     #[inline(always)]
     pub(crate) fn address(&self, offset: u64, len: usize) -> Option<NonNull<u8>> {
-        let whole = self.len as u64;
-        if offset > whole || len as u64 > whole - offset {
+        let rest = (self.len as u64).checked_sub(offset)?;
+        if len as u64 > rest {
             return None;
         }
         // SAFETY: within the mapping (checked).
-        Some(unsafe { self.start.add(offset as usize) })
+        Some(unsafe { self.start.add(word::index(offset)) })
     }
 
     /// Fills the page tables for the pages that the file already has, from `offset` on, so that the first access to each
@@ -264,7 +296,7 @@ impl Mapping {
     ) -> Option<u64> {
         let end = self.len as u64;
         let seek = |at: u64, whence| {
-            let at = i64::try_from(file_offset + at).ok()?;
+            let at = i64::try_from(file_offset.checked_add(at)?).ok()?;
             let found = lseek64(file, at, whence).ok()?;
             Some(u64::try_from(found).ok()?.saturating_sub(file_offset))
         };
@@ -273,9 +305,11 @@ impl Mapping {
             .unwrap_or(end)
             .min(end)
             .min(data.saturating_add(limit as u64));
-        let start = self.address(data, 0)?.addr().get() / self.page * self.page;
-        let stop = (self.start.addr().get() + hole as usize).next_multiple_of(self.page);
-        let stop = stop.min(self.base.addr().get() + self.base_len);
+        // `data` and `hole` are within the mapping.
+        let start = align_down(self.address(data, 0)?.addr().get(), self.page);
+        let stop = self.address(hole, 0)?.addr().get();
+        let stop = stop.checked_next_multiple_of(self.page)?;
+        let stop = stop.min(self.base.addr().get().checked_add(self.base_len)?);
         let start = NonNull::new(start as *mut libc::c_void)?;
         let len = stop.saturating_sub(start.addr().get());
         // SAFETY: whole pages of this mapping; the advice does not change their contents. Older kernels refuse it.
@@ -288,9 +322,20 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // The handler must not access the addresses once they may be mapped again.
         self.registration = None;
+        #[cfg(miri)]
+        // SAFETY: allocated by `create_with`, the only constructor that Miri runs; nothing borrows it any more.
+        unsafe {
+            ordinary::free(self.base, self.base_len);
+        }
+        #[cfg(not(miri))]
         // SAFETY: the whole mapping, which nothing borrows any more.
         let _ = unsafe { munmap(self.base.cast(), self.base_len) };
     }
+}
+
+/// Returns the start of the page that contains an offset or address. Pages have at least one octet.
+fn align_down(at: usize, page: usize) -> usize {
+    at.saturating_sub(at.checked_rem(page).unwrap_or(0))
 }
 
 /// Seals a file against truncation.

@@ -81,6 +81,11 @@ impl Drop for Registration {
     }
 }
 
+/// Returns the bits of a field of flags.
+const fn bits(flags: libc::c_int) -> usize {
+    flags.cast_unsigned() as usize
+}
+
 fn install() {
     // SAFETY: structures of integers for which zero is a value; the handler makes no call that is not async-signal-safe.
     unsafe {
@@ -90,7 +95,7 @@ fn install() {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigemptyset(&raw mut action.sa_mask);
         if libc::sigaction(libc::SIGBUS, &raw const action, &raw mut former) == 0 {
-            FORMER_FLAGS.store(former.sa_flags as usize, Ordering::Relaxed);
+            FORMER_FLAGS.store(bits(former.sa_flags), Ordering::Relaxed);
             FORMER_HANDLER.store(former.sa_sigaction, Ordering::Release);
         }
     }
@@ -154,7 +159,7 @@ fn defer_to_former(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mu
     }
     // SAFETY: the address is that of the handler that sigaction(2) gave, with this signature by its flags.
     unsafe {
-        if flags & libc::SA_SIGINFO as usize != 0 {
+        if flags & bits(libc::SA_SIGINFO) != 0 {
             let call: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
                 mem::transmute(handler);
             call(signal, info, context);

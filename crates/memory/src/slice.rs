@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::copy;
 use crate::mapping::Mapping;
 use crate::span::Span;
+use crate::word;
 
 mod sealed {
     pub trait Sealed {}
@@ -44,13 +45,19 @@ impl<W: Word> SharedSlice<W> {
     /// Returns `len` words from octet `offset` of a mapping on; `None` if they are not within it or not aligned.
     #[must_use]
     pub fn new(mapping: &Arc<Mapping>, offset: u64, len: usize) -> Option<Self> {
-        let octets = len.checked_mul(size_of::<W>())?;
+        let octets = Self::octets(len)?;
         let start = mapping.address(offset, octets)?.cast::<W>();
         start.is_aligned().then(|| Self {
             start,
             len,
             mapping: Arc::clone(mapping),
         })
+    }
+
+    /// Returns the octets of `len` words; `None` if they exceed the address space.
+    #[must_use]
+    pub const fn octets(len: usize) -> Option<usize> {
+        len.checked_mul(size_of::<W>())
     }
 
     /// Returns the mapping that the words lie in.
@@ -82,7 +89,7 @@ impl SharedSlice<AtomicU8> {
             return None;
         }
         // SAFETY: within this slice (checked), which keeps its mapping and is borrowed.
-        Some(unsafe { Span::new(self.start.cast::<u8>().add(offset as usize), len) })
+        Some(unsafe { Span::new(self.start.cast::<u8>().add(word::index(offset)), len) })
     }
 }
 

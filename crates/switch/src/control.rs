@@ -4,6 +4,18 @@
 //! A request is `{"show":"ports"}` or another [`Request`], of at most [`REQUEST_MAX`] octets. The reply is `{"ok":…}` or `{"error":"…"}`. A
 //! connection can carry any number of requests.
 
+// Requests from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
 mod client;
 mod controller;
 mod server;

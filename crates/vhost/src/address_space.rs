@@ -7,8 +7,8 @@
 
 mod iotlb;
 
+use quietwire_memory::atomic::AtomicU8;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 
 use quietwire_memory::{Mapping, SharedSlice, Span, Word};
 
@@ -236,7 +236,7 @@ impl RingPart<'_> {
     /// Returns the words from octet `offset` of the part on; `None` if the region ends before, or they are not aligned.
     pub(crate) fn words<W: Word>(&self, offset: u64, len: usize) -> Option<SharedSlice<W>> {
         let start = self.offset.checked_add(offset)?;
-        let end = start.checked_add(len.checked_mul(size_of::<W>())? as u64)?;
+        let end = start.checked_add(SharedSlice::<W>::octets(len)? as u64)?;
         if end > self.region.len() {
             return None;
         }

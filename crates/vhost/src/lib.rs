@@ -22,10 +22,6 @@
 )]
 
 pub mod address_space;
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "fields of words, and counts of slots and octets, which rings and frames bound; checks would slow down every frame"
-)]
 pub mod driver;
 pub mod features;
 #[cfg(any(test, feature = "fuzz"))]
@@ -37,9 +33,6 @@ pub mod features;
 )]
 pub mod fuzz;
 pub mod message;
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "fields of words, and counts of slots and octets, which rings and frames bound; checks would slow down every frame"
-)]
+mod narrow;
 pub mod ring;
 pub mod session;

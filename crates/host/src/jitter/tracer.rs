@@ -131,7 +131,7 @@ fn sources(trace: &str) -> Vec<Source> {
             continue;
         }
         let (count, total, longest) = found.entry((cpu, kind, name)).or_default();
-        *count += 1;
+        *count = count.saturating_add(1);
         *total = total.saturating_add(duration_ns);
         *longest = (*longest).max(duration_ns);
     }

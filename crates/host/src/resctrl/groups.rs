@@ -225,10 +225,10 @@ impl Resctrl {
             tasks: moving.clone(),
             to: to.clone(),
         })?;
-        let mut moved = 0;
+        let mut moved: usize = 0;
         for TaskPlace { task, .. } in moving {
             match files.write(&to, &format!("{}\n", task.pid)) {
-                Ok(()) => moved += 1,
+                Ok(()) => moved = moved.saturating_add(1),
                 Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32) => {}
                 Err(error) => return Err(self.explained(files, named(&to)(error))),
             }

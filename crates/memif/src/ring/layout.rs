@@ -2,8 +2,8 @@
 //! Layout of a client's rings and buffers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use quietwire_memory::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use quietwire_memory::{CACHE_LINE, Mapping, SharedSlice};
 
 use super::descriptor::{Buffers, filled};

@@ -2,8 +2,8 @@
 //! Parts common to both ends of a ring: shared words, regions, checked descriptors.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use quietwire_memory::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use quietwire_memory::{Mapping, SharedSlice, Span};
 
 use super::descriptor::{Buffers, filled};
@@ -136,6 +136,15 @@ impl Window {
     #[inline(always)]
     pub(super) fn left(&self) -> u16 {
         self.end.wrapping_sub(self.next)
+    }
+
+    /// Returns true if the peer may have moved the end of the slots to `end`: not back, and at most `size` slots past `first`, the first
+    /// slot that this end has not returned.
+    #[inline(always)]
+    pub(super) fn may_end_at(&self, end: u16, first: u16, size: u16) -> bool {
+        let claimed = end.wrapping_sub(first);
+        let known = self.end.wrapping_sub(first);
+        known <= claimed && claimed <= size
     }
 
     /// Returns true if [`Ring::look_ahead`] must be called before the next slot.

@@ -3,8 +3,8 @@
 
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
+use quietwire_memory::atomic::{Ordering, fence};
 use quietwire_memory::{CACHE_LINE, Mapping, Span};
 
 use super::descriptor::filled;
@@ -135,9 +135,7 @@ impl Receiver {
         if peer == self.window.end {
             return;
         }
-        let claimed = peer.wrapping_sub(self.released);
-        let known = self.window.end.wrapping_sub(self.released);
-        if claimed > self.ring.size || claimed < known {
+        if !self.window.may_end_at(peer, self.released, self.ring.size) {
             self.resynchronise(peer);
             return;
         }

@@ -2,8 +2,8 @@
 //! The sending end of a ring.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
+use quietwire_memory::atomic::{Ordering, fence};
 use quietwire_memory::{CACHE_LINE, Mapping, Span};
 
 use super::memory::{Ring, Slot, Window};
@@ -120,9 +120,7 @@ impl Sender {
         if end == self.window.end {
             return;
         }
-        let claimed = end.wrapping_sub(self.published);
-        let known = self.window.end.wrapping_sub(self.published);
-        if claimed > self.ring.size || claimed < known {
+        if !self.window.may_end_at(end, self.published, self.ring.size) {
             self.resynchronise(peer);
             return;
         }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+mod indices;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -19,6 +19,17 @@ const REQUESTS_A_TURN: usize = 4;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading a reply to its end.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Octets of a request that are read at once.
+const CHUNK: usize = 4096;
+
+/// Returns the end of a timeout.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the clock has room for a minute"
+)]
+fn after(start: Instant, timeout: Duration) -> Instant {
+    start + timeout
+}
 
 #[derive(Debug)]
 struct Client {
@@ -124,7 +135,8 @@ impl Server {
                 }
             }
         }
-        let excess = (self.clients.len() + accepted.len()).saturating_sub(CLIENTS_MAX);
+        let clients = self.clients.len().saturating_add(accepted.len());
+        let excess = clients.saturating_sub(CLIENTS_MAX);
         for _ in 0..excess {
             self.close_idle();
         }
@@ -155,9 +167,9 @@ impl Client {
             request: Vec::new(),
             answer: Vec::new(),
             sent: 0,
-            deadline: Instant::now() + TIMEOUT,
+            deadline: after(Instant::now(), TIMEOUT),
             active: Instant::now(),
-            reply_deadline: Instant::now() + REPLY_TIMEOUT,
+            reply_deadline: after(Instant::now(), REPLY_TIMEOUT),
             closing: false,
         })
     }
@@ -216,7 +228,7 @@ impl Client {
     }
 
     fn reply(&mut self, answer: &Answer) {
-        self.reply_deadline = Instant::now() + REPLY_TIMEOUT;
+        self.reply_deadline = after(Instant::now(), REPLY_TIMEOUT);
         self.sent = 0;
         self.answer.clear();
         if let Err(error) = serde_json::to_writer(&mut self.answer, answer) {
@@ -232,8 +244,8 @@ impl Client {
             match self.stream.write(rest) {
                 Ok(0) => return Err(()),
                 Ok(count) => {
-                    self.sent += count;
-                    self.deadline = now + TIMEOUT;
+                    self.sent = self.sent.saturating_add(count);
+                    self.deadline = after(now, TIMEOUT);
                     self.active = now;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -251,10 +263,10 @@ impl Client {
     fn read_line(&mut self, now: Instant) -> Result<Option<Vec<u8>>, Option<Answer>> {
         loop {
             if let Some(end) = self.request.iter().position(|octet| *octet == b'\n') {
-                let rest = self.request.split_off(end + 1);
+                let rest = self.request.split_off(end.saturating_add(1));
                 let mut line = std::mem::replace(&mut self.request, rest);
                 line.truncate(end);
-                self.deadline = now + TIMEOUT;
+                self.deadline = after(now, TIMEOUT);
                 self.active = now;
                 return Ok(Some(line));
             }
@@ -263,11 +275,15 @@ impl Client {
                     "request is longer than {REQUEST_MAX} octets"
                 ))));
             }
-            let mut chunk = [0; 4096];
-            let room = chunk.len().min(REQUEST_MAX - self.request.len());
-            match self.stream.read(&mut chunk[..room]) {
+            let mut chunk = [0; CHUNK];
+            let room = REQUEST_MAX.saturating_sub(self.request.len());
+            let (room, _) = chunk.split_at_mut(room.min(CHUNK));
+            match self.stream.read(room) {
                 Ok(0) => return Err(None),
-                Ok(count) => self.request.extend_from_slice(&chunk[..count]),
+                Ok(count) => {
+                    let read = room.get(..count).unwrap_or_default();
+                    self.request.extend_from_slice(read);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Err(None),

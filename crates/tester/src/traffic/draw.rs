@@ -24,10 +24,32 @@ struct FieldOffset {
     other: u32,
 }
 
+/// Returns the upper and the lower 32 bits.
+#[inline(always)]
+pub(crate) const fn halves(number: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = number.to_be_bytes();
+    (
+        u32::from_be_bytes([a, b, c, d]),
+        u32::from_be_bytes([e, f, g, h]),
+    )
+}
+
+/// Returns a number below `count`, in proportion to a random number of 64 bits.
+pub(crate) const fn scaled(random: u64, count: u32) -> u32 {
+    let [_, _, _, _, a, b, c, d, ..] = (random as u128 * count as u128).to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
 const WHOLE: f64 = 4_294_967_296.0;
 
 impl ZipfTable {
     /// Creates the table of `count` values. The n-th value, from 1, has a probability proportional to `1 / n^exponent`.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "all indices are below `count`, and a value below 1 times 2^32 has 32 bits"
+    )]
     pub(crate) fn new(count: u32, exponent: f64) -> Self {
         let weights: Vec<f64> = (1..=count).map(|n| f64::from(n).powf(-exponent)).collect();
         let sum: f64 = weights.iter().sum();
@@ -65,9 +87,10 @@ impl ZipfTable {
     #[inline(always)]
     pub(crate) fn draw(&self, random: u64) -> u32 {
         let count = self.places.len() as u64;
-        let own = (((random >> 32) * count) >> 32) as u32;
+        let (high, low) = halves(random);
+        let (own, _) = halves(u64::from(high) * count);
         match self.places.get(own as usize) {
-            Some(place) if (random as u32) >= place.line => place.other,
+            Some(place) if low >= place.line => place.other,
             _ => own,
         }
     }

@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeStruct, Serializer};
 use serde::{Deserialize, Serialize};
 
-use super::draw::{ZipfTable, mix};
+use super::draw::{self, ZipfTable, mix};
 
 /// Largest number of flows of one direction, and of values of one field.
 pub const FLOWS_MAX: u32 = 1 << 20;
@@ -75,7 +75,7 @@ impl Kind for MacKind {
         Some(text.parse::<MacAddress>().ok()?.to_u64().into())
     }
     fn write(value: u128) -> Option<String> {
-        Some(MacAddress::from_u64(value as u64).to_string())
+        Some(MacAddress::from_u64(u64::try_from(value).ok()?).to_string())
     }
 }
 
@@ -90,7 +90,7 @@ impl Kind for Ipv4Kind {
         Some(text.parse::<Ipv4Addr>().ok()?.to_bits().into())
     }
     fn write(value: u128) -> Option<String> {
-        Some(Ipv4Addr::from_bits(value as u32).to_string())
+        Some(Ipv4Addr::from_bits(u32::try_from(value).ok()?).to_string())
     }
 }
 
@@ -229,13 +229,37 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
+    /// Returns the lowest 8 bits of the field's value in a flow: all of them if the field has no more.
+    pub(crate) fn octet(&self, flow: u32) -> u8 {
+        let [.., octet] = self.value(flow).to_be_bytes();
+        octet
+    }
+
+    /// Returns the lowest 16 bits of the field's value in a flow.
+    pub(crate) fn word(&self, flow: u32) -> u16 {
+        let [.., a, b] = self.value(flow).to_be_bytes();
+        u16::from_be_bytes([a, b])
+    }
+
+    /// Returns the lowest 32 bits of the field's value in a flow.
+    pub(crate) fn double_word(&self, flow: u32) -> u32 {
+        let [.., a, b, c, d] = self.value(flow).to_be_bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }
+
+    /// Returns the lowest 48 bits of the field's value in a flow.
+    pub(crate) fn mac(&self, flow: u32) -> [u8; 6] {
+        let [.., a, b, c, d, e, f] = self.value(flow).to_be_bytes();
+        [a, b, c, d, e, f]
+    }
+
     /// Returns the field's value in a flow.
     pub(crate) fn value(&self, flow: u32) -> u128 {
         let random = || mix(self.seed.wrapping_add(u64::from(flow)));
         let index = match (self.order, &self.zipf) {
             (Order::Sequential, _) => flow % self.count,
             (Order::Zipf, Some(zipf)) => zipf.draw(random()),
-            _ => ((u128::from(random()) * u128::from(self.count)) >> 64) as u32,
+            _ => draw::scaled(random(), self.count),
         };
         self.first + self.step * u128::from(index)
     }
@@ -341,11 +365,16 @@ impl<'de, K: Kind> Deserialize<'de> for Scalar<K> {
     }
 }
 
+/// Returns a value or step of a traffic file, which has at most 64 bits.
+fn number<E: serde::ser::Error>(value: u128) -> Result<u64, E> {
+    u64::try_from(value).map_err(E::custom)
+}
+
 impl<K: Kind> Serialize for Scalar<K> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match K::write(self.0) {
             Some(text) => serializer.serialize_str(&text),
-            None => serializer.serialize_u64(self.0 as u64),
+            None => serializer.serialize_u64(number::<S::Error>(self.0)?),
         }
     }
 }
@@ -358,7 +387,7 @@ impl<K: Kind> Serialize for Field<K> {
         }
         let mut table = serializer.serialize_struct("Field", 5)?;
         table.serialize_field("first", &first)?;
-        table.serialize_field("step", &(self.step as u64))?;
+        table.serialize_field("step", &number::<S::Error>(self.step)?)?;
         table.serialize_field("count", &self.count)?;
         table.serialize_field("order", &self.order)?;
         if self.order == Order::Zipf {

@@ -116,7 +116,7 @@ impl Genome {
         let mut sizes = Vec::new();
         for run in runs(sequence) {
             let letters = run.trim_start_matches(|c: char| c.is_ascii_digit());
-            let count = &run[..run.len() - letters.len()];
+            let count = run.strip_suffix(letters).unwrap_or_default();
             let repeats = self.repeats(count, letters)?;
             let mut once = Vec::with_capacity(letters.len().min(SEQUENCE_MAX));
             for letter in letters.chars() {
@@ -184,7 +184,7 @@ impl Genome {
     fn shown(&self) -> String {
         const SHOWN: usize = 40;
         match self.text.char_indices().nth(SHOWN) {
-            Some((at, _)) => format!("{}...", &self.text[..at]),
+            Some((at, _)) => format!("{}...", self.text.get(..at).unwrap_or_default()),
             None => self.text.clone(),
         }
     }
@@ -219,7 +219,7 @@ fn runs(sequence: &str) -> impl Iterator<Item = &str> {
         let ends = starts.clone().into_iter().skip(1);
         let cuts: Vec<_> = starts.into_iter().zip(ends).collect();
         cuts.into_iter()
-            .map(move |(from, to)| &part[from..to])
+            .filter_map(move |(from, to)| part.get(from..to))
             .filter(|run| !run.is_empty())
     })
 }

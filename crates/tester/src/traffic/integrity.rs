@@ -24,10 +24,14 @@ pub(crate) fn seal(payload: &mut [u8], length: u16) -> u64 {
     let Some(head) = payload.first_chunk_mut::<HEAD>() else {
         return 0;
     };
-    head[COVERED - 2..COVERED].copy_from_slice(&length.to_be_bytes());
-    let crc = crc32c(&head[..COVERED]);
-    head[COVERED..].copy_from_slice(&crc.to_be_bytes());
-    sum(&head[COVERED - 2..])
+    let [covered @ .., _, _, _, _] = &mut *head;
+    let [.., a, b] = covered;
+    [*a, *b] = length.to_be_bytes();
+    let crc = crc32c(covered).to_be_bytes();
+    let [.., x, y, c, d, e, f] = head;
+    [*c, *d, *e, *f] = crc;
+    let [c, d, e, f] = crc;
+    sum(&[*x, *y, c, d, e, f])
 }
 
 /// Pattern of payloads after the CRC.
@@ -63,7 +67,8 @@ impl Pattern {
             return false;
         };
         let (covered, crc) = head.split_at(COVERED);
-        let length = usize::from(u16::from_be_bytes([head[COVERED - 2], head[COVERED - 1]]));
+        let [.., a, b, _, _, _, _] = *head;
+        let length = usize::from(u16::from_be_bytes([a, b]));
         crc32c(covered).to_be_bytes() == *crc
             && length >= HEAD
             && payload.get(HEAD..length) == self.octets.get(HEAD..length)

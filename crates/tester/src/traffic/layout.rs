@@ -74,7 +74,7 @@ impl Sum {
                     sum.add(&[0]);
                 }
                 sum.add(frame.get(addresses.clone()).unwrap_or_default());
-                let length = frame.len().saturating_sub(*from) as u16;
+                let length = length_of(frame.len().saturating_sub(*from));
                 sum.add(&length.to_be_bytes());
                 sum.add(&[0, *protocol]);
             }
@@ -296,13 +296,12 @@ impl Layout {
         let Some(rest) = frame.get_mut(self.outer.length()..) else {
             return;
         };
-        let Some((vxlan, rest)) = rest.split_at_mut_checked(VXLAN) else {
+        let Some((vxlan, rest)) = rest.split_first_chunk_mut::<VXLAN>() else {
             return;
         };
         // RFC 7348, section 5: the flag I, and the VNI in the three octets before the last.
-        let vni = (vni.value(flow) as u32) << 8;
-        vxlan[..4].copy_from_slice(&[0x08, 0, 0, 0]);
-        vxlan[4..].copy_from_slice(&vni.to_be_bytes());
+        let [_, a, b, c] = vni.double_word(flow).to_be_bytes();
+        *vxlan = [0x08, 0, 0, 0, a, b, c, 0];
         inner.write(flow, rest);
     }
 
@@ -379,10 +378,10 @@ impl Frame {
         let length = frame.len();
         let mut out = Writer { frame, at: 0 };
         let [source, destination] = &self.macs;
-        out.put(&destination.value(flow).to_be_bytes()[10..]);
-        out.put(&source.value(flow).to_be_bytes()[10..]);
+        out.put(&destination.mac(flow));
+        out.put(&source.mac(flow));
         for (tpid, id, priority) in &self.tags {
-            let tci = (priority.value(flow) as u16) << 13 | id.value(flow) as u16;
+            let tci = priority.word(flow) << 13 | id.word(flow);
             out.word(*tpid);
             out.word(tci);
         }
@@ -398,13 +397,13 @@ impl Frame {
                 ttl,
             } => {
                 out.word(EtherType::IPV4.0);
-                out.put(&[0x45, (dscp.value(flow) as u8) << 2]);
-                out.word(length as u16);
+                out.put(&[0x45, dscp.octet(flow) << 2]);
+                out.word(length_of(length));
                 // Identification 0 and not fragmented, so DF is set (RFC 6864, section 4.1).
                 out.put(&[0, 0, 0x40, 0]);
-                out.put(&[ttl.value(flow) as u8, self.protocol(), 0, 0]);
-                out.put(&source.value(flow).to_be_bytes()[12..]);
-                out.put(&destination.value(flow).to_be_bytes()[12..]);
+                out.put(&[ttl.octet(flow), self.protocol(), 0, 0]);
+                out.put(&source.double_word(flow).to_be_bytes());
+                out.put(&destination.double_word(flow).to_be_bytes());
             }
             IpRules::V6 {
                 addresses: [source, destination],
@@ -413,10 +412,10 @@ impl Frame {
                 label,
             } => {
                 out.word(EtherType::IPV6.0);
-                let first = 6u32 << 28 | (dscp.value(flow) as u32) << 22 | label.value(flow) as u32;
+                let first = 6u32 << 28 | dscp.double_word(flow) << 22 | label.double_word(flow);
                 out.put(&first.to_be_bytes());
-                out.word((length - IPV6) as u16);
-                out.put(&[self.protocol(), ttl.value(flow) as u8]);
+                out.word(length_of(length - IPV6));
+                out.put(&[self.protocol(), ttl.octet(flow)]);
                 out.put(&source.value(flow).to_be_bytes());
                 out.put(&destination.value(flow).to_be_bytes());
             }
@@ -429,9 +428,9 @@ impl Frame {
                 ports: [source, destination],
                 ..
             } => {
-                out.word(source.value(flow) as u16);
-                out.word(destination.value(flow) as u16);
-                out.word(length as u16);
+                out.word(source.word(flow));
+                out.word(destination.word(flow));
+                out.word(length_of(length));
                 out.word(0);
             }
             Transport::Tcp {
@@ -439,27 +438,19 @@ impl Frame {
                 flags,
                 sequence,
             } => {
-                out.word(source.value(flow) as u16);
-                out.word(destination.value(flow) as u16);
-                out.put(&(sequence.value(flow) as u32).to_be_bytes());
+                out.word(source.word(flow));
+                out.word(destination.word(flow));
+                out.put(&sequence.double_word(flow).to_be_bytes());
                 // Acknowledgment number 0, a header of five words, a window of 65535, no urgent data.
-                out.put(&[
-                    0,
-                    0,
-                    0,
-                    0,
-                    0x50,
-                    flags.value(flow) as u8,
-                    0xff,
-                    0xff,
-                    0,
-                    0,
-                    0,
-                    0,
-                ]);
+                out.put(&[0, 0, 0, 0, 0x50, flags.octet(flow), 0xff, 0xff, 0, 0, 0, 0]);
             }
         }
     }
+}
+
+/// Returns a length for a header: a frame has at most 9,000 octets.
+fn length_of(octets: usize) -> u16 {
+    u16::try_from(octets).unwrap_or(u16::MAX)
 }
 
 struct Writer<'a> {

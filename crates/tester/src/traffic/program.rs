@@ -9,7 +9,7 @@ mod checksum;
 
 use quietwire_packet::fold_sum;
 
-use super::draw::{ZipfTable, mix};
+use super::draw::{ZipfTable, halves, mix};
 use super::field::{EXPONENT, Order};
 use super::integrity::{self, Pattern};
 use super::layout::{Cover, Layout, Sum};
@@ -99,11 +99,11 @@ impl Program {
             .iter()
             .map(|size| template(&layout, *size, &varied, &sums, &pattern, traffic.integrity))
             .collect();
-        let index_of = |size: &u16| distinct.binary_search(size).unwrap_or(0) as u16;
+        let index_of = |size: &u16| place_of(distinct.binary_search(size).unwrap_or(0));
         Ok(Self {
             templates,
             sequence: sizes.iter().map(index_of).collect(),
-            varied: varied.iter().map(|place| *place as u16).collect(),
+            varied: varied.iter().map(|place| place_of(*place)).collect(),
             values,
             places: sums
                 .iter()
@@ -143,7 +143,8 @@ impl Program {
             Drawing::Sequential => next,
             Drawing::Uniform { seed } => {
                 let random = mix(seed.wrapping_add(number));
-                (((random >> 32) * u64::from(self.flows)) >> 32) as u32
+                let (high, _) = halves(random);
+                halves(u64::from(high) * u64::from(self.flows)).0
             }
             Drawing::Zipf { seed, table } => table.draw(mix(seed.wrapping_add(number))),
         }
@@ -153,7 +154,7 @@ impl Program {
     #[inline(always)]
     pub(crate) fn length(&self, position: usize) -> u16 {
         let template = self.template(position);
-        template.map_or(0, |template| template.octets.len() as u16)
+        template.map_or(0, |template| place_of(template.octets.len()))
     }
 
     #[inline(always)]
@@ -223,7 +224,7 @@ impl Program {
         if !self.has_integrity {
             return sum;
         }
-        sum + integrity::seal(payload, length as u16)
+        sum + integrity::seal(payload, place_of(length))
     }
 
     /// Returns the coverage of the checksums.
@@ -254,7 +255,19 @@ pub(crate) fn smallest(traffic: &Traffic) -> u16 {
             0
         };
     let needed = Layout::new(traffic, 0).length() + signature;
-    (needed as u16 + FCS).max(*super::genome::SIZES.start())
+    place_of(needed + usize::from(FCS)).max(*super::genome::SIZES.start())
+}
+
+/// Converts a length, an offset in a frame, or an index of one of its sizes: a frame has at most 9,000 octets, and a sequence has no more
+/// sizes.
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "less than 16 bits; this is called for each frame"
+)]
+const fn place_of(octets: usize) -> u16 {
+    debug_assert!(octets <= u16::MAX as usize);
+    octets as u16
 }
 
 fn drawing(flows: Option<&Flows>, count: u32, seed: u64) -> Drawing {

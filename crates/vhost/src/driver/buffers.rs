@@ -2,8 +2,8 @@
 //! Buffers of a queue: one per slot, at fixed offsets.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 
+use quietwire_memory::atomic::AtomicU8;
 use quietwire_memory::{Mapping, SharedSlice, Span};
 
 use super::layout::{Layout, QueueLayout};

@@ -2,12 +2,13 @@
 //! Driver side of packed rings (virtio 1.2, section 2.8).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering};
 use quietwire_memory::{Mapping, SharedSlice};
 
 use super::layout::QueueLayout;
 use super::queue::{Fault, Queue, Used, sealed};
+use crate::narrow;
 use crate::ring::layout::{DESCRIPTOR_WORDS, PackedWord, packed};
 
 /// Descriptors of a cache line.
@@ -57,6 +58,22 @@ impl Packed {
         self.ring.get(DESCRIPTOR_WORDS * self.index(position) + 1)
     }
 
+    /// Returns true if the descriptors from position `old` up to `new` include the one that the device's event suppression structure
+    /// names. An offset beyond the ring's end names another position: the device is then notified too often or too rarely, which harms
+    /// only the device.
+    #[inline(always)]
+    fn passes(off_wrap: u16, old: u16, new: u16, size: u16) -> bool {
+        let turn = if off_wrap & packed::WRAP == 0 {
+            size
+        } else {
+            0
+        };
+        let position = (off_wrap & !packed::WRAP).wrapping_add(turn);
+        // Positions are those of two turns of the ring.
+        let two_turns = size.wrapping_mul(2).wrapping_sub(1);
+        position.wrapping_sub(old) & two_turns < new.wrapping_sub(old)
+    }
+
     /// Returns true if the device wants a notification of the descriptors from position `old` up to `new` (sections 2.8.10
     /// and 2.8.14).
     #[inline(always)]
@@ -65,20 +82,11 @@ impl Packed {
             return false;
         };
         let event = event.load(Ordering::SeqCst);
-        match (event >> 16) as u16 {
+        let (off_wrap, flags) = packed::event_fields(event);
+        match flags {
             packed::EVENT_DISABLE => false,
             packed::EVENT_DESCRIPTOR if self.event_index => {
-                let off_wrap = event as u16;
-                // The position that the device names, modulo two turns of the ring. An offset beyond the ring's end names
-                // another position: the device is then notified too often or too rarely, which harms only the device.
-                let turn = if off_wrap & packed::WRAP == 0 {
-                    self.size
-                } else {
-                    0
-                };
-                let position = (off_wrap & !packed::WRAP).wrapping_add(turn);
-                let two_turns = self.size.wrapping_mul(2).wrapping_sub(1);
-                position.wrapping_sub(old) & two_turns < new.wrapping_sub(old)
+                Self::passes(off_wrap, old, new, self.size)
             }
             // The device wants all notifications, or the flags are unknown to the specification: a surplus notification is
             // harmless.
@@ -205,7 +213,7 @@ impl Queue for Packed {
             return false;
         }
         self.published = new;
-        let count = new.wrapping_sub(old).min(LINE as u16);
+        let count = new.wrapping_sub(old).min(narrow::slots(LINE));
         let [first, later @ ..] = self.withheld;
         for (number, word) in (1..count).zip(later) {
             if let Some(shared) = self.second_word(old.wrapping_add(number)) {
@@ -219,5 +227,35 @@ impl Queue for Packed {
             shared.swap(first, Ordering::SeqCst);
         }
         self.wants_notification(old, new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Positions of a ring's driver count to 2^16, which is a whole number of turns of each ring.
+    #[test]
+    fn every_event_among_the_offered_descriptors_is_due() {
+        for size in [2_u16, 4, 8] {
+            for start in (0..40)
+                .chain(0x8000 - 20..0x8000 + 20)
+                .chain(0x1_0000 - 20..0x1_0000)
+            {
+                for (count, ahead) in
+                    (0..=size).flat_map(|count| (0..size).map(move |at| (count, at)))
+                {
+                    // The descriptor `ahead` of the first, as the device names it.
+                    let named = start + u32::from(ahead);
+                    let slot = u16::try_from(named % u32::from(size)).unwrap();
+                    let wrap = (named / u32::from(size)).is_multiple_of(2);
+                    let off_wrap = slot | if wrap { packed::WRAP } else { 0 };
+                    let old = u16::try_from(start).unwrap();
+                    let new = old.wrapping_add(count);
+                    let due = Packed::passes(off_wrap, old, new, size);
+                    assert_eq!(due, ahead < count, "{size} {start} {count} {ahead}");
+                }
+            }
+        }
     }
 }

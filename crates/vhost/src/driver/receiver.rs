@@ -2,8 +2,8 @@
 //! Receive queue: the device writes frames to our buffers.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 
+use quietwire_memory::atomic::AtomicU8;
 use quietwire_memory::{Mapping, SharedSlice, Span};
 
 use super::buffers::Buffers;
@@ -11,6 +11,7 @@ use super::layout::Layout;
 use super::queue::{Fault, Queue, SetupError, prepare};
 use super::{BURST, PREFETCH_AHEAD, PREFETCH_OCTETS};
 use crate::features::{F_EVENT_IDX, NET_F_MRG_RXBUF};
+use crate::narrow;
 use crate::ring::header::{HEADER_LEN, RawHeader};
 use crate::ring::layout::FLAG_WRITE;
 
@@ -20,7 +21,7 @@ pub const PIECES_MAX: usize = BURST;
 const BATCH: u16 = 32;
 /// Ring size from which on consumed buffers are returned in batches: the device then always has enough for the longest
 /// frame.
-const BATCH_FROM: u16 = BATCH + PIECES_MAX as u16;
+const BATCH_FROM: u16 = BATCH + narrow::slots(PIECES_MAX);
 
 /// Frame, or a buffer that holds none.
 #[derive(Debug)]
@@ -134,7 +135,7 @@ impl<Q: Queue> Receiver<Q> {
             batch: if queue.size < BATCH_FROM { 1 } else { BATCH },
             fault: None,
         };
-        let capacity = receiver.buffers.capacity() as u32;
+        let capacity = narrow::octets(receiver.buffers.capacity());
         for slot in 0..queue.size {
             receiver.queue.describe(slot, slot, capacity, FLAG_WRITE, 0);
             receiver.queue.offer(slot);
@@ -210,7 +211,7 @@ impl<Q: Queue> Receiver<Q> {
                 buffers: self.buffers.octets(),
                 pieces: &[],
             },
-            length: length as u32,
+            length: narrow::octets(length),
         }))
     }
 
@@ -271,7 +272,7 @@ impl<Q: Queue> Receiver<Q> {
     /// Appends a slot's buffer to those that are offered next.
     #[inline(always)]
     fn offer(&mut self, slot: u16) {
-        let capacity = self.buffers.capacity() as u32;
+        let capacity = narrow::octets(self.buffers.capacity());
         self.queue.offer_again(slot, capacity, FLAG_WRITE);
     }
 
@@ -284,7 +285,7 @@ impl<Q: Queue> Receiver<Q> {
         let left = self.count - self.at;
         self.entries.copy_within(self.at..self.count, 0);
         (self.at, self.count) = (0, left);
-        let known = match self.queue.poll(BURST as u16) {
+        let known = match self.queue.poll(narrow::slots(BURST)) {
             Ok(known) => known,
             Err(fault) => {
                 self.fault = Some(fault);
@@ -307,7 +308,7 @@ impl<Q: Queue> Receiver<Q> {
             self.queue.advance(1);
             if let Some(entry) = self.entries.get_mut(self.count) {
                 *entry = Entry {
-                    slot: used.id as u16,
+                    slot: narrow::low_u16(used.id.into()),
                     len: used.len,
                 };
             }
@@ -377,7 +378,7 @@ impl<Q: Queue> Receiver<Q> {
             header,
             first,
             rest: all,
-            length: length as u32,
+            length: narrow::octets(length),
         }))
     }
 

@@ -11,6 +11,7 @@ use super::queue::{Fault, Queue, SetupError, prepare};
 use super::slots::Slots;
 use super::{BURST, PIECES_MAX, PREFETCH_AHEAD, PREFETCH_OCTETS};
 use crate::features::F_EVENT_IDX;
+use crate::narrow;
 use crate::ring::header::{HEADER_LEN, OffloadHeader};
 use crate::ring::layout::FLAG_NEXT;
 
@@ -79,7 +80,7 @@ impl<Q: Queue> Sender<Q> {
         }
         let ready = usize::from(self.slots.available()).min(most);
         for skip in 0..ready.min(PREFETCH_AHEAD) {
-            self.prefetch(skip as u16, 1);
+            self.prefetch(narrow::slots(skip), 1);
         }
         ready
     }
@@ -102,7 +103,7 @@ impl<Q: Queue> Sender<Q> {
             return PutResult::Full;
         }
         let slot = self.slots.upcoming(0);
-        self.prefetch(PREFETCH_AHEAD as u16, length);
+        self.prefetch(narrow::slots(PREFETCH_AHEAD), length);
         let Some(data) = self.buffers.data(slot, length) else {
             return PutResult::Bad;
         };
@@ -118,7 +119,7 @@ impl<Q: Queue> Sender<Q> {
         }
         self.write_header(slot, header);
         self.slots.take_one();
-        let len = (HEADER_LEN + length) as u32;
+        let len = narrow::octets(HEADER_LEN + length);
         self.queue.describe(slot, slot, len, 0, 0);
         self.queue.offer(slot);
         PutResult::Sent
@@ -197,11 +198,11 @@ impl<Q: Queue> Sender<Q> {
         if count > usize::from(self.slots.available()) || self.fault.is_some() {
             return PutResult::Full;
         }
-        let count = count as u16;
+        let count = narrow::slots(count);
         let mut total = HEADER_LEN;
         for mut segment in segments {
             while !segment.is_empty() {
-                let slot = self.slots.upcoming((total / capacity) as u16);
+                let slot = self.slots.upcoming(narrow::slots(total / capacity));
                 let room = self
                     .buffers
                     .span(slot, capacity)
@@ -232,7 +233,8 @@ impl<Q: Queue> Sender<Q> {
                 // The octets that hold the header in other slots hold data here.
                 *plain = false;
             }
-            self.queue.describe(head, slot, len as u32, flags, next);
+            self.queue
+                .describe(head, slot, narrow::octets(len), flags, next);
         }
         self.slots.take(count);
         self.queue.offer(head);
@@ -254,7 +256,7 @@ impl<Q: Queue> Sender<Q> {
             }
         };
         for _ in 0..known.min(RECLAIM) {
-            self.queue.prefetch_used(PREFETCH_AHEAD as u16);
+            self.queue.prefetch_used(narrow::slots(PREFETCH_AHEAD));
             let Some(used) = self.queue.next_used() else {
                 break;
             };
@@ -278,4 +280,4 @@ impl<Q: Queue> Sender<Q> {
 }
 
 /// Maximum number of chains that a call reclaims.
-const RECLAIM: u16 = BURST as u16 + BURST as u16 / 2;
+const RECLAIM: u16 = narrow::slots(BURST + BURST / 2);

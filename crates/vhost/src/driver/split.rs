@@ -2,12 +2,13 @@
 //! Driver side of split rings (virtio 1.2, section 2.7).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
+use quietwire_memory::atomic::{AtomicU16, AtomicU64, Ordering};
 use quietwire_memory::{Mapping, SharedSlice};
 
 use super::layout::QueueLayout;
 use super::queue::{Fault, Queue, Used, sealed};
+use crate::narrow::low_u32;
 use crate::ring::layout::{DESCRIPTOR_WORDS, SplitWord, split};
 
 /// Used entries of a cache line.
@@ -103,12 +104,12 @@ impl Queue for Split {
         };
         // Acquire: the entries and buffers that the device wrote before are read afterwards.
         let index = index.load(Ordering::Acquire);
-        let ahead = index.wrapping_sub(self.read);
         let outstanding = self.published.wrapping_sub(self.read);
-        // An index that moved back is far ahead, or leaves fewer entries than were known: both cases are checked.
-        if ahead > outstanding {
+        // An index that moved back is far ahead, or leaves fewer entries than were known, of which none was read yet.
+        let Some(ahead) = split::entries_up_to(index, self.read, outstanding) else {
+            let ahead = index.wrapping_sub(self.read);
             return Err(Fault::Index { ahead, outstanding });
-        }
+        };
         self.known = index;
         Ok(ahead)
     }
@@ -118,8 +119,8 @@ impl Queue for Split {
         let entry = self.used.get(usize::from(self.read & self.mask))?;
         let entry = entry.load(Ordering::Relaxed);
         Some(Used {
-            id: entry as u32,
-            len: (entry >> 32) as u32,
+            id: low_u32(entry),
+            len: low_u32(entry >> 32),
         })
     }
 

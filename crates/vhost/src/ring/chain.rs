@@ -2,6 +2,7 @@
 //! The pieces of guest memory that a chain of descriptors refers to.
 
 use crate::address_space::{Access, Miss, Piece, Translation, Translator};
+use crate::narrow;
 
 use super::header::HEADER_LEN;
 
@@ -98,7 +99,7 @@ impl Chain {
             {
                 let copied = span.copy_to(rest);
                 done += copied;
-                *piece = piece.skip(copied as u32);
+                *piece = piece.skip(narrow::octets(copied));
             }
             if !piece.is_empty() {
                 break;
@@ -134,7 +135,7 @@ impl Chain {
                     return written;
                 }
                 written += copied as u64;
-                piece = piece.skip(copied as u32);
+                piece = piece.skip(narrow::octets(copied));
                 segment = segment.get(copied..).unwrap_or_default();
             }
         }
@@ -151,7 +152,8 @@ pub(crate) fn read<const N: usize>(
     let mut octets = [0; N];
     let mut done = 0;
     while let Some(rest) = octets.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        let piece = match memory.translate_guest(address, rest.len() as u32, Access::Read) {
+        let piece = match memory.translate_guest(address, narrow::octets(rest.len()), Access::Read)
+        {
             Translation::Piece(piece) => piece,
             Translation::Miss(miss) => return Err(Fault::Miss(miss)),
             Translation::Outside => return Err(Fault::Bad),
@@ -174,8 +176,11 @@ pub(crate) fn read_descriptor(
     index: usize,
 ) -> Result<(u64, u64), Fault> {
     let address = table.wrapping_add((index * super::layout::DESCRIPTOR_LEN) as u64);
-    let octets = u128::from_le_bytes(read::<16>(memory, address)?);
-    Ok((octets as u64, (octets >> 64) as u64))
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = read::<16>(memory, address)?;
+    Ok((
+        u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        u64::from_le_bytes([i, j, k, l, m, n, o, p]),
+    ))
 }
 
 /// Returns the descriptors of an indirect table of `len` octets, if the device handles such a table.

@@ -5,14 +5,14 @@
 //! guest address `4096 * n`. The front end reads and clears it while the device sets bits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
+use quietwire_memory::atomic::{AtomicU8, Ordering};
 use quietwire_memory::{Mapping, SharedSlice};
 
 /// Octets of a page of the log (`VHOST_LOG_PAGE`).
 pub const LOG_PAGE: u64 = 4096;
 /// Maximum number of pages marked at once: more than the longest frame or ring covers.
-const PAGES_MAX: u64 = 256;
+const PAGES_MAX: usize = 256;
 
 /// A log of pages. Clones share it.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl DirtyLog {
             return;
         };
         let first = guest / LOG_PAGE;
-        for page in (first..=last / LOG_PAGE).take(PAGES_MAX as usize) {
+        for page in (first..=last / LOG_PAGE).take(PAGES_MAX) {
             let octet = usize::try_from(page / 8).ok();
             if let Some(octet) = octet.and_then(|octet| self.bitmap.get(octet)) {
                 // The previous write must be visible to a front end that clears the bit and copies the page.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The header before each frame of a network device (virtio 1.2, section 5.1.6).
 
+use crate::narrow;
+
 /// Octets of the header with VIRTIO_F_VERSION_1 or VIRTIO_NET_F_MRG_RXBUF.
 pub const HEADER_LEN: usize = 12;
 /// Octets of the header with neither: it lacks `num_buffers` (section 5.1.6.1).
@@ -78,7 +80,7 @@ impl RawHeader {
     #[inline(always)]
     #[must_use]
     pub const fn num_buffers(self) -> u16 {
-        (self.last >> 16) as u16
+        narrow::low_u16((self.last >> 16) as u64)
     }
 
     /// Returns the header with another number of chains.

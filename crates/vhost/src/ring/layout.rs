@@ -3,6 +3,8 @@
 //!
 //! All integers are little-endian. Descriptors of both kinds are two 64-bit words, and are accessed as such.
 
+use crate::narrow::{low_u16, low_u32};
+
 /// Octets of a descriptor of either kind (sections 2.7.5 and 2.8.13).
 pub const DESCRIPTOR_LEN: usize = 16;
 /// 64-bit words of a descriptor.
@@ -89,6 +91,15 @@ pub mod split {
         2 + 4 * size as usize
     }
 
+    /// Returns the number of entries from number `from` up to an index of the other side; `None` if they exceed `room`, the number of
+    /// entries that the other side may have added. The result is smaller than an earlier one if the index moved back.
+    #[inline(always)]
+    #[must_use]
+    pub const fn entries_up_to(index: u16, from: u16, room: u16) -> Option<u16> {
+        let entries = index.wrapping_sub(from);
+        if entries <= room { Some(entries) } else { None }
+    }
+
     /// Returns true if a notification is due by the event index (section 2.7.10): the other side requested one for entry
     /// `event`, and it is among the entries from `old` up to `new`.
     #[inline(always)]
@@ -124,6 +135,14 @@ pub mod packed {
     #[must_use]
     pub const fn event(off_wrap: u16, flags: u16) -> u32 {
         off_wrap as u32 | (flags as u32) << 16
+    }
+
+    /// Returns `off_wrap` and `flags` of an event suppression structure.
+    #[inline(always)]
+    #[must_use]
+    pub const fn event_fields(event: u32) -> (u16, u16) {
+        let [a, b, c, d] = event.to_le_bytes();
+        (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
     }
 
     /// Returns the flags that make a descriptor available in a turn of the ring with this wrap counter (section 2.8.1).
@@ -165,7 +184,7 @@ impl SplitWord {
     #[inline(always)]
     #[must_use]
     pub const fn len(self) -> u32 {
-        self.0 as u32
+        low_u32(self.0)
     }
 
     /// Returns true if the buffer is empty.
@@ -179,14 +198,14 @@ impl SplitWord {
     #[inline(always)]
     #[must_use]
     pub const fn flags(self) -> u16 {
-        (self.0 >> 32) as u16
+        low_u16(self.0 >> 32)
     }
 
     /// Returns the index of the next descriptor of the chain, which [`FLAG_NEXT`] makes valid.
     #[inline(always)]
     #[must_use]
     pub const fn next(self) -> u16 {
-        (self.0 >> 48) as u16
+        low_u16(self.0 >> 48)
     }
 }
 
@@ -206,7 +225,7 @@ impl PackedWord {
     #[inline(always)]
     #[must_use]
     pub const fn len(self) -> u32 {
-        self.0 as u32
+        low_u32(self.0)
     }
 
     /// Returns true if the buffer is empty.
@@ -220,14 +239,14 @@ impl PackedWord {
     #[inline(always)]
     #[must_use]
     pub const fn id(self) -> u16 {
-        (self.0 >> 32) as u16
+        low_u16(self.0 >> 32)
     }
 
     /// Returns the flags.
     #[inline(always)]
     #[must_use]
     pub const fn flags(self) -> u16 {
-        (self.0 >> 48) as u16
+        low_u16(self.0 >> 48)
     }
 
     /// Returns true if the descriptor is available in a turn of the ring with this wrap counter.
@@ -294,5 +313,42 @@ mod tests {
         let due = (0..=u16::MAX).filter(|event| split::needs_event(*event, 1, 65_534));
         assert_eq!(due.collect::<Vec<_>>(), [0, 65_534, 65_535]);
         assert!(!(0..=u16::MAX).any(|event| split::needs_event(event, 5, 5)));
+    }
+
+    /// Starts of small ranges around each wraparound of 16 bits.
+    fn starts() -> impl Iterator<Item = u32> {
+        (0x8000 - 10..0x8000 + 10).chain(0x1_0000 - 20..0x1_0000 + 20)
+    }
+
+    /// Returns the lowest 16 bits of a number that never wraps around.
+    fn low(number: u32) -> u16 {
+        (number % 0x1_0000).try_into().unwrap()
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too slow under Miri")]
+    fn every_index_within_the_room_is_accepted_and_no_other() {
+        for (start, room) in starts().flat_map(|start| (0..=8).map(move |room| (start, room))) {
+            let mut expected = vec![None; 0x1_0000];
+            for entries in 0..=room {
+                expected[usize::from(low(start + u32::from(entries)))] = Some(entries);
+            }
+            for (index, expected) in (0..=u16::MAX).zip(expected) {
+                assert_eq!(split::entries_up_to(index, low(start), room), expected);
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too slow under Miri")]
+    fn every_event_among_the_entries_is_due_and_no_other() {
+        for (old, count) in starts().flat_map(|old| (0..=8).map(move |count| (old, count))) {
+            let new = old + count;
+            let passed: Vec<u16> = (old..new).map(low).collect();
+            for event in 0..=u16::MAX {
+                let due = split::needs_event(event, low(new), low(old));
+                assert_eq!(due, passed.contains(&event), "{old} {new} {event}");
+            }
+        }
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device side of packed virtqueues (virtio 1.2, section 2.8).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-
 use quietwire_memory::SharedSlice;
+use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::address_space::{Access, Translator};
+use crate::narrow;
 
 use super::chain::{CHAIN_MAX, Chain, Fault, read_descriptor, table_entries};
 use super::config::{Features, RingConfig, RingError};
@@ -13,7 +13,7 @@ use super::dirty_log::RingLog;
 use super::inflight::{PackedDescriptor, PackedInflight};
 use super::layout::{
     DESCRIPTOR_LEN, DESCRIPTOR_WORDS, FLAG_AVAIL, FLAG_INDIRECT, FLAG_NEXT, FLAG_USED, FLAG_WRITE,
-    PackedWord, RING_SIZE_MAX, packed, split,
+    PackedWord, RING_SIZE_MAX, packed,
 };
 use super::position::Position;
 use super::queue::{Entry, FLAG_BAD, FLAGS_KEPT, GATHER_MAX, Queue, WINDOW, Window, parts};
@@ -22,6 +22,11 @@ use super::virtqueue::Counters;
 
 /// Capacity for private copies of descriptors after the first of their chains: twice the maximum of one chain.
 const TAIL: usize = 2 * CHAIN_MAX;
+/// First value of the counters of these copies. They wrap around soon after the start of each queue rather than after four billion
+/// descriptors, so that every test includes it.
+const TAIL_START: u32 = u32::MAX - 5;
+// Their lowest bits are the index of a copy, also after they have wrapped around.
+const _: () = assert!(TAIL.is_power_of_two());
 
 /// Location of a chain's descriptors.
 #[derive(Clone, Copy, Debug, Default)]
@@ -115,8 +120,8 @@ impl PackedQueue {
             part.guest_address(),
             config.ring_log_address.unwrap_or(event_address),
         );
-        let start =
-            Position::from_bits(config.base as u16, size).ok_or(RingError::Base(config.base))?;
+        let start = Position::from_bits(narrow::low_u16(config.base.into()), size)
+            .ok_or(RingError::Base(config.base))?;
         let inflight = config
             .inflight
             .as_ref()
@@ -147,8 +152,8 @@ impl PackedQueue {
             extents: [Extent::default(); WINDOW],
             burst: 0,
             tail: [(0, PackedWord(0)); TAIL],
-            tail_start: 0,
-            tail_end: 0,
+            tail_start: TAIL_START,
+            tail_end: TAIL_START,
         })
     }
 
@@ -211,8 +216,9 @@ impl PackedQueue {
             self.burst = count;
         }
         self.window.extend(count);
-        self.held += count as u16;
-        self.avail = self.avail.advanced(count as u16, self.size);
+        let slots = narrow::slots(count);
+        self.held += slots;
+        self.avail = self.avail.advanced(slots, self.size);
         count
     }
 
@@ -238,7 +244,7 @@ impl PackedQueue {
         let tail_room = TAIL - self.tail_end.wrapping_sub(self.tail_start) as usize;
         let mut extent = Extent {
             slots: 1,
-            tail: (self.tail_end as usize % TAIL) as u16,
+            tail: narrow::slots(self.tail_end as usize % TAIL),
         };
         let mut kept = first.flags() & FLAGS_KEPT;
         let (mut id, mut flags) = (first.id(), first.flags());
@@ -316,8 +322,8 @@ impl PackedQueue {
                 break;
             };
             let extent = Extent {
-                slots: chain.len() as u16,
-                tail: (self.tail_end as usize % TAIL) as u16,
+                slots: narrow::slots(chain.len()),
+                tail: narrow::slots(self.tail_end as usize % TAIL),
             };
             let is_short = chain.len() <= CHAIN_MAX;
             if is_short {
@@ -399,8 +405,9 @@ impl PackedQueue {
     #[inline(always)]
     fn pass(&mut self, count: usize) {
         self.window.remove(count);
-        self.unpublished += count as u16;
-        self.used = self.used.advanced(count as u16, self.size);
+        let slots = narrow::slots(count);
+        self.unpublished += slots;
+        self.used = self.used.advanced(slots, self.size);
     }
 
     /// Marks what [`Queue::publish`] wrote to the ring.
@@ -420,16 +427,11 @@ impl PackedQueue {
     fn is_notification_due(&self, slots: u16) -> bool {
         let event = self.driver_event.first();
         let event = event.map_or(0, |word| u32::from_le(word.load(Ordering::Relaxed)));
-        let (off_wrap, flags) = (event as u16, (event >> 16) as u16 & 3);
-        match flags {
+        let (off_wrap, flags) = packed::event_fields(event);
+        match flags & 3 {
             packed::EVENT_DISABLE => false,
             packed::EVENT_DESCRIPTOR if self.has_event_index => {
-                let mut due = off_wrap & !packed::WRAP;
-                if (off_wrap & packed::WRAP != 0) != self.used.wrap {
-                    due = due.wrapping_sub(self.size);
-                }
-                let new = self.used.slot;
-                split::needs_event(due, new, new.wrapping_sub(slots))
+                self.used.has_passed(off_wrap, slots, self.size)
             }
             _ => true,
         }

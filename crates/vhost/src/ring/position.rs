@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Positions in packed rings (virtio 1.2, section 2.8.1).
 
-use super::layout::packed;
+use super::layout::{packed, split};
+use crate::narrow;
 
 /// A slot of the ring, and the wrap counter there (section 2.8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +31,87 @@ impl Position {
         let slot = u32::from(self.slot) + u32::from(slots);
         if slot < u32::from(size) {
             return Self {
-                slot: slot as u16,
+                slot: narrow::low_u16(slot.into()),
                 wrap: self.wrap,
             };
         }
         Self {
-            slot: (slot - u32::from(size)) as u16,
+            slot: narrow::low_u16((slot - u32::from(size)).into()),
             wrap: !self.wrap,
+        }
+    }
+
+    /// Returns true if the last `slots` slots before this position include the one that the other side's event suppression structure
+    /// names (section 2.8.14).
+    #[inline(always)]
+    pub(crate) fn has_passed(self, off_wrap: u16, slots: u16, size: u16) -> bool {
+        let mut due = off_wrap & !packed::WRAP;
+        if (off_wrap & packed::WRAP != 0) != self.wrap {
+            due = due.wrapping_sub(size);
+        }
+        split::needs_event(due, self.slot, self.slot.wrapping_sub(slots))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes of small rings. Those of packed rings need not be powers of two.
+    const SIZES: std::ops::RangeInclusive<u16> = 1..=9;
+
+    /// Returns the position of a slot numbered from the start of the first turn.
+    fn at(number: u32, size: u16) -> Position {
+        let (turn, slot) = (number / u32::from(size), number % u32::from(size));
+        Position {
+            slot: u16::try_from(slot).unwrap(),
+            wrap: turn.is_multiple_of(2),
+        }
+    }
+
+    #[test]
+    fn every_position_advances_by_every_number_of_slots() {
+        for size in SIZES.chain([32_767, 32_768]) {
+            let numbers: Vec<u32> = match size {
+                0..=9 => (0..2 * u32::from(size)).collect(),
+                _ => (0..4).map(|turn| turn * u32::from(size) / 2 + 1).collect(),
+            };
+            for number in numbers {
+                let position = at(number, size);
+                for slots in 0..=size {
+                    let expected = at(number + u32::from(slots), size);
+                    assert_eq!(position.advanced(slots, size), expected);
+                }
+                assert_eq!(Position::from_bits(position.bits(), size), Some(position));
+            }
+        }
+    }
+
+    #[test]
+    fn all_bits_are_a_position_or_beyond_the_ring() {
+        for size in SIZES.chain([32_767, 32_768]) {
+            for bits in 0..=u16::MAX {
+                let position = Position::from_bits(bits, size);
+                assert_eq!(position.is_some(), bits & 0x7fff < size);
+                assert!(position.is_none_or(|position| position.bits() == bits));
+            }
+        }
+    }
+
+    #[test]
+    fn every_event_within_the_last_slots_is_due() {
+        for size in SIZES {
+            for end in u32::from(size)..3 * u32::from(size) {
+                for slots in 0..=size {
+                    // Up to a turn back and a turn ahead: the wrap counter names no others.
+                    for event in end - u32::from(size)..end + u32::from(size) {
+                        let named = at(event, size).bits();
+                        let expected = (end - u32::from(slots)..end).contains(&event);
+                        let due = at(end, size).has_passed(named, slots, size);
+                        assert_eq!(due, expected, "{size} {end} {slots} {event}");
+                    }
+                }
+            }
         }
     }
 }

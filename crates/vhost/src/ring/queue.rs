@@ -245,3 +245,28 @@ pub trait Queue {
     /// Returns the counters.
     fn counters_mut(&mut self) -> &mut Counters;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_the_slots_from_each_one_on() {
+        for size in 0..=9_u16 {
+            let ring: Vec<u16> = (0..size).collect();
+            for first in 0..size {
+                for count in 0..=size {
+                    let slots: Vec<u16> = parts(&ring, first, count.into()).concat();
+                    let expected = (0..count).map(|ahead| (first + ahead) % size);
+                    assert_eq!(slots, expected.collect::<Vec<_>>());
+                }
+            }
+        }
+        // Never more than there are, whatever the arguments.
+        let ring = [0, 1, 2, 3];
+        for (first, count) in (0..=u16::MAX).flat_map(|first| [0, 4, 9].map(|count| (first, count)))
+        {
+            assert!(parts(&ring, first, count).concat().len() <= 4);
+        }
+    }
+}

@@ -4,6 +4,7 @@
 use quietwire_memory::{Span, is_short};
 
 use crate::address_space::{Access, CachedRegion, Miss, Piece, Translator};
+use crate::narrow;
 
 use super::DirtyLog;
 use super::chain::{Chain, Fault, OCTETS_MAX};
@@ -156,7 +157,7 @@ impl<Q: Queue> RingReceiver<Q> {
             self.queue.counters_mut().bad += 1;
             return Some(Received::Bad);
         }
-        let length = octets as u32 - self.header_len as u32;
+        let length = narrow::low_u32(octets - self.header_len as u64);
         let (header, pieces) = self.chain.split_header(&self.memory, self.header_len);
         let mut spans = Pieces {
             memory: &self.memory,
@@ -274,7 +275,7 @@ fn frame_of<'ring>(
     near: CachedRegion<'ring>,
     has_offloads: bool,
 ) -> Option<(Span<'ring>, RawHeader)> {
-    const SHORTEST: u32 = HEADER_LEN as u32 + 1;
+    const SHORTEST: u32 = narrow::octets(HEADER_LEN) + 1;
     let len = entry.len();
     if !entry.is_direct(Access::Read) || !(SHORTEST..=OCTETS_MAX).contains(&len) {
         return None;

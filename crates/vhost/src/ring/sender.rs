@@ -4,6 +4,7 @@
 use quietwire_memory::is_short;
 
 use crate::address_space::{Access, CachedRegion, Miss, Translator};
+use crate::narrow;
 
 use super::DirtyLog;
 use super::chain::{Chain, Fault, OCTETS_MAX};
@@ -215,7 +216,7 @@ fn fill(entry: &Entry, near: CachedRegion<'_>, from: &[u8]) -> Option<u32> {
         place.write_array(HEADER.octets());
     }
     to.copy_from(from);
-    Some(total as u32)
+    Some(narrow::octets(total))
 }
 
 /// As [`fill`], for the queue's next chain and a frame of any length. Separate from the loop over short frames, which keeps
@@ -299,7 +300,7 @@ impl<Q: Queue> Transmit for RingSender<Q> {
         length: u32,
     ) -> PutResult {
         let Some(total) = length
-            .checked_add(self.header_len as u32)
+            .checked_add(narrow::octets(self.header_len))
             .filter(|total| *total <= OCTETS_MAX)
         else {
             return PutResult::TooLong;
@@ -308,7 +309,7 @@ impl<Q: Queue> Transmit for RingSender<Q> {
             Fit::Chains(chains) => chains,
             Fit::Other(put) => return put,
         };
-        let octets = header.with_num_buffers(chains as u16).octets();
+        let octets = header.with_num_buffers(narrow::slots(chains)).octets();
         let header = octets.get(..self.header_len).unwrap_or_default();
         let segments = segments.map(shorten);
         self.chain

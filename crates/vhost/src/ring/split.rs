@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device side of split virtqueues (virtio 1.2, section 2.7).
 
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
-
 use quietwire_memory::SharedSlice;
+use quietwire_memory::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::address_space::{Access, Translator};
+use crate::narrow;
 
 use super::chain::{CHAIN_MAX, Chain, Fault, read_descriptor, table_entries};
 use super::config::{Features, RingConfig, RingError};
@@ -147,13 +147,12 @@ impl SplitQueue {
         // Loaded at the same time as the index.
         self.avail_ring.prefetch(usize::from(self.next & self.mask));
         let index = load(&self.avail, split::INDEX, Ordering::Acquire);
-        let available = index.wrapping_sub(self.next);
         let pending = self.inflight.as_ref().map_or(0, SplitInflight::pending);
         let room = self.size.saturating_sub(self.held).saturating_sub(pending);
-        if available > room {
+        let Some(available) = split::entries_up_to(index, self.next, room) else {
             self.resynchronise(index);
             return 0;
-        }
+        };
         self.seen = index;
         available
     }
@@ -189,7 +188,7 @@ impl SplitQueue {
                 self.descriptors.prefetch(index_of(head).into());
             }
         }
-        self.ahead = count as u16;
+        self.ahead = narrow::slots(count);
     }
 
     /// Prefetches the memory that [`Queue::publish`] and [`Queue::complete`] write to for `count` chains, once those of the
@@ -199,7 +198,7 @@ impl SplitQueue {
         self.used.prefetch_write(split::INDEX);
         // Eight entries share a cache line.
         for ahead in (0..count).step_by(8) {
-            let slot = self.used_next.wrapping_add((have + ahead) as u16) & self.mask;
+            let slot = self.used_next.wrapping_add(narrow::slots(have + ahead)) & self.mask;
             self.used_ring.prefetch_write(slot.into());
         }
     }
@@ -213,7 +212,7 @@ impl SplitQueue {
             // The driver writes there.
             return;
         }
-        let wanted = known.min(wanted).min(GATHER_MAX as u16);
+        let wanted = known.min(wanted).min(narrow::slots(GATHER_MAX));
         self.prefetch_descriptors(usize::from(wanted));
         let slot = self.next.wrapping_add(wanted) & self.mask;
         self.avail_ring.prefetch(usize::from(slot));
@@ -223,7 +222,7 @@ impl SplitQueue {
     #[inline(always)]
     fn pass(&mut self, count: usize) {
         self.window.remove(count);
-        self.used_next = self.used_next.wrapping_add(count as u16);
+        self.used_next = self.used_next.wrapping_add(narrow::slots(count));
     }
 
     #[inline(always)]
@@ -242,7 +241,7 @@ impl SplitQueue {
             self.window.push(read(&self.descriptors, head));
             count += 1;
         }
-        self.held += count as u16;
+        self.held += narrow::slots(count);
         count
     }
 
@@ -317,9 +316,10 @@ impl Queue for SplitQueue {
                 prefetch(place.address);
             }
         }
-        self.next = self.next.wrapping_add(count as u16);
-        self.ahead = self.ahead.saturating_sub(count as u16);
-        self.held += count as u16;
+        let slots = narrow::slots(count);
+        self.next = self.next.wrapping_add(slots);
+        self.ahead = self.ahead.saturating_sub(slots);
+        self.held += slots;
         self.window.extend(count);
         self.window.len()
     }
@@ -481,7 +481,7 @@ impl Queue for SplitQueue {
     }
 
     fn base(&self) -> u32 {
-        let unused = self.window.len() as u16;
+        let unused = narrow::slots(self.window.len());
         let pending = self.inflight.as_ref().map_or(0, SplitInflight::pending);
         u32::from(self.next.wrapping_sub(unused).wrapping_sub(pending))
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Inflight regions of packed queues.
 
+use quietwire_memory::atomic::{AtomicU64, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::layout::{DESCRIPTOR_WORDS, FLAG_AVAIL, FLAG_USED, PackedWord, packed};
 use super::super::position::Position;
 use super::region::{InflightRegion, InflightWords, VERSION, field};
+use crate::narrow::{low_u8, low_u32, slots};
 
 /// `features`; `version`, `desc_num`, `free_head` and `old_free_head`; `used_idx`, `old_used_idx`, `used_wrap_counter`,
 /// `old_used_wrap_counter` and padding; padding.
@@ -32,7 +33,7 @@ struct State {
 impl State {
     fn from_word(word: u64) -> Self {
         Self {
-            is_inflight: word as u8 == 1,
+            is_inflight: low_u8(word) == 1,
             next: field(word, 16),
             last: field(word, 32),
             num: field(word, 48),
@@ -122,8 +123,8 @@ impl PackedInflight {
                 wrap: wrap == 1,
             })
         };
-        let used = position(field(positions, 0), (positions >> 32) as u8)?;
-        let mut old_used = position(field(positions, 16), (positions >> 40) as u8)?;
+        let used = position(field(positions, 0), low_u8(positions >> 32))?;
+        let mut old_used = position(field(positions, 16), low_u8(positions >> 40))?;
         let mut free = field(header, 48);
         if used != old_used {
             let word = ring
@@ -158,7 +159,7 @@ impl PackedInflight {
         let mut seen = vec![false; usize::from(self.size)];
         for (_, entry) in taken {
             if let Some(descriptors) = self.collect(entry, &mut seen) {
-                self.pending_slots += descriptors.len() as u16;
+                self.pending_slots += slots(descriptors.len());
                 self.pending.push_back(Taken { entry, descriptors });
             } else if let Some(state) = self.states.get_mut(usize::from(entry)) {
                 state.is_inflight = false;
@@ -191,7 +192,7 @@ impl PackedInflight {
         }
         let descriptor = |index: u16| {
             let word = self.words.get(Self::at(index) + 2);
-            let (id, flags, len) = (field(word, 0), field(word, 16), (word >> 32) as u32);
+            let (id, flags, len) = (field(word, 0), field(word, 16), low_u32(word >> 32));
             let address = self.words.get(Self::at(index) + 3);
             (address, PackedWord::new(len, id, flags))
         };
@@ -290,7 +291,7 @@ impl PackedInflight {
             return None;
         }
         let taken = self.pending.pop_front()?;
-        self.pending_slots -= len as u16;
+        self.pending_slots -= slots(len);
         self.resubmitted.push_back(taken.entry);
         Some(taken.descriptors)
     }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory of one queue's inflight region, in words.
 
+use quietwire_memory::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietwire_memory::{Mapping, SharedSlice};
+
+use crate::narrow::low_u16;
 
 /// `version` of a region in use; 0 for a new one.
 pub(super) const VERSION: u16 = 1;
@@ -55,5 +57,5 @@ impl InflightWords {
 
 /// Returns 16 bits of a word.
 pub(super) fn field(word: u64, bit: u32) -> u16 {
-    (word >> bit) as u16
+    low_u16(word >> bit)
 }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::region::{InflightRegion, InflightWords, VERSION, field};
+use crate::narrow::{low_u8, slots};
 
 /// `features`; then `version`, `desc_num`, `last_batch_head` and `used_idx`.
 pub(super) const HEADER_WORDS: usize = 2;
@@ -73,7 +74,7 @@ impl SplitInflight {
             head = next;
         }
         let mut taken: Vec<(u64, u16)> = (0..self.size)
-            .filter(|head| self.words.get(Self::at(*head)) as u8 == 1)
+            .filter(|head| low_u8(self.words.get(Self::at(*head))) == 1)
             .map(|head| (self.words.get(Self::at(head) + 1), head))
             .collect();
         taken.sort_unstable();
@@ -102,7 +103,7 @@ impl SplitInflight {
 
     /// Returns the number of chains that a previous device took and that are not resubmitted yet.
     pub(crate) fn pending(&self) -> u16 {
-        self.pending.len() as u16
+        slots(self.pending.len())
     }
 
     /// Returns the head of the next of these chains.
