@@ -24,6 +24,8 @@ BENCH_FLAGS ?=
 HOURS ?= 1
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
+# Preemptions of the threads of models. `make test` has two or three.
+PREEMPTIONS ?= 5
 # Sequences of faults, and the first seed. `make test` runs the first thousand.
 FAULT_SEEDS ?= 1000000
 FAULT_START ?= 1000
@@ -114,8 +116,8 @@ fuzz: ## Run every fuzz target for FUZZ_SECONDS each (those guided by coverage n
 test-fuzz: ## Check that the fuzzer of the tests finds the planted fault of every target that has one
 	@scripts/test-fuzz
 
-models: ## Tests of small domains whole, which take minutes
-	@scripts/models
+models: ## Models of threads with up to PREEMPTIONS preemptions, and small domains whole
+	@scripts/models $(PREEMPTIONS)
 
 soak: ## A switch that changes at random for HOURS beside checked traffic; samples and plot into results/soak (needs root)
 	@QUIETWIRE_SOAK_SECONDS=$$(awk 'BEGIN { print int($(HOURS) * 3600) }') QUIETWIRE_SOAK_DIRECTORY=$(CURDIR)/results/soak \

@@ -96,37 +96,46 @@ fn threads_that_visit_and_take_away_never_meet() {
     thread.join().unwrap();
 }
 
-/// The words of a gate whose barriers are both full fences. membarrier(2) has the same effect on a compiler barrier.
-struct Model {
+/// The words of a gate whose barriers are both full fences. membarrier(2) has the same effect on a compiler barrier. Without `BARRIERS`
+/// they have no effect, and without `ORDERS` every access is relaxed.
+struct Model<const BARRIERS: bool, const ORDERS: bool> {
     epoch: AtomicU32,
     pointer: AtomicUsize,
 }
 
-impl GateState for Model {
+impl<const BARRIERS: bool, const ORDERS: bool> Model<BARRIERS, ORDERS> {
+    fn order(order: Ordering) -> Ordering {
+        if ORDERS { order } else { Ordering::Relaxed }
+    }
+}
+
+impl<const BARRIERS: bool, const ORDERS: bool> GateState for Model<BARRIERS, ORDERS> {
     type Pointer = usize;
 
     fn epoch(&self, order: Ordering) -> u32 {
-        self.epoch.load(order)
+        self.epoch.load(Self::order(order))
     }
 
     fn set_epoch(&self, epoch: u32, order: Ordering) {
-        self.epoch.store(epoch, order);
+        self.epoch.store(epoch, Self::order(order));
     }
 
     fn pointer(&self) -> usize {
-        self.pointer.load(Ordering::Acquire)
+        self.pointer.load(Self::order(Ordering::Acquire))
     }
 
     fn swap_pointer(&self, pointer: usize) -> usize {
-        self.pointer.swap(pointer, Ordering::AcqRel)
+        self.pointer.swap(pointer, Self::order(Ordering::AcqRel))
     }
 
     fn light_barrier(&self) {
-        fence(Ordering::SeqCst);
+        if BARRIERS {
+            fence(Ordering::SeqCst);
+        }
     }
 
     fn heavy_barrier(&self) {
-        fence(Ordering::SeqCst);
+        self.light_barrier();
     }
 }
 
@@ -138,10 +147,9 @@ unsafe impl Sync for Memory {}
 // SAFETY: as above.
 unsafe impl Send for Memory {}
 
-#[test]
-fn memory_is_unmapped_after_the_last_visit_in_every_order() {
+fn unmap_after_visits<const BARRIERS: bool, const ORDERS: bool>() {
     loom::model(|| {
-        let words = Arc::new(Model {
+        let words = Arc::new(Model::<BARRIERS, ORDERS> {
             epoch: AtomicU32::new(0),
             pointer: AtomicUsize::new(1),
         });
@@ -177,4 +185,21 @@ fn memory_is_unmapped_after_the_last_visit_in_every_order() {
         }
         reader.join().unwrap();
     });
+}
+
+#[test]
+fn memory_is_unmapped_after_the_last_visit_in_every_order() {
+    unmap_after_visits::<true, true>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn the_model_finds_a_visit_to_unmapped_memory_without_barriers() {
+    unmap_after_visits::<false, true>();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn the_model_finds_a_visit_to_unmapped_memory_without_orders() {
+    unmap_after_visits::<true, false>();
 }

@@ -11,12 +11,14 @@ mod doze;
 mod filter;
 mod input;
 mod lengths;
+mod line;
 mod mark;
 mod output;
 mod path;
 mod route;
 mod segment;
 mod stage;
+mod sync;
 mod telemetry;
 mod worker;
 

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use quietwire_memory::prefer_huge_pages;
+#[cfg(not(loom))]
 use zerocopy::FromZeros;
 
 /// Number of an epoch. An epoch ends once every forwarding thread has finished the burst it was processing.
@@ -15,9 +16,18 @@ pub type Epoch = u64;
 pub struct NoMemory(pub usize);
 
 /// Returns zeroed memory. The kernel provides each page when it is first written.
+#[cfg(not(loom))]
 pub fn zeroed<T: FromZeros>(count: usize) -> Result<Box<[T]>, NoMemory> {
     let memory = <[T]>::new_box_zeroed_with_elems(count)
         .map_err(|_| NoMemory(count.saturating_mul(size_of::<T>())))?;
+    prefer_huge_pages(&memory);
+    Ok(memory)
+}
+
+/// Returns memory of a model checker, whose atomics are not octets.
+#[cfg(loom)]
+pub fn zeroed<T: Default>(count: usize) -> Result<Box<[T]>, NoMemory> {
+    let memory: Box<[T]> = (0..count).map(|_| T::default()).collect();
     prefer_huge_pages(&memory);
     Ok(memory)
 }

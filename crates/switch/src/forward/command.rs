@@ -6,32 +6,27 @@
 //! reply in time, the control thread withdraws the order, so that it is never executed. An order that the thread is already executing
 //! cannot be withdrawn. Either way the thread is late until it replies again, and gets no further order meanwhile.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use quietwire_base::Deadline;
 use quietwire_dpdk::Bell;
 use quietwire_dpdk::ring::FrameReceiver;
-use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::input::Input;
+use super::line::{GivenUp, OrderReceiver, OrderSender};
 use super::output::{Output, Relay};
 use super::route::Domain;
 use super::segment::Segmenter;
 use super::stage::Stage;
+use super::sync::PAUSE;
 use crate::error::SwitchError;
 use crate::observe::{CaptureTap, Tracer};
 
-/// Number of replies that have room: one for the order under way, and some to spare.
-const REPLIES: usize = 4;
 /// Timeout of a reply. A forwarding thread checks for orders once a turn, and may have been preempted.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of a reply once the switch is ending.
 const TIMEOUT_AT_END: Duration = Duration::from_millis(500);
-/// Timeout for the lock of the letter box. The other side holds it for a few instructions.
-const LOCK: Duration = Duration::from_millis(100);
-const PAUSE: Duration = Duration::from_micros(20);
 
 /// An order to a forwarding thread.
 #[derive(Debug)]
@@ -149,25 +144,6 @@ pub(crate) enum Reply {
     Full(WorkerCommand),
 }
 
-/// The letter box of a forwarding thread.
-#[derive(Debug, Default)]
-struct LetterBox {
-    /// True while there is an order. The only part that a forwarding thread reads every turn.
-    is_full: AtomicBool,
-    /// Neither side ever waits for this lock.
-    order: Mutex<Option<(u64, WorkerCommand)>>,
-}
-
-impl LetterBox {
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<(u64, WorkerCommand)>>> {
-        match self.order.try_lock() {
-            Ok(order) => Some(order),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-}
-
 /// An order that had no reply in time.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
@@ -191,21 +167,14 @@ pub(crate) struct CommandSender {
     name: String,
     /// Wake-up event of a thread that may sleep.
     bell: Option<Arc<Bell>>,
-    letter_box: Arc<LetterBox>,
-    replies: Consumer<(u64, Reply)>,
-    /// Number of the last order.
-    number: u64,
+    orders: OrderSender<WorkerCommand, Reply>,
     late: Option<Late>,
     /// Stop flag of the switch.
     stop: Arc<AtomicBool>,
 }
 
 /// The forwarding thread's end.
-#[derive(Debug)]
-pub(crate) struct CommandReceiver {
-    letter_box: Arc<LetterBox>,
-    replies: Producer<(u64, Reply)>,
-}
+pub(crate) type CommandReceiver = OrderReceiver<WorkerCommand, Reply>;
 
 /// Creates both ends of a line to the thread with this name. With the `stop` flag set, replies have a short timeout.
 pub(crate) fn line(
@@ -213,43 +182,15 @@ pub(crate) fn line(
     bell: Option<Arc<Bell>>,
     stop: &Arc<AtomicBool>,
 ) -> (CommandSender, CommandReceiver) {
-    let (reply_writer, reply_reader) = RingBuffer::new(REPLIES);
-    let letter_box = Arc::new(LetterBox::default());
+    let (orders, commands) = super::line::line();
     let line = CommandSender {
         name: name.to_owned(),
         bell,
-        letter_box: Arc::clone(&letter_box),
-        replies: reply_reader,
-        number: 0,
+        orders,
         late: None,
         stop: Arc::clone(stop),
     };
-    let commands = CommandReceiver {
-        letter_box,
-        replies: reply_writer,
-    };
     (line, commands)
-}
-
-impl CommandReceiver {
-    /// Returns true if there is an order.
-    #[inline(always)]
-    pub(super) fn has_order(&self) -> bool {
-        self.letter_box.is_full.load(Ordering::Acquire)
-    }
-
-    /// Takes the order. `None` if the control thread is taking it back at this moment.
-    pub(super) fn take(&mut self) -> Option<(u64, WorkerCommand)> {
-        let mut order = self.letter_box.try_lock()?;
-        self.letter_box.is_full.store(false, Ordering::Relaxed);
-        order.take()
-    }
-
-    /// Replies to the order with this number.
-    pub(super) fn reply(&mut self, number: u64, reply: Reply) {
-        // The ring has room: there is one order at a time, and the control thread reads the replies of earlier ones first.
-        drop(self.replies.push((number, reply)));
-    }
 }
 
 impl CommandSender {
@@ -280,11 +221,11 @@ impl CommandSender {
             if let Some(reply) = self.reply_to(number) {
                 return Ok(reply);
             }
-            if self.replies.is_abandoned() {
+            if self.orders.is_abandoned() {
                 // The reply may have arrived just before the thread ended.
                 return self.reply_to(number).ok_or_else(|| {
                     Box::new(Unanswered {
-                        order: self.take_back(number),
+                        order: self.orders.take_back(number),
                         error: self.ended(),
                     })
                 });
@@ -300,16 +241,15 @@ impl CommandSender {
 
     /// Takes back an order without reply. From here on the thread is late.
     fn give_up(&mut self, number: u64, began: Instant) -> Result<Reply, Box<Unanswered>> {
-        let order = self.take_back(number);
-        if order.is_none()
-            && let Some(reply) = self.reply_to(number)
-        {
-            return Ok(reply);
-        }
-        let awaited = match &order {
-            // The reply to this order will show that the thread runs again.
-            Some(_) => self.put(WorkerCommand::Nothing).ok(),
-            None => Some(number),
+        let ignored = ignored_by(&self.name);
+        let given_up = self.orders.give_up(number, WorkerCommand::Nothing, ignored);
+        let (order, awaited) = match given_up {
+            GivenUp::Replied(reply) => return Ok(reply),
+            GivenUp::TakenBack { order, awaited } => {
+                self.ring_bell();
+                (Some(order), awaited)
+            }
+            GivenUp::Executing => (None, Some(number)),
         };
         self.late = Some(Late {
             since: began,
@@ -348,44 +288,22 @@ impl CommandSender {
         self.silent(self.late.map_or_else(Instant::now, |late| late.since))
     }
 
-    /// Puts an order into the letter box, which is empty. The error returns the order: the thread stopped while it held the lock.
+    /// Gives an order. The error returns the order: the thread stopped while it held the lock of the letter box.
     fn put(&mut self, order: WorkerCommand) -> Result<u64, WorkerCommand> {
-        let letter_box = Arc::clone(&self.letter_box);
-        let lock = || letter_box.try_lock();
-        let Some(mut place) = Deadline::after(LOCK).poll(PAUSE, lock) else {
-            return Err(order);
-        };
-        self.number += 1;
-        *place = Some((self.number, order));
-        letter_box.is_full.store(true, Ordering::Release);
-        drop(place);
+        let number = self.orders.put(order)?;
+        self.ring_bell();
+        Ok(number)
+    }
+
+    fn ring_bell(&self) {
         if let Some(bell) = &self.bell {
             bell.ring();
         }
-        Ok(self.number)
     }
 
-    /// Removes an order from the letter box. `None` if the thread has taken it, or is about to.
-    fn take_back(&mut self, number: u64) -> Option<WorkerCommand> {
-        let lock = || self.letter_box.try_lock();
-        let mut place = Deadline::after(LOCK).poll(PAUSE, lock)?;
-        let (_, order) = place.take_if(|(given, _)| *given == number)?;
-        self.letter_box.is_full.store(false, Ordering::Relaxed);
-        Some(order)
-    }
-
-    /// Returns the reply to the order with this number, if it has arrived. Replies to other orders are dropped.
+    /// Returns the reply to the order with this number, if it has arrived.
     fn reply_to(&mut self, number: u64) -> Option<Reply> {
-        while let Ok((given, reply)) = self.replies.pop() {
-            if given == number {
-                return Some(reply);
-            }
-            tracing::error!(
-                "thread {} replied to order {given} instead of {number}: reply ignored (this is a bug in the switch)",
-                self.name
-            );
-        }
-        None
+        self.orders.reply_to(number, ignored_by(&self.name))
     }
 
     fn ended(&self) -> SwitchError {
@@ -403,6 +321,15 @@ impl CommandSender {
                 since.elapsed().as_secs_f64()
             ),
         }
+    }
+}
+
+/// Logs replies to other orders than the last one.
+fn ignored_by(name: &str) -> impl FnMut(u64) {
+    move |given| {
+        tracing::error!(
+            "thread {name} replied to order {given} out of turn: reply ignored (this is a bug in the switch)"
+        );
     }
 }
 
@@ -505,12 +432,11 @@ mod tests {
     #[test]
     fn a_thread_that_stops_while_it_takes_an_order_is_late() {
         let (mut line, mut commands) = pair();
-        let letter_box = Arc::clone(&commands.letter_box);
-        let held = letter_box.try_lock().unwrap();
-        let unanswered = line.ask(WorkerCommand::End).unwrap_err();
-        assert!(unanswered.order.is_some() && line.late_for().is_some());
-        assert!(line.collect().is_none());
-        drop(held);
+        commands.while_locked(|| {
+            let unanswered = line.ask(WorkerCommand::End).unwrap_err();
+            assert!(unanswered.order.is_some() && line.late_for().is_some());
+            assert!(line.collect().is_none());
+        });
         // Now the order that shows that the thread runs can be given.
         assert!(line.collect().is_none());
         obey(&mut commands);

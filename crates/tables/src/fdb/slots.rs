@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Concurrent access to the slots of a key's two buckets: each slot is one word, and every change is a compare-and-exchange. Generic over
-//! the word, so that a model checker can run the same code ([`super::loom_tests`]).
+//! the word, so that a model checker can run the same code (`fdb/tests/loom.rs`).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

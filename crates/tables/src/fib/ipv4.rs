@@ -12,17 +12,22 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use ipnet::{IpNet, Ipv4Net};
 use quietwire_base::BURST_MAX;
+use quietwire_memory::atomic::{AtomicU32, Ordering};
 use quietwire_memory::prefetch;
 
 use super::{FibError, NEXT_HOP_MAX, NO_ROUTE, check};
 use crate::arena::{Blocks, Epoch, zeroed};
 
-const FIRST_BITS: u32 = 24;
-const GROUP: usize = 256;
+/// Bits of a destination that select an entry of the first table. Models have a table of two entries, and groups of two.
+const FIRST_BITS: u32 = if cfg!(loom) { 31 } else { 24 };
+/// Entries of the first table.
+const FIRST: usize = if cfg!(loom) { 2 } else { 1 << FIRST_BITS };
+/// The other bits of a destination, which select an entry of a group.
+const GROUP_BITS: u32 = u32::BITS - FIRST_BITS;
+const GROUP: usize = 1 << GROUP_BITS;
 /// Flag of entries in the first table that contain the number of a group.
 const EXTENDED: u32 = 1 << 31;
 /// Shift of the prefix length of an entry, which determines the entries that the writer may replace.
@@ -59,7 +64,7 @@ impl Ipv4Fib {
     pub fn look_up_burst(&self, destinations: &[u32], next_hops: &mut [u32]) {
         let destinations = destinations.get(..BURST_MAX).unwrap_or(destinations);
         for destination in destinations {
-            if let Some(place) = self.first.get((destination >> 8) as usize) {
+            if let Some(place) = self.first.get((destination >> GROUP_BITS) as usize) {
                 prefetch(place);
             }
         }
@@ -78,7 +83,7 @@ impl Ipv4Fib {
 
     #[inline(always)]
     fn first_entry(&self, destination: u32) -> u32 {
-        match self.first.get((destination >> 8) as usize) {
+        match self.first.get((destination >> GROUP_BITS) as usize) {
             Some(place) => place.load(Ordering::Acquire),
             None => NO_ROUTE,
         }
@@ -90,12 +95,12 @@ impl Ipv4Fib {
             first
         } else {
             match self.groups.get(group_index(first, destination)) {
-                Some(place) => place.load(Ordering::Relaxed),
+                Some(place) => place.load(Ordering::Acquire),
                 None => NO_ROUTE,
             }
         };
         match entry & NEXT_HOP_MAX {
-            NO_ROUTE => self.default.load(Ordering::Relaxed),
+            NO_ROUTE => self.default.load(Ordering::Acquire),
             next_hop => next_hop,
         }
     }
@@ -103,7 +108,7 @@ impl Ipv4Fib {
 
 #[inline(always)]
 const fn group_index(entry: u32, destination: u32) -> usize {
-    ((entry & !EXTENDED) as usize) << 8 | (destination & 0xff) as usize
+    (((entry & !EXTENDED) as usize) << GROUP_BITS) | (destination as usize % GROUP)
 }
 
 /// Writer of a table.
@@ -121,10 +126,10 @@ impl Ipv4Routes {
     /// # Errors
     /// [`FibError::Memory`].
     pub fn new(groups_max: u32) -> Result<Self, FibError> {
-        let groups_max = groups_max.min(1 << FIRST_BITS);
+        let groups_max = groups_max.min(FIRST as u32);
         let fib = Ipv4Fib {
             default: AtomicU32::new(NO_ROUTE),
-            first: zeroed(1 << FIRST_BITS)?,
+            first: zeroed(FIRST)?,
             groups: zeroed(groups_max as usize * GROUP)?,
         };
         Ok(Self {
@@ -231,20 +236,21 @@ impl Ipv4Routes {
         NO_ROUTE
     }
 
-    /// Writes an entry to all replaceable places of a prefix.
+    /// Writes an entry to all replaceable places of a prefix. A reader that sees the number of a next hop also sees the next hop, which the
+    /// writer has stored before.
     fn fill(&self, network: u32, length: u8, may_replace: impl Fn(u32) -> bool, new: u32) {
         if length == 0 {
             self.fib
                 .default
-                .store(new & NEXT_HOP_MAX, Ordering::Relaxed);
+                .store(new & NEXT_HOP_MAX, Ordering::Release);
             return;
         }
         let put = |place: &AtomicU32| {
             if may_replace(place.load(Ordering::Relaxed)) {
-                place.store(new, Ordering::Relaxed);
+                place.store(new, Ordering::Release);
             }
         };
-        let first = (network >> 8) as usize;
+        let first = (network >> GROUP_BITS) as usize;
         if u32::from(length) > FIRST_BITS {
             let start = group_index(self.fib.first_entry(network), network);
             let count = 1 << (32 - length);
@@ -265,7 +271,7 @@ impl Ipv4Routes {
 
     /// Ensures that the /24 has a group. Returns `None` if there is no room.
     fn extend(&mut self, network: u32) -> Option<()> {
-        let place = self.fib.first.get((network >> 8) as usize)?;
+        let place = self.fib.first.get((network >> GROUP_BITS) as usize)?;
         let there = place.load(Ordering::Relaxed);
         if there & EXTENDED != 0 {
             return Some(());
@@ -282,7 +288,7 @@ impl Ipv4Routes {
 
     /// Frees the group of a /24 once all its addresses have the same entry, of a prefix of at most 24 bits.
     fn collapse(&mut self, network: u32) {
-        let Some(place) = self.fib.first.get((network >> 8) as usize) else {
+        let Some(place) = self.fib.first.get((network >> GROUP_BITS) as usize) else {
             return;
         };
         let there = place.load(Ordering::Relaxed);

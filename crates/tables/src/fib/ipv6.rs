@@ -18,9 +18,9 @@ mod poptrie;
 
 use std::net::Ipv6Addr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use ipnet::{IpNet, Ipv6Net};
+use quietwire_memory::atomic::AtomicU32;
 
 use super::{FibError, NO_ROUTE, check};
 use crate::arena::{Epoch, zeroed};

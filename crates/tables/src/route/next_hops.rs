@@ -10,8 +10,7 @@ mod shares;
 mod tests;
 mod writer;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
+use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering};
 use quietwire_packet::MacAddress;
 
 use super::decision::Adjacency;
@@ -169,7 +168,7 @@ impl NextHops {
     pub fn choose(&self, group: Buckets, flow: u32) -> NextHop {
         let bucket = flow & ((1 << group.size_log2) - 1);
         match self.buckets.get((group.first + bucket) as usize) {
-            Some(number) => self.get(number.load(Ordering::Relaxed)),
+            Some(number) => self.get(number.load(Ordering::Acquire)),
             None => NextHop::None,
         }
     }
@@ -184,7 +183,7 @@ impl NextHops {
             .skip(first)
             .take(usize::from(group.members));
         members
-            .map(|number| self.get(number.load(Ordering::Relaxed)))
+            .map(|number| self.get(number.load(Ordering::Acquire)))
             .any(|next_hop| next_hop.interface() == Some(interface))
     }
 }

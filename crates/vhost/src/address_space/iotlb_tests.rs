@@ -132,9 +132,9 @@ impl Gate {
     }
 }
 
-#[test]
-fn a_removed_range_is_not_used_once_its_removal_is_answered() {
-    loom::model(|| {
+/// Removes a range and replies, once earlier visits have ended if `waits`.
+fn remove_and_reply(waits: bool) {
+    loom::model(move || {
         let shared = Arc::new((
             table::<Exact>(&[HIGH]),
             Gate::default(),
@@ -157,11 +157,22 @@ fn a_removed_range_is_not_used_once_its_removal_is_answered() {
         });
         let (table, gate, is_answered) = &*shared;
         table.write([].iter());
-        if gate.has_passed() {
+        if gate.has_passed() || !waits {
             is_answered.store(true, Ordering::Relaxed);
         }
         reader.join().unwrap();
     });
+}
+
+#[test]
+fn a_removed_range_is_not_used_once_its_removal_is_answered() {
+    remove_and_reply(true);
+}
+
+#[test]
+#[should_panic(expected = "used after removal")]
+fn the_model_finds_a_reply_that_does_not_wait_for_visits() {
+    remove_and_reply(false);
 }
 
 #[test]
@@ -173,12 +184,30 @@ fn a_range_that_was_written_before_is_found_at_the_first_look() {
         let reader = loom::thread::spawn(move || {
             if its_flag.load(Ordering::Acquire) {
                 assert!(its_table.find(IOVA, 1).is_none());
-                let low = its_table.find(5, 1).unwrap();
+                let low = its_table.find(5, 1).expect("a written range");
                 assert!(is(&low, &LOW) && its_table.is_current(&low));
             }
         });
         table.write([LOW].iter());
         is_written.store(true, Ordering::Release);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+#[should_panic(expected = "a written range")]
+fn the_model_finds_a_flag_that_is_set_before_the_range() {
+    loom::model(|| {
+        let table = table::<Exact>(&[HIGH]);
+        let is_written = Arc::new(AtomicBool::new(false));
+        let (its_table, its_flag) = (Arc::clone(&table), Arc::clone(&is_written));
+        let reader = loom::thread::spawn(move || {
+            if its_flag.load(Ordering::Acquire) {
+                its_table.find(5, 1).expect("a written range");
+            }
+        });
+        is_written.store(true, Ordering::Release);
+        table.write([LOW].iter());
         reader.join().unwrap();
     });
 }

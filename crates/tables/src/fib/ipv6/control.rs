@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+use quietwire_memory::atomic::Ordering;
 
 use super::poptrie::{Ipv6Fib, NODE, NodeWords, ROOT_BITS, SLOTS, STRIDE, root_index, slot_at};
 use crate::arena::{Blocks, Epoch};
@@ -240,7 +241,8 @@ impl Control {
             }
         }
         let default = self.short[0].get(&0).copied().unwrap_or(NO_ROUTE);
-        self.fib.default.store(default, Ordering::Relaxed);
+        // A reader that sees the number of the next hop also sees the next hop.
+        self.fib.default.store(default, Ordering::Release);
         for (root, entry) in shown {
             self.show(root, entry);
         }

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reader side of an IPv6 table: nodes and look-ups.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
 use quietwire_base::BURST_MAX;
+use quietwire_memory::atomic::{AtomicU32, AtomicU64, Ordering};
 use quietwire_memory::{prefetch, prefetch_address};
 
 use crate::fib::NO_ROUTE;
 
-/// Bits of the root, and of each node.
-pub(super) const ROOT_BITS: u32 = 18;
+/// Bits of the root (fewer in models), and of each node.
+pub(super) const ROOT_BITS: u32 = if cfg!(loom) { 2 } else { 18 };
 pub(super) const STRIDE: u32 = 6;
 pub(super) const SLOTS: usize = 1 << STRIDE;
 /// Maximum number of nodes of a look-up: 18 + 19 · 6 exceeds 128.
@@ -24,7 +23,8 @@ pub(super) const NODE: u32 = 2 << 30;
 pub(super) const LEAF: u32 = 1 << 30;
 
 /// A node: masks of slots with nodes and of slots with a new next hop, and the locations of both.
-#[derive(Debug, Default, zerocopy::FromZeros)]
+#[derive(Debug, Default)]
+#[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[repr(C, align(32))]
 pub(super) struct Node {
     children: AtomicU64,
@@ -207,7 +207,7 @@ impl Ipv6Fib {
     #[inline(always)]
     fn finish(&self, next_hop: u32) -> u32 {
         match next_hop {
-            NO_ROUTE => self.default.load(Ordering::Relaxed),
+            NO_ROUTE => self.default.load(Ordering::Acquire),
             next_hop => next_hop,
         }
     }

@@ -4,8 +4,9 @@
 use super::Member;
 use crate::fib::NO_ROUTE;
 
-const BUCKETS_MIN: u32 = 16;
-pub(super) const BUCKETS_MAX: u32 = 4096;
+/// Limits of the number of buckets of a group. Models have the fewest.
+const BUCKETS_MIN: u32 = if cfg!(loom) { 2 } else { 16 };
+pub(super) const BUCKETS_MAX: u32 = if cfg!(loom) { 2 } else { 4096 };
 /// Buckets per unit of weight, for shares accurate to about a tenth.
 const BUCKETS_A_WEIGHT: u32 = 8;
 

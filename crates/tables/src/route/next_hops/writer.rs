@@ -3,12 +3,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+use quietwire_memory::atomic::Ordering;
 
 use super::shares::{BUCKETS_MAX, buckets_for, share_out};
 use super::{Buckets, MEMBERS_MAX, Member, NextHop, NextHopError, NextHops};
 use crate::arena::{Blocks, Epoch, NoMemory, zeroed};
 use crate::fib::{NEXT_HOP_MAX, NO_ROUTE};
+
+/// Smallest size of a table. Models have smaller ones.
+const NEXT_HOPS_MIN: u32 = if cfg!(loom) { 8 } else { 16 };
 
 /// Writer of the next hop table.
 #[derive(Debug)]
@@ -25,8 +29,11 @@ impl NextHopWriter {
     /// # Errors
     /// [`NoMemory`].
     pub fn new(next_hops_max: u32) -> Result<Self, NoMemory> {
-        let next_hops_max = next_hops_max.clamp(16, NEXT_HOP_MAX);
-        let buckets = next_hops_max.saturating_mul(16).max(8 * BUCKETS_MAX);
+        let next_hops_max = next_hops_max.clamp(NEXT_HOPS_MIN, NEXT_HOP_MAX);
+        let buckets = match cfg!(loom) {
+            false => next_hops_max.saturating_mul(16).max(8 * BUCKETS_MAX),
+            true => 4 * BUCKETS_MAX,
+        };
         let shared = Arc::new(NextHops {
             words: zeroed(next_hops_max as usize + 1)?,
             buckets: zeroed(buckets as usize)?,

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The sources of `crates/tables`, compiled for a model checker. Their own tests are left out: atomics of a model exist in a model only.
+
+#[cfg(not(test))]
+#[path = "../../../crates/tables/src"]
+mod sources {
+    pub mod arena;
+    pub mod bridge;
+    pub mod drops;
+    pub mod fdb;
+    pub mod fib;
+    pub mod filter;
+    pub mod icmp;
+    mod named;
+    pub mod neighbour;
+    pub mod route;
+}
+
+#[cfg(not(test))]
+pub use sources::*;
