@@ -150,10 +150,11 @@ impl RxQueue {
         }
     }
 
-    /// Returns true if frames can be read where they lie in the ring ([`Self::read_in_place`]): memif ports.
+    /// Returns true if frames can be read where they lie in the ring ([`Self::read_in_place`]): memif and virtio-user
+    /// ports.
     #[must_use]
     pub fn is_readable_in_place(&self) -> bool {
-        matches!(self.end, Receiver::Memif(_))
+        matches!(self.end, Receiver::Memif(_) | Receiver::VirtioUser(_))
     }
 
     /// Reads up to `most` frames without packet buffers; returns their number, 0 unless [`Self::is_readable_in_place`]. Frames longer
@@ -167,6 +168,7 @@ impl RxQueue {
     ) -> usize {
         match &mut self.end {
             Receiver::Memif(end) => end.read(most, scratch, reader),
+            Receiver::VirtioUser(end) => end.read(most, scratch, reader),
             _ => 0,
         }
     }
@@ -215,10 +217,11 @@ impl TxQueue {
         }
     }
 
-    /// Returns true if frames can be written into the buffers of the ring ([`Self::write_in_place`]): memif ports.
+    /// Returns true if frames can be written into the buffers of the ring ([`Self::write_in_place`]): memif and
+    /// virtio-user ports.
     #[must_use]
     pub fn is_writable_in_place(&self) -> bool {
-        matches!(self.end, Sender::Memif(_))
+        matches!(self.end, Sender::Memif(_) | Sender::VirtioUser(_))
     }
 
     /// Writes up to `count` frames of a source without packet buffers: fewer if the ring is full or has no peer, none unless
@@ -232,6 +235,7 @@ impl TxQueue {
     ) -> FramesTaken {
         match &mut self.end {
             Sender::Memif(end) => end.write(count, source, scratch),
+            Sender::VirtioUser(end) => end.write(count, source, scratch),
             _ => FramesTaken::default(),
         }
     }

@@ -29,7 +29,7 @@ mod sender;
 
 pub use layout::{Layout, RingSizes};
 pub use receiver::{Frame, Pieces, Received, Receiver};
-pub use sender::{PutResult, Sender, SlotBuffer};
+pub use sender::{PutResult, Sender};
 
 /// Maximum length of a frame, octets. Longer frames are bad.
 pub const MAX_FRAME: usize = LONGEST as usize;

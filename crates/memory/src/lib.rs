@@ -33,6 +33,7 @@ mod huge;
 mod mapping;
 mod sigbus;
 mod slice;
+mod slot_buffer;
 mod span;
 mod word;
 
@@ -41,6 +42,7 @@ pub use doorbell::{Doorbell, is_eventfd};
 pub use huge::prefer_huge_pages;
 pub use mapping::{MapError, Mapping, Sealing};
 pub use slice::{SharedSlice, Word};
+pub use slot_buffer::SlotBuffer;
 pub use span::Span;
 
 /// Size of a cache line, octets.

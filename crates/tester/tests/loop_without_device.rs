@@ -32,10 +32,23 @@ fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
     }
 }
 
+/// Both ends of a link: kind of port and options, for the server first.
+const MEMIF: [(&str, &str); 2] = [("memif", "role=server"), ("memif", "role=client")];
+
 fn tester(eal: &Eal, directory: &std::path::Path, pool: &str, access: FrameAccess) -> Tester {
+    linked_tester(eal, directory, pool, access, MEMIF)
+}
+
+fn linked_tester(
+    eal: &Eal,
+    directory: &std::path::Path,
+    pool: &str,
+    access: FrameAccess,
+    [a, b]: [(&str, &str); 2],
+) -> Tester {
     let socket = directory.join(format!("{pool}.sock"));
-    let port = |name: &str, role: &str| {
-        let uri: PortUri = format!("memif:{}?role={role}", socket.display())
+    let port = |name: &str, (kind, options): (&str, &str)| {
+        let uri: PortUri = format!("{kind}:{}?{options}", socket.display())
             .parse()
             .unwrap();
         (name.to_owned(), uri)
@@ -60,13 +73,7 @@ fn tester(eal: &Eal, directory: &std::path::Path, pool: &str, access: FrameAcces
         idle: TesterIdle::default(),
         frame_access: access,
     };
-    let tester = Tester::open(
-        eal,
-        pool,
-        &[port("a", "server"), port("b", "client")],
-        options,
-    )
-    .unwrap();
+    let tester = Tester::open(eal, pool, &[port("a", a), port("b", b)], options).unwrap();
     tester.wait_for_links(Duration::from_secs(10)).unwrap();
     tester
 }
@@ -218,14 +225,14 @@ fn calibrate_others(tester: &mut Tester, mut all: Calibrations) {
 }
 
 /// Checks the counts of frames of each size in one direction and in both.
-fn check_counts(tester: &mut Tester) {
+fn check_counts(tester: &mut Tester, directions: &[Directions]) {
     for (sizes, rate) in [
         (FrameSizes::Fixed(64), 200e3),
         (FrameSizes::Fixed(1518), 50e3),
         (FrameSizes::Fixed(9000), 5e3),
         (FrameSizes::Imix, 50e3),
     ] {
-        for directions in [Directions::OneWay, Directions::Both] {
+        for &directions in directions {
             let result = run_unhindered(tester, &trial(rate, sizes, directions));
             let asked = rate * 0.2;
             assert!(result.is_valid(), "{:?}", result.validity);
@@ -289,7 +296,22 @@ fn what_is_offered_is_seen_again() {
     })
     .unwrap();
     for access in [FrameAccess::PacketBuffers, FrameAccess::InPlace] {
-        check_counts(&mut tester(&eal, directory.path(), "sizes", access));
+        let mut tester = tester(&eal, directory.path(), "sizes", access);
+        check_counts(&mut tester, &[Directions::OneWay, Directions::Both]);
+    }
+    for (number, options) in [
+        "role=client",
+        "role=client&packed=on",
+        "role=client&mergeable=off",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let link = [("vhost", "role=server"), ("virtio-user", options)];
+        let pool = format!("guest{number}");
+        let access = FrameAccess::InPlace;
+        let mut tester = linked_tester(&eal, directory.path(), &pool, access, link);
+        check_counts(&mut tester, &[Directions::Both]);
     }
     let mut tester = tester(&eal, directory.path(), "first", FrameAccess::InPlace);
     // Even with half of the frames, twelve lie beyond the 99.99th percentile.

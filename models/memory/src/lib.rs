@@ -12,11 +12,14 @@ pub mod atomic;
 mod memory;
 mod plant;
 mod slice;
+#[path = "../../../crates/memory/src/slot_buffer.rs"]
+mod slot_buffer;
 mod span;
 
 pub use memory::{MapError, Mapping};
 pub use plant::Defect;
 pub use slice::{SharedSlice, Word};
+pub use slot_buffer::SlotBuffer;
 pub use span::Span;
 
 /// Size of a cache line, octets.

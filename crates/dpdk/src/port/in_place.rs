@@ -3,7 +3,11 @@
 
 use quietwire_memory::Span;
 
-pub use quietwire_memif::ring::SlotBuffer;
+pub use quietwire_memory::SlotBuffer;
+
+use super::counters::QueueCounters;
+use super::transfer::{Next, Outcome, Sink, Source, count_malformed, notify};
+use crate::BURST_MAX;
 
 /// Octets of a frame that is read from a cache line.
 const SHORT: usize = 64;
@@ -85,4 +89,165 @@ impl Scratch {
         reader.read(self.0.get(..length).unwrap_or_default());
         length
     }
+}
+
+/// The sending end of a ring whose buffers frames are written into.
+pub(crate) trait BufferSink: Sink {
+    /// Returns the buffer of the next free slot, for a frame of `length` octets. [`Self::fill`] makes it the next frame.
+    ///
+    /// # Errors
+    /// [`Outcome::Full`] if no slot is free, [`Outcome::Refused`] if the frame does not fit into one buffer.
+    fn buffer(&mut self, length: usize) -> Result<SlotBuffer<'_>, Outcome>;
+
+    /// Makes the first `length` octets of the buffer that [`Self::buffer`] returned the next frame.
+    fn fill(&mut self, length: usize);
+
+    /// Copies a frame into as many buffers as it requires.
+    fn put_octets(&mut self, frame: &[u8]) -> Outcome;
+}
+
+/// Writes up to `count` frames of a source into free slots, and publishes them.
+// Not inlined, so that the loop has all registers.
+#[inline(never)]
+pub(crate) fn write<S: BufferSink>(
+    sink: &mut S,
+    count: usize,
+    source: &mut impl FrameSource,
+    scratch: &mut Scratch,
+    counters: &QueueCounters,
+) -> FramesTaken {
+    sink.ready(count);
+    let (mut taken, mut octets) = (FramesTaken::default(), 0);
+    while taken.written < count {
+        let length = source.next_length();
+        match sink.buffer(length) {
+            Ok(buffer) => {
+                source.write(buffer);
+                sink.fill(length);
+            }
+            Err(Outcome::Full) => break,
+            Err(Outcome::Refused | Outcome::Accepted) => {
+                let frame = scratch.room(length);
+                source.write_apart(frame);
+                if !put(sink, frame, counters) {
+                    taken.written += 1;
+                    continue;
+                }
+            }
+        }
+        taken.written += 1;
+        taken.sent += 1;
+        octets += length as u64;
+    }
+    if taken.sent > 0 {
+        sink.publish();
+        notify(sink, counters);
+        counters.frames.add(taken.sent as u64);
+        counters.octets.add(octets);
+    }
+    count_malformed(sink.take_malformed(), counters);
+    taken
+}
+
+/// Puts a frame that is longer than a buffer into the ring. Returns false if it was not sent.
+#[cold]
+#[inline(never)]
+fn put<S: BufferSink>(sink: &mut S, frame: &[u8], counters: &QueueCounters) -> bool {
+    match sink.put_octets(frame) {
+        Outcome::Accepted => true,
+        Outcome::Full => false,
+        Outcome::Refused => {
+            counters.refused.add(1);
+            false
+        }
+    }
+}
+
+/// Reads up to `most` frames, each of which is copied once: the peer can change it at any time. Returns the number of frames read.
+/// Frames longer than `limit` octets (without FCS), and those with an offload, which a ring read in place does not negotiate, are
+/// dropped and counted.
+#[inline(never)]
+pub(crate) fn read<S: Source>(
+    source: &mut S,
+    most: usize,
+    scratch: &mut Scratch,
+    reader: &mut impl FrameReader,
+    limit: u32,
+    counters: &QueueCounters,
+) -> usize {
+    let ready = source.ready(most.min(BURST_MAX));
+    if ready == 0 {
+        count_malformed(source.take_malformed(), counters);
+        return 0;
+    }
+    reader.begin();
+    let (mut frames, mut octets) = (0, 0);
+    let mut passed = 0;
+    while passed < ready {
+        passed += source.take_contiguous(
+            ready - passed,
+            limit as usize,
+            #[inline(always)]
+            |frame, offload| match offload {
+                None => {
+                    octets += scratch.read(frame, reader) as u64;
+                    frames += 1;
+                }
+                Some(offload) if S::is_complete(offload) => counters.too_long.add(1),
+                Some(_) => counters.malformed.add(1),
+            },
+        );
+        if passed < ready {
+            match read_pieces(source, scratch, reader, limit) {
+                Pieces::Frame(length) => {
+                    octets += length as u64;
+                    frames += 1;
+                }
+                Pieces::TooLong => counters.too_long.add(1),
+                Pieces::Malformed => counters.malformed.add(1),
+                Pieces::Missing => break,
+            }
+            passed += 1;
+        }
+    }
+    source.release();
+    counters.frames.add(frames as u64);
+    counters.octets.add(octets);
+    count_malformed(source.take_malformed(), counters);
+    frames
+}
+
+/// A frame in several pieces.
+enum Pieces {
+    /// It was read and has this number of octets.
+    Frame(usize),
+    TooLong,
+    Malformed,
+    /// There is none, or not all of it.
+    Missing,
+}
+
+/// Reads a frame in several pieces.
+#[cold]
+#[inline(never)]
+fn read_pieces<S: Source>(
+    source: &mut S,
+    scratch: &mut Scratch,
+    reader: &mut impl FrameReader,
+    limit: u32,
+) -> Pieces {
+    let frame = match source.next() {
+        Some(Next::Frame(frame)) => frame,
+        Some(Next::Malformed) => return Pieces::Malformed,
+        None => return Pieces::Missing,
+    };
+    if !S::is_complete(frame.offload) {
+        return Pieces::Malformed;
+    }
+    let pieces = std::iter::once(frame.first).chain(frame.rest);
+    let length: usize = pieces.clone().map(|piece| piece.len()).sum();
+    if length > limit as usize {
+        return Pieces::TooLong;
+    }
+    Pieces::Frame(scratch.read_pieces(pieces, reader))
 }

@@ -3,7 +3,6 @@
 //! and rings.
 
 mod client;
-mod in_place;
 mod program;
 mod queues;
 mod rings;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use quietwire_memory::atomic::{Ordering, fence};
-use quietwire_memory::{CACHE_LINE, Mapping, Span};
+use quietwire_memory::{CACHE_LINE, Mapping, SlotBuffer, Span};
 
 use super::memory::{Ring, Slot, Window};
 use super::{Layout, MAX_FRAME, MAX_PIECES, RingError};
@@ -24,16 +24,6 @@ pub enum PutResult {
     /// The frame cannot be sent: it has no octets, more than 65,535, or requires more than 64 slots, or the peer's slot is
     /// invalid.
     Bad,
-}
-
-/// The buffer of a slot, to write a frame into.
-#[derive(Debug)]
-pub struct SlotBuffer<'ring> {
-    /// The octets of the buffer, at least as many as the frame has.
-    pub octets: Span<'ring>,
-    /// What the sender last noted about the contents of the buffer: 0 for nothing. `None` if the buffer is the peer's, which may give
-    /// another one for the slot each time.
-    pub mark: Option<&'ring mut u32>,
 }
 
 /// The sending end of a ring: the client's of a ring from client to server, or the server's of one from server to client.

@@ -38,8 +38,8 @@ pub struct TesterOptions {
 /// How the tester writes and reads frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrameAccess {
-    /// Where they lie in the rings of memif ports, if the peer's rings are in shared memory; otherwise in packet buffers. Single frames
-    /// (learning, the low-rate stream) always pass through packet buffers.
+    /// Where they lie in the rings of memif and virtio-user ports; at other ports in packet buffers. Single frames (learning, the
+    /// low-rate stream) always pass through packet buffers.
     #[default]
     InPlace,
     /// In packet buffers, which the port copies to and from its rings.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quietwire_memory::Mapping;
+use quietwire_memory::{Mapping, SlotBuffer};
 
 use super::buffers::Buffers;
 use super::layout::Layout;
@@ -28,6 +28,9 @@ pub enum PutResult {
 }
 
 /// Transmit queue on a ring of either kind.
+///
+/// One burst is [`Self::ready`], [`Self::put`] for each frame, [`Self::publish`]. [`Self::buffer`] and [`Self::fill`] replace
+/// [`Self::put`] if frames are written in place.
 #[derive(Debug)]
 pub struct Sender<Q> {
     queue: Q,
@@ -35,6 +38,10 @@ pub struct Sender<Q> {
     slots: Slots,
     /// Whether the header in a slot's buffer is all zero, as far as this side knows.
     plain: Box<[bool]>,
+    /// A mark for each slot (see [`SlotBuffer::mark`]).
+    marks: Box<[u32]>,
+    /// Some marks may not be 0.
+    has_marks: bool,
     /// Reclaim used slots if fewer slots than this are free.
     low: u16,
     fault: Option<Fault>,
@@ -61,6 +68,8 @@ impl<Q: Queue> Sender<Q> {
             buffers,
             slots: Slots::new(queue.size),
             plain: vec![false; usize::from(queue.size)].into(),
+            marks: vec![0; usize::from(queue.size)].into(),
+            has_marks: false,
             low: queue.size / 4,
             fault: None,
         })
@@ -117,12 +126,59 @@ impl<Q: Queue> Sender<Q> {
         if at != length || length == 0 {
             return PutResult::Bad;
         }
+        if self.has_marks {
+            self.unmark(slot);
+        }
+        self.finish(slot, header, length);
+        PutResult::Sent
+    }
+
+    /// Returns the buffer of the next free slot, for a frame of `length` octets. [`Self::fill`] makes it the next frame.
+    ///
+    /// # Errors
+    /// [`PutResult::Full`] if no slot is free, [`PutResult::Bad`] if the frame does not fit into one buffer ([`Self::put`] may send it
+    /// in several).
+    #[inline(always)]
+    pub fn buffer(&mut self, length: usize) -> Result<SlotBuffer<'_>, PutResult> {
+        let room = self.buffers.capacity() - HEADER_LEN;
+        if length == 0 || length > room {
+            return Err(PutResult::Bad);
+        }
+        if self.slots.available() == 0 || self.fault.is_some() {
+            return Err(PutResult::Full);
+        }
+        self.prefetch(narrow::slots(PREFETCH_AHEAD), length);
+        let slot = self.slots.upcoming(0);
+        let octets = self.buffers.data(slot, room).ok_or(PutResult::Bad)?;
+        self.has_marks = true;
+        Ok(SlotBuffer {
+            octets,
+            mark: self.marks.get_mut(usize::from(slot)),
+        })
+    }
+
+    /// Makes the first `length` octets of the buffer that [`Self::buffer`] returned the next frame, without offloads.
+    #[inline(always)]
+    pub fn fill(&mut self, length: usize) {
+        self.finish(self.slots.upcoming(0), &OffloadHeader::default(), length);
+    }
+
+    /// Offers the next slot, whose buffer has a frame of `length` octets.
+    #[inline(always)]
+    fn finish(&mut self, slot: u16, header: &OffloadHeader, length: usize) {
         self.write_header(slot, header);
         self.slots.take_one();
         let len = narrow::octets(HEADER_LEN + length);
         self.queue.describe(slot, slot, len, 0, 0);
         self.queue.offer(slot);
-        PutResult::Sent
+    }
+
+    /// Forgets the mark of a slot, whose buffer was written without regard to it.
+    #[inline(never)]
+    fn unmark(&mut self, slot: u16) {
+        if let Some(mark) = self.marks.get_mut(usize::from(slot)) {
+            *mark = 0;
+        }
     }
 
     /// Makes the frames since the last call visible to the device. Returns true if the device wants a notification.
@@ -227,6 +283,7 @@ impl<Q: Queue> Sender<Q> {
             } else {
                 (capacity, FLAG_NEXT, self.slots.upcoming(number + 1))
             };
+            self.unmark(slot);
             if number > 0
                 && let Some(plain) = self.plain.get_mut(usize::from(slot))
             {

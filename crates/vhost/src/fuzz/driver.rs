@@ -208,6 +208,14 @@ fn send<Q: Queue>(sender: &mut Sender<Q>, queue: &QueueLayout, octets: &mut Octe
             ..OffloadHeader::default()
         };
         let segment = data.get(..length).unwrap_or_default();
+        if octets.next() & 1 != 0
+            && let Ok(buffer) = sender.buffer(length)
+        {
+            assert_eq!(buffer.octets.len(), queue.buffer_size as usize);
+            buffer.octets.copy_from(segment);
+            sender.fill(length);
+            continue;
+        }
         let put = sender.put(&header, std::iter::once(segment), length);
         if put == PutResult::Bad {
             let buffer = queue.buffer_size as usize + HEADER_LEN;

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use quietwire_memory::Mapping;
 use quietwire_memory::gate::{GateOwner, GateReader};
 
-use super::in_place;
 use super::rings::{RxRing, TxRing};
 use crate::burst::Burst;
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
-use crate::port::in_place::{FrameReader, FrameSource, FramesTaken, Scratch};
+use crate::port::in_place::{self, FrameReader, FrameSource, FramesTaken, Scratch};
 use crate::port::interrupts::{Interrupts, Watched};
 use crate::port::peer::{Guest, Status};
 use crate::port::peers::populate::Populating;
@@ -70,9 +69,14 @@ impl Receiver {
         reader: &mut impl FrameReader,
     ) -> usize {
         match self.ring.enter() {
-            Some(mut ring) => {
-                in_place::read(&mut ring, most, scratch, reader, self.limit, &self.counters)
-            }
+            Some(mut ring) => in_place::read(
+                &mut *ring,
+                most,
+                scratch,
+                reader,
+                self.limit,
+                &self.counters,
+            ),
             None => 0,
         }
     }
@@ -121,7 +125,7 @@ impl Sender {
         scratch: &mut Scratch,
     ) -> FramesTaken {
         match self.ring.enter() {
-            Some(mut ring) => in_place::write(&mut ring, count, source, scratch, &self.counters),
+            Some(mut ring) => in_place::write(&mut *ring, count, source, scratch, &self.counters),
             None => FramesTaken::default(),
         }
     }

@@ -2,9 +2,10 @@
 //! Rings of a port with what their peer is notified by.
 
 use quietwire_memif::ring;
-use quietwire_memory::{Doorbell, Span};
+use quietwire_memory::{Doorbell, SlotBuffer, Span};
 
 use crate::burst::Mbuf;
+use crate::port::in_place::BufferSink;
 use crate::port::interrupts::Watched;
 use crate::port::transfer::{Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 
@@ -36,7 +37,7 @@ impl RxRing {
 /// A ring to which frames are sent.
 #[derive(Debug)]
 pub(crate) struct TxRing {
-    pub(super) ring: ring::Sender,
+    ring: ring::Sender,
     /// The ring's interrupt, and whether the peer requests one for the last burst.
     doorbell: Doorbell,
     is_wanted: bool,
@@ -125,11 +126,7 @@ impl Sink for TxRing {
 
     #[inline(always)]
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
-        match self.ring.put(frame.segments()) {
-            ring::PutResult::Sent => Outcome::Accepted,
-            ring::PutResult::Full => Outcome::Full,
-            ring::PutResult::Bad => Outcome::Refused,
-        }
+        outcome(self.ring.put(frame.segments()))
     }
 
     #[inline(always)]
@@ -148,5 +145,30 @@ impl Sink for TxRing {
     #[inline(always)]
     fn take_malformed(&mut self) -> u64 {
         self.passed.take(self.ring.errors())
+    }
+}
+
+impl BufferSink for TxRing {
+    #[inline(always)]
+    fn buffer(&mut self, length: usize) -> Result<SlotBuffer<'_>, Outcome> {
+        self.ring.buffer(length).map_err(outcome)
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, length: usize) {
+        self.ring.fill(length);
+    }
+
+    fn put_octets(&mut self, frame: &[u8]) -> Outcome {
+        outcome(self.ring.put(std::iter::once(frame)))
+    }
+}
+
+#[inline(always)]
+fn outcome(put: ring::PutResult) -> Outcome {
+    match put {
+        ring::PutResult::Sent => Outcome::Accepted,
+        ring::PutResult::Full => Outcome::Full,
+        ring::PutResult::Bad => Outcome::Refused,
     }
 }

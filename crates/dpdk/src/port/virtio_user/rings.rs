@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use quietwire_memory::gate::GateReader;
-use quietwire_memory::{Doorbell, Mapping, Span};
+use quietwire_memory::{Doorbell, Mapping, SlotBuffer, Span};
 use quietwire_vhost::driver::{self, Layout, Packed, Queue, Rest, SetupError, Split};
 use quietwire_vhost::ring::{OffloadHeader, RawHeader};
 
 use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
+use crate::port::in_place::{self, BufferSink, FrameReader, FrameSource, FramesTaken, Scratch};
 use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 
 /// A receive ring of either kind.
@@ -211,11 +212,7 @@ impl<Q: Queue> Sink for TxBurst<'_, Q> {
     fn put(&mut self, frame: &Outgoing<'_>) -> Outcome {
         let header = OffloadHeader::default();
         let length = frame.length() as usize;
-        match self.ring.put(&header, frame.segments(), length) {
-            driver::PutResult::Sent => Outcome::Accepted,
-            driver::PutResult::Full => Outcome::Full,
-            driver::PutResult::Bad => Outcome::Refused,
-        }
+        outcome(self.ring.put(&header, frame.segments(), length))
     }
 
     #[inline(always)]
@@ -234,19 +231,41 @@ impl<Q: Queue> Sink for TxBurst<'_, Q> {
     }
 }
 
+impl<Q: Queue> BufferSink for TxBurst<'_, Q> {
+    #[inline(always)]
+    fn buffer(&mut self, length: usize) -> Result<SlotBuffer<'_>, Outcome> {
+        self.ring.buffer(length).map_err(outcome)
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, length: usize) {
+        self.ring.fill(length);
+    }
+
+    fn put_octets(&mut self, frame: &[u8]) -> Outcome {
+        let header = OffloadHeader::default();
+        outcome(self.ring.put(&header, std::iter::once(frame), frame.len()))
+    }
+}
+
 #[inline(always)]
-fn send<Q: Queue>(
-    ring: &mut driver::Sender<Q>,
-    context: &mut RingContext,
-    burst: &mut Burst,
-    counters: &QueueCounters,
-) -> usize {
-    let mut sink = TxBurst {
-        ring,
-        context,
-        is_wanted: false,
-    };
-    transfer::send(&mut sink, burst, counters)
+fn outcome(put: driver::PutResult) -> Outcome {
+    match put {
+        driver::PutResult::Sent => Outcome::Accepted,
+        driver::PutResult::Full => Outcome::Full,
+        driver::PutResult::Bad => Outcome::Refused,
+    }
+}
+
+impl<'ring, Q: Queue> TxBurst<'ring, Q> {
+    #[inline(always)]
+    fn new(ring: &'ring mut driver::Sender<Q>, context: &'ring mut RingContext) -> Self {
+        Self {
+            ring,
+            context,
+            is_wanted: false,
+        }
+    }
 }
 
 /// A receive queue.
@@ -299,6 +318,31 @@ impl Receiver {
             ),
         }
     }
+
+    /// Reads up to `most` frames where they lie. Returns their number.
+    #[inline(always)]
+    pub(crate) fn read(
+        &mut self,
+        most: usize,
+        scratch: &mut Scratch,
+        reader: &mut impl FrameReader,
+    ) -> usize {
+        let Some(mut visit) = self.ring.enter() else {
+            return 0;
+        };
+        let RxRing { kind, context } = &mut *visit;
+        let (limit, counters) = (self.limit, &*self.counters);
+        match kind {
+            RxKind::Split(ring) => {
+                let mut source = RxBurst { ring, context };
+                in_place::read(&mut source, most, scratch, reader, limit, counters)
+            }
+            RxKind::Packed(ring) => {
+                let mut source = RxBurst { ring, context };
+                in_place::read(&mut source, most, scratch, reader, limit, counters)
+            }
+        }
+    }
 }
 
 /// A transmit queue.
@@ -319,9 +363,39 @@ impl Sender {
             return 0;
         };
         let TxRing { kind, context } = &mut *visit;
+        let counters = &*self.counters;
         match kind {
-            TxKind::Split(ring) => send(ring, context, burst, &self.counters),
-            TxKind::Packed(ring) => send(ring, context, burst, &self.counters),
+            TxKind::Split(ring) => {
+                transfer::send(&mut TxBurst::new(ring, context), burst, counters)
+            }
+            TxKind::Packed(ring) => {
+                transfer::send(&mut TxBurst::new(ring, context), burst, counters)
+            }
+        }
+    }
+
+    /// Writes up to `count` frames of a source where the peer reads them.
+    #[inline(always)]
+    pub(crate) fn write(
+        &mut self,
+        count: usize,
+        source: &mut impl FrameSource,
+        scratch: &mut Scratch,
+    ) -> FramesTaken {
+        let Some(mut visit) = self.ring.enter() else {
+            return FramesTaken::default();
+        };
+        let TxRing { kind, context } = &mut *visit;
+        let counters = &*self.counters;
+        match kind {
+            TxKind::Split(ring) => {
+                let mut sink = TxBurst::new(ring, context);
+                in_place::write(&mut sink, count, source, scratch, counters)
+            }
+            TxKind::Packed(ring) => {
+                let mut sink = TxBurst::new(ring, context);
+                in_place::write(&mut sink, count, source, scratch, counters)
+            }
         }
     }
 }
