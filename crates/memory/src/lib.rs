@@ -35,6 +35,7 @@ mod sigbus;
 mod slice;
 mod slot_buffer;
 mod span;
+mod sum;
 mod word;
 
 pub use copy::{is_short, prefetch, prefetch_address};
@@ -44,6 +45,7 @@ pub use mapping::{MapError, Mapping, Sealing};
 pub use slice::{SharedSlice, Word};
 pub use slot_buffer::SlotBuffer;
 pub use span::Span;
+pub use sum::sum_of_words;
 
 /// Size of a cache line, octets.
 pub const CACHE_LINE: usize = 64;
