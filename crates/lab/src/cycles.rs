@@ -5,36 +5,53 @@ use quietwire_switch::report::CyclesReport;
 use serde::{Deserialize, Serialize};
 
 /// Cost of a switch's forwarding since its start, summed over its forwarding threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CycleCount {
     /// Ticks of the time stamp counter spent on frames, without empty polls.
     pub cycles: u64,
     /// Frames received.
     pub frames: u64,
+    /// `cycles` of each forwarding thread, in the switch's order. Empty in stores of versions before 0.2.0.
+    #[serde(default)]
+    pub threads: Vec<u64>,
 }
 
 impl CycleCount {
     /// Returns the increase since an earlier sample; `None` if the counters were reset meanwhile.
     #[must_use]
-    pub fn since(self, then: Self) -> Option<Self> {
+    pub fn since(&self, then: &Self) -> Option<Self> {
+        let threads = self.threads.iter().zip(&then.threads);
+        let threads = threads.map(|(now, then)| now.checked_sub(*then));
         Some(Self {
             cycles: self.cycles.checked_sub(then.cycles)?,
             frames: self.frames.checked_sub(then.frames)?,
+            threads: threads.collect::<Option<_>>()?,
         })
     }
 
     /// Sums the answer to `show cycles` over threads.
     pub(crate) fn of_quietwire(report: &CyclesReport) -> Self {
         let mut count = Self::default();
-        for step in report.threads.iter().flat_map(|thread| &thread.steps) {
-            if step.is_forwarding() {
-                count.cycles = count.cycles.saturating_add(step.cycles);
-            }
-            if step.is_receiving() {
-                count.frames = count.frames.saturating_add(step.frames);
+        for thread in &report.threads {
+            count.threads.push(0);
+            for step in &thread.steps {
+                if step.is_forwarding() {
+                    count.add_cycles(step.cycles);
+                }
+                if step.is_receiving() {
+                    count.frames = count.frames.saturating_add(step.frames);
+                }
             }
         }
         count
+    }
+
+    /// Adds cycles of the last thread.
+    fn add_cycles(&mut self, cycles: u64) {
+        self.cycles = self.cycles.saturating_add(cycles);
+        if let Some(last) = self.threads.last_mut() {
+            *last = last.saturating_add(cycles);
+        }
     }
 
     /// Parses the output of `ovs-appctl dpif-netdev/pmd-stats-show` (lib/dpif-netdev.c, `pmd_info_show_stats`): a thread that has processed
@@ -46,16 +63,19 @@ impl CycleCount {
             let Some((key, rest)) = line.trim().split_once(": ") else {
                 continue;
             };
-            let into = match key {
-                "packets received" => &mut count.frames,
-                "processing cycles" => &mut count.cycles,
-                _ => continue,
-            };
+            if !matches!(key, "packets received" | "processing cycles") {
+                continue;
+            }
             let number = rest.split_whitespace().next().unwrap_or_default();
             let number = number
                 .parse::<u64>()
                 .map_err(|_| format!("it said '{}'", line.trim()))?;
-            *into = into.saturating_add(number);
+            if key == "packets received" {
+                count.frames = count.frames.saturating_add(number);
+            } else {
+                count.threads.push(0);
+                count.add_cycles(number);
+            }
             is_reported = true;
         }
         if is_reported {
@@ -94,6 +114,7 @@ mod tests {
         let wanted = CycleCount {
             cycles: 170,
             frames: 33,
+            threads: vec![160, 10],
         };
         assert_eq!(CycleCount::of_quietwire(&report), wanted);
     }
@@ -108,6 +129,7 @@ mod tests {
         let wanted = CycleCount {
             cycles: 500_000,
             frames: 2000,
+            threads: vec![500_000],
         };
         assert_eq!(count, wanted);
         for wrong in ["", "packets received: many\n"] {
@@ -117,9 +139,16 @@ mod tests {
 
     #[test]
     fn counters_that_began_again_tell_nothing() {
-        let count = |cycles, frames| CycleCount { cycles, frames };
-        assert_eq!(count(30, 5).since(count(10, 2)), Some(count(20, 3)));
-        assert_eq!(count(30, 1).since(count(10, 2)), None);
+        let count = |cycles, frames, threads: &[u64]| CycleCount {
+            cycles,
+            frames,
+            threads: threads.to_vec(),
+        };
+        let then = count(10, 2, &[4, 6]);
+        let between = count(20, 3, &[15, 5]);
+        assert_eq!(count(30, 5, &[19, 11]).since(&then), Some(between));
+        assert_eq!(count(30, 1, &[19, 11]).since(&then), None);
+        assert_eq!(count(30, 5, &[3, 27]).since(&then), None);
     }
 
     #[test]

@@ -29,10 +29,10 @@ pub use error::ReportError;
 pub use page::html;
 pub use summary::{
     Applications, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, GoalSummary, Health,
-    HighestLoad, LatencyAtLoad, LikeForLike, LossPlaces, LossPoint, LossesAtRate, MeasuredRatios,
-    MethodFigures, MethodResult, NeighbourShare, OwnPart, PercentileValue, PublishedRow,
-    RepeatedRates, RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint,
-    TenantsAt, TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
+    HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter, LossPlaces, LossPoint, LossesAtRate,
+    MeasuredRatios, MethodFigures, MethodResult, NeighbourShare, OwnPart, PercentileValue,
+    PublishedRow, RepeatedRates, RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary,
+    SweepPoint, TenantsAt, TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
 };
 pub use table::text_table;
 pub use terminal_table::TerminalTable;

@@ -7,6 +7,7 @@ mod application;
 mod case;
 mod cycles;
 mod latency;
+mod limit;
 mod losses;
 mod method_tables;
 mod published;
@@ -16,7 +17,8 @@ mod tenants;
 mod throughput;
 
 use quietwire_study::{
-    Case, FrameSize, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, Switch, TrialRecord,
+    Case, FrameSize, Goal, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, Switch,
+    TrialRecord,
 };
 use quietwire_tester::{FrameSizes, InvalidCause};
 use serde::Serialize;
@@ -29,6 +31,7 @@ pub use application::Applications;
 pub use case::{CaseSummary, Health};
 pub use cycles::{CycleSource, CyclesPerFrame};
 pub use latency::{OwnPart, PercentileValue, RoundTrip};
+pub use limit::{Limit, Limiter};
 pub use losses::LossPlaces;
 pub(crate) use method_tables::soak_end;
 pub use method_tables::{LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates};
@@ -254,8 +257,18 @@ fn of_case(
         .iter()
         .filter(|step| step.case_name == case.name && step.frame_size == size)
         .collect();
-    let goals = results.file.search.iter();
-    let goals = throughput::of_goals(&steps, goals.flat_map(|search| &search.goals));
+    let searched: Vec<&Goal> = results
+        .file
+        .search
+        .iter()
+        .flat_map(|search| &search.goals)
+        .collect();
+    let goals = throughput::of_goals(&steps, searched.iter().copied());
+    let limits = searched
+        .iter()
+        .zip(&goals)
+        .map(|(goal, found)| limit::of_goal(&steps, goal, found));
+    let limits = limits.collect();
     let sweep = throughput::sweep(&steps);
     let trials: Vec<&TrialRecord> = steps.iter().flat_map(|step| &step.trials).collect();
     Ok(CaseSummary {
@@ -263,6 +276,7 @@ fn of_case(
         description: description(&results.file, case),
         max_rate_pps: results.max_rate_pps(case, size),
         goals,
+        limits,
         highest_load: None,
         sweep,
         points: throughput::points(&steps),

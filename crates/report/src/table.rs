@@ -81,6 +81,7 @@ fn of_size(size: &SizeSummary, width: Option<u16>) -> String {
         "forwarded at the highest load, Mpps",
         "mean round trip",
         "cycles per frame",
+        "limited by",
         "invalid trials",
     ];
     header.extend(others.map(str::to_owned));
@@ -171,6 +172,7 @@ fn row(case: &CaseSummary) -> Vec<String> {
             .map_or_else(|| NONE.to_owned(), words::mean_round_trip),
     );
     cells.push(words::cycles(case.cycles.as_ref()));
+    cells.push(words::limit(case));
     cells.push(format!("{} of {}", case.health.invalid, case.health.trials));
     cells
 }

@@ -920,7 +920,11 @@ fn a_repeated_search_reports_mean_and_deviation_and_counts_every_result() {
 }
 
 fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
-    quietwire_study::CycleCount { cycles, frames }
+    quietwire_study::CycleCount {
+        cycles,
+        frames,
+        threads: vec![cycles / 4, cycles - cycles / 4],
+    }
 }
 
 /// Returns a switch with these counters and half a second of CPU time.
@@ -941,7 +945,7 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_computed_from_cpu_time() {
         let mut results = whole();
         let trials = results.steps.iter_mut().flat_map(|step| &mut step.trials);
         for trial in trials {
-            trial.activity.elements = vec![element(counted)];
+            trial.activity.elements = vec![element(counted.clone())];
         }
         checked(&results)
     };
@@ -975,6 +979,51 @@ fn what_a_frame_cost_is_counted_by_the_switch_or_computed_from_cpu_time() {
     let (summary, page) = checked(&whole());
     assert_eq!(summary.sizes[0].cases[0].cycles, None);
     assert!(!page.contains("Cycles per frame"));
+}
+
+#[test]
+fn a_rate_has_a_limit() {
+    use crate::Limiter;
+    // The simulated device loses frames above its rate.
+    let with = |busy: Option<f64>| {
+        let mut results = whole();
+        for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
+            let with_traffic_s = trial.request.warm_up_s + trial.result.elapsed_s;
+            let counted = busy.map(|busy| {
+                // The busier of two threads has three quarters.
+                let cycles = with_traffic_s * 2e9 * busy / 0.75;
+                count(cycles as u64, 1000)
+            });
+            trial.activity.elements = vec![element(counted)];
+        }
+        checked(&results)
+    };
+    let limit = |summary: &Summary, case: usize| {
+        let limit = summary.sizes[0].cases[case].limits[0].clone().unwrap();
+        let idle = |ratio: Option<crate::Spread>| ratio.map(|ratio| (ratio.median * 100.0).round());
+        (
+            limit.by,
+            idle(limit.device_idle_ratio),
+            idle(limit.tester_idle_ratio),
+        )
+    };
+    let (summary, page) = with(Some(0.97));
+    assert_eq!(
+        limit(&summary, 0),
+        (Limiter::DeviceCpu, Some(3.0), Some(25.0))
+    );
+    assert!(page.contains("Limited by") && page.contains("device, tester idle 25"));
+    assert!(!page.contains("although its forwarding CPUs"));
+    let (summary, page) = with(Some(0.6));
+    assert_eq!(
+        limit(&summary, 0),
+        (Limiter::NotDeviceCpu, Some(40.0), Some(25.0))
+    );
+    assert!(page.contains("although its forwarding CPUs were idle for 40"));
+    assert!(text_table(&summary, None).contains("not the CPU, device idle 40"));
+    let (summary, page) = with(None);
+    assert_eq!(limit(&summary, 0), (Limiter::Device, None, Some(25.0)));
+    assert!(!page.contains("although its forwarding CPUs"));
 }
 
 #[test]

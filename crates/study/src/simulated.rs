@@ -190,6 +190,7 @@ impl SimulatedBench {
                 gaps_over_100us: 3,
                 gap_time_ns: 900_000,
                 realtime: true,
+                idle_ratio: Some(0.25),
                 ..TesterHealth::default()
             },
             calibration: None,

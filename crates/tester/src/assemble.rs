@@ -439,6 +439,11 @@ fn health(
         missed_at_most_frames: lanes.iter().map(|lane| lane.missed_at_most).sum(),
         gaps_over_100us: threads.iter().map(|thread| thread.gaps_over_100us).sum(),
         gap_time_ns: scale.ns(threads.iter().map(|thread| thread.gap_ticks).sum()),
+        idle_ratio: threads
+            .iter()
+            .filter(|thread| thread.offer_ticks > 0)
+            .map(|thread| ratio(thread.idle_ticks, thread.offer_ticks))
+            .reduce(f64::min),
         burst_gaps: gaps.summary()?,
         burst_time_ns: times
             .pace

@@ -93,6 +93,10 @@ pub(crate) struct LoopHealth {
     pub(crate) longest_host_gap: u64,
     pub(crate) gaps_over_100us: u64,
     pub(crate) gap_ticks: u64,
+    /// Time in turns that sent and received nothing, and between turns. Long gaps do not count.
+    pub(crate) idle_ticks: u64,
+    /// Time in which frames were offered.
+    pub(crate) offer_ticks: u64,
     pub(crate) aborted: bool,
     /// When the thread finished, ticks.
     pub(crate) ended: u64,
@@ -255,7 +259,8 @@ fn offer(
 ) {
     let long_gap = times.ticks_per_second / MICROSECOND_HZ * 100;
     let poll_interval = times.ticks_per_second / MICROSECOND_HZ * LINK_POLL_US;
-    let mut last = cycles::now();
+    let began = cycles::now();
+    let mut last = began;
     let mut next_poll = last + poll_interval;
     loop {
         let host_gap = cycles::now() - last;
@@ -271,6 +276,8 @@ fn offer(
         if health.is_long(now - last, long_gap) {
             // Before anything else is sent.
             lanes.iter_mut().for_each(Lane::empty_ring);
+        } else if largest == 0 {
+            health.idle_ticks += now - last;
         }
         last = now;
         if now >= next_poll {
@@ -278,6 +285,7 @@ fn offer(
             lanes.iter_mut().for_each(Lane::look_at_link);
         }
         if (now >= end && done) || now >= limit || signals.ends_sending() {
+            health.offer_ticks = now - began;
             return;
         }
         if let Some(pause) = times.leave.after(largest) {
@@ -285,6 +293,8 @@ fn offer(
             let woken = cycles::now();
             if health.is_long(woken - last, long_gap) {
                 lanes.iter_mut().for_each(Lane::empty_ring);
+            } else {
+                health.idle_ticks += woken - last;
             }
             last = woken;
         }

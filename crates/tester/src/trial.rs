@@ -113,6 +113,10 @@ pub struct TesterHealth {
     pub gaps_over_100us: u64,
     /// Sum of those gaps, nanoseconds.
     pub gap_time_ns: u64,
+    /// Share of the time in which frames were offered, 0 to 1, in which the tester's busiest thread had none to send or to receive. None
+    /// in stores of versions before 0.2.0 and of other testers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_ratio: Option<f64>,
     /// Whether the tester thread had real-time priority.
     pub realtime: bool,
     /// Frames that the tester's own ports dropped on reception (port counters).

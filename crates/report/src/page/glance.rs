@@ -11,6 +11,7 @@ pub(super) fn glance(size: &SizeSummary) -> Markup {
     let goals = || size.cases.first().into_iter().flat_map(|case| &case.goals);
     let has_round_trip = size.cases.iter().any(|case| case.round_trip.is_some());
     let has_cycles = size.cases.iter().any(|case| case.cycles.is_some());
+    let has_limits = size.cases.iter().any(CaseSummary::has_limits);
     html! {
         div.scroll {
             table.glance {
@@ -22,11 +23,12 @@ pub(super) fn glance(size: &SizeSummary) -> Markup {
                         }
                         @if has_round_trip { th.num scope="col" { "Mean round trip" } }
                         @if has_cycles { th.num scope="col" { "Cycles per frame" } }
+                        @if has_limits { th scope="col" { "Limited by" } }
                     }
                 }
                 tbody {
                     @for case in &size.cases {
-                        (row(case, has_round_trip, has_cycles))
+                        (row(case, has_round_trip, has_cycles, has_limits))
                     }
                 }
             }
@@ -34,7 +36,7 @@ pub(super) fn glance(size: &SizeSummary) -> Markup {
     }
 }
 
-fn row(case: &CaseSummary, has_round_trip: bool, has_cycles: bool) -> Markup {
+fn row(case: &CaseSummary, has_round_trip: bool, has_cycles: bool, has_limits: bool) -> Markup {
     let round_trip = case.round_trip.as_ref().map(words::mean_round_trip);
     html! {
         tr {
@@ -42,6 +44,7 @@ fn row(case: &CaseSummary, has_round_trip: bool, has_cycles: bool) -> Markup {
             @for goal in &case.goals { td.num { (words::goal_value(goal)) } }
             @if has_round_trip { td.num { (round_trip.unwrap_or_else(|| "–".to_owned())) } }
             @if has_cycles { td.num { (words::cycles(case.cycles.as_ref())) } }
+            @if has_limits { td { (words::limit(case)) } }
         }
     }
 }

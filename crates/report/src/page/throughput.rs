@@ -163,6 +163,7 @@ fn table(size: &SizeSummary, has_sweep: bool) -> Markup {
     let baseline = size.cases.first().map_or("", |case| case.name.as_str());
     let goals = size.cases.first().map(|case| &case.goals);
     let has_cycles = size.cases.iter().any(|case| case.cycles.is_some());
+    let has_limits = size.cases.iter().any(CaseSummary::has_limits);
     html! {
         table {
             thead {
@@ -173,6 +174,7 @@ fn table(size: &SizeSummary, has_sweep: bool) -> Markup {
                     }
                     @if has_sweep { th.num colspan="3" scope="colgroup" { "Forwarded at the highest load" } }
                     @if has_cycles { th.num rowspan="2" scope="col" { "Cycles per frame" } }
+                    @if has_limits { th rowspan="2" scope="col" { "Limited by" } }
                 }
                 tr {
                     @for _ in goals.into_iter().flatten() {
@@ -188,6 +190,7 @@ fn table(size: &SizeSummary, has_sweep: bool) -> Markup {
                         @for goal in &case.goals { (goal_cells(goal)) }
                         @if has_sweep { (top_cells(case)) }
                         @if has_cycles { td.num { (words::cycles(case.cycles.as_ref())) } }
+                        @if has_limits { td { (words::limit(case)) } }
                     }
                 }
             }

@@ -7,8 +7,8 @@ use quietwire_search::Readings;
 
 use crate::format::{self, THIN};
 use crate::summary::{
-    CaseSummary, CyclesPerFrame, GoalSummary, HighestLoad, RoundTrip, SearchOutcome, SizeShare,
-    SizeSummary, Spread, State, Summary, UnavailableCase,
+    CaseSummary, CyclesPerFrame, GoalSummary, HighestLoad, Limit, Limiter, RoundTrip,
+    SearchOutcome, SizeShare, SizeSummary, Spread, State, Summary, UnavailableCase,
 };
 use crate::tenants;
 
@@ -146,6 +146,12 @@ pub(crate) fn cycles(cycles: Option<&CyclesPerFrame>) -> String {
     cycles.map_or_else(|| "–".to_owned(), CyclesPerFrame::text)
 }
 
+/// Formats what limited the rate of the first goal with a rate; a dash without one.
+pub(crate) fn limit(case: &CaseSummary) -> String {
+    let known = case.limits.iter().flatten().next();
+    known.map_or_else(|| "–".to_owned(), Limit::text)
+}
+
 /// Returns the caveats of the figures, with the cases that each applies to.
 pub(crate) fn warnings(size: &SizeSummary) -> Vec<String> {
     let mut reported: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -188,10 +194,30 @@ pub(crate) fn answer(summary: &Summary, size: &SizeSummary) -> Vec<String> {
     }
     sentences.extend(spread(size));
     sentences.extend(starved(size));
+    sentences.extend(not_of_cpu(size));
     sentences.extend(not_measured(size));
     sentences.extend(readings(size));
     sentences.extend(validity(summary));
     sentences
+}
+
+/// Reports devices that lost frames although their forwarding threads had idle time.
+fn not_of_cpu(size: &SizeSummary) -> Vec<String> {
+    let limits = size.cases.iter().flat_map(|case| {
+        let limits = case.goals.iter().zip(&case.limits);
+        limits.filter_map(move |(goal, limit)| Some((case, goal, limit.as_ref()?)))
+    });
+    let of_others = limits.filter(|(.., limit)| limit.by == Limiter::NotDeviceCpu);
+    let sentences = of_others.filter_map(|(case, goal, limit)| {
+        let idle = limit.device_idle_ratio.as_ref()?;
+        Some(format!(
+            "{} lost frames above its {} although its forwarding CPUs were idle for {} of the time: pauses or bursts limited the rate, not the cycles per frame.",
+            name(&case.name),
+            goal.name,
+            format::percent(idle.median * 100.0)
+        ))
+    });
+    sentences.collect()
 }
 
 /// Compares the partitioned case with neighbours and the same case without, and reports the share of CPU time of the neighbours.

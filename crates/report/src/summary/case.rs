@@ -8,6 +8,7 @@ use super::activity::{CpuShare, NeighbourShare, ThreadShare};
 use super::application::Applications;
 use super::cycles::CyclesPerFrame;
 use super::latency::RoundTrip;
+use super::limit::Limit;
 use super::losses::LossPlaces;
 use super::method_tables::MethodResult;
 use super::throughput::{GoalSummary, HighestLoad, LossPoint, SweepPoint};
@@ -23,6 +24,8 @@ pub struct CaseSummary {
     pub max_rate_pps: Option<f64>,
     /// One summary for each goal of the search.
     pub goals: Vec<GoalSummary>,
+    /// What limited the rate of each goal; none without a rate.
+    pub limits: Vec<Option<Limit>>,
     /// The highest load of the sweep at which all cases with the same 100 % had a valid trial.
     pub highest_load: Option<HighestLoad>,
     /// Loads of the sweep, in ascending order.
@@ -49,6 +52,13 @@ pub struct CaseSummary {
     pub losses: Option<LossPlaces>,
     /// Quality of the tester's work.
     pub health: Health,
+}
+
+impl CaseSummary {
+    /// Returns true if the limit of some goal's rate is known.
+    pub(crate) fn has_limits(&self) -> bool {
+        self.limits.iter().any(Option::is_some)
+    }
 }
 
 /// Quality of the tester's work in one case.

@@ -87,7 +87,7 @@ pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
 }
 
 /// Returns the switch, or the first forwarding element if there is no switch.
-fn element_of(trial: &TrialRecord) -> Option<ElementActivity> {
+pub(super) fn element_of(trial: &TrialRecord) -> Option<ElementActivity> {
     let elements = &trial.activity.elements;
     let switch = elements.iter().find(|element| element.role == Role::Switch);
     switch.or(elements.first()).cloned()
@@ -95,7 +95,7 @@ fn element_of(trial: &TrialRecord) -> Option<ElementActivity> {
 
 /// Threads that count frames but no cycles, such as those of Open vSwitch without DPDK, give no cost.
 fn counted(element: &ElementActivity) -> Option<f64> {
-    let count = element.counted?;
+    let count = element.counted.as_ref()?;
     (count.frames > 0 && count.cycles > 0).then(|| count.cycles as f64 / count.frames as f64)
 }
 

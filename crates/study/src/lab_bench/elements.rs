@@ -46,7 +46,7 @@ pub(super) fn activity_of(
     tsc_hz: u64,
 ) -> Vec<ElementActivity> {
     let of_element = |element: &Element| {
-        let counted = || after.get(&element.name)?.since(*before.get(&element.name)?);
+        let counted = || after.get(&element.name)?.since(before.get(&element.name)?);
         let of_threads = || {
             let threads = machine.threads.iter();
             let own = threads.filter(|thread| element.pids.contains(&thread.pid));
@@ -109,7 +109,11 @@ mod tests {
             pids: vec![7],
             kernel_cpus,
         };
-        let count = |cycles, frames| CycleCount { cycles, frames };
+        let count = |cycles, frames| CycleCount {
+            cycles,
+            frames,
+            threads: vec![cycles],
+        };
         let look = |cycles, frames| BTreeMap::from([("S".to_owned(), count(cycles, frames))]);
         let reported = activity_of(
             &[element("S", None), element("K", Some(vec![1]))],

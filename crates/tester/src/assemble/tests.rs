@@ -458,6 +458,8 @@ fn the_tester_reports_how_well_it_did() {
             longest_host_gap: 300,
             gaps_over_100us: 1,
             gap_ticks: 6000,
+            idle_ticks: 300,
+            offer_ticks: 1000,
             aborted: false,
             ended: END + 1000,
         },
@@ -466,6 +468,8 @@ fn the_tester_reports_how_well_it_did() {
             longest_host_gap: 500,
             gaps_over_100us: 2,
             gap_ticks: 8000,
+            idle_ticks: 50,
+            offer_ticks: 500,
             aborted: false,
             ended: END + 1000 + 600,
         },
@@ -483,6 +487,8 @@ fn the_tester_reports_how_well_it_did() {
     assert_eq!(gaps, (2000, 250));
     assert_eq!((health.gaps_over_100us, health.gap_time_ns), (3, 7000));
     assert_eq!(health.overrun_ns, 300);
+    // Of the busier thread.
+    assert_eq!(health.idle_ratio, Some(0.1));
     let burst_gaps = &health.burst_gaps;
     assert_eq!(
         (burst_gaps.samples, burst_gaps.min_ns, burst_gaps.max_ns),
