@@ -5,8 +5,12 @@
 
 #[path = "bad_input/machine.rs"]
 mod machine;
+#[path = "bad_input/places.rs"]
+mod places;
 #[path = "bad_input/ports.rs"]
 mod ports;
+#[path = "bad_input/running.rs"]
+mod running;
 #[path = "bad_input/signals.rs"]
 mod signals;
 #[path = "bad_input/studies.rs"]

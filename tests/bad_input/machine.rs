@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 use crate::workspace::{Ended, STUDY, Workspace};
-use crate::{BAD_INPUT, FAILED, LACKS, NULLS};
+use crate::{FAILED, LACKS, NULLS};
 
 /// Returns the same command as the user `nobody`, who may run a copy of the program.
 fn as_nobody(workspace: &Workspace, arguments: &[&str]) -> Command {
@@ -154,32 +154,6 @@ fn a_full_disk_ends_a_study_and_keeps_its_trials() {
         fs::remove_file(workspace.path(file)).unwrap();
     }
     assert_eq!(workspace.machine(), before);
-}
-
-#[test]
-fn files_that_cannot_be_written_are_bad_input() {
-    let workspace = Workspace::new();
-    for (arguments, parts) in [
-        (
-            &["host", "show", "--svg", "absent/m.svg"][..],
-            ["--svg absent/m.svg", "another path"],
-        ),
-        (
-            &["lab", "show", "vNet1", "--svg", "absent/l.svg"],
-            ["--svg absent/l.svg", "another path"],
-        ),
-        (
-            &["host", "show", "--svg", "lab"],
-            ["--svg lab", "another path"],
-        ),
-    ] {
-        workspace.refused(BAD_INPUT, workspace.quietwire(arguments), &parts);
-    }
-    workspace.refused(
-        BAD_INPUT,
-        workspace.study(&["--store", "s.sqlite", "--html", "/dev/full"]),
-        &["--html /dev/full", "device"],
-    );
 }
 
 #[test]

@@ -25,9 +25,10 @@ pub(crate) fn change(bench: &Bench, arguments: &[&str]) {
     output(&mut command(bench, arguments));
 }
 
-pub(crate) fn refused(bench: &Bench, arguments: &[&str]) -> String {
+/// Returns the message of a change that ends with this exit code.
+pub(crate) fn refused(bench: &Bench, code: i32, arguments: &[&str]) -> String {
     let output = command(bench, arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
@@ -142,7 +143,7 @@ fn ports_and_bridges_come_and_go_beside_others() {
             "no receive queue 7",
         ),
     ] {
-        let message = refused(bench, arguments);
+        let message = refused(bench, 2, arguments);
         assert!(message.contains(part), "{arguments:?}: {message}");
     }
     assert_eq!(bench.show::<String>("config"), with_lan);

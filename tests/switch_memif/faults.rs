@@ -153,7 +153,7 @@ fn a_stopped_thread_costs_no_queue_and_refused_changes_leave_nothing() {
         &["add", "port", "e", &socket],
         &["del", "port", "a"],
     ] {
-        let message = refused(&bench, arguments);
+        let message = refused(&bench, 1, arguments);
         assert!(message.contains("qw-fwd-1: no reply"), "{message}");
     }
     assert_eq!((bench.show::<String>("config"), cpus()), before);
@@ -283,10 +283,10 @@ fn logged(bench: &Bench, text: &str) -> usize {
     log.lines().filter(|line| line.contains(text)).count()
 }
 
-/// Checks that a change is refused with this message and changes nothing, and that the configuration still starts the switch.
-fn check_refused(bench: &Bench, arguments: &[&str], part: &str) {
+/// Checks that a change is refused with this exit code and message and changes nothing, and that the configuration still starts the switch.
+fn check_refused(bench: &Bench, code: i32, arguments: &[&str], part: &str) {
     let before: String = bench.show("config");
-    let message = refused(bench, arguments);
+    let message = refused(bench, code, arguments);
     assert!(message.contains(part), "{message}");
     assert_eq!(bench.show::<String>("config"), before, "{arguments:?}");
 }
@@ -304,7 +304,7 @@ fn an_entry_that_does_not_fit_into_the_bridge_is_refused() {
         assert!(output.status.success(), "{output:?}");
     }
     let third = ["add", "fdb", "lan", "02:00:00:00:00:03", "a"];
-    check_refused(&bench, &third, "no room for 02:00:00:00:00:03");
+    check_refused(&bench, 2, &third, "no room for 02:00:00:00:00:03");
     check_pair(&bench, ["a", "b"], 1);
     restart_from_own_configuration(bench);
 }
@@ -326,7 +326,7 @@ fn a_bridge_table_without_memory_is_refused() {
     let limit = format!("--as={limit}:{limit}");
     output(Command::new("prlimit").args(["--pid", &pid.to_string(), &limit]));
     let arguments = ["add", "bridge", "large", "--max-entries", "16777216"];
-    check_refused(&bench, &arguments, "out of memory");
+    check_refused(&bench, 3, &arguments, "out of memory");
     check_pair(&bench, ["a", "b"], 1);
     change(&bench, &["add", "bridge", "small", "--max-entries", "16"]);
 }
@@ -349,7 +349,7 @@ fn an_interface_that_the_kernel_refuses_leaves_nothing() {
         "--kernel",
         "qw-faults",
     ];
-    check_refused(&bench, &add, "qw-faults");
+    check_refused(&bench, 3, &add, "qw-faults");
     let interfaces: serde_json::Value = bench.show("interfaces");
     assert_eq!(interfaces, serde_json::json!([]));
     // The name is free again, and the same without IPv6 works.
@@ -358,7 +358,7 @@ fn an_interface_that_the_kernel_refuses_leaves_nothing() {
     // An interface that is there stays as it is.
     let mut set = add;
     set[0] = "set";
-    check_refused(&bench, &set, "qw-faults");
+    check_refused(&bench, 3, &set, "qw-faults");
     let text: String = bench.show("config");
     assert!(
         text.contains("192.0.2.1/24") && !text.contains("2001:db8"),

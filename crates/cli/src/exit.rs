@@ -10,12 +10,13 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use quietwire_base::Fault;
 use quietwire_base::proc::{self, Status};
+use quietwire_host::apply::ApplyError;
 use quietwire_host::settings;
 use quietwire_lab::LabError;
 use quietwire_lab::topology::TopologyError;
 use quietwire_study::{FileError, LabBenchError, StoreError};
 use quietwire_switch::SwitchError;
-use quietwire_tester::TesterError;
+use quietwire_tester::{CalibrationsError, TesterError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Sets the flag on SIGINT, SIGTERM and SIGHUP, so that a command undoes its changes before it ends. SIGHUP, which is sent when
@@ -117,6 +118,12 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<TesterError>() {
+            return of_fault(error.fault());
+        }
+        if let Some(error) = cause.downcast_ref::<CalibrationsError>() {
+            return of_fault(error.fault());
+        }
+        if let Some(error) = cause.downcast_ref::<ApplyError>() {
             return of_fault(error.fault());
         }
         if let Some(error) = cause.downcast_ref::<SwitchError>() {

@@ -30,8 +30,8 @@ pub(crate) fn ask_within<T: DeserializeOwned>(
         lines.receive(timeout)
     };
     match ask().map_err(|error| format!("its control socket: {error}"))? {
-        Answer::Ok(result) => Ok(result),
-        Answer::Error(reason) => Err(format!("it refused the request: {reason}")),
+        Answer::Ok { result } => Ok(result),
+        Answer::Error { message, .. } => Err(format!("it refused the request: {message}")),
     }
 }
 
@@ -72,12 +72,17 @@ mod tests {
         assert_eq!(outcome.unwrap().hz, 2);
         for (answer, part) in [
             (r#"{"error":"not today"}"#, "refused the request: not today"),
+            (
+                r#"{"error":"not today","fault":"failed"}"#,
+                "refused the request: not today",
+            ),
+            (r#"{}"#, "either `ok` or `error`"),
             (r#"{"ok":{"hz":2}}"#, "missing field `uptime_s`"),
             (
                 r#"{"ok":{"uptime_s":1,"hz":"2","threads":[],"queues":[]}}"#,
                 "expected u64",
             ),
-            (r#"{"done":1}"#, "unknown variant"),
+            (r#"{"done":1}"#, "unknown field `done`"),
             ("yes", "not JSON"),
         ] {
             let error = answered(answer).1.unwrap_err();

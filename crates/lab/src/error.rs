@@ -214,6 +214,7 @@ impl LabError {
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
+            Self::Apply(error) => error.fault(),
             Self::Roles(RolesError::Unknown) => Fault::MissingPrerequisite,
             Self::Cpus(_)
             | Self::NoNamespace(_)
@@ -233,6 +234,10 @@ impl LabError {
             | Self::Unavailable { .. }
             | Self::Partitioned
             | Self::Memory { .. } => Fault::MissingPrerequisite,
+            // The user has chosen the state directory.
+            Self::Io { cause, .. } if cause.kind() == io::ErrorKind::NotADirectory => {
+                Fault::BadInput
+            }
             // The user is not root.
             Self::Io { cause, .. } | Self::Cpuset(CpusetError::Io { cause, .. })
                 if cause.kind() == io::ErrorKind::PermissionDenied =>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The control socket: one JSON text per line, in both directions.
 //!
-//! A request is `{"show":"ports"}` or another [`Request`], of at most [`REQUEST_MAX`] octets. The reply is `{"ok":…}` or `{"error":"…"}`. A
-//! connection can carry any number of requests.
+//! A request is `{"show":"ports"}` or another [`Request`], of at most [`REQUEST_MAX`] octets. The reply is an
+//! [`Answer`]: `{"ok":…}` or `{"error":"…","fault":"bad-input"}`. A connection can carry any number of requests.
 
 // Requests from outside: no cast loses a value, no index is unchecked, and no arithmetic overflows.
 #![cfg_attr(
@@ -31,8 +31,10 @@ use crate::config::rebalance::Rules;
 use crate::observe::WatchRequest;
 
 use ipnet::IpNet;
+use quietwire_base::Fault;
 use quietwire_packet::VlanId;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 pub use client::ask;
@@ -148,11 +150,58 @@ pub enum Request {
 }
 
 /// A reply of the switch. The request determines the type of the result ([`crate::report`]).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Answer<T = Value> {
-    /// The result.
-    Ok(T),
-    /// An error message.
-    Error(String),
+    /// The request is carried out.
+    Ok {
+        /// The result.
+        #[serde(rename = "ok")]
+        result: T,
+    },
+    /// The request is not carried out.
+    Error {
+        /// The problem and its cure.
+        #[serde(rename = "error")]
+        message: String,
+        /// The party at fault, which decides the exit code of the client.
+        fault: Fault,
+    },
+}
+
+impl<T> Answer<T> {
+    pub(crate) fn error(fault: Fault, message: impl Into<String>) -> Self {
+        Self::Error {
+            message: message.into(),
+            fault,
+        }
+    }
+}
+
+/// The keys of a reply. A message without a fault is of an earlier version.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "T: Deserialize<'de>"))]
+struct Keys<T> {
+    #[serde(default, deserialize_with = "given")]
+    ok: Option<T>,
+    error: Option<String>,
+    fault: Option<Fault>,
+}
+
+/// Reads a value that is there: `null` is the result of requests without one.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Answer<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let keys = Keys::deserialize(deserializer)?;
+        match (keys.ok, keys.error) {
+            (Some(result), None) => Ok(Self::Ok { result }),
+            (None, Some(message)) => Ok(Self::error(keys.fault.unwrap_or(Fault::Failed), message)),
+            _ => Err(D::Error::custom("expected either `ok` or `error`")),
+        }
+    }
 }

@@ -54,6 +54,8 @@ pub enum SwitchError {
         path: PathBuf,
         /// Its message.
         what: String,
+        /// Category of the error, by the switch.
+        fault: Fault,
     },
     /// A thread of the switch could not be started, or ended unexpectedly.
     #[error("thread {name}: {what}")]
@@ -74,10 +76,8 @@ impl SwitchError {
             Self::MissingPrerequisite(_) => Fault::MissingPrerequisite,
             Self::Privileges(PrivilegeError::NoSuchUser(_)) => Fault::BadInput,
             Self::Dpdk(error) => error.fault(),
-            Self::ControlSocket { fault, .. } => *fault,
-            Self::Privileges(_) | Self::Threads(_) | Self::Answer { .. } | Self::Thread { .. } => {
-                Fault::Failed
-            }
+            Self::ControlSocket { fault, .. } | Self::Answer { fault, .. } => *fault,
+            Self::Privileges(_) | Self::Threads(_) | Self::Thread { .. } => Fault::Failed,
         }
     }
 }

@@ -3,9 +3,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
+use crate::output::{make_directory, unwritable};
 use crate::text::say;
 
 /// Write the manual pages, one per command, to a directory.
@@ -16,16 +17,18 @@ pub(crate) struct ManualArgs {
     directory: PathBuf,
 }
 
+/// Name of the directory in messages.
+const PLACE: &str = "manual pages";
+
 /// Writes a page in the format of man(7) for `command` and each of its visible subcommands: `quietwire-switch-run.1`.
 ///
 /// # Errors
 /// The directory cannot be created or written.
 pub(crate) fn run(args: &ManualArgs, command: clap::Command) -> Result<()> {
-    let directory = args.directory.display();
-    std::fs::create_dir_all(&args.directory)
-        .with_context(|| format!("cannot create directory {directory}"))?;
+    make_directory(PLACE, &args.directory)?;
     clap_mangen::generate_to(command, &args.directory)
-        .with_context(|| format!("cannot write the manual pages to {directory}"))?;
+        .map_err(|error| unwritable(PLACE, &args.directory, &error))?;
+    let directory = args.directory.display();
     say(format!(
         "manual pages: {directory}; `man {directory}/quietwire.1` shows the first"
     ));

@@ -17,9 +17,10 @@ use quietwire_study::{
 use quietwire_tester::Preparation;
 
 use super::own_tester::{LINK_DEADLINE, load_calibrations};
+use super::study::conclude;
 use super::study::progress::ProgressView;
-use super::study::{check_place, conclude, make_parent};
 use crate::exit::{CheckFailed, Usage, on_signals};
+use crate::output::{check_place, make_parent};
 
 pub(crate) use arguments::MeasureArgs;
 
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     for (option, path) in [("--store", &args.store), ("--html", &args.html)] {
         if let Some(path) = path {
             check_place(option, path)?;
-            make_parent(path)?;
+            make_parent(option, path)?;
         }
     }
     let stop = Arc::new(AtomicBool::new(false));

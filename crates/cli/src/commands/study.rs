@@ -6,7 +6,6 @@ mod chosen;
 mod list;
 pub(super) mod progress;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,10 +22,9 @@ use quietwire_study::{
 
 use super::chosen_tester::ChosenTester;
 use crate::exit::{CheckFailed, MissingPrerequisite, on_signals};
-use crate::output::write_file;
+use crate::output::{check_place, make_directory, make_parent, write_file};
 use crate::text::{fold, print, say, terminal_columns};
 use check::Wanted;
-pub(super) use check::check_place;
 use progress::ProgressView;
 
 /// Run a study file or a ready-made study, or write its page again.
@@ -111,7 +109,7 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
             let results = Store::open_to_read(&args.store)?.results()?;
             if let Some(path) = &args.html {
                 check_place("--html", path)?;
-                make_parent(path)?;
+                make_parent("--html", path)?;
             }
             if let Some(directory) = &args.consoles {
                 write_consoles(&results.consoles, directory)?;
@@ -123,8 +121,7 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
 
 /// Writes one file for each guest and each setup of its case.
 fn write_consoles(consoles: &[ConsoleRecord], directory: &Path) -> Result<()> {
-    fs::create_dir_all(directory)
-        .with_context(|| format!("cannot create directory {}", directory.display()))?;
+    make_directory("--consoles", directory)?;
     for console in consoles {
         let (case, element) = (&console.case_name, &console.element);
         let name = format!("{case}-{}-{element}.log", console.round + 1);
@@ -183,7 +180,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     };
     let store = begun
         .map_or_else(|| open_store(args, &store_path, &file, &text), Ok)
-        .and_then(|store| make_parent(&html_path).map(|()| store));
+        .and_then(|store| make_parent("--html", &html_path).map(|()| store));
     let mut store = match store {
         Ok(store) => store,
         Err(error) => {
@@ -255,7 +252,7 @@ fn made_so_far(store: &Store) -> Result<u64> {
 }
 
 fn open_store(args: &RunArgs, path: &Path, file: &StudyFile, text: &str) -> Result<Store> {
-    make_parent(path)?;
+    make_parent("--store", path)?;
     if let Some(name) = args
         .fresh
         .then(|| Store::set_aside(path))
@@ -330,16 +327,10 @@ fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn make_parent(path: &Path) -> Result<()> {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => fs::create_dir_all(parent)
-            .with_context(|| format!("cannot create directory {}", parent.display())),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn console(case_name: &str, element: &str) -> ConsoleRecord {

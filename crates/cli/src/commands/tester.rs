@@ -23,6 +23,7 @@ use serde_json::json;
 use super::isolation::IsolationArgs;
 use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs};
 use crate::exit::{CheckFailed, Usage, on_signals};
+use crate::output::check_place;
 use crate::text::{print, say};
 use crate::units::{parse_frame_sizes, parse_positive_duration};
 use table::table;
@@ -108,6 +109,7 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     let path = calibration_file(args.file.as_ref())?;
     // The file is read before the measurement, so that an unusable file is reported at once.
     let mut all = Calibrations::read(&path)?;
+    check_place("--file", &path)?;
     args.tester.check_machine(&args.ports)?;
     let stop = Arc::new(AtomicBool::new(false));
     on_signals(&stop)?;

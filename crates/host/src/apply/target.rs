@@ -4,8 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use quietwire_base::LockOwner;
 use quietwire_base::storage::Storage;
+use quietwire_base::{Fault, LockOwner};
 
 use crate::files::Files;
 
@@ -62,4 +62,20 @@ pub enum ApplyError {
         /// Error of the operating system.
         cause: io::Error,
     },
+}
+
+impl ApplyError {
+    /// Returns the kind of fault.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            // The user is not root.
+            Self::State { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
+                Fault::MissingPrerequisite
+            }
+            // The user has chosen the directory.
+            Self::State { cause, .. } => Fault::of_path(cause),
+            Self::Busy { .. } | Self::Unreadable { .. } => Fault::Failed,
+        }
+    }
 }

@@ -61,10 +61,11 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Swi
         failed(what, Fault::Failed)
     })?;
     match serde_json::from_str(&line) {
-        Ok(Answer::Ok(value)) => Ok(value),
-        Ok(Answer::Error(what)) => Err(SwitchError::Answer {
+        Ok(Answer::Ok { result }) => Ok(result),
+        Ok(Answer::Error { message, fault }) => Err(SwitchError::Answer {
             path: path.to_owned(),
-            what,
+            what: message,
+            fault,
         }),
         Err(cause) => Err(failed(
             format!("invalid reply: {cause} (use the quietwire of the same version as the switch)"),

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use quietwire_base::Fault;
 use quietwire_host::threads::online_cpus;
 use serde::Serialize;
 
@@ -200,7 +201,7 @@ impl Controller {
         match subject {
             Subject::Ports => to_answer(&engine.port_reports()),
             Subject::Fdb => to_answer(&engine.fdb_reports()),
-            Subject::Threads => result(engine.thread_reports()),
+            Subject::Threads => result(engine.thread_reports().map_err(SwitchError::from)),
             Subject::Stats => to_answer(&engine.stats_report()),
             Subject::Queues => to_answer(&engine.queue_reports()),
             Subject::Cycles => to_answer(&engine.cycles_report()),
@@ -212,7 +213,10 @@ impl Controller {
             Subject::Neighbours => to_answer(&engine.layer3.lock().neighbour_reports()),
             Subject::KernelFilters => to_answer(&engine.kernel_filter_reports()),
             Subject::Rules => to_answer(&engine.rules_report()),
-            Subject::Config => result(engine.config_text()),
+            Subject::Config => match engine.config_text() {
+                Ok(text) => to_answer(&text),
+                Err(error) => Answer::error(Fault::Failed, error.to_string()),
+            },
         }
     }
 
@@ -227,16 +231,19 @@ impl Controller {
     }
 }
 
-fn result<T: Serialize, E: ToString>(result: Result<T, E>) -> Answer {
+fn result<T: Serialize>(result: Result<T, SwitchError>) -> Answer {
     match result {
         Ok(report) => to_answer(&report),
-        Err(error) => Answer::Error(error.to_string()),
+        Err(error) => Answer::error(error.fault(), error.to_string()),
     }
 }
 
 fn to_answer(report: &impl Serialize) -> Answer {
     match serde_json::to_value(report) {
-        Ok(value) => Answer::Ok(value),
-        Err(error) => Answer::Error(format!("cannot serialise the reply: {error}")),
+        Ok(result) => Answer::Ok { result },
+        Err(error) => {
+            let what = format!("cannot serialise the reply: {error}");
+            Answer::error(Fault::Failed, what)
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use quietwire_base::Fault;
 
 use super::{Answer, ControlSocket, REQUEST_MAX, Request};
 use crate::accept::AcceptErrors;
@@ -187,9 +188,9 @@ impl Client {
         if self.has_reply() {
             return;
         }
-        self.reply(&Answer::Error(
-            "too many clients: the connection was closed because it was idle (send the request again)"
-                .to_owned(),
+        self.reply(&Answer::error(
+            Fault::Failed,
+            "too many clients: the connection was closed because it was idle (send the request again)",
         ));
         // The client loses the connection in any case.
         let _ = self.write(Instant::now());
@@ -271,9 +272,8 @@ impl Client {
                 return Ok(Some(line));
             }
             if self.request.len() >= REQUEST_MAX {
-                return Err(Some(Answer::Error(format!(
-                    "request is longer than {REQUEST_MAX} octets"
-                ))));
+                let what = format!("request is longer than {REQUEST_MAX} octets");
+                return Err(Some(Answer::error(Fault::BadInput, what)));
             }
             let mut chunk = [0; CHUNK];
             let room = REQUEST_MAX.saturating_sub(self.request.len());
@@ -295,8 +295,9 @@ impl Client {
 fn answer(line: &[u8], handle: &mut dyn FnMut(Request) -> Answer) -> Answer {
     match serde_json::from_slice::<Request>(line) {
         Ok(request) => handle(request),
-        Err(error) => Answer::Error(format!(
-            "invalid request: {error} (example of a request: {{\"show\":\"ports\"}})"
-        )),
+        Err(error) => Answer::error(
+            Fault::BadInput,
+            format!("invalid request: {error} (example of a request: {{\"show\":\"ports\"}})"),
+        ),
     }
 }

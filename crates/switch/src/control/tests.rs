@@ -20,15 +20,17 @@ use crate::error::SwitchError;
 const LARGE: usize = 4 << 20;
 
 fn show(request: Request) -> Answer {
+    let ok = |result| Answer::Ok { result };
     let Request::Show(subject) = request else {
-        return Answer::Error("only shown here".to_owned());
+        return ok(Value::Null);
     };
     match subject {
-        Subject::Ports => Answer::Ok(json!(["a"])),
-        Subject::Fdb => Answer::Ok(json!("x".repeat(LARGE))),
-        Subject::Threads => Answer::Error("no threads today".to_owned()),
-        Subject::Stats => Answer::Ok(json!({"uptime_s": 1})),
-        _ => Answer::Error("not here".to_owned()),
+        Subject::Ports => ok(json!(["a"])),
+        Subject::Fdb => ok(json!("x".repeat(LARGE))),
+        Subject::Threads => Answer::error(Fault::Failed, "no threads today"),
+        Subject::Queues => Answer::error(Fault::MissingPrerequisite, "no memory today"),
+        Subject::Stats => ok(json!({"uptime_s": 1})),
+        _ => Answer::error(Fault::BadInput, "not here"),
     }
 }
 
@@ -78,8 +80,24 @@ fn questions_are_answered() {
                 .len(),
             LARGE
         );
-        let error = ask::<Value>(path, &Request::Show(Subject::Threads)).unwrap_err();
-        assert!(error.to_string().contains("no threads today"), "{error}");
+        let change = Request::Change(Change::DelPort {
+            name: "a".to_owned(),
+        });
+        ask::<()>(path, &change).unwrap();
+        assert_eq!(ask::<Value>(path, &change).unwrap(), Value::Null);
+        for (subject, part, fault) in [
+            (Subject::Threads, "no threads today", Fault::Failed),
+            (
+                Subject::Queues,
+                "no memory today",
+                Fault::MissingPrerequisite,
+            ),
+            (Subject::Moves, "not here", Fault::BadInput),
+        ] {
+            let error = ask::<Value>(path, &Request::Show(subject)).unwrap_err();
+            assert!(error.to_string().contains(part), "{error}");
+            assert_eq!(error.fault(), fault, "{error}");
+        }
         let error = ask::<u64>(path, &Request::Show(Subject::Ports)).unwrap_err();
         assert!(error.to_string().contains("same version"), "{error}");
         assert_eq!(
@@ -105,6 +123,7 @@ fn one_connection_may_ask_often_and_in_pieces() {
         for _ in 0..2 {
             let line = lines.next().unwrap().unwrap();
             assert!(line.starts_with(r#"{"error":"invalid request"#), "{line}");
+            assert!(line.ends_with(r#","fault":"bad-input"}"#), "{line}");
         }
         for _ in 0..20 {
             stream.write_all(b"{\"show\":\"ports\"}\n").unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use quietwire_base::durable;
+use quietwire_base::{Fault, durable};
 use serde::{Deserialize, Serialize};
 
 use super::{Calibration, SizeCalibration, TesterKind};
@@ -42,6 +42,17 @@ pub enum CalibrationsError {
         /// The problem.
         reason: String,
     },
+}
+
+impl CalibrationsError {
+    /// Returns the kind of fault.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::System { error, .. } => Fault::of_path(error),
+            Self::Form { .. } => Fault::BadInput,
+        }
+    }
 }
 
 impl Default for Calibrations {

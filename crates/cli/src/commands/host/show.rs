@@ -14,7 +14,7 @@ use quietwire_host::recording::{RecordingError, Root, record};
 
 use super::grouped;
 use crate::exit::Usage;
-use crate::output::write_file;
+use crate::output::{unwritable, write_file};
 use crate::text::print;
 
 /// Show processors, caches, memory, network controllers and cache and bandwidth allocation (resctrl).
@@ -107,7 +107,10 @@ fn planned(args: &ShowArgs, machine: &Inventory) -> Result<Option<Plan>> {
 }
 
 pub(super) fn run_record(args: &RecordArgs) -> Result<()> {
-    let files = record(&args.root, &args.file)?;
+    let files = record(&args.root, &args.file).map_err(|error| match error {
+        RecordingError::Io { path, cause, .. } => unwritable("recording", &path, &cause),
+        RecordingError::NotARecording { .. } | RecordingError::Foreign { .. } => error.into(),
+    })?;
     print(format!("{files} files in {}", args.file.display()))
 }
 

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chosen::TopologyArgs;
 use crate::exit::{CheckFailed, MissingPrerequisite, Usage, code, on_signals, require_root};
+use crate::output::{make_directory, write_file};
 use crate::text::print;
 use crate::units::parse_positive_duration;
 
@@ -277,10 +278,10 @@ pub(super) fn down(args: &DownArgs) -> Result<()> {
 }
 
 fn keep_consoles(state: &LabState, directory: &Path) -> Result<()> {
-    std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    make_directory("--consoles", directory)?;
     for (element, given) in state.consoles()? {
         let path = directory.join(format!("{}-{element}.console.log", state.name));
-        std::fs::write(&path, given).with_context(|| path.display().to_string())?;
+        write_file("--consoles", &path, given)?;
     }
     Ok(())
 }

@@ -29,6 +29,7 @@ use serde_json::Value;
 use super::answers::OTHER_VERSION;
 use super::watch::{FilterArgs, PAUSE, UntilArgs, request};
 use crate::exit::on_signals;
+use crate::output::unwritable;
 use crate::text::say;
 
 /// Capture frames of a running switch to a pcapng file for Wireshark or tcpdump.
@@ -101,7 +102,8 @@ pub(super) fn capture(args: &CaptureArgs) -> Result<()> {
 
 /// Writes frames until the count, the deadline or a signal. Returns the numbers of written and missed frames.
 fn copy(args: &CaptureArgs, started: &CaptureStarted, stop: &AtomicBool) -> Result<(u64, u64)> {
-    let mut file = open(args, started).with_context(|| args.write.display().to_string())?;
+    let output = open(args)?;
+    let mut file = begin(output, started).with_context(|| args.write.display().to_string())?;
     let deadline = args.until.deadline();
     let wanted = args.count.unwrap_or(u64::MAX);
     let mut frames = 0;
@@ -138,14 +140,20 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         })
 }
 
-fn open(args: &CaptureArgs, started: &CaptureStarted) -> Result<File> {
-    let output: Box<dyn Write> = if args.write.as_os_str() == "-" {
-        Box::new(io::stdout())
-    } else {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        Box::new(options.open(&args.write)?)
-    };
+fn open(args: &CaptureArgs) -> Result<Box<dyn Write>> {
+    if args.write.as_os_str() == "-" {
+        return Ok(Box::new(io::stdout()));
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let file = options.open(&args.write);
+    Ok(Box::new(file.map_err(|error| {
+        unwritable("--write", &args.write, &error)
+    })?))
+}
+
+/// Writes the start of the file: the descriptions of the program and of the ports.
+fn begin(output: Box<dyn Write>, started: &CaptureStarted) -> Result<File> {
     let application = format!("quietwire {}", env!("CARGO_PKG_VERSION"));
     let section = SectionHeaderBlock {
         options: vec![SectionHeaderOption::UserApplication(Cow::Owned(

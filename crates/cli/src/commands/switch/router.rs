@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
@@ -202,12 +202,12 @@ pub(super) fn add_routes(args: &RoutesArgs, socket: &Path) -> Result<u64> {
     let input: Box<dyn Read> = if name == "-" {
         Box::new(std::io::stdin())
     } else {
-        Box::new(File::open(&args.file).with_context(|| format!("{name}: cannot be read"))?)
+        Box::new(File::open(&args.file).map_err(|error| Usage(format!("{name}: {error}")))?)
     };
     let mut waiting = Vec::with_capacity(ROUTES_A_REQUEST);
     let mut added = 0;
     for (number, line) in (1..).zip(BufReader::new(input).lines()) {
-        let line = line.with_context(|| format!("{name}:{number}: cannot be read"))?;
+        let line = line.map_err(|error| Usage(format!("{name}:{number}: {error}")))?;
         let route = parse_route(&line, args.vrf.as_deref())
             .map_err(|what| Usage(format!("{name}:{number}: {what}")))?;
         waiting.extend(route);
