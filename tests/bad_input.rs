@@ -3,6 +3,8 @@
 //! the right exit code, and no remains. Requires root and two CPUs, as studies do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "bad_input/in_time.rs"]
+mod in_time;
 #[path = "bad_input/machine.rs"]
 mod machine;
 #[path = "bad_input/places.rs"]

@@ -90,7 +90,7 @@ fn a_place_that_cannot_be_written_is_bad_input_and_named() {
                 .map(|word| if *word == "PLACE" { place } else { word })
                 .collect();
             let below = place.split('/').next().unwrap();
-            workspace.refused(BAD_INPUT, workspace.quietwire(&words), &[below, "give "]);
+            workspace.refused(BAD_INPUT, workspace.quietwire(&words), &[below]);
         }
     }
     // These create no directories.

@@ -170,13 +170,16 @@ impl Workspace {
     }
 
     pub(crate) fn start(&self, mut command: Command) -> Running {
+        command.stdout(Stdio::null());
+        self.start_with_output(command)
+    }
+
+    /// Starts a command whose standard output is set already.
+    pub(crate) fn start_with_output(&self, mut command: Command) -> Running {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let path = self.path(&format!("{number}.said"));
         let log = File::create(&path).unwrap();
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
+        command.stdin(Stdio::null()).stderr(log);
         Running {
             child: command.spawn().unwrap(),
             log: path,
@@ -267,24 +270,33 @@ impl Running {
         assert!(kill.status().unwrap().success());
     }
 
-    fn wait(&mut self) -> ExitStatus {
+    fn wait(&mut self, deadline: Duration) -> ExitStatus {
         let began = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
             assert!(
-                began.elapsed() < DEADLINE,
-                "does not end: {}",
+                began.elapsed() < deadline,
+                "does not end within {deadline:?}: {}",
                 self.printed()
             );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
+    /// Waits for the end within this time. A command that is ended by force may leave files of DPDK, which its next start removes.
+    pub(crate) fn ended_within(mut self, deadline: Duration) -> Ended {
+        let code = self.wait(deadline).code();
+        Ended {
+            code,
+            printed: self.printed(),
+        }
+    }
+
     /// Waits for the end, after which no files of DPDK remain for this process either.
     pub(crate) fn ended(mut self) -> Ended {
-        let code = self.wait().code();
+        let code = self.wait(DEADLINE).code();
         let own = format!("-{}", self.id());
         let is_own = |path: &PathBuf| path.to_string_lossy().ends_with(&own);
         let left: Vec<_> = entries(Path::new("/run/dpdk"))

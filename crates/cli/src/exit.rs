@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conversion of errors to messages and exit codes: 1 for a failure, 2 for bad input, 3 for a missing requirement of the
-//! machine.
+//! Ends of commands: conversion of errors to messages and exit codes (1 for a failure, 2 for bad input, 3 for a missing
+//! requirement of the machine), and signals.
 
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
-use quietwire_base::Fault;
 use quietwire_base::proc::{self, Status};
+use quietwire_base::{Fault, wait_until};
 use quietwire_host::apply::ApplyError;
 use quietwire_host::settings;
 use quietwire_lab::LabError;
@@ -19,22 +23,75 @@ use quietwire_switch::SwitchError;
 use quietwire_tester::{CalibrationsError, TesterError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Sets the flag on SIGINT, SIGTERM and SIGHUP, so that a command undoes its changes before it ends. SIGHUP, which is sent when
-/// a terminal is closed, stays ignored if it is already (`nohup`).
+/// Time that a command has to undo its changes and to end after a signal. Less than the 5 s that are promised, by what the end of a
+/// process takes.
+const END: Duration = Duration::from_millis(4500);
+/// Time for the message of a command that does not end by itself. Its terminal or pipe may be blocked.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// Returns the signals that end a command. SIGHUP, which is sent when a terminal is closed, stays ignored if it is already (`nohup`).
+fn signals() -> impl Iterator<Item = i32> {
+    let text = proc::read(Path::new("/proc/self/status")).unwrap_or_default();
+    let is_caught = move |signal: &i32| *signal != SIGHUP || !is_ignored(&text, *signal);
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_caught)
+}
+
+/// Sets the flag on SIGINT, SIGTERM and SIGHUP, so that a command undoes its changes before it ends.
 ///
 /// # Errors
 /// A signal handler cannot be installed.
 pub(crate) fn on_signals(flag: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    let text = proc::read(Path::new("/proc/self/status")).unwrap_or_default();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        if signal == SIGHUP && is_ignored(&text, signal) {
-            continue;
-        }
+    for signal in signals() {
         signal_hook::flag::register(signal, Arc::clone(flag))
             .with_context(|| format!("cannot catch signal {signal}"))?;
     }
     Ok(())
 }
+
+/// Returns a flag that signals set, like [`on_signals`]. A command that does not end within 4.5 s after the first signal is ended by
+/// force, whatever it waits for, with a message. `left` names what may remain then, and the command that undoes it.
+///
+/// # Errors
+/// A signal handler cannot be installed.
+pub(crate) fn stop_on_signals(left: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    on_signals(&flag)?;
+    let (mut seen, sent) = UnixStream::pair().context("cannot wait for signals")?;
+    for signal in signals() {
+        let sent = sent.try_clone().context("cannot wait for signals")?;
+        signal_hook::low_level::pipe::register(signal, sent)
+            .with_context(|| format!("cannot catch signal {signal}"))?;
+    }
+    let watch = move || {
+        if seen.read_exact(&mut [0]).is_ok() {
+            thread::sleep(END);
+            end_by_force(left);
+        }
+    };
+    // It sleeps until a signal, so that it disturbs no CPU.
+    let name = "qw-signals".to_owned();
+    thread::Builder::new()
+        .name(name)
+        .spawn(watch)
+        .context("cannot start the thread that waits for signals")?;
+    Ok(flag)
+}
+
+/// Ends the process, with a message if standard error can be written.
+fn end_by_force(left: &str) {
+    let text = format!(
+        "quietwire: ended by force, because it did not end within {:.1} s after a signal{}{left}",
+        END.as_secs_f64(),
+        if left.is_empty() { "" } else { "; " }
+    );
+    let printed = thread::spawn(move || crate::text::say(text));
+    wait_until(LAST_WORDS, || printed.is_finished());
+    signal_hook::low_level::exit(i32::from(FAILED));
+}
+
+/// What a command leaves that measures with isolated CPUs.
+pub(crate) const ISOLATION_LEFT: &str =
+    "CPUs may still be isolated (undo that with `quietwire lab clean`)";
 
 fn is_ignored(status: &str, signal: i32) -> bool {
     let ignored = Status::new(status).ignored_signals();

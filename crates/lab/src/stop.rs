@@ -17,6 +17,12 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Returns the flag, which a request sets.
+    #[must_use]
+    pub fn flag(&self) -> &Arc<AtomicBool> {
+        &self.0
+    }
+
     /// Fails after a stop request.
     ///
     /// # Errors

@@ -242,7 +242,8 @@ impl LabBench {
         } else {
             online
         };
-        let seen = device.with_ends(|ends| application::measure(plan, ends, &cpus))??;
+        let stop = self.stop.flag();
+        let seen = device.with_ends(|ends| application::measure(plan, ends, &cpus, stop))??;
         self.open_tester_at_device()?;
         Ok(seen)
     }
@@ -304,7 +305,9 @@ impl LabBench {
         let place = NetNs::of(state.tester.namespace.as_deref())?;
         let preparation = topology::preparation(state);
         let stop = self.stop.clone();
-        let tester = topology::opened(&place, &stop, self.next_tester(&uris, preparation))?;
+        let mut tester = topology::opened(&place, &stop, self.next_tester(&uris, preparation))?;
+        // A stop request ends a trial, which may be long.
+        tester.abort_on(stop.flag());
         self.place = place;
         self.tester = Some(tester);
         Ok(())
@@ -456,7 +459,11 @@ impl Bench for LabBench {
     }
 
     fn act(&mut self, action: &Action, frames: &Trial) -> Result<ActionOutcome, BenchError> {
-        Ok(self.do_action(action, frames)?)
+        self.do_action(action, frames)
+            .map_err(|error| match error.is_interruption() {
+                true => Interrupted.into(),
+                false => error.into(),
+            })
     }
 
     fn apply(&mut self, plan: &ApplicationPlan) -> Result<ApplicationResult, BenchError> {

@@ -26,12 +26,64 @@ const WATCH: Duration = Duration::from_millis(50);
 /// Timeout for the end of the control and the service thread. The former waits for the forwarding threads.
 const END: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(5);
+/// Name of the thread that watches the start.
+const STARTING: &str = "qw-start";
 
 /// A running switch. It stops when its stop flag is set or it is dropped.
 #[derive(Debug)]
 pub struct Switch {
     threads: Threads,
     manager: ServiceManager,
+}
+
+/// Ends the process if a start does not end in time after a request to stop: memory and devices may take long.
+#[derive(Debug)]
+struct StartWatch {
+    is_over: Arc<AtomicBool>,
+    thread: std::thread::Thread,
+}
+
+impl StartWatch {
+    fn begin(stop: &Arc<AtomicBool>) -> Result<Self, SwitchError> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (stop, over) = (Arc::clone(stop), Arc::clone(&is_over));
+        let watch = move || {
+            let mut deadline = None;
+            while !over.load(Ordering::Relaxed) {
+                if stop.load(Ordering::Relaxed) {
+                    let deadline = *deadline.get_or_insert_with(|| Deadline::after(END));
+                    if deadline.has_passed() {
+                        tracing::error!(
+                            "ended by force, because the start did not end within {} s after the request to stop; sockets and other files of ports may remain (the next start replaces them)",
+                            END.as_secs()
+                        );
+                        std::process::exit(1);
+                    }
+                }
+                std::thread::park_timeout(WATCH);
+            }
+        };
+        let spawned = std::thread::Builder::new()
+            .name(STARTING.to_owned())
+            .spawn(watch);
+        match spawned {
+            Ok(handle) => Ok(Self {
+                is_over,
+                thread: handle.thread().clone(),
+            }),
+            Err(cause) => Err(SwitchError::Thread {
+                name: STARTING.to_owned(),
+                what: format!("cannot start the thread: {cause}"),
+            }),
+        }
+    }
+}
+
+impl Drop for StartWatch {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.unpark();
+    }
 }
 
 /// The control and the service thread, stopped and joined on drop.
@@ -120,6 +172,7 @@ impl Switch {
         // Before DPDK starts, so that every thread inherits it, and that ports which are added later need no more than those now.
         privileges::reduce(user.as_ref(), Capabilities::PORTS)?;
         take_control_cpus(plan)?;
+        let starting = StartWatch::begin(stop)?;
         let eal = Eal::start(&eal_options(plan)?)?;
         let shared = Arc::new(Shared {
             stop: Arc::clone(stop),
@@ -144,6 +197,7 @@ impl Switch {
             controller,
             &shared,
         )?;
+        drop(starting);
         threads::keep_to_roles(plan)?;
         manager.ready(&plan.summary());
         Ok(Self { threads, manager })
@@ -251,6 +305,7 @@ fn start_service(
     let cpus = threads::numbers(&engine.plan.service_cpus);
     let handle = threads::spawn(
         threads::SERVICE,
+        &threads.stop,
         move || if pinned { thread::pin(&cpus) } else { Ok(()) },
         move || service::run(&housekeeping, &layer3, &shared, started),
     )?;
@@ -296,7 +351,7 @@ fn start_control(
             .extend(names);
     };
     // The main thread creates it, so it inherits the control CPUs.
-    let handle = threads::spawn(threads::CONTROL, || Ok(()), body)?;
+    let handle = threads::spawn(threads::CONTROL, &threads.stop, || Ok(()), body)?;
     threads.running.push((threads::CONTROL, handle));
     Ok(())
 }

@@ -2,12 +2,14 @@
 //! Threads of this process: roles, CPUs, and enforcement of their affinity.
 
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use quietwire_base::Deadline;
 use quietwire_base::proc::Status;
 use quietwire_host::CpuList;
 use quietwire_host::privileges::Capabilities;
@@ -25,9 +27,13 @@ pub(crate) const CONTROL: &str = "qw-control";
 /// Timeout for a thread to become ready.
 const READY: Duration = Duration::from_secs(10);
 
-/// Spawns a thread and waits until it has run `prepare`. The result of `prepare` is kept until `body` ends.
+/// Interval between two checks of the stop flag meanwhile.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Spawns a thread and waits until it has run `prepare`, or until `stop` is set. The result of `prepare` is kept until `body` ends.
 pub(crate) fn spawn<T>(
     name: &str,
+    stop: &AtomicBool,
     prepare: impl FnOnce() -> Result<T, quietwire_dpdk::Error> + Send + 'static,
     body: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, SwitchError> {
@@ -40,7 +46,7 @@ pub(crate) fn spawn<T>(
         .name(name.to_owned())
         .spawn(move || match prepare() {
             Ok(_kept) => {
-                // The send fails only if the wait timed out, and the stop flag is set in that case.
+                // The send fails only if the wait has ended, and the thread with it.
                 if ready.send(Ok(())).is_ok() {
                     body();
                 }
@@ -48,9 +54,18 @@ pub(crate) fn spawn<T>(
             Err(error) => drop(ready.send(Err(error))),
         })
         .map_err(|cause| failed(format!("cannot start the thread: {cause}")))?;
-    is_ready
-        .recv_timeout(READY)
-        .map_err(|_| failed(format!("not ready within {} s", READY.as_secs())))??;
+    let deadline = Deadline::after(READY);
+    let prepared = loop {
+        match is_ready.recv_timeout(LOOK) {
+            Ok(prepared) => break prepared,
+            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                return Err(failed("not ready before the end of the switch".to_owned()));
+            }
+            Err(RecvTimeoutError::Timeout) if !deadline.has_passed() => {}
+            Err(_) => return Err(failed(format!("not ready within {} s", READY.as_secs()))),
+        }
+    };
+    prepared?;
     Ok(handle)
 }
 
@@ -159,4 +174,25 @@ fn move_to(tid: i32, cpus: &CpuList) -> nix::Result<()> {
 /// Returns the CPUs in DPDK's form.
 pub(crate) fn numbers(cpus: &CpuList) -> Vec<u32> {
     cpus.iter().map(|cpu| cpu.0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_not_ready_does_not_delay_the_end_of_the_switch() {
+        let stop = AtomicBool::new(true);
+        let (release, held) = mpsc::channel::<()>();
+        let prepare = move || {
+            let _ = held.recv();
+            Ok(())
+        };
+        let error = spawn("late", &stop, prepare, || panic!("the switch has ended")).unwrap_err();
+        assert!(
+            error.to_string().contains("not ready before the end"),
+            "{error}"
+        );
+        drop(release);
+    }
 }

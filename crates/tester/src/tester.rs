@@ -125,6 +125,11 @@ impl Tester {
         Arc::clone(&self.abort)
     }
 
+    /// Replaces the abort flag by one that others set.
+    pub fn abort_on(&mut self, flag: &Arc<AtomicBool>) {
+        self.abort = Arc::clone(flag);
+    }
+
     /// Returns the kind of this tester, which identifies its calibrations.
     #[must_use]
     pub fn kind(&self) -> TesterKind {

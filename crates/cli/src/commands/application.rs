@@ -3,7 +3,6 @@
 //! them.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use quietwire_lab::NetNs;
 use quietwire_lab::iperf::{self, IperfDirection, IperfOptions, IperfResult};
 use quietwire_tester::echo::{self, EchoOptions, EchoResult, EchoServer, EchoTransport};
 
-use crate::exit::{CheckFailed, MissingPrerequisite, Usage, on_signals, require_root};
+use crate::exit::{CheckFailed, MissingPrerequisite, Usage, require_root, stop_on_signals};
 use crate::text::print;
 use crate::units::{parse_duration, parse_positive_duration};
 
@@ -124,8 +123,7 @@ struct EchoServerArgs {
 }
 
 pub(crate) fn run(args: &ApplicationArgs) -> Result<()> {
-    let abort = Arc::new(AtomicBool::new(false));
-    on_signals(&abort)?;
+    let abort = stop_on_signals("")?;
     match &args.command {
         ApplicationCommand::Iperf(args) => run_iperf(args, &abort),
         ApplicationCommand::Echo(args) => run_echo(args, &abort),

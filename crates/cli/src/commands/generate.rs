@@ -6,7 +6,6 @@ mod losses;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,7 +29,7 @@ use losses::{INDENT, loss_lines};
 use super::device::DeviceArgs;
 use super::isolation::IsolationArgs;
 use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs, load_calibrations};
-use crate::exit::{CheckFailed, Usage, on_signals};
+use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, on_signals, stop_on_signals};
 use crate::text::{fold, print, say, terminal_width};
 use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
 
@@ -134,8 +133,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     check_trial(is_unpaced, &trial)?;
     warn_of_idle_cpus(&cpus, &args.ports);
     args.tester.check_machine(&args.ports)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals(ISOLATION_LEFT)?;
     let eal = args.tester.start_dpdk(&cpus, &args.ports)?;
     let preparation = Preparation {
         learning_s: args.learning_time.map(|time| time.as_secs_f64()),

@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use quietwire_lab::{CleanReport, STATE_DIRECTORY, clean, clean_when_orphaned};
 
-use crate::exit::CheckFailed;
+use crate::exit::{CheckFailed, stop_on_signals};
 use crate::text::print;
 
 /// Set up topologies of data planes on this machine.
@@ -78,6 +78,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<()> {
 }
 
 fn run_clean(args: &CleanArgs) -> Result<()> {
+    stop_on_signals("some changes are not undone (repeat the command)")?;
     let report = clean(&args.state_directory)?;
     if args.json {
         print(serde_json::to_string_pretty(&report)?)?;

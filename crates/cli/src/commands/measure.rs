@@ -6,7 +6,7 @@ mod plan;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use quietwire_lab::RunningIsolation;
@@ -19,7 +19,7 @@ use quietwire_tester::Preparation;
 use super::own_tester::{LINK_DEADLINE, load_calibrations};
 use super::study::conclude;
 use super::study::progress::ProgressView;
-use crate::exit::{CheckFailed, Usage, on_signals};
+use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, on_signals, stop_on_signals};
 use crate::output::{check_place, make_parent};
 
 pub(crate) use arguments::MeasureArgs;
@@ -39,8 +39,7 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
             make_parent(option, path)?;
         }
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals(ISOLATION_LEFT)?;
     let (mut bench, isolation) = match &args.tester {
         Some(_) if args.isolation.names_device() => {
             bail!(Usage(
@@ -122,7 +121,11 @@ fn built_in(
     let mut tester = args
         .own
         .open(&eal, cpus, &args.ports, size_max, Preparation::default())?;
-    on_signals(&tester.abort_flag())?;
+    let abort = tester.abort_flag();
+    on_signals(&abort)?;
+    if stop.load(Ordering::Relaxed) {
+        abort.store(true, Ordering::Relaxed);
+    }
     tester.wait_for_links(LINK_DEADLINE)?;
     let device = args.device.find(&args.ports)?;
     let trial_s = (args.warm_up + args.duration + args.drain).as_secs_f64();

@@ -7,21 +7,19 @@ mod list;
 pub(super) mod progress;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use quietwire_base::is_file_name;
 use quietwire_lab::{LabOptions, STATE_DIRECTORY, Stop};
-use quietwire_report::{Summary, text_table, unfinished_text};
+use quietwire_report::{ReportError, Summary, text_table, unfinished_text};
 use quietwire_study::{
     Bench, ConsoleRecord, GeneratorBench, LabBench, OpenMode, RunError, Store, StudyEnd, StudyFile,
     StudyPreview, StudyResults, run_study,
 };
 
 use super::chosen_tester::ChosenTester;
-use crate::exit::{CheckFailed, MissingPrerequisite, on_signals};
+use crate::exit::{CheckFailed, MissingPrerequisite, stop_on_signals};
 use crate::output::{check_place, make_directory, make_parent, write_file};
 use crate::text::{fold, print, say, terminal_columns};
 use check::Wanted;
@@ -114,7 +112,7 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
             if let Some(directory) = &args.consoles {
                 write_consoles(&results.consoles, directory)?;
             }
-            show(&results, args.html.as_deref(), args.json)
+            show(&results, &args.store, args.html.as_deref(), args.json)
         }
     }
 }
@@ -140,6 +138,9 @@ fn write_consoles(consoles: &[ConsoleRecord], directory: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What a study leaves that is ended by force.
+const LEFT: &str = "its lab and its partition may remain (undo them with `quietwire lab clean`); finished trials are in the store (to continue, repeat the command with --resume)";
+
 fn run_study_of(args: &RunArgs) -> Result<()> {
     let (file, text) = chosen::read(&args.study, args.quick)?;
     let options = LabOptions {
@@ -162,8 +163,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         return list::dry_run(&file, &options, args.json);
     }
     let (store_path, html_path) = (places.store, places.html);
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals(LEFT)?;
     // A store to resume is read before anything is set up. A new store is created only afterwards, so a study whose setup
     // fails leaves no store.
     let begun = (args.resume && store_path.exists())
@@ -282,11 +282,11 @@ pub(super) fn conclude(
     match (end, results) {
         (Ok(end), results) => {
             let results = results?;
-            show(&results, html, json)?;
+            show(&results, store.path(), html, json)?;
             Ok((end, results))
         }
         (Err(error), Ok(results)) if has_measured(&results) => {
-            if let Err(second) = show(&results, html, json) {
+            if let Err(second) = show(&results, store.path(), html, json) {
                 say(format!("quietwire: {second:#}"));
             }
             Err(error.into())
@@ -300,16 +300,27 @@ fn has_measured(results: &StudyResults) -> bool {
     steps.any(|step| !step.trials.is_empty() || !step.actions.is_empty())
 }
 
-fn show(results: &StudyResults, html: Option<&Path>, json: bool) -> Result<()> {
+/// Names the store in an error about its contents.
+fn in_store(store: &Path, error: ReportError) -> anyhow::Error {
+    match error {
+        ReportError::Histogram { .. } => {
+            anyhow::Error::new(error).context(format!("store {}", store.display()))
+        }
+        ReportError::Write { .. } => error.into(),
+    }
+}
+
+fn show(results: &StudyResults, store: &Path, html: Option<&Path>, json: bool) -> Result<()> {
+    let named = |error| in_store(store, error);
     // Results are printed even if the page cannot be written.
     let page = html.map_or(Ok(()), |path| quietwire_report::write_html(results, path));
+    let page = page.map_err(named);
     if json {
-        print(serde_json::to_string_pretty(&quietwire_report::json(
-            results,
-        )?)?)?;
+        let results = quietwire_report::json(results).map_err(named)?;
+        print(serde_json::to_string_pretty(&results)?)?;
     } else {
         let width = terminal_columns();
-        let table = text_table(&Summary::of(results)?, width);
+        let table = text_table(&Summary::of(results).map_err(named)?, width);
         let unfinished = unfinished_text(results, width);
         // Tables fit this width, so only sentences are folded.
         let width = width.map_or(usize::MAX, usize::from);

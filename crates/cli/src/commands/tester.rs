@@ -5,8 +5,7 @@ mod self_test;
 mod table;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -22,7 +21,7 @@ use serde_json::json;
 
 use super::isolation::IsolationArgs;
 use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs};
-use crate::exit::{CheckFailed, Usage, on_signals};
+use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, on_signals, stop_on_signals};
 use crate::output::check_place;
 use crate::text::{print, say};
 use crate::units::{parse_frame_sizes, parse_positive_duration};
@@ -111,8 +110,7 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     let mut all = Calibrations::read(&path)?;
     check_place("--file", &path)?;
     args.tester.check_machine(&args.ports)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals(ISOLATION_LEFT)?;
     let eal = args.tester.start_dpdk(&cpus, &args.ports)?;
     let mut tester = args.tester.open(
         &eal,

@@ -11,7 +11,7 @@ use quietwire_host::threads::set_affinity;
 use quietwire_lab::LabError;
 use quietwire_lab::iperf::{self, IperfDirection, IperfOptions, IperfResult};
 use quietwire_lab::up::Ends;
-use quietwire_tester::echo::{self, EchoOptions, EchoServer, EchoTransport};
+use quietwire_tester::echo::{self, EchoError, EchoOptions, EchoServer, EchoTransport};
 
 use super::LabBenchError;
 use crate::bench::{ApplicationResult, TcpResult};
@@ -26,20 +26,20 @@ const CALLER: i32 = 0;
 const ECHO_INTERVAL: Duration = Duration::from_millis(1);
 const ECHO_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs both, on these CPUs.
+/// Runs both, on these CPUs, until the end or until `abort` is set.
 pub(super) fn measure(
     plan: &ApplicationPlan,
     ends: &Ends,
     cpus: &CpuList,
+    abort: &AtomicBool,
 ) -> Result<ApplicationResult, LabBenchError> {
     // A new thread: all processes that it starts inherit its CPUs.
     let on_cpus = || {
         set_affinity(CALLER, cpus).map_err(failed)?;
-        let abort = AtomicBool::new(false);
         Ok(ApplicationResult {
-            up: tcp(plan, ends, IperfDirection::Up, &abort)?,
-            down: tcp(plan, ends, IperfDirection::Down, &abort)?,
-            echo: round_trips(plan, ends, &abort)?,
+            up: tcp(plan, ends, IperfDirection::Up, abort)?,
+            down: tcp(plan, ends, IperfDirection::Down, abort)?,
+            echo: round_trips(plan, ends, abort)?,
         })
     };
     let outcome = scope(|scope| scope.spawn(on_cpus).join());
@@ -103,6 +103,9 @@ fn round_trips(
         served
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             .map_err(failed)?;
-        Ok(result?.map_err(failed)?.round_trip)
+        match result? {
+            Err(EchoError::Aborted) => Err(LabError::Aborted.into()),
+            result => Ok(result.map_err(failed)?.round_trip),
+        }
     })
 }

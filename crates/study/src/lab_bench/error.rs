@@ -84,7 +84,10 @@ impl LabBenchError {
 
     /// Returns true if the only reason is a stop request.
     pub(super) fn is_interruption(&self) -> bool {
-        matches!(self, Self::Lab(LabError::Aborted))
+        matches!(
+            self,
+            Self::Lab(LabError::Aborted) | Self::Tester(TesterError::Aborted)
+        )
     }
 
     /// Returns the party at fault.

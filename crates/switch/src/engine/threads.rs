@@ -66,8 +66,10 @@ impl Forwarder {
         );
         let (eal, shared) = (eal.clone(), Arc::clone(shared));
         let pinned = plan.pinning == Pinning::Roles;
+        let stop = Arc::clone(&shared.stop);
         let handle = spawn(
             &name,
+            &stop,
             move || {
                 if pinned {
                     thread::pin(&[cpu])?;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire host jitter`: gaps in the execution of a thread that reads the clock, per CPU.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,7 +8,7 @@ use clap::Args;
 use quietwire_host::CpuList;
 use quietwire_host::jitter::{CpuJitter, JitterError, JitterReport, measure};
 
-use crate::exit::{Usage, on_signals};
+use crate::exit::{Usage, stop_on_signals};
 use crate::text::print;
 use crate::units::parse_positive_duration;
 
@@ -29,9 +27,12 @@ pub(crate) struct JitterArgs {
     json: bool,
 }
 
+/// What a measurement leaves that is ended by force.
+const LEFT: &str =
+    "the kernel's osnoise tracer may still run (the next `quietwire host jitter` stops it)";
+
 pub(crate) fn run(args: &JitterArgs) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals(LEFT)?;
     let report = measure(&args.cpus, args.duration, &stop).map_err(|error| match error {
         JitterError::Cpu { .. } | JitterError::NoCpus => Usage(error.to_string()),
     })?;

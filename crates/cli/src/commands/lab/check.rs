@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -20,7 +21,7 @@ use quietwire_tester::{
 use serde_json::json;
 
 use crate::commands::own_tester::{LINK_DEADLINE, OwnTesterArgs};
-use crate::exit::{CheckFailed, FAILED, Usage, code, on_signals};
+use crate::exit::{CheckFailed, FAILED, Usage, code, on_signals, stop_on_signals};
 use crate::text::print;
 use crate::units::{Rate, parse_positive_duration, parse_rate};
 
@@ -85,6 +86,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
 }
 
 fn measure(args: &CheckArgs, state: &LabState) -> Result<TrialResult> {
+    let stop = stop_on_signals("")?;
     let cpus = args.tester.cpus()?;
     let ports: Vec<PortUri> = state
         .tester
@@ -101,11 +103,15 @@ fn measure(args: &CheckArgs, state: &LabState) -> Result<TrialResult> {
         settle_s: 0.2,
     };
     let size = trial.frame_size_largest();
-    let mut tester = opened(|| {
+    let mut tester = opened(&stop, || {
         args.tester
             .open(&eal, cpus.clone(), &ports, size, preparation)
     })?;
-    on_signals(&tester.abort_flag())?;
+    let abort = tester.abort_flag();
+    on_signals(&abort)?;
+    if stop.load(Ordering::Relaxed) {
+        abort.store(true, Ordering::Relaxed);
+    }
     tester.wait_for_links(LINK_DEADLINE)?;
     // If no frame comes through, the check itself reports it.
     tester.wait_until_through(&probe(&trial), READY_DEADLINE)?;
@@ -119,9 +125,10 @@ const READY_RATE_PPS: f64 = 1000.0;
 
 /// Opens the tester. Some elements initialize only when a peer connects, and disconnect a peer that is too early: Open vSwitch
 /// on DPDK allocates its buffers then.
-fn opened(open: impl Fn() -> Result<Tester>) -> Result<Tester> {
+fn opened(stop: &AtomicBool, open: impl Fn() -> Result<Tester>) -> Result<Tester> {
     let deadline = Deadline::after(READY_DEADLINE);
     let attempt = || match open() {
+        Err(_) if stop.load(Ordering::Relaxed) => Some(Err(TesterError::Aborted.into())),
         Err(error) if code(&error) == FAILED && !deadline.has_passed() => {
             tracing::debug!("retrying to open the tester's ports: {error:#}");
             None

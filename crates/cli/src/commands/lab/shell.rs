@@ -5,8 +5,6 @@ use std::fs::File;
 use std::io::{IsTerminal, Stdin, stdin, stdout};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -15,7 +13,7 @@ use quietwire_lab::STATE_DIRECTORY;
 use quietwire_lab::guest::console::attach;
 use quietwire_lab::up::{GuestSide, find};
 
-use crate::exit::{Usage, on_signals};
+use crate::exit::{Usage, stop_on_signals};
 use crate::text::print;
 
 /// Open a shell in a guest of a running lab; Ctrl-] leaves it.
@@ -34,8 +32,7 @@ pub(super) struct ShellArgs {
 
 pub(super) fn run(args: &ShellArgs) -> Result<()> {
     let guest = guest(args)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals("the terminal may be in raw mode (run `reset`)")?;
     // Standard input is unbuffered: a buffer could keep keys that no read waits for.
     let mut keys = File::from(stdin().as_fd().try_clone_to_owned()?);
     let is_terminal = stdin().is_terminal();

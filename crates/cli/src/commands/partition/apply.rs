@@ -2,6 +2,7 @@
 //! `quietwire partition apply`, `rollback` and `status`.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::Args;
@@ -11,7 +12,7 @@ use quietwire_host::journal::{Change, UndoOutcome, Watcher};
 use serde::Serialize;
 
 use super::arguments::{MachineArgs, PlanArgs};
-use crate::exit::{CheckFailed, Usage, require_root};
+use crate::exit::{CheckFailed, Usage, require_root, stop_on_signals};
 use crate::text::print;
 
 /// Apply a partition plan to this machine. Every change is journaled first, so `partition rollback` can undo it. Changes that
@@ -85,6 +86,9 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<()> {
         return dry_run(args, &target, &plan);
     }
     may_change(&args.machine)?;
+    let stop = stop_on_signals(
+        "the plan is applied in part (undo it with `quietwire partition rollback`)",
+    )?;
     let report = apply::apply(&target, &plan, args.fail_at.map(fail_at))?;
     if args.json {
         print(serde_json::to_string_pretty(&report)?)?;
@@ -92,6 +96,11 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<()> {
         print_report(&report)?;
     }
     match report.failures() {
+        0 if stop.load(Ordering::Relaxed) => Err(CheckFailed(
+            "a signal came too late: the plan is applied (undo it with `quietwire partition rollback`)"
+                .to_owned(),
+        )
+        .into()),
         0 => Ok(()),
         failures => Err(CheckFailed(format!(
             "{failures} changes failed or are incomplete (listed above; undo the other changes with `quietwire partition rollback`)"
@@ -199,6 +208,7 @@ fn print_pending(pending: &[Pending]) -> Result<()> {
 
 pub(crate) fn run_rollback(args: &RollbackArgs) -> Result<()> {
     may_change(&args.machine)?;
+    stop_on_signals("some changes are not rolled back (repeat the command)")?;
     let undone = apply::roll_back(&args.machine.open_directory()?.target(), args.force)?;
     if args.json {
         print(serde_json::to_string_pretty(&undone)?)?;

@@ -19,7 +19,7 @@ use quietwire_host::verify::{Check, Sample, Verdict, exposition, live_checks, st
 use quietwire_switch::MetricsServer;
 
 use super::arguments::{MachineArgs, PlanArgs};
-use crate::exit::{CheckFailed, MissingPrerequisite, Usage, on_signals};
+use crate::exit::{CheckFailed, MissingPrerequisite, Usage, stop_on_signals};
 use crate::text::print;
 use crate::units::parse_positive_duration;
 
@@ -85,10 +85,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
             Usage("no partition is applied (name a plan with --config or --plan)".to_owned())
         })?,
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    if is_timed {
-        on_signals(&stop)?;
-    }
+    let stop = match is_timed {
+        true => stop_on_signals("")?,
+        false => Arc::default(),
+    };
     if args.watch {
         return watch(args, &plan, &stop);
     }

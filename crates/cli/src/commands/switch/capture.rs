@@ -6,7 +6,6 @@ use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,8 +26,8 @@ use quietwire_switch::observe::{
 use serde_json::Value;
 
 use super::answers::OTHER_VERSION;
-use super::watch::{FilterArgs, PAUSE, UntilArgs, request};
-use crate::exit::on_signals;
+use super::watch::{FilterArgs, PAUSE, UntilArgs, WATCH_LEFT, request};
+use crate::exit::stop_on_signals;
 use crate::output::unwritable;
 use crate::text::say;
 
@@ -76,8 +75,7 @@ struct File {
 }
 
 pub(super) fn capture(args: &CaptureArgs) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals(WATCH_LEFT)?;
     let socket = &args.until.control_socket;
     let started: CaptureStarted = request(
         socket,

@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -14,7 +13,7 @@ use quietwire_switch::report::{BridgeCounts, PortCounts, RouterCounts, StatsRepo
 use serde::Serialize;
 
 use super::table::table;
-use crate::exit::on_signals;
+use crate::exit::stop_on_signals;
 use crate::text::print;
 
 /// Longest delay of the reaction to a signal.
@@ -279,8 +278,7 @@ fn ask_stats(socket: &Path) -> Result<StatsReport> {
 
 /// Prints the counters of an interval of `length`, once or repeatedly until a signal.
 pub(super) fn watch(socket: &Path, length: Duration, is_endless: bool, json: bool) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals("")?;
     let is_over = || stop.load(Ordering::Relaxed).then_some(());
     let mut before = ask_stats(socket)?;
     while Deadline::after(length)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `switch trace`: traces frames through the steps of a running switch.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,8 +9,8 @@ use clap::Args;
 use quietwire_switch::observe::{TraceEvent, TraceStarted, Traced, WatchRequest};
 use serde_json::Value;
 
-use super::watch::{FilterArgs, PAUSE, UntilArgs, request};
-use crate::exit::{CheckFailed, on_signals};
+use super::watch::{FilterArgs, PAUSE, UntilArgs, WATCH_LEFT, request};
+use crate::exit::{CheckFailed, stop_on_signals};
 use crate::text::{print, say};
 
 /// Time after the last event after which a trace is complete.
@@ -36,8 +35,7 @@ pub(super) struct TraceArgs {
 }
 
 pub(super) fn trace(args: &TraceArgs) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals(WATCH_LEFT)?;
     let socket = &args.until.control_socket;
     let started: TraceStarted = request(
         socket,

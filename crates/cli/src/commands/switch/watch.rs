@@ -19,6 +19,10 @@ use crate::units::{parse_duration, parse_path};
 /// Polling interval while the switch has no news.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
+/// What a capture or a trace leaves that is ended by force.
+pub(super) const WATCH_LEFT: &str =
+    "the switch ends the capture or trace, which is not read any more";
+
 /// Filter of frames. A frame matches if it matches all given options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which frames")]

@@ -3,8 +3,7 @@
 
 use std::io::{stdin, stdout};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -21,7 +20,9 @@ use serde_json::json;
 
 use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
 use super::table::table;
-use crate::exit::{CheckFailed, MissingPrerequisite, Usage, on_signals, require_memory};
+use crate::exit::{
+    CheckFailed, MissingPrerequisite, Usage, on_signals, require_memory, stop_on_signals,
+};
 use crate::text::{print, say};
 use crate::units::{Rate, parse_positive_duration, parse_rate};
 
@@ -91,8 +92,7 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     // The device takes as much.
     require_memory(args.tester.memory_mib.saturating_mul(2))?;
     args.tester.warn_of_throttling(args.duration.as_secs_f64());
-    let stop = Arc::new(AtomicBool::new(false));
-    on_signals(&stop)?;
+    let stop = stop_on_signals("")?;
     let largest = options.frame_sizes.iter().copied().max().unwrap_or(64);
     let ports = ports("server")
         .iter()
