@@ -8,11 +8,13 @@ use std::path::PathBuf;
 pub enum ReportError {
     /// A stored histogram is damaged.
     #[error(
-        "the latency histogram of trial {sequence} of case {case} is damaged: {reason} (another program changed or wrote the store; restore it from a copy, or run the study again)"
+        "the latency histogram of trial {sequence} of step {step}, case {case}, is damaged: {reason} (another program changed or wrote the store; restore it from a copy, or run the study again)"
     )]
     Histogram {
         /// Name of the case.
         case: String,
+        /// Row of the step in the store.
+        step: i64,
         /// Position of the trial in its step, from 0.
         sequence: u32,
         /// Problem of the histogram.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::{CaseSummary, SearchOutcome, State, Summary, html, json, text_table};
 use quietwire_study::simulated::SimulatedBench;
 use quietwire_study::{
-    CaseSkipped, ElementActivity, OpenMode, Progress, StepKind, Store, StudyFile, StudyResults,
-    TrialEvent, run_study,
+    CaseSkipped, ElementActivity, OpenMode, Progress, StepKind, StepRecord, Store, StudyFile,
+    StudyResults, TrialEvent, TrialRecord, run_study,
 };
 use quietwire_tester::account::Accounted;
 use quietwire_tester::{CitedCalibration, InvalidCause, LatencySummary};
@@ -771,9 +771,35 @@ fn a_damaged_histogram_is_reported() {
         .flat_map(|step| &mut step.trials)
         .find(|trial| trial.result.is_valid())
         .unwrap();
-    trial.result.latency.histogram_v2_base64 = "AAAA".to_owned();
+    let former = std::mem::replace(
+        &mut trial.result.latency.histogram_v2_base64,
+        "AAAA".to_owned(),
+    );
     let error = html(&results).unwrap_err().to_string();
     assert!(error.contains("histogram"), "{error}");
+
+    // One that is merged with those of other trials: the message names the trial, not the first one.
+    let of_latency = |step: &&mut StepRecord| step.kind == StepKind::Latency;
+    let mut steps = results.steps.iter_mut().filter(of_latency);
+    for trial in steps.by_ref().flat_map(|step| &mut step.trials) {
+        if trial.result.latency.histogram_v2_base64 == "AAAA" {
+            trial.result.latency.histogram_v2_base64.clone_from(&former);
+        }
+    }
+    let steps = results.steps.iter_mut().filter(of_latency);
+    let last = steps.filter(|step| step.trials.iter().any(|one| one.result.is_valid()));
+    let step = last.last().unwrap();
+    let is_valid = |one: &&mut TrialRecord| one.result.is_valid();
+    let trial = step.trials.iter_mut().rfind(is_valid).unwrap();
+    // 4 GiB of counts.
+    trial.result.variation.pdv.histogram_v2_base64 =
+        "HISTE/////8AAAAAAAAAAwAAAAAAAAAB//////////8/8AAAAAAAAAI=".to_owned();
+    let place = format!("trial {} of step {}", trial.sequence, step.id);
+    let error = html(&results).unwrap_err().to_string();
+    assert!(
+        error.contains(&place) && error.contains("says 4294967295"),
+        "{error}"
+    );
 }
 
 #[test]

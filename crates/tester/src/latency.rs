@@ -15,6 +15,7 @@ mod own;
 mod recorder;
 mod samples;
 mod signed;
+mod stored;
 mod summary;
 
 pub(crate) use delays::Delays;
@@ -22,6 +23,7 @@ pub use own::is_bound;
 pub(crate) use recorder::Recorder;
 pub(crate) use samples::{Sample, Samples};
 pub(crate) use signed::SignedRecorder;
+pub use stored::{HISTOGRAM_DIGITS_MAX, read_histogram};
 pub use summary::{
     DelayVariation, LatencySummary, LowRateStreams, PERCENTILES, SignedSummary, bears_percentile,
 };

@@ -51,8 +51,8 @@ pub use generator::{
 };
 pub use judge::Limits;
 pub use latency::{
-    DelayVariation, LatencySummary, LowRateStreams, PERCENTILES, SignedSummary, bears_percentile,
-    is_bound,
+    DelayVariation, HISTOGRAM_DIGITS_MAX, LatencySummary, LowRateStreams, PERCENTILES,
+    SignedSummary, bears_percentile, is_bound, read_histogram,
 };
 pub use pause::leave_cpu;
 pub use simulated::{SimOptionError, SimOptions, SimulatedDevice};

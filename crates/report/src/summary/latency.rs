@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Round trips: from the tester through the device back to the tester, at a low load.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::Deserializer;
 use quietwire_study::{StepKind, StepRecord, TrialRecord};
-use quietwire_tester::{DelayVariation, LatencySummary, TrialResult};
+use quietwire_tester::{DelayVariation, LatencySummary, TrialResult, read_histogram};
 use serde::Serialize;
 
 use super::spread::{Spread, percent_of};
@@ -189,16 +186,22 @@ pub(super) fn of_trials<'a>(
 /// Merges the results of all trials.
 fn merged<T>(
     trials: &[(&StepRecord, &TrialRecord)],
-    merge: impl FnOnce(&[&TrialResult]) -> Result<T, String>,
+    merge: impl Fn(&[&TrialResult]) -> Result<T, String>,
 ) -> Result<T, ReportError> {
     let results: Vec<&TrialResult> = trials.iter().map(|(_, trial)| &trial.result).collect();
-    merge(&results).map_err(|reason| match trials.first() {
-        Some(first) => damaged(*first, &reason),
-        None => ReportError::Histogram {
-            case: String::new(),
-            sequence: 0,
-            reason,
-        },
+    merge(&results).map_err(|reason| {
+        // The trial that is damaged itself, or the first one.
+        let is_damaged = |one: &&(&StepRecord, &TrialRecord)| merge(&[&one.1.result]).is_err();
+        let found = trials.iter().find(is_damaged).or(trials.first());
+        match found {
+            Some(trial) => damaged(*trial, &reason),
+            None => ReportError::Histogram {
+                case: String::new(),
+                step: 0,
+                sequence: 0,
+                reason,
+            },
+        }
     })
 }
 
@@ -222,18 +225,15 @@ fn percentiles(
 }
 
 fn decoded(trial: (&StepRecord, &TrialRecord)) -> Result<Histogram<u64>, ReportError> {
-    let bytes = STANDARD
-        .decode(&trial.1.result.latency.histogram_v2_base64)
-        .map_err(|error| damaged(trial, &error))?;
-    Deserializer::new()
-        .deserialize(&mut bytes.as_slice())
+    read_histogram(&trial.1.result.latency.histogram_v2_base64)
         .map_err(|error| damaged(trial, &error))
 }
 
-fn damaged(trial: (&StepRecord, &TrialRecord), error: &dyn std::fmt::Debug) -> ReportError {
+fn damaged((step, trial): (&StepRecord, &TrialRecord), error: &dyn ToString) -> ReportError {
     ReportError::Histogram {
-        case: trial.0.case_name.clone(),
-        sequence: trial.1.sequence,
-        reason: format!("{error:?}"),
+        case: step.case_name.clone(),
+        step: step.id,
+        sequence: trial.sequence,
+        reason: error.to_string(),
     }
 }

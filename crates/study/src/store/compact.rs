@@ -11,8 +11,8 @@ use std::io::Read as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
-use quietwire_tester::{DelayVariation, TrialResult};
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use quietwire_tester::{DelayVariation, HISTOGRAM_DIGITS_MAX, TrialResult, read_histogram};
 
 /// zstd level: its default. The highest level makes histograms only 2 % smaller.
 const LEVEL: i32 = 3;
@@ -138,14 +138,9 @@ fn length(octets: usize) -> Result<[u8; 4], String> {
     Ok(length.to_le_bytes())
 }
 
-fn read(text: &str) -> Option<Histogram<u64>> {
-    let octets = STANDARD.decode(text).ok()?;
-    Deserializer::new().deserialize(&mut octets.as_slice()).ok()
-}
-
 /// Returns the counts of an encoded histogram; none if it is not a histogram, or one that [`text_of`] would encode differently.
 fn counts_of(text: &str) -> Option<Vec<u8>> {
-    let histogram = read(text)?;
+    let histogram = read_histogram(text).ok()?;
     let (first, last) = (histogram.min(), histogram.max());
     let buckets = std::iter::successors(Some(first), |value| {
         Some(histogram.next_non_equivalent(*value))
@@ -183,6 +178,10 @@ fn text_of(mut packed: &[u8]) -> Result<String, String> {
     let high = u64::from_le_bytes(octets(from)?);
     let first = u64::from_le_bytes(octets(from)?);
     let number = u32::from_le_bytes(octets(from)?) as usize;
+    // Each digit multiplies the number of buckets by ten.
+    if digits > HISTOGRAM_DIGITS_MAX {
+        return Err(format!("a stored histogram has {digits} digits"));
+    }
     let mut histogram =
         Histogram::<u64>::new_with_bounds(low, high, digits).map_err(|error| error.to_string())?;
     if planes > 8 || number > histogram.distinct_values() {
@@ -235,7 +234,7 @@ mod tests {
         let Ok(text) = text_of(octets) else {
             return is_whole;
         };
-        let counts = read(&text).unwrap();
+        let counts = read_histogram(&text).unwrap();
         if let Some(packed) = counts_of(&text) {
             assert_eq!(text_of(&packed), Ok(text));
         }
