@@ -155,13 +155,13 @@ impl Cpusets {
     ) -> Result<Cpuset, CpusetError> {
         self.enable(&Disk, journal)?;
         let path = self.mount.join(name);
+        let change = Change::CpusetCreated {
+            path: path.clone(),
+            tasks,
+        };
         journal
-            .record(&Change::CpusetCreated {
-                path: path.clone(),
-                tasks,
-            })
-            .map_err(io_error(&path, "writing the journal"))?;
-        fs::create_dir(&path).map_err(io_error(&path, "creating the directory"))?;
+            .create(&change, || fs::create_dir(&path))
+            .map_err(io_error(&path, "creating the directory"))?;
         if self.version == Version::V1 {
             // A version 1 set without memory nodes accepts no tasks.
             let nodes = fs::read_to_string(self.mount.join("cpuset.mems"))

@@ -70,6 +70,12 @@ pub enum Change {
         /// Its directory.
         path: PathBuf,
     },
+    /// A directory of an earlier line was not created: another program had created it meanwhile, so it is not removed. Readers of a
+    /// journal do not see this line, and none of the lines that it takes back.
+    NotCreated {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Tasks were moved to a group (resctrl).
     TasksMoved {
         /// Tasks with the `tasks` files of their original groups.
@@ -101,6 +107,16 @@ pub enum Change {
         /// Its text, shortened.
         text: String,
     },
+}
+
+impl Change {
+    /// Returns the directory that the change creates, if it may be there already.
+    fn created(&self) -> Option<&Path> {
+        match self {
+            Self::CpusetCreated { path, .. } | Self::GroupCreated { path } => Some(path),
+            _ => None,
+        }
+    }
 }
 
 impl line::Content for Change {
@@ -286,6 +302,45 @@ impl Journal {
         self.notify();
         Ok(())
     }
+
+    /// Writes the creation of a directory to the disk, and creates it with `make`. If another program has created it since the caller found
+    /// that it did not exist, takes the line back: the directory is not ours, and undoing must not remove it.
+    ///
+    /// # Errors
+    /// Error of the operating system. [`io::ErrorKind::AlreadyExists`] for a directory of another program.
+    pub(crate) fn create(
+        &mut self,
+        change: &Change,
+        make: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.record(change)?;
+        let made = make();
+        if let (Err(error), Some(path)) = (&made, change.created())
+            && error.kind() == io::ErrorKind::AlreadyExists
+        {
+            let path = path.to_owned();
+            self.record(&Change::NotCreated { path }).map_err(|other| {
+                let text = format!(
+                    "{error} (another program has created it, and rolling back would remove it, because the journal cannot be changed: {other})"
+                );
+                io::Error::new(io::ErrorKind::AlreadyExists, text)
+            })?;
+        }
+        made
+    }
+}
+
+/// Leaves out creations that were taken back. An earlier creation of the same directory has no effect either: the directory did not exist
+/// when its creation was tried again.
+fn without_not_created(changes: Vec<Change>) -> Vec<Change> {
+    let mut kept: Vec<Change> = Vec::new();
+    for change in changes {
+        match change {
+            Change::NotCreated { path } => kept.retain(|one| one.created() != Some(path.as_path())),
+            change => kept.push(change),
+        }
+    }
+    kept
 }
 
 /// Reads the changes of a journal, in order. Ignores a truncated last line, whose change was not made. A damaged line is returned as
@@ -302,7 +357,8 @@ pub fn read(path: &Path) -> io::Result<Vec<Change>> {
 /// # Errors
 /// Error of the operating system.
 pub fn read_in(storage: &dyn Storage, path: &Path) -> io::Result<Vec<Change>> {
-    Ok(line::parse(&contents(storage, path)?).changes)
+    let changes = line::parse(&contents(storage, path)?).changes;
+    Ok(without_not_created(changes))
 }
 
 /// Octets of the largest journal that is read. A partition of 512 CPUs writes less than a hundredth of it.

@@ -226,12 +226,14 @@ impl SetStep {
         let is_directory = target.files.is_directory(&self.path);
         let is_new = !is_directory.map_err(named(&self.path))?;
         if is_new {
-            journal.record(&Change::CpusetCreated {
+            let change = Change::CpusetCreated {
                 path: self.path.clone(),
                 tasks: TasksOnUndo::Return,
+            };
+            journal.create(&change, || {
+                let made = target.files.make_directory(&self.path);
+                made.map_err(named(&self.path))
             })?;
-            let made = target.files.make_directory(&self.path);
-            made.map_err(named(&self.path))?;
         }
         for (file, value) in &self.files {
             let path = self.path.join(file);

@@ -16,6 +16,9 @@ impl fmt::Display for Change {
             Self::DirectoryCreated { path } => write!(f, "directory {}", path.display()),
             Self::CpusetCreated { path, .. } => write!(f, "CPU set {}", path.display()),
             Self::GroupCreated { path } => write!(f, "group {}", path.display()),
+            Self::NotCreated { path } => {
+                write!(f, "directory {} of another program", path.display())
+            }
             Self::ControllerEnabled { path } => {
                 write!(f, "cpuset controller in {}", path.display())
             }

@@ -40,6 +40,7 @@ fn is_in_effect(files: &dyn Files, change: &Change) -> bool {
         Change::DirectoryCreated { path }
         | Change::CpusetCreated { path, .. }
         | Change::GroupCreated { path } => files.is_directory(path).unwrap_or(true),
+        Change::NotCreated { .. } => false,
         Change::NamespaceCreated { path } => path.exists(),
         Change::ControllerEnabled { path } => files
             .read(path)

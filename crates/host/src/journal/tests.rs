@@ -55,6 +55,36 @@ proptest! {
 }
 
 #[test]
+fn a_directory_of_another_program_is_in_no_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let (own, others) = (
+        directory.path().join("own"),
+        directory.path().join("others"),
+    );
+    let created = |path: &Path| Change::GroupCreated {
+        path: path.to_owned(),
+    };
+    let mut journal = Journal::open(&path).unwrap();
+    // A set that another program has removed since, and creates again before this one does.
+    for set in [&own, &others] {
+        journal
+            .create(&created(set), || fs::create_dir(set))
+            .unwrap();
+    }
+    let error = journal.create(&created(&others), || fs::create_dir(&others));
+    assert_eq!(error.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(read(&path).unwrap(), [created(&own)]);
+    // Any other error leaves its line: the directory may exist.
+    let error = journal.create(
+        &created(&others),
+        || Err(io::ErrorKind::ResourceBusy.into()),
+    );
+    error.unwrap_err();
+    assert_eq!(read(&path).unwrap(), [created(&own), created(&others)]);
+}
+
+#[test]
 fn a_process_is_ended_only_when_it_is_the_one_that_was_started() {
     let mut child = std::process::Command::new("sleep")
         .arg("60")

@@ -82,6 +82,7 @@ impl UndoContext<'_> {
             Change::AffinitiesNoted { tasks } => return undo_affinities(tasks),
             Change::AffinitiesSet { tasks } => return self.affinities(tasks),
             Change::TasksMoved { tasks, to } => return self.tasks(tasks, to),
+            Change::NotCreated { .. } => return UndoOutcome::AlreadyGone,
             Change::Unreadable { .. } => {
                 return UndoOutcome::Unreadable(
                     "its change is unknown and may still be in effect (undo it by hand)".to_owned(),

@@ -123,8 +123,9 @@ impl Resctrl {
         if files.is_directory(&path).map_err(named(&path))? {
             return Ok(false);
         }
-        journal.record(&Change::GroupCreated { path: path.clone() })?;
-        let made = files.make_directory(&path).map_err(named(&path));
+        let change = Change::GroupCreated { path: path.clone() };
+        let make = || files.make_directory(&path).map_err(named(&path));
+        let made = journal.create(&change, make);
         made.map_err(|error| self.explained(files, error))?;
         Ok(true)
     }

@@ -3,7 +3,7 @@
 //! with their faults. After each process the machine is exactly as before, exactly as planned, or every difference is reported. Rolling back
 //! without faults then restores the machine exactly.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::Path;
 
@@ -546,4 +546,89 @@ fn a_refused_operation_at_any_step_leaves_what_rollback_restores() {
         assert_eq!(machine.settings(), before, "{happened:?}");
         assert_eq!(happened.len(), 1);
     }
+}
+
+/// The kernel's files beside another program, which creates one of the directories just before the process does.
+#[derive(Debug)]
+struct Raced<'a> {
+    kernel: &'a Kernel,
+    /// Creations until then.
+    left: Cell<u32>,
+    created: RefCell<Option<PathBuf>>,
+}
+
+impl Files for Raced<'_> {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        self.kernel.read(path)
+    }
+
+    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        self.kernel.write(path, text)
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        match self.left.get().checked_sub(1) {
+            Some(left) => self.left.set(left),
+            None if self.created.borrow().is_none() => {
+                self.kernel.make_directory(path)?;
+                self.created.replace(Some(path.to_owned()));
+            }
+            None => {}
+        }
+        self.kernel.make_directory(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.kernel.remove_directory(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.kernel.list(path)
+    }
+
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        self.kernel.is_directory(path)
+    }
+}
+
+#[test]
+fn a_directory_that_another_program_creates_meanwhile_is_left_to_it() {
+    let mut raced = 0;
+    for number in 0..MACHINES.len() {
+        for left in 0.. {
+            let machine = machine(number, 0);
+            let before = machine.settings();
+            let files = Raced {
+                kernel: &machine.kernel,
+                left: Cell::new(left),
+                created: RefCell::default(),
+            };
+            let target = Target {
+                files: &files,
+                ..machine.target()
+            };
+            let report = apply(&target, &plan(), None).unwrap();
+            let Some(created) = files.created.borrow().clone() else {
+                assert_eq!(report.failures(), 0, "{report:?}");
+                break;
+            };
+            raced += 1;
+            let is_named = |one: &Applied| {
+                one.difference.place == created && matches!(one.outcome, Outcome::Failed { .. })
+            };
+            assert!(report.applied.iter().any(is_named), "{report:?}");
+            for (change, outcome) in roll_back(&machine.target(), false).unwrap() {
+                assert!(!outcome.is_left(), "{change}: {outcome}");
+            }
+            assert!(
+                machine.kernel.is_directory(&created).unwrap(),
+                "{} is gone",
+                created.display()
+            );
+            let mut after = machine.settings();
+            after.retain(|path, _| !machine.root.path().join(path).starts_with(&created));
+            assert_eq!(after, before);
+        }
+    }
+    assert!(raced > MACHINES.len(), "{raced}");
 }
