@@ -30,7 +30,12 @@ pub(crate) fn ask_within<T: DeserializeOwned>(
         lines.receive(timeout)
     };
     match ask().map_err(|error| format!("its control socket: {error}"))? {
-        Answer::Ok { result } => Ok(result),
+        Answer::Ok { result, warning } => {
+            if let Some(warning) = warning {
+                tracing::warn!("the switch on {}: {warning}", socket.display());
+            }
+            Ok(result)
+        }
         Answer::Error { message, .. } => Err(format!("it refused the request: {message}")),
     }
 }

@@ -39,6 +39,8 @@ use serde_json::Value;
 
 pub use client::ask;
 pub(crate) use controller::Controller;
+#[cfg(test)]
+pub(crate) use controller::Machine;
 pub(crate) use server::Server;
 pub(crate) use socket::ControlSocket;
 
@@ -158,6 +160,9 @@ pub enum Answer<T = Value> {
         /// The result.
         #[serde(rename = "ok")]
         result: T,
+        /// What is wrong nevertheless.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        warning: Option<String>,
     },
     /// The request is not carried out.
     Error {
@@ -170,6 +175,13 @@ pub enum Answer<T = Value> {
 }
 
 impl<T> Answer<T> {
+    pub(crate) fn ok(result: T) -> Self {
+        Self::Ok {
+            result,
+            warning: None,
+        }
+    }
+
     pub(crate) fn error(fault: Fault, message: impl Into<String>) -> Self {
         Self::Error {
             message: message.into(),
@@ -186,6 +198,7 @@ struct Keys<T> {
     ok: Option<T>,
     error: Option<String>,
     fault: Option<Fault>,
+    warning: Option<String>,
 }
 
 /// Reads a value that is there: `null` is the result of requests without one.
@@ -199,7 +212,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Answer<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let keys = Keys::deserialize(deserializer)?;
         match (keys.ok, keys.error) {
-            (Some(result), None) => Ok(Self::Ok { result }),
+            (Some(result), None) => Ok(Self::Ok {
+                result,
+                warning: keys.warning,
+            }),
             (None, Some(message)) => Ok(Self::error(keys.fault.unwrap_or(Fault::Failed), message)),
             _ => Err(D::Error::custom("expected either `ok` or `error`")),
         }

@@ -8,8 +8,11 @@ mod balance;
 mod clean_up;
 mod counted;
 mod driver_drops;
+#[cfg(test)]
+mod faults;
 mod kernel_filter;
 mod loose;
+mod maker;
 mod moves;
 mod orders;
 mod port_counts;
@@ -40,6 +43,7 @@ use crate::report::MoveReport;
 use balance::Loads;
 use counted::{CountedFilter, CountedRules};
 use loose::Loose;
+use maker::{Maker, System};
 use quietwire_tables::bridge::{BridgeTables, StormLimits};
 use quietwire_tables::fdb::{Fdb, Key, Selection};
 use quietwire_tables::route::{Interfaces, Router};
@@ -85,6 +89,7 @@ pub(crate) struct Engine {
     copies: Option<Mempool>,
     /// Resources for segmenting TCP data. Created with the first port that can yield such frames.
     segmenter: Option<Segmenter>,
+    maker: Arc<dyn Maker>,
     eal: Eal,
 }
 
@@ -94,6 +99,15 @@ impl Engine {
     /// # Errors
     /// A port or machine error. All resources are released in that case.
     pub(crate) fn start(eal: &Eal, plan: &Plan, shared: &Arc<Shared>) -> Result<Self, SwitchError> {
+        Self::start_with(Arc::new(System), eal, plan, shared)
+    }
+
+    fn start_with(
+        maker: Arc<dyn Maker>,
+        eal: &Eal,
+        plan: &Plan,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, SwitchError> {
         let started = Instant::now();
         let layer3 = SharedLayer3::new(Exchange::new(eal), started)?;
         let domain = Arc::new(without_interfaces(&layer3));
@@ -120,6 +134,7 @@ impl Engine {
             pools: 0,
             copies: None,
             segmenter: None,
+            maker,
             eal: eal.clone(),
         };
         engine.apply(plan.clone())?;

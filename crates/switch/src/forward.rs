@@ -32,7 +32,7 @@ use crate::counters::Step;
 
 pub(crate) use bridge::BridgeStage;
 use bridge::Bridging;
-pub(crate) use command::{CommandSender, Reply, Unanswered, WorkerCommand, line};
+pub(crate) use command::{CommandReceiver, CommandSender, Reply, Unanswered, WorkerCommand, line};
 pub(crate) use doze::Doze;
 pub(crate) use input::Input;
 pub(crate) use mark::Mark;

@@ -15,7 +15,8 @@ use crate::error::SwitchError;
 /// Timeout for a reply.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Sends a request to a running switch and returns the value of `ok`, of the type that the request determines ([`crate::report`]).
+/// Sends a request to a running switch and returns the value of `ok`, of the type that the request determines ([`crate::report`]). Logs a
+/// warning in the reply.
 ///
 /// # Errors
 /// [`SwitchError::ControlSocket`] if no switch listens on the socket the switch does not reply in time, or
@@ -61,7 +62,12 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Swi
         failed(what, Fault::Failed)
     })?;
     match serde_json::from_str(&line) {
-        Ok(Answer::Ok { result }) => Ok(result),
+        Ok(Answer::Ok { result, warning }) => {
+            if let Some(warning) = warning {
+                tracing::warn!("the switch on {}: {warning}", path.display());
+            }
+            Ok(result)
+        }
         Ok(Answer::Error { message, fault }) => Err(SwitchError::Answer {
             path: path.to_owned(),
             what: message,

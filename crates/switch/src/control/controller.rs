@@ -5,11 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use quietwire_base::Fault;
-use quietwire_host::threads::online_cpus;
+use quietwire_host::CpuList;
+use quietwire_host::threads::{ReadError, online_cpus};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{Answer, Request, Subject};
-use crate::config::{Change, Settings};
+use crate::config::{Change, Plan, Settings};
 use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::layer3::{Layer3, RouteQuery};
@@ -23,9 +25,28 @@ const VERIFY: Duration = Duration::from_secs(5);
 /// Interval between load samples of receive queues.
 const LOADS: Duration = Duration::from_secs(2);
 
+/// What the controller asks of the machine. Tests replace it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    /// Returns the CPUs that are online.
+    pub(crate) online: fn() -> Result<CpuList, ReadError>,
+    /// Moves threads to the CPUs of their roles.
+    pub(crate) keep_to_roles: fn(&Plan) -> Result<(), SwitchError>,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            online: || online_cpus(Path::new("/")),
+            keep_to_roles: threads::keep_to_roles,
+        }
+    }
+}
+
 /// The engine, its configuration, and the due times of periodic tasks.
 #[derive(Debug)]
 pub(crate) struct Controller {
+    machine: Machine,
     settings: Settings,
     engine: Engine,
     housekeeping: Housekeeping,
@@ -44,6 +65,7 @@ impl Controller {
             ..settings
         };
         Self {
+            machine: Machine::default(),
             settings,
             engine,
             housekeeping,
@@ -71,7 +93,7 @@ impl Controller {
     pub(crate) fn run_periodic_work(&mut self) -> bool {
         if self.verified.elapsed() >= VERIFY {
             self.verified = Instant::now();
-            if let Err(error) = threads::keep_to_roles(&self.engine.plan) {
+            if let Err(error) = (self.machine.keep_to_roles)(&self.engine.plan) {
                 tracing::warn!("{error}");
             }
         }
@@ -114,7 +136,13 @@ impl Controller {
     pub(crate) fn answer(&mut self, request: Request) -> Answer {
         match request {
             Request::Show(subject) => self.show(subject),
-            Request::Change(change) => result(self.change(change)),
+            Request::Change(change) => match self.change(change) {
+                Ok(warning) => Answer::Ok {
+                    result: Value::Null,
+                    warning,
+                },
+                Err(error) => Answer::error(error.fault(), error.to_string()),
+            },
             Request::Rebalance { dry_run, rules } => {
                 let rules = rules.or(self.engine.plan.rebalance).unwrap_or_default();
                 result(self.engine.rebalance(&rules, dry_run))
@@ -220,14 +248,39 @@ impl Controller {
         }
     }
 
-    /// Applies a change completely or not at all.
-    fn change(&mut self, change: Change) -> Result<(), SwitchError> {
+    /// Applies a change completely or not at all. Returns a warning if the change is in force and threads are not on the CPUs of their
+    /// roles, which [`Self::run_periodic_work`] tries again.
+    fn change(&mut self, change: Change) -> Result<Option<String>, SwitchError> {
         let settings = self.settings.clone().after(change)?;
-        let plan = settings.clone().plan(&online_cpus(Path::new("/"))?)?;
+        let plan = settings.clone().plan(&(self.machine.online)()?)?;
         self.engine.apply(plan)?;
         self.settings = settings;
         self.housekeeping.set(&self.engine.bridges);
-        threads::keep_to_roles(&self.engine.plan)
+        let kept = (self.machine.keep_to_roles)(&self.engine.plan);
+        Ok(kept.err().map(|error| {
+            let text = format!(
+                "the change is in force, but {error} (the switch tries again every {} s)",
+                VERIFY.as_secs()
+            );
+            tracing::warn!("{text}");
+            text
+        }))
+    }
+}
+
+#[cfg(test)]
+impl Controller {
+    /// Replaces the machine.
+    pub(crate) fn on(self, machine: Machine) -> Self {
+        Self { machine, ..self }
+    }
+
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
     }
 }
 
@@ -240,7 +293,7 @@ fn result<T: Serialize>(result: Result<T, SwitchError>) -> Answer {
 
 fn to_answer(report: &impl Serialize) -> Answer {
     match serde_json::to_value(report) {
-        Ok(result) => Answer::Ok { result },
+        Ok(result) => Answer::ok(result),
         Err(error) => {
             let what = format!("cannot serialise the reply: {error}");
             Answer::error(Fault::Failed, what)

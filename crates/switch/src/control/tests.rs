@@ -20,7 +20,7 @@ use crate::error::SwitchError;
 const LARGE: usize = 4 << 20;
 
 fn show(request: Request) -> Answer {
-    let ok = |result| Answer::Ok { result };
+    let ok = Answer::ok;
     let Request::Show(subject) = request else {
         return ok(Value::Null);
     };

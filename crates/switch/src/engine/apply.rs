@@ -12,8 +12,9 @@ use quietwire_tables::fdb::Fdb;
 
 use super::Engine;
 use super::driver_drops::DriverDrops;
+use super::maker::step;
 use super::slot::Slot;
-use super::threads::Forwarder;
+use super::threads::{Forwarder, ThreadStart};
 use super::tx_paths::RING_FRAMES;
 use crate::config::{Group, Idle, Plan, PortPlan};
 use crate::counters::{PORTS_MAX, ThreadCounters};
@@ -23,12 +24,17 @@ use crate::layer3::FollowedTables;
 use crate::report::PortCounts;
 
 /// Buffers per thread: its cache (one and a half times its size), and bursts in flight.
-const BUFFERS_A_THREAD: u32 = 1024;
-const BUFFERS_SPARE: u32 = 1024;
+const BUFFERS_A_THREAD: u32 = buffers(1024);
+const BUFFERS_SPARE: u32 = buffers(1024);
 /// Maximum number of copies of flooded frames in flight.
-const BUFFERS_COPIES: u32 = 4095;
+const BUFFERS_COPIES: u32 = buffers(4095);
 /// Maximum number of segments in flight, most of them in transmit queues.
 const BUFFERS_SEGMENTS: u32 = 8191;
+
+/// Returns the number of buffers. Tests of this crate make thousands of switches that forward nothing.
+const fn buffers(number: u32) -> u32 {
+    if cfg!(test) { number / 4 } else { number }
+}
 
 /// Resources allocated for a plan and not in use yet.
 struct Prepared {
@@ -137,10 +143,11 @@ impl Engine {
         } else {
             self.open(next, &new)?
         };
-        let copies = self.copies(next)?;
-        let segmenter = self.segmenter_for(next)?;
-        let fdbs = self.new_fdbs(next)?;
-        let followed = self.prepare_router(next)?;
+        let maker = Arc::clone(&self.maker);
+        let copies = step(&*maker, "buffers of copies", || self.copies(next))?;
+        let segmenter = step(&*maker, "buffers of segments", || self.segmenter_for(next))?;
+        let fdbs = step(&*maker, "tables of addresses", || self.new_fdbs(next))?;
+        let followed = step(&*maker, "router", || self.prepare_router(next))?;
         let running: BTreeSet<u32> = self.forwarders.iter().map(|one| one.cpu).collect();
         let threads = next
             .forwarding_cpus
@@ -157,9 +164,17 @@ impl Engine {
                 let (sender, frames) = ring::channel(&self.eal, RING_FRAMES);
                 let counters = self.ended.get(&cpu.0).cloned();
                 let counters = counters.unwrap_or_else(|| Arc::new(ThreadCounters::new()));
-                let around = (counters, &self.shared);
-                let made = Forwarder::start(&self.eal, next, cpu.0, &copies, sender, around);
-                Ok((made?, frames))
+                let start = ThreadStart {
+                    eal: &self.eal,
+                    plan: next,
+                    cpu: cpu.0,
+                    copies: &copies,
+                    service: sender,
+                    counters: Arc::clone(&counters),
+                    shared: &self.shared,
+                };
+                let started = step(&*maker, "thread", || maker.start_thread(start))?;
+                Ok((Forwarder::new(cpu.0, counters, started), frames))
             })
             .collect::<Result<_, SwitchError>>()?;
         Ok(Prepared {
@@ -177,7 +192,8 @@ impl Engine {
             return Ok(pool.clone());
         }
         let data_room = PortOptions::new("copies", plan.frame_size_max).data_room();
-        let pool = Mempool::new(&self.eal, "qw-switch-copies", BUFFERS_COPIES, data_room)?;
+        let name = format!("{}-copies", self.maker.pools());
+        let pool = Mempool::new(&self.eal, &name, BUFFERS_COPIES, data_room)?;
         self.layer3.lock().exchange().set_pool(pool.clone());
         self.copies = Some(pool.clone());
         Ok(pool)
@@ -190,7 +206,8 @@ impl Engine {
             return Ok(self.segmenter.clone());
         }
         let data_room = PortOptions::new("segments", plan.frame_size_max).data_room();
-        let pool = Mempool::new(&self.eal, "qw-switch-segments", BUFFERS_SEGMENTS, data_room)?;
+        let name = format!("{}-segments", self.maker.pools());
+        let pool = Mempool::new(&self.eal, &name, BUFFERS_SEGMENTS, data_room)?;
         let length_max = usize::from(plan.frame_size_max).saturating_sub(FCS_LENGTH);
         Ok(Some(Segmenter::new(pool, length_max)))
     }
@@ -232,15 +249,16 @@ impl Engine {
             data_room = data_room.max(options.data_room());
         }
         self.pools += 1;
-        let pool = Mempool::new(
-            &self.eal,
-            &format!("qw-switch-{}", self.pools),
-            buffers,
-            data_room,
-        )?;
+        let maker = Arc::clone(&self.maker);
+        let name = format!("{}-{}", maker.pools(), self.pools);
+        let pool = step(&*maker, "buffers of ports", || {
+            Mempool::new(&self.eal, &name, buffers, data_room)
+        })?;
         let mut opened = Vec::new();
         for (plan, options) in new.iter().zip(&options) {
-            let started = Port::open(&self.eal, &plan.uri, options, &pool)?.start()?;
+            let started = step(&*maker, "port", || {
+                Port::open(&self.eal, &plan.uri, options, &pool)?.start()
+            })?;
             let slot = Slot {
                 plan: plan.clone(),
                 handle: started.handle,
@@ -274,13 +292,16 @@ impl Engine {
             self.add_port(slot, rx);
         }
         self.number_interfaces(&next);
-        self.bridges = self.bridges_of(&next, &made.fdbs)?;
+        let maker = Arc::clone(&self.maker);
+        self.bridges = step(&*maker, "bridges", || self.bridges_of(&next, &made.fdbs))?;
         self.plan = next;
         self.take_plans();
         self.count_rules();
         let known = self.publish_router();
         self.transition(Effort::UntilFailure)?;
         let mut layer3 = self.layer3.lock();
+        // A failure restores the former interfaces.
+        maker.pass("interfaces")?;
         layer3.set_interfaces(known)?;
         if let Some(followed) = made.followed {
             layer3.follow(followed);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Forwarding threads: start, orders, end.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,12 +15,69 @@ use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::forward::{
-    self, CommandSender, Doze, Reply, Routing, Shared, Unanswered, Worker, WorkerCommand,
+    self, CommandReceiver, CommandSender, Doze, Reply, Routing, Shared, Unanswered, Worker,
+    WorkerCommand,
 };
 use crate::threads::{forwarding_name, spawn};
 
 /// Timeout for the end of a thread after the stop flag or an order to end.
 pub(super) const END: Duration = Duration::from_secs(2);
+
+/// A forwarding thread as the engine sees it: it carries out orders until it ends. Tests replace it by one that fails at any order.
+pub(crate) trait ForwardingThread: Debug + Send {
+    /// Sends an order and waits for the reply.
+    ///
+    /// # Errors
+    /// [`Unanswered`] if the thread does not reply in time, or has ended.
+    fn ask(&mut self, order: WorkerCommand) -> Result<Reply, Box<Unanswered>>;
+
+    /// Looks whether a late thread replies again. Returns the reply to an order that it was executing meanwhile.
+    fn collect(&mut self) -> Option<Reply>;
+
+    /// Returns for how long the thread has not replied to an order; `None` if it replies.
+    fn late_for(&self) -> Option<Duration>;
+
+    /// Returns the error that the thread is late.
+    fn is_late(&self) -> SwitchError;
+
+    /// Returns true if the thread has ended.
+    fn has_ended(&self) -> bool;
+
+    /// Leaves the thread to the end of the process. It keeps what it uses: its queues, and with them their ports.
+    fn leave(&mut self);
+}
+
+/// What a new thread gets.
+#[derive(Debug)]
+pub(crate) struct ThreadStart<'a> {
+    pub(crate) eal: &'a Eal,
+    pub(crate) plan: &'a Plan,
+    pub(crate) cpu: u32,
+    /// Pool for copies of frames.
+    pub(crate) copies: &'a Mempool,
+    /// To the service thread.
+    pub(crate) service: FrameSender,
+    /// It continues with these.
+    pub(crate) counters: Arc<ThreadCounters>,
+    pub(crate) shared: &'a Arc<Shared>,
+}
+
+impl ThreadStart<'_> {
+    /// Returns the state of the idle thread.
+    pub(crate) fn worker(self, doze: Option<Doze>, commands: CommandReceiver) -> Worker {
+        Worker::new(
+            self.eal,
+            self.copies.clone(),
+            Routing::new(self.eal, self.service),
+            (self.plan.idle, doze),
+            self.counters,
+            commands,
+        )
+    }
+}
+
+/// A thread and its wake-up event, if it may sleep.
+pub(crate) type StartedThread = (Box<dyn ForwardingThread>, Option<Arc<Bell>>);
 
 /// Control-thread handle of a forwarding thread.
 #[derive(Debug)]
@@ -28,8 +86,7 @@ pub(crate) struct Forwarder {
     pub(crate) counters: Arc<ThreadCounters>,
     /// Wake-up event of the thread, if it may sleep.
     bell: Option<Arc<Bell>>,
-    line: CommandSender,
-    handle: Option<JoinHandle<()>>,
+    thread: Box<dyn ForwardingThread>,
     /// True if segmentation is enabled on the thread.
     pub(super) has_segmenter: bool,
     /// True if the thread copies frames for a capture.
@@ -39,60 +96,26 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Starts an idle thread on a CPU. It continues with the given counters.
-    pub(crate) fn start(
-        eal: &Eal,
-        plan: &Plan,
+    /// Returns the handle of a thread on a CPU.
+    pub(super) fn new(
         cpu: u32,
-        copies: &Mempool,
-        service: FrameSender,
-        (counters, shared): (Arc<ThreadCounters>, &Arc<Shared>),
-    ) -> Result<Self, SwitchError> {
-        let name = forwarding_name(cpu);
-        let doze = (plan.idle == Idle::Interrupt).then(Doze::new);
-        let doze = doze.transpose().map_err(|cause| SwitchError::Thread {
-            name: name.clone(),
-            what: format!("cannot wait for receive interrupts: {cause}"),
-        })?;
-        let bell = doze.as_ref().map(|doze| Arc::clone(doze.bell()));
-        let (line, commands) = forward::line(&name, bell.clone(), &shared.stop);
-        let mut worker = Worker::new(
-            eal,
-            copies.clone(),
-            Routing::new(eal, service),
-            (plan.idle, doze),
-            Arc::clone(&counters),
-            commands,
-        );
-        let (eal, shared) = (eal.clone(), Arc::clone(shared));
-        let pinned = plan.pinning == Pinning::Roles;
-        let stop = Arc::clone(&shared.stop);
-        let handle = spawn(
-            &name,
-            &stop,
-            move || {
-                if pinned {
-                    thread::pin(&[cpu])?;
-                }
-                Registered::new(&eal)
-            },
-            move || forward::run(&mut worker, &shared),
-        )?;
-        Ok(Self {
+        counters: Arc<ThreadCounters>,
+        (thread, bell): StartedThread,
+    ) -> Self {
+        Self {
             cpu,
             counters,
             bell,
-            line,
-            handle: Some(handle),
+            thread,
             has_segmenter: false,
             has_capture: false,
             has_trace: false,
-        })
+        }
     }
 
     /// Sends an order and waits for the reply.
     pub(super) fn ask(&mut self, order: WorkerCommand) -> Result<Reply, Box<Unanswered>> {
-        match self.line.ask(order)? {
+        match self.thread.ask(order)? {
             Reply::Full(order) => {
                 let error = SwitchError::Thread {
                     name: forwarding_name(self.cpu),
@@ -107,17 +130,17 @@ impl Forwarder {
 
     /// Looks whether a late thread replies again. Returns the reply to an order that it was executing meanwhile.
     pub(super) fn collect(&mut self) -> Option<Reply> {
-        self.line.collect()
+        self.thread.collect()
     }
 
     /// Returns for how long the thread has not replied to an order; `None` if it replies.
     pub(crate) fn late_for(&self) -> Option<Duration> {
-        self.line.late_for()
+        self.thread.late_for()
     }
 
     /// Returns the error that the thread is late.
     pub(super) fn is_late(&self) -> SwitchError {
-        self.line.is_late()
+        self.thread.is_late()
     }
 
     /// Returns the error that the thread does not end.
@@ -140,18 +163,79 @@ impl Forwarder {
 
     /// Returns true if the thread has ended unexpectedly.
     pub(crate) fn has_ended(&self) -> bool {
-        self.handle.as_ref().is_none_or(JoinHandle::is_finished)
+        self.thread.has_ended()
+    }
+
+    /// Leaves the thread to the end of the process. It keeps what it uses: its queues, and with them their ports.
+    pub(super) fn leave(&mut self) {
+        self.thread.leave();
     }
 }
 
-impl Forwarder {
-    /// Leaves the thread to the end of the process. It keeps what it uses: its queues, and with them their ports.
-    pub(super) fn leave(&mut self) {
+/// A thread of the operating system.
+#[derive(Debug)]
+struct SystemThread {
+    name: String,
+    line: CommandSender,
+    handle: Option<JoinHandle<()>>,
+}
+
+/// Starts a thread of the operating system.
+pub(super) fn start_system_thread(start: ThreadStart<'_>) -> Result<StartedThread, SwitchError> {
+    let name = forwarding_name(start.cpu);
+    let doze = (start.plan.idle == Idle::Interrupt).then(Doze::new);
+    let doze = doze.transpose().map_err(|cause| SwitchError::Thread {
+        name: name.clone(),
+        what: format!("cannot wait for receive interrupts: {cause}"),
+    })?;
+    let bell = doze.as_ref().map(|doze| Arc::clone(doze.bell()));
+    let (line, commands) = forward::line(&name, bell.clone(), &start.shared.stop);
+    let (eal, shared, cpu) = (start.eal.clone(), Arc::clone(start.shared), start.cpu);
+    let pinned = start.plan.pinning == Pinning::Roles;
+    let mut worker = start.worker(doze, commands);
+    let stop = Arc::clone(&shared.stop);
+    let handle = spawn(
+        &name,
+        &stop,
+        move || {
+            if pinned {
+                thread::pin(&[cpu])?;
+            }
+            Registered::new(&eal)
+        },
+        move || forward::run(&mut worker, &shared),
+    )?;
+    let handle = Some(handle);
+    Ok((Box::new(SystemThread { name, line, handle }), bell))
+}
+
+impl ForwardingThread for SystemThread {
+    fn ask(&mut self, order: WorkerCommand) -> Result<Reply, Box<Unanswered>> {
+        self.line.ask(order)
+    }
+
+    fn collect(&mut self) -> Option<Reply> {
+        self.line.collect()
+    }
+
+    fn late_for(&self) -> Option<Duration> {
+        self.line.late_for()
+    }
+
+    fn is_late(&self) -> SwitchError {
+        self.line.is_late()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.handle.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn leave(&mut self) {
         self.handle = None;
     }
 }
 
-impl Drop for Forwarder {
+impl Drop for SystemThread {
     /// Waits for the end of the thread, after the stop flag or an order to end.
     fn drop(&mut self) {
         let Some(handle) = self.handle.take() else {
@@ -166,10 +250,10 @@ impl Drop for Forwarder {
         if !wait_until(END, || handle.is_finished()) {
             tracing::error!(
                 "thread {} does not end, and is left to the end of the process",
-                forwarding_name(self.cpu)
+                self.name
             );
         } else if handle.join().is_err() {
-            tracing::error!("thread {} panicked", forwarding_name(self.cpu));
+            tracing::error!("thread {} panicked", self.name);
         }
     }
 }

@@ -308,3 +308,44 @@ impl Worker {
         }
     }
 }
+
+/// What tests of the control thread see of a thread, which runs in the test itself.
+#[cfg(test)]
+impl Worker {
+    /// Executes an order.
+    pub(crate) fn obey(&mut self, order: WorkerCommand) -> Reply {
+        self.wake_up();
+        self.carry_out(order)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Returns the receive queues and the stage of each.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = ((u16, u16), &Arc<Stage>)> {
+        let inputs = self.inputs.iter();
+        inputs.map(|input| ((input.port, input.queue), &input.stage))
+    }
+
+    /// Returns the ports that the thread sends to, and whether by a transmit queue of its own.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (u16, bool)> {
+        let outputs = (0u16..).zip(&self.outputs);
+        outputs.filter_map(|(port, output)| {
+            let is_ring = matches!(output.as_ref()?.tx_path, TxPath::Ring(_));
+            Some((port, !is_ring))
+        })
+    }
+
+    /// Returns the ports that the thread sends to for others, without rings that have no writer.
+    pub(crate) fn relayed(&self) -> impl Iterator<Item = u16> {
+        let relays = self.relays.iter();
+        relays
+            .filter(|relay| !relay.frames.is_abandoned())
+            .map(|relay| relay.port)
+    }
+
+    pub(crate) fn domain(&self) -> Option<&Arc<super::route::Domain>> {
+        self.routing.domain.as_ref()
+    }
+}
