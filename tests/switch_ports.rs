@@ -23,6 +23,9 @@ mod memif;
 mod memif_peers;
 #[path = "switch_ports/privileges.rs"]
 mod privileges;
+#[cfg(target_arch = "x86_64")]
+#[path = "switch_ports/puppet.rs"]
+mod puppet;
 #[path = "switch_ports/queues.rs"]
 mod queues;
 #[path = "switch_ports/quiet_peers.rs"]
@@ -39,6 +42,9 @@ mod service_manager;
 #[path = "peers/sockets.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod sockets;
+#[cfg(target_arch = "x86_64")]
+#[path = "switch_ports/system_calls.rs"]
+mod system_calls;
 #[path = "switch_ports/taps.rs"]
 mod taps;
 #[path = "peers/vhost.rs"]
@@ -68,6 +74,16 @@ fn carries_with(kind: &str, switch_uris: [&str; 2], tester_uris: [&str; 2], argu
         &ports,
         &[&["--cross-connect", "a,b"], arguments].concat(),
     );
+    carries_in(kind, (&namespace, &directory, &switch), tester_uris);
+}
+
+/// The same with a switch that runs.
+fn carries_in(
+    kind: &str,
+    (namespace, directory, switch): (&Namespace, &TempDir, &Switch),
+    tester_uris: [&str; 2],
+) {
+    let full = |uri: &str| uri.replace("DIR", &directory.path().display().to_string());
     lossless(kind, Carrier::of(&tester_uris), || {
         let mut command = namespace.command(quietwire());
         command.args(["generate", "--rate", "2000", "--duration", "500ms"]);

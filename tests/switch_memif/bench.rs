@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use quietwire_dpdk::{Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, StartedPort};
 use quietwire_host::threads::online_cpus;
 use quietwire_switch::control::{Request, Subject, ask};
+use quietwire_switch::report::ThreadReport;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tempfile::TempDir;
 
@@ -347,10 +348,20 @@ impl Drop for Ended {
 impl Drop for Bench {
     fn drop(&mut self) {
         if let Some(child) = self.running.take() {
+            // A switch that has ended does not answer.
+            let show = Request::Show(Subject::Threads);
+            let threads = ask::<Vec<ThreadReport>>(&self.path("control.sock"), &show);
             drop(Ended(child));
+            let denied = threads.iter().flatten();
+            let denied: Vec<_> = denied.filter(|thread| thread.denied_calls > 0).collect();
+            assert!(denied.is_empty() || std::thread::panicking(), "{denied:?}");
         }
         if std::thread::panicking() {
             eprintln!("the switch said:\n{}", self.printed());
+        } else {
+            // Logged while the switch runs, and at its end.
+            let printed = self.printed();
+            assert!(!printed.contains("seccomp filters of "), "{printed}");
         }
     }
 }

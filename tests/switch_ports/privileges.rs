@@ -36,6 +36,8 @@ fn has_rights_of(switch: &Switch, uid: u32) {
         assert_eq!(rights["uid"], json!(uid), "{thread}");
         assert_eq!(rights["capabilities"], CAPABILITIES, "{thread}");
         assert_eq!(rights["can_gain_rights"], json!(false), "{thread}");
+        assert_eq!(rights["has_seccomp_filter"], json!(true), "{thread}");
+        assert_eq!(thread["denied_calls"], json!(0), "{thread}");
     }
 }
 

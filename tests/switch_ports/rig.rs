@@ -167,6 +167,9 @@ impl Drop for Namespace {
     }
 }
 
+/// The beginning of the log line about denied system calls.
+const DENIED: &str = "seccomp filters of ";
+
 /// A switch that ends with this value.
 pub(crate) struct Switch {
     child: Child,
@@ -296,10 +299,25 @@ impl Switch {
             .unwrap()
     }
 
-    /// Ends the switch like a user, and returns its exit code.
+    /// Ends the switch like a user, and returns its exit code. Its threads made no system call that their filters deny.
     pub(crate) fn end(mut self) -> Option<i32> {
         self.terminate();
-        until("the switch ends", || self.child.try_wait().unwrap()).code()
+        let status = until("the switch ends", || self.child.try_wait().unwrap());
+        assert!(!self.has_denied_calls(), "{}", self.printed());
+        status.code()
+    }
+
+    /// The same for a switch whose threads made such calls.
+    pub(crate) fn end_after_denials(mut self) -> Option<i32> {
+        self.terminate();
+        let status = until("the switch ends", || self.child.try_wait().unwrap());
+        assert!(self.has_denied_calls(), "{}", self.printed());
+        status.code()
+    }
+
+    /// Returns true if the switch has logged denied system calls, at the latest at its end.
+    fn has_denied_calls(&self) -> bool {
+        self.printed().contains(DENIED)
     }
 
     /// Ends the switch like `kill -9`.
@@ -331,5 +349,11 @@ impl Drop for Switch {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let has_denied = fs::read_to_string(&self.log).is_ok_and(|log| log.contains(DENIED));
+        assert!(
+            !has_denied || std::thread::panicking(),
+            "{}",
+            self.printed()
+        );
     }
 }

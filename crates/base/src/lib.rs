@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts that every other crate may use: classes of errors, deadlines, processes and the formats of `/proc` that describe them, lock files,
 //! storage through a trait, files that survive a kill, a checksum, supervised child processes, the search of `PATH`, locations in
-//! TOML files, rate limits, the size of a burst, idle behaviour of forwarding threads, a fuzzer and failing storage for tests.
+//! TOML files, rate limits, the size of a burst, idle behaviour of forwarding threads, use of seccomp filters, a fuzzer and failing
+//! storage for tests.
 //!
 //! Must not depend on any other crate: no packets, no DPDK, no machine.
 
@@ -23,6 +24,7 @@ mod program;
 #[doc(hidden)]
 pub mod random;
 mod rate;
+mod seccomp;
 pub mod storage;
 pub mod supervised;
 
@@ -35,6 +37,7 @@ pub use lock_file::{ENDING_MAX, ENDING_PAUSE, LockError, LockFile, LockOwner};
 pub use process::{BootId, ProcessHandle, ProcessId};
 pub use program::{find_program, find_program_in, is_program, search_path};
 pub use rate::RateLimit;
+pub use seccomp::{Seccomp, UnknownSeccomp};
 
 /// Maximum number of frames that are processed together.
 pub const BURST_MAX: usize = 64;

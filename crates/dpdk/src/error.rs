@@ -171,9 +171,24 @@ pub enum Error {
         /// Error of the system.
         cause: String,
     },
+    /// A thread cannot be given a seccomp filter.
+    #[error(
+        "cannot restrict the system calls of a thread: {cause} (use a kernel with CONFIG_SECCOMP_FILTER, or `--seccomp off`)"
+    )]
+    Seccomp {
+        /// Error of the system.
+        cause: String,
+    },
 }
 
 impl Error {
+    /// Returns the error of a filter.
+    pub(crate) fn seccomp(cause: impl ToString) -> Self {
+        Self::Seccomp {
+            cause: cause.to_string(),
+        }
+    }
+
     /// Returns the kind of fault.
     #[must_use]
     pub fn fault(&self) -> Fault {
@@ -193,7 +208,8 @@ impl Error {
             | Self::Mempool { .. }
             | Self::Eal { .. }
             | Self::PciNotReady { .. }
-            | Self::NoTunDevice { .. } => Fault::MissingPrerequisite,
+            | Self::NoTunDevice { .. }
+            | Self::Seccomp { .. } => Fault::MissingPrerequisite,
             Self::EalTwice | Self::Thread { .. } => Fault::Failed,
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Safe bindings to DPDK: EAL, mempool, mbuf bursts, Ethernet ports and their
-//! queues, and threads registered with DPDK. All unsafe code of the project is here;
+//! queues, threads registered with DPDK, and their seccomp filters. All unsafe code of the project is here;
 //! no raw pointer leaves this crate's API. It makes no decisions about packets.
 //!
 //! Reference counts determine lifetimes: a queue keeps its port started, a
@@ -25,6 +25,7 @@ mod precheck;
 mod promiscuity;
 mod registered;
 pub mod ring;
+pub mod seccomp;
 mod segment;
 mod sys;
 #[cfg(test)]

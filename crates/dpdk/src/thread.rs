@@ -92,6 +92,8 @@ pub(crate) fn refuse_signals() -> Result<(), Error> {
         Signal::SIGILL,
         Signal::SIGFPE,
         Signal::SIGABRT,
+        // A blocked SIGSYS would end the process at the first denied system call.
+        Signal::SIGSYS,
     ] {
         signals.remove(own);
     }

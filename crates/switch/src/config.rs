@@ -21,7 +21,7 @@ pub use change::Change;
 pub use location::{Located, Location};
 pub use plan::{BridgePlan, Group, Plan, PortPlan};
 pub use ports::AddPort;
-pub use quietwire_base::Idle;
+pub use quietwire_base::{Idle, Seccomp};
 pub use quietwire_tables::filter::{EtherType, PacketMatch, Ports, Protocol};
 pub use settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,

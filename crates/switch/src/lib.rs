@@ -10,6 +10,7 @@ mod bridge_view;
 pub mod config;
 pub mod control;
 mod counters;
+mod denied_calls;
 mod engine;
 mod error;
 mod forward;

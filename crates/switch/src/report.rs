@@ -32,6 +32,9 @@ pub enum Role {
 }
 
 impl Role {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::Forwarding, Self::Service, Self::Control];
+
     /// Returns its name in JSON and options.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -63,6 +66,12 @@ pub struct ThreadReport {
     /// For how long a forwarding thread has not replied to an order, seconds. `None` if it replies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_s: Option<f64>,
+    /// Number of its system calls that its filter denied.
+    #[serde(default)]
+    pub denied_calls: u64,
+    /// The last of them: its name, or its number if the name is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_denied_call: Option<String>,
 }
 
 /// Rights of a thread (`/proc/PID/task/TID/status`).
@@ -569,10 +578,7 @@ mod tests {
                 assert_eq!(serde_json::to_value(one).unwrap(), name(*one));
             }
         }
-        check(
-            &[Role::Forwarding, Role::Service, Role::Control],
-            Role::name,
-        );
+        check(&Role::ALL, Role::name);
         check(
             &[
                 Source::Local,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
 use quietwire_base::Deadline;
+use quietwire_dpdk::seccomp::{Filter, Installed};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri, thread};
 use quietwire_host::privileges::{self, Capabilities, User};
 
@@ -17,6 +18,7 @@ use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::forward::Shared;
 use crate::metrics::MetricsServer;
+use crate::report::Role;
 use crate::service::{self, Housekeeping};
 use crate::service_manager::{ServiceManager, Watchdog};
 use crate::threads;
@@ -34,6 +36,8 @@ const STARTING: &str = "qw-start";
 pub struct Switch {
     threads: Threads,
     manager: ServiceManager,
+    /// Of the thread that started the switch.
+    _filter: Installed,
 }
 
 /// Ends the process if a start does not end in time after a request to stop: memory and devices may take long.
@@ -144,7 +148,7 @@ impl Switch {
     /// Starts forwarding. Setting `stop` stops the switch. Returns once all ports are open and all threads run; on an error, everything is
     /// released first.
     ///
-    /// The calling thread is moved to the control CPUs and stays there.
+    /// The calling thread is moved to the control CPUs and stays there, and its system calls are restricted to those of control threads.
     ///
     /// # Errors
     /// Invalid settings, or an error of the machine or of a port.
@@ -171,6 +175,8 @@ impl Switch {
         }
         // Before DPDK starts, so that every thread inherits it, and that ports which are added later need no more than those now.
         privileges::reduce(user.as_ref(), Capabilities::PORTS)?;
+        // For the same reason. Forwarding threads and the service thread add narrower filters.
+        let filter = Filter::new(threads::task_of(Role::Control), plan.seccomp)?.install()?;
         take_control_cpus(plan)?;
         let starting = StartWatch::begin(stop)?;
         let eal = Eal::start(&eal_options(plan)?)?;
@@ -200,7 +206,11 @@ impl Switch {
         drop(starting);
         threads::keep_to_roles(plan)?;
         manager.ready(&plan.summary());
-        Ok(Self { threads, manager })
+        Ok(Self {
+            threads,
+            manager,
+            _filter: filter,
+        })
     }
 
     /// Waits until the stop flag is set, stops all threads and releases everything.
@@ -305,7 +315,7 @@ fn start_service(
     let cpus = threads::numbers(&engine.plan.service_cpus);
     let handle = threads::spawn(
         threads::SERVICE,
-        &threads.stop,
+        (&threads.stop, engine.plan.seccomp),
         move || if pinned { thread::pin(&cpus) } else { Ok(()) },
         move || service::run(&housekeeping, &layer3, &shared, started),
     )?;
@@ -321,6 +331,7 @@ fn start_control(
     mut controller: Controller,
     shared: &Arc<Shared>,
 ) -> Result<(), SwitchError> {
+    let seccomp = controller.seccomp();
     let shared = Arc::clone(shared);
     let left = Arc::clone(&threads.left);
     let has_failed = Arc::clone(&threads.has_failed);
@@ -351,7 +362,7 @@ fn start_control(
             .extend(names);
     };
     // The main thread creates it, so it inherits the control CPUs.
-    let handle = threads::spawn(threads::CONTROL, &threads.stop, || Ok(()), body)?;
+    let handle = threads::spawn(threads::CONTROL, (&threads.stop, seccomp), || Ok(()), body)?;
     threads.running.push((threads::CONTROL, handle));
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads of this process: roles, CPUs, and enforcement of their affinity.
+//! Threads of this process: roles, CPUs, enforcement of their affinity, and their system calls.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use quietwire_base::Deadline;
 use quietwire_base::proc::Status;
+use quietwire_base::{Deadline, Seccomp};
+use quietwire_dpdk::seccomp::{self, Filter, Task};
 use quietwire_host::CpuList;
 use quietwire_host::privileges::Capabilities;
 use quietwire_host::threads::{ReadError, ThreadCpus, own_threads};
@@ -30,16 +31,31 @@ const READY: Duration = Duration::from_secs(10);
 /// Interval between two checks of the stop flag meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Spawns a thread and waits until it has run `prepare`, or until `stop` is set. The result of `prepare` is kept until `body` ends.
+/// Returns the task of a role, which determines its system calls.
+pub(crate) const fn task_of(role: Role) -> Task {
+    match role {
+        Role::Forwarding => Task::Packets,
+        Role::Service => Task::Service,
+        Role::Control => Task::Control,
+    }
+}
+
+/// Spawns a thread and waits until it has run `prepare` and restricted its system calls to those of its role, or until `stop` is set. The
+/// result of `prepare` is kept until `body` ends.
 pub(crate) fn spawn<T>(
     name: &str,
-    stop: &AtomicBool,
+    (stop, seccomp): (&AtomicBool, Seccomp),
     prepare: impl FnOnce() -> Result<T, quietwire_dpdk::Error> + Send + 'static,
     body: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, SwitchError> {
     let failed = |what: String| SwitchError::Thread {
         name: name.to_owned(),
         what,
+    };
+    let filter = Filter::new(task_of(role(name)), seccomp)?;
+    let prepare = move || -> Result<_, quietwire_dpdk::Error> {
+        let kept = prepare()?;
+        Ok((kept, filter.install()?))
     };
     let (ready, is_ready) = mpsc::sync_channel(1);
     let handle = Builder::new()
@@ -115,14 +131,19 @@ fn rights(tid: i32) -> Option<ThreadRights> {
 
 /// Returns all threads of this process.
 pub(crate) fn list() -> Result<Vec<ThreadReport>, ReadError> {
-    let report = |thread: ThreadCpus| ThreadReport {
-        role: role(&thread.name),
-        tid: thread.tid,
-        name: thread.name,
-        cpus: thread.cpus,
-        is_asleep: None,
-        late_s: None,
-        rights: rights(thread.tid),
+    let report = |thread: ThreadCpus| {
+        let denied = seccomp::of_thread(thread.tid);
+        ThreadReport {
+            role: role(&thread.name),
+            tid: thread.tid,
+            name: thread.name,
+            cpus: thread.cpus,
+            is_asleep: None,
+            late_s: None,
+            rights: rights(thread.tid),
+            denied_calls: denied.calls,
+            last_denied_call: denied.last,
+        }
     };
     Ok(own_threads(Path::new("/"))?
         .into_iter()
@@ -188,7 +209,10 @@ mod tests {
             let _ = held.recv();
             Ok(())
         };
-        let error = spawn("late", &stop, prepare, || panic!("the switch has ended")).unwrap_err();
+        let error = spawn("late", (&stop, Seccomp::Off), prepare, || {
+            panic!("the switch has ended")
+        })
+        .unwrap_err();
         assert!(
             error.to_string().contains("not ready before the end"),
             "{error}"

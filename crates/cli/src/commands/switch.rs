@@ -30,7 +30,7 @@ use quietwire_switch::config::bridging::BridgingSetting;
 use quietwire_switch::config::rules::RuleFile;
 use quietwire_switch::config::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Idle, Location, Pinning,
-    PortSetting, Settings,
+    PortSetting, Seccomp, Settings,
 };
 use quietwire_switch::control::{Request, Subject, ask};
 use quietwire_switch::report::RoutesReport;
@@ -116,6 +116,9 @@ struct RunArgs {
     /// rights]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
+    /// Seccomp filters, which restrict the system calls of each thread. [default: enforce]
+    #[arg(long, value_name = "MODE", value_parser = seccomp_values())]
+    seccomp: Option<Seccomp>,
     /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics, like 127.0.0.1:9475. Default: disabled.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<std::net::SocketAddr>,
@@ -134,6 +137,12 @@ struct RunArgs {
 fn idle_values() -> impl TypedValueParser<Value = Idle> {
     let value = |idle: Idle| PossibleValue::new(idle.name()).help(idle.summary());
     PossibleValuesParser::new(Idle::ALL.map(value)).try_map(|name| name.parse::<Idle>())
+}
+
+/// Returns the parser of `--seccomp` by name.
+fn seccomp_values() -> impl TypedValueParser<Value = Seccomp> {
+    let value = |mode: Seccomp| PossibleValue::new(mode.name()).help(mode.summary());
+    PossibleValuesParser::new(Seccomp::ALL.map(value)).try_map(|name| name.parse::<Seccomp>())
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -317,6 +326,7 @@ fn settings(args: &RunArgs) -> Settings {
         memory_mib: args.memory_mib,
         control_socket: args.control_socket.clone(),
         user: args.user.clone(),
+        seccomp: args.seccomp,
         metrics: args.metrics,
         max_entries: args.max_entries,
         ageing_s: args.ageing_s,

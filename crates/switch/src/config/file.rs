@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use quietwire_base::Idle;
 use quietwire_base::locate::line_of;
+use quietwire_base::{Idle, Seccomp};
 use quietwire_host::{CpuList, CpuSequence};
 use serde::Deserialize;
 use toml::Spanned;
@@ -38,6 +38,7 @@ struct File {
     memory_mib: Option<u32>,
     control_socket: Option<PathBuf>,
     user: Option<String>,
+    seccomp: Option<Seccomp>,
     metrics: Option<std::net::SocketAddr>,
     max_entries: Option<u32>,
     ageing_s: Option<u32>,
@@ -174,6 +175,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         memory_mib: file.memory_mib,
         control_socket: file.control_socket,
         user: file.user,
+        seccomp: file.seccomp,
         metrics: file.metrics,
         max_entries: file.max_entries,
         ageing_s: file.ageing_s,

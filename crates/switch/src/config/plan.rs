@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use quietwire_base::Idle;
+use quietwire_base::{Idle, Seccomp};
 use quietwire_dpdk::PortUri;
 use quietwire_host::{CpuId, CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
@@ -205,6 +205,8 @@ pub struct Plan {
     pub control_socket: PathBuf,
     /// User that the switch becomes.
     pub user: Option<String>,
+    /// Use of seccomp filters.
+    pub seccomp: Seccomp,
     /// Address of the metrics server.
     pub metrics: Option<std::net::SocketAddr>,
     /// Layer 3.
@@ -272,6 +274,7 @@ impl Settings {
             huge_pages: self.huge_pages.unwrap_or_default(),
             memory_mib: self.memory_mib.unwrap_or(MEMORY_MIB),
             user: self.user.clone(),
+            seccomp: self.seccomp.unwrap_or_default(),
             metrics: self.metrics,
             control_socket: self
                 .control_socket
@@ -320,6 +323,7 @@ impl Plan {
             ("huge-pages", self.huge_pages == next.huge_pages),
             ("memory-mib", self.memory_mib == next.memory_mib),
             ("user", self.user == next.user),
+            ("seccomp", self.seccomp == next.seccomp),
             ("metrics", self.metrics == next.metrics),
             ("control-socket", self.control_socket == next.control_socket),
         ];

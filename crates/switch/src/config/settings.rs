@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use quietwire_base::Idle;
+use quietwire_base::{Idle, Seccomp};
 use quietwire_host::{CpuList, CpuSequence};
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +119,8 @@ pub struct Settings {
     pub control_socket: Option<PathBuf>,
     /// User that the switch becomes. Default: the user that starts it.
     pub user: Option<String>,
+    /// Use of seccomp filters. Default: enforce.
+    pub seccomp: Option<Seccomp>,
     /// Address of the HTTP server for metrics. Default: disabled.
     pub metrics: Option<std::net::SocketAddr>,
     /// Maximum number of addresses of each bridge. Default: 65536.
@@ -167,6 +169,7 @@ impl Settings {
             memory_mib: self.memory_mib.or(other.memory_mib),
             control_socket: self.control_socket.or(other.control_socket),
             user: self.user.or(other.user),
+            seccomp: self.seccomp.or(other.seccomp),
             metrics: self.metrics.or(other.metrics),
             max_entries: self.max_entries.or(other.max_entries),
             ageing_s: self.ageing_s.or(other.ageing_s),

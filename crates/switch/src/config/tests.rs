@@ -82,6 +82,17 @@ fn flags(ports: &[(&str, &str)], pairs: &[&[&str]]) -> Settings {
 const TWO: [(&str, &str); 2] = [("a", "null:"), ("b", "null:")];
 
 #[test]
+fn filters_are_enforced_unless_the_file_says_otherwise() {
+    let plan = |text: &str| parse(text).unwrap().plan(&online()).unwrap();
+    assert_eq!(plan(FILE).seccomp, Seccomp::Enforce);
+    let logging = plan(&format!("seccomp = \"log\"\n{FILE}"));
+    assert_eq!(logging.seccomp, Seccomp::Log);
+    let error = plan(FILE).check_changeable(&logging).unwrap_err();
+    assert!(error.to_string().starts_with("seccomp: "), "{error}");
+    assert!(logging.to_toml().unwrap().contains("seccomp = \"log\""));
+}
+
+#[test]
 fn every_idle_is_read_and_a_port_without_interrupts_is_named() {
     for idle in Idle::ALL {
         let text = format!("idle = \"{}\"\n", idle.name());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The running configuration, serialised as a configuration file.
 
-use quietwire_base::Idle;
+use quietwire_base::{Idle, Seccomp};
 use quietwire_host::{CpuList, CpuSequence};
 use serde::Serialize;
 
@@ -29,6 +29,7 @@ struct File<'plan> {
     control_socket: &'plan std::path::Path,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'plan str>,
+    seccomp: Seccomp,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<std::net::SocketAddr>,
     #[serde(skip_serializing_if = "is_accept")]
@@ -148,6 +149,7 @@ impl Plan {
             memory_mib: self.memory_mib,
             control_socket: &self.control_socket,
             user: self.user.as_deref(),
+            seccomp: self.seccomp,
             metrics: self.metrics,
             rebalance: self.rebalance,
             port: port.collect(),

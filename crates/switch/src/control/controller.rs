@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Answer, Request, Subject};
-use crate::config::{Change, Plan, Settings};
+use crate::config::{Change, Plan, Seccomp, Settings};
+use crate::denied_calls::{self, DeniedCalls};
 use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::layer3::{Layer3, RouteQuery};
@@ -52,6 +53,7 @@ pub(crate) struct Controller {
     housekeeping: Housekeeping,
     verified: Instant,
     loads_seen: Instant,
+    denied_calls: DeniedCalls,
 }
 
 impl Controller {
@@ -71,7 +73,13 @@ impl Controller {
             housekeeping,
             verified: Instant::now(),
             loads_seen: Instant::now(),
+            denied_calls: DeniedCalls::new(Instant::now()),
         }
+    }
+
+    /// Returns the use of seccomp filters.
+    pub(crate) fn seccomp(&self) -> Seccomp {
+        self.engine.plan.seccomp
     }
 
     pub(crate) fn wait_ms(&self) -> u16 {
@@ -106,6 +114,7 @@ impl Controller {
                 Err(error) => tracing::debug!("{error}"),
             }
         }
+        self.denied_calls.log(Instant::now());
         self.engine.end_idle_watches();
         self.engine.settle_periodically();
         match self.engine.forwarders.iter().find(|one| one.has_ended()) {
@@ -130,7 +139,9 @@ impl Controller {
 
     /// Ends the forwarding threads and closes the ports, once the stop flag is set. Returns the names of threads that do not end.
     pub(crate) fn end(mut self) -> Vec<String> {
-        self.engine.end_forwarding()
+        let left = self.engine.end_forwarding();
+        self.denied_calls.log_all();
+        left
     }
 
     pub(crate) fn answer(&mut self, request: Request) -> Answer {
@@ -221,7 +232,8 @@ impl Controller {
     pub(crate) fn metrics(&mut self) -> String {
         let stats = self.engine.stats_report();
         let ports = self.engine.port_reports();
-        crate::metrics::exposition(&stats, &ports, &self.engine.queue_reports())
+        let queues = self.engine.queue_reports();
+        crate::metrics::exposition(&stats, &ports, &queues, &denied_calls::by_role())
     }
 
     fn show(&mut self, subject: Subject) -> Answer {

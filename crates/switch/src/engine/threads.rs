@@ -192,11 +192,12 @@ pub(super) fn start_system_thread(start: ThreadStart<'_>) -> Result<StartedThrea
     let (line, commands) = forward::line(&name, bell.clone(), &start.shared.stop);
     let (eal, shared, cpu) = (start.eal.clone(), Arc::clone(start.shared), start.cpu);
     let pinned = start.plan.pinning == Pinning::Roles;
+    let seccomp = start.plan.seccomp;
     let mut worker = start.worker(doze, commands);
     let stop = Arc::clone(&shared.stop);
     let handle = spawn(
         &name,
-        &stop,
+        (&stop, seccomp),
         move || {
             if pinned {
                 thread::pin(&[cpu])?;

@@ -4,7 +4,8 @@
 use std::fmt::Write;
 
 use crate::report::{
-    BridgeCounts, PortReport, QueueReport, RouterCounts, StatsReport, StepCounts, ThreadCounts,
+    BridgeCounts, PortReport, QueueReport, Role, RouterCounts, StatsReport, StepCounts,
+    ThreadCounts,
 };
 
 /// Content type of the text.
@@ -62,6 +63,7 @@ pub(crate) fn exposition(
     stats: &StatsReport,
     ports: &[PortReport],
     queues: &[QueueReport],
+    denied_calls: &[(Role, u64)],
 ) -> String {
     let mut text = Text(String::new());
     text.metric(
@@ -79,6 +81,14 @@ pub(crate) fn exposition(
     );
     of_ports(&mut text, ports);
     of_threads(&mut text, &stats.threads);
+    let denied_calls = denied_calls
+        .iter()
+        .map(|(role, calls)| (vec![("role", role.name().to_owned())], *calls));
+    text.counter(
+        "denied_calls_total",
+        "System calls that seccomp filters denied, by role of the thread.",
+        denied_calls,
+    );
     of_queues(&mut text, queues);
     of_bridges(&mut text, &stats.bridges);
     of_router(&mut text, &stats.router);
@@ -433,11 +443,12 @@ mod tests {
         };
         port.counts.name = "a\"b\\c".to_owned();
         port.counts.rx_frames = 7;
-        let text = exposition(&stats, &[port], &[]);
+        let text = exposition(&stats, &[port], &[], &[(Role::Forwarding, 3)]);
         for line in [
             "quietwire_switch_router_forwarded_packets_total 12",
             "quietwire_switch_port_receive_frames_total{port=\"a\\\"b\\\\c\"} 7",
             "# TYPE quietwire_switch_port_up gauge",
+            "quietwire_switch_denied_calls_total{role=\"forwarding\"} 3",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }

@@ -172,6 +172,7 @@ fn threads(threads: &[ThreadReport]) -> TerminalTable {
             "uid",
             "capabilities",
             "seccomp",
+            "denied",
         ],
         4,
     );
@@ -195,6 +196,10 @@ fn threads(threads: &[ThreadReport]) -> TerminalTable {
                 let is_filtered = rights.has_seccomp_filter;
                 if is_filtered { "filter" } else { "off" }.to_owned()
             }),
+            match &thread.last_denied_call {
+                Some(last) => format!("{} (last: {last})", thread.denied_calls),
+                None => thread.denied_calls.to_string(),
+            },
         ]);
     }
     table
