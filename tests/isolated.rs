@@ -200,7 +200,13 @@ impl Workspace {
 
     /// Starts a tester that would run for minutes, and waits until everything is isolated and its trial runs.
     fn isolated(&self) -> Running {
-        let mut command = self.generate(&["--duration", "10m", "--realtime-priority", "0"]);
+        self.isolated_with(&["--duration", "10m"])
+    }
+
+    /// The same with these arguments.
+    fn isolated_with(&self, more: &[&str]) -> Running {
+        let arguments = [&["--realtime-priority", "0"], more].concat();
+        let mut command = self.generate(&arguments);
         command
             .stdout(Stdio::null())
             .stderr(File::create(self.path("said")).unwrap());
@@ -420,6 +426,79 @@ fn what_a_killed_tester_leaves_is_undone_without_anybody() {
         .unwrap();
     check_record(&json(&output)["isolation"]);
     assert_eq!(machine(), before);
+}
+
+/// Capabilities that a tester keeps as another user: NET_ADMIN, NET_RAW, IPC_LOCK, SYS_ADMIN, SYS_NICE.
+const KEPT: u64 = 1 << 12 | 1 << 13 | 1 << 14 | 1 << 21 | 1 << 23;
+
+/// Checks that each thread of a process is of a user and has no other capabilities, and that the tester's threads have a filter.
+fn has_few_rights(pid: u32, uid: u32) {
+    for thread in threads_of(Path::new("/"), pid).unwrap() {
+        let path = format!("/proc/{pid}/task/{}/status", thread.tid);
+        until("the thread has given up its rights", || {
+            let text = fs::read_to_string(&path).unwrap();
+            let field = |key: &str| {
+                let line = text.lines().find_map(|line| line.strip_prefix(key));
+                line.unwrap().trim().to_owned()
+            };
+            let mask = |key: &str| u64::from_str_radix(&field(key), 16).unwrap();
+            let is_tester = thread.name.starts_with("qw-tester");
+            [mask("CapEff:"), mask("CapPrm:")].map(|mask| mask & !KEPT) == [0, 0]
+                && field("Uid:")
+                    .split_whitespace()
+                    .all(|one| one == uid.to_string())
+                && (!is_tester || (field("Seccomp:") == "2" && field("NoNewPrivs:") == "1"))
+        });
+    }
+}
+
+#[test]
+fn a_tester_that_becomes_another_user_leaves_nothing() {
+    let _turn = turn();
+    let workspace = Workspace::new();
+    let user = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let (before, set) = (machine(), workspace.set_of_switch());
+    for (signal, duration, code) in [
+        (None, "2s", Some(0)),
+        (Some("TERM"), "10m", Some(FAILED)),
+        (Some("KILL"), "10m", None),
+    ] {
+        let arguments = ["--duration", duration, "--user", "nobody"];
+        let mut running = workspace.isolated_with(&arguments);
+        has_few_rights(running.0.id(), user.uid.as_raw());
+        if let Some(signal) = signal {
+            running.signal(signal);
+        }
+        let ended = running.ended().code();
+        let reported = fs::read_to_string(workspace.path("said")).unwrap();
+        assert!(!reported.contains("seccomp filters of "), "{reported}");
+        if signal.is_some() {
+            assert_eq!(ended, code, "{signal:?}: {reported}");
+        } else {
+            // The machine may have been busy, so that the trial is invalid.
+            assert!(ended == code || reported.contains("invalid"), "{reported}");
+        }
+        if code.is_none() {
+            until("the guard undoes everything", || {
+                changes() == 0 && machine() == before
+            });
+        }
+        assert_eq!((machine(), changes()), (before.clone(), 0), "{signal:?}");
+        assert_eq!(workspace.set_of_switch(), set, "{signal:?}");
+    }
+}
+
+#[test]
+fn a_user_that_does_not_exist_is_refused() {
+    let workspace = Workspace::new();
+    let output = workspace.generate(&["--user", "quietwire-nobody"]).output();
+    let output = output.unwrap();
+    let printed = printed(&output);
+    assert_eq!(output.status.code(), Some(BAD_INPUT), "{printed}");
+    assert!(
+        printed.contains("--user: user 'quietwire-nobody' does not exist"),
+        "{printed}"
+    );
 }
 
 #[test]

@@ -86,6 +86,7 @@ pub(crate) fn lossless(what: &str, carrier: Carrier, mut command: impl FnMut() -
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_invalid = printed.contains("the trial is invalid");
         assert!(is_invalid || output.status.success(), "{what}: {printed}");
+        assert!(!printed.contains(DENIED), "{what}: {printed}");
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
         if carrier == Carrier::SharedMemory && !is_testers_own_loss(&result) {
             let (offered, received) = (&result["offered_frames"], &result["received_frames"]);

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parsers of rates, durations and frame sizes.
+//! Parsers of rates, durations, frame sizes and modes.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use quietwire_base::Seccomp;
 use quietwire_tester::{FrameSizes, OFFERED_RATE_PPS_MAX};
+
+/// Returns the parser of `--seccomp` by name.
+pub(crate) fn seccomp_values() -> impl TypedValueParser<Value = Seccomp> {
+    let value = |mode: Seccomp| PossibleValue::new(mode.name()).help(mode.summary());
+    PossibleValuesParser::new(Seccomp::ALL.map(value)).try_map(|name| name.parse::<Seccomp>())
+}
 
 /// A requested rate.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -84,6 +84,9 @@ impl Capabilities {
             .union(CapabilitySet::SYS_ADMIN),
     );
 
+    /// Those of [`Self::PORTS`], and `SYS_NICE` for the real-time priority of a tester's threads, which each trial starts.
+    pub const TESTER: Self = Self(Self::PORTS.0.union(CapabilitySet::SYS_NICE));
+
     /// Returns the capabilities of a mask, such as `CapEff` of `/proc/PID/status`.
     #[must_use]
     pub const fn of_mask(mask: u64) -> Self {
@@ -110,8 +113,9 @@ pub fn refuse_new_privileges() -> Result<(), PrivilegeError> {
     prctl::set_no_new_privs().map_err(failed("prctl(PR_SET_NO_NEW_PRIVS)"))
 }
 
-/// Becomes a user, if one is given, and gives up all capabilities that are not in `kept`. Must be called before other threads start, because
-/// capabilities belong to a thread; later threads inherit them.
+/// Becomes a user, if one is given, and gives up all capabilities that are not in `kept`. Capabilities belong to a thread: threads that run
+/// already keep theirs, or lose them all if the user changes from root to another one (capabilities(7)). Later threads inherit those of
+/// the caller.
 ///
 /// # Errors
 /// The kernel's error. Some of the rights may be gone then.
@@ -157,6 +161,10 @@ mod tests {
     fn capabilities_have_the_names_of_the_kernel() {
         let names = "NET_ADMIN,NET_RAW,IPC_LOCK,SYS_ADMIN";
         assert_eq!(Capabilities::PORTS.to_string(), names);
+        assert_eq!(
+            Capabilities::TESTER.to_string(),
+            "NET_ADMIN,NET_RAW,IPC_LOCK,SYS_ADMIN,SYS_NICE"
+        );
         assert_eq!(Capabilities::of_mask(1 << 12).to_string(), "NET_ADMIN");
         assert_eq!(Capabilities::of_mask(0).to_string(), "none");
     }

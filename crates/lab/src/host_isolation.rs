@@ -79,11 +79,45 @@ pub struct RunningIsolation {
 }
 
 /// Changes to undo, and the guard that undoes them if this process cannot.
-// Fields are dropped in this order: the guard ends after all changes are undone.
 #[derive(Debug)]
 struct HeldLab {
-    lab: Lab,
-    _guard: Guard,
+    /// `None` once its changes are undone or left to the guard.
+    lab: Option<Lab>,
+    /// `None` once it has ended.
+    guard: Option<Guard>,
+    /// True if the guard undoes the changes.
+    is_handed_over: bool,
+}
+
+impl HeldLab {
+    fn lab(&mut self) -> Result<&mut Lab, LabError> {
+        let none = || LabError::Undo("the isolation is undone".to_owned());
+        self.lab.as_mut().ok_or_else(none)
+    }
+
+    /// Undoes the changes, if they are not undone yet. The guard ends after that.
+    fn undo(&mut self) -> Result<(), LabError> {
+        let Some(lab) = self.lab.take() else {
+            return Ok(());
+        };
+        let guard = self.guard.take();
+        match guard {
+            Some(guard) if self.is_handed_over => {
+                // The guard requires its locks.
+                lab.leave_behind();
+                guard.undo()
+            }
+            _ => lab.down(),
+        }
+    }
+}
+
+impl Drop for HeldLab {
+    fn drop(&mut self) {
+        if let Err(error) = self.undo() {
+            tracing::error!("{error}");
+        }
+    }
 }
 
 impl IsolationRequest {
@@ -167,7 +201,14 @@ impl RunningIsolation {
     /// # Errors
     /// The changes that could not be undone.
     pub fn undo(mut self) -> Result<(), LabError> {
-        self.held.take().map_or(Ok(()), |held| held.lab.down())
+        self.held.take().map_or(Ok(()), |mut held| held.undo())
+    }
+
+    /// Leaves the undoing to the guard, because this process is about to give up the rights for it.
+    pub fn hand_over(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.is_handed_over = true;
+        }
     }
 
     fn lacks(&mut self, what: &str) {
@@ -255,7 +296,12 @@ impl RunningIsolation {
         check_none_up(&options.state_directory)?;
         let guard = Guard::start(options)?;
         let lab = open(options, stop)?;
-        let HeldLab { lab, .. } = self.held.insert(HeldLab { lab, _guard: guard });
+        let held = self.held.insert(HeldLab {
+            lab: Some(lab),
+            guard: Some(guard),
+            is_handed_over: false,
+        });
+        let lab = held.lab()?;
         let online = machine.cpus_online.clone().unwrap_or_default();
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         let mut pids = vec![own];
@@ -303,7 +349,7 @@ impl RunningIsolation {
         self.record.realtime_priority = Some(priority).filter(|priority| *priority > 0);
         let online = machine.cpus_online.clone().unwrap_or_default();
         match &mut self.held {
-            Some(held) if priority > 0 => held.lab.allow_realtime(&request.tester, &online),
+            Some(held) if priority > 0 => held.lab()?.allow_realtime(&request.tester, &online),
             _ => Ok(()),
         }
     }

@@ -308,6 +308,12 @@ impl Lab {
         self.take_down()
     }
 
+    /// Releases the lab and leaves all changes to another process, which undoes them by their journals ([`clean::clean`]).
+    pub(crate) fn leave_behind(mut self) {
+        self.running = None;
+        self.journal = None;
+    }
+
     fn take_down(&mut self) -> Result<(), LabError> {
         let case = self.leave();
         let own = self.journal.take().map_or(Ok(()), |journal| {

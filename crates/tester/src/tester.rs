@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use quietwire_base::Deadline;
+use quietwire_base::{Deadline, Seccomp};
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortStats, PortUri};
 
 use crate::calibration::{
@@ -41,6 +41,7 @@ pub struct Tester {
     pub(crate) pool: Mempool,
     pub(crate) ports: Vec<TesterPort>,
     pub(crate) options: TesterOptions,
+    pub(crate) seccomp: Seccomp,
     pub(crate) trials: u64,
     calibrations: Vec<Calibration>,
     /// The calibration file with all its calibrations.
@@ -111,6 +112,7 @@ impl Tester {
             pool,
             ports,
             options,
+            seccomp: Seccomp::default(),
             trials: 0,
             calibrations: Vec::new(),
             source: None,
@@ -183,6 +185,11 @@ impl Tester {
     /// Sets the real-time priority of the threads of later trials; `None` for ordinary priority.
     pub fn set_realtime_priority(&mut self, priority: Option<u8>) {
         self.options.realtime_priority = priority;
+    }
+
+    /// Sets the use of seccomp filters in the threads of later trials. Default: enforce.
+    pub fn set_seccomp(&mut self, seccomp: Seccomp) {
+        self.seccomp = seccomp;
     }
 
     /// Returns the process ids of the peers of the ports, as far as they are known.

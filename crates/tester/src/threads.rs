@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads of a trial, each pinned to a CPU of the tester, with real-time priority if it is configured.
+//! Threads of a trial, each pinned to a CPU of the tester, with real-time priority if it is configured, and restricted to the system calls
+//! that sending and receiving require.
 
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use quietwire_base::Seccomp;
 use quietwire_dpdk::Eal;
+use quietwire_dpdk::seccomp::{self, Filter, Task};
 use quietwire_dpdk::{Registered, thread};
 
 use crate::engine::{self, LoopHealth, Signals, Timetable};
@@ -34,10 +37,10 @@ pub(crate) fn guard_realtime(trial: &Trial, lead_s: f64, realtime: bool) {
 type ThreadEnd<'port> = Result<(Vec<Lane<'port>>, LoopHealth, bool), TesterError>;
 
 /// Distributes lanes over threads, runs them, and returns the lanes in their order. Calls `meanwhile` on the calling thread while they
-/// run.
+/// run. Logs system calls that `seccomp` denies to them.
 pub(crate) fn run_threads<'port>(
     eal: &Eal,
-    options: &TesterOptions,
+    (options, seccomp): (&TesterOptions, Seccomp),
     lanes: Vec<Lane<'port>>,
     times: &Timetable,
     signals: Signals<'_>,
@@ -48,6 +51,8 @@ pub(crate) fn run_threads<'port>(
     for (index, lane) in lanes.into_iter().enumerate() {
         shares[index % threads].push(lane);
     }
+    let filter = Filter::new(Task::Packets, seccomp)?;
+    let denied_before = seccomp::of_task(Task::Packets).calls;
     let ends: Vec<ThreadEnd<'port>> = scope(|scope| {
         let handles: Vec<_> = shares
             .into_iter()
@@ -57,7 +62,7 @@ pub(crate) fn run_threads<'port>(
                     scope,
                     eal,
                     *cpu,
-                    options.realtime_priority,
+                    (options.realtime_priority, &filter),
                     share,
                     times,
                     signals,
@@ -67,6 +72,7 @@ pub(crate) fn run_threads<'port>(
         meanwhile();
         handles.into_iter().map(join).collect()
     });
+    warn_of_denied_calls(denied_before);
     let mut by_thread = Vec::new();
     let mut healths = Vec::new();
     let mut all_realtime = true;
@@ -88,6 +94,18 @@ pub(crate) fn run_threads<'port>(
     Ok((lanes, healths, all_realtime))
 }
 
+/// Logs the system calls of tester threads that were denied since `before` were.
+fn warn_of_denied_calls(before: u64) {
+    let denied = seccomp::of_task(Task::Packets);
+    if denied.calls > before {
+        tracing::warn!(
+            "seccomp filters of the tester's threads have denied {} system calls, most recently {} (a bug of the tester, or an attack on it; --seccomp log allows them)",
+            denied.calls - before,
+            denied.last.unwrap_or_default()
+        );
+    }
+}
+
 fn join<'port>(
     handle: Result<ScopedJoinHandle<'_, ThreadEnd<'port>>, TesterError>,
 ) -> ThreadEnd<'port> {
@@ -100,7 +118,7 @@ fn spawn<'scope, 'port: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     eal: &'scope Eal,
     cpu: u32,
-    realtime_priority: Option<u8>,
+    (realtime_priority, filter): (Option<u8>, &'scope Filter),
     mut lanes: Vec<Lane<'port>>,
     times: &'scope Timetable,
     signals: Signals<'scope>,
@@ -118,6 +136,7 @@ fn spawn<'scope, 'port: 'scope>(
                         false
                     }
                 });
+            let _filter = filter.install()?;
             let health = engine::run(&mut lanes, times, signals);
             if realtime {
                 thread::set_ordinary()?;

@@ -120,7 +120,7 @@ impl Tester {
         };
         let (lanes, healths, realtime) = run_threads(
             &self.eal,
-            &self.options,
+            (&self.options, self.seccomp),
             lanes,
             &times,
             signals,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options that isolate the built-in tester and a running device from the rest of the machine.
+//! Options that isolate the built-in tester and a running device from the rest of the machine, and the tester's own rights after that.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use quietwire_host::CpuList;
+use quietwire_host::privileges::{self, Capabilities, User};
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::{
     IsolationLevel, IsolationRequest, LabOptions, RunningIsolation, STATE_DIRECTORY, Stop,
@@ -15,6 +16,7 @@ use quietwire_lab::{
 use quietwire_tester::Tester;
 
 use super::own_tester::OwnTesterArgs;
+use crate::exit::{Usage, require_root};
 use crate::text::say;
 
 /// Value of `--isolation`.
@@ -38,6 +40,10 @@ pub(super) struct IsolationArgs {
     /// and virtio-user ports.
     #[arg(long, value_name = "LIST")]
     device_cpus: Option<CpuList>,
+    /// Become this user once the ports are open and CPUs are isolated, keeping only the rights that trials require. Default: the user
+    /// that starts the command.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY, hide = true)]
     state_directory: PathBuf,
@@ -64,14 +70,23 @@ impl IsolationArgs {
         }
     }
 
-    /// Checks the CPUs of tester and device against the online CPUs.
+    /// Returns true if the process becomes another user.
+    pub(super) fn changes_user(&self) -> bool {
+        self.user.is_some()
+    }
+
+    /// Checks the CPUs of tester and device against the online CPUs, and that the process can become the user.
     pub(super) fn check(&self, own: &OwnTesterArgs) -> Result<()> {
+        if let Some(user) = &self.user {
+            User::find(user).map_err(|error| Usage(format!("--user: {error}")))?;
+            require_root("--user")?;
+        }
         let online = online_cpus(Path::new("/"))?;
         Ok(self.request(own, 0.0).check(&online)?)
     }
 
-    /// Isolates a tester whose ports are connected, and sets its real-time priority. `trial_s` is the length of the longest
-    /// trial, seconds.
+    /// Isolates a tester whose ports are connected, sets its real-time priority, and becomes the user of the options. `trial_s` is the
+    /// length of the longest trial, seconds.
     pub(super) fn isolate(
         &self,
         own: &OwnTesterArgs,
@@ -87,7 +102,12 @@ impl IsolationArgs {
             peers: tester.peer_processes(),
             ..self.request(own, trial_s)
         };
-        let isolation = RunningIsolation::apply(&request, &options, &Stop::from(stop))?;
+        let mut isolation = RunningIsolation::apply(&request, &options, &Stop::from(stop))?;
+        if let Some(user) = &self.user {
+            isolation.hand_over();
+            privileges::refuse_new_privileges()?;
+            privileges::reduce(Some(&User::find(user)?), Capabilities::TESTER)?;
+        }
         let record = isolation.record();
         record.not_isolated.iter().for_each(say);
         tester.set_realtime_priority(record.realtime_priority);

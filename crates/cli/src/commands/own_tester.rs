@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use quietwire_base::Seccomp;
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_host::CpuList;
 use quietwire_host::settings::REALTIME_RUNTIME;
@@ -17,6 +18,7 @@ use quietwire_tester::{
 };
 
 use crate::exit::{Usage, require_memory, require_root};
+use crate::units::seccomp_values;
 
 /// Timeout for a peer to connect.
 pub(super) const LINK_DEADLINE: Duration = Duration::from_secs(10);
@@ -82,6 +84,9 @@ pub(super) struct OwnTesterArgs {
     /// Do not use huge pages.
     #[arg(long)]
     pub(super) no_huge: bool,
+    /// Seccomp filters, which restrict the system calls of the threads that send and receive. [default: enforce]
+    #[arg(long, value_name = "MODE", value_parser = seccomp_values())]
+    seccomp: Option<Seccomp>,
 }
 
 impl OwnTesterArgs {
@@ -168,7 +173,9 @@ impl OwnTesterArgs {
             idle: TesterIdle::default(),
             frame_access: FrameAccess::default(),
         };
-        Ok(Tester::open(eal, "tester", &ports, options)?)
+        let mut tester = Tester::open(eal, "tester", &ports, options)?;
+        tester.set_seccomp(self.seccomp.unwrap_or_default());
+        Ok(tester)
     }
 }
 

@@ -38,7 +38,7 @@ use quietwire_switch::{Switch, SwitchError};
 
 use crate::exit::{CheckFailed, Usage, on_signals, require_memory};
 use crate::text::print;
-use crate::units::{parse_duration, parse_path};
+use crate::units::{parse_duration, parse_path, seccomp_values};
 use answers::OTHER_VERSION;
 
 /// Run, show and change the userspace data plane.
@@ -137,12 +137,6 @@ struct RunArgs {
 fn idle_values() -> impl TypedValueParser<Value = Idle> {
     let value = |idle: Idle| PossibleValue::new(idle.name()).help(idle.summary());
     PossibleValuesParser::new(Idle::ALL.map(value)).try_map(|name| name.parse::<Idle>())
-}
-
-/// Returns the parser of `--seccomp` by name.
-fn seccomp_values() -> impl TypedValueParser<Value = Seccomp> {
-    let value = |mode: Seccomp| PossibleValue::new(mode.name()).help(mode.summary());
-    PossibleValuesParser::new(Seccomp::ALL.map(value)).try_map(|name| name.parse::<Seccomp>())
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -129,6 +129,10 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     let isolation = args
         .isolation
         .isolate(&args.tester, &mut tester, longest_s, &abort)?;
+    if args.isolation.changes_user() {
+        // A file that the user cannot write is reported before the measurement.
+        all.write(&path)?;
+    }
     let calibration = tester.calibrate(&options, print_step)?;
     let record = isolation.record().clone();
     let undone = isolation.undo();
