@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, chown};
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::carries_in;
 use crate::rig::{Namespace, Switch};
 
 const CAPABILITIES: &str = "NET_ADMIN,NET_RAW,IPC_LOCK,SYS_ADMIN";
@@ -25,6 +26,33 @@ fn adds_every_kind(switch: &Switch, directory: &TempDir) {
         assert_eq!(switch.port("added")["name"], "added");
         switch.change(&["del", "port", "added"]);
     }
+}
+
+/// DPDK's driver of AF_XDP leaves its socket open, which would keep the queue of the interface.
+#[test]
+fn an_interface_is_added_again_after_its_removal() {
+    let namespace = Namespace::with_pairs("again");
+    let directory = TempDir::new().unwrap();
+    let switch = Switch::start(&namespace, directory.path(), &[], &[]);
+    for round in 0..3 {
+        for (name, uri) in [
+            ("a", "af-xdp:v0"),
+            ("b", "af-packet:v2"),
+            ("c", "tap:qwagain"),
+        ] {
+            switch.change(&["add", "port", name, uri]);
+            assert_eq!(switch.port(name)["name"], name, "{round}");
+        }
+        for name in ["a", "b", "c"] {
+            switch.change(&["del", "port", name]);
+        }
+    }
+    switch.change(&["add", "port", "a", "af-xdp:v0"]);
+    switch.change(&["add", "port", "b", "af-xdp:v2"]);
+    switch.change(&["add", "cross-connect", "a", "b"]);
+    let tester = ["af-packet:v1", "af-packet:v3"];
+    carries_in("again", (&namespace, &directory, &switch), tester);
+    assert_eq!(switch.end(), Some(0));
 }
 
 /// Checks the rights of every thread.

@@ -21,6 +21,7 @@ mod stats;
 mod transfer;
 mod vhost;
 mod virtio_user;
+mod xdp_sockets;
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;

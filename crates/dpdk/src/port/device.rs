@@ -13,6 +13,7 @@ use super::counters::{self, QueueCounters};
 use super::interrupts::{Interrupts, Watched};
 use super::options::{PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
+use super::xdp_sockets::XdpSockets;
 use crate::burst::Burst;
 use crate::eal::Eal;
 use crate::error::{self, Error};
@@ -30,6 +31,8 @@ pub(crate) struct Device {
     device: *mut sys::rte_device,
     name: String,
     uri: PortUri,
+    // Released before the buffers that the kernel uses for them.
+    _xdp_sockets: XdpSockets,
     // Pool of the buffers in the rings.
     _pool: Mempool,
     _promiscuity: Option<Promiscuity>,
@@ -170,7 +173,13 @@ impl Device {
         let mut device = probe(eal, uri, options, pool)?;
         device.rx = (0..options.rx_queues).map(|_| Arc::default()).collect();
         device.tx = (0..options.tx_queues).map(|_| Arc::default()).collect();
-        device.configure(options, pool)?;
+        if matches!(uri, PortUri::AfXdp { .. }) {
+            let (configured, sockets) = XdpSockets::opened_by(|| device.configure(options, pool));
+            device._xdp_sockets = sockets;
+            configured?;
+        } else {
+            device.configure(options, pool)?;
+        }
         Ok(device)
     }
 
@@ -587,6 +596,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
             device: info.device,
             name: options.name.clone(),
             uri: uri.clone(),
+            _xdp_sockets: XdpSockets::default(),
             _pool: pool.clone(),
             _promiscuity: None,
             mark,

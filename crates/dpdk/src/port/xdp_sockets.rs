@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! AF_XDP sockets that DPDK's driver leaves open.
+//!
+//! The driver counts the users of the memory of a queue (`refcnt` of `struct xsk_umem_info`), and releases the memory one user too late
+//! (22.11, `eth_dev_close`). The memory keeps the socket open, and with it the queue of the interface: this process could not open it again.
+
+use std::fs;
+use std::io;
+use std::mem;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use nix::libc;
+
+/// A socket and its number in the kernel, which no other socket has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Socket {
+    file: RawFd,
+    inode: u64,
+}
+
+/// The AF_XDP sockets of a port. If they are still open when this is dropped, they are closed.
+#[derive(Debug, Default)]
+pub(super) struct XdpSockets(Vec<Socket>);
+
+impl XdpSockets {
+    /// Runs a function, and returns its result and the AF_XDP sockets that it has opened and left open. No other thread opens such
+    /// sockets meanwhile.
+    pub(super) fn opened_by<T>(open: impl FnOnce() -> T) -> (T, Self) {
+        let before = open_sockets();
+        let result = open();
+        let mut sockets = open_sockets();
+        sockets.retain(|socket| !before.contains(socket));
+        (result, Self(sockets))
+    }
+}
+
+impl Drop for XdpSockets {
+    fn drop(&mut self) {
+        if self.0.is_empty() {
+            return;
+        }
+        let open = open_sockets();
+        for socket in self.0.iter().filter(|socket| open.contains(socket)) {
+            // SAFETY: it is the driver's, which does not know it any more. The number has not been given to another socket.
+            drop(unsafe { OwnedFd::from_raw_fd(socket.file) });
+        }
+    }
+}
+
+/// Returns the AF_XDP sockets of this process.
+fn open_sockets() -> Vec<Socket> {
+    match read() {
+        Ok(sockets) => sockets,
+        Err(error) => {
+            tracing::warn!("cannot list the sockets of this process: {error}");
+            Vec::new()
+        }
+    }
+}
+
+fn read() -> io::Result<Vec<Socket>> {
+    let mut sockets = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        // A descriptor may have been closed meanwhile.
+        let Ok(target) = fs::read_link(entry.path()) else {
+            continue;
+        };
+        let name = entry.file_name();
+        let file = name.to_str().and_then(|name| name.parse().ok());
+        let inode = target
+            .to_str()
+            .and_then(|text| text.strip_prefix("socket:[")?.strip_suffix(']'))
+            .and_then(|inode| inode.parse().ok());
+        if let (Some(file), Some(inode)) = (file, inode)
+            && domain_of(file) == Some(libc::AF_XDP)
+        {
+            sockets.push(Socket { file, inode });
+        }
+    }
+    Ok(sockets)
+}
+
+/// Returns the domain of a socket (socket(7), SO_DOMAIN).
+fn domain_of(file: RawFd) -> Option<libc::c_int> {
+    let mut domain: libc::c_int = 0;
+    let mut length = libc::socklen_t::try_from(mem::size_of_val(&domain)).ok()?;
+    // SAFETY: the kernel writes at most `length` octets, those of the integer.
+    let code = unsafe {
+        libc::getsockopt(
+            file,
+            libc::SOL_SOCKET,
+            libc::SO_DOMAIN,
+            (&raw mut domain).cast(),
+            &raw mut length,
+        )
+    };
+    (code == 0).then_some(domain)
+}
