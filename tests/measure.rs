@@ -761,7 +761,7 @@ fn a_place_for_results_that_will_not_do_is_refused_before_the_first_trial() {
             .output()
             .unwrap();
         let printed = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(BAD_INPUT), "{option}: {printed}");
+        assert_eq!(output.status.code(), Some(FAILED), "{option}: {printed}");
         assert!(
             printed.contains(option) && printed.contains("No space left"),
             "{printed}"
