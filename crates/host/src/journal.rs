@@ -71,7 +71,7 @@ pub enum Change {
         path: PathBuf,
     },
     /// A directory of an earlier line was not created: another program had created it meanwhile, so it is not removed. Readers of a
-    /// journal do not see this line, and none of the lines that it takes back.
+    /// journal see neither this line nor the lines that it cancels.
     NotCreated {
         /// The directory.
         path: PathBuf,
@@ -304,7 +304,7 @@ impl Journal {
     }
 
     /// Writes the creation of a directory to the disk, and creates it with `make`. If another program has created it since the caller found
-    /// that it did not exist, takes the line back: the directory is not ours, and undoing must not remove it.
+    /// that it did not exist, cancels the line: the directory is not ours, and undoing must not remove it.
     ///
     /// # Errors
     /// Error of the operating system. [`io::ErrorKind::AlreadyExists`] for a directory of another program.
@@ -330,7 +330,7 @@ impl Journal {
     }
 }
 
-/// Leaves out creations that were taken back. An earlier creation of the same directory has no effect either: the directory did not exist
+/// Leaves out creations that were cancelled. An earlier creation of the same directory has no effect either: the directory did not exist
 /// when its creation was tried again.
 fn without_not_created(changes: Vec<Change>) -> Vec<Change> {
     let mut kept: Vec<Change> = Vec::new();

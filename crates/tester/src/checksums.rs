@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Verification of the checksums in received frames over every octet that they cover.
 
+// Sums of 16-bit words in memory order: the ones' complement sum is independent of the byte order (RFC 1071, section 2). In the loop over
+// received frames, `quietwire_packet::native_sum` is slower for frames of 64 octets.
+use quietwire_memory::sum_of_words as sum;
 use quietwire_packet::{IpProtocol, fold_sum};
 
 use crate::traffic::Cover;
@@ -78,7 +81,7 @@ fn is_right_plain_v4(frame: &[u8]) -> bool {
     let total = sum(&head[ETHERNET..UDP])
         + sum(&head[26..UDP])
         + sum(&head[UDP..])
-        + long_sum(rest)
+        + sum(rest)
         + u64::from(u16::from_ne_bytes(length))
         + u64::from(u16::from(IpProtocol::UDP.0).to_be());
     fold_sum(total) == u16::MAX
@@ -107,7 +110,7 @@ fn is_right(cover: &Cover, frame: &[u8]) -> bool {
                 return false;
             };
             let length = (covered.len() as u16).to_be();
-            let total = long_sum(covered)
+            let total = sum(covered)
                 + sum(addresses)
                 + u64::from(length)
                 + u64::from(u16::from(*protocol).to_be());
@@ -125,37 +128,6 @@ fn covered_by_udp(datagram: &[u8]) -> Option<&[u8]> {
         return None;
     }
     datagram.get(..usize::from(u16::from_be_bytes([high, low])))
-}
-
-/// Octets from which wide instructions cost less, call included.
-const LONG: usize = 192;
-
-/// Returns [`sum`] of octets that may be many.
-#[inline(always)]
-fn long_sum(octets: &[u8]) -> u64 {
-    if octets.len() < LONG {
-        sum(octets)
-    } else {
-        quietwire_memory::sum_of_words(octets)
-    }
-}
-
-/// Returns the sum of 16-bit words in memory order. The ones' complement sum is independent of the byte order (RFC 1071, section 2). The
-/// result is under 2^46 for frames of up to 64 KiB.
-///
-/// In the loop over received frames, [`quietwire_packet::native_sum`] is slower for frames of 64 octets.
-#[inline(always)]
-fn sum(octets: &[u8]) -> u64 {
-    let (chunks, rest) = octets.as_chunks::<4>();
-    let of_chunks: u64 = chunks
-        .iter()
-        .map(|chunk| u64::from(u32::from_ne_bytes(*chunk)))
-        .sum();
-    let mut last = [0; 4];
-    for (octet, from) in last.iter_mut().zip(rest) {
-        *octet = *from;
-    }
-    of_chunks + u64::from(u32::from_ne_bytes(last))
 }
 
 #[cfg(test)]

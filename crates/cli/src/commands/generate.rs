@@ -29,7 +29,7 @@ use losses::{INDENT, loss_lines};
 use super::device::DeviceArgs;
 use super::isolation::IsolationArgs;
 use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs, load_calibrations};
-use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, on_signals, stop_on_signals};
+use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
 use crate::text::{fold, print, say, terminal_width};
 use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
 
@@ -143,20 +143,16 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     let mut tester = args
         .tester
         .open(&eal, cpus, &args.ports, size_max, preparation)?;
-    let abort = tester.abort_flag();
-    on_signals(&abort)?;
-    if stop.load(Ordering::Relaxed) {
-        abort.store(true, Ordering::Relaxed);
-    }
+    tester.abort_on(&stop);
     tester.wait_for_links(LINK_DEADLINE)?;
     let device = args.device.find(&args.ports)?;
     let isolation = args
         .isolation
-        .isolate(&args.tester, &mut tester, whole_s(&trial), &abort)?;
+        .isolate(&args.tester, &mut tester, whole_s(&trial), &stop)?;
     load_calibrations(&mut tester, args.calibration.as_ref())?;
     let missing = tester.missing_calibration(&trial);
     missing.iter().for_each(say);
-    leave_alone(args.settle, &abort);
+    leave_alone(args.settle, &stop);
     let before = device.as_ref().map(RunningSwitch::counts);
     let spinner = spinner(&trial);
     let result = if is_unpaced {
@@ -168,7 +164,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         spinner.finish_and_clear();
     }
     let mut result = result?;
-    abort.store(true, Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
     if let Some((device, before)) = device.as_ref().zip(before) {
         result.account_for(device.layout(), &before, &device.counts());
     }

@@ -6,7 +6,7 @@ mod plan;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail};
 use quietwire_lab::RunningIsolation;
@@ -19,7 +19,7 @@ use quietwire_tester::Preparation;
 use super::own_tester::{LINK_DEADLINE, load_calibrations};
 use super::study::conclude;
 use super::study::progress::ProgressView;
-use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, on_signals, stop_on_signals};
+use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
 use crate::output::{check_place, make_parent};
 
 pub(crate) use arguments::MeasureArgs;
@@ -121,11 +121,7 @@ fn built_in(
     let mut tester = args
         .own
         .open(&eal, cpus, &args.ports, size_max, Preparation::default())?;
-    let abort = tester.abort_flag();
-    on_signals(&abort)?;
-    if stop.load(Ordering::Relaxed) {
-        abort.store(true, Ordering::Relaxed);
-    }
+    tester.abort_on(stop);
     tester.wait_for_links(LINK_DEADLINE)?;
     let device = args.device.find(&args.ports)?;
     let trial_s = (args.warm_up + args.duration + args.drain).as_secs_f64();

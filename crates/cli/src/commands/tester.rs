@@ -5,7 +5,6 @@ mod self_test;
 mod table;
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -21,7 +20,7 @@ use serde_json::json;
 
 use super::isolation::IsolationArgs;
 use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs};
-use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, on_signals, stop_on_signals};
+use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
 use crate::output::check_place;
 use crate::text::{print, say};
 use crate::units::{parse_frame_sizes, parse_positive_duration};
@@ -119,16 +118,12 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
         largest(&options),
         Preparation::default(),
     )?;
-    let abort = tester.abort_flag();
-    on_signals(&abort)?;
-    if stop.load(Ordering::Relaxed) {
-        abort.store(true, Ordering::Relaxed);
-    }
+    tester.abort_on(&stop);
     tester.wait_for_links(LINK_DEADLINE)?;
     let longest_s = args.pacing_duration.max(args.duration).as_secs_f64();
     let isolation = args
         .isolation
-        .isolate(&args.tester, &mut tester, longest_s, &abort)?;
+        .isolate(&args.tester, &mut tester, longest_s, &stop)?;
     if args.isolation.changes_user() {
         // A file that the user cannot write is reported before the measurement.
         all.write(&path)?;

@@ -93,6 +93,11 @@ pub(super) fn element_of(trial: &TrialRecord) -> Option<ElementActivity> {
     switch.or(elements.first()).cloned()
 }
 
+/// Returns the time of a trial with traffic, warm-up included, seconds.
+pub(super) fn with_traffic_s(trial: &TrialRecord) -> f64 {
+    trial.request.warm_up_s + trial.result.elapsed_s
+}
+
 /// Threads that count frames but no cycles, such as those of Open vSwitch without DPDK, give no cost.
 fn counted(element: &ElementActivity) -> Option<f64> {
     let count = element.counted.as_ref()?;
@@ -112,7 +117,7 @@ fn by_cpu_time(trial: &TrialRecord, element: &ElementActivity) -> Option<f64> {
         return None;
     }
     let looked_at_s = if element.is_kernels {
-        trial.request.warm_up_s + result.elapsed_s
+        with_traffic_s(trial)
     } else {
         trial.activity.machine.as_ref()?.elapsed_s
     };
@@ -125,7 +130,7 @@ pub(super) fn per_second(trials: &[&TrialRecord], parts: f64) -> Option<Spread> 
     let valid = trials.iter().filter(|trial| trial.result.is_valid());
     let reported = valid.filter_map(|trial| {
         let count = element_of(trial)?.counted?;
-        let came_s = trial.request.warm_up_s + trial.result.elapsed_s;
+        let came_s = with_traffic_s(trial);
         (count.cycles > 0 && came_s > 0.0).then(|| count.cycles as f64 / came_s / parts)
     });
     Spread::of(reported.collect())

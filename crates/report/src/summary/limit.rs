@@ -4,7 +4,7 @@
 use quietwire_study::{Goal, StepKind, TrialRecord};
 use serde::Serialize;
 
-use super::cycles::element_of;
+use super::cycles::{element_of, with_traffic_s};
 use super::spread::Spread;
 use super::steps::{Steps, of_kind};
 use super::throughput::GoalSummary;
@@ -50,8 +50,9 @@ impl Limit {
         };
         match self.by {
             Limiter::Tester => format!("tester{}", idle("device", &self.device_idle_ratio)),
-            Limiter::DeviceCpu => format!("device{}", idle("tester", &self.tester_idle_ratio)),
-            Limiter::Device => format!("device{}", idle("tester", &self.tester_idle_ratio)),
+            Limiter::DeviceCpu | Limiter::Device => {
+                format!("device{}", idle("tester", &self.tester_idle_ratio))
+            }
             Limiter::NotDeviceCpu => {
                 format!("not the CPU{}", idle("device", &self.device_idle_ratio))
             }
@@ -116,7 +117,6 @@ fn nearest(trials: Vec<&TrialRecord>, is_before: fn(f64, f64) -> bool) -> Vec<&T
 fn device_idle(trial: &TrialRecord) -> Option<f64> {
     let element = element_of(trial)?;
     let busiest = *element.counted.as_ref()?.threads.iter().max()?;
-    let with_traffic_s = trial.request.warm_up_s + trial.result.elapsed_s;
-    let ticks = with_traffic_s * element.tsc_hz as f64;
+    let ticks = with_traffic_s(trial) * element.tsc_hz as f64;
     (busiest > 0 && ticks > 0.0).then(|| (1.0 - busiest as f64 / ticks).max(0.0))
 }

@@ -21,7 +21,7 @@ use quietwire_tester::{
 use serde_json::json;
 
 use crate::commands::own_tester::{LINK_DEADLINE, OwnTesterArgs};
-use crate::exit::{CheckFailed, FAILED, Usage, code, on_signals, stop_on_signals};
+use crate::exit::{CheckFailed, FAILED, Usage, code, stop_on_signals};
 use crate::text::print;
 use crate::units::{Rate, parse_positive_duration, parse_rate};
 
@@ -107,11 +107,7 @@ fn measure(args: &CheckArgs, state: &LabState) -> Result<TrialResult> {
         args.tester
             .open(&eal, cpus.clone(), &ports, size, preparation)
     })?;
-    let abort = tester.abort_flag();
-    on_signals(&abort)?;
-    if stop.load(Ordering::Relaxed) {
-        abort.store(true, Ordering::Relaxed);
-    }
+    tester.abort_on(&stop);
     tester.wait_for_links(LINK_DEADLINE)?;
     // If no frame comes through, the check itself reports it.
     tester.wait_until_through(&probe(&trial), READY_DEADLINE)?;

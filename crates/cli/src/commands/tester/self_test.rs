@@ -3,7 +3,6 @@
 
 use std::io::{stdin, stdout};
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -20,9 +19,7 @@ use serde_json::json;
 
 use super::super::own_tester::{LINK_DEADLINE, OwnTesterArgs};
 use super::table::table;
-use crate::exit::{
-    CheckFailed, MissingPrerequisite, Usage, on_signals, require_memory, stop_on_signals,
-};
+use crate::exit::{CheckFailed, MissingPrerequisite, Usage, require_memory, stop_on_signals};
 use crate::text::{print, say};
 use crate::units::{Rate, parse_positive_duration, parse_rate};
 
@@ -102,8 +99,7 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     let mut tester = args
         .tester
         .open(&eal, cpus, &ports, largest, Preparation::default())?;
-    let abort = tester.abort_flag();
-    on_signals(&abort)?;
+    tester.abort_on(&stop);
     if find_program("setpriv").is_none() {
         bail!(MissingPrerequisite(
             "setpriv is not installed; `apt-get install util-linux` installs it".to_owned()
@@ -117,9 +113,6 @@ pub(super) fn run(args: &SelfTestArgs) -> Result<()> {
     let (output, input) = pipes.context("the device has no pipes")?;
     let mut link = DeviceLink::new(output, input);
     link.wait_until_ready()?;
-    if stop.load(Ordering::Relaxed) {
-        abort.store(true, Ordering::Relaxed);
-    }
     tester.wait_for_links(LINK_DEADLINE)?;
     let reports = tester.self_test(&mut link, &options, |report| say(line(report)))?;
     conclude(args, &options, &reports)
