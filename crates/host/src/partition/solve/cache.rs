@@ -536,8 +536,34 @@ fn bandwidth(rdt: &Rdt, share: &Share) -> Vec<Bandwidth> {
 
 /// Returns a limit that the hardware supports, rounded up to its step.
 fn limit(allocation: &BandwidthAllocation, percent: u32) -> u32 {
-    let step = allocation.step.max(1);
-    let wanted = (allocation.unlimited * percent).div_ceil(PERCENT);
-    let stepped = wanted.div_ceil(step) * step;
-    stepped.clamp(allocation.min, allocation.unlimited.max(allocation.min))
+    let step = u64::from(allocation.step.max(1));
+    let wanted = u64::from(allocation.unlimited) * u64::from(percent);
+    let stepped = wanted.div_ceil(u64::from(PERCENT)).next_multiple_of(step);
+    let most = allocation.unlimited.max(allocation.min);
+    u32::try_from(stepped).map_or(most, |limit| limit.clamp(allocation.min, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_steps_of_the_hardware_whatever_it_reports() {
+        let limit = |unlimited, step, percent| {
+            let allocation = BandwidthAllocation {
+                min: 10,
+                unlimited,
+                step,
+                ..BandwidthAllocation::default()
+            };
+            limit(&allocation, percent)
+        };
+        assert_eq!(limit(100, 10, 45), 50);
+        assert_eq!(limit(2048, 1, 50), 1024);
+        assert_eq!(limit(100, 10, 0), 10);
+        assert_eq!(limit(u32::MAX, 10, 50), 2_147_483_650);
+        assert_eq!(limit(u32::MAX, u32::MAX, 1), u32::MAX);
+        assert_eq!(limit(u32::MAX, u32::MAX - 1, 100), u32::MAX);
+        assert_eq!(limit(0, 0, 50), 10);
+    }
 }
