@@ -49,7 +49,39 @@ pub struct Store {
     run_id: Option<i64>,
     /// Conditions of the next run, and what differs from the earlier ones.
     conditions: Option<(RunIdentity, Vec<String>)>,
+    #[cfg(test)]
+    pub(crate) write_faults: WriteFaults,
     _lock: Option<LockFile>,
+}
+
+/// Transactions that fail at their commit, as on a full disk.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct WriteFaults {
+    /// Transactions that still succeed. `None`: all.
+    pub(crate) after: Option<u32>,
+    /// Whether only one transaction fails.
+    pub(crate) is_passing: bool,
+}
+
+#[cfg(test)]
+impl WriteFaults {
+    fn next(&mut self) -> rusqlite::Result<()> {
+        match &mut self.after {
+            None => Ok(()),
+            Some(0) => {
+                if self.is_passing {
+                    self.after = None;
+                }
+                let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+                Err(rusqlite::Error::SqliteFailure(full, None))
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+        }
+    }
 }
 
 impl Store {
@@ -194,6 +226,8 @@ impl Store {
             path: path.to_owned(),
             run_id: None,
             conditions: None,
+            #[cfg(test)]
+            write_faults: WriteFaults::default(),
             _lock: None,
         })
     }
@@ -222,6 +256,8 @@ impl Store {
             schema: schema::VERSION,
             run_id: None,
             conditions: None,
+            #[cfg(test)]
+            write_faults: WriteFaults::default(),
             _lock: Some(lock),
         })
     }
@@ -235,6 +271,8 @@ impl Store {
         let run = || {
             let transaction = self.connection.transaction()?;
             let value = change(&transaction)?;
+            #[cfg(test)]
+            self.write_faults.next()?;
             transaction.commit()?;
             Ok(value)
         };

@@ -19,6 +19,7 @@ use quietwire_search::procedure::Action;
 use quietwire_tester::{Trial, TrialResult};
 
 use crate::simulated::{MAX_RATE_PPS, SimulatedBench};
+use crate::store::WriteFaults;
 use crate::*;
 
 const SEED: u64 = 7;
@@ -216,6 +217,42 @@ fn a_failing_bench_is_left_reported_and_can_be_resumed() {
         go(&mut store, &mut SimulatedBench::new(SEED, fails_at)).unwrap();
         assert_eq!(essence(&store.results().unwrap()), essence(&whole));
     }
+}
+
+#[test]
+fn after_any_write_that_fails_a_study_is_left_reported_and_can_be_resumed() {
+    let whole = uninterrupted();
+    let mut failed = 0;
+    loop {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f.sqlite");
+        let mut store = open(&path, OpenMode::New);
+        store.write_faults = WriteFaults {
+            after: Some(failed),
+            is_passing: failed % 2 == 0,
+        };
+        let mut bench = SimulatedBench::new(SEED, 0);
+        let outcome = go(&mut store, &mut bench);
+        assert_eq!(bench.entered_and_left.0, bench.entered_and_left.1);
+        let Err(error) = outcome else {
+            break;
+        };
+        let error = error.to_string();
+        assert!(error.contains("free space"), "write {failed}: {error}");
+        drop(store);
+        let mut store = open(&path, OpenMode::Resume);
+        let kept = store.results().unwrap().trials().count() as u64;
+        go(&mut store, &mut SimulatedBench::new(SEED, kept)).unwrap();
+        assert_eq!(
+            essence(&store.results().unwrap()),
+            essence(&whole),
+            "write {failed}"
+        );
+        // Every third write: each takes a study and a half.
+        failed += 3;
+    }
+    // One transaction a trial at the least.
+    assert!(failed as usize > whole.trials().count(), "{failed} writes");
 }
 
 #[test]
