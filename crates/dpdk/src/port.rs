@@ -14,6 +14,7 @@ mod device;
 mod in_place;
 mod interrupts;
 mod memif;
+mod offload;
 mod options;
 mod peer;
 pub(crate) mod peers;

@@ -5,7 +5,6 @@
 mod connection;
 mod endpoint;
 mod memory;
-mod offload;
 mod rings;
 mod slots;
 

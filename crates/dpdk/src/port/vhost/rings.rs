@@ -15,10 +15,10 @@ use quietwire_vhost::ring::{
     self, AHEAD_MAX, Pieces, PutResult, Receive, Received, Ring, Transmit,
 };
 
-use super::offload::{Offload, header_of};
 use crate::burst::{Burst, Mbuf};
 use crate::mempool::Mempool;
 use crate::port::counters::QueueCounters;
+use crate::port::offload::{Offload, header_of};
 use crate::port::peer::Status;
 use crate::port::transfer::{self, Arrival, Next, Outcome, Outgoing, Passed, Sink, Source};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Offloads between guests and the host: checksums and TCP segmentation (virtio 1.2, section 5.1.6).
+//! Offloads in the header before a frame: checksums and TCP segmentation (virtio 1.2, section 5.1.6). Guests of vhost-user ports and the
+//! kernel (`struct virtio_net_hdr`, linux/virtio_net.h) use the same header.
 
 use quietwire_packet::checksum;
 use quietwire_vhost::ring::header::{
@@ -19,7 +20,7 @@ const ETHERNET: usize = 14;
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 
-/// Offload of one frame from a guest. Like the virtio header, it is two words, which stay in registers.
+/// Offload of one received frame. Like the virtio header, it is two words, which stay in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offload {
     /// The field of `num_buffers`, which is unused here, stores whether segmentation was negotiated.
@@ -95,7 +96,7 @@ fn complete_checksum(header: &OffloadHeader, frame: &mut Mbuf<'_>) -> bool {
     }
 }
 
-/// Returns the virtio header of a frame to a guest.
+/// Returns the virtio header of a transmitted frame.
 #[inline(always)]
 pub(super) fn header_of(frame: &Outgoing<'_>) -> RawHeader {
     if frame.flags() & TO_CUT == 0 {
