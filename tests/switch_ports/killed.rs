@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Peers that are killed during traffic and return.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
 
 use tempfile::TempDir;
 
 use crate::bystander::Scene;
 use crate::files;
-use crate::rig::{Namespace, Switch, until};
+use crate::rig::{Namespace, Switch, quietwire, run, until};
 
 /// The sending peers of `v` and `w`.
 struct Peers(Child);
@@ -142,4 +144,53 @@ fn a_vhost_client_finds_its_guest_again() {
         "virtio-user:SOCKET?role=server",
         First::Client,
     );
+}
+
+/// A process that is killed cannot detach the XDP program of its ports.
+#[test]
+fn the_program_of_a_killed_switch_is_removed_by_the_next_one_and_by_clean() {
+    let namespace = Namespace::with_pairs("left");
+    let directory = TempDir::new().unwrap();
+    let has_program = || {
+        let shown = namespace.ip(&["-details", "link", "show", "v0"]);
+        shown.contains("prog/xdp")
+    };
+    let ports = [("a", "af-xdp:v0".to_owned())];
+    let killed = || {
+        let switch = Switch::start(&namespace, directory.path(), &ports, &[]);
+        assert!(has_program());
+        switch.kill();
+        assert!(has_program());
+    };
+    let cleans = || run(namespace.command(quietwire()).args(["lab", "clean"]));
+    assert!(!has_program());
+    killed();
+    let next = Switch::start(&namespace, directory.path(), &ports, &[]);
+    assert!(
+        next.printed().contains("removed XDP program"),
+        "{}",
+        next.printed()
+    );
+    // The program of a running switch stays.
+    cleans();
+    assert!(has_program());
+    assert_eq!(next.end(), Some(0));
+    assert!(!has_program());
+
+    killed();
+    assert!(cleans().contains("XDP program of a killed process"));
+    assert!(!has_program());
+
+    // A program without a note is not ours.
+    killed();
+    let network = std::fs::metadata(Path::new("/run/netns").join(namespace.name())).unwrap();
+    for entry in std::fs::read_dir("/run/quietwire/xdp").unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with(&format!("{}-", network.ino())) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    cleans();
+    assert!(has_program());
 }

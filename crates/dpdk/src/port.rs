@@ -22,6 +22,7 @@ mod stats;
 mod transfer;
 mod vhost;
 mod virtio_user;
+mod xdp_program;
 mod xdp_sockets;
 
 use std::os::fd::BorrowedFd;
@@ -41,6 +42,7 @@ pub use in_place::{FrameReader, FrameSource, FramesTaken, Scratch, SlotBuffer};
 pub use options::PortOptions;
 pub use peer::Guest;
 pub use stats::PortStats;
+pub use xdp_program::remove_left_xdp_programs;
 
 /// Implementation of a port, by kind.
 #[derive(Debug)]

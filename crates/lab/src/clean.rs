@@ -24,6 +24,8 @@ pub struct CleanReport {
     pub busy: Option<LockOwner>,
     /// Named labs that are running, which are left alone.
     pub up: Vec<String>,
+    /// Indexes of interfaces whose XDP programs killed switches and testers had left.
+    pub xdp_interfaces: Vec<u32>,
     /// Every change with the outcome of undoing it.
     pub undone: Vec<(Change, UndoOutcome)>,
 }
@@ -35,12 +37,17 @@ impl CleanReport {
     }
 }
 
-/// Undoes the leftovers of labs below `state_directory` whose processes have ended. A running lab is left alone.
+/// Undoes the leftovers of labs below `state_directory` whose processes have ended, and removes XDP programs that killed switches and testers
+/// have left on interfaces of this network namespace. A running lab is left alone.
 ///
 /// # Errors
 /// A journal or directory that cannot be read.
 pub fn clean(state_directory: &Path) -> Result<CleanReport, LabError> {
-    clean_in(&Disk, state_directory)
+    let xdp_interfaces = quietwire_dpdk::remove_left_xdp_programs();
+    Ok(CleanReport {
+        xdp_interfaces,
+        ..clean_in(&Disk, state_directory)?
+    })
 }
 
 fn clean_in(storage: &dyn Storage, state_directory: &Path) -> Result<CleanReport, LabError> {

@@ -89,7 +89,13 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
         for name in &report.up {
             print(format!("lab {name} is up: left unchanged"))?;
         }
-        if report.undone.is_empty() && report.busy.is_none() && report.up.is_empty() {
+        for index in &report.xdp_interfaces {
+            print(format!(
+                "XDP program of a killed process on interface {index}: removed"
+            ))?;
+        }
+        let is_empty = report.undone.is_empty() && report.xdp_interfaces.is_empty();
+        if is_empty && report.busy.is_none() && report.up.is_empty() {
             print("nothing was left behind")?;
         }
         for (change, outcome) in &report.undone {

@@ -13,6 +13,7 @@ use super::counters::{self, QueueCounters};
 use super::interrupts::{Interrupts, Watched};
 use super::options::{PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
+use super::xdp_program::{self, RecordedProgram};
 use super::xdp_sockets::XdpSockets;
 use crate::burst::Burst;
 use crate::eal::Eal;
@@ -31,6 +32,8 @@ pub(crate) struct Device {
     device: *mut sys::rte_device,
     name: String,
     uri: PortUri,
+    // Removed when the driver has detached the program.
+    _xdp_program: Option<RecordedProgram>,
     // Released before the buffers that the kernel uses for them.
     _xdp_sockets: XdpSockets,
     // Pool of the buffers in the rings.
@@ -170,13 +173,18 @@ impl Device {
         options: &PortOptions,
         pool: &Mempool,
     ) -> Result<Self, Error> {
+        if let PortUri::AfXdp { interface, .. } = uri {
+            xdp_program::remove_left_on(interface);
+        }
         let mut device = probe(eal, uri, options, pool)?;
         device.rx = (0..options.rx_queues).map(|_| Arc::default()).collect();
         device.tx = (0..options.tx_queues).map(|_| Arc::default()).collect();
-        if matches!(uri, PortUri::AfXdp { .. }) {
+        if let PortUri::AfXdp { interface, .. } = uri {
+            let former = xdp_program::program_of(interface);
             let (configured, sockets) = XdpSockets::opened_by(|| device.configure(options, pool));
             device._xdp_sockets = sockets;
             configured?;
+            device._xdp_program = RecordedProgram::of(interface, former);
         } else {
             device.configure(options, pool)?;
         }
@@ -596,6 +604,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
             device: info.device,
             name: options.name.clone(),
             uri: uri.clone(),
+            _xdp_program: None,
             _xdp_sockets: XdpSockets::default(),
             _pool: pool.clone(),
             _promiscuity: None,

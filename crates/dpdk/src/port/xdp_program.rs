@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! XDP programs that ports of killed processes leave on interfaces.
+//!
+//! DPDK's driver attaches a program of libxdp to the interface of an `af-xdp` port, and detaches it when the port closes. The program of a
+//! killed process stays, and redirects frames to a socket that does not exist any more. A file therefore records each attached program:
+//! its number and load time, which no other program of this boot shares, and its process. Only a program with a record of a dead process
+//! is removed.
+
+mod kernel;
+mod record;
+
+use std::path::Path;
+
+use quietwire_base::ProcessId;
+
+use record::Record;
+
+/// Directory of the records.
+const DIRECTORY: &str = "/run/quietwire/xdp";
+
+/// The record of the program of an open port, removed with this value. The port has detached the program by then.
+#[derive(Debug)]
+pub(super) struct RecordedProgram(Record);
+
+impl RecordedProgram {
+    /// Records the program that an opened port has attached to its interface. `former` is the program before that. `None` if it is not
+    /// this port's, or cannot be recorded: it then stays if this process is killed.
+    pub(super) fn of(interface: &str, former: Option<u32>) -> Option<Self> {
+        let recorded = || {
+            let interface = kernel::interface(interface)?;
+            let Some(attached) = kernel::attached(interface.index)? else {
+                return Ok(None);
+            };
+            let is_own = former != Some(attached.program);
+            let Some(process) = ProcessId::own().filter(|_| is_own) else {
+                return Ok(None);
+            };
+            let loaded = kernel::Program::open(attached.program)?.load_time;
+            let record = Record {
+                interface,
+                program: attached.program,
+                loaded,
+                process: (process.pid, process.start_time),
+            };
+            record.write(Path::new(DIRECTORY))?;
+            Ok(Some(Self(record)))
+        };
+        let recorded: std::io::Result<_> = recorded();
+        recorded.unwrap_or_else(|error| {
+            tracing::warn!(
+                "the XDP program of interface '{interface}' will stay if this process is killed: {error}"
+            );
+            None
+        })
+    }
+}
+
+impl Drop for RecordedProgram {
+    fn drop(&mut self) {
+        self.0.remove(Path::new(DIRECTORY));
+    }
+}
+
+/// Returns the number of the program on an interface, if it has one.
+pub(super) fn program_of(interface: &str) -> Option<u32> {
+    let interface = kernel::interface(interface).ok()?;
+    Some(kernel::attached(interface.index).ok()??.program)
+}
+
+/// Removes the program that a killed process has left on an interface of this network namespace.
+pub(super) fn remove_left_on(interface: &str) {
+    if let Ok(id) = kernel::interface(interface) {
+        let removed = remove_left(Path::new(DIRECTORY), |record| record.interface == id);
+        tracing::debug!(
+            "programs of killed processes on '{interface}': {}",
+            removed.len()
+        );
+    }
+}
+
+/// Removes the programs that killed processes have left on interfaces of this network namespace, and their records. Returns the indexes of
+/// these interfaces.
+#[must_use]
+pub fn remove_left_xdp_programs() -> Vec<u32> {
+    let network = kernel::network();
+    remove_left(Path::new(DIRECTORY), |record| {
+        Some(record.interface.network) == network
+    })
+}
+
+fn remove_left(directory: &Path, which: impl Fn(&Record) -> bool) -> Vec<u32> {
+    let (mut living, mut dead) = (Vec::new(), Vec::new());
+    for record in Record::all(directory).into_iter().filter(which) {
+        let is_alive = record.is_of_a_living_process();
+        if is_alive { &mut living } else { &mut dead }.push(record);
+    }
+    let mut removed = Vec::new();
+    for record in dead {
+        // Another process may have opened other queues of the interface since, and use the same program.
+        if living.iter().any(|other| other.is_same_program(&record)) {
+            continue;
+        }
+        match detach(&record) {
+            Ok(is_detached) => {
+                record.remove(directory);
+                removed.extend(is_detached.then_some(record.interface.index));
+            }
+            Err(error) => tracing::warn!(
+                "cannot remove the XDP program {} that a killed process has left on interface {}: {error}",
+                record.program,
+                record.interface.index
+            ),
+        }
+    }
+    removed
+}
+
+/// Detaches the program of a record, if it is still on its interface.
+fn detach(record: &Record) -> std::io::Result<bool> {
+    let attached = match kernel::attached(record.interface.index) {
+        Err(error) if error.raw_os_error() == Some(nix::libc::ENODEV) => return Ok(false),
+        attached => attached?,
+    };
+    let Some(attached) = attached.filter(|attached| attached.program == record.program) else {
+        return Ok(false);
+    };
+    let program = kernel::Program::open(attached.program)?;
+    if program.load_time != record.loaded {
+        return Ok(false);
+    }
+    kernel::detach(record.interface.index, attached.mode, &program)?;
+    tracing::info!(
+        "removed XDP program {} from interface {}: it was left by process {}, which has ended",
+        record.program,
+        record.interface.index,
+        record.process.0
+    );
+    Ok(true)
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//! XDP programs of interfaces in the kernel: rtnetlink(7) and bpf(2).
+
+use std::fs;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use nix::libc;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
+    sockopt,
+};
+use nix::sys::time::TimeVal;
+
+/// An interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InterfaceId {
+    /// Number of its network namespace.
+    pub(super) network: u64,
+    /// Its index there.
+    pub(super) index: u32,
+}
+
+/// Returns the number of the network namespace of the calling thread.
+pub(super) fn network() -> Option<u64> {
+    Some(fs::metadata("/proc/thread-self/ns/net").ok()?.ino())
+}
+
+pub(super) fn interface(interface: &str) -> io::Result<InterfaceId> {
+    Ok(InterfaceId {
+        network: fs::metadata("/proc/thread-self/ns/net")?.ino(),
+        index: if_nametoindex(interface)?,
+    })
+}
+
+/// A program on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attached {
+    /// Its number in the kernel.
+    pub(super) program: u32,
+    /// How it is attached (linux/if_link.h, `XDP_ATTACHED_*`).
+    pub(super) mode: u8,
+}
+
+// linux/if_link.h.
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_FD: u16 = 1;
+const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_FLAGS: u16 = 3;
+const IFLA_XDP_PROG_ID: u16 = 4;
+const IFLA_XDP_EXPECTED_FD: u16 = 8;
+const XDP_ATTACHED_DRV: u8 = 1;
+const XDP_ATTACHED_SKB: u8 = 2;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+const XDP_FLAGS_REPLACE: u32 = 1 << 4;
+
+/// Bits of an attribute's type that are flags (linux/netlink.h, `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`).
+const TYPE_MASK: u16 = 0x3fff;
+const NESTED: u16 = 1 << 15;
+/// Octets of struct nlmsghdr, struct ifinfomsg and struct rtattr.
+const MESSAGE_HEADER: usize = 16;
+const LINK_HEADER: usize = 16;
+const ATTRIBUTE_HEADER: usize = 4;
+/// Largest reply: a link with all its attributes.
+const REPLY_MAX: usize = 64 << 10;
+/// Timeout for a reply, which the kernel sends at once, seconds.
+const REPLY_S: i64 = 5;
+
+/// Returns the program on an interface.
+///
+/// # Errors
+/// The kernel's error, such as ENODEV.
+pub(super) fn attached(index: u32) -> io::Result<Option<Attached>> {
+    let reply = ask(libc::RTM_GETLINK, libc::NLM_F_REQUEST, index, &[])?;
+    let attributes = reply.get(LINK_HEADER..).unwrap_or_default();
+    let Some(xdp) = attribute(attributes, IFLA_XDP) else {
+        return Ok(None);
+    };
+    let program = attribute(xdp, IFLA_XDP_PROG_ID).and_then(|octets| octets.first_chunk());
+    let mode = attribute(xdp, IFLA_XDP_ATTACHED).and_then(<[u8]>::first);
+    Ok(program.zip(mode).map(|(program, mode)| Attached {
+        program: u32::from_ne_bytes(*program),
+        mode: *mode,
+    }))
+}
+
+/// Detaches a program from an interface, if it is still the one there.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn detach(index: u32, mode: u8, program: &Program) -> io::Result<()> {
+    let mode = match mode {
+        XDP_ATTACHED_DRV => XDP_FLAGS_DRV_MODE,
+        XDP_ATTACHED_SKB => XDP_FLAGS_SKB_MODE,
+        _ => return Err(io::Error::other(format!("attached in mode {mode}"))),
+    };
+    let mut xdp = Vec::new();
+    for (kind, value) in [
+        (IFLA_XDP_FD, (-1_i32).to_ne_bytes()),
+        (IFLA_XDP_FLAGS, (mode | XDP_FLAGS_REPLACE).to_ne_bytes()),
+        (IFLA_XDP_EXPECTED_FD, program.file.as_raw_fd().to_ne_bytes()),
+    ] {
+        push(&mut xdp, kind, &value)?;
+    }
+    let mut attributes = Vec::new();
+    push(&mut attributes, IFLA_XDP | NESTED, &xdp)?;
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
+    ask(libc::RTM_SETLINK, flags, index, &attributes).map(|_| ())
+}
+
+fn push(to: &mut Vec<u8>, kind: u16, value: &[u8]) -> io::Result<()> {
+    let length = u16::try_from(ATTRIBUTE_HEADER + value.len()).map_err(io::Error::other)?;
+    to.extend(length.to_ne_bytes());
+    to.extend(kind.to_ne_bytes());
+    to.extend(value);
+    to.resize(to.len().next_multiple_of(4), 0);
+    Ok(())
+}
+
+/// Returns the value of an attribute.
+fn attribute(mut octets: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let length = usize::from(u16::from_ne_bytes(*octets.first_chunk()?));
+        let kind = u16::from_ne_bytes(*octets.get(2..)?.first_chunk()?);
+        if kind & TYPE_MASK == wanted {
+            return octets.get(ATTRIBUTE_HEADER..length);
+        }
+        let next = length.max(ATTRIBUTE_HEADER).next_multiple_of(4);
+        octets = octets.get(next..)?;
+    }
+}
+
+/// Sends a message about a link to the kernel, and returns the reply without its header: nothing for an acknowledgement.
+fn ask(kind: u16, flags: libc::c_int, index: u32, attributes: &[u8]) -> io::Result<Vec<u8>> {
+    let socket = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkRoute,
+    )?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(REPLY_S, 0))?;
+    let length = MESSAGE_HEADER + LINK_HEADER + attributes.len();
+    let mut message = Vec::with_capacity(length);
+    message.extend(
+        u32::try_from(length)
+            .map_err(io::Error::other)?
+            .to_ne_bytes(),
+    );
+    message.extend(kind.to_ne_bytes());
+    message.extend(
+        u16::try_from(flags)
+            .map_err(io::Error::other)?
+            .to_ne_bytes(),
+    );
+    // Sequence and port of the sender, which one request needs not.
+    message.extend([0; 8]);
+    // Family and type.
+    message.extend([0; 4]);
+    message.extend(index.to_ne_bytes());
+    // Flags and their changes.
+    message.extend([0; 8]);
+    message.extend(attributes);
+    send(socket.as_raw_fd(), &message, MsgFlags::empty())?;
+    let mut reply = vec![0; REPLY_MAX];
+    let length = recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty())?;
+    reply.truncate(length);
+    let malformed = || io::Error::other("malformed reply of rtnetlink");
+    let kind = reply.get(4..).and_then(|octets| octets.first_chunk());
+    let kind = u16::from_ne_bytes(*kind.ok_or_else(malformed)?);
+    let payload = reply.split_off(MESSAGE_HEADER.min(reply.len()));
+    if libc::c_int::from(kind) != libc::NLMSG_ERROR {
+        return Ok(payload);
+    }
+    let code = payload.first_chunk().ok_or_else(malformed)?;
+    match i32::from_ne_bytes(*code) {
+        0 => Ok(Vec::new()),
+        code => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+    }
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub(super) struct Program {
+    file: OwnedFd,
+    /// When it was loaded, ns since boot.
+    pub(super) load_time: u64,
+}
+
+// linux/bpf.h.
+const BPF_PROG_GET_FD_BY_ID: libc::c_long = 13;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
+
+/// The begin of struct bpf_prog_info. The kernel fills as much as is given.
+#[repr(C)]
+#[derive(Default)]
+struct Information {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    lengths: [u32; 2],
+    instructions: [u64; 2],
+    load_time: u64,
+}
+
+/// union bpf_attr for the information of an object.
+#[repr(C)]
+struct Question {
+    file: u32,
+    length: u32,
+    information: u64,
+}
+
+impl Program {
+    /// Opens a program by its number. Requires `CAP_SYS_ADMIN`.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(super) fn open(number: u32) -> io::Result<Self> {
+        // The number, and no flags.
+        let attributes = [number, 0, 0];
+        // SAFETY: the kernel reads as many octets as are given.
+        let file = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                BPF_PROG_GET_FD_BY_ID,
+                attributes.as_ptr(),
+                mem::size_of_val(&attributes),
+            )
+        };
+        let file = i32::try_from(file).map_err(io::Error::other)?;
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor, which this value owns.
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        let mut information = Information::default();
+        let question = Question {
+            file: file.as_raw_fd().cast_unsigned(),
+            length: u32::try_from(mem::size_of_val(&information)).map_err(io::Error::other)?,
+            information: (&raw mut information).expose_provenance() as u64,
+        };
+        // SAFETY: the kernel reads the question, and writes at most as much information as it says.
+        let code = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                BPF_OBJ_GET_INFO_BY_FD,
+                &raw const question,
+                mem::size_of_val(&question),
+            )
+        };
+        if code != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            file,
+            load_time: information.load_time,
+        })
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Records of attached XDP programs: one line in a file per process and interface.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use quietwire_base::{ProcessId, durable};
+
+use super::kernel::InterfaceId;
+
+/// An attached program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Its interface.
+    pub(super) interface: InterfaceId,
+    /// Its number in the kernel.
+    pub(super) program: u32,
+    /// When it was loaded, ns since boot.
+    pub(super) loaded: u64,
+    /// Number and start time of the process that attached it ([`ProcessId`]).
+    pub(super) process: (i32, u64),
+}
+
+impl Record {
+    fn path(&self, directory: &Path) -> PathBuf {
+        let (InterfaceId { network, index }, (pid, _)) = (self.interface, self.process);
+        directory.join(format!("{network}-{index}-{pid}"))
+    }
+
+    /// Writes the record. Other users can neither write nor read it.
+    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+        let InterfaceId { network, index } = self.interface;
+        let (pid, start) = self.process;
+        let line = format!(
+            "{network} {index} {} {} {pid} {start}\n",
+            self.program, self.loaded
+        );
+        durable::replace(&self.path(directory), line.as_bytes(), 0o600)
+    }
+
+    /// Removes the record.
+    pub(super) fn remove(&self, directory: &Path) {
+        let path = self.path(directory);
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("cannot remove {}: {error}", path.display());
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let record = Self {
+            interface: InterfaceId {
+                network: words.next()?.parse().ok()?,
+                index: words.next()?.parse().ok()?,
+            },
+            program: words.next()?.parse().ok()?,
+            loaded: words.next()?.parse().ok()?,
+            process: (words.next()?.parse().ok()?, words.next()?.parse().ok()?),
+        };
+        words.next().is_none().then_some(record)
+    }
+
+    /// Returns all records. A directory or file that does not exist has none.
+    pub(super) fn all(directory: &Path) -> Vec<Self> {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let texts = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        texts.filter_map(|text| Self::parse(&text)).collect()
+    }
+
+    pub(super) fn is_of_a_living_process(&self) -> bool {
+        let (pid, start_time) = self.process;
+        let boot = None;
+        ProcessId {
+            pid,
+            start_time,
+            boot,
+        }
+        .is_alive()
+    }
+
+    pub(super) fn is_same_program(&self, other: &Self) -> bool {
+        (self.interface, self.program) == (other.interface, other.program)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(pid: i32) -> Record {
+        Record {
+            interface: InterfaceId {
+                network: 4_026_531_840,
+                index: 7,
+            },
+            program: 12,
+            loaded: 34_000_000_000,
+            process: (pid, 99),
+        }
+    }
+
+    #[test]
+    fn notes_are_read_as_they_were_written_until_they_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = directory.path().join("xdp");
+        assert_eq!(Record::all(&records), []);
+        record(1).write(&records).unwrap();
+        record(2).write(&records).unwrap();
+        fs::write(records.join("other"), "1 2 3\n").unwrap();
+        let mut all = Record::all(&records);
+        all.sort_by_key(|record| record.process);
+        assert_eq!(all, [record(1), record(2)]);
+        record(1).remove(&records);
+        record(1).remove(&records);
+        assert_eq!(Record::all(&records), [record(2)]);
+    }
+
+    #[test]
+    fn lines_without_sense_are_no_notes() {
+        for line in [
+            "",
+            "1 2 3 4 5",
+            "1 2 3 4 5 6 7",
+            "1 2 x 4 5 6",
+            "-1 2 3 4 5 6",
+        ] {
+            assert_eq!(Record::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_dead_though_its_number_is_used() {
+        let own = ProcessId::own().unwrap();
+        let of = |start_time| Record {
+            process: (own.pid, start_time),
+            ..record(own.pid)
+        };
+        assert!(of(own.start_time).is_of_a_living_process());
+        assert!(!of(own.start_time + 1).is_of_a_living_process());
+    }
+}
