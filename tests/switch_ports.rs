@@ -45,6 +45,8 @@ mod sockets;
 #[cfg(target_arch = "x86_64")]
 #[path = "switch_ports/system_calls.rs"]
 mod system_calls;
+#[path = "switch_ports/tap_streams.rs"]
+mod tap_streams;
 #[path = "switch_ports/taps.rs"]
 mod taps;
 #[path = "peers/vhost.rs"]

@@ -34,7 +34,7 @@ fn an_interface_is_added_again_after_its_removal() {
     let namespace = Namespace::with_pairs("again");
     let directory = TempDir::new().unwrap();
     let switch = Switch::start(&namespace, directory.path(), &[], &[]);
-    for round in 0..3 {
+    for round in 0..2 {
         for (name, uri) in [
             ("a", "af-xdp:v0"),
             ("b", "af-packet:v2"),

@@ -84,7 +84,7 @@ impl Eal {
     ///
     /// All CPUs are given explicitly. Otherwise the EAL pins the calling thread to one CPU of its
     /// choice, and every later thread inherits it. The caller's affinity is unchanged
-    /// afterwards; it no longer receives real-time signals. No file is left in the huge page mount because memory is anonymous
+    /// afterwards. No file is left in the huge page mount because memory is anonymous
     /// (`--in-memory`, `--no-huge`). The huge page pool is never changed.
     ///
     /// # Errors
@@ -95,7 +95,6 @@ impl Eal {
             return Err(Error::EalTwice);
         }
         // DPDK's threads inherit the affinity.
-        thread::refuse_realtime_signals();
         let before = thread::affinity()?;
         // Threads of the EAL get the caller's CPUs without those of lcores, or the CPUs of the main
         // lcore if none is left (eal_common_options.c, compute_ctrl_threads_cpuset). The

@@ -36,6 +36,25 @@ impl Mempool {
     /// # Errors
     /// [`Error::Mempool`] if there is too little memory or the name is in use.
     pub fn new(eal: &Eal, name: &str, count: u32, data_room: u16) -> Result<Self, Error> {
+        Self::with_cache(eal, name, (count, CACHE_SIZE), data_room)
+    }
+
+    /// Creates a pool whose buffers are in no thread's cache, so that each is available to every thread: a pool of few buffers.
+    pub(crate) fn uncached(
+        eal: &Eal,
+        name: &str,
+        count: u32,
+        data_room: u16,
+    ) -> Result<Self, Error> {
+        Self::with_cache(eal, name, (count, 0), data_room)
+    }
+
+    fn with_cache(
+        eal: &Eal,
+        name: &str,
+        (count, cache): (u32, u32),
+        data_room: u16,
+    ) -> Result<Self, Error> {
         let fail = |cause: String| Error::Mempool {
             name: name.to_owned(),
             count,
@@ -50,7 +69,7 @@ impl Mempool {
         const ANY_NODE: i32 = -1;
         // SAFETY: the EAL is started; the name is terminated.
         let pool = unsafe {
-            sys::rte_pktmbuf_pool_create(c_name.as_ptr(), count, CACHE_SIZE, 0, room, ANY_NODE)
+            sys::rte_pktmbuf_pool_create(c_name.as_ptr(), count, cache, 0, room, ANY_NODE)
         };
         let pool = NonNull::new(pool).ok_or_else(|| fail(error::last()))?;
         Ok(Self(Arc::new(MempoolInner {

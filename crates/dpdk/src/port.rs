@@ -4,9 +4,9 @@
 //! [`Port::open`] returns a port, [`Port::start`] turns it into a [`StartedPort`]: queues, each owned by one thread at a time,
 //! and a [`PortHandle`] for counters. The port stops and releases its device and socket when the last of them is dropped.
 //!
-//! One file for each kind of port. This crate implements ports in shared memory ([`memif`], [`vhost`], [`virtio_user`]) and
-//! packet sockets ([`af_packet`]); [`device`] is for all ports with a DPDK driver. A queue has the data of its kind, and
-//! branches on the kind once per burst.
+//! One file for each kind of port. This crate implements ports in shared memory ([`memif`], [`vhost`], [`virtio_user`]),
+//! packet sockets ([`af_packet`]) and taps ([`tap`]); [`device`] is for all ports with a DPDK driver. A queue has the data of its
+//! kind, and branches on the kind once per burst.
 
 mod af_packet;
 pub(crate) mod counters;
@@ -19,6 +19,7 @@ mod options;
 mod peer;
 pub(crate) mod peers;
 mod stats;
+mod tap;
 mod transfer;
 mod vhost;
 mod virtio_user;
@@ -49,6 +50,7 @@ pub use xdp_program::remove_left_xdp_programs;
 enum Backend {
     Device(device::Device),
     AfPacket(af_packet::Interface),
+    Tap(tap::Interface),
     Peer(peer::PeerPort),
 }
 
@@ -94,6 +96,7 @@ struct Ends {
 enum Receiver {
     Device(device::Receiver),
     AfPacket(af_packet::AfPacketRx),
+    Tap(Box<tap::Receiver>),
     Memif(memif::Receiver),
     Vhost(vhost::Receiver),
     VirtioUser(virtio_user::Receiver),
@@ -103,6 +106,7 @@ enum Receiver {
 enum Sender {
     Device(device::Sender),
     AfPacket(af_packet::AfPacketTx),
+    Tap(tap::Sender),
     Memif(memif::Sender),
     Vhost(vhost::Sender),
     VirtioUser(virtio_user::Sender),
@@ -150,6 +154,7 @@ impl RxQueue {
             Receiver::Vhost(end) => end.receive(burst, most),
             Receiver::VirtioUser(end) => end.receive(burst, most),
             Receiver::AfPacket(end) => end.receive(burst, most),
+            Receiver::Tap(end) => end.receive(burst, most),
             Receiver::Device(end) => end.receive(burst, most),
         }
     }
@@ -191,6 +196,7 @@ impl RxQueue {
             Receiver::Memif(end) => end.arm(),
             Receiver::Vhost(end) => end.arm(),
             Receiver::Device(end) => end.arm(),
+            Receiver::Tap(end) => end.read_at_once(),
             // The kernel always signals; the others have no interrupts.
             Receiver::AfPacket(_) | Receiver::VirtioUser(_) => {}
         }
@@ -202,6 +208,7 @@ impl RxQueue {
             Receiver::Memif(end) => end.disarm(),
             Receiver::Vhost(end) => end.disarm(),
             Receiver::Device(end) => end.disarm(),
+            Receiver::Tap(end) => end.read_at_once(),
             Receiver::AfPacket(_) | Receiver::VirtioUser(_) => {}
         }
     }
@@ -217,6 +224,7 @@ impl TxQueue {
             Sender::Vhost(end) => end.send(burst),
             Sender::VirtioUser(end) => end.send(burst),
             Sender::AfPacket(end) => end.send(burst),
+            Sender::Tap(end) => end.send(burst),
             Sender::Device(end) => end.send(burst),
         }
     }
@@ -250,6 +258,8 @@ impl TxQueue {
     pub fn accepts_tso(&self, is_ipv4: bool) -> bool {
         match &self.end {
             Sender::Vhost(end) => end.accepts_tso(is_ipv4),
+            // The kernel cuts them if it has to.
+            Sender::Tap(_) => true,
             _ => false,
         }
     }
@@ -274,6 +284,7 @@ impl PortHandle {
         match &self.inner.backend {
             Backend::Device(device) => device.stats(),
             Backend::AfPacket(interface) => interface.stats(),
+            Backend::Tap(interface) => interface.stats(),
             Backend::Peer(port) => port.stats(),
         }
     }
@@ -285,6 +296,7 @@ impl PortHandle {
         match &self.inner.backend {
             Backend::Device(device) => device.extended_stats(),
             Backend::AfPacket(interface) => interface.extended_stats(),
+            Backend::Tap(interface) => interface.extended_stats(),
             Backend::Peer(port) => port.extended_stats(),
         }
     }
@@ -295,6 +307,7 @@ impl PortHandle {
         match &self.inner.backend {
             Backend::Device(device) => device.ring_sizes(),
             Backend::AfPacket(interface) => interface.ring_sizes(),
+            Backend::Tap(interface) => interface.ring_sizes(),
             Backend::Peer(port) => port.ring_sizes(),
         }
     }
@@ -349,6 +362,7 @@ impl PortHandle {
         match &self.inner.backend {
             Backend::Device(device) => device.link_is_up(),
             Backend::AfPacket(interface) => interface.link_is_up(),
+            Backend::Tap(interface) => interface.link_is_up(),
             Backend::Peer(port) => port.link_is_up(),
         }
     }
@@ -368,6 +382,7 @@ impl PortHandle {
         match &self.inner.backend {
             Backend::Device(device) => device.mac_address(),
             Backend::AfPacket(interface) => interface.mac_address(),
+            Backend::Tap(interface) => interface.mac_address(),
             Backend::Peer(port) => port.mac_address(),
         }
     }
@@ -458,6 +473,13 @@ impl Port {
                 ends.tx.extend(tx.into_iter().map(Sender::AfPacket));
                 Backend::AfPacket(opened)
             }
+            PortUri::Tap { .. } => {
+                let (opened, rx, tx) = tap::open(eal, uri, options, pool, interrupts)?;
+                ends.rx
+                    .extend(rx.into_iter().map(Box::new).map(Receiver::Tap));
+                ends.tx.extend(tx.into_iter().map(Sender::Tap));
+                Backend::Tap(opened)
+            }
             _ => Backend::Device(device::Device::open(eal, uri, options, pool)?),
         };
         Ok((backend, ends))
@@ -477,7 +499,7 @@ impl Port {
                     .map(|queue| Sender::Device(device.sender(queue, &self.options)))
                     .collect();
             }
-            Backend::AfPacket(_) => {}
+            Backend::AfPacket(_) | Backend::Tap(_) => {}
             Backend::Peer(port) => port.start().map_err(|cause| Error::PortOpen {
                 port: self.inner.name.clone(),
                 uri: self.inner.uri.to_string(),

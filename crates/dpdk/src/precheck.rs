@@ -121,7 +121,10 @@ fn check_pci(uri: &PortUri, port: &str) -> Result<(), Error> {
 const TUN_DEVICE: &str = "/dev/net/tun";
 
 fn check_tap(uri: &PortUri, port: &str) -> Result<(), Error> {
-    let PortUri::Tap { interface, .. } = uri else {
+    let PortUri::Tap {
+        interface, netns, ..
+    } = uri
+    else {
         return Ok(());
     };
     if !Path::new(TUN_DEVICE).exists() {
@@ -130,7 +133,7 @@ fn check_tap(uri: &PortUri, port: &str) -> Result<(), Error> {
         });
     }
     let there = Path::new("/sys/class/net").join(interface);
-    if there.exists() && !there.join("tun_flags").exists() {
+    if netns.is_none() && there.exists() && !there.join("tun_flags").exists() {
         return Err(Error::NotATap {
             port: port.to_owned(),
             interface: interface.clone(),

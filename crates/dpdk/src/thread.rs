@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPUs, priority and signals of the calling thread.
 
-use std::sync::{Mutex, PoisonError};
-
 use nix::libc;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{SigSet, Signal};
@@ -81,8 +79,7 @@ fn schedule(policy: i32, priority: i32) -> Result<(), Error> {
     }
 }
 
-/// Blocks the process's signals in the calling thread. DPDK's tap driver lets the kernel send a signal for every received
-/// frame, and its handler may run in any thread that does not block it.
+/// Blocks the process's signals in the calling thread: their handlers run in any thread that does not block them.
 pub(crate) fn refuse_signals() -> Result<(), Error> {
     let mut signals = SigSet::all();
     // The thread itself causes these signals, so they stay unblocked.
@@ -100,55 +97,4 @@ pub(crate) fn refuse_signals() -> Result<(), Error> {
     signals
         .thread_block()
         .map_err(|cause| failed("cannot block signals in a thread".to_owned(), cause))
-}
-
-/// Returns the set of real-time signals, which the kernel sends for DPDK's tap driver.
-fn realtime_signals() -> libc::sigset_t {
-    // SAFETY: a set is plain integers, initialized as empty before its use; the signals exist.
-    unsafe {
-        let mut signals = std::mem::zeroed();
-        libc::sigemptyset(&raw mut signals);
-        for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
-            libc::sigaddset(&raw mut signals, signal);
-        }
-        signals
-    }
-}
-
-fn mask_realtime_signals(how: libc::c_int) {
-    let signals = realtime_signals();
-    // SAFETY: `signals` outlives the call; no output is requested.
-    let code = unsafe { libc::pthread_sigmask(how, &raw const signals, std::ptr::null_mut()) };
-    if code != 0 {
-        tracing::warn!(
-            "cannot set the signals of a thread: {}",
-            std::io::Error::from_raw_os_error(code)
-        );
-    }
-}
-
-/// Blocks real-time signals in the calling thread, and in threads that it and DPDK create from now on. A signal ends a
-/// wait for a peer's answer early (signal(7): on a socket with a timeout even if system calls are restarted).
-pub(crate) fn refuse_realtime_signals() {
-    mask_realtime_signals(libc::SIG_BLOCK);
-}
-
-/// Starts the thread that receives the process's real-time signals, unless it exists.
-pub(crate) fn take_realtime_signals() -> Result<(), Error> {
-    static TAKER: Mutex<bool> = Mutex::new(false);
-    let mut taken = TAKER.lock().unwrap_or_else(PoisonError::into_inner);
-    if *taken {
-        return Ok(());
-    }
-    std::thread::Builder::new()
-        .name("qw-signals".to_owned())
-        .spawn(|| {
-            mask_realtime_signals(libc::SIG_UNBLOCK);
-            loop {
-                std::thread::park();
-            }
-        })
-        .map_err(|cause| failed("cannot start the signal thread".to_owned(), cause))?;
-    *taken = true;
-    Ok(())
 }

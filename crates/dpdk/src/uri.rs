@@ -11,6 +11,8 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use quietwire_packet::MacAddress;
+
 /// Role of a port at its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -93,12 +95,18 @@ pub enum PortUri {
         /// Number of sockets over which the kernel spreads frames.
         queues: u16,
     },
-    /// A kernel network interface that this process creates and serves (DPDK `net_tap`).
+    /// A kernel network interface that this process creates and serves.
     Tap {
         /// Name of the interface.
         interface: String,
         /// Queues of the interface.
         queues: u16,
+        /// MAC address of the interface; the kernel chooses one if there is none.
+        mac: Option<MacAddress>,
+        /// Network namespace of the interface: a name (ip-netns(8)) or an absolute path. Otherwise it is that of the process.
+        netns: Option<String>,
+        /// True to keep the interface after the port is closed.
+        persist: bool,
     },
     /// Frames from a file and to a file (DPDK `net_pcap`).
     Pcap {
@@ -213,7 +221,7 @@ impl PortUri {
     /// True where frames with TCP data of any length may come in, with the request to cut them.
     #[must_use]
     pub fn has_segmentation(&self) -> bool {
-        matches!(self, Self::Vhost { tso: true, .. })
+        matches!(self, Self::Vhost { tso: true, .. } | Self::Tap { .. })
     }
 
     /// Returns true if the port accepts peer memory that cannot be sealed against truncation.
@@ -323,6 +331,20 @@ impl PortUri {
             } => {
                 when(*first_queue != 0, format!("first-queue={first_queue}"));
                 when(*copy, "copy=on".to_owned());
+            }
+            Self::Tap {
+                mac,
+                netns,
+                persist,
+                ..
+            } => {
+                if let Some(mac) = mac {
+                    when(true, format!("mac={mac}"));
+                }
+                if let Some(netns) = netns {
+                    when(true, format!("netns={netns}"));
+                }
+                when(*persist, "persist=on".to_owned());
             }
             Self::Pcap { rx, tx, repeat } => {
                 for (key, file) in [("rx", rx), ("tx", tx)] {

@@ -205,7 +205,12 @@ fn warn_of_throttling(busy_s: f64) {
 fn check_distinct(ports: &[PortUri]) -> Result<()> {
     let place = |uri: &PortUri| match uri {
         PortUri::Pci { address, .. } => Some(format!("card {address}")),
-        PortUri::Tap { interface, .. } => Some(format!("interface {interface}")),
+        PortUri::Tap {
+            interface, netns, ..
+        } => Some(match netns {
+            Some(netns) => format!("interface {interface} of the namespace {netns}"),
+            None => format!("interface {interface}"),
+        }),
         uri => Some(format!("interface {}", uri.interface()?)),
     };
     let places: Vec<String> = ports.iter().filter_map(place).collect();

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports with a DPDK driver: network cards, AF_XDP, tap, capture files, null.
+//! Ports with a DPDK driver: network cards, AF_XDP, capture files, null.
 
 use std::ffi::CString;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::{mem, ptr};
-
-use nix::net::if_::if_nametoindex;
-use nix::sys::signal::{SigHandler, Signal, signal};
 
 use super::counters::{self, QueueCounters};
 use super::interrupts::{Interrupts, Watched};
@@ -21,8 +18,8 @@ use crate::error::{self, Error};
 use crate::library_log::Mark;
 use crate::mempool::Mempool;
 use crate::promiscuity::Promiscuity;
+use crate::sys;
 use crate::uri::PortUri;
-use crate::{sys, thread};
 
 /// A device and the resources that it needs.
 #[derive(Debug)]
@@ -84,7 +81,7 @@ pub(crate) struct Receiver {
     /// Octets of the longest frame, without FCS.
     length_max: u32,
     counters: Arc<QueueCounters>,
-    /// True if the driver enables and disables interrupts of the queue. Otherwise each frame interrupts.
+    /// True if threads may wait for the queue.
     is_armable: bool,
     /// The driver's descriptor, while threads may wait for it.
     _interrupt: Option<Watched>,
@@ -156,8 +153,6 @@ impl Sender {
     }
 }
 
-/// Smallest MTU of the kernel's interfaces (include/uapi/linux/if_ether.h, ETH_MIN_MTU).
-const MTU_MIN: u16 = 68;
 /// Octets of an Ethernet header and FCS.
 const ETHERNET_OVERHEAD: u16 = 18;
 
@@ -197,13 +192,6 @@ impl Device {
         let code = unsafe { sys::rte_eth_dev_start(self.id) };
         self.check(code, "starting the device")?;
         self.is_started = true;
-        if matches!(self.uri, PortUri::Tap { .. }) {
-            let mtu = options.frame_size_max.saturating_sub(ETHERNET_OVERHEAD);
-            let mtu = mtu.max(MTU_MIN);
-            // SAFETY: started.
-            let code = unsafe { sys::rte_eth_dev_set_mtu(self.id, mtu) };
-            self.check(code, "setting the MTU of the interface")?;
-        }
         // SAFETY: started; the queues exist.
         let code = unsafe { sys::qw_spread_queues(self.id, options.rx_queues) };
         if code < 0 && code != -nix::libc::ENOTSUP {
@@ -223,20 +211,18 @@ impl Device {
             .map(|queue| {
                 let interrupts = interrupts.get(usize::from(queue));
                 let watched = interrupts.map(|one| self.watch(queue, one, options));
-                let (watched, is_armable) = watched.transpose()?.unzip();
-                Ok(self.receiver(queue, options, watched, is_armable.unwrap_or(false)))
+                Ok(self.receiver(queue, options, watched.transpose()?))
             })
             .collect()
     }
 
-    /// Has the driver's descriptor of a queue signal its interrupts. Also returns whether the driver can enable and disable them. A tap has
-    /// the kernel's descriptor, which signals every frame; its driver (net_tap) has no functions for that.
+    /// Has the driver's descriptor of a queue signal its interrupts.
     fn watch(
         &self,
         queue: u16,
         interrupts: &Interrupts,
         options: &PortOptions,
-    ) -> Result<(Watched, bool), Error> {
+    ) -> Result<Watched, Error> {
         // SAFETY: started; the queue exists.
         let (file, codes) = unsafe {
             let file = sys::rte_eth_dev_rx_intr_ctl_q_get_fd(self.id, queue);
@@ -244,17 +230,13 @@ impl Device {
             let disabled = sys::rte_eth_dev_rx_intr_disable(self.id, queue);
             (file, [enabled, disabled])
         };
-        let is_armable = codes == [0, 0];
-        let is_always_on =
-            matches!(self.uri, PortUri::Tap { .. }) && codes == [-nix::libc::ENOTSUP; 2];
-        if file < 0 || !(is_armable || is_always_on) {
+        if file < 0 || codes != [0, 0] {
             return Err(no_interrupts(&self.uri, options));
         }
         // SAFETY: the driver keeps its descriptor open while the port is started.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
         file.try_clone_to_owned()
             .and_then(|file| interrupts.watch(file))
-            .map(|watched| (watched, is_armable))
             .map_err(|error| Error::PortOpen {
                 port: self.name.clone(),
                 uri: self.uri.to_string(),
@@ -263,15 +245,9 @@ impl Device {
             })
     }
 
-    fn receiver(
-        &self,
-        queue: u16,
-        options: &PortOptions,
-        watched: Option<Watched>,
-        is_armable: bool,
-    ) -> Receiver {
+    fn receiver(&self, queue: u16, options: &PortOptions, watched: Option<Watched>) -> Receiver {
         Receiver {
-            is_armable,
+            is_armable: watched.is_some(),
             _interrupt: watched,
             port: self.id,
             queue,
@@ -382,12 +358,6 @@ impl Device {
 
     /// Returns true while a peer is connected or the link is up.
     pub(crate) fn link_is_up(&self) -> bool {
-        // The tap driver of DPDK 25.11 keeps the last state of a deleted interface.
-        if let PortUri::Tap { interface, .. } = &self.uri
-            && if_nametoindex(interface.as_str()).is_err()
-        {
-            return false;
-        }
         let mut speed = 0;
         // SAFETY: the port exists.
         unsafe { sys::qw_link(self.id, &raw mut speed) == 1 }
@@ -451,10 +421,7 @@ impl Device {
             if options.rx_queues > 1 {
                 sys::qw_hash_flows(&raw mut conf, &raw const info);
             }
-            let tx_queues = match self.uri {
-                PortUri::Tap { .. } => options.rx_queues,
-                _ => options.tx_queues,
-            };
+            let tx_queues = options.tx_queues;
             let code =
                 sys::rte_eth_dev_configure(id, options.rx_queues, tx_queues, &raw const conf);
             self.check(code, "configuring the device")?;
@@ -520,22 +487,12 @@ fn mtu(frame_size: u16, info: &sys::rte_eth_dev_info) -> u32 {
         .max(u32::from(info.min_mtu))
 }
 
-/// Ignores SIGIO. The tap driver requests a real-time signal from the kernel for every received frame. If too many of
-/// them are queued, the kernel sends SIGIO instead, which by default ends the process (fcntl(2), F_SETSIG).
-fn ignore_sigio() {
-    // SAFETY: no handler is installed, and no other code in this process changes the disposition of SIGIO.
-    if let Err(error) = unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) } {
-        tracing::warn!("cannot ignore SIGIO: {error}");
-    }
-}
-
 /// Returns the most likely cause if a driver's error is not specific.
 fn hint(uri: &PortUri) -> &'static str {
     match uri {
         PortUri::Pci { .. } => {
             "(no DPDK driver supports this card, or the program was started without PCI ports and therefore without the PCI bus)"
         }
-        PortUri::Tap { .. } => " (check whether another process uses the interface)",
         _ => "",
     }
 }
@@ -567,10 +524,6 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
             "it contains a NUL character".to_owned(),
         ));
     };
-    if matches!(uri, PortUri::Tap { .. }) {
-        ignore_sigio();
-        thread::take_realtime_signals()?;
-    }
     // SAFETY: the EAL is started; strings are terminated; the structures are plain integers and
     // pointers for which zero is a value.
     unsafe {
@@ -618,13 +571,6 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, UdpSocket};
-    use std::process::Command;
-
-    use nix::errno::Errno;
-    use nix::sched::{CloneFlags, unshare};
-    use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-
     use super::*;
 
     #[test]
@@ -686,20 +632,6 @@ mod tests {
         (device, options)
     }
 
-    /// Receives until the queue is empty, and returns the number of frames.
-    fn received(eal: &Eal, receiver: &mut Receiver) -> usize {
-        let mut burst = Burst::new(eal);
-        let mut all = 0;
-        loop {
-            let count = receiver.receive(&mut burst, 32);
-            burst.free();
-            all += count;
-            if count == 0 {
-                return all;
-            }
-        }
-    }
-
     #[test]
     fn a_driver_without_interrupts_is_refused_by_the_name_of_the_port() {
         let eal = crate::testing::eal();
@@ -714,49 +646,5 @@ mod tests {
         ] {
             assert!(error.contains(part), "{error}");
         }
-    }
-
-    #[test]
-    fn a_tap_signals_frames_of_the_kernel_while_no_thread_polls_it() {
-        const ROUNDS: u8 = 20;
-        const SIGNAL_MAX_MS: u16 = 20_000;
-        let eal = crate::testing::eal();
-        let network = move || {
-            unshare(CloneFlags::CLONE_NEWNET).expect("needs root");
-            let (device, options) = interrupting(&eal, "bell", "tap:qwbell0");
-            let interrupts = Interrupts::new().unwrap();
-            let mut receivers = device
-                .receivers(&options, std::slice::from_ref(&interrupts))
-                .unwrap();
-            let receiver = &mut receivers[0];
-            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
-            let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
-            epoll.add(interrupts.as_fd(), event).unwrap();
-            let added = Command::new("ip")
-                .args(["address", "add", "10.9.9.1/24", "dev", "qwbell0"])
-                .status();
-            assert!(added.unwrap().success());
-            let socket = UdpSocket::bind("10.9.9.1:0").unwrap();
-            for round in 0..ROUNDS {
-                // As a forwarding thread: arm, look once more, wait. The kernel may have sent frames by itself.
-                receiver.arm();
-                received(&eal, receiver);
-                // The kernel asks for the address of this host, which does not exist.
-                let nobody = Ipv4Addr::new(10, 9, 9, 10 + round);
-                socket.send_to(b"x", (nobody, 9)).unwrap();
-                let mut events = [EpollEvent::empty()];
-                let came = loop {
-                    match epoll.wait(&mut events, SIGNAL_MAX_MS) {
-                        // SIGIO of the tap.
-                        Err(Errno::EINTR) => {}
-                        came => break came.unwrap(),
-                    }
-                };
-                assert_eq!(came, 1, "no signal in round {round}");
-                receiver.disarm();
-                crate::testing::until("the frame comes", || received(&eal, receiver) > 0);
-            }
-        };
-        std::thread::spawn(network).join().unwrap();
     }
 }

@@ -21,7 +21,7 @@ macro_rules! calls {
 
 /// Calls of every thread.
 ///
-/// - `read`, `write`: eventfds (wake-up of peers and threads), kernel interfaces, the log, pcap files; `readv`, `writev`: taps;
+/// - `read`, `write`: eventfds (wake-up of peers and threads), kernel interfaces, the log, pcap files; `readv`, `writev`: frames of taps;
 ///   `sendto`, `recvfrom`, `poll`, `ppoll`: wake-up of the kernel for `af-packet` and `af-xdp`; `pread64`, `pwrite64`: registers of old
 ///   virtio cards over VFIO
 /// - `epoll_*`: sleep until a receive interrupt; `io_*`: wake-up of peers by asynchronous requests
@@ -157,6 +157,9 @@ pub(super) fn allowed(task: Task) -> Result<Rules, Error> {
         rules.insert(libc::SYS_sched_setscheduler, Vec::new());
         rules.insert(libc::SYS_rt_sigaction, Vec::new());
         rules.insert(libc::SYS_socket, one_of(0, &DOMAINS.map(bits))?);
+        // A tap may be in another network namespace.
+        let network = bits(libc::CLONE_NEWNET);
+        rules.insert(libc::SYS_setns, one_of(1, &[network])?);
         rules.insert(libc::SYS_socketpair, one_of(0, &[bits(libc::AF_UNIX)])?);
         // DPDK loads its drivers at its start: code that is not writable.
         let code = masked(PROTECTION, libc::PROT_WRITE, 0)?;

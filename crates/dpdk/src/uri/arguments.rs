@@ -17,7 +17,6 @@ impl PortUri {
                 "net_af_xdp{index},iface={interface},start_queue={first_queue},queue_count={queues}{}",
                 if *copy { ",force_copy=1" } else { "" },
             ),
-            Self::Tap { interface, .. } => format!("net_tap{index},iface={interface}"),
             Self::Pcap { rx, tx, repeat } => {
                 let mut text = format!("net_pcap{index}");
                 for (key, file) in [("rx_pcap", rx), ("tx_pcap", tx)] {
@@ -35,7 +34,8 @@ impl PortUri {
             Self::Memif { .. }
             | Self::VirtioUser { .. }
             | Self::Vhost { .. }
-            | Self::AfPacket { .. } => String::new(),
+            | Self::AfPacket { .. }
+            | Self::Tap { .. } => String::new(),
         }
     }
 }

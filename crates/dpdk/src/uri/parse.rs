@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use quietwire_packet::MacAddress;
+
 use super::{PortUri, Role, UriError};
 
 /// Longest path of a Unix socket: sun_path of unix(7), 108 octets with the terminating NUL.
@@ -40,6 +42,9 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("trust-memory", &["memif", "vhost"]),
     ("first-queue", &["af-xdp"]),
     ("copy", &["af-xdp"]),
+    ("mac", &["tap"]),
+    ("netns", &["tap"]),
+    ("persist", &["tap"]),
     ("rx", &["pcap"]),
     ("tx", &["pcap"]),
     ("loop", &["pcap"]),
@@ -194,6 +199,31 @@ fn new_interface_name(text: &str) -> Result<String, String> {
     Ok(name)
 }
 
+/// Parses the MAC address of an interface.
+fn interface_address(text: &str) -> Result<MacAddress, String> {
+    let address: MacAddress = text.parse().map_err(|_| {
+        format!("mac must be a MAC address such as 02:00:00:00:00:01, not '{text}'")
+    })?;
+    if address.is_multicast() || address == MacAddress::default() {
+        return Err(format!("mac must be a unicast address, not '{text}'"));
+    }
+    Ok(address)
+}
+
+/// Parses a network namespace: a name (ip-netns(8)) or an absolute path.
+fn network_namespace(text: &str) -> Result<String, String> {
+    const NAME_MAX: usize = 255;
+    let is_name = !text.is_empty() && text.len() <= NAME_MAX && !matches!(text, "." | "..");
+    let is_path = text.starts_with('/');
+    let is_good = is_path || is_name && !text.contains('/');
+    if is_good && !text.chars().any(char::is_control) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "netns must be the name of a network namespace or an absolute path, not '{text}'"
+    ))
+}
+
 fn pci_address(text: &str) -> Result<String, String> {
     let whole = if text.matches(':').count() == 1 {
         format!("0000:{text}")
@@ -300,6 +330,9 @@ fn parse(text: &str) -> Result<PortUri, String> {
         "tap" => Ok(PortUri::Tap {
             interface: new_interface_name(place)?,
             queues,
+            mac: options.get("mac").map(interface_address).transpose()?,
+            netns: options.get("netns").map(network_namespace).transpose()?,
+            persist: options.switch("persist", false)?,
         }),
         "pcap" => pcap(place, &options),
         "pci" => Ok(PortUri::Pci {

@@ -21,6 +21,8 @@ fn every_form_survives_printing_and_reading() {
         "af-packet:veth1?queues=2",
         "tap:host0",
         "tap:host0?queues=3",
+        "tap:host0?mac=02:00:00:00:00:0a&netns=blue&persist=on",
+        "tap:host0?queues=2&netns=/proc/1/ns/net",
         "pcap:?rx=/tmp/a b.pcap",
         "pcap:?tx=/tmp/b.pcap",
         "pcap:?rx=/tmp/a.pcap&tx=/tmp/b.pcap&loop=on",
@@ -71,6 +73,19 @@ fn wrong_uris_say_what_is_wrong() {
             "tso=on requires checksum=on",
         ),
         ("tap:a?tso=on", "tap does not support tso"),
+        ("tap:a?mac=02:00", "not '02:00'"),
+        ("tap:a?mac=01:00:00:00:00:01", "unicast"),
+        ("tap:a?mac=00:00:00:00:00:00", "unicast"),
+        ("tap:a?netns=", "not ''"),
+        ("tap:a?netns=a/b", "not 'a/b'"),
+        ("tap:a?netns=..", "not '..'"),
+        ("tap:a?persist=yes", "'on' or 'off', not 'yes'"),
+        ("af-packet:a?netns=b", "af-packet does not support netns"),
+        (
+            "vhost:/a?mac=02:00:00:00:00:01",
+            "vhost does not support mac",
+        ),
+        ("null:?persist=on", "null does not support persist"),
         (
             "virtio-user:/a?checksum=off",
             "virtio-user does not support checksum",
@@ -109,12 +124,12 @@ fn drivers_get_what_the_uri_says() {
             "af-xdp:e?queues=2&first-queue=4&copy=on",
             "net_af_xdp3,iface=e,start_queue=4,queue_count=2,force_copy=1",
         ),
-        ("tap:t", "net_tap3,iface=t"),
         (
             "pcap:?rx=/a&tx=/b&loop=on",
             "net_pcap3,rx_pcap=/a,tx_pcap=/b,infinite_rx=1",
         ),
         ("memif:/m?role=server", ""),
+        ("tap:t", ""),
     ] {
         let uri: PortUri = uri.parse().unwrap();
         assert_eq!(uri.device_arguments(3, 2), arguments);

@@ -28,8 +28,9 @@ const BUFFERS_A_THREAD: u32 = buffers(1024);
 const BUFFERS_SPARE: u32 = buffers(1024);
 /// Maximum number of copies of flooded frames in flight.
 const BUFFERS_COPIES: u32 = buffers(4095);
-/// Maximum number of segments in flight, most of them in transmit queues.
+/// Maximum number of segments in flight, most of them in transmit queues, and of their octets: large frames are cut into fewer segments.
 const BUFFERS_SEGMENTS: u32 = 8191;
+const OCTETS_SEGMENTS: u32 = 32 << 20;
 
 /// Returns the number of buffers. Tests of this crate make thousands of switches that forward nothing.
 const fn buffers(number: u32) -> u32 {
@@ -207,7 +208,8 @@ impl Engine {
         }
         let data_room = PortOptions::new("segments", plan.frame_size_max).data_room();
         let name = format!("{}-segments", self.maker.pools());
-        let pool = Mempool::new(&self.eal, &name, BUFFERS_SEGMENTS, data_room)?;
+        let count = BUFFERS_SEGMENTS.min(OCTETS_SEGMENTS / u32::from(data_room));
+        let pool = Mempool::new(&self.eal, &name, count, data_room)?;
         let length_max = usize::from(plan.frame_size_max).saturating_sub(FCS_LENGTH);
         Ok(Some(Segmenter::new(pool, length_max)))
     }

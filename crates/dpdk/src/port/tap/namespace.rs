@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Network namespaces (network_namespaces(7)), entered by a thread that ends with its task.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+
+/// Failed step of opening a tap, with the error.
+pub(super) type Failure = (&'static str, Errno);
+
+/// Directory of named namespaces (ip-netns(8)).
+const NAMED: &str = "/run/netns";
+
+/// Returns the file of a namespace that is given by its name or by an absolute path.
+pub(super) fn path(namespace: &str) -> PathBuf {
+    // An absolute path replaces the directory.
+    Path::new(NAMED).join(namespace)
+}
+
+/// Runs a task in a network namespace, or in that of the caller.
+///
+/// # Errors
+/// The error of the task, or the kernel's: the file is not a namespace, or the process lacks CAP_SYS_ADMIN.
+pub(super) fn within<T: Send>(
+    namespace: Option<impl AsFd>,
+    task: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    match &namespace {
+        Some(namespace) => enter(namespace.as_fd(), task),
+        None => task(),
+    }
+}
+
+fn enter<T: Send>(
+    namespace: BorrowedFd<'_>,
+    task: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    let entered = || {
+        setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|error| ("setns", error))?;
+        task()
+    };
+    thread::scope(|scope| {
+        let builder = thread::Builder::new().name("qw-netns".to_owned());
+        let thread = builder.spawn_scoped(scope, entered).map_err(|error| {
+            let error = error.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw);
+            ("starting a thread", error)
+        })?;
+        thread.join().unwrap_or(Err(("a thread", Errno::EIO)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    fn own() -> u64 {
+        std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino()
+    }
+
+    #[test]
+    fn names_and_paths_lead_to_files() {
+        assert_eq!(path("blue"), Path::new("/run/netns/blue"));
+        assert_eq!(path("/proc/1/ns/net"), Path::new("/proc/1/ns/net"));
+    }
+
+    #[test]
+    fn the_caller_stays_in_its_namespace() {
+        let before = own();
+        let other = thread::spawn(|| {
+            nix::sched::unshare(CloneFlags::CLONE_NEWNET).expect("requires root");
+            File::open("/proc/thread-self/ns/net").unwrap()
+        });
+        let other = other.join().unwrap();
+        let seen = within(Some(&other), || Ok(own())).unwrap();
+        assert_eq!(seen, other.metadata().unwrap().ino());
+        assert_ne!(seen, before);
+        assert_eq!(within(None::<File>, || Ok(own())).unwrap(), before);
+        assert_eq!(own(), before);
+        let file = File::open("/dev/null").unwrap();
+        let error = within(Some(&file), || Ok(())).unwrap_err();
+        assert_eq!(error, ("setns", Errno::EINVAL));
+    }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Streams between the network stacks of two namespaces through taps, with the offloads that the kernel has by default.
+
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::rig::{Namespace, Switch, run, until};
+
+/// Counters of frames that the kernel dropped because of a wrong checksum (nstat(8)).
+const CHECKSUM_ERRORS: [&str; 4] = [
+    "TcpInCsumErrors",
+    "UdpInCsumErrors",
+    "Udp6InCsumErrors",
+    "IcmpInCsumErrors",
+];
+
+/// Two namespaces whose only link is a switch in a third one.
+struct Hosts {
+    ends: [Namespace; 2],
+    switch: Switch,
+    place: Namespace,
+    _directory: TempDir,
+}
+
+const TAPS: [&str; 2] = ["left0", "right0"];
+/// Networks without the number of the end, by version of IP.
+const NETWORKS: [&str; 2] = ["10.77.0.", "2001:db8:77::"];
+
+impl Hosts {
+    /// Starts the switch, whose ports `left` and `right` are on a bridge.
+    fn start(kind: &str, arguments: &[&str]) -> Self {
+        let arguments = [&["--bridge", "lan=left,right"], arguments].concat();
+        Self::start_with(kind, &[], &arguments)
+    }
+
+    /// Starts the switch with more taps, in its own namespace.
+    fn start_with(kind: &str, more: &[&str], arguments: &[&str]) -> Self {
+        let ends = ["l", "r"].map(|end| Namespace::new(&format!("{kind}-{end}")));
+        let place = Namespace::new(kind);
+        let directory = TempDir::new().unwrap();
+        let uri = |index: usize| format!("tap:{}?netns={}", TAPS[index], ends[index].name());
+        let mut ports = vec![("left", uri(0)), ("right", uri(1))];
+        ports.extend(more.iter().map(|name| (*name, format!("tap:{name}"))));
+        let switch = Switch::start(&place, directory.path(), &ports, arguments);
+        for (index, end) in ends.iter().enumerate() {
+            for network in NETWORKS {
+                let (length, more) = match network.contains('.') {
+                    true => (24, &[][..]),
+                    false => (64, &["nodad"][..]),
+                };
+                let address = format!("{network}{}/{length}", index + 1);
+                let add = ["address", "add", &address, "dev", TAPS[index]];
+                end.ip(&[&add, more].concat());
+            }
+        }
+        Self {
+            ends,
+            switch,
+            place,
+            _directory: directory,
+        }
+    }
+
+    /// Returns the sum of a side's counters of wrong checksums.
+    fn checksum_errors(&self, end: usize) -> u64 {
+        let mut command = self.ends[end].command("nstat");
+        command.args(["--json", "--zeros", "--noupdate", "--ignore"]);
+        let printed = run(&mut command);
+        let counters: Value = serde_json::from_str(&printed).unwrap();
+        let counter = |name: &&str| counters["kernel"][*name].as_u64();
+        CHECKSUM_ERRORS.iter().filter_map(counter).sum()
+    }
+
+    /// Sends a stream to an address of the right side, or from it. Returns the client's report.
+    fn stream(&self, address: &str, arguments: &[&str]) -> Value {
+        let mut command = self.ends[1].command("iperf3");
+        command.args(["--server", "--one-off", "--bind", address]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Server(command.spawn().unwrap());
+        let report = until("the server answers", || {
+            let mut command = self.ends[0].command("iperf3");
+            command
+                .args(["--client", address, "--json"])
+                .args(arguments);
+            let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+            report["error"].is_null().then_some(report)
+        });
+        drop(server);
+        report
+    }
+
+    /// Sends streams of TCP data both ways, and datagrams.
+    fn exchange(&self, address: &str) {
+        const OCTETS: u64 = 64 << 20;
+        let octets = OCTETS.to_string();
+        for direction in [&[][..], &["--reverse"]] {
+            let report = self.stream(address, &[&["--bytes", &octets], direction].concat());
+            let received = report["end"]["sum_received"]["bytes"].as_u64();
+            // The receiver stops to count when the sender has sent all.
+            assert!(
+                received > Some(OCTETS / 2),
+                "{address} {direction:?}: {received:?}"
+            );
+        }
+        // Short datagrams, and some of several fragments.
+        for length in ["1000", "20000"] {
+            let datagrams = [
+                "--udp",
+                "--bitrate",
+                "50M",
+                "--bytes",
+                "2M",
+                "--length",
+                length,
+            ];
+            let report = self.stream(address, &datagrams);
+            let sum = &report["end"]["sum"];
+            let (lost, sent) = (sum["lost_packets"].as_u64(), sum["packets"].as_u64());
+            assert!(sent > Some(50) && lost < sent, "{address}: {report}");
+        }
+    }
+
+    fn has_taps(&self) -> bool {
+        let links = [0, 1].map(|end| self.ends[end].ip(&["link"]).contains(TAPS[end]));
+        assert_eq!(links[0], links[1]);
+        links[0]
+    }
+}
+
+/// A server that ends with this value.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Exchanges streams over both versions of IP. Returns the two namespaces after the end of the switch.
+fn exchange(hosts: Hosts, ports: &[&str]) -> [Namespace; 2] {
+    for network in NETWORKS {
+        hosts.exchange(&format!("{network}2"));
+    }
+    for end in [0, 1] {
+        assert_eq!(hosts.checksum_errors(end), 0);
+    }
+    for port in ports {
+        let port = hosts.switch.port(port);
+        // Data passed in large frames, none of them cut.
+        assert!(port["tx_tso_frames"].as_u64() > Some(1000), "{port}");
+        assert_eq!(port["segmented"], 0, "{port}");
+        for drop in ["not_segmented", "rx_errors", "tx_full"] {
+            assert_eq!(port["drops"][drop], 0, "{drop}: {port}");
+        }
+    }
+    let Hosts { ends, switch, .. } = hosts;
+    assert_eq!(switch.end(), Some(0));
+    ends
+}
+
+fn exchanges(kind: &str, mtu: &str, arguments: &[&str]) {
+    let hosts = Hosts::start(kind, arguments);
+    for (end, tap) in hosts.ends.iter().zip(TAPS) {
+        let shown = end.ip(&["link", "show", tap]);
+        assert!(shown.contains(&format!("mtu {mtu} ")), "{shown}");
+    }
+    let ends = exchange(hosts, &["left", "right"]);
+    for (end, tap) in ends.iter().zip(TAPS) {
+        assert!(!end.ip(&["link"]).contains(tap));
+    }
+}
+
+#[test]
+fn taps_carry_streams_of_hosts_as_they_are() {
+    exchanges("taps", "1500", &[]);
+}
+
+#[test]
+fn taps_carry_streams_in_jumbo_frames() {
+    exchanges("jumbo", "9000", &["--frame-size-max", "9018"]);
+}
+
+#[test]
+fn taps_carry_streams_while_threads_sleep() {
+    exchanges("drowsy", "1500", &["--idle", "interrupt"]);
+}
+
+/// Each end is in VLAN 5 of a bridge of the switch, and a bridge of the kernel connects the trunks of both: tagged frames go into a tap and
+/// come from one.
+#[test]
+fn taps_carry_streams_with_tags() {
+    let arguments = [
+        "--bridge",
+        "one=left,trunk0",
+        "--bridge",
+        "two=right,trunk1",
+    ];
+    let hosts = Hosts::start_with("tags", &["trunk0", "trunk1"], &arguments);
+    for port in ["left", "right"] {
+        hosts.switch.change(&["set", "port", port, "--access", "5"]);
+    }
+    hosts.place.ip(&["link", "add", "cable", "type", "bridge"]);
+    hosts.place.ip(&["link", "set", "cable", "up"]);
+    for trunk in ["trunk0", "trunk1"] {
+        hosts.switch.change(&["set", "port", trunk, "--trunk", "5"]);
+        hosts.place.ip(&["link", "set", trunk, "master", "cable"]);
+    }
+    exchange(hosts, &["left", "right", "trunk0", "trunk1"]);
+}
+
+#[test]
+fn interfaces_of_taps_are_deleted_with_the_switch_unless_they_persist() {
+    let hosts = Hosts::start("leave", &[]);
+    assert!(hosts.has_taps());
+    // In other namespaces too, ports come and go while the switch runs.
+    let uri = |more: &str| format!("tap:more0?netns={}{more}", hosts.ends[0].name());
+    let has_more = || hosts.ends[0].ip(&["link"]).contains("more0");
+    hosts
+        .switch
+        .change(&["add", "port", "more", &uri("&mac=02:00:00:00:00:0a")]);
+    let shown = hosts.ends[0].ip(&["link", "show", "more0"]);
+    assert!(shown.contains("02:00:00:00:00:0a"), "{shown}");
+    assert_eq!(hosts.switch.port("more")["state"], "up");
+    hosts.switch.change(&["del", "port", "more"]);
+    until("the interface is deleted", || (!has_more()).then_some(()));
+    for _ in 0..2 {
+        hosts
+            .switch
+            .change(&["add", "port", "more", &uri("&persist=on")]);
+        assert_eq!(hosts.switch.port("more")["state"], "up");
+        hosts.switch.change(&["del", "port", "more"]);
+        assert!(has_more());
+    }
+    let Hosts {
+        ends,
+        switch,
+        place: _place,
+        _directory,
+    } = hosts;
+    switch.kill();
+    for (end, tap) in ends.iter().zip(TAPS) {
+        until("the interface is deleted", || {
+            (!end.ip(&["link"]).contains(tap)).then_some(())
+        });
+    }
+    ends[0].ip(&["link", "show", "more0"]);
+}
