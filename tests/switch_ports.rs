@@ -21,6 +21,8 @@ mod library_lines;
 mod memif;
 #[path = "switch_ports/memif_peers.rs"]
 mod memif_peers;
+#[path = "switch_ports/offloads.rs"]
+mod offloads;
 #[path = "switch_ports/privileges.rs"]
 mod privileges;
 #[cfg(target_arch = "x86_64")]

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use quietwire_packet::{Network, SEGMENT_HEADERS_MAX, TcpFrame, Transport, checksum, parse};
+use quietwire_packet::{LargeFrame, Network, SEGMENT_HEADERS_MAX, Transport, checksum, parse};
 
 /// Segments that one frame may become.
 const SEGMENTS_MAX: usize = 64;
@@ -12,7 +12,7 @@ const SEGMENTS_MAX: usize = 64;
 fuzz_target!(|input: (u16, &[u8])| {
     let (size, frame) = (usize::from(input.0).max(1), input.1);
     let front = &frame[..frame.len().min(SEGMENT_HEADERS_MAX)];
-    let Some(headers) = TcpFrame::read(front, frame.len()) else {
+    let Some(headers) = LargeFrame::read(front, frame.len()) else {
         return;
     };
     let begin = headers.headers_length();
@@ -36,7 +36,10 @@ fn check(segment: &[u8], ethernet: usize, begin: usize) -> &[u8] {
     }
     let parsed = parse(segment).expect("a segment can be parsed");
     let ip = parsed.ip().expect("IP");
-    assert!(matches!(ip.transport, Transport::Tcp { .. }));
+    assert!(matches!(
+        ip.transport,
+        Transport::Tcp { .. } | Transport::Udp { .. }
+    ));
     assert_eq!(usize::from(ip.end), segment.len());
     if let Network::Ipv4(_) = parsed.network {
         let length = usize::from(segment[ethernet] & 15) * 4;

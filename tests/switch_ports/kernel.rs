@@ -59,7 +59,6 @@ impl Net {
                 "up",
             ]);
             other.ip(&["link", "set", theirs, "up"]);
-            whole_checksums(other, theirs);
             other.ip(&["link", "set", "lo", "up"]);
         }
         net.switch.ip(&["link", "set", "lo", "up"]);
@@ -107,18 +106,6 @@ impl Net {
         }
         switch
     }
-}
-
-/// Makes the kernel write complete checksums: veth leaves them to a receiver on the wire, which these frames never reach.
-fn whole_checksums(namespace: &Namespace, interface: &str) {
-    // ETHTOOL_STXCSUM, by SIOCETHTOOL (linux/ethtool.h, linux/sockios.h).
-    let script = format!(
-        "import array, fcntl, socket, struct\n\
-         off = array.array('B', struct.pack('II', 0x17, 0))\n\
-         request = struct.pack('16sP16x', b'{interface}', off.buffer_info()[0])\n\
-         fcntl.ioctl(socket.socket(), 0x8946, request)\n"
-    );
-    run(namespace.command("python3").args(["-c", &script]));
 }
 
 fn command(switch: &Switch, arguments: &[&str]) -> Command {

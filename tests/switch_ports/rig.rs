@@ -199,7 +199,7 @@ impl Switch {
     ) -> Self {
         let control = directory.join("control.sock");
         let log = directory.join("log");
-        command.args(["switch", "run", "--memory-mib", "192"]);
+        command.args(["switch", "run", "--memory-mib", "224"]);
         command.args(["--huge-pages", "never"]);
         if !arguments.contains(&"--idle") {
             command.args(["--idle", "yield"]);

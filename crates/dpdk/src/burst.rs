@@ -295,6 +295,17 @@ impl Burst {
         }
     }
 
+    /// Calls `change` with the octets of the first segment of each frame that is not shared.
+    #[inline(always)]
+    pub(crate) fn change_each(&mut self, mut change: impl FnMut(&mut [u8])) {
+        for mbuf in self.held() {
+            let mut frame = ManuallyDrop::new(Mbuf::of_buffer(*mbuf));
+            if let Some(octets) = frame.octets_mut() {
+                change(octets);
+            }
+        }
+    }
+
     /// Removes all frames, one by one. The iterator's drop frees the remaining frames.
     #[inline(always)]
     pub fn drain(&mut self) -> Drain<'_> {

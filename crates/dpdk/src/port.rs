@@ -9,8 +9,10 @@
 //! kind, and branches on the kind once per burst.
 
 mod af_packet;
+mod checksum;
 pub(crate) mod counters;
 mod device;
+mod features;
 mod in_place;
 mod interrupts;
 mod memif;
@@ -44,6 +46,7 @@ pub use options::PortOptions;
 pub use peer::Guest;
 pub use stats::PortStats;
 pub use xdp_program::remove_left_xdp_programs;
+pub use xdp_sockets::XdpMode;
 
 /// Implementation of a port, by kind.
 #[derive(Debug)]
@@ -252,14 +255,15 @@ impl TxQueue {
         }
     }
 
-    /// Returns true while the port's peer accepts frames with TCP data of any length, over this version of IP; see
+    /// Returns true while the port's peer accepts a frame of `length` octets with TCP data of any length, over this version of IP; see
     /// [`crate::Mbuf::request_segments`].
     #[must_use]
-    pub fn accepts_tso(&self, is_ipv4: bool) -> bool {
+    pub fn accepts_tso(&self, is_ipv4: bool, length: u32) -> bool {
         match &self.end {
             Sender::Vhost(end) => end.accepts_tso(is_ipv4),
             // The kernel cuts them if it has to.
             Sender::Tap(_) => true,
+            Sender::AfPacket(end) => end.accepts_tso(is_ipv4, length),
             _ => false,
         }
     }
@@ -335,6 +339,15 @@ impl PortHandle {
     pub fn down_reason(&self) -> Option<String> {
         match &self.inner.backend {
             Backend::Peer(port) => port.down_reason(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the kernel copies the frames of an AF_XDP port; none for other ports.
+    #[must_use]
+    pub fn xdp_mode(&self) -> Option<XdpMode> {
+        match &self.inner.backend {
+            Backend::Device(device) => device.xdp_mode(),
             _ => None,
         }
     }

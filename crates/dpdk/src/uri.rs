@@ -181,13 +181,14 @@ impl PortUri {
         }
     }
 
-    /// Returns the number of buffers of the port's pool that its driver holds in addition to those in the rings.
+    /// Returns the number of buffers of the port's pool that its driver holds in addition to those in the rings. `data_room` is the size
+    /// of each, octets.
     #[must_use]
-    pub fn buffers_kept(&self) -> u32 {
+    pub fn buffers_kept(&self, data_room: u16) -> u32 {
         /// ETH_AF_XDP_NUM_BUFFERS of net_af_xdp: buffers that a socket keeps for the kernel.
         const AF_XDP: u32 = 4096;
-        /// 64 KiB in buffers of 2 KiB, twice a burst of frames.
-        const TSO: u32 = 32 * 2 * crate::BURST_MAX as u32;
+        // Frames of 64 KiB, twice a burst.
+        let tso = 65_536_u32.div_ceil(u32::from(data_room.max(1))) * 2 * crate::BURST_MAX as u32;
         match self {
             Self::AfXdp { queues, .. } => AF_XDP * u32::from(*queues),
             // The opening of the port reports a file that cannot be read.
@@ -199,7 +200,11 @@ impl PortUri {
             // A burst of the longest frames that is received, and one that is transmitted.
             Self::Vhost {
                 queues, tso: true, ..
-            } => TSO * u32::from(*queues),
+            } => tso.saturating_mul(u32::from(*queues)),
+            // A call receives 320 KiB of such frames at most.
+            Self::AfPacket { queues, .. } => {
+                (1 << 20) / u32::from(data_room.max(1)) * u32::from(*queues)
+            }
             _ => 0,
         }
     }
@@ -218,10 +223,13 @@ impl PortUri {
         )
     }
 
-    /// True where frames with TCP data of any length may come in, with the request to cut them.
+    /// True where frames with TCP or UDP data of any length may come in, with the request to cut them.
     #[must_use]
     pub fn has_segmentation(&self) -> bool {
-        matches!(self, Self::Vhost { tso: true, .. } | Self::Tap { .. })
+        matches!(
+            self,
+            Self::Vhost { tso: true, .. } | Self::AfPacket { .. } | Self::Tap { .. }
+        )
     }
 
     /// Returns true if the port accepts peer memory that cannot be sealed against truncation.

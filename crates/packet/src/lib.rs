@@ -31,6 +31,7 @@ mod ipv4;
 mod ipv6;
 mod mac;
 mod parse;
+mod partial;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -53,7 +54,8 @@ pub use ipv6::{
 };
 pub use mac::{MacAddress, MacAddressError};
 pub use parse::{FRAME_MAX, Ip, Network, Parsed, Transport, parse};
-pub use segment::{SEGMENT_HEADERS_MAX, TcpFrame};
+pub use partial::complete_partial_checksum;
+pub use segment::{LargeFrame, SEGMENT_HEADERS_MAX};
 pub use transport::{
     ICMP_HEADER_LENGTH, IcmpHeader, TCP_HEADER_MIN, TcpHeader, UDP_HEADER_LENGTH, UdpHeader,
 };

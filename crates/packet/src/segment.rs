@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TCP segmentation in software (RFC 9293, section 3.7; virtio 1.2, section 5.1.6.2).
+//! Segmentation of TCP and UDP data in software (RFC 9293, section 3.7; virtio 1.2, section 5.1.6.2).
 
 use crate::ethernet::split_tags;
 use crate::{
     Checksum, EtherType, EthernetHeader, IPV4_HEADER_MIN, IPV6_EXTENSIONS_MAX, IPV6_HEADER_LENGTH,
-    IpProtocol, TCP_HEADER_MIN, be16, checksum,
+    IpProtocol, TCP_HEADER_MIN, UDP_HEADER_LENGTH, be16, checksum,
 };
 
 /// Maximum length of the headers of a frame to segment, from the destination address to the end of the TCP options, octets:
 /// enough for two tags, either version of IP with all headers used in practice, and TCP with all options (14 + 8 + 60 + 60).
 pub const SEGMENT_HEADERS_MAX: usize = 192;
+
+/// Offsets of the checksum in the headers of TCP and UDP (RFC 9293, section 3.1; RFC 768).
+const TCP_CHECKSUM: usize = 16;
+const UDP_CHECKSUM: usize = 6;
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -18,43 +22,42 @@ const PSH: u8 = 0x08;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
 
-/// Parsed headers of a frame with TCP data of any length, to be segmented here or passed on with a segmentation request.
+/// Parsed headers of a frame with TCP or UDP data of any length, to be segmented here or passed on with a segmentation request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TcpFrame {
+pub struct LargeFrame {
     headers: [u8; SEGMENT_HEADERS_MAX],
-    /// Offsets of IP, TCP and data.
+    /// Offsets of IP, TCP or UDP, and data.
     network: usize,
     transport: usize,
     data: usize,
     data_length: usize,
     is_ipv4: bool,
+    is_tcp: bool,
 }
 
-impl TcpFrame {
+impl LargeFrame {
     /// Parses the headers of a frame of `length` octets from its first octets, `front`, which contain at least all headers.
-    /// Returns `None` for everything but TCP in whole, unfragmented IP packets, and for flags that several segments cannot
-    /// repeat (SYN, RST).
+    /// Returns `None` for everything but TCP and UDP in whole, unfragmented IP packets, and for TCP flags that several segments
+    /// cannot repeat (SYN, RST).
     #[must_use]
     pub fn read(front: &[u8], length: usize) -> Option<Self> {
         let (ethernet, rest) = EthernetHeader::split(front).ok()?;
         let untagged = split_tags(ethernet.ethertype(), rest).ok()?;
         let network = front.len() - untagged.payload.len();
-        let (is_ipv4, transport, end) = match untagged.ethertype {
-            EtherType::IPV4 => {
-                let (header_length, packet) = ipv4(untagged.payload)?;
-                (true, network + header_length, network + packet)
-            }
-            EtherType::IPV6 => {
-                let (header_length, packet) = ipv6(untagged.payload)?;
-                (false, network + header_length, network + packet)
-            }
+        let (is_ipv4, (protocol, header_length, packet)) = match untagged.ethertype {
+            EtherType::IPV4 => (true, ipv4(untagged.payload)?),
+            EtherType::IPV6 => (false, ipv6(untagged.payload)?),
             _ => return None,
         };
-        let tcp = front.get(transport..)?;
-        let header_length = usize::from(tcp.get(12)? >> 4) * 4;
-        let data = transport + header_length;
-        let is_sound = header_length >= TCP_HEADER_MIN && data <= end && end <= length;
-        if !is_sound || tcp.get(13)? & (SYN | RST) != 0 {
+        let (transport, end) = (network + header_length, network + packet);
+        let header = front.get(transport..)?;
+        let data = transport
+            + match protocol {
+                IpProtocol::TCP => tcp_header_length(header)?,
+                IpProtocol::UDP => UDP_HEADER_LENGTH,
+                _ => return None,
+            };
+        if data > end || end > length {
             return None;
         }
         let mut headers = [0; SEGMENT_HEADERS_MAX];
@@ -66,6 +69,7 @@ impl TcpFrame {
             data,
             data_length: end - data,
             is_ipv4,
+            is_tcp: protocol == IpProtocol::TCP,
         })
     }
 
@@ -75,13 +79,13 @@ impl TcpFrame {
         self.network
     }
 
-    /// Octets of IP before TCP, extension headers included.
+    /// Octets of IP before TCP or UDP, extension headers included.
     #[must_use]
     pub const fn network_length(&self) -> usize {
         self.transport - self.network
     }
 
-    /// Octets of TCP before the data.
+    /// Octets of TCP or UDP before the data.
     #[must_use]
     pub const fn transport_length(&self) -> usize {
         self.data - self.transport
@@ -93,7 +97,7 @@ impl TcpFrame {
         self.data
     }
 
-    /// Octets of TCP data.
+    /// Octets of TCP or UDP data.
     #[must_use]
     pub const fn data_length(&self) -> usize {
         self.data_length
@@ -105,12 +109,17 @@ impl TcpFrame {
         self.is_ipv4
     }
 
+    /// Returns true for TCP, false for UDP.
+    #[must_use]
+    pub const fn is_tcp(&self) -> bool {
+        self.is_tcp
+    }
+
     /// Returns true if the sender signals that it has reduced its congestion window (CWR; RFC 3168, section 6.1.2).
     #[must_use]
     pub fn has_cwr(&self) -> bool {
-        self.headers
-            .get(self.transport + 13)
-            .is_some_and(|flags| flags & CWR != 0)
+        let flags = self.headers.get(self.transport + 13);
+        self.is_tcp && flags.is_some_and(|flags| flags & CWR != 0)
     }
 
     /// Completes a segment: writes the headers into the first [`Self::headers_length`] octets of `segment`, before the data
@@ -126,11 +135,23 @@ impl TcpFrame {
         segment.get_mut(..self.data)?.copy_from_slice(headers);
         let is_last = offset + segment.len() - self.data >= self.data_length;
         self.write_network(segment, number)?;
-        let tcp = segment.get_mut(self.transport..)?;
-        self.write_transport(tcp, number == 0, is_last, u32::try_from(offset).ok()?)?;
-        let mut sum = self.pseudo_header(u32::try_from(tcp.len()).ok()?)?;
-        sum.add(tcp);
-        put(tcp, 16, sum.finish())
+        let transport = segment.get_mut(self.transport..)?;
+        let length = u32::try_from(transport.len()).ok()?;
+        let mut sum = self.pseudo_header(length)?;
+        if self.is_tcp {
+            write_tcp(transport, number == 0, is_last, u32::try_from(offset).ok()?)?;
+            sum.add(transport);
+            return put(transport, TCP_CHECKSUM, sum.finish());
+        }
+        put(transport, 4, u16::try_from(length).ok()?)?;
+        put(transport, UDP_CHECKSUM, 0)?;
+        sum.add(transport);
+        // 0 means no checksum (RFC 768).
+        let sum = match sum.finish() {
+            0 => 0xffff,
+            sum => sum,
+        };
+        put(transport, UDP_CHECKSUM, sum)
     }
 
     fn write_network(&self, segment: &mut [u8], number: u16) -> Option<()> {
@@ -147,42 +168,7 @@ impl TcpFrame {
         put(header, 10, sum)
     }
 
-    /// Writes the TCP header except for the checksum, which is zero.
-    fn write_transport(
-        &self,
-        tcp: &mut [u8],
-        is_first: bool,
-        is_last: bool,
-        offset: u32,
-    ) -> Option<()> {
-        let sequence = tcp.get_mut(4..8)?.first_chunk_mut::<4>()?;
-        *sequence = u32::from_be_bytes(*sequence)
-            .wrapping_add(offset)
-            .to_be_bytes();
-        let mut flags = *tcp.get(13)?;
-        if !is_first {
-            flags &= !CWR;
-        }
-        if !is_last {
-            flags &= !(FIN | PSH);
-        }
-        // The urgent pointer counts from the start of the segment (RFC 9293, section 3.1).
-        let urgent = u16::from_be_bytes([*tcp.get(18)?, *tcp.get(19)?]);
-        if flags & URG != 0 {
-            let left = u16::try_from(offset).ok();
-            match left.and_then(|offset| urgent.checked_sub(offset)) {
-                Some(left) if left > 0 => put(tcp, 18, left)?,
-                _ => {
-                    flags &= !URG;
-                    put(tcp, 18, 0)?;
-                }
-            }
-        }
-        *tcp.get_mut(13)? = flags;
-        put(tcp, 16, 0)
-    }
-
-    /// Returns the sum of the pseudo header, which TCP's checksum covers in addition to TCP (RFC 9293, section 3.1; RFC
+    /// Returns the sum of the pseudo header, which the checksum covers in addition to TCP or UDP (RFC 9293, section 3.1; RFC
     /// 8200, section 8.1).
     fn pseudo_header(&self, length: u32) -> Option<Checksum> {
         let header = self.headers.get(self.network..self.transport)?;
@@ -192,12 +178,17 @@ impl TcpFrame {
         } else {
             header.get(8..40)?
         });
-        sum.add(&u32::from(IpProtocol::TCP.0).to_be_bytes());
+        let protocol = if self.is_tcp {
+            IpProtocol::TCP
+        } else {
+            IpProtocol::UDP
+        };
+        sum.add(&u32::from(protocol.0).to_be_bytes());
         sum.add(&length.to_be_bytes());
         Some(sum)
     }
 
-    /// Returns the TCP checksum field of a frame that is passed on whole, to a peer that segments or accepts it: the sum
+    /// Returns the checksum field of TCP or UDP of a frame that is passed on whole, to a peer that segments or accepts it: the sum
     /// over the pseudo header alone, not complemented (virtio 1.2, section 5.1.6.2: the checksum is partial).
     #[must_use]
     pub fn partial_checksum(&self) -> Option<u16> {
@@ -206,8 +197,44 @@ impl TcpFrame {
     }
 }
 
-/// Returns the length of the header, and that of the packet by its own header; `None` for a fragment.
-fn ipv4(packet: &[u8]) -> Option<(usize, usize)> {
+/// Returns the length of the TCP header with its options; `None` for flags that several segments cannot repeat.
+fn tcp_header_length(tcp: &[u8]) -> Option<usize> {
+    let length = usize::from(tcp.get(12)? >> 4) * 4;
+    let may = length >= TCP_HEADER_MIN && tcp.get(13)? & (SYN | RST) == 0;
+    may.then_some(length)
+}
+
+/// Writes the TCP header except for the checksum, which is zero.
+fn write_tcp(tcp: &mut [u8], is_first: bool, is_last: bool, offset: u32) -> Option<()> {
+    let sequence = tcp.get_mut(4..8)?.first_chunk_mut::<4>()?;
+    *sequence = u32::from_be_bytes(*sequence)
+        .wrapping_add(offset)
+        .to_be_bytes();
+    let mut flags = *tcp.get(13)?;
+    if !is_first {
+        flags &= !CWR;
+    }
+    if !is_last {
+        flags &= !(FIN | PSH);
+    }
+    // The urgent pointer counts from the start of the segment (RFC 9293, section 3.1).
+    let urgent = u16::from_be_bytes([*tcp.get(18)?, *tcp.get(19)?]);
+    if flags & URG != 0 {
+        let left = u16::try_from(offset).ok();
+        match left.and_then(|offset| urgent.checked_sub(offset)) {
+            Some(left) if left > 0 => put(tcp, 18, left)?,
+            _ => {
+                flags &= !URG;
+                put(tcp, 18, 0)?;
+            }
+        }
+    }
+    *tcp.get_mut(13)? = flags;
+    put(tcp, TCP_CHECKSUM, 0)
+}
+
+/// Returns the protocol, the length of the header, and that of the packet by its own header; `None` for a fragment.
+pub(crate) fn ipv4(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
     const FRAGMENT: u16 = 0x3fff;
     let header: &[u8; IPV4_HEADER_MIN] = packet.first_chunk()?;
     let header_length = usize::from(header[0] & 0xf) * 4;
@@ -215,14 +242,13 @@ fn ipv4(packet: &[u8]) -> Option<(usize, usize)> {
     let may = header[0] >> 4 == 4
         && header_length >= IPV4_HEADER_MIN
         && length >= header_length
-        && be16(header, 6) & FRAGMENT == 0
-        && header[9] == IpProtocol::TCP.0;
-    may.then_some((header_length, length))
+        && be16(header, 6) & FRAGMENT == 0;
+    may.then_some((IpProtocol(header[9]), header_length, length))
 }
 
 /// Returns the same for IPv6, with extension headers counted as header. Only extension headers that every segment may repeat
 /// are allowed: with others (routing, fragment, authentication) the segments would not mean what the sender meant.
-fn ipv6(packet: &[u8]) -> Option<(usize, usize)> {
+pub(crate) fn ipv6(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
     const DESTINATION_OPTIONS: IpProtocol = IpProtocol(60);
     let header: &[u8; IPV6_HEADER_LENGTH] = packet.first_chunk()?;
     let length = IPV6_HEADER_LENGTH + usize::from(be16(header, 4));
@@ -235,8 +261,8 @@ fn ipv6(packet: &[u8]) -> Option<(usize, usize)> {
         protocol = IpProtocol(next);
         at += (usize::from(units) + 1) * 8;
     }
-    let may = header[0] >> 4 == 6 && protocol == IpProtocol::TCP && length >= at;
-    may.then_some((at, length))
+    let may = header[0] >> 4 == 6 && length >= at;
+    may.then_some((protocol, at, length))
 }
 
 fn put(octets: &mut [u8], at: usize, value: u16) -> Option<()> {

@@ -6,6 +6,7 @@ mod damaged;
 mod fields;
 mod frames;
 mod oracle;
+mod partial;
 mod segments;
 
 use crate::{Network, Parsed, Transport};

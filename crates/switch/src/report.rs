@@ -135,6 +135,9 @@ pub struct PortReport {
     /// Why a port is waiting for its peer, if known: the reason for the end of the last connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_reason: Option<String>,
+    /// How frames pass between the interface and an AF_XDP port: `zero-copy` or `copy`. `None` for other ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xdp_mode: Option<String>,
     /// Link speed, Mbit/s, if the port has one.
     pub speed_mbps: Option<u32>,
     /// Receive queues.

@@ -312,6 +312,7 @@ fn port_report(group: String, counts: PortCounts, slot: &Slot) -> PortReport {
         link_up,
         state: state.to_owned(),
         waiting_reason: handle.down_reason().filter(|_| !link_up),
+        xdp_mode: handle.xdp_mode().map(|mode| mode.to_string()),
         speed_mbps: handle.speed_mbps(),
         rx_queues: slot.queues.len() as u16,
         tx_queues: slot.tx_queues,

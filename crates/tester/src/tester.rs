@@ -80,7 +80,6 @@ impl Tester {
         }
         let queues: u32 = ports.iter().map(|(_, uri)| u32::from(uri.queues())).sum();
         let rings = (u32::from(options.receive_ring_size) + u32::from(options.ring_size)) * queues;
-        let kept: u32 = ports.iter().map(|(_, uri)| uri.buffers_kept()).sum();
         let port_options = |name: &str, queues: u16| PortOptions {
             rx_queues: queues,
             tx_queues: queues,
@@ -88,12 +87,12 @@ impl Tester {
             tx_ring_size: options.ring_size,
             ..PortOptions::new(name, options.frame_size_max)
         };
-        let pool = Mempool::new(
-            eal,
-            pool_name,
-            rings + kept + POOL_SPARE,
-            port_options("", 1).data_room(),
-        )?;
+        let data_room = port_options("", 1).data_room();
+        let kept: u32 = ports
+            .iter()
+            .map(|(_, uri)| uri.buffers_kept(data_room))
+            .sum();
+        let pool = Mempool::new(eal, pool_name, rings + kept + POOL_SPARE, data_room)?;
         // The measurement of the clock must not delay the first trial.
         ticks_per_second();
         let ports = ports

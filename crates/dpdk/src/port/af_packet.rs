@@ -6,17 +6,21 @@
 //! sender on this machine left to the network card are completed. The forwarding thread makes one system call per burst, to
 //! send, which never blocks.
 //!
+//! Frames with up to 64 KiB of TCP data to be segmented come from senders on this machine and from interfaces that merge received
+//! segments. They are passed on whole, with one system call each ([`whole`]).
+//!
 //! The rings have fixed slots (version 2), not blocks (version 3). A received frame is visible at once, and each side only
 //! tracks an index.
 
-mod checksum;
 mod geometry;
 mod ring;
 mod slot;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod whole;
 
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,16 +32,22 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use self::geometry::Geometry;
 use self::ring::Ring;
+use self::slot::Content;
 use self::socket::{Failure, PacketSocket};
+use self::whole::{Refusal, Sent, WholeSender};
 use crate::BURST_MAX;
-use crate::burst::{self, Burst, first_segment, room};
+use crate::burst::{self, Burst, Mbuf, first_segment, room};
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::interrupts::{Interrupts, Watched};
 use crate::port::options::PortOptions;
 use crate::port::stats::PortStats;
+use crate::port::transfer::reset;
 use crate::promiscuity::Promiscuity;
-use crate::sys::{self, field};
+use crate::sys::{self, TO_CUT, field};
+
+/// Octets of long frames after which a call returns, so that they are sent while they are in the cache.
+const WHOLE_OCTETS_MAX: u64 = 256 << 10;
 
 type Mbufs = [*mut sys::rte_mbuf; BURST_MAX];
 
@@ -49,6 +59,8 @@ struct RxCounters {
     octets: AtomicU64,
     errors: AtomicU64,
     no_buffers: AtomicU64,
+    /// Long frames for which the socket's queue had no room.
+    lost: AtomicU64,
 }
 
 /// Counters of one transmit queue, written by its thread only.
@@ -163,7 +175,8 @@ impl Interface {
 impl Queue {
     fn missed(&self) -> u64 {
         let more = u64::from(self.receiver.take_drops());
-        self.missed.fetch_add(more, Ordering::Relaxed) + more
+        let lost = self.rx.lost.load(Ordering::Relaxed);
+        self.missed.fetch_add(more, Ordering::Relaxed) + more + lost
     }
 }
 
@@ -171,8 +184,8 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct AfPacketRx {
     ring: Ring,
-    /// Octets of the longest frame without FCS and tags.
-    length_max: usize,
+    /// Octets of the longest frame without FCS, tags and segmentation.
+    length_max: u32,
     pool: Mempool,
     queue: Arc<Queue>,
     /// The socket, while threads may wait for it. The kernel signals each frame.
@@ -201,28 +214,53 @@ impl AfPacketRx {
             add(&self.queue.rx.no_buffers, dropped as u64);
             return 0;
         }
-        let (mut filled, mut octets, mut errors) = (0, 0, 0);
+        let (mut filled, mut octets, mut whole_octets) = (0, 0, 0);
         for _ in 0..count {
-            let (Some(received), Some(mbuf)) = (self.ring.next_received(), mbufs.get(filled))
+            let (Some(received), Some(&mbuf)) = (self.ring.next_received(), mbufs.get(filled))
             else {
                 break;
             };
-            if slot::is_outgoing(received.octets()) {
-                continue;
-            }
+            let is_outgoing = slot::is_outgoing(received.octets());
             // SAFETY: the buffer was just allocated, and is in no burst yet.
-            let room = unsafe { room(*mbuf) };
-            match slot::unpack(received.status(), received.octets(), self.length_max, room) {
-                Some(length) => {
-                    // SAFETY: as above; `length` octets are within the room (unpack).
-                    unsafe {
-                        *field::data_len(*mbuf) = length as u16;
-                        *field::pkt_len(*mbuf) = length as u32;
-                    }
-                    filled += 1;
-                    octets += length as u64;
+            let room = unsafe { room(mbuf) };
+            let content = slot::unpack(received.status(), received.octets(), room);
+            drop(received);
+            let header = match content {
+                Content::Queued(_) if is_outgoing => {
+                    whole::discard(&self.queue.receiver);
+                    continue;
                 }
-                None => errors += 1,
+                _ if is_outgoing => continue,
+                Content::Frame(frame) => {
+                    // SAFETY: as above; the octets are within the room (unpack).
+                    unsafe {
+                        *field::data_len(mbuf) = frame.length as u16;
+                        *field::pkt_len(mbuf) = frame.length as u32;
+                    }
+                    Ok(frame.header)
+                }
+                Content::Queued(queued) => {
+                    whole_octets += queued.length as u64;
+                    // SAFETY: as above; it is empty.
+                    unsafe { whole::receive(&self.queue.receiver, &queued, mbuf, &self.pool) }
+                }
+                Content::Lost => {
+                    add(&self.queue.rx.lost, 1);
+                    continue;
+                }
+                Content::Invalid => Err(Refusal::Invalid),
+            };
+            let mut frame = ManuallyDrop::new(Mbuf::of_buffer(mbuf));
+            match header {
+                Ok(header) if whole::is_completed(&mut frame, header, self.length_max) => {
+                    filled += 1;
+                    octets += u64::from(frame.length());
+                }
+                Ok(_) => self.refuse(mbuf, Refusal::Invalid),
+                Err(refusal) => self.refuse(mbuf, refusal),
+            }
+            if whole_octets >= WHOLE_OCTETS_MAX {
+                break;
             }
         }
         if let Some(unused) = mbufs.get_mut(filled..count) {
@@ -231,10 +269,18 @@ impl AfPacketRx {
         let counters = &self.queue.rx;
         add(&counters.frames, filled as u64);
         add(&counters.octets, octets);
-        if errors > 0 {
-            add(&counters.errors, errors);
-        }
         burst.append_raw(mbufs.iter().copied().take(filled))
+    }
+
+    /// Counts a frame that is not received, and empties its buffer.
+    #[cold]
+    fn refuse(&self, mbuf: *mut sys::rte_mbuf, refusal: Refusal) {
+        let counters = &self.queue.rx;
+        match refusal {
+            Refusal::Invalid => add(&counters.errors, 1),
+            Refusal::NoBuffers => add(&counters.no_buffers, 1),
+        }
+        reset(mbuf);
     }
 }
 
@@ -284,6 +330,7 @@ unsafe fn gather(mbuf: *mut sys::rte_mbuf, mut to: &mut [u8]) -> bool {
 #[derive(Debug)]
 pub(crate) struct AfPacketTx {
     ring: Ring,
+    whole: WholeSender,
     queue: Arc<Queue>,
 }
 
@@ -295,6 +342,11 @@ struct Requested {
 }
 
 impl AfPacketTx {
+    /// Returns true if a frame of `length` octets with TCP data over this version of IP may be sent whole.
+    pub(crate) const fn accepts_tso(&self, is_ipv4: bool, length: u32) -> bool {
+        self.whole.accepts(is_ipv4, length)
+    }
+
     /// Sends the frames of a burst. Returns the number of frames that the interface accepted.
     ///
     /// Frames stay in the burst, in order, if the ring is full. Frames that cannot be sent (the interface is down or
@@ -304,7 +356,8 @@ impl AfPacketTx {
         if burst.is_empty() {
             return 0;
         }
-        let Self { ring, queue } = self;
+        let Self { ring, whole, queue } = self;
+        whole.count_call();
         let octets: u64 = burst.lengths().map(u64::from).sum();
         let octets_before = queue.tx.octets.load(Ordering::Relaxed);
         let mut requested = Requested {
@@ -312,28 +365,46 @@ impl AfPacketTx {
             lengths: [0; BURST_MAX],
             count: 0,
         };
-        let mut waiting: Mbufs = [ptr::null_mut(); BURST_MAX];
-        let (mut waits, mut refused, mut is_full) = (0, 0, false);
-        for mbuf in burst.drain_front(BURST_MAX) {
-            if !is_full {
-                match requested.put(ring, mbuf) {
-                    PutResult::Done => continue,
-                    PutResult::Unfit => {
-                        free(&mut [mbuf]);
-                        refused += 1;
-                        continue;
-                    }
-                    PutResult::Full => is_full = true,
-                }
-            }
-            if let Some(place) = waiting.get_mut(waits) {
-                *place = mbuf;
-                waits += 1;
-            }
+        let mut mbufs: Mbufs = [ptr::null_mut(); BURST_MAX];
+        let mut count = 0;
+        for (place, mbuf) in mbufs.iter_mut().zip(burst.drain_front(BURST_MAX)) {
+            *place = mbuf;
+            count += 1;
         }
-        let (sent, dropped) = requested.send(ring, queue, burst);
+        let (mut sent, mut refused, mut taken) = (0, 0, 0);
+        for &mbuf in mbufs.iter().take(count) {
+            // SAFETY: the buffer is owned.
+            let put = if unsafe { *field::ol_flags(mbuf) } & TO_CUT == 0 {
+                requested.put(ring, mbuf)
+            } else {
+                // Frames keep their order.
+                let (earlier, dropped) = requested.send(ring, queue, burst);
+                sent += earlier;
+                refused += dropped;
+                if burst.is_empty() {
+                    let (put, length) = send_whole(whole, mbuf);
+                    sent += usize::from(length > 0);
+                    add(&queue.tx.frames, u64::from(length > 0));
+                    add(&queue.tx.octets, u64::from(length));
+                    put
+                } else {
+                    PutResult::Full
+                }
+            };
+            match put {
+                PutResult::Done => {}
+                PutResult::Unfit => {
+                    free(&mut [mbuf]);
+                    refused += 1;
+                }
+                PutResult::Full => break,
+            }
+            taken += 1;
+        }
+        let (later, dropped) = requested.send(ring, queue, burst);
+        sent += later;
         refused += dropped;
-        burst.append_raw(waiting.iter().copied().take(waits));
+        burst.append_raw(mbufs.iter().copied().take(count).skip(taken));
         if refused > 0 {
             add(&queue.tx.errors, refused as u64);
             let kept: u64 = burst.lengths().map(u64::from).sum();
@@ -341,6 +412,20 @@ impl AfPacketTx {
             burst.note_refused(octets.saturating_sub(kept + sent_octets));
         }
         sent
+    }
+}
+
+/// Sends a frame with a request for segmentation. Returns the octets of a frame that was sent, else 0.
+#[cold]
+fn send_whole(whole: &mut WholeSender, mbuf: *mut sys::rte_mbuf) -> (PutResult, u32) {
+    // SAFETY: the buffer is owned by the caller.
+    match unsafe { whole.send(mbuf) } {
+        Sent::Done(length) => {
+            free(&mut [mbuf]);
+            (PutResult::Done, length)
+        }
+        Sent::Busy => (PutResult::Full, 0),
+        Sent::Refused => (PutResult::Unfit, 0),
     }
 }
 
@@ -380,9 +465,9 @@ impl Requested {
     }
 
     /// Lets the kernel send. Frames for which it has no room return to the burst. Returns the numbers of sent and of dropped
-    /// frames.
+    /// frames. No frame is requested afterwards.
     #[inline(always)]
-    fn send(mut self, ring: &mut Ring, queue: &Queue, burst: &mut Burst) -> (usize, usize) {
+    fn send(&mut self, ring: &mut Ring, queue: &Queue, burst: &mut Burst) -> (usize, usize) {
         if self.count == 0 {
             return (0, 0);
         }
@@ -404,6 +489,7 @@ impl Requested {
             let back = self.mbufs.iter().copied().take(self.count).skip(taken);
             burst.append_raw(back);
         }
+        self.count = 0;
         let sent = taken - passed_over;
         add(&queue.tx.frames, sent as u64);
         add(&queue.tx.octets, (octets - lost) as u64);
@@ -502,12 +588,20 @@ pub(crate) fn open(
                 .transpose()
                 .map_err(|error| fail("receive interrupts", error.to_string()))?,
             ring: map(&queue.receiver, rx_geometry)?,
-            length_max: slot::length_max(options.frame_size_max),
+            length_max: slot::length_max(options.frame_size_max) as u32,
             pool: pool.clone(),
             queue: Arc::clone(&queue),
         });
+        let socket = PacketSocket::whole_sender(index).map_err(failed)?;
+        // A kernel that does not show its features gets segments.
+        let features = socket.features(interface).unwrap_or_default();
         tx.push(AfPacketTx {
             ring: map(&queue.sender, tx_geometry)?,
+            whole: WholeSender::new(
+                socket,
+                features.has("tx-tcp-segmentation"),
+                features.has("tx-tcp6-segmentation"),
+            ),
             queue: Arc::clone(&queue),
         });
         shared.push(queue);

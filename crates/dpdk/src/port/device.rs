@@ -3,15 +3,18 @@
 
 use std::ffi::CString;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::{mem, ptr};
+
+use quietwire_packet::complete_partial_checksum;
 
 use super::counters::{self, QueueCounters};
 use super::interrupts::{Interrupts, Watched};
 use super::options::{PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
 use super::xdp_program::{self, RecordedProgram};
-use super::xdp_sockets::XdpSockets;
+use super::xdp_sockets::{XdpMode, XdpSockets};
 use crate::burst::Burst;
 use crate::eal::Eal;
 use crate::error::{self, Error};
@@ -32,7 +35,7 @@ pub(crate) struct Device {
     // Removed when the driver has detached the program.
     _xdp_program: Option<RecordedProgram>,
     // Released before the buffers that the kernel uses for them.
-    _xdp_sockets: XdpSockets,
+    xdp_sockets: XdpSockets,
     // Pool of the buffers in the rings.
     _pool: Mempool,
     _promiscuity: Option<Promiscuity>,
@@ -80,6 +83,8 @@ pub(crate) struct Receiver {
     queue: u16,
     /// Octets of the longest frame, without FCS.
     length_max: u32,
+    /// True if frames may come from a kernel that leaves checksums to the device, and the driver does not show which.
+    completes_checksums: bool,
     counters: Arc<QueueCounters>,
     /// True if threads may wait for the queue.
     is_armable: bool,
@@ -106,6 +111,11 @@ impl Receiver {
         let (dropped, _) = burst.retain(|frame| frame.length() <= length_max);
         if dropped > 0 {
             self.counters.too_long.add(dropped as u64);
+        }
+        if self.completes_checksums {
+            burst.change_each(|octets| {
+                complete_partial_checksum(octets);
+            });
         }
         received - dropped
     }
@@ -177,7 +187,7 @@ impl Device {
         if let PortUri::AfXdp { interface, .. } = uri {
             let former = xdp_program::program_of(interface);
             let (configured, sockets) = XdpSockets::opened_by(|| device.configure(options, pool));
-            device._xdp_sockets = sockets;
+            device.xdp_sockets = sockets;
             configured?;
             device._xdp_program = RecordedProgram::of(interface, former);
         } else {
@@ -248,6 +258,7 @@ impl Device {
     fn receiver(&self, queue: u16, options: &PortOptions, watched: Option<Watched>) -> Receiver {
         Receiver {
             is_armable: watched.is_some(),
+            completes_checksums: self.completes_checksums(),
             _interrupt: watched,
             port: self.id,
             queue,
@@ -257,6 +268,21 @@ impl Device {
                 .get(usize::from(queue))
                 .map_or_else(Arc::default, Arc::clone),
         }
+    }
+
+    /// Returns true for AF_XDP on an interface without a device of its own, such as a veth pair: its frames come from kernels, which may
+    /// leave checksums to the device. AF_XDP has no field for that in Linux 6.1 and DPDK 22.11.
+    fn completes_checksums(&self) -> bool {
+        let PortUri::AfXdp { interface, .. } = &self.uri else {
+            return false;
+        };
+        let device = Path::new("/sys/class/net").join(interface).join("device");
+        !device.exists()
+    }
+
+    /// Returns whether the kernel copies frames; none for other ports than AF_XDP.
+    pub(crate) fn xdp_mode(&self) -> Option<XdpMode> {
+        self.xdp_sockets.mode()
     }
 
     /// Returns the end of a transmit queue for a forwarding thread.
@@ -558,7 +584,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
             name: options.name.clone(),
             uri: uri.clone(),
             _xdp_program: None,
-            _xdp_sockets: XdpSockets::default(),
+            xdp_sockets: XdpSockets::default(),
             _pool: pool.clone(),
             _promiscuity: None,
             mark,

@@ -2,40 +2,54 @@
 //! Offloads in the header before a frame: checksums and TCP segmentation (virtio 1.2, section 5.1.6). Guests of vhost-user ports and the
 //! kernel (`struct virtio_net_hdr`, linux/virtio_net.h) use the same header.
 
-use quietwire_packet::checksum;
 use quietwire_vhost::ring::header::{
-    FLAG_NEEDS_CSUM, GSO_TCPV4, GSO_TCPV6, OffloadHeader, RawHeader,
+    FLAG_NEEDS_CSUM, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, OffloadHeader, RawHeader,
 };
 
+use super::checksum;
 use crate::burst::Mbuf;
 use crate::port::transfer::Outgoing;
 use crate::sys;
 use crate::sys::TO_CUT;
 
 /// Longest frame with segmentation, octets: 64 KiB of IP after an Ethernet header and tags.
-const SEGMENTED_MAX: u32 = 65_536 + 128;
+pub(super) const SEGMENTED_MAX: u32 = 65_536 + 128;
 /// Octets of an Ethernet header.
 const ETHERNET: usize = 14;
-/// Offset of the checksum in headers of TCP and UDP (RFC 9293, section 3.1; RFC 768).
+/// Offset of the checksum in the header of TCP (RFC 9293, section 3.1).
 const TCP_CHECKSUM: u16 = 16;
-const UDP_CHECKSUM: u16 = 6;
+
+/// Kinds of segmentation that the sender of a frame may request, as bits.
+const TSO: u16 = 1;
+const USO: u16 = 2;
+const ECN: u16 = 4;
 
 /// Offload of one received frame. Like the virtio header, it is two words, which stay in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offload {
-    /// The field of `num_buffers`, which is unused here, stores whether segmentation was negotiated.
+    /// The field of `num_buffers`, which is unused here, stores the kinds of segmentation that the sender may request.
     header: RawHeader,
 }
 
 impl Offload {
+    /// Returns the offload of a frame from a guest, which may request TCP segmentation if `has_tso`.
     #[inline(always)]
     pub(super) fn new(header: RawHeader, has_tso: bool) -> Self {
-        let header = header.with_num_buffers(u16::from(has_tso));
+        let kinds = if has_tso { TSO } else { 0 };
+        let header = header.with_num_buffers(kinds);
         Self { header }
     }
 
-    fn has_tso(self) -> bool {
-        self.header.num_buffers() != 0
+    /// Returns the offload of a frame from the kernel, which may also request UDP segmentation (`UDP_SEGMENT`, udp(7)), and TCP
+    /// segmentation with bits of explicit congestion notification.
+    #[inline(always)]
+    pub(super) fn of_kernel(header: RawHeader) -> Self {
+        let header = header.with_num_buffers(TSO | USO | ECN);
+        Self { header }
+    }
+
+    fn may(self, kinds: u16) -> bool {
+        self.header.num_buffers() & kinds == kinds
     }
 
     /// Returns true if the frame is complete.
@@ -46,7 +60,7 @@ impl Offload {
 
     /// Returns the longest frame allowed with this offload. `limit` is that of frames without segmentation, octets without FCS.
     pub(super) fn length_max(self, limit: u32) -> u32 {
-        if self.has_tso() && self.header.is_segmented() {
+        if self.may(TSO) && self.header.is_segmented() {
             SEGMENTED_MAX
         } else {
             limit
@@ -58,11 +72,21 @@ impl Offload {
     pub(super) fn complete(self, frame: &mut Mbuf<'_>, limit: u32) -> bool {
         let header = self.header.parse();
         if self.header.is_segmented() {
-            let is_tcp = matches!(header.gso_type, GSO_TCPV4 | GSO_TCPV6);
-            if !self.has_tso() || !is_tcp || header.gso_size == 0 {
+            let ecn = if header.gso_type & GSO_ECN == 0 {
+                0
+            } else {
+                ECN
+            };
+            let (is_tcp, kinds) = match header.gso_type & !GSO_ECN {
+                GSO_TCPV4 | GSO_TCPV6 => (true, TSO | ecn),
+                GSO_UDP_L4 => (false, USO | ecn),
+                _ => return false,
+            };
+            if !self.may(kinds) || header.gso_size == 0 {
                 return false;
             }
-            if frame.length() > limit {
+            // TCP data may be cut anywhere, so a short frame is a segment. Datagrams keep their boundaries.
+            if frame.length() > limit || !is_tcp {
                 frame.set_segment_size(header.gso_size);
                 return true;
             }
@@ -74,26 +98,8 @@ impl Offload {
 /// Computes a checksum whose field has the sum of the pseudo header.
 fn complete_checksum(header: &OffloadHeader, frame: &mut Mbuf<'_>) -> bool {
     let start = usize::from(header.csum_start);
-    let Some(covered) = frame
-        .octets_mut()
-        .filter(|_| start >= ETHERNET)
-        .and_then(|octets| octets.get_mut(start..))
-    else {
-        return false;
-    };
-    let sum = match checksum(covered) {
-        // 0 means no checksum (RFC 768).
-        0 if header.csum_offset == UDP_CHECKSUM => 0xffff,
-        sum => sum,
-    };
-    let at = usize::from(header.csum_offset);
-    match covered.get_mut(at..at + 2) {
-        Some(field) => {
-            field.copy_from_slice(&sum.to_be_bytes());
-            true
-        }
-        None => false,
-    }
+    let octets = frame.octets_mut().filter(|_| start >= ETHERNET);
+    octets.is_some_and(|octets| checksum::complete(octets, start, usize::from(header.csum_offset)))
 }
 
 /// Returns the virtio header of a transmitted frame.
@@ -131,4 +137,106 @@ fn segmentation_of(frame: &Outgoing<'_>) -> RawHeader {
         csum_offset: TCP_CHECKSUM,
         num_buffers: 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use proptest::prelude::*;
+    use quietwire_vhost::ring::header::{GSO_NONE, GSO_UDP, HEADER_LEN};
+
+    use super::*;
+    use crate::eal::Eal;
+    use crate::mempool::Mempool;
+    use crate::testing;
+
+    const LIMIT: u32 = 1514;
+
+    fn pool(eal: &Eal) -> Mempool {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Mempool::new(eal, &format!("offload-{number}"), 511, 4096).unwrap()
+    }
+
+    /// Performs an offload on a frame of this length. Returns whether it succeeded, and the segment size that it recorded.
+    fn outcome(offload: Offload, length: u16) -> (bool, Option<u16>) {
+        let eal = testing::eal();
+        let pool = pool(&eal);
+        let octets = vec![7; usize::from(length)];
+        let mut frame = Mbuf::new(&eal, &pool, &octets).unwrap();
+        let is_done = offload.complete(&mut frame, LIMIT);
+        (is_done, frame.segment_size())
+    }
+
+    fn segmented(gso_type: u8, gso_size: u16) -> RawHeader {
+        RawHeader::from(OffloadHeader {
+            flags: FLAG_NEEDS_CSUM,
+            gso_type,
+            gso_size,
+            csum_start: 34,
+            csum_offset: TCP_CHECKSUM,
+            ..OffloadHeader::default()
+        })
+    }
+
+    #[test]
+    fn each_side_may_request_the_segmentation_that_is_its_own() {
+        let (guest, kernel) = (
+            |header| Offload::new(header, true),
+            |header| Offload::of_kernel(header),
+        );
+        for (gso_type, of_guest, of_kernel) in [
+            (GSO_TCPV4, true, true),
+            (GSO_TCPV6, true, true),
+            (GSO_TCPV4 | GSO_ECN, false, true),
+            (GSO_UDP_L4, false, true),
+            (GSO_UDP, false, false),
+            (0x7f, false, false),
+        ] {
+            let header = segmented(gso_type, 1000);
+            let size = |is_done: bool| (is_done, is_done.then_some(1000));
+            assert_eq!(outcome(guest(header), 3000), size(of_guest), "{gso_type}");
+            assert_eq!(outcome(kernel(header), 3000), size(of_kernel), "{gso_type}");
+            assert_eq!(outcome(Offload::new(header, false), 3000), (false, None));
+            assert_eq!(outcome(kernel(segmented(gso_type, 0)), 3000), (false, None));
+        }
+    }
+
+    #[test]
+    fn short_frames_of_tcp_are_segments_and_datagrams_keep_their_size() {
+        let of = |gso_type, length| outcome(Offload::of_kernel(segmented(gso_type, 500)), length);
+        assert_eq!(of(GSO_TCPV4, 1514), (true, None));
+        assert_eq!(of(GSO_TCPV4, 1515), (true, Some(500)));
+        assert_eq!(of(GSO_UDP_L4, 600), (true, Some(500)));
+        let offload = Offload::of_kernel(segmented(GSO_UDP_L4, 500));
+        assert_eq!(offload.length_max(LIMIT), SEGMENTED_MAX);
+        let plain = Offload::of_kernel(segmented(GSO_NONE, 0));
+        assert_eq!(plain.length_max(LIMIT), LIMIT);
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_changes_at_most_a_checksum_within_the_frame(
+            header in any::<[u8; HEADER_LEN]>(),
+            start in 0u16..100,
+            offset in 0u16..40,
+            is_near in any::<bool>(),
+            octets in prop::collection::vec(any::<u8>(), 14..100),
+        ) {
+            let mut fields = RawHeader::new(&header).parse();
+            if is_near {
+                (fields.csum_start, fields.csum_offset) = (start, offset);
+            }
+            let eal = testing::eal();
+            let pool = pool(&eal);
+            let mut frame = Mbuf::new(&eal, &pool, &octets).unwrap();
+            let is_done = Offload::of_kernel(RawHeader::from(fields)).complete(&mut frame, LIMIT);
+            prop_assert_eq!(frame.octets().len(), octets.len());
+            let changed = octets.iter().zip(frame.octets()).filter(|(a, b)| a != b).count();
+            let changed_max = if is_done { 4 } else { 0 };
+            prop_assert!(changed <= changed_max);
+            prop_assert!(frame.segment_size().is_none() || fields.gso_type & !GSO_ECN == GSO_UDP_L4);
+        }
+    }
 }

@@ -117,6 +117,18 @@ pub(crate) struct Outgoing<'burst> {
 }
 
 impl<'burst> Outgoing<'burst> {
+    /// Returns the frame in a buffer.
+    ///
+    /// # Safety
+    /// The caller owns the buffer for `'burst`.
+    #[inline(always)]
+    pub(super) const unsafe fn of_buffer(mbuf: *mut sys::rte_mbuf) -> Self {
+        Self {
+            mbuf,
+            _burst: std::marker::PhantomData,
+        }
+    }
+
     /// Returns the length of the complete frame, octets.
     #[inline(always)]
     pub(crate) fn length(&self) -> u32 {
@@ -422,7 +434,7 @@ unsafe fn copy_pieces<'ring>(
 
 /// Empties a buffer, and frees the buffers chained to it.
 #[cold]
-fn reset(mbuf: *mut sys::rte_mbuf) {
+pub(super) fn reset(mbuf: *mut sys::rte_mbuf) {
     // SAFETY: owned by the burst, alone; the chained buffers are freed once.
     unsafe {
         let mut next = std::mem::replace(&mut *field::next(mbuf), std::ptr::null_mut());

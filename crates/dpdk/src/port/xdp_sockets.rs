@@ -11,6 +11,29 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use nix::libc;
 
+/// linux/xdp.h, XDP_OPTIONS and its flag.
+const SOL_XDP: libc::c_int = 283;
+const XDP_OPTIONS: libc::c_int = 8;
+const XDP_OPTIONS_ZEROCOPY: u32 = 1;
+
+/// Path of frames between an interface and an AF_XDP port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// The driver uses the port's buffers.
+    ZeroCopy,
+    /// The kernel copies frames.
+    Copy,
+}
+
+impl std::fmt::Display for XdpMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::ZeroCopy => "zero-copy",
+            Self::Copy => "copy",
+        })
+    }
+}
+
 /// A socket and its number in the kernel, which no other socket has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Socket {
@@ -31,6 +54,16 @@ impl XdpSockets {
         let mut sockets = open_sockets();
         sockets.retain(|socket| !before.contains(socket));
         (result, Self(sockets))
+    }
+
+    /// Returns the mode of the first socket; none without sockets.
+    pub(super) fn mode(&self) -> Option<XdpMode> {
+        let options: u32 = option(self.0.first()?.file, SOL_XDP, XDP_OPTIONS)?;
+        Some(if options & XDP_OPTIONS_ZEROCOPY == 0 {
+            XdpMode::Copy
+        } else {
+            XdpMode::ZeroCopy
+        })
     }
 }
 
@@ -83,17 +116,15 @@ fn read() -> io::Result<Vec<Socket>> {
 
 /// Returns the domain of a socket (socket(7), SO_DOMAIN).
 fn domain_of(file: RawFd) -> Option<libc::c_int> {
-    let mut domain: libc::c_int = 0;
-    let mut length = libc::socklen_t::try_from(mem::size_of_val(&domain)).ok()?;
+    option(file, libc::SOL_SOCKET, libc::SO_DOMAIN).map(u32::cast_signed)
+}
+
+/// Returns an option of a socket that is one word.
+fn option(file: RawFd, level: libc::c_int, name: libc::c_int) -> Option<u32> {
+    let mut value: u32 = 0;
+    let mut length = libc::socklen_t::try_from(mem::size_of_val(&value)).ok()?;
     // SAFETY: the kernel writes at most `length` octets, those of the integer.
-    let code = unsafe {
-        libc::getsockopt(
-            file,
-            libc::SOL_SOCKET,
-            libc::SO_DOMAIN,
-            (&raw mut domain).cast(),
-            &raw mut length,
-        )
-    };
-    (code == 0).then_some(domain)
+    let code =
+        unsafe { libc::getsockopt(file, level, name, (&raw mut value).cast(), &raw mut length) };
+    (code == 0).then_some(value)
 }

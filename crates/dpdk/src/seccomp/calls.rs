@@ -21,7 +21,8 @@ macro_rules! calls {
 
 /// Calls of every thread.
 ///
-/// - `read`, `write`: eventfds (wake-up of peers and threads), kernel interfaces, the log, pcap files; `readv`, `writev`: frames of taps;
+/// - `read`, `write`: eventfds (wake-up of peers and threads), kernel interfaces, the log, pcap files; `readv`, `writev`: frames of taps,
+///   long frames of `af-packet`;
 ///   `sendto`, `recvfrom`, `poll`, `ppoll`: wake-up of the kernel for `af-packet` and `af-xdp`; `pread64`, `pwrite64`: registers of old
 ///   virtio cards over VFIO
 /// - `epoll_*`: sleep until a receive interrupt; `io_*`: wake-up of peers by asynchronous requests
@@ -77,10 +78,16 @@ const EVERY_THREAD_LEGACY: &[i64] = &[];
 #[cfg(not(target_arch = "x86_64"))]
 const CONTROL_LEGACY: &[i64] = &[];
 
-/// Requests to devices of threads that are no control threads: the state of the interface of an `af-packet` port that sends no frame,
+/// Requests to devices of threads that are no control threads: state and MTU of the interface of an `af-packet` port that refuses a frame,
 /// interrupts of a card over VFIO (linux/vfio.h, `VFIO_DEVICE_SET_IRQS`), and queues of an mlx5 card after an error
 /// (rdma/rdma_user_ioctl_cmds.h, `RDMA_VERBS_IOCTL`).
-const DEVICE_REQUESTS: [u64; 4] = [libc::SIOCGIFNAME, libc::SIOCGIFFLAGS, 0x3b6e, 0xc018_1b01];
+const DEVICE_REQUESTS: [u64; 5] = [
+    libc::SIOCGIFNAME,
+    libc::SIOCGIFFLAGS,
+    libc::SIOCGIFMTU,
+    0x3b6e,
+    0xc018_1b01,
+];
 
 /// Domains of the sockets that control threads open.
 const DOMAINS: [i32; 6] = [

@@ -2,11 +2,12 @@
 //! Tests that segments equal those of the sender's own TCP: built independently, field by field, by etherparse.
 
 use etherparse::{
-    Ipv4Header as EtherparseIpv4, Ipv6FlowLabel, Ipv6Header as EtherparseIpv6, TcpHeader, ip_number,
+    Ipv4Header as EtherparseIpv4, Ipv6FlowLabel, Ipv6Header as EtherparseIpv6, TcpHeader,
+    UdpHeader, ip_number,
 };
 use proptest::prelude::*;
 
-use crate::{SEGMENT_HEADERS_MAX, TcpFrame};
+use crate::{LargeFrame, SEGMENT_HEADERS_MAX};
 
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
@@ -97,8 +98,8 @@ impl Spec {
 }
 
 /// Parses a frame of which only the headers are available.
-fn read(frame: &[u8]) -> Option<TcpFrame> {
-    TcpFrame::read(&frame[..frame.len().min(SEGMENT_HEADERS_MAX)], frame.len())
+fn read(frame: &[u8]) -> Option<LargeFrame> {
+    LargeFrame::read(&frame[..frame.len().min(SEGMENT_HEADERS_MAX)], frame.len())
 }
 
 /// Segments a frame like a caller that has the octets in buffers.
@@ -224,7 +225,7 @@ fn what_cannot_be_cut_is_not() {
         ("shorter than its headers", 16, 0),
         ("more fragments", 20, 0x20),
         ("a later fragment", 21, 1),
-        ("not TCP", 23, 17),
+        ("neither TCP nor UDP", 23, 1),
         ("a short TCP header", 46, 0x40),
         ("SYN", 47, 0x12),
         ("RST", 47, 0x14),
@@ -238,7 +239,7 @@ fn what_cannot_be_cut_is_not() {
         );
     }
     for length in 0..66 {
-        assert_eq!(TcpFrame::read(&good[..length], good.len()), None);
+        assert_eq!(LargeFrame::read(&good[..length], good.len()), None);
     }
 }
 
@@ -276,7 +277,7 @@ fn what_cannot_be_cut_of_ipv6_is_not() {
     assert!(!read(&good).unwrap().is_ipv4());
     for (what, at, value) in [
         ("another version", 14, 0x40),
-        ("not TCP", 20, 17),
+        ("neither TCP nor UDP", 20, 58),
         ("SYN", 67, 0x12),
     ] {
         let mut frame = good.clone();
@@ -316,4 +317,66 @@ fn flags_are_of_the_segments_that_they_belong_to() {
     };
     let frame = without.whole();
     assert!(!read(&frame).unwrap().has_cwr());
+}
+
+/// Returns a frame with UDP data, built by etherparse.
+fn datagram(is_ipv4: bool, tagged: bool, identification: u16, data: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    if tagged {
+        frame.extend([0x81, 0, 0, 5]);
+    }
+    let length = (8 + data.len()) as u16;
+    let udp = if is_ipv4 {
+        let mut ip =
+            EtherparseIpv4::new(length, 64, ip_number::UDP, [192, 0, 2, 1], [192, 0, 2, 2])
+                .unwrap();
+        ip.identification = identification;
+        ip.header_checksum = ip.calc_header_checksum();
+        frame.extend([8, 0]);
+        ip.write(&mut frame).unwrap();
+        UdpHeader::with_ipv4_checksum(4711, 443, &ip, data).unwrap()
+    } else {
+        let ip = EtherparseIpv6 {
+            traffic_class: 3,
+            flow_label: Ipv6FlowLabel::try_new(0x12345).unwrap(),
+            payload_length: length,
+            next_header: ip_number::UDP,
+            hop_limit: 64,
+            source: [0x20; 16],
+            destination: [0x21; 16],
+        };
+        frame.extend([0x86, 0xdd]);
+        ip.write(&mut frame).unwrap();
+        UdpHeader::with_ipv6_checksum(4711, 443, &ip, data).unwrap()
+    };
+    udp.write(&mut frame).unwrap();
+    frame.extend(data);
+    frame
+}
+
+proptest! {
+    #[test]
+    fn datagrams_are_those_that_the_sender_put_together(
+        is_ipv4 in any::<bool>(),
+        tagged in any::<bool>(),
+        identification in any::<u16>(),
+        data in prop::collection::vec(any::<u8>(), 1..6000),
+        size in 1..3000usize,
+    ) {
+        let size = size.max(data.len() / 300);
+        let mut frame = datagram(is_ipv4, tagged, identification, &data);
+        // The checksum of all data is not used.
+        let headers = read(&frame).unwrap();
+        let at = headers.headers_length() - 2;
+        frame[at..at + 2].fill(0x5a);
+        prop_assert!(!headers.is_tcp() && !headers.has_cwr());
+        let datagrams: Vec<_> = data
+            .chunks(size)
+            .enumerate()
+            .map(|(number, data)| {
+                datagram(is_ipv4, tagged, identification.wrapping_add(number as u16), data)
+            })
+            .collect();
+        prop_assert_eq!(cut(&frame, size), Some(datagrams));
+    }
 }

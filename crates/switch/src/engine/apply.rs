@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quietwire_dpdk::ring::{self, FrameReceiver};
-use quietwire_dpdk::{Mempool, Port, PortOptions, RxQueue};
+use quietwire_dpdk::{Mempool, Port, PortOptions, PortUri, RxQueue};
 use quietwire_packet::FCS_LENGTH;
 use quietwire_tables::fdb::Fdb;
 
@@ -28,9 +28,11 @@ const BUFFERS_A_THREAD: u32 = buffers(1024);
 const BUFFERS_SPARE: u32 = buffers(1024);
 /// Maximum number of copies of flooded frames in flight.
 const BUFFERS_COPIES: u32 = buffers(4095);
-/// Maximum number of segments in flight, most of them in transmit queues, and of their octets: large frames are cut into fewer segments.
-const BUFFERS_SEGMENTS: u32 = 8191;
-const OCTETS_SEGMENTS: u32 = 32 << 20;
+/// Maximum number of segments in flight, most of them in transmit queues. Guests may use a small segment size.
+const BUFFERS_SEGMENTS: u32 = 4095;
+const BUFFERS_SEGMENTS_OF_GUESTS: u32 = 8191;
+/// Buffers of this size have room for frames of the usual size. There are fewer buffers if each has more room.
+const USUAL_ROOM: u32 = 2048;
 
 /// Returns the number of buffers. Tests of this crate make thousands of switches that forward nothing.
 const fn buffers(number: u32) -> u32 {
@@ -202,13 +204,20 @@ impl Engine {
 
     /// Returns the resources for segmenting TCP data, if the plan requires it.
     fn segmenter_for(&self, plan: &Plan) -> Result<Option<Segmenter>, SwitchError> {
-        let is_needed = plan.ports.iter().any(|port| port.uri.has_segmentation());
+        let mut uris = plan.ports.iter().map(|port| &port.uri);
+        let is_needed = uris.clone().any(PortUri::has_segmentation);
         if self.segmenter.is_some() || !is_needed {
             return Ok(self.segmenter.clone());
         }
+        let has_guests = uris.any(|uri| uri.has_segmentation() && uri.is_shared_memory());
+        let usual = if has_guests {
+            BUFFERS_SEGMENTS_OF_GUESTS
+        } else {
+            BUFFERS_SEGMENTS
+        };
         let data_room = PortOptions::new("segments", plan.frame_size_max).data_room();
         let name = format!("{}-segments", self.maker.pools());
-        let count = BUFFERS_SEGMENTS.min(OCTETS_SEGMENTS / u32::from(data_room));
+        let count = usual * USUAL_ROOM / u32::from(data_room).max(USUAL_ROOM);
         let pool = Mempool::new(&self.eal, &name, count, data_room)?;
         let length_max = usize::from(plan.frame_size_max).saturating_sub(FCS_LENGTH);
         Ok(Some(Segmenter::new(pool, length_max)))
@@ -244,11 +253,13 @@ impl Engine {
         let options: Vec<PortOptions> = new.iter().map(|port| options(plan, port)).collect();
         let mut buffers = BUFFERS_SPARE + plan.forwarding_cpus.len() as u32 * BUFFERS_A_THREAD;
         let mut data_room = 0;
-        for (port, options) in new.iter().zip(&options) {
+        for options in &options {
             buffers += u32::from(options.rx_queues) * u32::from(options.rx_ring_size)
                 + u32::from(options.tx_queues) * u32::from(options.tx_ring_size);
-            buffers = buffers.saturating_add(port.uri.buffers_kept());
             data_room = data_room.max(options.data_room());
+        }
+        for port in new {
+            buffers = buffers.saturating_add(port.uri.buffers_kept(data_room));
         }
         self.pools += 1;
         let maker = Arc::clone(&self.maker);

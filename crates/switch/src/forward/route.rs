@@ -188,7 +188,7 @@ impl Path<'_> {
         }
         std::mem::swap(&mut context.routing.local, whole);
         for frame in whole.drain() {
-            if !segmenter.concerns(&frame) {
+            if !Segmenter::concerns(&frame) {
                 self.route_next(frame, domain, context);
             } else if segmenter
                 .segment_into(&frame, |segment| self.route_next(segment, domain, context))

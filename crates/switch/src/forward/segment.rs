@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames with TCP data of up to 64 KiB: forwarded whole to peers that accept them, otherwise segmented.
+//! Frames with TCP or UDP data of up to 64 KiB: forwarded whole to peers that accept them, otherwise segmented.
 //!
-//! Only switches with a `tso=on` port run this code.
+//! Only switches with a port that receives such frames run this code (`PortUri::has_segmentation`).
 
 use quietwire_dpdk::{Burst, Eal, HeaderLengths, Mbuf, Mempool, TxQueue};
-use quietwire_packet::{SEGMENT_HEADERS_MAX, TcpFrame, VLAN_TAG_LENGTH};
+use quietwire_packet::{LargeFrame, SEGMENT_HEADERS_MAX, VLAN_TAG_LENGTH};
 
 use super::lengths::measure;
 use crate::counters::PortCounters;
@@ -29,8 +29,8 @@ impl Segmenter {
     }
 
     /// Returns true if a frame requires segmentation, by this switch or by the device.
-    pub(super) fn concerns(&self, frame: &Mbuf<'_>) -> bool {
-        frame.length() as usize > self.length_max && frame.segment_size().is_some()
+    pub(super) fn concerns(frame: &Mbuf<'_>) -> bool {
+        frame.segment_size().is_some()
     }
 
     /// Calls `sink` with each segment of a frame, in order. Returns false if the frame cannot be segmented, if there are too many segments,
@@ -83,8 +83,11 @@ impl Segmenter {
         let Some(headers) = headers(&frame) else {
             return Err(frame);
         };
-        // The driver cannot pass CWR to a guest, and only the first segment carries it.
-        if headers.has_cwr() || !tx.accepts_tso(headers.is_ipv4()) {
+        // Only the first segment carries CWR, and guests have not negotiated to receive it. Datagrams are always segmented.
+        if !headers.is_tcp()
+            || headers.has_cwr()
+            || !tx.accepts_tso(headers.is_ipv4(), frame.length())
+        {
             return Err(frame);
         }
         let Some(sum) = headers.partial_checksum() else {
@@ -98,19 +101,21 @@ impl Segmenter {
         frame.request_segments(lengths, headers.is_ipv4(), sum)
     }
 
-    /// Returns the TCP data per segment: as the sender requested, limited by the maximum frame length.
-    fn data_in_each(&self, headers: &TcpFrame, frame: &Mbuf<'_>) -> Option<usize> {
+    /// Returns the data per segment: as the sender requested. That of TCP is limited by the maximum frame length; datagrams keep their
+    /// boundaries.
+    fn data_in_each(&self, headers: &LargeFrame, frame: &Mbuf<'_>) -> Option<usize> {
         let tags = headers.ethernet_length().saturating_sub(14) / VLAN_TAG_LENGTH;
         let room = (self.length_max + tags * VLAN_TAG_LENGTH).checked_sub(headers.headers_length());
-        let size = usize::from(frame.segment_size()?).min(room?);
-        (size > 0).then_some(size)
+        let (requested, room) = (usize::from(frame.segment_size()?), room?);
+        let size = requested.min(room);
+        (size > 0 && (headers.is_tcp() || size == requested)).then_some(size)
     }
 }
 
-fn headers(frame: &Mbuf<'_>) -> Option<TcpFrame> {
+fn headers(frame: &Mbuf<'_>) -> Option<LargeFrame> {
     let octets = frame.octets();
     let front = octets.get(..SEGMENT_HEADERS_MAX).unwrap_or(octets);
-    TcpFrame::read(front, frame.length() as usize)
+    LargeFrame::read(front, frame.length() as usize)
 }
 
 /// A transmit queue to a port that gets frames in the form its peer accepts.
@@ -148,7 +153,7 @@ impl SegmentingQueue {
         }
         let mut sent = burst.len();
         for frame in burst.drain() {
-            if !segmenter.concerns(&frame) {
+            if !Segmenter::concerns(&frame) {
                 put(tx, ready, frame, counters);
                 continue;
             }

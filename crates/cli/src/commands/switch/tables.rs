@@ -67,12 +67,15 @@ fn ports(ports: &[PortReport]) -> String {
     format!("{counts}\n\n{places}{details}")
 }
 
-/// Formats details that only some ports have: a reason to wait, a speed, a guest, losses that the driver counts.
+/// Formats details that only some ports have: a reason to wait, the mode of AF_XDP, a speed, a guest, losses that the driver counts.
 fn port_details(port: &PortReport) -> String {
     let mut text = String::new();
     let name = &port.counts.name;
     if let Some(reason) = &port.waiting_reason {
         text += &format!("\n{name}: {} ({reason})", port.state);
+    }
+    if let Some(mode) = &port.xdp_mode {
+        text += &format!("\n{name}: AF_XDP in {mode} mode");
     }
     if let Some(speed_mbps) = port.speed_mbps {
         text += &format!("\n{name}: {speed_mbps} Mbit/s");

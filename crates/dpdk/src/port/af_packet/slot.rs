@@ -4,8 +4,7 @@
 use std::ops::Range;
 
 use nix::libc;
-
-use super::checksum;
+use quietwire_vhost::ring::header::{HEADER_LEN_LEGACY, RawHeader};
 
 /// Octets of two MAC addresses, of a VLAN tag, of the whole Ethernet header, and of the frame check sequence.
 const ADDRESSES: usize = 12;
@@ -32,16 +31,35 @@ const SEND_OFFSET: usize = 32;
 /// Upper bound of the offset of a received frame: header, socket address, padding, virtio header.
 const RECEIVE_OFFSET_MAX: usize = 96;
 
-/// virtio 1.2, section 5.1.6: the header that precedes a frame, as offsets, without `num_buffers`.
-const VIRTIO_HEADER: usize = 10;
-const SEGMENTATION: usize = 1;
-const CHECKSUM_START: usize = 6;
-const CHECKSUM_OFFSET: usize = 8;
-const NEEDS_CHECKSUM: u8 = 1;
-const SEGMENTATION_NONE: u8 = 0;
-const SEGMENTATION_TCP4: u8 = 1;
-const SEGMENTATION_TCP6: u8 = 4;
-const SEGMENTATION_ECN: u8 = 0x80;
+/// A frame with its header.
+pub(super) struct Unpacked {
+    /// Octets of the frame, with its tag.
+    pub(super) length: usize,
+    /// Offsets count from the start of the frame with its tag.
+    pub(super) header: RawHeader,
+}
+
+/// Contents of a received slot.
+pub(super) enum Content {
+    Frame(Unpacked),
+    /// A frame that is longer than the slot. It waits in the socket's queue.
+    Queued(Queued),
+    /// The start of a frame that is longer than the slot. The socket's queue had no room for it.
+    Lost,
+    /// The start of a frame that is too long, or no frame.
+    Invalid,
+}
+
+/// A frame in the socket's queue.
+pub(super) struct Queued {
+    /// Octets without the tag.
+    pub(super) length: usize,
+    pub(super) tag: Option<Tag>,
+}
+
+/// The tag that the kernel removed from a frame: TPID and TCI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag(pub(super) u16, pub(super) u16);
 
 /// Returns the size of a slot for frames of `frame_size_max` octets with FCS, in either direction, octets.
 pub(super) fn room(frame_size_max: u16) -> usize {
@@ -69,64 +87,95 @@ pub(super) fn is_outgoing(slot: &[u8]) -> bool {
     slot.get(KIND) == Some(&libc::PACKET_OUTGOING)
 }
 
-/// Writes the frame of a received slot to the start of `to`, with the tag and the checksum that the kernel keeps separately.
-/// Returns its length. None if it is truncated, longer than `length_max` without its tags, longer than `to`, or not a frame.
+/// Returns the contents of a received slot. A frame is written to the start of `to`, with the tag that the kernel keeps separately. It
+/// is at most as long as `to`.
 #[inline]
-pub(super) fn unpack(status: u32, slot: &[u8], length_max: usize, to: &mut [u8]) -> Option<usize> {
+pub(super) fn unpack(status: u32, slot: &[u8], to: &mut [u8]) -> Content {
+    if status & libc::TP_STATUS_COPY != 0 {
+        // Each such slot has one frame in the queue.
+        let length = array(slot, LENGTH).map_or(0, u32::from_ne_bytes);
+        return Content::Queued(Queued {
+            length: length as usize,
+            tag: tag(status, slot),
+        });
+    }
+    match header(slot) {
+        Some((at, header)) => read(status, slot, at, header, to).unwrap_or(Content::Invalid),
+        None => Content::Invalid,
+    }
+}
+
+/// Returns a frame, or that it was lost. None if it is invalid.
+#[inline(always)]
+fn read(status: u32, slot: &[u8], at: usize, header: RawHeader, to: &mut [u8]) -> Option<Content> {
     let length = u32::from_ne_bytes(array(slot, LENGTH)?);
     let copied = u32::from_ne_bytes(array(slot, LENGTH_COPIED)?);
-    if status & libc::TP_STATUS_COPY != 0 || copied != length {
-        return None;
+    if copied != length {
+        return header.is_segmented().then_some(Content::Lost);
     }
-    let at = usize::from(u16::from_ne_bytes(array(slot, FRAME_OFFSET)?));
     let data = slot.get(at..at.checked_add(length as usize)?)?;
-    let header: [u8; VIRTIO_HEADER] = array(slot, at.checked_sub(VIRTIO_HEADER)?)?;
     let (addresses, rest) = data.split_at_checked(ADDRESSES)?;
-    if data.len() < ETHERNET_HEADER || !is_one_frame(&header) {
+    if data.len() < ETHERNET_HEADER {
         return None;
     }
-    // The kernel removes the outermost tag.
-    let tag = if status & libc::TP_STATUS_VLAN_VALID == 0 {
-        0
-    } else {
-        TAG
-    };
-    let frame = to.get_mut(..data.len() + tag)?;
+    let tag = tag(status, slot);
+    let tag_length = if tag.is_some() { TAG } else { 0 };
+    let frame = to.get_mut(..data.len() + tag_length)?;
     frame.get_mut(..ADDRESSES)?.copy_from_slice(addresses);
-    frame.get_mut(ADDRESSES + tag..)?.copy_from_slice(rest);
-    if tag > 0 {
-        let protocol = if status & libc::TP_STATUS_VLAN_TPID_VALID == 0 {
-            TPID_C
-        } else {
-            u16::from_ne_bytes(array(slot, TAG_PROTOCOL)?)
-        };
-        let control = u16::from_ne_bytes(array(slot, TAG_CONTROL)?);
+    frame
+        .get_mut(ADDRESSES + tag_length..)?
+        .copy_from_slice(rest);
+    if let Some(Tag(protocol, control)) = tag {
         let [a, b] = protocol.to_be_bytes();
         let [c, d] = control.to_be_bytes();
         let place = frame.get_mut(ADDRESSES..ADDRESSES + TAG)?;
         place.copy_from_slice(&[a, b, c, d]);
     }
-    if frame.len() > length_max && frame.len() - tags(frame) > length_max {
-        return None;
-    }
-    if header.first()? & NEEDS_CHECKSUM != 0 {
-        // The offset counts from the frame without the tag.
-        let start = usize::from(u16::from_ne_bytes(array(&header, CHECKSUM_START)?));
-        let offset = usize::from(u16::from_ne_bytes(array(&header, CHECKSUM_OFFSET)?));
-        if !checksum::complete(frame, start + tag, offset) {
-            return None;
-        }
-    }
-    Some(frame.len())
+    Some(Content::Frame(Unpacked {
+        length: frame.len(),
+        header: behind_tag(header, tag)?,
+    }))
 }
 
-/// Returns false for several datagrams in one (UDP segmentation). Unsegmented TCP data are a frame if it is not too long.
-fn is_one_frame(header: &[u8; VIRTIO_HEADER]) -> bool {
-    let kind = header.get(SEGMENTATION).copied().unwrap_or(u8::MAX) & !SEGMENTATION_ECN;
-    matches!(
-        kind,
-        SEGMENTATION_NONE | SEGMENTATION_TCP4 | SEGMENTATION_TCP6
-    )
+/// Returns the offset of the frame in a slot, and the header before it.
+#[inline(always)]
+fn header(slot: &[u8]) -> Option<(usize, RawHeader)> {
+    let at = usize::from(u16::from_ne_bytes(array(slot, FRAME_OFFSET)?));
+    let octets = array::<HEADER_LEN_LEGACY>(slot, at.checked_sub(HEADER_LEN_LEGACY)?)?;
+    Some((at, raw_header(octets)))
+}
+
+/// Returns a header of the kernel. It has no `num_buffers`, and the machine's byte order: little-endian, like the header of a guest, on
+/// all machines for which DPDK has packages.
+#[inline(always)]
+pub(super) fn raw_header(octets: [u8; HEADER_LEN_LEGACY]) -> RawHeader {
+    let [a, b, c, d, e, f, g, h, i, j] = octets;
+    RawHeader::new(&[a, b, c, d, e, f, g, h, i, j, 0, 0])
+}
+
+/// Returns the header of a frame after its tag was inserted. None if an offset is out of range.
+#[inline(always)]
+pub(super) fn behind_tag(header: RawHeader, tag: Option<Tag>) -> Option<RawHeader> {
+    if tag.is_none() || header.is_plain() {
+        return Some(header);
+    }
+    let mut fields = header.parse();
+    fields.csum_start = fields.csum_start.checked_add(TAG as u16)?;
+    Some(RawHeader::from(fields))
+}
+
+/// Returns the outermost tag if the kernel has removed it.
+#[inline(always)]
+fn tag(status: u32, slot: &[u8]) -> Option<Tag> {
+    if status & libc::TP_STATUS_VLAN_VALID == 0 {
+        return None;
+    }
+    let protocol = if status & libc::TP_STATUS_VLAN_TPID_VALID == 0 {
+        TPID_C
+    } else {
+        u16::from_ne_bytes(array(slot, TAG_PROTOCOL)?)
+    };
+    Some(Tag(protocol, u16::from_ne_bytes(array(slot, TAG_CONTROL)?)))
 }
 
 /// Writes the length of a frame to a slot to send. Returns the place of the frame's octets.
@@ -154,18 +203,20 @@ fn be16(octets: &[u8], at: usize) -> Option<u16> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use quietwire_vhost::ring::header::{FLAG_NEEDS_CSUM, GSO_TCPV4, GSO_UDP_L4};
 
-    const MAX: usize = 1514;
+    const LONGEST: usize = 1522;
+    const PLAIN: [u8; HEADER_LEN_LEGACY] = [0; HEADER_LEN_LEGACY];
 
     /// Returns a slot like one written by the kernel.
-    fn slot(frame: &[u8], header: [u8; VIRTIO_HEADER]) -> Vec<u8> {
+    fn slot(frame: &[u8], header: [u8; HEADER_LEN_LEGACY]) -> Vec<u8> {
         let at = 76;
         let mut slot = vec![0; 2048];
         let length = (frame.len() as u32).to_ne_bytes();
         slot[LENGTH..LENGTH + 4].copy_from_slice(&length);
         slot[LENGTH_COPIED..LENGTH_COPIED + 4].copy_from_slice(&length);
         slot[FRAME_OFFSET..FRAME_OFFSET + 2].copy_from_slice(&(at as u16).to_ne_bytes());
-        slot[at - VIRTIO_HEADER..at].copy_from_slice(&header);
+        slot[at - HEADER_LEN_LEGACY..at].copy_from_slice(&header);
         slot[at..at + frame.len()].copy_from_slice(frame);
         slot
     }
@@ -176,88 +227,99 @@ mod tests {
             .collect()
     }
 
-    fn read(status: u32, slot: &[u8]) -> Option<Vec<u8>> {
-        let mut to = vec![0xee; 2048];
-        let length = unpack(status, slot, MAX, &mut to)?;
+    fn read(status: u32, slot: &[u8]) -> Option<(Vec<u8>, RawHeader)> {
+        let mut to = vec![0xee; LONGEST];
+        let Content::Frame(Unpacked { length, header }) = unpack(status, slot, &mut to) else {
+            return None;
+        };
         assert!(to[length..].iter().all(|octet| *octet == 0xee));
         to.truncate(length);
-        Some(to)
+        Some((to, header))
     }
 
     #[test]
     fn a_plain_frame_is_unchanged() {
-        for length in [14, 60, MAX] {
+        for length in [14, 60, LONGEST] {
             let plain = frame(length);
-            assert_eq!(read(1, &slot(&plain, [0; 10])).unwrap(), plain);
+            let read = read(1, &slot(&plain, PLAIN)).unwrap();
+            assert_eq!(read, (plain, RawHeader::PLAIN));
         }
-        assert_eq!(read(1, &slot(&frame(13), [0; 10])), None);
-        assert_eq!(read(1, &slot(&frame(MAX + 1), [0; 10])), None);
+        assert!(read(1, &slot(&frame(13), PLAIN)).is_none());
+        assert!(read(1, &slot(&frame(LONGEST + 1), PLAIN)).is_none());
     }
 
     #[test]
-    fn a_frame_that_was_cut_short_is_none() {
-        let mut short = slot(&frame(100), [0; 10]);
-        short[LENGTH] = 101;
-        assert_eq!(read(1, &short), None);
-        assert_eq!(
-            read(1 | libc::TP_STATUS_COPY, &slot(&frame(100), [0; 10])),
-            None
-        );
-    }
-
-    #[test]
-    fn a_tag_comes_back_and_does_not_count() {
-        let valid = libc::TP_STATUS_VLAN_VALID;
-        let mut tagged = slot(&frame(MAX), [0; 10]);
-        tagged[TAG_CONTROL..TAG_CONTROL + 2].copy_from_slice(&0x6123u16.to_ne_bytes());
-        let got = read(1 | valid, &tagged).unwrap();
-        assert_eq!(got.len(), MAX + 4);
-        assert_eq!(got[..12], frame(MAX)[..12]);
-        assert_eq!(got[12..16], [0x81, 0, 0x61, 0x23]);
-        assert_eq!(got[16..], frame(MAX)[12..]);
-        tagged[TAG_PROTOCOL..TAG_PROTOCOL + 2].copy_from_slice(&TPID_S.to_ne_bytes());
-        let got = read(1 | valid | libc::TP_STATUS_VLAN_TPID_VALID, &tagged).unwrap();
-        assert_eq!(got[12..16], [0x88, 0xa8, 0x61, 0x23]);
-        // A second tag within the frame does not count either; a third tag does.
-        let mut inner = frame(MAX + 4);
-        inner[12..14].copy_from_slice(&[0x81, 0]);
-        assert!(read(1 | valid, &slot(&inner, [0; 10])).is_some());
-        inner = frame(MAX + 8);
-        inner[12..18].copy_from_slice(&[0x81, 0, 0, 1, 0x81, 0]);
-        assert!(read(1, &slot(&inner, [0; 10])).is_some());
-        assert!(read(1 | valid, &slot(&inner, [0; 10])).is_none());
-    }
-
-    #[test]
-    fn an_incomplete_checksum_is_completed_behind_a_tag() {
-        let header = |start: u16, offset: u16| {
-            let [a, b] = start.to_ne_bytes();
-            let [c, d] = offset.to_ne_bytes();
-            [NEEDS_CHECKSUM, 0, 0, 0, 0, 0, a, b, c, d]
+    fn a_frame_that_was_cut_short_is_queued_or_lost_or_too_long() {
+        let mut to = [0; LONGEST];
+        let mut with = |status: u32, kind: u8| {
+            let mut header = PLAIN;
+            header[1] = kind;
+            let mut short = slot(&frame(100), header);
+            short[LENGTH..LENGTH + 4].copy_from_slice(&65_226u32.to_ne_bytes());
+            short[TAG_CONTROL] = 7;
+            unpack(status, &short, &mut to)
         };
-        let plain = frame(80);
-        let mut expected = plain.clone();
-        assert!(checksum::complete(&mut expected, 34, 16));
-        assert_ne!(expected, plain);
-        assert_eq!(read(1, &slot(&plain, header(34, 16))).unwrap(), expected);
-        let tagged = read(
-            1 | libc::TP_STATUS_VLAN_VALID,
-            &slot(&plain, header(34, 16)),
-        );
-        assert_eq!(tagged.unwrap()[16..], expected[12..]);
-        assert_eq!(read(1, &slot(&plain, header(70, 16))), None);
+        assert!(matches!(with(1, 0), Content::Invalid));
+        assert!(matches!(with(1, GSO_TCPV4), Content::Lost));
+        let copy = 1 | libc::TP_STATUS_COPY;
+        for (status, tag) in [
+            (copy, None),
+            (copy | libc::TP_STATUS_VLAN_VALID, Some(Tag(TPID_C, 7))),
+        ] {
+            let Content::Queued(queued) = with(status, GSO_TCPV4) else {
+                panic!("not queued");
+            };
+            assert_eq!((queued.length, queued.tag), (65_226, tag));
+        }
     }
 
     #[test]
-    fn datagrams_in_one_are_none_and_tcp_is_a_frame() {
-        let with = |kind: u8| read(1, &slot(&frame(1000), [0, kind, 0, 0, 0, 0, 0, 0, 0, 0]));
-        // UDP, UDP_L4 and an undefined type.
-        assert!([2, 3, 5, 0x7f].iter().all(|kind| with(*kind).is_none()));
-        assert!(
-            [0, 1, 4, 0x81, 0x84]
-                .iter()
-                .all(|kind| with(*kind).is_some())
+    fn a_tag_comes_back() {
+        let valid = libc::TP_STATUS_VLAN_VALID;
+        let mut tagged = slot(&frame(1514), PLAIN);
+        tagged[TAG_CONTROL..TAG_CONTROL + 2].copy_from_slice(&0x6123u16.to_ne_bytes());
+        let got = read(1 | valid, &tagged).unwrap().0;
+        assert_eq!(got.len(), 1518);
+        assert_eq!(got[..12], frame(1514)[..12]);
+        assert_eq!(got[12..16], [0x81, 0, 0x61, 0x23]);
+        assert_eq!(got[16..], frame(1514)[12..]);
+        tagged[TAG_PROTOCOL..TAG_PROTOCOL + 2].copy_from_slice(&TPID_S.to_ne_bytes());
+        let got = read(1 | valid | libc::TP_STATUS_VLAN_TPID_VALID, &tagged);
+        assert_eq!(got.unwrap().0[12..16], [0x88, 0xa8, 0x61, 0x23]);
+    }
+
+    #[test]
+    fn tags_are_counted_up_to_two() {
+        let mut tagged = frame(100);
+        assert_eq!(tags(&tagged), 0);
+        tagged[12..14].copy_from_slice(&[0x88, 0xa8]);
+        assert_eq!(tags(&tagged), 4);
+        tagged[16..18].copy_from_slice(&[0x81, 0]);
+        tagged[20..22].copy_from_slice(&[0x81, 0]);
+        assert_eq!(tags(&tagged), 8);
+        assert_eq!(tags(&tagged[..17]), 4);
+    }
+
+    #[test]
+    fn a_header_counts_from_the_start_of_the_frame_with_its_tag() {
+        let header = |start: u16| {
+            let [a, b] = start.to_ne_bytes();
+            [FLAG_NEEDS_CSUM, GSO_UDP_L4, 0, 0, 0, 4, a, b, 16, 0]
+        };
+        let fields = |status: u32, start: u16| {
+            let read = read(status, &slot(&frame(80), header(start)));
+            read.map(|(_, header)| header.parse())
+        };
+        let plain = fields(1, 34).unwrap();
+        assert_eq!(
+            (plain.flags, plain.gso_type, plain.gso_size),
+            (FLAG_NEEDS_CSUM, GSO_UDP_L4, 1024)
         );
+        assert_eq!((plain.csum_start, plain.csum_offset), (34, 16));
+        let tagged = 1 | libc::TP_STATUS_VLAN_VALID;
+        assert_eq!(fields(tagged, 34).unwrap().csum_start, 38);
+        assert_eq!(fields(1, u16::MAX).unwrap().csum_start, u16::MAX);
+        assert!(fields(tagged, u16::MAX - 3).is_none());
     }
 
     #[test]
@@ -266,7 +328,7 @@ mod tests {
             KIND,
             32 + std::mem::offset_of!(libc::sockaddr_ll, sll_pkttype)
         );
-        let mut own = slot(&frame(60), [0; 10]);
+        let mut own = slot(&frame(60), PLAIN);
         assert!(!is_outgoing(&own));
         own[KIND] = libc::PACKET_OUTGOING;
         assert!(is_outgoing(&own));
@@ -306,7 +368,7 @@ mod tests {
                 slot[FRAME_OFFSET..FRAME_OFFSET + 2].copy_from_slice(&at.to_ne_bytes());
             }
             let mut to = [0; 128];
-            if let Some(length) = unpack(status, &slot, 120, &mut to) {
+            if let Content::Frame(Unpacked { length, .. }) = unpack(status, &slot, &mut to) {
                 prop_assert!((ETHERNET_HEADER..=128).contains(&length));
             }
         }

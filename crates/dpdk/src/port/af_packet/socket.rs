@@ -2,21 +2,28 @@
 //! Packet sockets (packet(7)), one to receive and one to send per queue, and queries of their interface
 //! (netdevice(7)).
 
+use std::io::{IoSlice, IoSliceMut};
 use std::mem;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::sys::uio::{readv, writev};
 
 use super::geometry::Geometry;
+use crate::port::features::Features;
 
 /// linux/if_packet.h, TPACKET_V2.
 const VERSION_2: libc::c_int = 1;
 /// Kernel memory of a frame in transmission in addition to its data, octets.
 const SEND_OVERHEAD: usize = 1024;
+/// Most octets that frames longer than a slot occupy in the kernel, in each direction: a few round trips of TCP on this machine.
+const WHOLE_FRAMES_MAX: usize = 16 << 20;
+/// linux/if_packet.h, PACKET_COPY_THRESH.
+const PACKET_COPY_THRESH: libc::c_int = 7;
 
 /// Failed step of a socket's creation, with the error.
 pub(super) type Failure = (&'static str, Errno);
@@ -40,11 +47,14 @@ impl Deref for PacketSocket {
 impl PacketSocket {
     /// Creates a socket that receives into a ring. It receives nothing before [`Self::start`].
     ///
-    /// Each frame has a `virtio_net_hdr`, which describes an incomplete checksum (PACKET_VNET_HDR).
+    /// Each frame has a `virtio_net_hdr`, which describes an incomplete checksum and segmentation (PACKET_VNET_HDR). A frame that is
+    /// longer than a slot also waits in the socket's queue, as a reference and without a copy (PACKET_COPY_THRESH).
     pub(super) fn receiver(interface: u32, ring: Geometry) -> Result<Self, Failure> {
         let own = Self::new(interface)?;
         own.set("PACKET_VNET_HDR", libc::PACKET_VNET_HDR, &1i32)?;
         own.set("PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, &1)?;
+        own.set("PACKET_COPY_THRESH", PACKET_COPY_THRESH, &1i32)?;
+        own.set_size([libc::SO_RCVBUFFORCE, libc::SO_RCVBUF], WHOLE_FRAMES_MAX);
         own.set("PACKET_RX_RING", libc::PACKET_RX_RING, &ring.request())?;
         Ok(own)
     }
@@ -59,17 +69,53 @@ impl PacketSocket {
         own.set("PACKET_LOSS", libc::PACKET_LOSS, &1i32)?;
         own.set("PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, &1)?;
         own.set("PACKET_TX_RING", libc::PACKET_TX_RING, &ring.request())?;
-        // Room for a full ring, above the system's limit if the process has the privilege. If it is too small, frames return unsent.
+        // Room for a full ring. If it is too small, frames return unsent.
         let octets = ring.slots as usize * (ring.slot_size as usize + SEND_OVERHEAD);
-        let octets = libc::c_int::try_from(octets).unwrap_or(libc::c_int::MAX / 2);
-        if own
-            .set_of(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &octets)
-            .is_err()
-        {
-            let _ = own.set_of(libc::SOL_SOCKET, libc::SO_SNDBUF, &octets);
-        }
+        own.set_size([libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], octets);
         own.bind(0)?;
         Ok(own)
+    }
+
+    /// Creates a socket that sends frames with a `virtio_net_hdr`, one by one, and never receives.
+    pub(super) fn whole_sender(interface: u32) -> Result<Self, Failure> {
+        let own = Self::new(interface)?;
+        own.set("PACKET_VNET_HDR", libc::PACKET_VNET_HDR, &1i32)?;
+        own.set("PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, &1)?;
+        own.set_size([libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], WHOLE_FRAMES_MAX);
+        own.bind(0)?;
+        Ok(own)
+    }
+
+    /// Sets a size of the socket's buffers, above the system's limit if the process has the privilege. `options` are with and without it.
+    fn set_size(&self, options: [libc::c_int; 2], octets: usize) {
+        let octets = libc::c_int::try_from(octets).unwrap_or(libc::c_int::MAX / 2);
+        let [forced, limited] = options;
+        if self.set_of(libc::SOL_SOCKET, forced, &octets).is_err() {
+            // Smaller buffers work too.
+            let _ = self.set_of(libc::SOL_SOCKET, limited, &octets);
+        }
+    }
+
+    /// Reads the next frame of the socket's queue, a `virtio_net_hdr` first. Returns the number of octets read.
+    #[inline]
+    pub(super) fn read(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        match readv(self.as_fd(), pieces) {
+            Err(Errno::EAGAIN) => Err(Errno::EAGAIN),
+            // An error of the interface, such as its going down, is reported once and consumes no frame.
+            Err(_) => readv(self.as_fd(), pieces),
+            Ok(octets) => Ok(octets),
+        }
+    }
+
+    /// Sends one frame, a `virtio_net_hdr` first, without blocking.
+    #[inline]
+    pub(super) fn write(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        writev(self.as_fd(), pieces)
+    }
+
+    /// Returns the offload features of the interface with this name.
+    pub(super) fn features(&self, interface: &str) -> Result<Features, Errno> {
+        Features::of(self.as_fd(), interface)
     }
 
     /// Returns a socket without a ring, which receives and sends frame by frame.

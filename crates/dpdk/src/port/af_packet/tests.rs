@@ -11,6 +11,8 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::*;
 use crate::eal::Eal;
+use crate::port::checksum;
+use crate::segment::HeaderLengths;
 use crate::testing;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -104,6 +106,8 @@ struct Rig {
     interface: Interface,
     pool: Mempool,
     burst: Burst,
+    /// Segment sizes of received frames.
+    sizes: Vec<Option<u16>>,
     eal: Eal,
 }
 
@@ -124,6 +128,7 @@ impl Rig {
             interface,
             pool,
             burst,
+            sizes: Vec::new(),
             eal,
         }
     }
@@ -144,8 +149,12 @@ impl Rig {
         for (queue, rx) in self.rx.iter_mut().enumerate() {
             let count = rx.receive(&mut self.burst, BURST_MAX);
             assert_eq!(count, self.burst.len());
-            frames.extend(self.burst.frames().map(|frame| (queue, frame.to_vec())));
-            self.burst.free();
+            for frame in self.burst.drain() {
+                let mut octets = vec![0; frame.length() as usize];
+                assert!(frame.read_at(0, &mut octets));
+                self.sizes.push(frame.segment_size());
+                frames.push((queue, octets));
+            }
         }
     }
 
@@ -160,6 +169,32 @@ impl Rig {
 
     fn stats(&self) -> PortStats {
         self.interface.stats()
+    }
+
+    /// Returns a frame in buffers of the pool, whose sender requested segments of this size.
+    fn chain(&self, octets: &[u8], size: u16) -> crate::Mbuf<'static> {
+        let mut chunks = octets.chunks(2000).rev();
+        let mut parts = 0;
+        let mut next = ptr::null_mut();
+        loop {
+            let part = crate::Mbuf::new(&self.eal, &self.pool, chunks.next().unwrap()).unwrap();
+            parts += 1;
+            let mbuf = std::mem::ManuallyDrop::new(part).mbuf;
+            // SAFETY: the buffers are owned, and belong to the first one's frame from here on.
+            unsafe { *field::next(mbuf) = next };
+            next = mbuf;
+            if chunks.len() == 0 {
+                break;
+            }
+        }
+        // SAFETY: as above.
+        unsafe {
+            *field::nb_segs(next) = parts;
+            *field::pkt_len(next) = octets.len() as u32;
+        }
+        let mut frame = crate::Mbuf::of_buffer(next);
+        frame.set_segment_size(size);
+        frame
     }
 
     fn is_whole(&self) -> bool {
@@ -434,29 +469,172 @@ fn the_kernels_checksums_are_complete() {
     });
 }
 
+/// Returns a socket whose data the network card cuts into datagrams of this size (udp(7), UDP_SEGMENT).
+fn segmenting_socket(address: &str, size: i32) -> UdpSocket {
+    let udp = UdpSocket::bind(address).unwrap();
+    // SAFETY: an open socket and a value of the size that is given.
+    let code = unsafe {
+        libc::setsockopt(
+            udp.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw const size).cast(),
+            4,
+        )
+    };
+    assert_eq!(code, 0);
+    udp
+}
+
 #[test]
-fn several_datagrams_in_one_are_dropped_and_counted() {
+fn datagrams_of_one_call_come_together_and_with_their_size() {
     in_a_network(|| {
-        let mut rig = Rig::new("datagrams", 1, 9018);
-        let udp = UdpSocket::bind("10.0.0.1:1000").unwrap();
-        // linux/udp.h, UDP_SEGMENT: the network card cuts the datagram.
-        let size = 1000i32;
-        // SAFETY: an open socket and a value of the size that is given.
-        let code = unsafe {
-            libc::setsockopt(
-                udp.as_raw_fd(),
-                libc::SOL_UDP,
-                libc::UDP_SEGMENT,
-                (&raw const size).cast(),
-                4,
-            )
-        };
-        assert_eq!(code, 0);
-        udp.send_to(&[1; 3000], "10.0.0.2:2000").unwrap();
-        udp.send_to(&[2; 100], "10.0.0.2:2000").unwrap();
+        let mut rig = Rig::new("datagrams", 1, 1518);
+        let data: Vec<u8> = (0..60_000).map(|at| (at * 7 + at / 256) as u8).collect();
+        let mut octets = 0;
+        // In a slot, and longer than a slot.
+        for length in [1400, 3000, 60_000] {
+            let udp = segmenting_socket("10.0.0.1:0", 1000);
+            udp.send_to(&data[..length], "10.0.0.2:2000").unwrap();
+            let frame = rig.expect(1).remove(0).1;
+            assert_eq!(frame[..14], [&FAR[..], &PEER, &[8, 0]].concat());
+            assert_eq!(frame.len(), 42 + length);
+            assert_eq!(frame[42..], data[..length]);
+            octets += frame.len() as u64;
+            assert_eq!(rig.sizes.pop().unwrap(), Some(1000));
+            assert!(rig.is_whole());
+        }
+        UdpSocket::bind("10.0.0.1:0")
+            .unwrap()
+            .send_to(&[2; 100], "10.0.0.2:2000")
+            .unwrap();
         assert_eq!(rig.expect(1)[0].1.len(), 142);
+        assert_eq!(rig.sizes.pop().unwrap(), None);
+        let expected = PortStats {
+            rx_frames: 4,
+            rx_octets: octets + 142,
+            ..PortStats::default()
+        };
+        assert_eq!(rig.stats(), expected);
+    });
+}
+
+/// Sends a frame with UDP data in one piece, which the device is to cut into datagrams of `size` octets.
+fn send_datagrams(socket: &PacketSocket, tags: &[u8], size: u16, data: &[u8]) -> Vec<u8> {
+    let mut udp = [4711u16, 53, 8 + data.len() as u16, 0]
+        .map(u16::to_be_bytes)
+        .concat();
+    udp.extend(data);
+    let untagged = packet(7, 0, [10, 0, 0, 1], &udp);
+    let frame = [&untagged[..12], tags, &untagged[12..]].concat();
+    let start = (34 + tags.len()) as u16;
+    // Flags and type (VIRTIO_NET_HDR_GSO_UDP_L4) of a virtio_net_hdr, length of the headers, size, and place of the checksum.
+    let mut header = vec![1, 5];
+    for word in [start + 8, size, start, 6] {
+        header.extend(word.to_ne_bytes());
+    }
+    let pieces = [io::IoSlice::new(&header), io::IoSlice::new(&frame)];
+    assert_eq!(socket.write(&pieces), Ok(header.len() + frame.len()));
+    frame
+}
+
+#[test]
+fn long_frames_have_their_tags() {
+    in_a_network(|| {
+        let mut rig = Rig::new("long-tags", 1, 1518);
+        let peer = PacketSocket::whole_sender(if_nametoindex("v1").unwrap()).unwrap();
+        for tags in [
+            &[][..],
+            &[0x81, 0, 0x60, 5],
+            &[0x88, 0xa8, 0, 9, 0x81, 0, 0, 7],
+        ] {
+            for length in [800, 3000, 20_000] {
+                let sent = send_datagrams(&peer, tags, 400, &vec![7; length]);
+                let received = rig.expect(1).remove(0).1;
+                assert!(received == sent, "{tags:?} {length}");
+                assert_eq!(rig.sizes.pop().unwrap(), Some(400));
+            }
+        }
+        assert_eq!((rig.stats().rx_frames, rig.stats().rx_errors), (9, 0));
+    });
+}
+
+#[test]
+fn long_frames_without_buffers_are_dropped_and_counted() {
+    in_a_network(|| {
+        let mut rig = Rig::new("long-buffers", 1, 1518);
+        let mut held = Vec::new();
+        while rig.pool.available() > 20 {
+            let mut burst = Burst::new(&rig.eal);
+            let count = (rig.pool.available() as usize - 20).min(BURST_MAX);
+            assert!(burst.allocate(&rig.pool, count));
+            held.push(burst);
+        }
+        let udp = segmenting_socket("10.0.0.1:0", 1000);
+        udp.send_to(&[1; 60_000], "10.0.0.2:2000").unwrap();
+        udp.send_to(&[2; 20_000], "10.0.0.2:2000").unwrap();
+        assert_eq!(rig.expect(1)[0].1.len(), 20_042);
         let stats = rig.stats();
-        assert_eq!((stats.rx_frames, stats.rx_errors), (1, 1));
+        assert_eq!((stats.rx_frames, stats.rx_no_buffers), (1, 1));
+        drop(held);
+        assert!(rig.is_whole());
+    });
+}
+
+#[test]
+fn tcp_data_of_any_length_go_out_whole_and_in_order() {
+    in_a_network(|| {
+        let (peer, mut rig) = (Peer::new(), Rig::new("whole", 1, 1518));
+        assert!(rig.tx[0].accepts_tso(true, 65_535) && rig.tx[0].accepts_tso(false, 65_535));
+        assert!(!rig.tx[0].accepts_tso(true, 65_536));
+        let lengths = HeaderLengths {
+            ethernet: 14,
+            network: 20,
+            transport: 20,
+        };
+        let mut expected = Vec::new();
+        for (number, length) in [60_000, 100, 3000].into_iter().enumerate() {
+            let mut tcp: Vec<u8> = vec![0; 20 + length];
+            tcp[12] = 0x50;
+            tcp[20..].fill(number as u8);
+            let mut whole = packet(7, 0, [10, 0, 0, 9], &tcp);
+            whole[23] = 6;
+            if length == 100 {
+                let short = crate::Mbuf::new(&rig.eal, &rig.pool, &whole).unwrap();
+                rig.burst.push(short).unwrap();
+            } else {
+                let frame = rig.chain(&whole, 1448);
+                let frame = frame.request_segments(lengths, true, 0x1234).unwrap();
+                rig.burst.push(frame).unwrap();
+                whole[50..52].copy_from_slice(&[0x12, 0x34]);
+            }
+            expected.push(whole);
+        }
+        let octets: usize = expected.iter().map(Vec::len).sum();
+        assert_eq!(rig.send(&[]), 3);
+        let got = peer.expect(3);
+        let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&got), lengths(&expected));
+        assert!(got == expected);
+        let stats = rig.stats();
+        assert_eq!((stats.tx_frames, stats.tx_octets), (3, octets as u64));
+        assert_eq!((stats.tx_errors, rig.is_whole()), (0, true));
+        // Refused frames are counted: without a carrier, and without the interface.
+        for command in ["ip link set v1 down", "ip link del v0"] {
+            run(command);
+            let mut whole = packet(7, 0, [10, 0, 0, 9], &[0; 3020]);
+            whole[23] = 6;
+            let lengths = HeaderLengths {
+                ethernet: 14,
+                network: 20,
+                transport: 20,
+            };
+            let frame = rig.chain(&whole, 1448).request_segments(lengths, true, 0);
+            rig.burst.push(frame.unwrap()).unwrap();
+            assert_eq!(rig.send(&[]), 0);
+            assert!(rig.burst.is_empty() && rig.is_whole());
+        }
+        assert_eq!(rig.stats().tx_errors, 2);
     });
 }
 

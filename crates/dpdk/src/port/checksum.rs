@@ -12,7 +12,7 @@ const SCTP: usize = 8;
 /// 5.1.6.2.1). The field has the sum of the pseudo header. Returns false and changes nothing if the field is not
 /// within the frame.
 #[must_use]
-pub(super) fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
+pub(in crate::port) fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
     let Some(data) = frame.get_mut(start..) else {
         return false;
     };

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames that are longer than a slot: up to 64 KiB of TCP or UDP data, to be segmented (virtio 1.2, section 5.1.6). Each of them takes
+//! one system call, which copies it between the kernel and packet buffers.
+
+use std::array;
+use std::io::{IoSlice, IoSliceMut};
+use std::ptr;
+
+use nix::errno::Errno;
+use quietwire_vhost::ring::header::{HEADER_LEN_LEGACY, RawHeader};
+
+use super::slot::{self, Queued, Tag};
+use super::socket::PacketSocket;
+use crate::burst::{self, Mbuf, room};
+use crate::mempool::Mempool;
+use crate::port::offload::{Offload, SEGMENTED_MAX, header_of};
+use crate::port::transfer::Outgoing;
+use crate::sys::{self, field};
+
+/// Most buffers of a frame: those of the longest one in buffers of 2 KiB, the smallest (see `buffer_size`).
+const BUFFERS_MAX: usize = SEGMENTED_MAX.div_ceil(2048) as usize;
+/// Most pieces of a frame to send. Buffers of other ports may be filled in part only.
+const PIECES_MAX: usize = 2 * BUFFERS_MAX;
+/// Octets from which on the kernel may refuse to pass a frame to a device whole (GSO_LEGACY_MAX_SIZE, linux/netdevice.h).
+const WHOLE_MAX: u32 = 65_536;
+/// Successive frames that a device refuses before frames are segmented here, and the first and the longest time of that, in calls.
+const REFUSALS_MAX: u32 = 8;
+const PAUSE_MIN: u32 = 1 << 10;
+const PAUSE_MAX: u32 = 1 << 20;
+
+/// Reason why a frame of the queue was not received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It is too long, or it is not as announced.
+    Invalid,
+    /// The pool has too few buffers.
+    NoBuffers,
+}
+
+/// Reads a frame of the queue into a buffer and further ones of the pool. Returns its header. If that fails, the frame is consumed all
+/// the same, and the caller must reset the buffer.
+///
+/// # Safety
+/// `mbuf` is owned, empty, not shared, and from the pool.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn receive(
+    socket: &PacketSocket,
+    queued: &Queued,
+    mbuf: *mut sys::rte_mbuf,
+    pool: &Mempool,
+) -> Result<RawHeader, Refusal> {
+    let length = queued.length;
+    // SAFETY: guaranteed by the caller. All buffers of the pool have the same room.
+    let room_of_each = unsafe { room(mbuf).len() }.max(1);
+    let mut mbufs = [mbuf; BUFFERS_MAX];
+    let fits = (slot::ETHERNET_HEADER..=SEGMENTED_MAX as usize).contains(&length);
+    let count = length.div_ceil(room_of_each);
+    let Some(mbufs) = mbufs.get_mut(..count).filter(|_| fits) else {
+        discard(socket);
+        return Err(Refusal::Invalid);
+    };
+    if !burst::allocate(pool, mbufs.get_mut(1..).unwrap_or_default()) {
+        discard(socket);
+        return Err(Refusal::NoBuffers);
+    }
+    // SAFETY: the buffers are owned, alone.
+    unsafe { chain(mbufs, length) };
+    let mut header = [0; HEADER_LEN_LEGACY];
+    let mut pieces: [IoSliceMut<'_>; BUFFERS_MAX + 1] =
+        array::from_fn(|_| IoSliceMut::new(&mut []));
+    let mut all = pieces.iter_mut();
+    if let Some(piece) = all.next() {
+        *piece = IoSliceMut::new(&mut header);
+    }
+    for (mbuf, piece) in mbufs.iter().zip(all) {
+        // SAFETY: as above; each buffer is in one piece only, and its length is within its room (`chain`).
+        *piece = IoSliceMut::new(unsafe { burst::first_segment(*mbuf) });
+    }
+    let read = socket.read(pieces.get_mut(..=count).unwrap_or_default());
+    if read != Ok(HEADER_LEN_LEGACY + length) {
+        return Err(Refusal::Invalid);
+    }
+    if let Some(Tag(protocol, control)) = queued.tag {
+        let mut frame = std::mem::ManuallyDrop::new(Mbuf::of_buffer(mbuf));
+        if !frame.push_tag(protocol, control) {
+            return Err(Refusal::Invalid);
+        }
+    }
+    slot::behind_tag(slot::raw_header(header), queued.tag).ok_or(Refusal::Invalid)
+}
+
+/// Consumes a frame of the queue.
+#[cold]
+pub(super) fn discard(socket: &PacketSocket) {
+    let mut header = [0; HEADER_LEN_LEGACY];
+    // The kernel drops octets for which there is no room.
+    let _ = socket.read(&mut [IoSliceMut::new(&mut header)]);
+}
+
+/// Makes one frame of `length` octets, whose contents are arbitrary, of buffers that it fills.
+///
+/// # Safety
+/// The buffers are owned, empty and not shared.
+unsafe fn chain(mbufs: &[*mut sys::rte_mbuf], length: usize) {
+    let mut left = length;
+    for (index, mbuf) in mbufs.iter().enumerate() {
+        let next = mbufs.get(index + 1).copied().unwrap_or(ptr::null_mut());
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let octets = left.min(room(*mbuf).len());
+            *field::data_len(*mbuf) = octets as u16;
+            *field::next(*mbuf) = next;
+            left -= octets;
+        }
+    }
+    if let Some(first) = mbufs.first() {
+        // SAFETY: as above.
+        unsafe {
+            *field::pkt_len(*first) = length as u32;
+            *field::nb_segs(*first) = mbufs.len() as u16;
+        }
+    }
+}
+
+/// Performs the offload of a received frame. Returns false if the frame or its header is invalid. `length_max` is the longest frame
+/// without tags and segmentation, octets without FCS.
+#[inline(always)]
+pub(super) fn is_completed(frame: &mut Mbuf<'_>, header: RawHeader, length_max: u32) -> bool {
+    if header.is_plain() && frame.length() <= length_max {
+        return true;
+    }
+    complete(frame, Offload::of_kernel(header), length_max)
+}
+
+#[cold]
+fn complete(frame: &mut Mbuf<'_>, offload: Offload, length_max: u32) -> bool {
+    let limit = length_max + slot::tags(frame.octets()) as u32;
+    frame.length() <= offload.length_max(limit)
+        && (offload.is_none() || offload.complete(frame, limit))
+}
+
+/// Outcome of a frame to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// Sent, with this number of octets.
+    Done(u32),
+    /// The kernel has no room now.
+    Busy,
+    /// It can never be sent.
+    Refused,
+}
+
+/// Sends frames that the device or the receiver segments.
+#[derive(Debug)]
+pub(super) struct WholeSender {
+    socket: PacketSocket,
+    /// What the device accepts, over IPv4 and IPv6.
+    tso: [bool; 2],
+    /// Successive refusals.
+    refusals: u32,
+    /// Calls until such frames are accepted again, and the next such time.
+    pause: u32,
+    next_pause: u32,
+}
+
+impl WholeSender {
+    pub(super) const fn new(socket: PacketSocket, tso4: bool, tso6: bool) -> Self {
+        Self {
+            socket,
+            tso: [tso4, tso6],
+            refusals: 0,
+            pause: 0,
+            next_pause: PAUSE_MIN,
+        }
+    }
+
+    /// Returns true if the device accepts a frame of `length` octets with TCP data over this version of IP.
+    ///
+    /// Frames do not pass the kernel's own segmentation, which comes before queueing disciplines.
+    pub(super) const fn accepts(&self, is_ipv4: bool, length: u32) -> bool {
+        let [tso4, tso6] = self.tso;
+        self.pause == 0 && length < WHOLE_MAX && if is_ipv4 { tso4 } else { tso6 }
+    }
+
+    /// Counts down the time in which frames are segmented.
+    #[inline(always)]
+    pub(super) const fn count_call(&mut self) {
+        self.pause = self.pause.saturating_sub(1);
+    }
+
+    /// Sends a frame with a request for segmentation.
+    ///
+    /// # Safety
+    /// The caller owns `mbuf`.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn send(&mut self, mbuf: *mut sys::rte_mbuf) -> Sent {
+        // SAFETY: guaranteed by the caller.
+        let frame = unsafe { Outgoing::of_buffer(mbuf) };
+        let header = header_of(&frame).octets();
+        let mut pieces = [IoSlice::new(&[]); PIECES_MAX + 1];
+        let mut all = pieces.iter_mut();
+        if let (Some(piece), Some(octets)) = (all.next(), header.get(..HEADER_LEN_LEGACY)) {
+            *piece = IoSlice::new(octets);
+        }
+        let (mut count, mut segments) = (1, frame.segments());
+        for (piece, octets) in all.zip(segments.by_ref()) {
+            *piece = IoSlice::new(octets);
+            count += 1;
+        }
+        let written = match pieces.get(..count) {
+            Some(pieces) if segments.next().is_none() => self.socket.write(pieces),
+            _ => Err(Errno::EMSGSIZE),
+        };
+        match written {
+            Ok(_) => {
+                (self.refusals, self.next_pause) = (0, PAUSE_MIN);
+                Sent::Done(frame.length())
+            }
+            Err(error) => self.refused(error),
+        }
+    }
+
+    /// Without a carrier, a driver refuses frames with the same error as when it is busy. A device that cannot segment a frame does so too.
+    fn refused(&mut self, error: Errno) -> Sent {
+        match error {
+            Errno::EAGAIN | Errno::ENOMEM | Errno::EINTR => return Sent::Busy,
+            Errno::ENOBUFS if !self.socket.link_is_up() => return Sent::Refused,
+            Errno::ENOBUFS | Errno::EINVAL | Errno::EMSGSIZE => {}
+            _ => return Sent::Refused,
+        }
+        self.refusals += 1;
+        if self.refusals >= REFUSALS_MAX {
+            self.refusals = 0;
+            self.pause = self.next_pause;
+            self.next_pause = self.next_pause.saturating_mul(2).min(PAUSE_MAX);
+        }
+        if error == Errno::ENOBUFS {
+            Sent::Busy
+        } else {
+            Sent::Refused
+        }
+    }
+}

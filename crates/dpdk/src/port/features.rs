@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Offload features of a kernel interface (linux/ethtool.h), by the names that `ethtool -k` and the kernel use.
+
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::libc;
+
+/// linux/ethtool.h.
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETH_SS_FEATURES: u32 = 4;
+/// linux/sockios.h. The type differs between C libraries.
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
+/// Octets of a name, and most features of an interface.
+const NAME: usize = 32;
+const FEATURES_MAX: usize = 256;
+const WORD: usize = 32;
+const WORDS_MAX: usize = FEATURES_MAX / WORD;
+
+/// struct ethtool_sset_info for one set.
+#[repr(C)]
+struct SetInfo {
+    command: u32,
+    reserved: u32,
+    mask: u64,
+    length: u32,
+}
+
+/// struct ethtool_gstrings.
+#[repr(C)]
+struct Names {
+    command: u32,
+    set: u32,
+    length: u32,
+    names: [[u8; NAME]; FEATURES_MAX],
+}
+
+/// struct ethtool_get_features_block.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Block {
+    available: u32,
+    requested: u32,
+    active: u32,
+    never_changed: u32,
+}
+
+/// struct ethtool_gfeatures.
+#[repr(C)]
+struct Blocks {
+    command: u32,
+    count: u32,
+    blocks: [Block; WORDS_MAX],
+}
+
+/// A structure that the kernel reads and writes for its command.
+///
+/// # Safety
+/// It begins with its command and has room for the answer.
+unsafe trait Request {}
+
+// SAFETY: linux/ethtool.h, struct ethtool_sset_info; the kernel writes one word for each bit of the mask, and one bit is set.
+unsafe impl Request for SetInfo {}
+// SAFETY: struct ethtool_gstrings; the kernel writes all names of the set, of which there is room for `FEATURES_MAX` (checked by
+// `Features::of`).
+unsafe impl Request for Names {}
+// SAFETY: struct ethtool_gfeatures; the kernel writes at most `count` blocks.
+unsafe impl Request for Blocks {}
+
+/// Active offload features of an interface.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Features(Vec<String>);
+
+impl Features {
+    /// Reads the active features of the interface with this name in the network namespace of `socket`.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(super) fn of(socket: BorrowedFd<'_>, interface: &str) -> Result<Self, Errno> {
+        let mut info = SetInfo {
+            command: ETHTOOL_GSSET_INFO,
+            reserved: 0,
+            mask: 1 << ETH_SS_FEATURES,
+            length: 0,
+        };
+        request(socket, interface, &mut info)?;
+        let length = info.length as usize;
+        if info.mask == 0 || length > FEATURES_MAX {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        // On the heap: it is large.
+        let mut names = Box::new(Names {
+            command: ETHTOOL_GSTRINGS,
+            set: ETH_SS_FEATURES,
+            length: info.length,
+            names: [[0; NAME]; FEATURES_MAX],
+        });
+        request(socket, interface, &mut *names)?;
+        let none = Block {
+            available: 0,
+            requested: 0,
+            active: 0,
+            never_changed: 0,
+        };
+        let mut all = Blocks {
+            command: ETHTOOL_GFEATURES,
+            count: length.div_ceil(WORD) as u32,
+            blocks: [none; WORDS_MAX],
+        };
+        request(socket, interface, &mut all)?;
+        let is_active = |at: &usize| {
+            let block = all.blocks.get(at / WORD);
+            block.is_some_and(|block| block.active >> (at % WORD) & 1 == 1)
+        };
+        let name = |at: usize| {
+            let octets = names.names.get(at)?;
+            let end = octets.iter().position(|octet| *octet == 0).unwrap_or(NAME);
+            Some(String::from_utf8_lossy(octets.get(..end)?).into_owned())
+        };
+        Ok(Self(
+            (0..length).filter(is_active).filter_map(name).collect(),
+        ))
+    }
+
+    /// Returns true if the feature is active.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|active| active == name)
+    }
+}
+
+/// Calls SIOCETHTOOL.
+fn request<T: Request>(
+    socket: BorrowedFd<'_>,
+    interface: &str,
+    value: &mut T,
+) -> Result<(), Errno> {
+    // SAFETY: integers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    let name = interface.as_bytes();
+    if name.len() >= request.ifr_name.len() {
+        return Err(Errno::ENODEV);
+    }
+    for (place, octet) in request.ifr_name.iter_mut().zip(name) {
+        *place = octet.cast_signed();
+    }
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(value).cast();
+    // SAFETY: an open socket; a struct ifreq whose data are a structure with room for the answer (`Request`).
+    let code = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+    Errno::result(code).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_has_features_that_the_kernel_names() {
+        let socket = socket(
+            AddressFamily::Inet,
+            SockType::Datagram,
+            SockFlag::empty(),
+            None,
+        )
+        .unwrap();
+        let features = Features::of(socket.as_fd(), "lo").unwrap();
+        assert!(features.has("loopback"), "{features:?}");
+        assert!(!features.has("nothing"));
+        assert_eq!(
+            Features::of(socket.as_fd(), "quietwire-none").unwrap_err(),
+            Errno::ENODEV
+        );
+        assert!(Features::of(socket.as_fd(), "a-name-of-sixteen-octets").is_err());
+    }
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hosts behind `af-packet` and `af-xdp` ports whose kernels leave checksums and segmentation to the network card, as veth pairs do by
+//! default. Data pass in both directions, no checksum is wrong, and the interfaces keep their offloads.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::rig::{Namespace, Switch, run, until};
+
+/// Two hosts, and the namespace of the switch with one end of the cable to each.
+struct Net {
+    left: Namespace,
+    right: Namespace,
+    middle: Namespace,
+}
+
+/// Addresses of the left and the right host.
+const IPV4: [&str; 2] = ["10.213.8.1", "10.213.8.2"];
+const IPV6: [&str; 2] = ["fd21:8::1", "fd21:8::2"];
+
+impl Net {
+    /// Creates the namespaces. `kind` must be unique to the test.
+    fn new(kind: &str, mtu: &str) -> Self {
+        let named = |end: &str| Namespace::new(&format!("{kind}-{end}"));
+        let net = Self {
+            left: named("left"),
+            right: named("right"),
+            middle: named("middle"),
+        };
+        for (number, port) in ["l0", "r0"].into_iter().enumerate() {
+            let host = [&net.left, &net.right][number];
+            let name = host.name();
+            net.middle.ip(&[
+                "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name,
+            ]);
+            net.middle.ip(&[
+                "link",
+                "set",
+                port,
+                "mtu",
+                mtu,
+                "arp",
+                "off",
+                "addrgenmode",
+                "none",
+                "up",
+            ]);
+            host.ip(&["link", "set", "eth0", "mtu", mtu, "up"]);
+            host.ip(&[
+                "addr",
+                "add",
+                &format!("{}/24", IPV4[number]),
+                "dev",
+                "eth0",
+            ]);
+            host.ip(&[
+                "addr",
+                "add",
+                &format!("{}/64", IPV6[number]),
+                "dev",
+                "eth0",
+                "nodad",
+            ]);
+        }
+        net
+    }
+
+    fn interfaces(&self) -> [(&Namespace, &str); 4] {
+        [
+            (&self.left, "eth0"),
+            (&self.right, "eth0"),
+            (&self.middle, "l0"),
+            (&self.middle, "r0"),
+        ]
+    }
+
+    /// Returns the state of all interfaces: offloads and flags.
+    fn state(&self) -> Vec<String> {
+        self.interfaces()
+            .map(|(namespace, interface)| {
+                let link: Value =
+                    serde_json::from_str(&namespace.ip(&["-d", "-j", "link", "show", interface]))
+                        .unwrap();
+                let link = &link[0];
+                let [promiscuity, xdp, max_mtu] =
+                    ["promiscuity", "xdp", "max_mtu"].map(|key| &link[key]);
+                let features = features(namespace, interface);
+                format!("{interface} {promiscuity} {xdp} {max_mtu} {features}")
+            })
+            .to_vec()
+    }
+
+    /// Fails unless TCP passes both ways, and UDP.
+    fn carries(&self) {
+        for [_, to] in [IPV4, IPV6] {
+            let server = Server::start(&self.right, to);
+            for direction in [&[][..], &["--reverse"]] {
+                let received = server.receive(&self.left, direction);
+                assert!(
+                    received > 2_000_000.0,
+                    "{to} {direction:?}: {received} octets"
+                );
+            }
+            let received = server.receive(
+                &self.left,
+                &["--udp", "--bitrate", "50M", "--length", "1200"],
+            );
+            assert!(received > 1_000_000.0, "{to}: {received} octets of UDP");
+        }
+        self.has_no_wrong_checksum();
+    }
+
+    fn has_no_wrong_checksum(&self) {
+        for host in [&self.left, &self.right] {
+            let counters = [
+                "TcpInCsumErrors",
+                "UdpInCsumErrors",
+                "Udp6InCsumErrors",
+                "IcmpInCsumErrors",
+            ];
+            let text = run(host.command("nstat").args(["-asz"]).args(counters));
+            let counts: Vec<&str> = text
+                .lines()
+                .filter(|line| line.contains("InCsumErrors"))
+                .collect();
+            assert_eq!(counts.len(), counters.len(), "{text}");
+            let is_zero = |line: &&str| line.split_whitespace().nth(1) == Some("0");
+            assert!(counts.iter().all(is_zero), "{text}");
+        }
+    }
+}
+
+/// Returns the active offload features of an interface, as a number (linux/ethtool.h, ETHTOOL_GFEATURES).
+fn features(namespace: &Namespace, interface: &str) -> String {
+    let script = format!(
+        "import array, fcntl, socket, struct\n\
+         blocks = array.array('B', struct.pack('II', 0x3a, 8) + bytes(16 * 8))\n\
+         request = struct.pack('16sP16x', b'{interface}', blocks.buffer_info()[0])\n\
+         fcntl.ioctl(socket.socket(), 0x8946, request)\n\
+         print([struct.unpack_from('I', blocks, 8 + 16 * at + 8)[0] for at in range(8)])\n"
+    );
+    run(namespace.command("python3").args(["-c", &script]))
+}
+
+/// A server of iperf3.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(namespace: &Namespace, address: &str) -> Self {
+        let child = namespace
+            .command("iperf3")
+            .args(["--server", "--bind", address])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            child,
+            address: address.to_owned(),
+        }
+    }
+
+    /// Runs a client for a second. Returns the octets that its receiver got.
+    fn receive(&self, client: &Namespace, arguments: &[&str]) -> f64 {
+        // The server may not listen yet, or not again.
+        until("iperf3 succeeds", || {
+            let mut command = client.command("iperf3");
+            command.args([
+                "--client",
+                &self.address,
+                "--time",
+                "1",
+                "--json",
+                "--connect-timeout",
+                "3000",
+            ]);
+            let output = command.args(arguments).output().unwrap();
+            let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            if !output.status.success() || !result["error"].is_null() {
+                println!("{}", result["error"]);
+                return None;
+            }
+            let end = &result["end"];
+            let sum = [&end["sum_received"], &end["sum"]]
+                .into_iter()
+                .find(|sum| !sum.is_null());
+            sum?["bytes"].as_f64()
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn start(net: &Net, directory: &Path, ports: [&str; 2], arguments: &[&str]) -> Switch {
+    let ports = [("l", ports[0].to_owned()), ("r", ports[1].to_owned())];
+    Switch::start(
+        &net.middle,
+        directory,
+        &ports,
+        &[&["--bridge", "lan=l,r"], arguments].concat(),
+    )
+}
+
+#[test]
+fn af_packet_passes_data_of_hosts_with_all_offloads() {
+    for (kind, mtu, frame) in [("offp", "1500", "1518"), ("offp9", "9000", "9018")] {
+        let net = Net::new(kind, mtu);
+        let directory = TempDir::new().unwrap();
+        let before = net.state();
+        let uris = ["af-packet:l0", "af-packet:r0"];
+        let switch = start(&net, directory.path(), uris, &["--frame-size-max", frame]);
+        net.carries();
+        for port in switch.ports() {
+            // Whole, both ways.
+            assert!(port["tx_tso_frames"].as_u64() > Some(50), "{port}");
+            assert_eq!(
+                (&port["segmented"], &port["drops"]["rx_errors"]),
+                (&0.into(), &0.into())
+            );
+        }
+        switch.kill();
+        assert_eq!(net.state(), before);
+        let switch = start(&net, directory.path(), uris, &["--frame-size-max", frame]);
+        net.carries();
+        assert_eq!(switch.end(), Some(0));
+        assert_eq!(net.state(), before);
+    }
+}
+
+#[test]
+fn af_xdp_passes_data_of_hosts_with_all_offloads() {
+    let net = Net::new("offx", "1500");
+    let directory = TempDir::new().unwrap();
+    let before = net.state();
+    let uris = ["af-xdp:l0", "af-xdp:r0"];
+    let switch = start(&net, directory.path(), uris, &[]);
+    net.carries();
+    for port in switch.ports() {
+        assert_eq!(port["xdp_mode"], "copy", "{port}");
+        assert_eq!(port["drops"]["rx_errors"], 0, "{port}");
+    }
+    assert!(switch.table().contains("l: AF_XDP in copy mode"));
+    // The next switch removes the XDP program of the killed one.
+    switch.kill();
+    let switch = start(&net, directory.path(), uris, &[]);
+    net.carries();
+    assert_eq!(switch.end(), Some(0));
+    assert_eq!(net.state(), before);
+}
+
+#[test]
+fn data_of_af_packet_are_cut_for_af_xdp() {
+    let net = Net::new("offm", "1500");
+    let directory = TempDir::new().unwrap();
+    let switch = start(&net, directory.path(), ["af-packet:l0", "af-xdp:r0"], &[]);
+    net.carries();
+    let port = switch.port("r");
+    assert!(port["segmented"].as_u64() > Some(50), "{port}");
+    assert_eq!(port["drops"]["not_segmented"], 0, "{port}");
+    assert_eq!(switch.end(), Some(0));
+}
+
+/// A bridge with the left host and one end of a cable, another one with the other end and the right host. Frames are tagged on the cable.
+#[test]
+fn data_of_hosts_pass_in_a_vlan() {
+    let net = Net::new("offv", "1500");
+    let ip = |arguments: &[&str]| net.middle.ip(arguments);
+    ip(&["link", "add", "t0", "type", "veth", "peer", "name", "t1"]);
+    for end in ["t0", "t1"] {
+        ip(&[
+            "link",
+            "set",
+            end,
+            "arp",
+            "off",
+            "addrgenmode",
+            "none",
+            "up",
+        ]);
+    }
+    let directory = TempDir::new().unwrap();
+    let ports = [("l", "l0"), ("t", "t0"), ("u", "t1"), ("r", "r0")];
+    let ports = ports.map(|(name, interface)| (name, format!("af-packet:{interface}")));
+    let bridges = ["--bridge", "one=l,t", "--bridge", "two=u,r"];
+    let switch = Switch::start(&net.middle, directory.path(), &ports, &bridges);
+    for port in ["l", "r"] {
+        switch.change(&["set", "port", port, "--access", "5"]);
+    }
+    for port in ["t", "u"] {
+        switch.change(&["set", "port", port, "--trunk", "5"]);
+    }
+    net.carries();
+    for port in switch.ports() {
+        assert!(port["tx_tso_frames"].as_u64() > Some(50), "{port}");
+    }
+    assert_eq!(switch.end(), Some(0));
+}
+
+#[test]
+fn datagrams_sent_in_one_call_arrive_one_by_one() {
+    const SIZE: u16 = 1000;
+    const COUNT: usize = 40;
+    let net = Net::new("offu", "1500");
+    let directory = TempDir::new().unwrap();
+    let switch = start(
+        &net,
+        directory.path(),
+        ["af-packet:l0", "af-packet:r0"],
+        &[],
+    );
+    for [from, to] in [IPV4, IPV6] {
+        let bind = |address: &str, port: u16| {
+            let address = (address.parse::<std::net::IpAddr>().unwrap(), port);
+            std::net::UdpSocket::bind(address).unwrap()
+        };
+        let (from, to) = (from.to_owned(), to.to_owned());
+        let destination = to.parse::<std::net::IpAddr>().unwrap();
+        let receiver = net.right.within(move || bind(&to, 4000)).join().unwrap();
+        receiver
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let data: Vec<u8> = (0..COUNT * usize::from(SIZE) - 300)
+            .map(|at| (at / 777) as u8)
+            .collect();
+        let sent = data.clone();
+        let sender = move || {
+            let socket = bind(&from, 0);
+            setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(SIZE)).unwrap();
+            socket.send_to(&sent, (destination, 4000)).unwrap();
+        };
+        net.left.within(sender).join().unwrap();
+        for expected in data.chunks(SIZE.into()) {
+            let mut buffer = [0; 2000];
+            let length = receiver.recv(&mut buffer).unwrap();
+            assert!(buffer[..length] == *expected, "{length}");
+        }
+    }
+    net.has_no_wrong_checksum();
+    assert_eq!(switch.port("r")["segmented"], 2);
+    assert_eq!(switch.end(), Some(0));
+}
