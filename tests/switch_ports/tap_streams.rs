@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Streams between the network stacks of two namespaces through taps, with the offloads that the kernel has by default.
 
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::UdpGsoSegment;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -209,6 +213,49 @@ fn taps_carry_streams_with_tags() {
         hosts.place.ip(&["link", "set", trunk, "master", "cable"]);
     }
     exchange(hosts, &["left", "right", "trunk0", "trunk1"]);
+}
+
+/// Several datagrams that the sender passes to its kernel at once (UDP_SEGMENT, udp(7)) are one frame up to the receiver's kernel.
+#[test]
+fn taps_carry_datagrams_many_at_once() {
+    const SIZE: usize = 1000;
+    const COUNT: usize = 20;
+    let hosts = Hosts::start("datagrams", &[]);
+    for network in NETWORKS {
+        let address = |end: usize| {
+            let address: IpAddr = format!("{network}{end}").parse().unwrap();
+            SocketAddr::new(address, 4711)
+        };
+        let (own, peer) = (address(1), address(2));
+        let receiver = hosts.ends[1].within(move || UdpSocket::bind(peer).unwrap());
+        let receiver = receiver.join().unwrap();
+        let timeout = Some(Duration::from_secs(1));
+        receiver.set_read_timeout(timeout).unwrap();
+        let sender = hosts.ends[0].within(move || {
+            let socket = UdpSocket::bind(own).unwrap();
+            setsockopt(&socket, UdpGsoSegment, &(SIZE as i32)).unwrap();
+            socket.connect(peer).unwrap();
+            socket
+        });
+        let sender = sender.join().unwrap();
+        let sent: Vec<u8> = (0..SIZE * COUNT).map(|at| (at % 251) as u8).collect();
+        until("all datagrams arrive", || {
+            sender.send(&sent).unwrap();
+            let mut heard = vec![0; 2 * SIZE];
+            let mut all = Vec::new();
+            for _ in 0..COUNT {
+                let length = receiver.recv(&mut heard).ok()?;
+                assert_eq!(length, SIZE);
+                all.extend_from_slice(&heard[..length]);
+            }
+            (all == sent).then_some(())
+        });
+    }
+    assert_eq!(hosts.checksum_errors(1), 0);
+    let port = hosts.switch.port("right");
+    assert!(port["tx_tso_frames"].as_u64() >= Some(2), "{port}");
+    assert_eq!(port["drops"]["not_segmented"], 0, "{port}");
+    assert_eq!(hosts.switch.end(), Some(0));
 }
 
 #[test]

@@ -85,14 +85,14 @@ qw_segment_size(const struct rte_mbuf *mbuf)
 }
 
 void
-qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, uint16_t size, int is_ipv4)
+qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, uint16_t size, int is_ipv4, int is_tcp)
 {
 	mbuf->tx_offload = 0;
 	mbuf->l2_len = l2;
 	mbuf->l3_len = l3;
 	mbuf->l4_len = l4;
 	mbuf->tso_segsz = size;
-	mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_SEG | (is_ipv4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6);
+	mbuf->ol_flags |= (is_tcp ? RTE_MBUF_F_TX_TCP_SEG : RTE_MBUF_F_TX_UDP_SEG) | (is_ipv4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6);
 }
 
 int
@@ -171,15 +171,17 @@ qw_queue_of_hash(uint16_t port, uint16_t entry)
 }
 
 int
-qw_is_to_segment(const struct rte_mbuf *mbuf, uint16_t *l2, uint16_t *l3, uint16_t *l4, uint16_t *size, int *is_ipv4)
+qw_is_to_segment(const struct rte_mbuf *mbuf, uint16_t *l2, uint16_t *l3, uint16_t *l4, uint16_t *size, int *is_ipv4,
+	int *is_tcp)
 {
-	if ((mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG) == 0)
+	if ((mbuf->ol_flags & (RTE_MBUF_F_TX_TCP_SEG | RTE_MBUF_F_TX_UDP_SEG)) == 0)
 		return 0;
 	*l2 = mbuf->l2_len;
 	*l3 = mbuf->l3_len;
 	*l4 = mbuf->l4_len;
 	*size = mbuf->tso_segsz;
 	*is_ipv4 = (mbuf->ol_flags & RTE_MBUF_F_TX_IPV4) != 0;
+	*is_tcp = (mbuf->ol_flags & RTE_MBUF_F_TX_TCP_SEG) != 0;
 	return 1;
 }
 

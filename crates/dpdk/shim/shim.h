@@ -55,10 +55,10 @@ void qw_free_bulk(struct rte_mbuf **mbufs, unsigned int n);
 uint16_t qw_segment_size(const struct rte_mbuf *mbuf);
 
 /*
- * Requests segmentation of a frame by its receiver. Arguments: header lengths of Ethernet, IP and TCP, octets of data per
- * segment, and 1 for IPv4.
+ * Requests segmentation of a frame by its receiver. Arguments: header lengths of Ethernet, IP and TCP or UDP, octets of data per
+ * segment, 1 for IPv4, and 1 for TCP.
  */
-void qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, uint16_t size, int is_ipv4);
+void qw_request_segments(struct rte_mbuf *mbuf, uint16_t l2, uint16_t l3, uint16_t l4, uint16_t size, int is_ipv4, int is_tcp);
 
 /*
  * Returns the link state of a port from its driver (rte_eth_link_get_nowait): 1 up, 0 down, or a negative errno. Writes the
@@ -97,9 +97,10 @@ int qw_spread_queues(uint16_t port, uint16_t queues);
 int qw_queue_of_hash(uint16_t port, uint16_t entry);
 
 /* Returns 1 if qw_request_segments was called for a frame, and writes its arguments. */
-int qw_is_to_segment(const struct rte_mbuf *mbuf, uint16_t *l2, uint16_t *l3, uint16_t *l4, uint16_t *size, int *is_ipv4);
+int qw_is_to_segment(const struct rte_mbuf *mbuf, uint16_t *l2, uint16_t *l3, uint16_t *l4, uint16_t *size, int *is_ipv4,
+	int *is_tcp);
 
-/* Marks a received frame: its TCP data must be cut into segments of this number of octets. */
+/* Marks a received frame: its TCP or UDP data must be cut into segments of this number of octets. */
 void qw_set_segment_size(struct rte_mbuf *mbuf, uint16_t size);
 
 #endif

@@ -44,7 +44,7 @@ pub use port::{
 };
 pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;
-pub use segment::HeaderLengths;
+pub use segment::{HeaderLengths, LargeKind};
 pub use uri::{PortUri, Role, UriError};
 
 /// Returns the version of the DPDK library in use (`DPDK 22.11.11`).

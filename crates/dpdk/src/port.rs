@@ -37,6 +37,7 @@ use crate::eal::Eal;
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::precheck;
+use crate::segment::LargeKind;
 use crate::uri::PortUri;
 use interrupts::Interrupts;
 use options::{buffer_size, check_options, check_pairs, no_interrupts};
@@ -255,15 +256,16 @@ impl TxQueue {
         }
     }
 
-    /// Returns true while the port's peer accepts a frame of `length` octets with TCP data of any length, over this version of IP; see
+    /// Returns true while the port's peer accepts a frame of `length` octets of this kind, with data of any length; see
     /// [`crate::Mbuf::request_segments`].
     #[must_use]
-    pub fn accepts_tso(&self, is_ipv4: bool, length: u32) -> bool {
+    pub fn accepts_whole(&self, kind: LargeKind, length: u32) -> bool {
+        // Guests have not negotiated to receive CWR.
+        let is_usual = kind.is_tcp && !kind.has_cwr;
         match &self.end {
-            Sender::Vhost(end) => end.accepts_tso(is_ipv4),
-            // The kernel cuts them if it has to.
-            Sender::Tap(_) => true,
-            Sender::AfPacket(end) => end.accepts_tso(is_ipv4, length),
+            Sender::Vhost(end) => is_usual && end.accepts_tso(kind.is_ipv4),
+            Sender::Tap(end) => end.accepts_whole(kind),
+            Sender::AfPacket(end) => is_usual && end.accepts_tso(kind.is_ipv4, length),
             _ => false,
         }
     }

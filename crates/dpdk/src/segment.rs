@@ -5,6 +5,18 @@ use crate::burst::{Mbuf, first_segment};
 use crate::mempool::Mempool;
 use crate::sys::{self, field};
 
+/// Kind of a frame whose data are to be segmented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LargeKind {
+    /// True for IPv4, false for IPv6.
+    pub is_ipv4: bool,
+    /// True for TCP, false for UDP datagrams of one size.
+    pub is_tcp: bool,
+    /// True if TCP's sender signals that it has reduced its congestion window (CWR; RFC 3168, section 6.1.2), which is for the first segment
+    /// only.
+    pub has_cwr: bool,
+}
+
 /// Header lengths of a frame that is passed on without segmentation, octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderLengths {
@@ -12,7 +24,7 @@ pub struct HeaderLengths {
     pub ethernet: usize,
     /// IP header with options or extension headers.
     pub network: usize,
-    /// TCP header with options.
+    /// TCP header with options, or UDP header.
     pub transport: usize,
 }
 
@@ -51,28 +63,33 @@ impl Mbuf<'_> {
     }
 
     /// Passes the sender's request for segmentation on to the receiver of the frame, which must accept it (see
-    /// [`crate::TxQueue::accepts_tso`]). `sum` is the sum of the pseudo header with the length of all TCP data. It is written to
-    /// TCP's checksum field (virtio 1.2, section 5.1.6.2).
+    /// [`crate::TxQueue::accepts_whole`]). `sum` is the sum of the pseudo header with the length of all data. It is written to
+    /// the checksum field of TCP or UDP (virtio 1.2, section 5.1.6.2).
     ///
     /// # Errors
     /// The unchanged frame, if its sender made no request, it is shared, or its headers are not complete in the first buffer.
     pub fn request_segments(
         mut self,
         lengths: HeaderLengths,
-        is_ipv4: bool,
+        kind: LargeKind,
         sum: u16,
     ) -> Result<Self, Self> {
+        // Shortest header, and offset of the checksum in it (RFC 9293, section 3.1; RFC 768).
+        let (shortest, checksum) = if kind.is_tcp { (20, 16) } else { (8, 6) };
         let HeaderLengths {
             ethernet,
             network,
             transport,
         } = lengths;
         // Bits of l2_len, l3_len and l4_len in struct rte_mbuf.
-        let fits = ethernet < 1 << 7 && network < 1 << 9 && (20..1 << 8).contains(&transport);
+        let fits = ethernet < 1 << 7 && network < 1 << 9 && (shortest..1 << 8).contains(&transport);
         let Some(size) = self.segment_size().filter(|_| fits) else {
             return Err(self);
         };
-        let (count, at) = (ethernet + network + transport, ethernet + network + 16);
+        let (count, at) = (
+            ethernet + network + transport,
+            ethernet + network + checksum,
+        );
         let Some(field) = self
             .front_mut()
             .filter(|front| front.len() >= count)
@@ -89,7 +106,8 @@ impl Mbuf<'_> {
                 network as u16,
                 transport as u16,
                 size,
-                i32::from(is_ipv4),
+                i32::from(kind.is_ipv4),
+                i32::from(kind.is_tcp),
             );
         }
         Ok(self)

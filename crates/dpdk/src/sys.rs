@@ -50,5 +50,5 @@ pub(crate) mod field {
 
 /// rte_mbuf_core.h, RTE_MBUF_F_RX_LRO: flag of a driver for a valid segment size. bindgen cannot read the macro.
 pub(crate) const TSO: u64 = 1 << 16;
-/// rte_mbuf_core.h, RTE_MBUF_F_TX_TCP_SEG: the transmitting port or its peer cuts the frame. Also a macro.
-pub(crate) const TO_CUT: u64 = 1 << 50;
+/// rte_mbuf_core.h, RTE_MBUF_F_TX_TCP_SEG and RTE_MBUF_F_TX_UDP_SEG: the transmitting port or its peer cuts the frame. Also macros.
+pub(crate) const TO_CUT: u64 = 1 << 50 | 1 << 42;

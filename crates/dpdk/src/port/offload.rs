@@ -16,8 +16,12 @@ use crate::sys::TO_CUT;
 pub(super) const SEGMENTED_MAX: u32 = 65_536 + 128;
 /// Octets of an Ethernet header.
 const ETHERNET: usize = 14;
-/// Offset of the checksum in the header of TCP (RFC 9293, section 3.1).
+/// Offsets of the checksum in the headers of TCP and UDP (RFC 9293, section 3.1; RFC 768), and of TCP's flags.
 const TCP_CHECKSUM: u16 = 16;
+const UDP_CHECKSUM: u16 = 6;
+const TCP_FLAGS: usize = 13;
+/// TCP's flag CWR (RFC 3168, section 6.1.2).
+const CWR: u8 = 0x80;
 
 /// Kinds of segmentation that the sender of a frame may request, as bits.
 const TSO: u16 = 1;
@@ -113,7 +117,7 @@ pub(super) fn header_of(frame: &Outgoing<'_>) -> RawHeader {
 
 #[cold]
 fn segmentation_of(frame: &Outgoing<'_>) -> RawHeader {
-    let (mut l2, mut l3, mut l4, mut size, mut is_ipv4) = (0, 0, 0, 0, 0);
+    let (mut l2, mut l3, mut l4, mut size, mut is_ipv4, mut is_tcp) = (0, 0, 0, 0, 0, 0);
     // SAFETY: the frame is owned by a burst that is borrowed; the output variables outlive the call.
     let is_to_segment = unsafe {
         sys::qw_is_to_segment(
@@ -123,20 +127,43 @@ fn segmentation_of(frame: &Outgoing<'_>) -> RawHeader {
             &raw mut l4,
             &raw mut size,
             &raw mut is_ipv4,
+            &raw mut is_tcp,
         )
     };
     if is_to_segment == 0 {
         return RawHeader::PLAIN;
     }
+    let gso_type = match (is_tcp, is_ipv4) {
+        (0, _) => GSO_UDP_L4,
+        (_, 0) => GSO_TCPV6 | ecn(frame, usize::from(l2 + l3)),
+        _ => GSO_TCPV4 | ecn(frame, usize::from(l2 + l3)),
+    };
     RawHeader::from(OffloadHeader {
         flags: FLAG_NEEDS_CSUM,
-        gso_type: if is_ipv4 == 0 { GSO_TCPV6 } else { GSO_TCPV4 },
+        gso_type,
         hdr_len: l2 + l3 + l4,
         gso_size: size,
         csum_start: l2 + l3,
-        csum_offset: TCP_CHECKSUM,
+        csum_offset: if is_tcp == 0 {
+            UDP_CHECKSUM
+        } else {
+            TCP_CHECKSUM
+        },
         num_buffers: 0,
     })
+}
+
+/// Returns the bit for a frame whose first segment only has CWR. TCP begins at an offset of the first buffer.
+fn ecn(frame: &Outgoing<'_>, transport: usize) -> u8 {
+    let mut segments = frame.segments();
+    let flags = segments
+        .next()
+        .and_then(|octets| octets.get(transport + TCP_FLAGS));
+    if flags.is_some_and(|flags| flags & CWR != 0) {
+        GSO_ECN
+    } else {
+        0
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! Ports on tap interfaces, which this process creates: the kernel is the peer (Linux, Documentation/networking/tuntap.rst).
 //!
 //! Each queue is an open file of `/dev/net/tun`. A frame is one system call, which never blocks: readv(2) into packet buffers, or writev(2)
-//! from them. The header of virtio stands before each frame (IFF_VNET_HDR), so that both sides may leave checksums and the segmentation of
-//! TCP data to the other: up to 64 KiB of data are one frame, and one call.
+//! from them. The header of virtio stands before each frame (IFF_VNET_HDR), so that both sides may leave checksums and segmentation to the
+//! other: up to 64 KiB of TCP data, or of UDP datagrams, are one frame and one call.
 
 mod control;
 mod file;
@@ -38,6 +38,7 @@ use crate::port::offload::{Offload, header_of};
 use crate::port::options::{PortOptions, length_max};
 use crate::port::stats::PortStats;
 use crate::port::transfer::{self, Outcome, Outgoing, Sink};
+use crate::segment::LargeKind;
 use crate::sys::TO_CUT;
 use crate::uri::PortUri;
 
@@ -147,7 +148,7 @@ impl Receiver {
             };
             pace.end();
             let length = arrival.frame.length();
-            let offload = Offload::new(arrival.header, true);
+            let offload = Offload::of_kernel(arrival.header);
             if length > *limit && length > offload.length_max(*limit) {
                 counters.too_long.add(1);
                 continue;
@@ -180,10 +181,17 @@ pub(crate) struct Sender {
     file: Arc<TapFile>,
     /// Octets of the longest frame without segmentation, without FCS.
     limit: u32,
+    /// True if the kernel accepts several UDP datagrams in one frame.
+    has_uso: bool,
     counters: Arc<QueueCounters>,
 }
 
 impl Sender {
+    /// Returns true if the kernel accepts frames of a kind with data of any length. It cuts them if it has to.
+    pub(crate) const fn accepts_whole(&self, kind: LargeKind) -> bool {
+        kind.is_tcp || self.has_uso
+    }
+
     /// Sends the frames of a burst. Frames stay in the burst while the kernel has no memory for them. Others that it does not accept, because
     /// the interface is down or gone, are dropped and counted.
     #[inline(always)]
@@ -248,8 +256,15 @@ struct Request<'uri> {
     queues: u16,
 }
 
+/// An open interface.
+struct Made {
+    files: Vec<Arc<TapFile>>,
+    control: Control,
+    has_uso: bool,
+}
+
 /// Opens the interface in the network namespace of the thread: creates it, or uses a tap that exists.
-fn make(request: &Request<'_>) -> Result<(Vec<Arc<TapFile>>, Control), Failure> {
+fn make(request: &Request<'_>) -> Result<Made, Failure> {
     let name = request.interface;
     let has_queues = request.queues > 1;
     let (first, has_queues) = match TapFile::attach(name, has_queues) {
@@ -258,7 +273,7 @@ fn make(request: &Request<'_>) -> Result<(Vec<Arc<TapFile>>, Control), Failure> 
         other => (other?, has_queues),
     };
     first.set_header()?;
-    first.accept_offloads()?;
+    let has_uso = first.accept_offloads()?;
     if request.is_kept {
         first.keep()?;
     }
@@ -274,7 +289,11 @@ fn make(request: &Request<'_>) -> Result<(Vec<Arc<TapFile>>, Control), Failure> 
     control.set_mtu(request.mtu)?;
     control.set_queue_length(request.queue_length)?;
     control.set_up()?;
-    Ok((files, control))
+    Ok(Made {
+        files,
+        control,
+        has_uso,
+    })
 }
 
 /// Opens a port on an interface, in another network namespace if the URI has one.
@@ -330,8 +349,13 @@ pub(crate) fn open(
         queue_length: options.rx_ring_size,
         queues: options.rx_queues.max(options.tx_queues),
     };
-    let (files, control) = namespace::within(opened.as_ref(), || make(&request))
+    let made = namespace::within(opened.as_ref(), || make(&request))
         .map_err(|(step, error)| fail(step, error.desc().to_owned() + hint(step, error)))?;
+    let Made {
+        files,
+        control,
+        has_uso,
+    } = made;
     let limit = length_max(options);
     let mut receivers = Vec::new();
     for (number, file) in files.iter().take(options.rx_queues.into()).enumerate() {
@@ -356,6 +380,7 @@ pub(crate) fn open(
         .map(|file| Sender {
             file: Arc::clone(file),
             limit,
+            has_uso,
             counters: Arc::default(),
         })
         .collect();

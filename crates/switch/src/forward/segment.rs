@@ -3,7 +3,7 @@
 //!
 //! Only switches with a port that receives such frames run this code (`PortUri::has_segmentation`).
 
-use quietwire_dpdk::{Burst, Eal, HeaderLengths, Mbuf, Mempool, TxQueue};
+use quietwire_dpdk::{Burst, Eal, HeaderLengths, LargeKind, Mbuf, Mempool, TxQueue};
 use quietwire_packet::{LargeFrame, SEGMENT_HEADERS_MAX, VLAN_TAG_LENGTH};
 
 use super::lengths::measure;
@@ -83,11 +83,12 @@ impl Segmenter {
         let Some(headers) = headers(&frame) else {
             return Err(frame);
         };
-        // Only the first segment carries CWR, and guests have not negotiated to receive it. Datagrams are always segmented.
-        if !headers.is_tcp()
-            || headers.has_cwr()
-            || !tx.accepts_tso(headers.is_ipv4(), frame.length())
-        {
+        let kind = LargeKind {
+            is_ipv4: headers.is_ipv4(),
+            is_tcp: headers.is_tcp(),
+            has_cwr: headers.has_cwr(),
+        };
+        if !tx.accepts_whole(kind, frame.length()) {
             return Err(frame);
         }
         let Some(sum) = headers.partial_checksum() else {
@@ -98,7 +99,7 @@ impl Segmenter {
             network: headers.network_length(),
             transport: headers.transport_length(),
         };
-        frame.request_segments(lengths, headers.is_ipv4(), sum)
+        frame.request_segments(lengths, kind, sum)
     }
 
     /// Returns the data per segment: as the sender requested. That of TCP is limited by the maximum frame length; datagrams keep their

@@ -12,8 +12,14 @@ use nix::sched::{CloneFlags, unshare};
 use super::*;
 use crate::eal::Eal;
 use crate::port::checksum;
-use crate::segment::HeaderLengths;
+use crate::segment::{HeaderLengths, LargeKind};
 use crate::testing;
+
+const TCP: LargeKind = LargeKind {
+    is_ipv4: true,
+    is_tcp: true,
+    has_cwr: false,
+};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Addresses of the peer's end (configured) and of a host behind the port (fictitious).
@@ -604,7 +610,7 @@ fn tcp_data_of_any_length_go_out_whole_and_in_order() {
                 rig.burst.push(short).unwrap();
             } else {
                 let frame = rig.chain(&whole, 1448);
-                let frame = frame.request_segments(lengths, true, 0x1234).unwrap();
+                let frame = frame.request_segments(lengths, TCP, 0x1234).unwrap();
                 rig.burst.push(frame).unwrap();
                 whole[50..52].copy_from_slice(&[0x12, 0x34]);
             }
@@ -629,7 +635,7 @@ fn tcp_data_of_any_length_go_out_whole_and_in_order() {
                 network: 20,
                 transport: 20,
             };
-            let frame = rig.chain(&whole, 1448).request_segments(lengths, true, 0);
+            let frame = rig.chain(&whole, 1448).request_segments(lengths, TCP, 0);
             rig.burst.push(frame.unwrap()).unwrap();
             assert_eq!(rig.send(&[]), 0);
             assert!(rig.burst.is_empty() && rig.is_whole());

@@ -60,10 +60,17 @@ impl TapFile {
         Ok(())
     }
 
-    /// Lets the kernel leave checksums and the segmentation of TCP data to this side. Applies to all queues.
-    pub(super) fn accept_offloads(&self) -> Result<(), Failure> {
-        let accepted = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
-        self.set("TUNSETOFFLOAD", libc::TUNSETOFFLOAD, accepted.into())
+    /// Lets the kernel leave checksums and segmentation to this side. Applies to all queues. Returns true if the kernel knows segmentation
+    /// of UDP data, in either direction (Linux 6.2).
+    pub(super) fn accept_offloads(&self) -> Result<bool, Failure> {
+        let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+        let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+        let accept =
+            |flags: libc::c_uint| self.set("TUNSETOFFLOAD", libc::TUNSETOFFLOAD, flags.into());
+        match accept(tcp | udp) {
+            Err((_, Errno::EINVAL)) => accept(tcp).map(|()| false),
+            other => other.map(|()| true),
+        }
     }
 
     /// Keeps the interface after its last queue is closed.
