@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Keys: the fields of a packet that rules compare, as words.
+
+/// Number of words of a key.
+pub const WORDS: usize = 16;
+
+/// First words of the addresses: all of an IPv4 address, or the first 32 bits of an IPv6 address.
+pub(super) const SOURCE: usize = 0;
+pub(super) const DESTINATION: usize = 1;
+/// Ingress port and group.
+const INGRESS: usize = 4;
+/// Source port and destination port, which rules compare with ranges.
+pub(super) const PORTS: usize = 5;
+/// MAC addresses: three words.
+const MACS: usize = 7;
+/// The other 96 bits of IPv6 addresses: three words each.
+pub(super) const SOURCE_REST: usize = 10;
+pub(super) const DESTINATION_REST: usize = 13;
+
+/// Place of a field of up to 32 bits in a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    pub(super) word: usize,
+    pub(super) shift: u32,
+    pub(super) width: u32,
+}
+
+impl Field {
+    /// IP protocol. Requires [`Self::HAS_PROTOCOL`].
+    pub const PROTOCOL: Self = Self::at(2, 24, 8);
+    /// TCP flags (RFC 9293, section 3.1), from CWR to FIN. Requires [`Self::HAS_TCP_FLAGS`].
+    pub const TCP_FLAGS: Self = Self::at(2, 16, 8);
+    /// DSCP (RFC 2474) of an IP packet.
+    pub const DSCP: Self = Self::at(2, 10, 6);
+    /// Set in a fragment that is not the first of its datagram.
+    pub const IS_LATER_FRAGMENT: Self = Self::at(2, 6, 1);
+    /// Set if the packet has TCP flags.
+    pub const HAS_TCP_FLAGS: Self = Self::at(2, 5, 1);
+    /// Set if the packet has an ICMP type and code, in the place of ports.
+    pub const HAS_ICMP: Self = Self::at(2, 4, 1);
+    /// Set if the packet has ports.
+    pub const HAS_PORTS: Self = Self::at(2, 3, 1);
+    /// Set if the packet has an IP protocol.
+    pub const HAS_PROTOCOL: Self = Self::at(2, 2, 1);
+    /// Set if the packet has IPv6 addresses.
+    pub const IS_IPV6: Self = Self::at(2, 1, 1);
+    /// Set if the packet has IPv4 addresses.
+    pub const IS_IPV4: Self = Self::at(2, 0, 1);
+    /// EtherType behind the tags. Requires [`Self::HAS_ETHERTYPE`].
+    pub const ETHERTYPE: Self = Self::at(3, 16, 16);
+    /// Set if the frame has an EtherType.
+    pub const HAS_ETHERTYPE: Self = Self::at(3, 15, 1);
+    /// Set if the frame has a VLAN tag.
+    pub const IS_TAGGED: Self = Self::at(3, 12, 1);
+    /// VLAN of the outermost tag. Requires [`Self::IS_TAGGED`].
+    pub const VLAN: Self = Self::at(3, 0, 12);
+    /// Number of the ingress port.
+    pub const INGRESS_PORT: Self = Self::at(4, 16, 16);
+    /// Number of the group (bridge or VRF) of the ingress port.
+    pub const INGRESS_GROUP: Self = Self::at(4, 0, 16);
+    /// Free for the user: state of a connection, marks, registers of a pipeline.
+    pub const METADATA: Self = Self::at(6, 0, 32);
+
+    const fn at(word: usize, shift: u32, width: u32) -> Self {
+        Self { word, shift, width }
+    }
+
+    /// Returns the bits of the field in its word.
+    pub(super) const fn mask(self) -> u32 {
+        (u32::MAX >> (32 - self.width)) << self.shift
+    }
+
+    /// Returns the value of the field in its word.
+    #[inline(always)]
+    pub(super) const fn place(self, value: u32) -> u32 {
+        (value << self.shift) & self.mask()
+    }
+}
+
+/// Words of both MAC addresses.
+pub(super) fn mac_words(source: u64, destination: u64) -> [(usize, u32); 3] {
+    let both =
+        (u128::from(source & 0xffff_ffff_ffff) << 48) | u128::from(destination & 0xffff_ffff_ffff);
+    let word = |shift: u32| (both >> shift) as u32;
+    [(MACS, word(64)), (MACS + 1, word(32)), (MACS + 2, word(0))]
+}
+
+/// Words of an IPv6 address.
+#[inline(always)]
+pub(super) fn ipv6_words(first: usize, rest: usize, bits: u128) -> [(usize, u32); 4] {
+    let word = |shift: u32| (bits >> shift) as u32;
+    [
+        (first, word(96)),
+        (rest, word(64)),
+        (rest + 1, word(32)),
+        (rest + 2, word(0)),
+    ]
+}
+
+/// Fields of a packet. A new key has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(align(64))]
+pub struct Key {
+    pub(super) words: [u32; WORDS],
+}
+
+impl Key {
+    /// A key without fields.
+    pub const EMPTY: Self = Self { words: [0; WORDS] };
+
+    /// Sets a field, which was 0.
+    #[inline(always)]
+    pub fn set(&mut self, field: Field, value: u32) {
+        self.words[field.word] |= field.place(value);
+    }
+
+    /// Takes ingress port and group from another key.
+    #[inline(always)]
+    #[must_use]
+    pub fn with_ingress_of(mut self, other: &Self) -> Self {
+        self.words[INGRESS] = other.words[INGRESS];
+        self
+    }
+
+    /// Sets IPv4 addresses and [`Field::IS_IPV4`].
+    #[inline(always)]
+    pub fn set_ipv4(&mut self, source: u32, destination: u32) {
+        self.words[SOURCE] = source;
+        self.words[DESTINATION] = destination;
+        self.set(Field::IS_IPV4, 1);
+    }
+
+    /// Sets IPv6 addresses and [`Field::IS_IPV6`].
+    #[inline(always)]
+    pub fn set_ipv6(&mut self, source: u128, destination: u128) {
+        let words = ipv6_words(SOURCE, SOURCE_REST, source);
+        let others = ipv6_words(DESTINATION, DESTINATION_REST, destination);
+        for (word, value) in words.into_iter().chain(others) {
+            self.words[word] = value;
+        }
+        self.set(Field::IS_IPV6, 1);
+    }
+
+    /// Sets the IP protocol and [`Field::HAS_PROTOCOL`].
+    #[inline(always)]
+    pub fn set_protocol(&mut self, protocol: u8) {
+        self.set(Field::PROTOCOL, u32::from(protocol));
+        self.set(Field::HAS_PROTOCOL, 1);
+    }
+
+    /// Sets ports and [`Field::HAS_PORTS`].
+    #[inline(always)]
+    pub fn set_ports(&mut self, source: u16, destination: u16) {
+        self.words[PORTS] = (u32::from(source) << 16) | u32::from(destination);
+        self.set(Field::HAS_PORTS, 1);
+    }
+
+    /// Sets an ICMP type and code and [`Field::HAS_ICMP`]. The key must have no ports.
+    #[inline(always)]
+    pub fn set_icmp(&mut self, kind: u8, code: u8) {
+        self.words[PORTS] = (u32::from(kind) << 16) | u32::from(code);
+        self.set(Field::HAS_ICMP, 1);
+    }
+
+    /// Sets the EtherType and [`Field::HAS_ETHERTYPE`].
+    #[inline(always)]
+    pub fn set_ethertype(&mut self, ethertype: u16) {
+        self.set(Field::ETHERTYPE, u32::from(ethertype));
+        self.set(Field::HAS_ETHERTYPE, 1);
+    }
+
+    /// Sets the VLAN of the outermost tag and [`Field::IS_TAGGED`].
+    #[inline(always)]
+    pub fn set_vlan(&mut self, vlan: u16) {
+        self.set(Field::VLAN, u32::from(vlan));
+        self.set(Field::IS_TAGGED, 1);
+    }
+
+    /// Sets the MAC addresses, in the low 48 bits.
+    #[inline(always)]
+    pub fn set_macs(&mut self, source: u64, destination: u64) {
+        for (word, value) in mac_words(source, destination) {
+            self.words[word] = value;
+        }
+    }
+
+    /// Returns source and destination port, or ICMP type and code.
+    #[inline(always)]
+    pub(super) const fn ports(&self) -> (u16, u16) {
+        let word = self.words[PORTS];
+        ((word >> 16) as u16, word as u16)
+    }
+}
