@@ -442,3 +442,80 @@ fn what_rules_drop_is_not_routed_and_not_answered() {
     assert_eq!(answers.len(), 1, "the second was answered");
     assert_eq!(answers[0][40..42], [0, 3]);
 }
+
+/// More rules than a request has room for, from a file and one by one.
+#[test]
+fn thousands_of_rules_decide_and_count_each_by_itself() {
+    const RULES: usize = 3000;
+    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let file = bench.path("rules.toml");
+    let rule = |number: usize| {
+        let place = match number % 3 {
+            0 => "port = \"a\"",
+            1 => "port = \"b\"",
+            _ => "",
+        };
+        format!(
+            "[[rule]]\nname = \"r{number}\"\naction = \"accept\"\n{place}\nprotocol = \"udp\"\ndestination = \"10.0.{}.{}/32\"\n",
+            number / 250,
+            number % 250
+        )
+    };
+    let rules: String = (0..RULES).map(rule).collect();
+    fs::write(&file, format!("rule-default = \"drop\"\n{rules}")).unwrap();
+    change(&bench, &["set", "rules", "--file", file.to_str().unwrap()]);
+    let frame = |number: usize| {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 9, 9]);
+        frame.extend([10, 0, (number / 250) as u8, (number % 250) as u8]);
+        frame.extend([0, 9, 0, 53, 0, 26, 0, 0]);
+        frame.resize(60, 0);
+        frame
+    };
+    let frames: Vec<Vec<u8>> = (0..RULES).step_by(50).map(frame).collect();
+    let accepted = (0..RULES).step_by(50).filter(|number| number % 3 != 1);
+    let accepted: Vec<Vec<u8>> = accepted.map(frame).collect();
+    a.send(&frames);
+    assert_eq!(b.receive(accepted.len()), accepted);
+    let mut wanted = BTreeMap::from([
+        (String::new(), (frames.len() - accepted.len()) as u64),
+        ("(malformed)".to_owned(), 0),
+    ]);
+    for number in 0..RULES {
+        let is_counted = number % 50 == 0 && number % 3 != 1;
+        wanted.insert(format!("r{number}"), u64::from(is_counted));
+    }
+    until("all frames are counted", || {
+        (counts(&bench) == wanted).then_some(())
+    });
+    // A change keeps all counters, and the order.
+    change(
+        &bench,
+        &[
+            "add",
+            "rule",
+            "first",
+            "--action",
+            "drop",
+            "--before",
+            "r0",
+            "--protocol",
+            "udp",
+            "--destination",
+            "10.0.0.0/30",
+        ],
+    );
+    a.send(&[frame(0), frame(5)]);
+    assert_eq!(b.receive(1), [frame(5)]);
+    wanted.insert("first".to_owned(), 1);
+    wanted.insert("r5".to_owned(), 1);
+    until("both frames are counted", || {
+        (counts(&bench) == wanted).then_some(())
+    });
+    let report: RulesReport = bench.show("rules");
+    assert_eq!(
+        (report.rules.len(), &report.rules[0].name[..]),
+        (RULES + 1, "first")
+    );
+}

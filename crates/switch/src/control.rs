@@ -28,6 +28,7 @@ use std::net::IpAddr;
 use crate::config::Change;
 use crate::config::layer3::{NeighbourSetting, RouteSetting};
 use crate::config::rebalance::Rules;
+use crate::config::rules::RuleSetting;
 use crate::observe::WatchRequest;
 
 use ipnet::IpNet;
@@ -91,6 +92,14 @@ pub enum Request {
     Show(Subject),
     /// Changes the configuration completely or not at all.
     Change(Change),
+    /// Stages filter rules for [`Change::SetRules`], because a request has no room for many. Staged rules replace those of earlier
+    /// requests from `at` on, and change nothing else.
+    StageRules {
+        /// Number of rules staged before, at most that of the switch. 0 starts again.
+        at: usize,
+        /// The next rules.
+        rules: Vec<RuleSetting>,
+    },
     /// Rebalances receive queues between threads by load. The reply is a list of [`crate::report::MoveReport`].
     Rebalance {
         /// Reports the moves without making them.

@@ -490,6 +490,12 @@ pub struct RulesReport {
     /// Frames dropped as malformed since the switch started.
     #[serde(default)]
     pub malformed_frames: u64,
+    /// Upper bound of the number of rules that a frame is compared with.
+    #[serde(default)]
+    pub comparisons_max: usize,
+    /// Memory of the compiled rules, octets.
+    #[serde(default)]
+    pub octets: usize,
 }
 
 /// A filter rule.

@@ -6,7 +6,8 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use quietwire_base::BURST_MAX;
 use quietwire_tables::filter::{
-    Action, Fallback, MalformedAction, PacketMatch, PortRule, PortRules, Ports, Protocol, Verdict,
+    Action, Fallback, MalformedAction, PacketMatch, PortRule, PortRules, Ports, Protocol,
+    RuleTable, Verdict,
 };
 
 const RULES: u16 = 8;
@@ -47,7 +48,8 @@ fn ipv6(extensions: u8) -> Vec<u8> {
 
 fn judge_bursts(criterion: &mut Criterion) {
     let rule = |number: u16| PortRule {
-        number,
+        port: None,
+        group: None,
         vlan: None,
         packet: PacketMatch {
             protocol: Some(Protocol(17)),
@@ -75,7 +77,8 @@ fn judge_bursts(criterion: &mut Criterion) {
                 malformed,
                 ..Fallback::default()
             };
-            let rules = PortRules::new((0..RULES).map(rule), fallback);
+            let table = RuleTable::new((0..RULES).map(rule), fallback);
+            let rules = PortRules::new(table.into(), 0, None);
             let frames = vec![frame.clone(); BURST_MAX];
             let mut verdicts = [Verdict::Short; BURST_MAX];
             group.bench_function(format!("{name}, {malformed:?}"), |bencher| {

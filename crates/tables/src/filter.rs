@@ -15,7 +15,7 @@ pub use action::{Action, MalformedAction};
 pub use malformed::Malformation;
 pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case};
 pub use pattern::{Headers, Pattern};
-pub use rules::{Dropped, Fallback, PortRule, PortRules, Verdict, Verdicts};
+pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
 
 /// Maximum number of filter rules of ports.
-pub const RULES_MAX: usize = 256;
+pub const RULES_MAX: usize = 100_000;

@@ -7,6 +7,7 @@ use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
 use super::bridging::{AddBridge, BridgingSetting, SetBridge, StaticSetting};
+use super::edit::absent;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, VrfSetting};
 use super::ports::AddPort;
@@ -128,6 +129,9 @@ pub enum Change {
     SetRules {
         /// The new rules.
         rules: Option<Vec<RuleSetting>>,
+        /// The new rules are the staged ones, which must be this number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        staged: Option<usize>,
         /// Default action for frames that match no rule.
         default: Option<Action>,
         /// Action for malformed frames.
@@ -202,8 +206,14 @@ impl Settings {
             Change::AddRule { rule, before } => self.add_rule(rule, before),
             Change::SetRule(rule) => self.set_rule(rule),
             Change::DelRule { name } => self.del_rule(&name),
+            // The controller puts the staged rules into the change.
+            Change::SetRules {
+                staged: Some(count),
+                ..
+            } => Err(absent("set of staged rules", &count.to_string())),
             Change::SetRules {
                 rules,
+                staged: None,
                 default,
                 malformed,
             } => {

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Answer, Request, Subject};
+use crate::config::rules::RuleSetting;
 use crate::config::{Change, Plan, Seccomp, Settings};
 use crate::denied_calls::{self, DeniedCalls};
 use crate::engine::Engine;
@@ -18,6 +19,7 @@ use crate::error::SwitchError;
 use crate::layer3::{Layer3, RouteQuery};
 use crate::service::Housekeeping;
 use crate::threads;
+use quietwire_tables::filter::RULES_MAX;
 
 /// Maximum wait for clients before the periodic tasks run.
 const WAIT_MS: u16 = 100;
@@ -54,6 +56,8 @@ pub(crate) struct Controller {
     verified: Instant,
     loads_seen: Instant,
     denied_calls: DeniedCalls,
+    /// Rules for a later change, at most [`RULES_MAX`].
+    staged_rules: Vec<RuleSetting>,
 }
 
 impl Controller {
@@ -74,6 +78,7 @@ impl Controller {
             verified: Instant::now(),
             loads_seen: Instant::now(),
             denied_calls: DeniedCalls::new(Instant::now()),
+            staged_rules: Vec::new(),
         }
     }
 
@@ -153,6 +158,10 @@ impl Controller {
                     warning,
                 },
                 Err(error) => Answer::error(error.fault(), error.to_string()),
+            },
+            Request::StageRules { at, rules } => match self.stage_rules(at, rules) {
+                Ok(()) => Answer::ok(Value::Null),
+                Err(what) => Answer::error(Fault::BadInput, what),
             },
             Request::Rebalance { dry_run, rules } => {
                 let rules = rules.or(self.engine.plan.rebalance).unwrap_or_default();
@@ -260,9 +269,44 @@ impl Controller {
         }
     }
 
+    /// Stages rules behind the first `at` staged ones.
+    fn stage_rules(&mut self, at: usize, rules: Vec<RuleSetting>) -> Result<(), String> {
+        let staged = self.staged_rules.len();
+        if at > staged {
+            return Err(format!(
+                "{staged} rules are staged, not {at} (start again with 'at' 0; another client may have replaced the rules)"
+            ));
+        }
+        if at.saturating_add(rules.len()) > RULES_MAX {
+            return Err(format!("too many rules (maximum: {RULES_MAX})"));
+        }
+        self.staged_rules.truncate(at);
+        self.staged_rules.extend(rules);
+        Ok(())
+    }
+
+    /// Puts the staged rules into a change that refers to them. They are no longer staged.
+    fn with_staged_rules(&mut self, change: Change) -> Change {
+        match change {
+            Change::SetRules {
+                staged: Some(count),
+                default,
+                malformed,
+                ..
+            } if count == self.staged_rules.len() => Change::SetRules {
+                rules: Some(std::mem::take(&mut self.staged_rules)),
+                staged: None,
+                default,
+                malformed,
+            },
+            other => other,
+        }
+    }
+
     /// Applies a change completely or not at all. Returns a warning if the change is in force and threads are not on the CPUs of their
     /// roles, which [`Self::run_periodic_work`] tries again.
     fn change(&mut self, change: Change) -> Result<Option<String>, SwitchError> {
+        let change = self.with_staged_rules(change);
         let settings = self.settings.clone().after(change)?;
         let plan = settings.clone().plan(&(self.machine.online)()?)?;
         self.engine.apply(plan)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::config::kernel_filter::KernelFilterSetting;
 use crate::config::rules::RuleSetting;
-use quietwire_tables::filter::Fallback;
+use quietwire_tables::filter::{Fallback, RuleTable};
 
 /// A kernel filter and its number of matched frames.
 pub(super) type CountedFilter = (KernelFilterSetting, Arc<AtomicU64>);
@@ -14,6 +14,18 @@ pub(super) type CountedFilter = (KernelFilterSetting, Arc<AtomicU64>);
 /// Filter rules and the number of frames each has decided on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CountedRules {
-    pub(super) rules: Vec<(RuleSetting, Arc<AtomicU64>)>,
+    pub(super) rules: Arc<Vec<(RuleSetting, Arc<AtomicU64>)>>,
     pub(super) fallback: Fallback,
+    /// The rules in the form of forwarding threads; `None` before the first plan.
+    pub(super) compiled: Option<CompiledRules>,
+}
+
+/// Compiled filter rules, and the numbers in them.
+#[derive(Clone, Debug)]
+pub(super) struct CompiledRules {
+    pub(super) table: Arc<RuleTable>,
+    /// Number of the ingress port of each rule, and of its bridge among [`Self::bridges`].
+    pub(super) places: Vec<(Option<u16>, Option<u16>)>,
+    /// Names of the bridges of rules, sorted.
+    pub(super) bridges: Vec<String>,
 }

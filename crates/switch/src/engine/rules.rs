@@ -1,45 +1,99 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filter rules in the form of forwarding threads, and their reports.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quietwire_packet::VlanId;
 
 use super::Engine;
-use super::counted::CountedRules;
+use super::counted::{CompiledRules, CountedRules};
 use crate::config::Group;
 use crate::config::rules::{Action, RuleSetting};
 use crate::report::{RuleReport, RulesReport};
-use quietwire_tables::filter::{Fallback, PortRule, PortRules};
+use quietwire_tables::filter::{Fallback, PortRule, PortRules, RuleTable};
+
+/// Number of a port that does not exist: no frame arrives there.
+const NO_PORT: u16 = u16::MAX;
 
 impl Engine {
-    /// Assigns a counter to each rule of the plan. An unchanged rule keeps its counter, even if its position changes.
+    /// Assigns a counter to each rule of the plan, and compiles the rules if they have changed. An unchanged rule keeps its counter, even
+    /// if its position changes.
     pub(super) fn count_rules(&mut self) {
         let former = std::mem::take(&mut self.rules);
-        let counted = |rule: &RuleSetting| {
-            let same = former.rules.iter().find(|(one, _)| one == rule);
-            let count = same.map_or_else(Arc::default, |(_, count)| Arc::clone(count));
-            (rule.clone(), count)
-        };
         let asked = &self.plan.rules;
-        self.rules = CountedRules {
-            rules: asked.rules.iter().map(counted).collect(),
-            fallback: Fallback {
-                default: asked.default,
-                default_frames: match former.fallback.default == asked.default {
-                    true => former.fallback.default_frames,
-                    false => Arc::default(),
-                },
-                malformed: asked.malformed,
-                malformed_frames: former.fallback.malformed_frames,
-            },
+        let is_same = asked
+            .rules
+            .iter()
+            .eq(former.rules.iter().map(|(rule, _)| rule));
+        let rules = match is_same {
+            true => Arc::clone(&former.rules),
+            false => {
+                let counters = former.rules.iter().map(|one| (one.0.name.as_str(), one));
+                let counters: HashMap<&str, &(RuleSetting, Arc<AtomicU64>)> = counters.collect();
+                let counted = |rule: &RuleSetting| {
+                    let same = counters.get(rule.name.as_str());
+                    let same = same.filter(|(one, _)| one == rule);
+                    let count = same.map_or_else(Arc::default, |(_, count)| Arc::clone(count));
+                    (rule.clone(), count)
+                };
+                Arc::new(asked.rules.iter().map(counted).collect())
+            }
         };
+        let is_default_same = former.fallback.default == asked.default;
+        let is_fallback_same = is_default_same && former.fallback.malformed == asked.malformed;
+        let fallback = Fallback {
+            default: asked.default,
+            default_frames: match is_default_same {
+                true => former.fallback.default_frames,
+                false => Arc::default(),
+            },
+            malformed: asked.malformed,
+            malformed_frames: former.fallback.malformed_frames,
+        };
+        let bridges = rules.iter().filter_map(|(rule, _)| rule.bridge.clone());
+        let bridges: BTreeSet<String> = bridges.collect();
+        let bridges: Vec<String> = bridges.into_iter().collect();
+        let places = self.places_of(&rules, &bridges);
+        let compiled = former.compiled.filter(|compiled| {
+            is_same && is_fallback_same && compiled.places == places && compiled.bridges == bridges
+        });
+        let compiled = compiled.unwrap_or_else(|| CompiledRules {
+            table: Arc::new(table_of(&rules, &places, &fallback)),
+            places,
+            bridges,
+        });
+        self.rules = CountedRules {
+            rules,
+            fallback,
+            compiled: Some(compiled),
+        };
+    }
+
+    /// Returns the numbers of ingress port and bridge of each rule.
+    fn places_of(
+        &self,
+        rules: &[(RuleSetting, Arc<AtomicU64>)],
+        bridges: &[String],
+    ) -> Vec<(Option<u16>, Option<u16>)> {
+        let place = |(rule, _): &(RuleSetting, _)| {
+            let port = rule.port.as_deref();
+            let port = port.map(|name| self.number(name).unwrap_or(NO_PORT));
+            let bridge = rule.bridge.as_ref();
+            (port, bridge.and_then(|name| bridge_number(bridges, name)))
+        };
+        rules.iter().map(place).collect()
     }
 
     /// Returns the rules of a port; `None` if the port accepts every frame.
     pub(super) fn port_rules(&self, number: u16) -> Option<PortRules> {
-        let CountedRules { rules, fallback } = &self.rules;
+        let CountedRules {
+            rules,
+            fallback,
+            compiled,
+        } = &self.rules;
+        let compiled = compiled.as_ref()?;
         let port = self.slot(number)?.plan.name.as_str();
         let bridge = match self.group_of(port) {
             Some(Group::Bridge(bridge)) => Some(&bridge.name),
@@ -49,19 +103,10 @@ impl Engine {
             rule.port.as_deref().is_none_or(|name| name == port)
                 && (rule.bridge.is_none() || rule.bridge.as_ref() == bridge)
         };
-        let of_port: Vec<PortRule> = (0u16..)
-            .zip(rules)
-            .filter(|(_, (rule, _))| concerns(rule))
-            .map(|(number, (rule, frames))| PortRule {
-                number,
-                vlan: rule.vlan.map(VlanId::get),
-                packet: rule.packet,
-                action: rule.action,
-                frames: Arc::clone(frames),
-            })
-            .collect();
-        let is_looked_at = !of_port.is_empty() || fallback.default == Action::Drop;
-        is_looked_at.then(|| PortRules::new(of_port, fallback.clone()))
+        let is_looked_at =
+            fallback.default == Action::Drop || rules.iter().any(|(rule, _)| concerns(rule));
+        let group = bridge.and_then(|name| bridge_number(&compiled.bridges, name));
+        is_looked_at.then(|| PortRules::new(Arc::clone(&compiled.table), number, group))
     }
 
     /// Returns the names of rules, by their numbers.
@@ -82,12 +127,40 @@ impl Engine {
             frames: frames.load(Ordering::Relaxed),
         };
         let fallback = &self.rules.fallback;
+        let compiled = self.rules.compiled.as_ref();
+        let shape = compiled.map(|compiled| compiled.table.shape());
+        let shape = shape.unwrap_or_default();
         RulesReport {
             rules: self.rules.rules.iter().map(report).collect(),
             default: fallback.default,
             default_frames: fallback.default_frames.load(Ordering::Relaxed),
             malformed: fallback.malformed,
             malformed_frames: fallback.malformed_frames.load(Ordering::Relaxed),
+            comparisons_max: shape.comparisons_max,
+            octets: shape.octets,
         }
     }
+}
+
+/// Returns the number of a bridge in the rules, if there is a rule for it.
+fn bridge_number(bridges: &[String], name: &String) -> Option<u16> {
+    u16::try_from(bridges.binary_search(name).ok()?).ok()
+}
+
+/// Compiles rules.
+fn table_of(
+    rules: &[(RuleSetting, Arc<AtomicU64>)],
+    places: &[(Option<u16>, Option<u16>)],
+    fallback: &Fallback,
+) -> RuleTable {
+    let rules = rules.iter().zip(places);
+    let rules = rules.map(|((rule, frames), (port, group))| PortRule {
+        port: *port,
+        group: *group,
+        vlan: rule.vlan.map(VlanId::get),
+        packet: rule.packet,
+        action: rule.action,
+        frames: Arc::clone(frames),
+    });
+    RuleTable::new(rules, fallback.clone())
 }

@@ -97,7 +97,7 @@ impl Names {
         };
         match verdict {
             Verdict::Rule(number, action) => {
-                let name = self.rules.get(usize::from(number));
+                let name = self.rules.get(number as usize);
                 let name = name.map_or_else(|| format!("number {number}"), String::clone);
                 format!("{} by rule {name}", done(action))
             }

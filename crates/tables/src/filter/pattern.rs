@@ -9,6 +9,7 @@ use quietwire_packet::{
 };
 
 use super::packet::{PacketMatch, Ports};
+use crate::classifier::Key;
 
 /// EtherTypes of IP.
 pub(super) const IPV4: u16 = EtherType::IPV4.0;
@@ -135,6 +136,32 @@ impl Headers {
         addresses: None,
         ports: None,
     };
+
+    /// Returns the headers as a key of the classifier, with the VLAN of the outermost tag.
+    #[inline(always)]
+    pub(super) fn key(&self, vlan: Option<u16>) -> Key {
+        let mut key = Key::EMPTY;
+        if let Some(vlan) = vlan {
+            key.set_vlan(vlan);
+        }
+        if let Ok(ethertype) = u16::try_from(self.ethertype) {
+            key.set_ethertype(ethertype);
+        }
+        if let Some((source, destination)) = self.addresses {
+            match self.ethertype == u32::from(IPV4) {
+                // An IPv4 address is in the last 32 bits.
+                true => key.set_ipv4(source as u32, destination as u32),
+                false => key.set_ipv6(source, destination),
+            }
+        }
+        if let Ok(protocol) = u8::try_from(self.protocol) {
+            key.set_protocol(protocol);
+        }
+        if let Some((source, destination)) = self.ports {
+            key.set_ports(source, destination);
+        }
+        key
+    }
 
     /// Parses a frame without tags; `None` if it is shorter than its header.
     #[inline(always)]

@@ -154,7 +154,7 @@ pub(super) fn judge(
     }
     let packet = read(&frame[..held]);
     match rules.iter().position(|rule| packet.is_as(rule)) {
-        Some(place) => Verdict::Rule(place as u16, rules[place].2),
+        Some(place) => Verdict::Rule(place as u32, rules[place].2),
         None => Verdict::Default(default),
     }
 }

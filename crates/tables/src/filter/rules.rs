@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Filter rules of one port: the first match decides, stateless. Rules are evaluated linearly, one burst at a time. A port without rules
-//! has no filter stage.
+//! Filter rules of all ports: the first match decides, stateless. The rules are compiled once, into one classifier that all ports use. A
+//! port without rules has no filter stage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +12,16 @@ use super::RULES_MAX;
 use super::action::{Action, MalformedAction};
 use super::malformed::{Malformation, malformation};
 use super::packet::PacketMatch;
-use super::pattern::{Headers, Pattern, after_tags};
+use super::pattern::{Headers, after_tags};
+use crate::classifier::{Classifier, Field, Key, NO_RULE, Rule, Shape};
 
-/// A rule of a port.
+/// A rule of ports.
 #[derive(Clone, Debug)]
 pub struct PortRule {
-    /// Its index among all rules of the switch, for traces.
-    pub number: u16,
+    /// Number of the ingress port.
+    pub port: Option<u16>,
+    /// Number of the group of the ingress port, as in [`PortRules::new`].
+    pub group: Option<u16>,
     /// VLAN of the outermost tag.
     pub vlan: Option<u16>,
     /// Packet to match.
@@ -29,11 +32,54 @@ pub struct PortRule {
     pub frames: Arc<AtomicU64>,
 }
 
+impl PortRule {
+    /// Returns the rule in the form of the classifier.
+    fn compiled(&self) -> Rule {
+        let PacketMatch {
+            ethertype,
+            protocol,
+            source,
+            destination,
+            source_port,
+            destination_port,
+        } = self.packet;
+        let mut rule = Rule::ANY;
+        if let Some(port) = self.port {
+            rule = rule.with(Field::INGRESS_PORT, u32::from(port));
+        }
+        if let Some(group) = self.group {
+            rule = rule.with(Field::INGRESS_GROUP, u32::from(group));
+        }
+        if let Some(vlan) = self.vlan {
+            rule = rule.with_vlan(vlan);
+        }
+        if let Some(ethertype) = ethertype {
+            rule = rule.with_ethertype(ethertype.0);
+        }
+        if let Some(protocol) = protocol {
+            rule = rule.with_protocol(protocol.0);
+        }
+        if let Some(prefix) = source {
+            rule = rule.with_source(prefix);
+        }
+        if let Some(prefix) = destination {
+            rule = rule.with_destination(prefix);
+        }
+        if source_port.is_some() || destination_port.is_some() {
+            let range = |ports: Option<super::Ports>| {
+                ports.map_or(0..=u16::MAX, |ports| ports.first..=ports.last)
+            };
+            rule = rule.with_ports(range(source_port), range(destination_port));
+        }
+        rule
+    }
+}
+
 /// Verdict of the rules for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// A rule with this number decided.
-    Rule(u16, Action),
+    Rule(u32, Action),
     /// The default action: no rule matches.
     Default(Action),
     /// Dropped as malformed.
@@ -61,18 +107,6 @@ impl Verdict {
 
 /// Verdict for each frame of a burst.
 pub type Verdicts = [Verdict; BURST_MAX];
-
-#[derive(Debug)]
-struct Compared {
-    pattern: Pattern,
-    /// VLAN number, or [`ANY_VLAN`].
-    vlan: u16,
-    number: u16,
-    action: Action,
-}
-
-/// No frame has this VLAN: VLAN numbers have twelve bits.
-const ANY_VLAN: u16 = u16::MAX;
 
 /// Decisions on frames that no rule decides on, and their counters, which all ports share.
 #[derive(Clone, Debug, Default)]
@@ -104,32 +138,88 @@ impl Dropped {
     }
 }
 
-/// All rules of a port, in order.
+/// All rules of the switch, in order, compiled.
 #[derive(Debug)]
-pub struct PortRules {
-    rules: Vec<Compared>,
-    frames: Vec<Arc<AtomicU64>>,
+pub struct RuleTable {
+    classifier: Classifier,
+    /// Action and number of frames of each rule.
+    rules: Vec<(Action, Arc<AtomicU64>)>,
     fallback: Fallback,
 }
 
-impl PortRules {
-    /// Creates the rules of a port, in order, and the decisions on frames without a rule. Rules beyond [`RULES_MAX`] are ignored.
+impl RuleTable {
+    /// Compiles rules, in order, and the decisions on frames without a rule. Rules beyond [`RULES_MAX`] are ignored. Takes up to seconds
+    /// for the maximum of rules.
     pub fn new(rules: impl IntoIterator<Item = PortRule>, fallback: Fallback) -> Self {
-        let compared = |rule: PortRule| {
-            let compared = Compared {
-                pattern: Pattern::new(&rule.packet),
-                vlan: rule.vlan.unwrap_or(ANY_VLAN),
-                number: rule.number,
-                action: rule.action,
-            };
-            (compared, rule.frames)
-        };
-        let (rules, frames) = rules.into_iter().take(RULES_MAX).map(compared).unzip();
+        let rules = rules.into_iter().take(RULES_MAX);
+        let (compiled, rules): (Vec<Rule>, Vec<_>) = rules
+            .map(|rule| (rule.compiled(), (rule.action, rule.frames)))
+            .unzip();
         Self {
+            classifier: Classifier::new(&compiled),
             rules,
-            frames,
             fallback,
         }
+    }
+
+    /// Returns size and worst case of the compiled rules.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.classifier.shape()
+    }
+}
+
+/// The rules as one port uses them.
+#[derive(Clone, Debug)]
+pub struct PortRules {
+    table: Arc<RuleTable>,
+    /// Port and group, as in keys.
+    ingress: Key,
+}
+
+/// Frames of a burst by rule. Rules that decide on many frames of a burst are counted with one atomic operation.
+struct Tally {
+    /// Rule and number of frames, by the last digits of the number of the rule.
+    counts: [(u32, u32); BURST_MAX],
+}
+
+impl Tally {
+    const EMPTY: Self = Self {
+        counts: [(NO_RULE, 0); BURST_MAX],
+    };
+
+    #[inline(always)]
+    fn add(&mut self, table: &RuleTable, rule: u32) {
+        if let Some(count) = self.counts.get_mut(rule as usize % BURST_MAX) {
+            if count.0 != rule {
+                table.count(*count);
+                *count = (rule, 0);
+            }
+            count.1 += 1;
+        }
+    }
+}
+
+impl RuleTable {
+    /// Adds frames to the counter of a rule.
+    #[inline(always)]
+    fn count(&self, (rule, frames): (u32, u32)) {
+        if frames > 0
+            && let Some((_, sum)) = self.rules.get(rule as usize)
+        {
+            add(sum, u64::from(frames));
+        }
+    }
+}
+
+impl PortRules {
+    /// Creates the rules of a port from its number and the number of its group, such as its bridge.
+    #[must_use]
+    pub fn new(table: Arc<RuleTable>, port: u16, group: Option<u16>) -> Self {
+        let mut ingress = Key::EMPTY;
+        ingress.set(Field::INGRESS_PORT, u32::from(port));
+        ingress.set(Field::INGRESS_GROUP, u32::from(group.unwrap_or(NO_GROUP)));
+        Self { table, ingress }
     }
 
     /// Judges a burst and counts. Each frame is the octets of its first buffer, and its length.
@@ -138,71 +228,72 @@ impl PortRules {
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         verdicts: &mut Verdicts,
     ) -> Dropped {
-        let mut matched = [0u16; RULES_MAX];
-        let mut unmatched = 0;
-        let mut dropped = Dropped::default();
-        for ((octets, length), verdict) in frames.zip(verdicts) {
-            *verdict = match self.first(octets, length) {
-                Found::Short => Verdict::Short,
-                Found::Nothing => {
-                    unmatched += 1;
-                    Verdict::Default(self.fallback.default)
+        let table = &*self.table;
+        let default = table.fallback.default;
+        let mut keys = [Key::EMPTY; BURST_MAX];
+        let mut found = [NO_RULE; BURST_MAX];
+        let mut count = 0;
+        for (((octets, length), verdict), key) in
+            frames.zip(verdicts.iter_mut()).zip(keys.iter_mut())
+        {
+            *verdict = match self.read(octets, length) {
+                Ok(read) => {
+                    *key = read;
+                    Verdict::Default(default)
                 }
-                Found::Malformed(kind) => {
-                    dropped.malformed += 1;
-                    Verdict::Malformed(kind)
-                }
-                Found::Rule(place, rule) => {
-                    if let Some(count) = matched.get_mut(place) {
-                        *count += 1;
-                    }
-                    Verdict::Rule(rule.number, rule.action)
-                }
+                Err(verdict) => verdict,
             };
+            count += 1;
+        }
+        let keys = keys.get(..count).unwrap_or_default();
+        table.classifier.lookup(keys, &mut found);
+        let mut dropped = Dropped::default();
+        let mut tally = Tally::EMPTY;
+        let mut unmatched = 0;
+        for (verdict, rule) in verdicts.iter_mut().zip(found).take(count) {
+            match verdict {
+                Verdict::Malformed(_) => dropped.malformed += 1,
+                Verdict::Default(_) => match table.rules.get(rule as usize) {
+                    Some((action, _)) => {
+                        tally.add(table, rule);
+                        *verdict = Verdict::Rule(rule, *action);
+                    }
+                    None => unmatched += 1,
+                },
+                Verdict::Rule(..) | Verdict::Short => {}
+            }
             dropped.denied += usize::from(verdict.is_denied());
         }
-        for (sum, count) in self.frames.iter().zip(matched) {
-            add(sum, u64::from(count));
+        for count in tally.counts {
+            table.count(count);
         }
-        add(&self.fallback.default_frames, unmatched);
-        add(&self.fallback.malformed_frames, dropped.malformed as u64);
+        add(&table.fallback.default_frames, unmatched);
+        add(&table.fallback.malformed_frames, dropped.malformed as u64);
         dropped
     }
 
+    /// Reads the key of a frame, or returns the verdict without one.
     #[inline(always)]
-    fn first(&self, octets: &[u8], length: u32) -> Found<'_> {
+    fn read(&self, octets: &[u8], length: u32) -> Result<Key, Verdict> {
         let length = length as usize;
         if length < ETHERNET_HEADER_LENGTH {
-            return Found::Short;
+            return Err(Verdict::Short);
         }
         // A frame whose first buffer ends within the addresses is malformed.
         let (vlan, rest) = after_tags(octets).unwrap_or_default();
-        if self.fallback.malformed == MalformedAction::Drop
+        if self.table.fallback.malformed == MalformedAction::Drop
             && let Some(kind) = malformation(octets, length, vlan, rest)
         {
-            return Found::Malformed(kind);
+            return Err(Verdict::Malformed(kind));
         }
         // A frame truncated within its tags matches only rules without packet fields.
         let headers = Headers::from_ethertype_on(rest).unwrap_or(Headers::NOTHING);
-        let mut rules = self.rules.iter().enumerate();
-        let found = rules.find(|(_, rule)| {
-            (rule.vlan == ANY_VLAN || vlan == Some(rule.vlan)) && rule.pattern.matches(&headers)
-        });
-        found.map_or(Found::Nothing, |(place, rule)| Found::Rule(place, rule))
+        Ok(headers.key(vlan).with_ingress_of(&self.ingress))
     }
 }
 
-/// Result of the search for the rule of a frame.
-enum Found<'rules> {
-    /// The first rule that matches, and its index.
-    Rule(usize, &'rules Compared),
-    /// No rule matches.
-    Nothing,
-    /// The frame is malformed.
-    Malformed(Malformation),
-    /// The frame is shorter than its header.
-    Short,
-}
+/// No group has this number.
+const NO_GROUP: u16 = u16::MAX;
 
 #[inline(always)]
 fn add(sum: &AtomicU64, count: u64) {

@@ -279,7 +279,8 @@ fn judged(
         .iter()
         .enumerate()
         .map(|(number, (vlan, asked, action))| PortRule {
-            number: number as u16,
+            port: None,
+            group: None,
             vlan: *vlan,
             packet: *asked,
             action: *action,
@@ -290,7 +291,8 @@ fn judged(
         malformed,
         ..Fallback::default()
     };
-    let port = PortRules::new(of_port, fallback.clone());
+    let table = Arc::new(RuleTable::new(of_port, fallback.clone()));
+    let port = PortRules::new(table, 0, None);
     let mut verdicts = [Verdict::Short; BURST_MAX];
     let received = frames
         .iter()
@@ -323,7 +325,7 @@ proptest! {
         prop_assert_eq!(&judged.verdicts, &expected);
         prop_assert_eq!(judged.dropped.sum(), expected.iter().filter(|one| !one.accepts()).count());
         for (number, count) in judged.counts.into_iter().enumerate() {
-            let of_rule = |one: &&Verdict| matches!(one, Verdict::Rule(rule, _) if usize::from(*rule) == number);
+            let of_rule = |one: &&Verdict| matches!(one, Verdict::Rule(rule, _) if *rule as usize == number);
             prop_assert_eq!(count, expected.iter().filter(of_rule).count() as u64);
         }
         let by_default = expected.iter().filter(|one| matches!(one, Verdict::Default(_)));
@@ -449,4 +451,83 @@ fn a_match_is_written_for_files_and_for_reports() {
     assert_eq!(serde_json::from_value::<Report>(report).unwrap(), written);
     let words: Vec<&str> = packet.words().into_iter().map(|(key, _)| key).collect();
     assert_eq!(words, ["protocol", "source", "destination-port"]);
+}
+
+#[test]
+fn rules_of_ports_and_groups_match_at_these_only() {
+    let rule = |port, group| PortRule {
+        port,
+        group,
+        vlan: None,
+        packet: PacketMatch::default(),
+        action: Action::Drop,
+        frames: Arc::default(),
+    };
+    let rules = [
+        rule(Some(3), None),
+        rule(None, Some(7)),
+        rule(Some(4), Some(8)),
+    ];
+    let table = Arc::new(RuleTable::new(rules, Fallback::default()));
+    let frame = [2u8; 60];
+    for (port, group, expected) in [
+        (3, None, Verdict::Rule(0, Action::Drop)),
+        (3, Some(7), Verdict::Rule(0, Action::Drop)),
+        (2, Some(7), Verdict::Rule(1, Action::Drop)),
+        (4, Some(8), Verdict::Rule(2, Action::Drop)),
+        (4, None, Verdict::Default(Action::Accept)),
+        (2, None, Verdict::Default(Action::Accept)),
+    ] {
+        let mut verdicts = [Verdict::Short; BURST_MAX];
+        let port = PortRules::new(Arc::clone(&table), port, group);
+        port.judge([(&frame[..], 60)].into_iter(), &mut verdicts);
+        assert_eq!(verdicts[0], expected);
+    }
+}
+
+/// A burst of rules whose counters share a place, and of more rules than a burst.
+#[test]
+fn counters_of_many_rules_are_exact() {
+    let count = 5 * BURST_MAX as u16;
+    let counters: Vec<Arc<AtomicU64>> = (0..count).map(|_| Arc::default()).collect();
+    let rules = (0..count).map(|number| PortRule {
+        port: None,
+        group: None,
+        vlan: Some(number),
+        packet: PacketMatch::default(),
+        action: Action::Accept,
+        frames: Arc::clone(&counters[usize::from(number)]),
+    });
+    let table = Arc::new(RuleTable::new(rules, Fallback::default()));
+    let port = PortRules::new(table, 0, None);
+    let mut expected = vec![0u64; usize::from(count)];
+    for round in 0..40u16 {
+        let vlans: Vec<u16> = (0..BURST_MAX as u16)
+            .map(|lane| match round % 3 {
+                0 => lane % 5 * BURST_MAX as u16,
+                1 => (lane * 37 + round) % count,
+                _ => round,
+            })
+            .collect();
+        let frame = |vlan: &u16| {
+            let mut frame = vec![2; 12];
+            frame.extend([0x81, 0]);
+            frame.extend(vlan.to_be_bytes());
+            frame.extend([8, 6]);
+            frame.resize(60, 0);
+            frame
+        };
+        let frames: Vec<Vec<u8>> = vlans.iter().map(frame).collect();
+        let mut verdicts = [Verdict::Short; BURST_MAX];
+        port.judge(frames.iter().map(|frame| (&frame[..], 60)), &mut verdicts);
+        for (vlan, verdict) in vlans.iter().zip(verdicts) {
+            expected[usize::from(*vlan)] += 1;
+            assert_eq!(verdict, Verdict::Rule(u32::from(*vlan), Action::Accept));
+        }
+    }
+    let counted: Vec<u64> = counters
+        .iter()
+        .map(|one| one.load(Ordering::Relaxed))
+        .collect();
+    assert_eq!(counted, expected);
 }

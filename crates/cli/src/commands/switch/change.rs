@@ -432,7 +432,7 @@ pub(super) fn set(args: SetArgs) -> Result<()> {
         Set::Vrf { name, kernel_table } => Change::SetVrf(VrfSetting { name, kernel_table }),
         Set::Interface(interface) => Change::SetInterface(interface.setting()),
         Set::Rule(rule) => Change::SetRule(rule.setting()),
-        Set::Rules(rules) => rules.change()?,
+        Set::Rules(rules) => rules.change(&args.control.control_socket)?,
         Set::Threads { forwarding_cpus } => Change::SetThreads { forwarding_cpus },
         Set::Queue { port, queue, cpu } => {
             return move_queue(port, queue, cpu, &args.control);

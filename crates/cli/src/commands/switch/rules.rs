@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Options of `quietwire switch add|set|show` for filter rules of ports.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -9,13 +9,19 @@ use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::Change;
 use quietwire_switch::config::rules::{Action, MalformedAction, RuleFile, RuleSetting};
+use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::RulesReport;
+
+use serde::de::IgnoredAny;
 
 use super::bridging::parse_vlan;
 use super::packet::{MatchArgs, asked};
 use super::table::table;
 use crate::exit::Usage;
 use crate::units::parse_path;
+
+/// Rules in one request. A request has room for rules with all conditions and long names.
+const RULES_A_REQUEST: usize = 100;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ActionArg {
@@ -121,7 +127,7 @@ impl AddRuleArgs {
 impl SetRulesArgs {
     /// # Errors
     /// The file cannot be read, or no option is given.
-    pub(super) fn change(self) -> Result<Change> {
+    pub(super) fn change(self, socket: &Path) -> Result<Change> {
         if self.file.is_none() && self.default.is_none() && self.malformed.is_none() {
             return Err(Usage(
                 "nothing to change (use --file, --default or --malformed)".to_owned(),
@@ -131,12 +137,35 @@ impl SetRulesArgs {
         let file = self.file.as_deref().map(RuleFile::read).transpose()?;
         let default = self.default.map(Action::from);
         let malformed = self.malformed.map(MalformedAction::from);
+        let of_file = (
+            file.as_ref().and_then(|file| file.default),
+            file.as_ref().and_then(|file| file.malformed),
+        );
+        let rules: Option<Vec<RuleSetting>> =
+            file.map(|file| file.rules.into_iter().map(|rule| rule.value).collect());
+        let staged = rules.as_ref().filter(|rules| rules.len() > RULES_A_REQUEST);
+        let staged = staged.map(|rules| stage(socket, rules)).transpose()?;
         Ok(Change::SetRules {
-            default: default.or(file.as_ref().and_then(|file| file.default)),
-            malformed: malformed.or(file.as_ref().and_then(|file| file.malformed)),
-            rules: file.map(|file| file.rules.into_iter().map(|rule| rule.value).collect()),
+            rules: rules.filter(|_| staged.is_none()),
+            staged,
+            default: default.or(of_file.0),
+            malformed: malformed.or(of_file.1),
         })
     }
+}
+
+/// Stages rules in several requests. Returns their number.
+fn stage(socket: &Path, rules: &[RuleSetting]) -> Result<usize> {
+    let mut at = 0;
+    for rules in rules.chunks(RULES_A_REQUEST) {
+        let request = Request::StageRules {
+            at,
+            rules: rules.to_vec(),
+        };
+        ask::<IgnoredAny>(socket, &request)?;
+        at += rules.len();
+    }
+    Ok(at)
 }
 
 /// Formats the rules in order, with their match as in the command that adds them, then the default action and the one for malformed frames.

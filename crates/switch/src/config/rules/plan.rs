@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Validation of filter rules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::{RuleSetting, Rules};
 use crate::config::location::Located;
@@ -19,12 +19,13 @@ pub(in crate::config) fn plan(
     bridges: &BTreeSet<&str>,
 ) -> Result<Rules, SwitchError> {
     let mut rules: Vec<RuleSetting> = Vec::new();
+    let mut names: HashSet<&str> = HashSet::new();
     for Located { value, location } in settings.rules.iter().flatten() {
         let name = &value.name;
         if name.is_empty() {
             return Err(location.wrong("the rule has no name"));
         }
-        if rules.iter().any(|rule| rule.name == *name) {
+        if !names.insert(name) {
             return Err(location.wrong(format!("duplicate rule '{name}' (use unique names)")));
         }
         if rules.len() == RULES_MAX {
@@ -143,6 +144,9 @@ mod tests {
         };
         assert_eq!(planned(&many(RULES_MAX)).unwrap().rules.len(), RULES_MAX);
         let error = planned(&many(RULES_MAX + 1)).unwrap_err();
-        assert!(error.contains("too many rules (maximum: 256)"), "{error}");
+        assert!(
+            error.contains("too many rules (maximum: 100000)"),
+            "{error}"
+        );
     }
 }
