@@ -57,8 +57,8 @@ deb: build ## Build the Debian package into target/deb
 
 demo: build ## Run the noisy-neighbours study and write its page into results/
 	@mkdir -p $(RESULTS)
-	$(AS_ROOT) $(quietwire) study run $(STUDY) --store $(RESULTS)/$(study_name).sqlite --html $(page) $(STUDY_FLAGS)
-	@printf '\nThe page: %s\n' "$(abspath $(page))"
+	$(AS_ROOT) $(quietwire) study run $(STUDY) --store $(RESULTS)/$(study_name).sqlite --html $(page) --allow-unknown $(STUDY_FLAGS); \
+		status=$$?; printf '\nThe page: %s\n' "$(abspath $(page))"; exit $$status
 
 test: ## Lint, build and run every test; ends with what ran and what did not
 	@if [ "$(SETUP)" = scripts/setup ]; then $(SETUP) --with-tests; else $(SETUP); fi

@@ -18,7 +18,7 @@ use quietwire_tester::traffic::Traffic;
 use super::Cli;
 
 /// Commands and the pages that document their options.
-const PAGES: [(&str, &str); 22] = [
+const PAGES: [(&str, &str); 23] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -35,6 +35,7 @@ const PAGES: [(&str, &str); 22] = [
     ("study list", "docs/studies.md"),
     ("study run", "docs/studies.md"),
     ("study report", "docs/studies.md"),
+    ("compare", "docs/compare.md"),
     ("lab", "docs/lab.md"),
     ("guest-agent", "docs/guests.md"),
     ("host", "docs/host.md"),

@@ -6,9 +6,12 @@
 //!
 //! Does not belong here: measurements, and any information that is not in the results.
 
+mod badge;
 mod chart;
+mod comparison;
 mod error;
 mod format;
+mod junit;
 mod method_table;
 mod methods;
 mod page;
@@ -25,14 +28,17 @@ use std::path::Path;
 use quietwire_base::durable;
 use quietwire_study::StudyResults;
 
+pub use badge::badge;
+pub use comparison::{ComparedQuantity, Comparison, ComparisonConfig, Difference, Finding};
 pub use error::ReportError;
-pub use page::html;
+pub use junit::junit;
 pub use summary::{
-    Applications, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, GoalSummary, Health,
-    HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter, LossPlaces, LossPoint, LossesAtRate,
-    MeasuredRatios, MethodFigures, MethodResult, NeighbourShare, OwnPart, PercentileValue,
-    PublishedRow, RepeatedRates, RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary,
-    SweepPoint, TenantsAt, TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
+    Applications, Baselines, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, GoalSummary,
+    Health, HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter, LossPlaces, LossPoint,
+    LossesAtRate, MeasuredRatios, MethodFigures, MethodResult, NeighbourShare, ObjectiveVerdict,
+    OwnPart, PercentileValue, PublishedRow, RepeatedRates, RoundTrip, SearchOutcome, SizeSummary,
+    Spread, State, Summary, SweepPoint, TenantsAt, TenantsFound, TenantsSummary, ThreadShare,
+    UnavailableCase,
 };
 pub use table::text_table;
 pub use terminal_table::TerminalTable;
@@ -41,49 +47,101 @@ pub use unfinished::unfinished_text;
 /// Version of the JSON document's shape.
 pub const JSON_SCHEMA: u32 = 1;
 
-/// Writes the page to a file: all of it, or nothing. An existing page is replaced.
+/// Results of a study with their summary, for all forms of a report.
+#[derive(Debug)]
+pub struct Report<'a> {
+    results: &'a StudyResults,
+    summary: Summary,
+}
+
+impl<'a> Report<'a> {
+    /// Computes the summary. Objectives with a baseline are judged by its results.
+    ///
+    /// # Errors
+    /// [`ReportError::Histogram`] if a stored histogram is damaged.
+    pub fn new(results: &'a StudyResults, baselines: &Baselines) -> Result<Self, ReportError> {
+        let summary = Summary::with_baselines(results, baselines)?;
+        Ok(Self { results, summary })
+    }
+
+    /// Returns the summary.
+    #[must_use]
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// Returns the page as text.
+    #[must_use]
+    pub fn html(&self) -> String {
+        page::page(self.results, &self.summary).into_string()
+    }
+
+    /// Writes the page to a file: all of it, or nothing. An existing page is replaced.
+    ///
+    /// # Errors
+    /// [`ReportError::Write`] if the file is not writable.
+    pub fn write_html(&self, path: &Path) -> Result<(), ReportError> {
+        let page = self.html();
+        durable::replace(path, page.as_bytes(), 0o666).map_err(|error| ReportError::Write {
+            path: path.to_owned(),
+            error,
+        })
+    }
+
+    /// Returns the results as one document for programs: the computed figures, and the machine and software. The store has every trial
+    /// with all its data.
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        let results = self.results;
+        let runs: Vec<_> = results
+            .runs
+            .iter()
+            .map(|run| {
+                serde_json::json!({
+                    "started_unix_ns": run.started_unix_ns,
+                    "machine": run.machine,
+                    "versions": run.versions,
+                    "resumed_despite": run.resumed_despite,
+                })
+            })
+            .collect();
+        let last = results.entries.last();
+        serde_json::json!({
+            "schema": JSON_SCHEMA,
+            "study_file_sha256": results.file_sha256,
+            "runs": runs,
+            "summary": self.summary,
+            "isolation": last.and_then(|entry| entry.facts.isolation.as_ref()),
+            "calibration_missing": last.map(|entry| &entry.facts.calibration_missing[..]).unwrap_or_default(),
+            "loss_accounts": loss_accounts(results),
+            "consoles": results.consoles,
+            "unfinished": unfinished::unfinished_json(results),
+        })
+    }
+}
+
+/// Writes the page to a file, without baselines: all of it, or nothing. An existing page is replaced.
 ///
 /// # Errors
 /// [`ReportError`]: a stored histogram is damaged, or the file is not writable.
 pub fn write_html(results: &StudyResults, path: &Path) -> Result<(), ReportError> {
-    let page = html(results)?;
-    durable::replace(path, page.as_bytes(), 0o666).map_err(|error| ReportError::Write {
-        path: path.to_owned(),
-        error,
-    })
+    Report::new(results, &Baselines::new())?.write_html(path)
 }
 
-/// Returns the results as one document for programs: the computed figures, and the machine and software. The store has every trial
-/// with all its data.
+/// Returns the page as text, without baselines.
 ///
 /// # Errors
-/// [`ReportError`]: a stored histogram is damaged.
+/// [`ReportError::Histogram`] if a stored histogram is damaged.
+pub fn html(results: &StudyResults) -> Result<String, ReportError> {
+    Ok(Report::new(results, &Baselines::new())?.html())
+}
+
+/// Returns the document for programs, without baselines.
+///
+/// # Errors
+/// [`ReportError::Histogram`] if a stored histogram is damaged.
 pub fn json(results: &StudyResults) -> Result<serde_json::Value, ReportError> {
-    let summary = Summary::of(results)?;
-    let runs: Vec<_> = results
-        .runs
-        .iter()
-        .map(|run| {
-            serde_json::json!({
-                "started_unix_ns": run.started_unix_ns,
-                "machine": run.machine,
-                "versions": run.versions,
-                "resumed_despite": run.resumed_despite,
-            })
-        })
-        .collect();
-    let last = results.entries.last();
-    Ok(serde_json::json!({
-        "schema": JSON_SCHEMA,
-        "study_file_sha256": results.file_sha256,
-        "runs": runs,
-        "summary": summary,
-        "isolation": last.and_then(|entry| entry.facts.isolation.as_ref()),
-        "calibration_missing": last.map(|entry| &entry.facts.calibration_missing[..]).unwrap_or_default(),
-        "loss_accounts": loss_accounts(results),
-        "consoles": results.consoles,
-        "unfinished": unfinished::unfinished_json(results),
-    }))
+    Ok(Report::new(results, &Baselines::new())?.json())
 }
 
 /// Returns the loss account of each trial that lost frames or whose counters differ.

@@ -10,27 +10,18 @@ mod method_tables;
 pub(crate) mod published;
 mod record;
 mod throughput;
+mod verdicts;
 pub(crate) mod words;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use quietwire_study::StudyResults;
 
-use crate::error::ReportError;
 use crate::format;
 use crate::summary::{SizeSummary, Summary};
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// Returns the page as text.
-///
-/// # Errors
-/// [`ReportError::Histogram`] if a stored histogram is damaged.
-pub fn html(results: &StudyResults) -> Result<String, ReportError> {
-    let summary = Summary::of(results)?;
-    Ok(page(results, &summary).into_string())
-}
-
-fn page(results: &StudyResults, summary: &Summary) -> Markup {
+pub(crate) fn page(results: &StudyResults, summary: &Summary) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -43,6 +34,7 @@ fn page(results: &StudyResults, summary: &Summary) -> Markup {
             body {
                 main {
                     (header(results, summary))
+                    (verdicts::verdicts(summary))
                     @for size in &summary.sizes {
                         (of_size(results, summary, size))
                     }

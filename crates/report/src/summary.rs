@@ -11,10 +11,12 @@ mod limit;
 mod losses;
 mod method_tables;
 mod published;
+mod samples;
 mod spread;
 mod steps;
 mod tenants;
 mod throughput;
+mod verdicts;
 
 use quietwire_study::{
     Case, FrameSize, Goal, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, Switch,
@@ -36,11 +38,14 @@ pub use losses::LossPlaces;
 pub(crate) use method_tables::soak_end;
 pub use method_tables::{LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates};
 pub use published::{MeasuredRatios, PublishedRow};
+pub(crate) use samples::samples;
 pub use spread::Spread;
 pub(crate) use spread::percent_of;
 pub(crate) use steps::{Steps, measured};
 pub use tenants::{TenantsAt, TenantsFound, TenantsSummary};
 pub use throughput::{GoalSummary, HighestLoad, LossPoint, SearchOutcome, SweepPoint};
+pub use verdicts::{Baselines, ObjectiveVerdict};
+pub(crate) use verdicts::{STARVED, value_text};
 
 /// Summary of a whole study.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -71,6 +76,9 @@ pub struct Summary {
     pub baseline: String,
     /// Cases that are unavailable on this machine. They are not run, and nothing is compared with them.
     pub unavailable: Vec<UnavailableCase>,
+    /// Verdicts about the objectives, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verdicts: Vec<ObjectiveVerdict>,
     /// One summary for each frame size.
     pub sizes: Vec<SizeSummary>,
 }
@@ -140,11 +148,22 @@ pub struct SizeShare {
 }
 
 impl Summary {
-    /// Computes the summary.
+    /// Computes the summary, without baselines.
     ///
     /// # Errors
     /// [`ReportError::Histogram`] if a stored histogram is damaged.
     pub fn of(results: &StudyResults) -> Result<Self, ReportError> {
+        Self::with_baselines(results, &Baselines::new())
+    }
+
+    /// Computes the summary. Objectives with a baseline are judged by its results.
+    ///
+    /// # Errors
+    /// [`ReportError::Histogram`] if a stored histogram is damaged.
+    pub fn with_baselines(
+        results: &StudyResults,
+        baselines: &Baselines,
+    ) -> Result<Self, ReportError> {
         let file = &results.file;
         let sizes = file.traffic.frame_sizes.iter();
         Ok(Self {
@@ -163,6 +182,7 @@ impl Summary {
                 .next()
                 .map_or_else(String::new, |case| case.name.clone()),
             unavailable: unavailable(results),
+            verdicts: verdicts::verdicts(results, baselines)?,
             sizes: sizes
                 .map(|size| of_size(results, *size))
                 .collect::<Result<_, _>>()?,

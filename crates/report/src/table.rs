@@ -22,6 +22,10 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
         text.push_str(words::QUICK);
         text.push('\n');
     }
+    if !summary.verdicts.is_empty() {
+        text.push_str(&of_verdicts(summary, width));
+        text.push_str("\n\n");
+    }
     for size in &summary.sizes {
         let frames = words::frames(size);
         text.push_str(&format!("{}, {frames}\n", summary.title));
@@ -62,6 +66,40 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
     }
     // Fonts of terminals may lack the narrow no-break space.
     text.replace(format::THIN, " ")
+}
+
+/// Returns the table of verdicts, and the reasons of those that the results do not decide.
+fn of_verdicts(summary: &Summary, width: Option<u16>) -> String {
+    let header = [
+        "verdict",
+        "objective",
+        "frames",
+        "median (interval)",
+        "values",
+    ];
+    let mut table = TerminalTable::new(header.map(str::to_owned), width)
+        .ruled()
+        .labels(4);
+    for verdict in &summary.verdicts {
+        table.add_row([
+            verdict.judgement.verdict.name().to_owned(),
+            verdict.name.clone(),
+            verdict.frames_text(),
+            verdict.found_text(),
+            verdict.count_text(),
+        ]);
+    }
+    let mut text = table.to_string();
+    for verdict in &summary.verdicts {
+        if let Some(reason) = &verdict.judgement.reason {
+            text.push_str(&format!(
+                "\nunknown: {} ({}): {reason}",
+                verdict.name,
+                verdict.frames_text()
+            ));
+        }
+    }
+    text
 }
 
 /// Placeholder for an unknown figure.

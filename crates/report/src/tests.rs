@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pages of simulated studies: complete, interrupted and empty ones.
 
+mod verdicts;
+
 use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +22,8 @@ static STUDY: LazyLock<String> = LazyLock::new(|| {
     for (quick, thorough) in [
         ("max-rate-pps = 2_000_000", "max-rate-pps = \"auto\""),
         ("resolution-percent = 5\n", "resolution-percent = 2.5\n"),
+        ("rounds = 5\n", "rounds = 3\n"),
+        ("load-percent = 50\n", "load-percent = 60\n"),
         ("best-of = 2", "best-of = 3"),
         ("[10, 25, 50, 75, 100]", "[5, 15, 30, 45, 60, 75, 90, 100]"),
         ("\nrepeats = 3", "\nrepeats = 5"),
@@ -43,7 +47,7 @@ impl Progress for StopAfter<'_> {
 }
 
 /// Returns the results of a study text on this bench, of at most `trials` trials.
-fn results_of(text: &str, mut bench: SimulatedBench, trials: usize) -> StudyResults {
+pub(crate) fn results_of(text: &str, mut bench: SimulatedBench, trials: usize) -> StudyResults {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sqlite");
     let file = StudyFile::parse(text, Path::new("study.toml")).unwrap();

@@ -45,6 +45,7 @@ mod loss_distribution;
 mod loss_ratio;
 mod loss_sweep;
 mod max_count;
+mod median;
 mod method;
 mod mlrsearch;
 pub mod procedure;
@@ -76,6 +77,7 @@ pub use loss_distribution::{
 pub use loss_ratio::LossRatio;
 pub use loss_sweep::{LossSweep, LossSweepConfig, LossSweepFindings, SweepPoint, SweepValue};
 pub use max_count::MaxCount;
+pub use median::{TwoRanks, median_rank, sign_test, two_ranks};
 pub use method::{
     Attempt, Findings, Method, Outcome, RepeatFindings, RepeatedRun, SearchResult, Step,
     TrialRequest,

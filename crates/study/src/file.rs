@@ -5,6 +5,7 @@ mod check;
 mod device;
 pub(crate) mod limits;
 pub(crate) mod locate;
+mod objective;
 mod published;
 mod study_file;
 mod tenants;
@@ -19,6 +20,7 @@ use crate::methods::{Method, StudyContext};
 
 pub use device::Device;
 pub use locate::FileError;
+pub use objective::{Measure, Objective, Point, Quantity, Unit};
 pub use published::{Published, PublishedFigure, Ratio};
 pub use quietwire_base::Idle;
 pub use study_file::{Case, Neighbours, StudyFile, TesterSettings, Traffic};

@@ -34,6 +34,7 @@ pub mod simulated;
 mod store;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 pub use activity::TrialActivity;
 pub use bench::{
@@ -45,9 +46,9 @@ pub use case_settings::{
     MachineRecord, TesterRecord, Versions,
 };
 pub use file::{
-    Case, Device, FileError, FrameSize, Idle, Link, MaxRate, Mode, Neighbours, NeighboursIn,
-    Percent, Pinning, Published, PublishedFigure, Ratio, SearchMethod, StudyFile, Switch,
-    TesterSettings, Topology, Traffic, Trials,
+    Case, Device, FileError, FrameSize, Idle, Link, MaxRate, Measure, Mode, Neighbours,
+    NeighboursIn, Objective, Percent, Pinning, Point, Published, PublishedFigure, Quantity, Ratio,
+    SearchMethod, StudyFile, Switch, TesterSettings, Topology, Traffic, Trials, Unit,
 };
 pub use generator_bench::GeneratorBench;
 pub use identity::RunIdentity;
@@ -71,3 +72,7 @@ pub use results::{
 };
 pub use run::{RunError, StudyEnd, run_study};
 pub use store::{OpenMode, Store, StoreError};
+pub use verdict::{
+    Direction, Judgement, RatioEstimate, Rule, Sample, Verdict, judge, judge_against_baseline,
+    judge_ratio, median, ratio_of_medians, ratios,
+};

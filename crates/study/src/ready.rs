@@ -68,8 +68,8 @@ mod tests {
     use super::*;
     use crate::methods::Estimate;
 
-    /// Studies of this kind are short enough to wait for; some cases may take a few minutes.
-    const DURATION_S_MAX: f64 = 1800.0;
+    /// Studies of this kind are short enough for a break; some cases may take a few minutes.
+    const DURATION_S_MAX: f64 = 3600.0;
 
     #[test]
     fn every_file_of_studies_is_part_of_the_program_by_its_name() {
@@ -99,6 +99,17 @@ mod tests {
             assert_eq!(ready(one.name), Some(*one));
         }
         assert_eq!(ready("no-such-study"), None);
+    }
+
+    #[test]
+    fn every_ready_made_study_has_objectives() {
+        for one in ready_made() {
+            let file = one.file().unwrap();
+            assert!(!file.objectives.is_empty(), "{}", one.name);
+            // Fewer rounds decide nothing.
+            assert!(file.rounds >= 5, "{}", one.name);
+            assert!(file.objectives.iter().all(|it| it.baseline.is_none()));
+        }
     }
 
     #[test]

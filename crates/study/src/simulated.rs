@@ -66,7 +66,8 @@ pub struct SimulatedBench {
 }
 
 /// Returns a number in \[0, 1) for each seed and index (SplitMix64's mixer).
-fn chance(seed: u64, index: u64) -> f64 {
+#[must_use]
+pub fn chance(seed: u64, index: u64) -> f64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -17,7 +17,7 @@ use quietwire_study::{
 use quietwire_tester::Preparation;
 
 use super::own_tester::{LINK_DEADLINE, load_calibrations};
-use super::study::conclude;
+use super::study::conclude_measurement;
 use super::study::progress::ProgressView;
 use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
 use crate::output::{check_place, make_parent};
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     let end = run_study(&file, &mut store, &mut bench, &mut shown, &stop);
     shown.finish();
     let undone = isolation.map_or(Ok(()), RunningIsolation::undo);
-    let (end, results) = conclude(&store, end, args.html.as_deref(), args.json)?;
+    let (end, results) = conclude_measurement(&store, end, args.html.as_deref(), args.json)?;
     undone?;
     match end {
         StudyEnd::Finished => check_found(&results),

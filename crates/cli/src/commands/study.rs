@@ -5,6 +5,7 @@ mod check;
 mod chosen;
 mod list;
 pub(super) mod progress;
+mod verdicts;
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use quietwire_base::is_file_name;
 use quietwire_lab::{LabOptions, STATE_DIRECTORY, Stop};
-use quietwire_report::{ReportError, Summary, text_table, unfinished_text};
+use quietwire_report::{Report, ReportError, text_table, unfinished_text};
 use quietwire_study::{
     Bench, ConsoleRecord, GeneratorBench, LabBench, OpenMode, RunError, Store, StudyEnd, StudyFile,
     StudyPreview, StudyResults, run_study,
@@ -24,6 +25,7 @@ use crate::output::{check_place, make_directory, make_parent, write_file};
 use crate::text::{fold, print, say, terminal_columns};
 use check::Wanted;
 use progress::ProgressView;
+use verdicts::VerdictArgs;
 
 /// Run a study file or a ready-made study, or write its page again.
 #[derive(Debug, Args)]
@@ -79,6 +81,8 @@ struct RunArgs {
     /// Traffic generator instead of the lab: a simulated device, sim or sim:KEY=VALUE,…, or trex:HOST (docs/tester.md).
     #[arg(long, value_name = "TESTER")]
     tester: Option<ChosenTester>,
+    #[command(flatten)]
+    verdicts: VerdictArgs,
     /// State directory of labs.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY, hide = true)]
     state_directory: PathBuf,
@@ -97,6 +101,8 @@ struct ReportArgs {
     /// Print the results as JSON instead of a table.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    verdicts: VerdictArgs,
 }
 
 pub(crate) fn run(args: &StudyArgs) -> Result<()> {
@@ -112,7 +118,13 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
             if let Some(directory) = &args.consoles {
                 write_consoles(&results.consoles, directory)?;
             }
-            show(&results, &args.store, args.html.as_deref(), args.json)
+            args.verdicts.check(&results.file)?;
+            let baselines = args.verdicts.baselines(&results.file);
+            let report =
+                Report::new(&results, &baselines).map_err(|error| in_store(&args.store, error))?;
+            show(&report, &results, args.html.as_deref(), args.json)?;
+            args.verdicts.write(report.summary())?;
+            args.verdicts.conclude(report.summary())
         }
     }
 }
@@ -159,6 +171,8 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
         tester: args.tester.as_ref(),
     };
     let places = check::run(&wanted, &file, &text, &options)?;
+    args.verdicts.check(&file)?;
+    args.verdicts.require_baselines(&file)?;
     if args.dry_run {
         return list::dry_run(&file, &options, args.json);
     }
@@ -195,10 +209,13 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     let end = run_study(&file, &mut store, bench.bench(), &mut shown, &stop);
     shown.finish();
     let closed = bench.close();
-    let concluded = conclude(&store, end, Some(&html_path), args.json);
+    let concluded = conclude(&store, end, Some(&html_path), args.json, &args.verdicts);
     say(format!("store: {}", store_path.display()));
     let (end, results) = concluded?;
     closed?;
+    let baselines = args.verdicts.baselines(&file);
+    let report = Report::new(&results, &baselines).map_err(|error| in_store(&store_path, error))?;
+    args.verdicts.write(report.summary())?;
     let is_missing = |case: &quietwire_study::Case| results.unavailable(&case.name).is_some();
     let cases = file.cases.iter().map(|case| case.name.as_str());
     let failed: Vec<&str> = cases.filter(|name| results.has_failed(name)).collect();
@@ -213,7 +230,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
                 .to_owned(),
         )
         .into()),
-        StudyEnd::Finished => Ok(()),
+        StudyEnd::Finished => args.verdicts.conclude(report.summary()),
         StudyEnd::Interrupted => Err(CheckFailed(format!(
             "the study was interrupted; finished trials are in {} (to continue, repeat the command with --resume instead of --fresh)",
             store_path.display()
@@ -271,22 +288,39 @@ fn open_store(args: &RunArgs, path: &Path, file: &StudyFile, text: &str) -> Resu
     Ok(store)
 }
 
-/// Shows what was measured, also if the run failed. Returns the end and the results of a run that did not.
-pub(super) fn conclude(
+/// Shows what was measured without objectives, also if the run failed. Returns the end and the results of a run that did not.
+pub(super) fn conclude_measurement(
     store: &Store,
     end: Result<StudyEnd, RunError>,
     html: Option<&Path>,
     json: bool,
 ) -> Result<(StudyEnd, StudyResults)> {
+    conclude(store, end, html, json, &VerdictArgs::default())
+}
+
+/// Shows what was measured, also if the run failed. Returns the end and the results of a run that did not.
+fn conclude(
+    store: &Store,
+    end: Result<StudyEnd, RunError>,
+    html: Option<&Path>,
+    json: bool,
+    verdicts: &VerdictArgs,
+) -> Result<(StudyEnd, StudyResults)> {
     let results = store.results();
+    let show_results = |results: &StudyResults| {
+        let baselines = verdicts.baselines(&results.file);
+        let report =
+            Report::new(results, &baselines).map_err(|error| in_store(store.path(), error))?;
+        show(&report, results, html, json)
+    };
     match (end, results) {
         (Ok(end), results) => {
             let results = results?;
-            show(&results, store.path(), html, json)?;
+            show_results(&results)?;
             Ok((end, results))
         }
         (Err(error), Ok(results)) if has_measured(&results) => {
-            if let Err(second) = show(&results, store.path(), html, json) {
+            if let Err(second) = show_results(&results) {
                 say(format!("quietwire: {second:#}"));
             }
             Err(error.into())
@@ -310,17 +344,19 @@ fn in_store(store: &Path, error: ReportError) -> anyhow::Error {
     }
 }
 
-fn show(results: &StudyResults, store: &Path, html: Option<&Path>, json: bool) -> Result<()> {
-    let named = |error| in_store(store, error);
+fn show(
+    report: &Report<'_>,
+    results: &StudyResults,
+    html: Option<&Path>,
+    json: bool,
+) -> Result<()> {
     // Results are printed even if the page cannot be written.
-    let page = html.map_or(Ok(()), |path| quietwire_report::write_html(results, path));
-    let page = page.map_err(named);
+    let page = html.map_or(Ok(()), |path| report.write_html(path));
     if json {
-        let results = quietwire_report::json(results).map_err(named)?;
-        print(serde_json::to_string_pretty(&results)?)?;
+        print(serde_json::to_string_pretty(&report.json())?)?;
     } else {
         let width = terminal_columns();
-        let table = text_table(&Summary::of(results).map_err(named)?, width);
+        let table = text_table(report.summary(), width);
         let unfinished = unfinished_text(results, width);
         // Tables fit this width, so only sentences are folded.
         let width = width.map_or(usize::MAX, usize::from);

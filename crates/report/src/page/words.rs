@@ -7,7 +7,7 @@ use quietwire_search::Readings;
 
 use crate::format::{self, THIN};
 use crate::summary::{
-    CaseSummary, CyclesPerFrame, GoalSummary, HighestLoad, Limit, Limiter, RoundTrip,
+    CaseSummary, CyclesPerFrame, GoalSummary, HighestLoad, Limit, Limiter, RoundTrip, STARVED,
     SearchOutcome, SizeShare, SizeSummary, Spread, State, Summary, UnavailableCase,
 };
 use crate::tenants;
@@ -17,9 +17,6 @@ pub(crate) const QUICK: &str = "Quick: one round, short trials and coarse search
 
 /// Ranges at least this wide (largest over smallest) are reported in a sentence.
 const WIDE: f64 = 1.2;
-
-/// Neighbours with less than this share of the time of their CPUs are reported in a sentence.
-const STARVED: f64 = 0.05;
 
 /// Neighbours with at least this share of the time of their CPUs show the effect of a partition.
 const FAIR: f64 = 0.3;

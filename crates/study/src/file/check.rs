@@ -2,6 +2,7 @@
 //! Checks of a study file beyond its syntax.
 
 mod application;
+mod objectives;
 mod published;
 mod ring_sizes;
 mod tenants;
@@ -51,6 +52,7 @@ fn whole(file: &StudyFile) -> Checked {
         );
     }
     cases(file)?;
+    objectives::objectives(file)?;
     published::published(file)
 }
 

@@ -10,6 +10,7 @@ use quietwire_tester::{Directions, TesterIdle};
 use serde::{Deserialize, Serialize};
 
 use super::device::Device;
+use super::objective::Objective;
 use super::published::Published;
 use super::trials::Trials;
 use super::values::{FrameSize, Link, Mode, NeighboursIn, Pinning, Topology};
@@ -54,6 +55,9 @@ macro_rules! study_file {
             /// Neighbours that cases may have.
             #[serde(default)]
             pub neighbours: Neighbours,
+            /// Objectives: bounds that the results are judged by.
+            #[serde(rename = "objective", default, skip_serializing_if = "Vec::is_empty")]
+            pub objectives: Vec<Objective>,
             /// Published figures for comparison.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub published: Option<Published>,

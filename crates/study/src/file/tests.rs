@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+mod objectives;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -35,7 +37,7 @@ fn refused(old: &str, new: &str, key: &str, says: &str) {
 }
 
 #[test]
-fn the_ready_made_study_is_read_and_takes_at_most_nine_minutes() {
+fn the_ready_made_study_is_read_and_takes_at_most_fifteen_minutes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
     let (file, text) = StudyFile::read(&root.join("noisy-neighbours.toml")).unwrap();
     assert_eq!(parse(&text).unwrap(), file);
@@ -45,7 +47,7 @@ fn the_ready_made_study_is_read_and_takes_at_most_nine_minutes() {
         ["quiet", "noisy", "quiet-partitioned", "noisy-partitioned"]
     );
     let estimate = Estimate::of(&file);
-    assert!(estimate.duration_s <= 540.0, "{estimate:?}");
+    assert!(estimate.duration_s <= 900.0, "{estimate:?}");
 }
 
 #[test]

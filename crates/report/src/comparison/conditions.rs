@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conditions of two stores that differ: study file, machine and software.
+
+use std::collections::BTreeMap;
+
+use quietwire_study::StudyResults;
+use serde::Serialize;
+use serde_json::Value;
+
+/// A setting that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Where it is: `study`, `machine` or `versions`, and its key.
+    pub setting: String,
+    /// Value in the first store; none if it has no such key.
+    pub first: Option<String>,
+    /// Value in the second store; none if it has no such key.
+    pub second: Option<String>,
+}
+
+/// Keys of a study file that do not affect a result.
+const WITHOUT_EFFECT: [&str; 5] = ["name", "title", "rounds", "objective", "published"];
+
+/// Returns the settings of the last runs that differ, in the order of their names.
+pub(super) fn differences(first: &StudyResults, second: &StudyResults) -> Vec<Difference> {
+    let [one, other] = [first, second].map(settings);
+    let names = one.keys().chain(other.keys());
+    let mut names: Vec<&String> = names.collect();
+    names.sort();
+    names.dedup();
+    let differing = names
+        .into_iter()
+        .filter(|name| one.get(*name) != other.get(*name));
+    differing
+        .map(|name| Difference {
+            setting: name.clone(),
+            first: one.get(name).cloned(),
+            second: other.get(name).cloned(),
+        })
+        .collect()
+}
+
+fn settings(results: &StudyResults) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    if let Ok(Value::Object(mut file)) = serde_json::to_value(&results.file) {
+        file.retain(|key, _| !WITHOUT_EFFECT.contains(&key.as_str()));
+        flatten("study", &Value::Object(file), &mut all);
+    }
+    if let Some(run) = results.runs.last() {
+        flatten("machine", &run.machine, &mut all);
+        flatten("versions", &run.versions, &mut all);
+    }
+    all
+}
+
+/// Adds every value with the path of its keys.
+fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(keys) => {
+            for (key, value) in keys {
+                flatten(&format!("{path}.{key}"), value, into);
+            }
+        }
+        Value::Array(values) if values.iter().any(Value::is_object) => {
+            for (index, value) in values.iter().enumerate() {
+                flatten(&format!("{path}[{index}]"), value, into);
+            }
+        }
+        // An absent key and null are the same.
+        Value::Null => {}
+        Value::String(text) => {
+            into.insert(path.to_owned(), text.clone());
+        }
+        other => {
+            into.insert(path.to_owned(), other.to_string());
+        }
+    }
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Verdicts: whether the median of a measured quantity meets a bound, by a sign test that makes no assumption about the distribution of
+//! the values except that the rounds are independent.
+//!
+//! *Pass* and *fail* are each wrong with at most the error rate of the rule, whatever the true value is. Everything else is *unknown*.
+//! Missing values and values of which only a limit is known count neither for nor against the bound, unless the limit decides.
+
+#[cfg(test)]
+mod tests;
+
+use quietwire_search::{median_rank, sign_test, two_ranks};
+use serde::Serialize;
+
+/// Which values meet a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Values not below it.
+    AtLeast,
+    /// Values not above it.
+    AtMost,
+}
+
+/// Rule of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Rule {
+    /// Which values meet the bound.
+    pub direction: Direction,
+    /// The bound.
+    pub bound: f64,
+    /// Largest probability of a wrong verdict, 0 to 1.
+    pub error_rate: f64,
+}
+
+/// Value of one round or repeat, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// Number of the round, from 0.
+    pub round: u32,
+    /// Number of the repeat within the round, from 0.
+    pub repeat: u32,
+    /// The value is not below this. None if nothing is known.
+    pub low: Option<f64>,
+    /// The value is not above this. None if nothing is known.
+    pub high: Option<f64>,
+    /// Why the value is missing; none if something is known about it.
+    pub missing: Option<String>,
+}
+
+impl Sample {
+    /// Returns a value that is known exactly.
+    #[must_use]
+    pub fn exact(round: u32, repeat: u32, value: f64) -> Self {
+        Self::within(round, repeat, Some(value), Some(value))
+    }
+
+    /// Returns a value of which limits are known.
+    #[must_use]
+    pub fn within(round: u32, repeat: u32, low: Option<f64>, high: Option<f64>) -> Self {
+        let known = |limit: Option<f64>| limit.filter(|limit| limit.is_finite());
+        Self {
+            round,
+            repeat,
+            low: known(low),
+            high: known(high),
+            missing: None,
+        }
+    }
+
+    /// Returns a value of which nothing is known.
+    #[must_use]
+    pub fn missing(round: u32, repeat: u32, reason: impl Into<String>) -> Self {
+        Self {
+            missing: Some(reason.into()),
+            ..Self::within(round, repeat, None, None)
+        }
+    }
+
+    /// Returns the value if it is known exactly.
+    #[must_use]
+    pub fn value(&self) -> Option<f64> {
+        self.low.filter(|low| self.high == Some(*low))
+    }
+
+    /// Returns the ratio to a value of the same round.
+    fn ratio_to(&self, other: &Self) -> Self {
+        let reason = [self, other]
+            .into_iter()
+            .find_map(|one| one.missing.as_ref());
+        if let Some(reason) = reason {
+            return Self::missing(self.round, self.repeat, reason.as_str());
+        }
+        let over = |value: Option<f64>, base: Option<f64>| {
+            let base = base.filter(|base| *base > 0.0)?;
+            Some(value? / base)
+        };
+        Self::within(
+            self.round,
+            self.repeat,
+            over(self.low, other.high),
+            over(self.high, other.low),
+        )
+    }
+}
+
+/// Verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The bound is met.
+    Pass,
+    /// The bound is not met.
+    Fail,
+    /// The results do not decide.
+    Unknown,
+}
+
+impl Verdict {
+    /// Returns its name in texts.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Verdict with its grounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judgement {
+    /// Verdict.
+    pub verdict: Verdict,
+    /// Why the results do not decide; none with *pass* and *fail*.
+    pub reason: Option<String>,
+    /// Number of values, missing ones included.
+    pub values: usize,
+    /// True if two medians are compared, as with a baseline: then no single value meets or violates the bound.
+    pub is_of_medians: bool,
+    /// Values that meet the bound.
+    pub meeting: usize,
+    /// Values that violate the bound.
+    pub violating: usize,
+    /// Median, or ratio of two medians; none unless enough values are known exactly.
+    pub median: Option<f64>,
+    /// Lower and upper confidence limit of it, each wrong with at most the error rate; none if there is no limit.
+    pub limits: [Option<f64>; 2],
+}
+
+impl Judgement {
+    /// Returns *unknown* for a reason outside the values.
+    #[must_use]
+    pub fn undecided(reason: impl Into<String>) -> Self {
+        Self {
+            verdict: Verdict::Unknown,
+            reason: Some(reason.into()),
+            values: 0,
+            is_of_medians: false,
+            meeting: 0,
+            violating: 0,
+            median: None,
+            limits: [None; 2],
+        }
+    }
+
+    /// Replaces a verdict by *unknown*, because something else explains it.
+    #[must_use]
+    pub fn without(mut self, verdict: Verdict, reason: &str) -> Self {
+        if self.verdict == verdict {
+            self.verdict = Verdict::Unknown;
+            self.reason = Some(reason.to_owned());
+        }
+        self
+    }
+}
+
+/// Judges the median of a quantity by its values of independent rounds.
+#[must_use]
+pub fn judge(rule: &Rule, samples: &[Sample]) -> Judgement {
+    let of = |meets: bool| {
+        let is_one = |sample: &&Sample| is_known(rule, sample) == Some(meets);
+        samples.iter().filter(is_one).count()
+    };
+    let (meeting, violating) = (of(true), of(false));
+    let values = samples.len();
+    let is_certain = |count: usize| sign_test(values, count) <= rule.error_rate;
+    let verdict = if is_certain(meeting) {
+        Verdict::Pass
+    } else if is_certain(violating) {
+        Verdict::Fail
+    } else {
+        Verdict::Unknown
+    };
+    let [low, high] = sorted_limits(samples);
+    let rank = median_rank(values, rule.error_rate);
+    Judgement {
+        verdict,
+        reason: (verdict == Verdict::Unknown).then(|| undecided(rule, samples, meeting, violating)),
+        values,
+        is_of_medians: false,
+        meeting,
+        violating,
+        median: median(samples),
+        limits: [
+            rank.and_then(|rank| at_rank(&low, rank)),
+            rank.and_then(|rank| from_above(&high, rank)),
+        ],
+    }
+}
+
+/// Judges the median of the ratios to another case. Values of one round are neighbours in time, so they are compared with each other.
+#[must_use]
+pub fn judge_ratio(rule: &Rule, samples: &[Sample], others: &[Sample]) -> Judgement {
+    judge(rule, &ratios(samples, others))
+}
+
+/// Returns the ratio of each value to that of the other case in the same round.
+#[must_use]
+pub fn ratios(samples: &[Sample], others: &[Sample]) -> Vec<Sample> {
+    let ratio = |sample: &Sample| {
+        let (round, repeat) = (sample.round, sample.repeat);
+        let mut others = others.iter();
+        match others.find(|other| (other.round, other.repeat) == (round, repeat)) {
+            Some(other) => sample.ratio_to(other),
+            None => Sample::missing(
+                round,
+                repeat,
+                "the other case has no value of the same round",
+            ),
+        }
+    };
+    samples.iter().map(ratio).collect()
+}
+
+/// Judges the ratio of the median to that of an earlier study, whose rounds are independent of these.
+#[must_use]
+pub fn judge_against_baseline(rule: &Rule, samples: &[Sample], baseline: &[Sample]) -> Judgement {
+    let estimate = ratio_of_medians(samples, baseline, rule.error_rate);
+    let meets = |limit: f64| match rule.direction {
+        Direction::AtLeast => limit >= rule.bound,
+        Direction::AtMost => limit <= rule.bound,
+    };
+    let [low, high] = estimate.limits;
+    let (surely_met, surely_violated) = match rule.direction {
+        Direction::AtLeast => (low.is_some_and(meets), high.is_some_and(|it| !meets(it))),
+        Direction::AtMost => (high.is_some_and(meets), low.is_some_and(|it| !meets(it))),
+    };
+    let verdict = match (surely_met, surely_violated) {
+        (true, _) => Verdict::Pass,
+        (_, true) => Verdict::Fail,
+        _ => Verdict::Unknown,
+    };
+    let reason = || {
+        let counts = [samples.len(), baseline.len()];
+        if two_ranks(counts[0], counts[1], rule.error_rate).is_none() {
+            return format!(
+                "{} values and {} of the baseline are too few for a verdict (increase rounds: {} of each suffice)",
+                counts[0],
+                counts[1],
+                values_required(|count| two_ranks(count, count, rule.error_rate).is_some())
+            );
+        }
+        "the confidence interval of the ratio contains the bound, or has no limit (increase rounds)"
+            .to_owned()
+    };
+    Judgement {
+        verdict,
+        reason: (verdict == Verdict::Unknown)
+            .then(|| missing_values(samples).unwrap_or_else(reason)),
+        values: samples.len(),
+        is_of_medians: true,
+        meeting: 0,
+        violating: 0,
+        median: estimate.ratio,
+        limits: estimate.limits,
+    }
+}
+
+/// Ratio of the medians of two independent samples.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RatioEstimate {
+    /// Ratio of the medians; none unless enough values are known exactly, or if the second is zero.
+    pub ratio: Option<f64>,
+    /// Lower and upper confidence limit, each wrong with at most the error rate; none if there is no limit.
+    pub limits: [Option<f64>; 2],
+}
+
+/// Estimates the ratio of two medians of values that are not negative. Each limit is wrong with at most `error_rate`, for any two
+/// distributions.
+#[must_use]
+pub fn ratio_of_medians(samples: &[Sample], others: &[Sample], error_rate: f64) -> RatioEstimate {
+    let over = |value: Option<f64>, base: Option<f64>| {
+        let base = base.filter(|base| *base > 0.0)?;
+        Some(value? / base)
+    };
+    let limits = two_ranks(samples.len(), others.len(), error_rate).map(|ranks| {
+        let [low, high] = sorted_limits(samples);
+        let [other_low, other_high] = sorted_limits(others);
+        [
+            over(
+                at_rank(&low, ranks.first),
+                from_above(&other_high, ranks.second),
+            ),
+            over(
+                from_above(&high, ranks.first),
+                at_rank(&other_low, ranks.second),
+            ),
+        ]
+    });
+    RatioEstimate {
+        ratio: over(median(samples), median(others)),
+        limits: limits.unwrap_or_default(),
+    }
+}
+
+/// Returns whether a value meets the bound; none if that is unknown.
+fn is_known(rule: &Rule, sample: &Sample) -> Option<bool> {
+    let (bound, low, high) = (rule.bound, sample.low, sample.high);
+    match rule.direction {
+        Direction::AtLeast if low.is_some_and(|low| low >= bound) => Some(true),
+        Direction::AtLeast if high.is_some_and(|high| high < bound) => Some(false),
+        Direction::AtMost if high.is_some_and(|high| high <= bound) => Some(true),
+        Direction::AtMost if low.is_some_and(|low| low > bound) => Some(false),
+        _ => None,
+    }
+}
+
+/// Returns the lower and the upper limits of all values, ascending.
+fn sorted_limits(samples: &[Sample]) -> [Vec<f64>; 2] {
+    let sorted = |limit: fn(&Sample) -> f64| {
+        let mut all: Vec<f64> = samples.iter().map(limit).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    };
+    [
+        sorted(|sample| sample.low.unwrap_or(f64::NEG_INFINITY)),
+        sorted(|sample| sample.high.unwrap_or(f64::INFINITY)),
+    ]
+}
+
+/// Returns the value of a rank from below, from 1, if it is finite.
+fn at_rank(sorted: &[f64], rank: usize) -> Option<f64> {
+    let value = sorted.get(rank.checked_sub(1)?).copied();
+    value.filter(|value| value.is_finite())
+}
+
+/// Returns the value of a rank from above, from 1, if it is finite.
+fn from_above(sorted: &[f64], rank: usize) -> Option<f64> {
+    at_rank(sorted, (sorted.len() + 1).checked_sub(rank)?)
+}
+
+/// Returns the median; none unless enough values are known exactly.
+#[must_use]
+pub fn median(samples: &[Sample]) -> Option<f64> {
+    let middle_of = |sorted: &[f64]| {
+        let middle = sorted.len().div_ceil(2);
+        Some(f64::midpoint(
+            at_rank(sorted, middle)?,
+            from_above(sorted, middle)?,
+        ))
+    };
+    let [low, high] = sorted_limits(samples);
+    let median_low = middle_of(&low)?;
+    (middle_of(&high)? == median_low).then_some(median_low)
+}
+
+/// Maximum number of values that a reason recommends.
+const REQUIRED_MAX: usize = 1000;
+
+fn values_required(suffices: impl Fn(usize) -> bool) -> usize {
+    let mut counts = 1..REQUIRED_MAX;
+    counts
+        .find(|count| suffices(*count))
+        .unwrap_or(REQUIRED_MAX)
+}
+
+/// Returns a sentence about missing values, unless there are none.
+fn missing_values(samples: &[Sample]) -> Option<String> {
+    let reasons = || samples.iter().filter_map(|sample| sample.missing.as_ref());
+    let first = reasons().next()?;
+    let count = reasons().count();
+    Some(format!(
+        "{count} of {} values {} missing: {first}",
+        samples.len(),
+        if count == 1 { "is" } else { "are" }
+    ))
+}
+
+/// Returns why the values do not decide.
+fn undecided(rule: &Rule, samples: &[Sample], meeting: usize, violating: usize) -> String {
+    let values = samples.len();
+    let is_enough = |count: usize| sign_test(count, count) <= rule.error_rate;
+    if !is_enough(values) {
+        return format!(
+            "{values} {} too few for a verdict, which requires at least {} (increase rounds)",
+            if values == 1 {
+                "value is"
+            } else {
+                "values are"
+            },
+            values_required(is_enough)
+        );
+    }
+    if let Some(missing) = missing_values(samples) {
+        return missing;
+    }
+    let needed = (0..=values)
+        .find(|count| sign_test(values, *count) <= rule.error_rate)
+        .unwrap_or(values);
+    let open = values - meeting - violating;
+    let limits = match open {
+        0 => String::new(),
+        _ => format!(", and only limits are known of {open}"),
+    };
+    format!(
+        "{meeting} of {values} values meet the bound, {violating} do not{limits}: {needed} alike are required (increase rounds)"
+    )
+}
