@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use quietwire_base::locate::line_of;
 use quietwire_base::{Idle, Seccomp};
 use quietwire_host::{CpuList, CpuSequence};
 use serde::Deserialize;
@@ -12,7 +11,7 @@ use toml::Spanned;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
-use super::location::{Located, Location, wrong};
+use super::location::{Lines, Located, Location, wrong};
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting};
 use super::settings::{
@@ -119,9 +118,10 @@ impl Settings {
 
 fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
     let file: File = toml::from_str(text).map_err(|error| wrong(path, text, &error))?;
+    let lines = Lines::of(text);
     let location = |offset: usize, key: &'static str| Location::File {
         path: path.to_owned(),
-        line: line_of(text, offset),
+        line: lines.line(offset),
         key,
     };
     Ok(Settings {

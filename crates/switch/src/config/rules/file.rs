@@ -3,12 +3,11 @@
 
 use std::path::Path;
 
-use quietwire_base::locate::line_of;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Action, MalformedAction, RuleSetting};
-use crate::config::location::{Located, Location, wrong};
+use crate::config::location::{Lines, Located, Location, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
@@ -52,10 +51,11 @@ impl RuleFile {
     /// [`SwitchError::Config`] with file, line and key.
     pub fn parse(path: &Path, text: &str) -> Result<Self, SwitchError> {
         let file: File = toml::from_str(text).map_err(|error| wrong(path, text, &error))?;
+        let lines = Lines::of(text);
         let located = |rule: Spanned<RuleSetting>| Located {
             location: Location::File {
                 path: path.to_owned(),
-                line: line_of(text, rule.span().start),
+                line: lines.line(rule.span().start),
                 key: "rule",
             },
             value: rule.into_inner(),
