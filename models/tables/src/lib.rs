@@ -6,6 +6,7 @@
 mod sources {
     pub mod arena;
     pub mod bridge;
+    pub mod classifier;
     pub mod drops;
     pub mod fdb;
     pub mod fib;
