@@ -218,8 +218,9 @@ fn taps_carry_streams_with_tags() {
 /// Several datagrams that the sender passes to its kernel at once (UDP_SEGMENT, udp(7)) are one frame up to the receiver's kernel.
 #[test]
 fn taps_carry_datagrams_many_at_once() {
-    const SIZE: usize = 1000;
+    const SIZE: u16 = 1000;
     const COUNT: usize = 20;
+    let size = usize::from(SIZE);
     let hosts = Hosts::start("datagrams", &[]);
     for network in NETWORKS {
         let address = |end: usize| {
@@ -233,19 +234,19 @@ fn taps_carry_datagrams_many_at_once() {
         receiver.set_read_timeout(timeout).unwrap();
         let sender = hosts.ends[0].within(move || {
             let socket = UdpSocket::bind(own).unwrap();
-            setsockopt(&socket, UdpGsoSegment, &(SIZE as i32)).unwrap();
+            setsockopt(&socket, UdpGsoSegment, &i32::from(SIZE)).unwrap();
             socket.connect(peer).unwrap();
             socket
         });
         let sender = sender.join().unwrap();
-        let sent: Vec<u8> = (0..SIZE * COUNT).map(|at| (at % 251) as u8).collect();
+        let sent: Vec<u8> = (0..size * COUNT).map(|at| (at % 251) as u8).collect();
         until("all datagrams arrive", || {
             sender.send(&sent).unwrap();
-            let mut heard = vec![0; 2 * SIZE];
+            let mut heard = vec![0; 2 * size];
             let mut all = Vec::new();
             for _ in 0..COUNT {
                 let length = receiver.recv(&mut heard).ok()?;
-                assert_eq!(length, SIZE);
+                assert_eq!(length, size);
                 all.extend_from_slice(&heard[..length]);
             }
             (all == sent).then_some(())
