@@ -757,10 +757,13 @@ fn table_and_json_hold_the_same_figures() {
         }
     }
     assert!(!table.contains('\u{202f}') && !table.contains('\u{e000}'));
+    // Sentences have the length that they have.
+    let is_sentence = |line: &&str| line.starts_with("unknown: ");
     assert!(
         table
             .lines()
-            .take(12)
+            .filter(|line| !is_sentence(line))
+            .take(20)
             .all(|line| line.chars().count() <= 120)
     );
 }

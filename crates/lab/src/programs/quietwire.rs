@@ -27,7 +27,7 @@ use crate::topology::{Forwarding, SwitchSettings};
 use crate::unavailable::Unavailable;
 
 /// Memory for frames, MiB, for each pair of ports.
-const MEMORY_MIB: u32 = 48;
+const MEMORY_MIB: u32 = 64;
 /// Time until its threads are on their CPUs: libraries create some threads during the start.
 const PINNED_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -367,7 +367,7 @@ mod tests {
             "--cross-connect p0,p1 --cross-connect p2,p3",
             "--forwarding-cpus 1 --service-cpus 0 --control-cpus 0",
             "--idle poll",
-            "--memory-mib 96",
+            "--memory-mib 128",
         ] {
             assert!(printed.contains(part), "{part}: {printed}");
         }
