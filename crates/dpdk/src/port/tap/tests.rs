@@ -472,7 +472,8 @@ fn an_interface_is_as_the_uri_says_and_is_deleted_unless_it_persists() {
         };
         let uri = "tap:qwuri0?mac=02:00:00:00:00:0a";
         let (interface, _receivers) = opened(uri, &options).unwrap();
-        assert!(interface.link_is_up());
+        // The kernel announces a carrier some time after it is there.
+        testing::until("the link is up", || interface.link_is_up());
         assert_eq!(interface.mac_address(), [2, 0, 0, 0, 0, 10]);
         assert_eq!(interface.ring_sizes(), (Some(512), None));
         assert_eq!(interface.control.mtu(), Ok(9000));
@@ -487,7 +488,7 @@ fn an_interface_is_as_the_uri_says_and_is_deleted_unless_it_persists() {
         assert!(!interface.link_is_up());
         ip(&["link", "set", "qwuri0", "name", "qwuri1"]);
         ip(&["link", "set", "qwuri1", "up"]);
-        assert!(interface.link_is_up());
+        testing::until("the renamed link is up", || interface.link_is_up());
         drop((interface, _receivers));
         assert!(!ip(&["link"]).contains("qwuri"));
 
@@ -499,9 +500,11 @@ fn an_interface_is_as_the_uri_says_and_is_deleted_unless_it_persists() {
                 ..PortOptions::new(&format!("tap-keep{queues}"), 1518)
             };
             let made = opened("tap:qwkeep?persist=on", &options).unwrap();
-            assert!(made.0.link_is_up());
+            testing::until("the link is up", || made.0.link_is_up());
             drop(made);
-            assert!(ip(&["link", "show", "qwkeep"]).contains("NO-CARRIER"));
+            testing::until("the carrier is lost", || {
+                ip(&["link", "show", "qwkeep"]).contains("NO-CARRIER")
+            });
         }
         let made = opened("tap:qwkeep", &PortOptions::new("tap-kept", 1518)).unwrap();
         drop(made);
@@ -529,7 +532,7 @@ fn an_interface_is_in_its_namespace_and_may_move() {
         let options = PortOptions::new("tap-there", 1518);
         let uri = format!("tap:qwthere?netns={path}");
         let (interface, receivers) = opened(&uri, &options).unwrap();
-        assert!(interface.link_is_up());
+        testing::until("the link is up", || interface.link_is_up());
         assert_ne!(interface.mac_address(), [0; 6]);
         assert!(!ip(&["link"]).contains("qwthere"));
         let here = opened("tap:qwhere", &PortOptions::new("tap-here", 1518)).unwrap();
@@ -538,7 +541,7 @@ fn an_interface_is_in_its_namespace_and_may_move() {
         assert!(!here.0.link_is_up());
         assert_ne!(here.0.mac_address(), [0; 6]);
         here.0.control.set_up().unwrap();
-        assert!(here.0.link_is_up());
+        testing::until("the link is up", || here.0.link_is_up());
         assert_eq!(here.0.stats().rx_missed, 0);
         drop((interface, receivers, here));
         let missing = opened("tap:qwx?netns=qw-none", &options).unwrap_err();
