@@ -101,6 +101,31 @@ pub fn line_of(text: &str, offset: usize) -> usize {
     1 + before.iter().filter(|octet| **octet == b'\n').count()
 }
 
+/// Starts of the lines of a text, for the lines of many of its octets: [`line_of`] reads the text for each.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    starts: Vec<usize>,
+}
+
+impl Lines {
+    /// Finds the lines of a text.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let octets = text.bytes().enumerate();
+        let ends = octets.filter(|(_, octet)| *octet == b'\n');
+        let starts = ends.map(|(end, _)| end + 1);
+        Self {
+            starts: std::iter::once(0).chain(starts).collect(),
+        }
+    }
+
+    /// Returns the line of an octet, from 1.
+    #[must_use]
+    pub fn line(&self, offset: usize) -> usize {
+        self.starts.partition_point(|start| *start <= offset)
+    }
+}
+
 /// Returns the error for a fault that a check found.
 #[must_use]
 pub fn of_fault(text: &str, path: &Path, fault: Fault) -> FileError {
@@ -240,6 +265,7 @@ mod tests {
         let lines = [(0, 1), (10, 1), (11, 2), (12, 3), (10_000, 7)];
         for (offset, line) in lines {
             assert_eq!(line_of(TEXT, offset), line, "{offset}");
+            assert_eq!(Lines::of(TEXT).line(offset), line, "{offset}");
         }
     }
 

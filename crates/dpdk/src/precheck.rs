@@ -13,6 +13,7 @@ use crate::eal::Eal;
 use crate::error::Error;
 use crate::pcap;
 use crate::pci::{self, Problem};
+use crate::port::TUN_DEVICE;
 use crate::port::peers::socket::Address;
 use crate::uri::{PortUri, Role};
 
@@ -117,8 +118,6 @@ fn check_pci(uri: &PortUri, port: &str) -> Result<(), Error> {
         }),
     }
 }
-
-const TUN_DEVICE: &str = "/dev/net/tun";
 
 fn check_tap(uri: &PortUri, port: &str) -> Result<(), Error> {
     let PortUri::Tap {

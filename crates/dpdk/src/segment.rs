@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames with up to 64 KiB of TCP data in several buffers, whose sender requested segmentation.
 
+use quietwire_packet::{
+    TCP_CHECKSUM_OFFSET, TCP_HEADER_MIN, UDP_CHECKSUM_OFFSET, UDP_HEADER_LENGTH,
+};
+
 use crate::burst::{Mbuf, first_segment};
 use crate::mempool::Mempool;
 use crate::sys::{self, field};
@@ -74,8 +78,11 @@ impl Mbuf<'_> {
         kind: LargeKind,
         sum: u16,
     ) -> Result<Self, Self> {
-        // Shortest header, and offset of the checksum in it (RFC 9293, section 3.1; RFC 768).
-        let (shortest, checksum) = if kind.is_tcp { (20, 16) } else { (8, 6) };
+        let (shortest, checksum) = if kind.is_tcp {
+            (TCP_HEADER_MIN, TCP_CHECKSUM_OFFSET)
+        } else {
+            (UDP_HEADER_LENGTH, UDP_CHECKSUM_OFFSET)
+        };
         let HeaderLengths {
             ethernet,
             network,

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use crate::{
     Checksum, ETHERNET_HEADER_LENGTH, EtherType, IPV4_HEADER_MIN, IpProtocol, MacAddress,
-    UDP_HEADER_LENGTH, VLAN_TAG_LENGTH, VlanTag, checksum,
+    UDP_HEADER_LENGTH, VLAN_TAG_LENGTH, VlanTag, checksum, udp_checksum,
 };
 
 /// Octets of the frame check sequence: included in frame sizes, never in the slice.
@@ -170,11 +170,7 @@ impl UdpFrame<'_> {
             sum.add(&length.to_be_bytes());
             sum.add(&header);
             sum.add(payload);
-            // A checksum of zero is sent as all ones: zero means no checksum.
-            let sum = match sum.finish() {
-                0 => u16::MAX,
-                sum => sum,
-            };
+            let sum = udp_checksum(sum.finish());
             header[6..8].copy_from_slice(&sum.to_be_bytes());
         }
         header

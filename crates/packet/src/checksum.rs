@@ -67,6 +67,17 @@ pub const fn update_checksum_u32(checksum: u16, old: u32, new: u32) -> u16 {
     update_checksum_u16(half, low[0], low[1])
 }
 
+/// Returns a checksum as UDP sends it: 0 means no checksum, so all ones, the same number in one's complement arithmetic, are sent instead
+/// (RFC 768).
+#[inline(always)]
+#[must_use]
+pub const fn udp_checksum(checksum: u16) -> u16 {
+    match checksum {
+        0 => u16::MAX,
+        checksum => checksum,
+    }
+}
+
 /// Returns the sum of 16-bit words in the machine's byte order, eight octets at a time. By RFC 1071, section 2 (B), the byte
 /// order affects the sum only by a final swap.
 #[inline]

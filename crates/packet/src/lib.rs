@@ -40,7 +40,8 @@ mod transport;
 pub use arp::{ARP_LENGTH, ArpOperation, ArpPacket};
 pub use build::{BuildError, EthernetFrame, FCS_LENGTH, UdpChecksum, UdpFrame};
 pub use checksum::{
-    Checksum, checksum, fold_sum, native_sum, update_checksum_u16, update_checksum_u32,
+    Checksum, checksum, fold_sum, native_sum, udp_checksum, update_checksum_u16,
+    update_checksum_u32,
 };
 pub use damage::Damage;
 pub use ethernet::{
@@ -57,7 +58,8 @@ pub use parse::{FRAME_MAX, Ip, Network, Parsed, Transport, parse};
 pub use partial::complete_partial_checksum;
 pub use segment::{LargeFrame, SEGMENT_HEADERS_MAX};
 pub use transport::{
-    ICMP_HEADER_LENGTH, IcmpHeader, TCP_HEADER_MIN, TcpHeader, UDP_HEADER_LENGTH, UdpHeader,
+    ICMP_HEADER_LENGTH, IcmpHeader, TCP_CHECKSUM_OFFSET, TCP_HEADER_MIN, TcpHeader,
+    UDP_CHECKSUM_OFFSET, UDP_HEADER_LENGTH, UdpHeader,
 };
 
 /// Returns two octets of a header at a fixed offset. The offset is a constant at every call, so the compiler removes the

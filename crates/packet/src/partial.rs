@@ -3,11 +3,10 @@
 
 use crate::ethernet::split_tags;
 use crate::segment::{ipv4, ipv6};
-use crate::{Checksum, EtherType, EthernetHeader, IpProtocol, be16};
-
-/// Offsets of the checksum in the headers of TCP and UDP (RFC 9293, section 3.1; RFC 768).
-const TCP_CHECKSUM: usize = 16;
-const UDP_CHECKSUM: usize = 6;
+use crate::{
+    Checksum, EtherType, EthernetHeader, IpProtocol, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET,
+    be16, udp_checksum,
+};
 
 /// Completes the checksum of TCP or UDP if it is incomplete. Returns true if it was.
 ///
@@ -48,8 +47,8 @@ fn locate(frame: &[u8]) -> Option<TransportLocation> {
         _ => return None,
     };
     let checksum = match protocol {
-        IpProtocol::TCP => TCP_CHECKSUM,
-        IpProtocol::UDP => UDP_CHECKSUM,
+        IpProtocol::TCP => TCP_CHECKSUM_OFFSET,
+        IpProtocol::UDP => UDP_CHECKSUM_OFFSET,
         _ => return None,
     };
     let transport = packet.get(header_length..length)?;
@@ -76,10 +75,9 @@ fn complete(frame: &mut [u8], location: &TransportLocation) -> Option<()> {
     if whole.finish() == 0 {
         return None;
     }
-    let sum = match completed {
-        // 0 means no checksum (RFC 768).
-        0 if location.checksum == UDP_CHECKSUM => 0xffff,
-        sum => sum,
+    let sum = match location.checksum {
+        UDP_CHECKSUM_OFFSET => udp_checksum(completed),
+        _ => completed,
     };
     let field = transport.get_mut(location.checksum..location.checksum + 2)?;
     field.copy_from_slice(&sum.to_be_bytes());

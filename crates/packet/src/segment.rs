@@ -4,16 +4,13 @@
 use crate::ethernet::split_tags;
 use crate::{
     Checksum, EtherType, EthernetHeader, IPV4_HEADER_MIN, IPV6_EXTENSIONS_MAX, IPV6_HEADER_LENGTH,
-    IpProtocol, TCP_HEADER_MIN, UDP_HEADER_LENGTH, be16, checksum,
+    IpProtocol, TCP_CHECKSUM_OFFSET, TCP_HEADER_MIN, UDP_CHECKSUM_OFFSET, UDP_HEADER_LENGTH, be16,
+    checksum, udp_checksum,
 };
 
 /// Maximum length of the headers of a frame to segment, from the destination address to the end of the TCP options, octets:
 /// enough for two tags, either version of IP with all headers used in practice, and TCP with all options (14 + 8 + 60 + 60).
 pub const SEGMENT_HEADERS_MAX: usize = 192;
-
-/// Offsets of the checksum in the headers of TCP and UDP (RFC 9293, section 3.1; RFC 768).
-const TCP_CHECKSUM: usize = 16;
-const UDP_CHECKSUM: usize = 6;
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -141,17 +138,12 @@ impl LargeFrame {
         if self.is_tcp {
             write_tcp(transport, number == 0, is_last, u32::try_from(offset).ok()?)?;
             sum.add(transport);
-            return put(transport, TCP_CHECKSUM, sum.finish());
+            return put(transport, TCP_CHECKSUM_OFFSET, sum.finish());
         }
         put(transport, 4, u16::try_from(length).ok()?)?;
-        put(transport, UDP_CHECKSUM, 0)?;
+        put(transport, UDP_CHECKSUM_OFFSET, 0)?;
         sum.add(transport);
-        // 0 means no checksum (RFC 768).
-        let sum = match sum.finish() {
-            0 => 0xffff,
-            sum => sum,
-        };
-        put(transport, UDP_CHECKSUM, sum)
+        put(transport, UDP_CHECKSUM_OFFSET, udp_checksum(sum.finish()))
     }
 
     fn write_network(&self, segment: &mut [u8], number: u16) -> Option<()> {
@@ -230,7 +222,7 @@ fn write_tcp(tcp: &mut [u8], is_first: bool, is_last: bool, offset: u32) -> Opti
         }
     }
     *tcp.get_mut(13)? = flags;
-    put(tcp, TCP_CHECKSUM, 0)
+    put(tcp, TCP_CHECKSUM_OFFSET, 0)
 }
 
 /// Returns the protocol, the length of the header, and that of the packet by its own header; `None` for a fragment.

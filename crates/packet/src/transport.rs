@@ -7,6 +7,10 @@ use crate::{Damage, be16, be32};
 pub const UDP_HEADER_LENGTH: usize = 8;
 /// Octets of a TCP header without options.
 pub const TCP_HEADER_MIN: usize = 20;
+/// Offset of the checksum in a UDP header.
+pub const UDP_CHECKSUM_OFFSET: usize = 6;
+/// Offset of the checksum in a TCP header.
+pub const TCP_CHECKSUM_OFFSET: usize = 16;
 /// Octets at the start of every ICMP message.
 pub const ICMP_HEADER_LENGTH: usize = 4;
 

@@ -36,12 +36,7 @@ pub fn badge(summary: &Summary) -> String {
 /// Returns the text of the verdicts and its colour.
 fn state(summary: &Summary) -> (String, &'static str) {
     let all = summary.verdicts.len();
-    let count = |verdict| {
-        let verdicts = summary.verdicts.iter();
-        verdicts
-            .filter(|one| one.judgement.verdict == verdict)
-            .count()
-    };
+    let count = |verdict| summary.objectives_with(verdict).count();
     let (fail, unknown) = (count(Verdict::Fail), count(Verdict::Unknown));
     match (all, fail, unknown) {
         (0, ..) => ("no objectives".to_owned(), "#6b7480"),

@@ -12,11 +12,7 @@ use crate::summary::{ObjectiveVerdict, Summary};
 /// skipped with `allow_unknown`.
 #[must_use]
 pub fn junit(summary: &Summary, allow_unknown: bool) -> String {
-    let count = |verdict| {
-        let all = summary.verdicts.iter();
-        all.filter(|one| one.judgement.verdict == verdict).count()
-    };
-    let unknown = count(Verdict::Unknown);
+    let unknown = summary.objectives_with(Verdict::Unknown).count();
     let (errors, skipped) = if allow_unknown {
         (0, unknown)
     } else {
@@ -26,7 +22,7 @@ pub fn junit(summary: &Summary, allow_unknown: bool) -> String {
     let counts = format!(
         "tests=\"{}\" failures=\"{}\" errors=\"{errors}\" skipped=\"{skipped}\"",
         summary.verdicts.len(),
-        count(Verdict::Fail)
+        summary.objectives_with(Verdict::Fail).count()
     );
     let mut xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n  <testsuite name=\"{name}\" {counts} time=\"{:.3}\">\n",

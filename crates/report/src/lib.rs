@@ -70,6 +70,12 @@ impl<'a> Report<'a> {
         &self.summary
     }
 
+    /// Returns the summary alone.
+    #[must_use]
+    pub fn into_summary(self) -> Summary {
+        self.summary
+    }
+
     /// Returns the page as text.
     #[must_use]
     pub fn html(&self) -> String {

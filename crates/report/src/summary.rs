@@ -20,7 +20,7 @@ mod verdicts;
 
 use quietwire_study::{
     Case, FrameSize, Goal, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, Switch,
-    TrialRecord,
+    TrialRecord, Verdict,
 };
 use quietwire_tester::{FrameSizes, InvalidCause};
 use serde::Serialize;
@@ -148,6 +148,12 @@ pub struct SizeShare {
 }
 
 impl Summary {
+    /// Returns the objectives with this verdict.
+    pub fn objectives_with(&self, verdict: Verdict) -> impl Iterator<Item = &ObjectiveVerdict> {
+        let all = self.verdicts.iter();
+        all.filter(move |one| one.judgement.verdict == verdict)
+    }
+
     /// Computes the summary, without baselines.
     ///
     /// # Errors

@@ -65,6 +65,7 @@ pub use methods::{
 pub use plan::StepPlan;
 pub use preview::{CasePreview, StudyPreview};
 pub use progress::{ActionEvent, Progress, Silent, TrialEvent};
+pub use quietwire_host::verify::Verdict;
 pub use ready::{Ready, ready, ready_made};
 pub use results::{
     ActionRecord, CaseEntry, CaseFacts, ConsoleRecord, MaxRateRecord, RunEnd, RunFacts, RunRecord,
@@ -73,6 +74,6 @@ pub use results::{
 pub use run::{RunError, StudyEnd, run_study};
 pub use store::{OpenMode, Store, StoreError};
 pub use verdict::{
-    Direction, Judgement, RatioEstimate, Rule, Sample, Verdict, judge, judge_against_baseline,
-    judge_ratio, median, ratio_of_medians, ratios,
+    Direction, Judgement, RatioEstimate, Rule, Sample, judge, judge_against_baseline, judge_ratio,
+    median, median_limits, ratio_of_medians, ratios,
 };

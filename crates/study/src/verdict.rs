@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod tests;
 
+use quietwire_host::verify::Verdict;
 use quietwire_search::{median_rank, sign_test, two_ranks};
 use serde::Serialize;
 
@@ -90,40 +91,12 @@ impl Sample {
         if let Some(reason) = reason {
             return Self::missing(self.round, self.repeat, reason.as_str());
         }
-        let over = |value: Option<f64>, base: Option<f64>| {
-            let base = base.filter(|base| *base > 0.0)?;
-            Some(value? / base)
-        };
         Self::within(
             self.round,
             self.repeat,
             over(self.low, other.high),
             over(self.high, other.low),
         )
-    }
-}
-
-/// Verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The bound is met.
-    Pass,
-    /// The bound is not met.
-    Fail,
-    /// The results do not decide.
-    Unknown,
-}
-
-impl Verdict {
-    /// Returns its name in texts.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Fail => "fail",
-            Self::Unknown => "unknown",
-        }
     }
 }
 
@@ -178,8 +151,8 @@ impl Judgement {
 /// Judges the median of a quantity by its values of independent rounds.
 #[must_use]
 pub fn judge(rule: &Rule, samples: &[Sample]) -> Judgement {
-    let of = |meets: bool| {
-        let is_one = |sample: &&Sample| is_known(rule, sample) == Some(meets);
+    let of = |wanted: bool| {
+        let is_one = |sample: &&Sample| meets(rule, sample.low, sample.high) == Some(wanted);
         samples.iter().filter(is_one).count()
     };
     let (meeting, violating) = (of(true), of(false));
@@ -237,19 +210,11 @@ pub fn ratios(samples: &[Sample], others: &[Sample]) -> Vec<Sample> {
 #[must_use]
 pub fn judge_against_baseline(rule: &Rule, samples: &[Sample], baseline: &[Sample]) -> Judgement {
     let estimate = ratio_of_medians(samples, baseline, rule.error_rate);
-    let meets = |limit: f64| match rule.direction {
-        Direction::AtLeast => limit >= rule.bound,
-        Direction::AtMost => limit <= rule.bound,
-    };
     let [low, high] = estimate.limits;
-    let (surely_met, surely_violated) = match rule.direction {
-        Direction::AtLeast => (low.is_some_and(meets), high.is_some_and(|it| !meets(it))),
-        Direction::AtMost => (high.is_some_and(meets), low.is_some_and(|it| !meets(it))),
-    };
-    let verdict = match (surely_met, surely_violated) {
-        (true, _) => Verdict::Pass,
-        (_, true) => Verdict::Fail,
-        _ => Verdict::Unknown,
+    let verdict = match meets(rule, low, high) {
+        Some(true) => Verdict::Pass,
+        Some(false) => Verdict::Fail,
+        None => Verdict::Unknown,
     };
     let reason = || {
         let counts = [samples.len(), baseline.len()];
@@ -290,10 +255,6 @@ pub struct RatioEstimate {
 /// distributions.
 #[must_use]
 pub fn ratio_of_medians(samples: &[Sample], others: &[Sample], error_rate: f64) -> RatioEstimate {
-    let over = |value: Option<f64>, base: Option<f64>| {
-        let base = base.filter(|base| *base > 0.0)?;
-        Some(value? / base)
-    };
     let limits = two_ranks(samples.len(), others.len(), error_rate).map(|ranks| {
         let [low, high] = sorted_limits(samples);
         let [other_low, other_high] = sorted_limits(others);
@@ -314,9 +275,15 @@ pub fn ratio_of_medians(samples: &[Sample], others: &[Sample], error_rate: f64) 
     }
 }
 
-/// Returns whether a value meets the bound; none if that is unknown.
-fn is_known(rule: &Rule, sample: &Sample) -> Option<bool> {
-    let (bound, low, high) = (rule.bound, sample.low, sample.high);
+/// Returns the quotient; none unless both are known and the divisor is above zero.
+fn over(value: Option<f64>, base: Option<f64>) -> Option<f64> {
+    let base = base.filter(|base| *base > 0.0)?;
+    Some(value? / base)
+}
+
+/// Returns whether a value between these limits meets the bound; none if they do not decide.
+fn meets(rule: &Rule, low: Option<f64>, high: Option<f64>) -> Option<bool> {
+    let bound = rule.bound;
     match rule.direction {
         Direction::AtLeast if low.is_some_and(|low| low >= bound) => Some(true),
         Direction::AtLeast if high.is_some_and(|high| high < bound) => Some(false),
@@ -353,16 +320,20 @@ fn from_above(sorted: &[f64], rank: usize) -> Option<f64> {
 /// Returns the median; none unless enough values are known exactly.
 #[must_use]
 pub fn median(samples: &[Sample]) -> Option<f64> {
-    let middle_of = |sorted: &[f64]| {
+    let [low, high] = median_limits(samples);
+    low.filter(|_| low == high)
+}
+
+/// Returns a lower and an upper limit of the median of these values, which follow from theirs; none if there is no limit.
+#[must_use]
+pub fn median_limits(samples: &[Sample]) -> [Option<f64>; 2] {
+    sorted_limits(samples).map(|sorted| {
         let middle = sorted.len().div_ceil(2);
         Some(f64::midpoint(
-            at_rank(sorted, middle)?,
-            from_above(sorted, middle)?,
+            at_rank(&sorted, middle)?,
+            from_above(&sorted, middle)?,
         ))
-    };
-    let [low, high] = sorted_limits(samples);
-    let median_low = middle_of(&low)?;
-    (middle_of(&high)? == median_low).then_some(median_low)
+    })
 }
 
 /// Maximum number of values that a reason recommends.

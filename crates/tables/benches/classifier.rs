@@ -7,9 +7,14 @@
 
 #![allow(clippy::expect_used)]
 
+mod common {
+    pub(crate) mod random;
+}
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use common::random::Random;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ipnet::{IpNet, Ipv4Net};
 use quietwire_base::BURST_MAX;
@@ -18,20 +23,13 @@ use quietwire_tables::classifier::{Classifier, Key, NO_RULE, Rule};
 /// Number of prepared packets.
 const KEYS: usize = 1 << 16;
 
-/// xorshift64* (Vigna, 2016): the same numbers each time.
-struct Random(u64);
+/// Returns random bits. The upper ones are the better ones.
+fn number(random: &mut Random) -> u64 {
+    random.next() >> 16
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.next() as usize % all.len()]
-    }
+fn one_of<T: Copy>(random: &mut Random, all: &[T]) -> T {
+    all[number(random) as usize % all.len()]
 }
 
 /// The fields of a packet of which its key is made, as a switch makes it from a frame.
@@ -62,9 +60,9 @@ impl Fields {
 const SERVICES: [u16; 8] = [22, 25, 53, 80, 123, 443, 3306, 8080];
 
 fn prefix(random: &mut Random, length: u8) -> (IpNet, u32) {
-    let bits = (random.next() as u32 % 16 * 0x0b00_0000).wrapping_add(random.next() as u32 >> 8);
+    let bits = (number(random) as u32 % 16 * 0x0b00_0000).wrapping_add(number(random) as u32 >> 8);
     let net = Ipv4Net::new(bits.into(), length).expect("a length").trunc();
-    let host = net.network().to_bits() | (random.next() as u32 & net.hostmask().to_bits());
+    let host = net.network().to_bits() | (number(random) as u32 & net.hostmask().to_bits());
     (net.into(), host)
 }
 
@@ -83,24 +81,27 @@ fn sample(random: &mut Random, lengths: (u8, u8), ports: (u16, u16)) -> Sample {
         }
     }
     rule = rule.with_ports(0..=u16::MAX, ports.0..=ports.1);
-    let ports = [random.next() as u16, ports.0];
+    let ports = [number(random) as u16, ports.0];
     (rule, Fields { addresses, ports })
 }
 
 fn acl(random: &mut Random) -> Sample {
     let lengths = (
-        random.of(&[0, 16, 24, 24, 32, 32]),
-        random.of(&[16, 24, 28, 32, 32, 32]),
+        one_of(random, &[0, 16, 24, 24, 32, 32]),
+        one_of(random, &[16, 24, 28, 32, 32, 32]),
     );
-    let port = random.of(&SERVICES);
+    let port = one_of(random, &SERVICES);
     sample(random, lengths, (port, port))
 }
 
 fn firewall(random: &mut Random) -> Sample {
-    let lengths = (random.of(&[0, 16, 24, 32]), random.of(&[0, 8, 24, 32]));
-    let port = random.of(&SERVICES);
-    let high = random.next() as u16 % 60_000 + 1024;
-    let ports = match random.next() % 3 {
+    let lengths = (
+        one_of(random, &[0, 16, 24, 32]),
+        one_of(random, &[0, 8, 24, 32]),
+    );
+    let port = one_of(random, &SERVICES);
+    let high = number(random) as u16 % 60_000 + 1024;
+    let ports = match number(random) % 3 {
         0 => (high, high + 100),
         1 => (high, high),
         _ => (port, port),
@@ -132,7 +133,7 @@ fn lookups(criterion: &mut Criterion) {
             let mut random = Random(7);
             let samples: Vec<Sample> = (0..count).map(|_| make(&mut random)).collect();
             let rules: Vec<Rule> = samples.iter().map(|(rule, _)| *rule).collect();
-            let keys: Vec<Fields> = (0..KEYS).map(|_| random.of(&samples).1).collect();
+            let keys: Vec<Fields> = (0..KEYS).map(|_| one_of(&mut random, &samples).1).collect();
             let began = Instant::now();
             let classifier = Classifier::new(&rules);
             let compiled = began.elapsed();

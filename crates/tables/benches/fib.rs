@@ -6,9 +6,14 @@
 
 #![allow(clippy::expect_used)]
 
+mod common {
+    pub(crate) mod random;
+}
+
 use std::hint::black_box;
 use std::time::Instant;
 
+use common::random::Random;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ipnet::{Ipv4Net, Ipv6Net};
 use quietwire_tables::fib::{Ipv4Routes, Ipv6Routes};
@@ -16,18 +21,6 @@ use quietwire_tables::fib::{Ipv4Routes, Ipv6Routes};
 const BURST: usize = 64;
 /// Number of prepared destinations, more than fit the caches.
 const DESTINATIONS: usize = 1 << 20;
-
-/// xorshift64* (Vigna, 2016): the same numbers each time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-}
 
 fn prefixes4(count: usize) -> Vec<Ipv4Net> {
     let mut random = Random(7);

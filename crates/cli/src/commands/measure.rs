@@ -10,14 +10,14 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail};
 use quietwire_lab::RunningIsolation;
-use quietwire_report::{SearchOutcome, Summary};
+use quietwire_report::{Baselines, SearchOutcome, Summary};
 use quietwire_study::{
     GeneratorBench, OpenMode, Store, StudyEnd, StudyFile, StudyResults, run_study,
 };
 use quietwire_tester::Preparation;
 
 use super::own_tester::{LINK_DEADLINE, load_calibrations};
-use super::study::conclude_measurement;
+use super::study::conclude;
 use super::study::progress::ProgressView;
 use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
 use crate::output::{check_place, make_parent};
@@ -60,10 +60,17 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
     let end = run_study(&file, &mut store, &mut bench, &mut shown, &stop);
     shown.finish();
     let undone = isolation.map_or(Ok(()), RunningIsolation::undo);
-    let (end, results) = conclude_measurement(&store, end, args.html.as_deref(), args.json)?;
+    let shown = conclude(
+        &store,
+        end,
+        args.html.as_deref(),
+        args.json,
+        &Baselines::new(),
+    );
+    let (end, results, summary) = shown?;
     undone?;
     match end {
-        StudyEnd::Finished => check_found(&results),
+        StudyEnd::Finished => check_found(&results, &summary),
         StudyEnd::Interrupted => {
             Err(CheckFailed("interrupted before the measurement was complete".to_owned()).into())
         }
@@ -71,8 +78,7 @@ pub(crate) fn run(args: &MeasureArgs) -> Result<()> {
 }
 
 /// Checks that a result has a rate for each goal, and at least one valid trial.
-fn check_found(results: &StudyResults) -> Result<()> {
-    let summary = Summary::of(results)?;
+fn check_found(results: &StudyResults, summary: &Summary) -> Result<()> {
     let cases = summary.sizes.iter().flat_map(|size| &size.cases);
     let mut goals = cases.flat_map(|case| &case.goals);
     let trials = || results.steps.iter().flat_map(|step| &step.trials);

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use quietwire_base::is_file_name;
 use quietwire_lab::{LabOptions, STATE_DIRECTORY, Stop};
-use quietwire_report::{Report, ReportError, text_table, unfinished_text};
+use quietwire_report::{Baselines, Report, ReportError, Summary, text_table, unfinished_text};
 use quietwire_study::{
     Bench, ConsoleRecord, GeneratorBench, LabBench, OpenMode, RunError, Store, StudyEnd, StudyFile,
     StudyPreview, StudyResults, run_study,
@@ -172,7 +172,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     };
     let places = check::run(&wanted, &file, &text, &options)?;
     args.verdicts.check(&file)?;
-    args.verdicts.require_baselines(&file)?;
+    let baselines = args.verdicts.required_baselines(&file)?;
     if args.dry_run {
         return list::dry_run(&file, &options, args.json);
     }
@@ -209,13 +209,11 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
     let end = run_study(&file, &mut store, bench.bench(), &mut shown, &stop);
     shown.finish();
     let closed = bench.close();
-    let concluded = conclude(&store, end, Some(&html_path), args.json, &args.verdicts);
+    let concluded = conclude(&store, end, Some(&html_path), args.json, &baselines);
     say(format!("store: {}", store_path.display()));
-    let (end, results) = concluded?;
+    let (end, results, summary) = concluded?;
     closed?;
-    let baselines = args.verdicts.baselines(&file);
-    let report = Report::new(&results, &baselines).map_err(|error| in_store(&store_path, error))?;
-    args.verdicts.write(report.summary())?;
+    args.verdicts.write(&summary)?;
     let is_missing = |case: &quietwire_study::Case| results.unavailable(&case.name).is_some();
     let cases = file.cases.iter().map(|case| case.name.as_str());
     let failed: Vec<&str> = cases.filter(|name| results.has_failed(name)).collect();
@@ -230,7 +228,7 @@ fn run_study_of(args: &RunArgs) -> Result<()> {
                 .to_owned(),
         )
         .into()),
-        StudyEnd::Finished => args.verdicts.conclude(report.summary()),
+        StudyEnd::Finished => args.verdicts.conclude(&summary),
         StudyEnd::Interrupted => Err(CheckFailed(format!(
             "the study was interrupted; finished trials are in {} (to continue, repeat the command with --resume instead of --fresh)",
             store_path.display()
@@ -288,36 +286,26 @@ fn open_store(args: &RunArgs, path: &Path, file: &StudyFile, text: &str) -> Resu
     Ok(store)
 }
 
-/// Shows what was measured without objectives, also if the run failed. Returns the end and the results of a run that did not.
-pub(super) fn conclude_measurement(
+/// Shows what was measured, also if the run failed. Returns the end, the results and their summary of a run that did not.
+pub(super) fn conclude(
     store: &Store,
     end: Result<StudyEnd, RunError>,
     html: Option<&Path>,
     json: bool,
-) -> Result<(StudyEnd, StudyResults)> {
-    conclude(store, end, html, json, &VerdictArgs::default())
-}
-
-/// Shows what was measured, also if the run failed. Returns the end and the results of a run that did not.
-fn conclude(
-    store: &Store,
-    end: Result<StudyEnd, RunError>,
-    html: Option<&Path>,
-    json: bool,
-    verdicts: &VerdictArgs,
-) -> Result<(StudyEnd, StudyResults)> {
+    baselines: &Baselines,
+) -> Result<(StudyEnd, StudyResults, Summary)> {
     let results = store.results();
-    let show_results = |results: &StudyResults| {
-        let baselines = verdicts.baselines(&results.file);
-        let report =
-            Report::new(results, &baselines).map_err(|error| in_store(store.path(), error))?;
-        show(&report, results, html, json)
+    let show_results = |results: &StudyResults| -> Result<Summary> {
+        let report = Report::new(results, baselines);
+        let report = report.map_err(|error| in_store(store.path(), error))?;
+        show(&report, results, html, json)?;
+        Ok(report.into_summary())
     };
     match (end, results) {
         (Ok(end), results) => {
             let results = results?;
-            show_results(&results)?;
-            Ok((end, results))
+            let summary = show_results(&results)?;
+            Ok((end, results, summary))
         }
         (Err(error), Ok(results)) if has_measured(&results) => {
             if let Err(second) = show_results(&results) {

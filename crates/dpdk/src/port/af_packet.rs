@@ -568,6 +568,7 @@ pub(crate) fn open(
     let rx_geometry = geometry(options.rx_ring_size);
     let tx_geometry = geometry(options.tx_ring_size);
     let (mut rx, mut tx, mut shared) = (Vec::new(), Vec::new(), Vec::new());
+    let mut tso = None;
     for number in 0..queues {
         let queue = Arc::new(Queue {
             receiver: Arc::new(PacketSocket::receiver(index, rx_geometry).map_err(failed)?),
@@ -593,15 +594,14 @@ pub(crate) fn open(
             queue: Arc::clone(&queue),
         });
         let socket = PacketSocket::whole_sender(index).map_err(failed)?;
-        // A kernel that does not show its features gets segments.
-        let features = socket.features(interface).unwrap_or_default();
+        let tso = *tso.get_or_insert_with(|| {
+            // A kernel that does not show its features gets segments.
+            let features = socket.features(interface).unwrap_or_default();
+            ["tx-tcp-segmentation", "tx-tcp6-segmentation"].map(|name| features.has(name))
+        });
         tx.push(AfPacketTx {
             ring: map(&queue.sender, tx_geometry)?,
-            whole: WholeSender::new(
-                socket,
-                features.has("tx-tcp-segmentation"),
-                features.has("tx-tcp6-segmentation"),
-            ),
+            whole: WholeSender::new(socket, tso),
             queue: Arc::clone(&queue),
         });
         shared.push(queue);

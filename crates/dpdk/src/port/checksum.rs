@@ -2,10 +2,9 @@
 //! Completion of checksums that a sender on this machine left to the network card (checksum offload).
 
 use quietwire_base::crc32c;
-use quietwire_packet::checksum;
+use quietwire_packet::{UDP_CHECKSUM_OFFSET, checksum, udp_checksum};
 
-/// Offsets of checksums in their headers, octets: UDP (RFC 768) and SCTP (RFC 9260, section 3.1).
-const UDP: usize = 6;
+/// Offset of the checksum of SCTP in its header, octets (RFC 9260, section 3.1).
 const SCTP: usize = 8;
 
 /// Writes the checksum over `frame` from octet `start` to its end, `offset` octets after `start` (virtio 1.2, section
@@ -26,10 +25,9 @@ pub(in crate::port) fn complete(frame: &mut [u8], start: usize, offset: usize) -
         let sum = crc32c(data);
         return write(data, offset, sum.to_le_bytes());
     }
-    let sum = match checksum(data) {
-        // RFC 768: a sum of zero is sent as all ones.
-        0 if offset == UDP => 0xffff,
-        sum => sum,
+    let sum = match offset {
+        UDP_CHECKSUM_OFFSET => udp_checksum(checksum(data)),
+        _ => checksum(data),
     };
     write(data, offset, sum.to_be_bytes())
 }
@@ -69,7 +67,7 @@ mod tests {
     #[test]
     fn udp_is_never_without_a_checksum() {
         let mut frame = [0xff, 0xff, 0, 0, 0, 0, 0, 0];
-        assert!(complete(&mut frame, 0, UDP));
+        assert!(complete(&mut frame, 0, UDP_CHECKSUM_OFFSET));
         assert_eq!(frame[6..], [0xff, 0xff]);
         let mut other = [0xff, 0xff, 0, 0, 0, 0, 0, 0];
         assert!(complete(&mut other, 0, 4));

@@ -11,7 +11,7 @@ use quietwire_packet::complete_partial_checksum;
 
 use super::counters::{self, QueueCounters};
 use super::interrupts::{Interrupts, Watched};
-use super::options::{PortOptions, length_max, no_interrupts, pairs};
+use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
 use super::xdp_program::{self, RecordedProgram};
 use super::xdp_sockets::{XdpMode, XdpSockets};
@@ -86,10 +86,8 @@ pub(crate) struct Receiver {
     /// True if frames may come from a kernel that leaves checksums to the device, and the driver does not show which.
     completes_checksums: bool,
     counters: Arc<QueueCounters>,
-    /// True if threads may wait for the queue.
-    is_armable: bool,
     /// The driver's descriptor, while threads may wait for it.
-    _interrupt: Option<Watched>,
+    interrupt: Option<Watched>,
 }
 
 /// One transmit queue.
@@ -122,7 +120,7 @@ impl Receiver {
 
     /// Has the device interrupt for frames from now on.
     pub(crate) fn arm(&mut self) {
-        if !self.is_armable {
+        if self.interrupt.is_none() {
             return;
         }
         // SAFETY: the port is started, and has the queue.
@@ -131,7 +129,7 @@ impl Receiver {
     }
 
     pub(crate) fn disarm(&mut self) {
-        if !self.is_armable {
+        if self.interrupt.is_none() {
             return;
         }
         // SAFETY: as above.
@@ -162,9 +160,6 @@ impl Sender {
         burst.hand_to(self.port, self.queue)
     }
 }
-
-/// Octets of an Ethernet header and FCS.
-const ETHERNET_OVERHEAD: u16 = 18;
 
 /// rte_ethdev.h, RTE_ETH_TX_OFFLOAD_MULTI_SEGS and RTE_ETH_RX_OFFLOAD_SCATTER: macros that bindgen cannot read.
 const TX_OFFLOAD_MULTI_SEGS: u64 = 1 << 15;
@@ -257,9 +252,8 @@ impl Device {
 
     fn receiver(&self, queue: u16, options: &PortOptions, watched: Option<Watched>) -> Receiver {
         Receiver {
-            is_armable: watched.is_some(),
             completes_checksums: self.completes_checksums(),
-            _interrupt: watched,
+            interrupt: watched,
             port: self.id,
             queue,
             length_max: length_max(options),
@@ -447,9 +441,12 @@ impl Device {
             if options.rx_queues > 1 {
                 sys::qw_hash_flows(&raw mut conf, &raw const info);
             }
-            let tx_queues = options.tx_queues;
-            let code =
-                sys::rte_eth_dev_configure(id, options.rx_queues, tx_queues, &raw const conf);
+            let code = sys::rte_eth_dev_configure(
+                id,
+                options.rx_queues,
+                options.tx_queues,
+                &raw const conf,
+            );
             self.check(code, "configuring the device")?;
             let (mut rx_size, mut tx_size) = (options.rx_ring_size, options.tx_ring_size);
             let code =
@@ -467,7 +464,7 @@ impl Device {
                 );
                 self.check(code, "setting up a receive queue")?;
             }
-            for queue in 0..tx_queues {
+            for queue in 0..options.tx_queues {
                 let code = sys::rte_eth_tx_queue_setup(id, queue, tx_size, node, ptr::null());
                 self.check(code, "setting up a transmit queue")?;
             }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Offload features of a kernel interface (linux/ethtool.h), by the names that `ethtool -k` and the kernel use.
 
-use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
 use nix::libc;
+
+use super::interface_request::InterfaceRequest;
 
 /// linux/ethtool.h.
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
@@ -138,19 +139,9 @@ fn request<T: Request>(
     interface: &str,
     value: &mut T,
 ) -> Result<(), Errno> {
-    // SAFETY: integers, for which zero is a value.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    let name = interface.as_bytes();
-    if name.len() >= request.ifr_name.len() {
-        return Err(Errno::ENODEV);
-    }
-    for (place, octet) in request.ifr_name.iter_mut().zip(name) {
-        *place = octet.cast_signed();
-    }
-    request.ifr_ifru.ifru_data = std::ptr::from_mut(value).cast();
-    // SAFETY: an open socket; a struct ifreq whose data are a structure with room for the answer (`Request`).
-    let code = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-    Errno::result(code).map(drop)
+    let mut request = InterfaceRequest::named(interface).ok_or(Errno::ENODEV)?;
+    // SAFETY: the structure has room for the answer (`Request`).
+    unsafe { request.call_with(socket, SIOCETHTOOL as _, value) }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! Offloads in the header before a frame: checksums and TCP segmentation (virtio 1.2, section 5.1.6). Guests of vhost-user ports and the
 //! kernel (`struct virtio_net_hdr`, linux/virtio_net.h) use the same header.
 
+use quietwire_packet::{TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET};
 use quietwire_vhost::ring::header::{
     FLAG_NEEDS_CSUM, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, OffloadHeader, RawHeader,
 };
@@ -16,9 +17,7 @@ use crate::sys::TO_CUT;
 pub(super) const SEGMENTED_MAX: u32 = 65_536 + 128;
 /// Octets of an Ethernet header.
 const ETHERNET: usize = 14;
-/// Offsets of the checksum in the headers of TCP and UDP (RFC 9293, section 3.1; RFC 768), and of TCP's flags.
-const TCP_CHECKSUM: u16 = 16;
-const UDP_CHECKSUM: u16 = 6;
+/// Offset of the flags in the header of TCP (RFC 9293, section 3.1).
 const TCP_FLAGS: usize = 13;
 /// TCP's flag CWR (RFC 3168, section 6.1.2).
 const CWR: u8 = 0x80;
@@ -145,9 +144,9 @@ fn segmentation_of(frame: &Outgoing<'_>) -> RawHeader {
         gso_size: size,
         csum_start: l2 + l3,
         csum_offset: if is_tcp == 0 {
-            UDP_CHECKSUM
+            UDP_CHECKSUM_OFFSET as u16
         } else {
-            TCP_CHECKSUM
+            TCP_CHECKSUM_OFFSET as u16
         },
         num_buffers: 0,
     })
@@ -202,7 +201,7 @@ mod tests {
             gso_type,
             gso_size,
             csum_start: 34,
-            csum_offset: TCP_CHECKSUM,
+            csum_offset: TCP_CHECKSUM_OFFSET as u16,
             ..OffloadHeader::default()
         })
     }

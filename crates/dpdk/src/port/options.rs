@@ -60,6 +60,9 @@ pub(super) const FCS: u32 = 4;
 
 pub(super) const TAGS: u32 = 8;
 
+/// Octets of an Ethernet header and FCS.
+pub(super) const ETHERNET_OVERHEAD: u16 = 18;
+
 /// Returns the longest frame that a port accepts, octets without FCS.
 pub(super) fn length_max(options: &PortOptions) -> u32 {
     (u32::from(options.frame_size_max) - FCS + TAGS).min(u32::from(buffer_size(options)))

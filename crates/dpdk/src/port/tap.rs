@@ -35,16 +35,16 @@ use crate::mempool::Mempool;
 use crate::port::counters::{self, QueueCounters};
 use crate::port::interrupts::{Interrupts, Watched};
 use crate::port::offload::{Offload, header_of};
-use crate::port::options::{PortOptions, length_max};
+use crate::port::options::{ETHERNET_OVERHEAD, PortOptions, length_max};
 use crate::port::stats::PortStats;
 use crate::port::transfer::{self, Outcome, Outgoing, Sink};
 use crate::segment::LargeKind;
 use crate::sys::TO_CUT;
 use crate::uri::PortUri;
+pub(crate) use file::TUN_DEVICE;
 
-/// Smallest MTU of the kernel's interfaces (include/uapi/linux/if_ether.h, ETH_MIN_MTU), and octets of an Ethernet header and FCS.
+/// Smallest MTU of the kernel's interfaces (include/uapi/linux/if_ether.h, ETH_MIN_MTU).
 const MTU_MIN: u16 = 68;
-const ETHERNET_OVERHEAD: u16 = 18;
 
 /// Most pieces of a frame to send: the header, 64 KiB in buffers of 2 KiB, and some with less.
 const PIECES_MAX: usize = 48;
@@ -220,15 +220,10 @@ impl Sink for Writer<'_> {
         }
         let header = header_of(frame).octets();
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
-        let mut count = 0;
-        for octets in std::iter::once(&header[..]).chain(frame.segments()) {
-            let Some(place) = pieces.get_mut(count) else {
-                return Outcome::Refused;
-            };
-            *place = IoSlice::new(octets);
-            count += 1;
-        }
-        match self.file.write(pieces.get(..count).unwrap_or(&[])) {
+        let Some(pieces) = frame.gather(&header, &mut pieces) else {
+            return Outcome::Refused;
+        };
+        match self.file.write(pieces) {
             Ok(_) => Outcome::Accepted,
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS | Errno::ENOMEM) => Outcome::Full,
             Err(_) => Outcome::Refused,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies of frames between rings in shared memory and packet buffers. Frames are copied nowhere else.
 
+use std::io::IoSlice;
+
 use quietwire_memory::Span;
 
 use super::counters::QueueCounters;
@@ -127,6 +129,26 @@ impl<'burst> Outgoing<'burst> {
             mbuf,
             _burst: std::marker::PhantomData,
         }
+    }
+
+    /// Writes the places of a header and of the frame's segments to `pieces`, for one system call. Returns them; `None` if there are too
+    /// many.
+    #[inline(always)]
+    pub(super) fn gather<'pieces, 'octets>(
+        &'octets self,
+        header: &'octets [u8],
+        pieces: &'pieces mut [IoSlice<'octets>],
+    ) -> Option<&'pieces [IoSlice<'octets>]> {
+        let mut all = std::iter::once(header).chain(self.segments());
+        let mut count = 0;
+        for (piece, octets) in pieces.iter_mut().zip(all.by_ref()) {
+            *piece = IoSlice::new(octets);
+            count += 1;
+        }
+        if all.next().is_some() {
+            return None;
+        }
+        pieces.get(..count)
     }
 
     /// Returns the length of the complete frame, octets.

@@ -3,15 +3,15 @@
 
 use serde::Serialize;
 
-/// Verdict of a check.
+/// Verdict of a check, or about an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The observed value is the expected one.
+    /// The observed value is as expected.
     Pass,
-    /// The observed value differs from the expected one.
+    /// The observed value is not as expected.
     Fail,
-    /// Unknown: the machine does not report the value, or not to this user.
+    /// Unknown: the machine does not report the value, or not to this user, or results do not decide.
     Unknown,
 }
 

@@ -5,8 +5,9 @@
 use quietwire_search::procedure::ProcedureFindings;
 use quietwire_study::{
     Case, FrameSize, Goal, Measure, Point, Quantity, Sample, StepKind, StepRecord, StudyResults,
+    median_limits,
 };
-use quietwire_tester::{DelayVariation, LatencySummary, SignedSummary, is_bound};
+use quietwire_tester::{DelayVariation, LatencySummary, PERCENTILES, SignedSummary, is_bound};
 
 use super::latency::{RoundTrip, of_trials};
 use super::method_tables::{MethodFigures, method_tables};
@@ -264,47 +265,32 @@ fn of_outcome(round: u32, outcome: SearchOutcome) -> Sample {
 
 fn of_signed(variation: &DelayVariation, point: Point) -> Option<f64> {
     let times: &SignedSummary = &variation.ipdv;
-    let value_ns = match point {
-        _ if times.samples == 0 => return None,
-        Point::Mean => return Some(times.mean_ns),
-        Point::Max => Some(times.max_ns),
-        Point::Percentile(percentile) => {
-            let all = [
-                times.p50_ns,
-                times.p90_ns,
-                times.p99_ns,
-                times.p99_9_ns,
-                times.p99_99_ns,
-            ];
-            of_percentile(percentile, all)
-        }
-    };
-    value_ns.map(|value_ns| value_ns as f64)
+    let percentiles = times.percentiles().map(|value| value.map(|ns| ns as f64));
+    let value_ns = of_point(point, times.mean_ns, times.max_ns as f64, percentiles);
+    value_ns.filter(|_| times.samples > 0)
 }
 
 fn of_times(times: &LatencySummary, point: Point) -> Option<f64> {
-    let value_ns = match point {
-        _ if times.samples == 0 => return None,
-        Point::Mean => return Some(times.mean_ns),
-        Point::Max => Some(times.max_ns),
-        Point::Percentile(percentile) => {
-            let all = [
-                times.p50_ns,
-                times.p90_ns,
-                times.p99_ns,
-                times.p99_9_ns,
-                times.p99_99_ns,
-            ];
-            of_percentile(percentile, all)
-        }
-    };
-    value_ns.map(|value_ns| value_ns as f64)
+    let percentiles = times.percentiles().map(|value| value.map(|ns| ns as f64));
+    let value_ns = of_point(point, times.mean_ns, times.max_ns as f64, percentiles);
+    value_ns.filter(|_| times.samples > 0)
 }
 
-/// Returns the value at a percentile of [`quietwire_tester::PERCENTILES`].
-fn of_percentile<T: Copy>(percentile: f64, all: [Option<T>; 5]) -> Option<T> {
-    let mut known = quietwire_tester::PERCENTILES.iter().zip(all);
-    known.find(|(known, _)| **known == percentile)?.1
+/// Returns a value of a distribution. `percentiles` are those of [`PERCENTILES`].
+fn of_point(
+    point: Point,
+    mean: f64,
+    max: f64,
+    percentiles: [Option<f64>; PERCENTILES.len()],
+) -> Option<f64> {
+    match point {
+        Point::Mean => Some(mean),
+        Point::Max => Some(max),
+        Point::Percentile(wanted) => {
+            let mut all = PERCENTILES.iter().zip(percentiles);
+            all.find(|(known, _)| **known == wanted)?.1
+        }
+    }
 }
 
 /// Returns the median of the repeats of a round, as one value with the limits that are certain.
@@ -315,20 +301,6 @@ fn middle(round: u32, values: &[Sample]) -> Sample {
     if let Some(reason) = values.iter().find_map(|value| value.missing.as_ref()) {
         return Sample::missing(round, 0, reason.as_str());
     }
-    let median = |unknown: f64, limit: fn(&Sample) -> Option<f64>| {
-        let mut all: Vec<f64> = values
-            .iter()
-            .map(|it| limit(it).unwrap_or(unknown))
-            .collect();
-        all.sort_by(f64::total_cmp);
-        let lower = all.get((all.len().saturating_sub(1)) / 2)?;
-        let upper = all.get(all.len() / 2)?;
-        Some((lower + upper) / 2.0)
-    };
-    Sample::within(
-        round,
-        0,
-        median(f64::NEG_INFINITY, |it| it.low),
-        median(f64::INFINITY, |it| it.high),
-    )
+    let [low, high] = median_limits(values);
+    Sample::within(round, 0, low, high)
 }

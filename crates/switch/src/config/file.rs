@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use quietwire_base::locate::Lines;
 use quietwire_base::{Idle, Seccomp};
 use quietwire_host::{CpuList, CpuSequence};
 use serde::Deserialize;
@@ -11,7 +12,7 @@ use toml::Spanned;
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
-use super::location::{Lines, Located, Location, wrong};
+use super::location::{Located, Location, wrong};
 use super::rebalance::Rules;
 use super::rules::{Action, MalformedAction, RuleSetting};
 use super::settings::{

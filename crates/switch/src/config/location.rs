@@ -8,29 +8,6 @@ use quietwire_base::locate::{key_of, line_of};
 
 use crate::error::SwitchError;
 
-/// Starts of the lines of a text, for the line numbers of many settings.
-pub(super) struct Lines {
-    starts: Vec<usize>,
-}
-
-impl Lines {
-    pub(super) fn of(text: &str) -> Self {
-        let ends = text
-            .bytes()
-            .enumerate()
-            .filter(|(_, octet)| *octet == b'\n');
-        let starts = ends.map(|(end, _)| end + 1);
-        Self {
-            starts: std::iter::once(0).chain(starts).collect(),
-        }
-    }
-
-    /// Returns the line of an offset, from 1.
-    pub(super) fn line(&self, offset: usize) -> usize {
-        self.starts.partition_point(|start| *start <= offset)
-    }
-}
-
 /// Source location of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {

@@ -7,7 +7,7 @@
 
 mod checksum;
 
-use quietwire_packet::fold_sum;
+use quietwire_packet::{fold_sum, udp_checksum};
 
 use super::draw::{ZipfTable, halves, mix};
 use super::field::{EXPONENT, Order};
@@ -195,10 +195,11 @@ impl Program {
         for (place, (constant, varied)) in self.places.iter().zip(sums) {
             let known = u64::from(*constant) + u64::from(*varied);
             let covered = if place.covers_payload { payload } else { 0 };
-            let checksum = match !fold_sum(known + covered) {
-                // Zero means no checksum (RFC 768). All ones are the same value in ones' complement.
-                0 if place.is_of_udp => u16::MAX,
-                checksum => checksum,
+            let checksum = !fold_sum(known + covered);
+            let checksum = if place.is_of_udp {
+                udp_checksum(checksum)
+            } else {
+                checksum
             };
             if let Some(word) = frame.get_mut(place.at..place.at + 2) {
                 word.copy_from_slice(&checksum.to_be_bytes());

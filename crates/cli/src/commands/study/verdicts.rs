@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Verdicts about objectives: their options, files and exit code.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
 use quietwire_report::{Baselines, Summary, badge, junit};
-use quietwire_study::{Store, StudyFile, Verdict};
+use quietwire_study::{Store, StoreError, StudyFile, StudyResults, Verdict};
 
 use crate::exit::{CheckFailed, Usage};
 use crate::output::{check_place, make_parent, write_file};
 use crate::text::say;
 
 /// Options of verdicts, which a run and a report share.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub(super) struct VerdictArgs {
     /// Exit with code 0 if the results do not decide an objective.
     #[arg(long)]
@@ -55,32 +56,32 @@ impl VerdictArgs {
     ///
     /// # Errors
     /// A store that cannot be read.
-    pub(super) fn require_baselines(&self, file: &StudyFile) -> Result<()> {
-        for (_, store) in self.stores(file) {
-            Store::open_to_read(store)?.results()?;
-        }
-        Ok(())
-    }
-
-    /// Returns the baselines of a study. A store that cannot be read leaves its objectives undecided.
-    pub(super) fn baselines(&self, file: &StudyFile) -> Baselines {
-        let read = |store: &Path| {
-            let results = Store::open_to_read(store).and_then(|store| store.results());
-            results.map_err(|error| format!("the baseline cannot be read: {error}"))
-        };
-        let stores = self.stores(file);
-        stores
-            .map(|(name, store)| (name.to_owned(), read(store)))
+    pub(super) fn required_baselines(&self, file: &StudyFile) -> Result<Baselines> {
+        let read = self.read_baselines(file);
+        read.map(|(name, results)| Ok((name, Ok(results?))))
             .collect()
     }
 
-    /// Returns the names of all baselines with the paths of their stores.
-    fn stores<'a>(&'a self, file: &'a StudyFile) -> impl Iterator<Item = (&'a Path, &'a Path)> {
-        let named = file
-            .objectives
-            .iter()
-            .filter_map(|it| it.baseline.as_deref());
-        named.map(|name| (name, self.baseline.as_deref().unwrap_or(name)))
+    /// Reads the baselines of a study. A store that cannot be read leaves its objectives undecided.
+    pub(super) fn baselines(&self, file: &StudyFile) -> Baselines {
+        let text = |error| format!("the baseline cannot be read: {error}");
+        let read = self.read_baselines(file);
+        read.map(|(name, results)| (name, results.map_err(text)))
+            .collect()
+    }
+
+    /// Reads the store of each baseline once. Returns the results with the path in the study file.
+    fn read_baselines(
+        &self,
+        file: &StudyFile,
+    ) -> impl Iterator<Item = (PathBuf, Result<StudyResults, StoreError>)> {
+        let objectives = file.objectives.iter();
+        let named: BTreeSet<&PathBuf> = objectives.filter_map(|it| it.baseline.as_ref()).collect();
+        named.into_iter().map(|name| {
+            let store = self.baseline.as_ref().unwrap_or(name);
+            let results = Store::open_to_read(store).and_then(|store| store.results());
+            (name.clone(), results)
+        })
     }
 
     /// Writes the files.
@@ -107,8 +108,7 @@ impl VerdictArgs {
             return Ok(());
         }
         let names = |verdict: Verdict| -> Vec<&str> {
-            let all = summary.verdicts.iter();
-            let those = all.filter(|one| one.judgement.verdict == verdict);
+            let those = summary.objectives_with(verdict);
             those.map(|one| one.name.as_str()).collect()
         };
         let mut parts = Vec::new();

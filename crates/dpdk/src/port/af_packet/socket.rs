@@ -15,6 +15,7 @@ use nix::sys::uio::{readv, writev};
 
 use super::geometry::Geometry;
 use crate::port::features::Features;
+use crate::port::interface_request::InterfaceRequest;
 
 /// linux/if_packet.h, TPACKET_V2.
 const VERSION_2: libc::c_int = 1;
@@ -275,39 +276,24 @@ impl PacketSocket {
 
     /// Returns true while the interface exists, is up and has a carrier.
     pub(super) fn link_is_up(&self) -> bool {
-        const UP: libc::c_int = libc::IFF_UP | libc::IFF_RUNNING;
-        // SAFETY: the kernel wrote flags.
         self.ask(libc::SIOCGIFFLAGS)
-            .is_ok_and(|answer| libc::c_int::from(unsafe { answer.ifr_ifru.ifru_flags }) & UP == UP)
+            .is_ok_and(|answer| answer.has_link())
     }
 
     /// Returns the MTU: longest packet after the Ethernet header, octets.
     pub(super) fn mtu(&self) -> Result<usize, Errno> {
-        let answer = self.ask(libc::SIOCGIFMTU)?;
-        // SAFETY: the kernel wrote an MTU.
-        Ok(usize::try_from(unsafe { answer.ifr_ifru.ifru_mtu }).unwrap_or(0))
+        Ok(usize::try_from(self.ask(libc::SIOCGIFMTU)?.mtu()).unwrap_or(0))
     }
 
     /// Returns the interface's type (linux/if_arp.h, ARPHRD_*) and address.
     pub(super) fn hardware(&self) -> Result<(u16, [u8; 6]), Errno> {
-        let answer = self.ask(libc::SIOCGIFHWADDR)?;
-        // SAFETY: the kernel wrote an address.
-        let address = unsafe { answer.ifr_ifru.ifru_hwaddr };
-        let octets = address.sa_data.map(libc::c_char::cast_unsigned);
-        let mac = octets.first_chunk().copied().unwrap_or_default();
-        Ok((address.sa_family, mac))
+        Ok(self.ask(libc::SIOCGIFHWADDR)?.hardware())
     }
 
     /// Queries the interface. The socket has its index; the query uses its current name.
-    fn ask(&self, question: libc::c_ulong) -> Result<libc::ifreq, Errno> {
-        // SAFETY: integers, for which zero is a value.
-        let mut request: libc::ifreq = unsafe { mem::zeroed() };
-        request.ifr_ifru.ifru_ifindex = self.interface;
-        for question in [libc::SIOCGIFNAME, question] {
-            // SAFETY: an open socket; the calls read and write a struct ifreq.
-            let code = unsafe { libc::ioctl(self.as_raw_fd(), question, &raw mut request) };
-            Errno::result(code)?;
-        }
+    fn ask(&self, question: libc::Ioctl) -> Result<InterfaceRequest, Errno> {
+        let mut request = InterfaceRequest::indexed(&self.socket, self.interface)?;
+        request.call(&self.socket, question)?;
         Ok(request)
     }
 }

@@ -165,10 +165,11 @@ pub(super) struct WholeSender {
 }
 
 impl WholeSender {
-    pub(super) const fn new(socket: PacketSocket, tso4: bool, tso6: bool) -> Self {
+    /// Returns a sender to a device that accepts TCP data over IPv4 and IPv6 or not.
+    pub(super) const fn new(socket: PacketSocket, tso: [bool; 2]) -> Self {
         Self {
             socket,
-            tso: [tso4, tso6],
+            tso,
             refusals: 0,
             pause: 0,
             next_pause: PAUSE_MIN,
@@ -199,19 +200,11 @@ impl WholeSender {
         // SAFETY: guaranteed by the caller.
         let frame = unsafe { Outgoing::of_buffer(mbuf) };
         let header = header_of(&frame).octets();
+        let header = header.get(..HEADER_LEN_LEGACY).unwrap_or_default();
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX + 1];
-        let mut all = pieces.iter_mut();
-        if let (Some(piece), Some(octets)) = (all.next(), header.get(..HEADER_LEN_LEGACY)) {
-            *piece = IoSlice::new(octets);
-        }
-        let (mut count, mut segments) = (1, frame.segments());
-        for (piece, octets) in all.zip(segments.by_ref()) {
-            *piece = IoSlice::new(octets);
-            count += 1;
-        }
-        let written = match pieces.get(..count) {
-            Some(pieces) if segments.next().is_none() => self.socket.write(pieces),
-            _ => Err(Errno::EMSGSIZE),
+        let written = match frame.gather(header, &mut pieces) {
+            Some(pieces) => self.socket.write(pieces),
+            None => Err(Errno::EMSGSIZE),
         };
         match written {
             Ok(_) => {

@@ -2,7 +2,6 @@
 //! One queue of a tap: an open file of `/dev/net/tun` (Linux, Documentation/networking/tuntap.rst).
 
 use std::io::{IoSlice, IoSliceMut};
-use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -13,8 +12,10 @@ use nix::sys::uio::{readv, writev};
 use quietwire_vhost::ring::header::HEADER_LEN;
 
 use super::namespace::Failure;
+use crate::port::interface_request::InterfaceRequest;
 
-pub(super) const TUN_DEVICE: &str = "/dev/net/tun";
+/// Device that creates taps.
+pub(crate) const TUN_DEVICE: &str = "/dev/net/tun";
 
 /// A queue of a tap. The kernel deletes the interface, unless it is persistent, when its last queue is closed.
 #[derive(Debug)]
@@ -37,11 +38,12 @@ impl TapFile {
         if has_queues {
             flags |= libc::IFF_MULTI_QUEUE;
         }
-        let mut request = request_for(interface).ok_or(("TUNSETIFF", Errno::EINVAL))?;
-        request.ifr_ifru.ifru_flags = flags as libc::c_short;
-        // SAFETY: an open file; the call reads and writes a struct ifreq.
-        let code = unsafe { libc::ioctl(own.0.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-        Errno::result(code).map_err(|error| ("TUNSETIFF", error))?;
+        let request = InterfaceRequest::named(interface);
+        let mut request = request.ok_or(("TUNSETIFF", Errno::EINVAL))?;
+        request.set_flags(flags);
+        request
+            .call(&own, libc::TUNSETIFF)
+            .map_err(|error| ("TUNSETIFF", error))?;
         Ok(own)
     }
 
@@ -80,31 +82,24 @@ impl TapFile {
 
     /// Sets the MAC address of the interface.
     pub(super) fn set_address(&self, address: [u8; 6]) -> Result<(), Failure> {
-        let mut request = empty_request();
-        // SAFETY: all members of the union are plain integers, so a part of it can be written.
-        let hardware = unsafe { &mut request.ifr_ifru.ifru_hwaddr };
-        hardware.sa_family = libc::ARPHRD_ETHER;
-        for (place, octet) in hardware.sa_data.iter_mut().zip(address) {
-            *place = octet.cast_signed();
-        }
-        self.ask(libc::SIOCSIFHWADDR, &mut request)
+        let mut request = InterfaceRequest::unnamed();
+        request.set_address(address);
+        request
+            .call(self, libc::SIOCSIFHWADDR)
             .map_err(|error| ("SIOCSIFHWADDR", error))
     }
 
     /// Returns the MAC address of the interface.
     pub(super) fn address(&self) -> Result<[u8; 6], Errno> {
-        let mut request = empty_request();
-        self.ask(libc::SIOCGIFHWADDR, &mut request)?;
-        // SAFETY: the kernel wrote an address.
-        let octets = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
-        let octets = octets.map(libc::c_char::cast_unsigned);
-        Ok(octets.first_chunk().copied().unwrap_or_default())
+        let mut request = InterfaceRequest::unnamed();
+        request.call(self, libc::SIOCGIFHWADDR)?;
+        Ok(request.hardware().1)
     }
 
     /// Returns a request with the current name of the interface.
-    pub(super) fn request(&self) -> Result<libc::ifreq, Errno> {
-        let mut request = empty_request();
-        self.ask(libc::TUNGETIFF, &mut request)?;
+    pub(super) fn request(&self) -> Result<InterfaceRequest, Errno> {
+        let mut request = InterfaceRequest::unnamed();
+        request.call(self, libc::TUNGETIFF)?;
         Ok(request)
     }
 
@@ -140,13 +135,6 @@ impl TapFile {
         let code = unsafe { libc::ioctl(self.0.as_raw_fd(), request, value) };
         Errno::result(code).map(drop).map_err(|error| (step, error))
     }
-
-    fn ask(&self, question: libc::Ioctl, request: &mut libc::ifreq) -> Result<(), Errno> {
-        // SAFETY: an open file; the call reads and writes a struct ifreq.
-        let code =
-            unsafe { libc::ioctl(self.0.as_raw_fd(), question, std::ptr::from_mut(request)) };
-        Errno::result(code).map(drop)
-    }
 }
 
 #[cfg(test)]
@@ -155,22 +143,4 @@ impl From<OwnedFd> for TapFile {
     fn from(file: OwnedFd) -> Self {
         Self(file)
     }
-}
-
-fn empty_request() -> libc::ifreq {
-    // SAFETY: integers, for which zero is a value.
-    unsafe { mem::zeroed() }
-}
-
-/// Returns a request for an interface. `None` if the name is too long.
-fn request_for(interface: &str) -> Option<libc::ifreq> {
-    let mut request = empty_request();
-    // The last octet stays 0.
-    if interface.len() >= request.ifr_name.len() {
-        return None;
-    }
-    for (place, octet) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *place = octet.cast_signed();
-    }
-    Some(request)
 }

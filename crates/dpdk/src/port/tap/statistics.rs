@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statistics of an interface (rtnetlink(7), RTM_GETSTATS of linux/if_link.h).
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use nix::sys::socket::{MsgFlags, recv, send};
+use crate::port::rtnetlink::{ask, attribute, contents};
 
 const RTM_NEWSTATS: u16 = 92;
 const RTM_GETSTATS: u16 = 94;
-const NLM_F_REQUEST: u16 = 1;
-/// struct nlmsghdr, struct if_stats_msg and struct nlattr, octets.
-const MESSAGE: usize = 16;
+/// Octets of struct if_stats_msg, and places of index and filter in it.
 const HEADER: usize = 12;
-const ATTRIBUTE: usize = 4;
+const INDEX: usize = 4;
+const FILTER: usize = 8;
 /// IFLA_STATS_LINK_64 has a struct rtnl_link_stats64.
 const LINK_64: u16 = 1;
 /// Number of `tx_dropped` among its words.
@@ -19,33 +18,18 @@ const TX_DROPPED: usize = 7;
 
 /// Returns the number of frames that the kernel sent to an interface and dropped.
 pub(super) fn dropped(socket: &OwnedFd, index: i32) -> Option<u64> {
-    let mut request = [0; MESSAGE + HEADER];
-    put(&mut request, 0, &((MESSAGE + HEADER) as u32).to_ne_bytes())?;
-    put(&mut request, 4, &RTM_GETSTATS.to_ne_bytes())?;
-    put(&mut request, 6, &NLM_F_REQUEST.to_ne_bytes())?;
-    put(&mut request, MESSAGE + 4, &index.to_ne_bytes())?;
+    let mut request = [0; HEADER];
+    put(&mut request, INDEX, &index.to_ne_bytes())?;
     // A filter: the bit of an attribute is that of its number minus one.
-    put(&mut request, MESSAGE + 8, &1u32.to_ne_bytes())?;
-    let socket = socket.as_raw_fd();
-    send(socket, &request, MsgFlags::empty()).ok()?;
-    let mut answer = [0; 1024];
-    let length = recv(socket, &mut answer, MsgFlags::MSG_DONTWAIT).ok()?;
-    dropped_in(answer.get(..length)?)
+    put(&mut request, FILTER, &1u32.to_ne_bytes())?;
+    dropped_in(&ask(socket, RTM_GETSTATS, 0, &request).ok()?)
 }
 
 fn dropped_in(answer: &[u8]) -> Option<u64> {
-    if u16::from_ne_bytes(array(answer, 4)?) != RTM_NEWSTATS {
-        return None;
-    }
-    let mut rest = answer.get(MESSAGE + HEADER..)?;
-    loop {
-        let length = usize::from(u16::from_ne_bytes(array(rest, 0)?));
-        let attribute = rest.get(ATTRIBUTE..length)?;
-        if u16::from_ne_bytes(array(rest, 2)?) == LINK_64 {
-            return Some(u64::from_ne_bytes(array(attribute, TX_DROPPED * 8)?));
-        }
-        rest = rest.get(length.next_multiple_of(ATTRIBUTE)..)?;
-    }
+    let attributes = contents(answer, RTM_NEWSTATS)?.get(HEADER..)?;
+    let statistics = attribute(attributes, LINK_64)?;
+    let word = statistics.get(TX_DROPPED * 8..)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*word))
 }
 
 fn put(octets: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
@@ -53,13 +37,12 @@ fn put(octets: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
     Some(())
 }
 
-fn array<const N: usize>(octets: &[u8], at: usize) -> Option<[u8; N]> {
-    octets.get(at..)?.first_chunk().copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Octets of struct nlmsghdr.
+    const MESSAGE: usize = 16;
 
     #[test]
     fn the_statistics_are_found_behind_padding() {

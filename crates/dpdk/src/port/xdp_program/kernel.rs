@@ -9,11 +9,8 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::libc;
 use nix::net::if_::if_nametoindex;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
-    sockopt,
-};
-use nix::sys::time::TimeVal;
+
+use crate::port::rtnetlink::{self, attribute, contents, push};
 
 /// An interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,25 +55,19 @@ const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 const XDP_FLAGS_REPLACE: u32 = 1 << 4;
 
-/// Bits of an attribute's type that are flags (linux/netlink.h, `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`).
-const TYPE_MASK: u16 = 0x3fff;
 const NESTED: u16 = 1 << 15;
-/// Octets of struct nlmsghdr, struct ifinfomsg and struct rtattr.
-const MESSAGE_HEADER: usize = 16;
+/// Octets of struct ifinfomsg.
 const LINK_HEADER: usize = 16;
-const ATTRIBUTE_HEADER: usize = 4;
-/// Largest reply: a link with all its attributes.
-const REPLY_MAX: usize = 64 << 10;
-/// Timeout for a reply, which the kernel sends at once, seconds.
-const REPLY_S: i64 = 5;
 
 /// Returns the program on an interface.
 ///
 /// # Errors
 /// The kernel's error, such as ENODEV.
 pub(super) fn attached(index: u32) -> io::Result<Option<Attached>> {
-    let reply = ask(libc::RTM_GETLINK, libc::NLM_F_REQUEST, index, &[])?;
-    let attributes = reply.get(LINK_HEADER..).unwrap_or_default();
+    let reply = ask(libc::RTM_GETLINK, 0, index, &[])?;
+    let link = contents(&reply, libc::RTM_NEWLINK);
+    let attributes = link.and_then(|link| link.get(LINK_HEADER..));
+    let attributes = attributes.unwrap_or_default();
     let Some(xdp) = attribute(attributes, IFLA_XDP) else {
         return Ok(None);
     };
@@ -108,78 +99,18 @@ pub(super) fn detach(index: u32, mode: u8, program: &Program) -> io::Result<()> 
     }
     let mut attributes = Vec::new();
     push(&mut attributes, IFLA_XDP | NESTED, &xdp)?;
-    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
-    ask(libc::RTM_SETLINK, flags, index, &attributes).map(|_| ())
+    ask(libc::RTM_SETLINK, libc::NLM_F_ACK, index, &attributes).map(drop)
 }
 
-fn push(to: &mut Vec<u8>, kind: u16, value: &[u8]) -> io::Result<()> {
-    let length = u16::try_from(ATTRIBUTE_HEADER + value.len()).map_err(io::Error::other)?;
-    to.extend(length.to_ne_bytes());
-    to.extend(kind.to_ne_bytes());
-    to.extend(value);
-    to.resize(to.len().next_multiple_of(4), 0);
-    Ok(())
-}
-
-/// Returns the value of an attribute.
-fn attribute(mut octets: &[u8], wanted: u16) -> Option<&[u8]> {
-    loop {
-        let length = usize::from(u16::from_ne_bytes(*octets.first_chunk()?));
-        let kind = u16::from_ne_bytes(*octets.get(2..)?.first_chunk()?);
-        if kind & TYPE_MASK == wanted {
-            return octets.get(ATTRIBUTE_HEADER..length);
-        }
-        let next = length.max(ATTRIBUTE_HEADER).next_multiple_of(4);
-        octets = octets.get(next..)?;
-    }
-}
-
-/// Sends a message about a link to the kernel, and returns the reply without its header: nothing for an acknowledgement.
+/// Asks about the link of an interface, or changes it.
 fn ask(kind: u16, flags: libc::c_int, index: u32, attributes: &[u8]) -> io::Result<Vec<u8>> {
-    let socket = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkRoute,
-    )?;
-    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(REPLY_S, 0))?;
-    let length = MESSAGE_HEADER + LINK_HEADER + attributes.len();
-    let mut message = Vec::with_capacity(length);
-    message.extend(
-        u32::try_from(length)
-            .map_err(io::Error::other)?
-            .to_ne_bytes(),
-    );
-    message.extend(kind.to_ne_bytes());
-    message.extend(
-        u16::try_from(flags)
-            .map_err(io::Error::other)?
-            .to_ne_bytes(),
-    );
-    // Sequence and port of the sender, which one request needs not.
-    message.extend([0; 8]);
-    // Family and type.
-    message.extend([0; 4]);
-    message.extend(index.to_ne_bytes());
-    // Flags and their changes.
-    message.extend([0; 8]);
-    message.extend(attributes);
-    send(socket.as_raw_fd(), &message, MsgFlags::empty())?;
-    let mut reply = vec![0; REPLY_MAX];
-    let length = recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty())?;
-    reply.truncate(length);
-    let malformed = || io::Error::other("malformed reply of rtnetlink");
-    let kind = reply.get(4..).and_then(|octets| octets.first_chunk());
-    let kind = u16::from_ne_bytes(*kind.ok_or_else(malformed)?);
-    let payload = reply.split_off(MESSAGE_HEADER.min(reply.len()));
-    if libc::c_int::from(kind) != libc::NLMSG_ERROR {
-        return Ok(payload);
-    }
-    let code = payload.first_chunk().ok_or_else(malformed)?;
-    match i32::from_ne_bytes(*code) {
-        0 => Ok(Vec::new()),
-        code => Err(io::Error::from_raw_os_error(code.saturating_neg())),
-    }
+    // struct ifinfomsg: family and type, index, flags and their changes.
+    let mut link = Vec::with_capacity(LINK_HEADER + attributes.len());
+    link.extend([0; 4]);
+    link.extend(index.to_ne_bytes());
+    link.extend([0; 8]);
+    link.extend(attributes);
+    rtnetlink::ask(rtnetlink::open()?, kind, flags, &link)
 }
 
 /// A loaded program.

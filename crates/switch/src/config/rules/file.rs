@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
+use quietwire_base::locate::Lines;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Action, MalformedAction, RuleSetting};
-use crate::config::location::{Lines, Located, Location, wrong};
+use crate::config::location::{Located, Location, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests to rtnetlink(7), one by one.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
+    sockopt,
+};
+use nix::sys::time::TimeVal;
+
+/// Bits of an attribute's type that are no flags (linux/netlink.h, `NLA_TYPE_MASK`).
+const TYPE_MASK: u16 = 0x3fff;
+/// Octets of struct nlmsghdr and struct nlattr.
+const MESSAGE_HEADER: usize = 16;
+const ATTRIBUTE_HEADER: usize = 4;
+/// Largest reply: a link with all its attributes.
+const REPLY_MAX: usize = 64 << 10;
+/// Timeout for a reply, which the kernel sends at once, seconds.
+const REPLY_S: i64 = 5;
+
+/// Opens a socket in the network namespace of the thread.
+///
+/// # Errors
+/// The kernel's error.
+pub(super) fn open() -> Result<OwnedFd, Errno> {
+    let socket = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkRoute,
+    )?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(REPLY_S, 0))?;
+    Ok(socket)
+}
+
+/// Sends a message of a type (RTM_*) with flags (NLM_F_*) beside NLM_F_REQUEST, and returns the reply.
+///
+/// # Errors
+/// The kernel's error, or a reply that is too short.
+pub(super) fn ask(
+    socket: impl AsFd,
+    kind: u16,
+    flags: libc::c_int,
+    contents: &[u8],
+) -> io::Result<Vec<u8>> {
+    let length = u32::try_from(MESSAGE_HEADER + contents.len()).map_err(io::Error::other)?;
+    let flags = u16::try_from(libc::NLM_F_REQUEST | flags).map_err(io::Error::other)?;
+    let mut message = Vec::with_capacity(MESSAGE_HEADER + contents.len());
+    message.extend(length.to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    // Sequence and port of the sender, which one request needs not.
+    message.extend([0; 8]);
+    message.extend(contents);
+    let socket = socket.as_fd().as_raw_fd();
+    send(socket, &message, MsgFlags::empty())?;
+    let mut reply = vec![0; REPLY_MAX];
+    let length = recv(socket, &mut reply, MsgFlags::empty())?;
+    reply.truncate(length);
+    checked(reply)
+}
+
+/// Returns a reply, or the error that it reports.
+fn checked(reply: Vec<u8>) -> io::Result<Vec<u8>> {
+    let malformed = || io::Error::other("malformed reply of rtnetlink");
+    if libc::c_int::from(kind_of(&reply).ok_or_else(malformed)?) != libc::NLMSG_ERROR {
+        return Ok(reply);
+    }
+    let code = reply.get(MESSAGE_HEADER..);
+    let code = code.and_then(|octets| octets.first_chunk());
+    match i32::from_ne_bytes(*code.ok_or_else(malformed)?) {
+        // An acknowledgement.
+        0 => Ok(reply),
+        code => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+    }
+}
+
+fn kind_of(message: &[u8]) -> Option<u16> {
+    let kind = message.get(4..)?.first_chunk()?;
+    Some(u16::from_ne_bytes(*kind))
+}
+
+/// Returns what follows the header of a message, if it is of this type.
+pub(super) fn contents(message: &[u8], kind: u16) -> Option<&[u8]> {
+    let contents = message.get(MESSAGE_HEADER..)?;
+    (kind_of(message)? == kind).then_some(contents)
+}
+
+/// Appends an attribute.
+///
+/// # Errors
+/// The value is too long.
+pub(super) fn push(to: &mut Vec<u8>, kind: u16, value: &[u8]) -> io::Result<()> {
+    let length = u16::try_from(ATTRIBUTE_HEADER + value.len()).map_err(io::Error::other)?;
+    to.extend(length.to_ne_bytes());
+    to.extend(kind.to_ne_bytes());
+    to.extend(value);
+    to.resize(to.len().next_multiple_of(ATTRIBUTE_HEADER), 0);
+    Ok(())
+}
+
+/// Returns the value of an attribute.
+pub(super) fn attribute(mut octets: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let length = usize::from(u16::from_ne_bytes(*octets.first_chunk()?));
+        let kind = u16::from_ne_bytes(*octets.get(2..)?.first_chunk()?);
+        if kind & TYPE_MASK == wanted {
+            return octets.get(ATTRIBUTE_HEADER..length);
+        }
+        let next = length.max(ATTRIBUTE_HEADER);
+        octets = octets.get(next.next_multiple_of(ATTRIBUTE_HEADER)..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn attributes_are_found_as_they_were_written() {
+        let mut octets = Vec::new();
+        push(&mut octets, 7, &[]).unwrap();
+        push(&mut octets, 8 | 1 << 15, &[1, 2, 3]).unwrap();
+        push(&mut octets, 9, &[4, 5, 6, 7]).unwrap();
+        assert_eq!(octets.len(), 4 + 8 + 8);
+        assert_eq!(attribute(&octets, 7), Some(&[][..]));
+        assert_eq!(attribute(&octets, 8), Some(&[1, 2, 3][..]));
+        assert_eq!(attribute(&octets, 9), Some(&[4, 5, 6, 7][..]));
+        assert_eq!(attribute(&octets, 10), None);
+        for length in 0..octets.len() {
+            assert_eq!(attribute(&octets[..length], 9), None, "{length}");
+        }
+        assert!(push(&mut octets, 1, &[0; 65_536]).is_err());
+    }
+
+    #[test]
+    fn an_error_is_that_of_the_kernel_and_an_acknowledgement_is_none() {
+        let kind = libc::NLMSG_ERROR as u16;
+        let reply = |code: i32| {
+            let header = [&[0; 4][..], &kind.to_ne_bytes(), &[0; 10]].concat();
+            checked([&header[..], &code.to_ne_bytes()].concat())
+        };
+        let acknowledged = reply(0).unwrap();
+        assert_eq!(contents(&acknowledged, kind), Some(&[0; 4][..]));
+        assert_eq!(contents(&acknowledged, kind + 1), None);
+        let error = reply(-libc::ENODEV).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        assert!(checked(vec![0; 5]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_are_read_to_an_end(octets in prop::collection::vec(any::<u8>(), 0..64), wanted in 0u16..4) {
+            if let Some(value) = attribute(&octets, wanted) {
+                prop_assert!(value.len() < octets.len());
+            }
+            let _ = contents(&octets, wanted);
+            let _ = checked(octets);
+        }
+    }
+}
