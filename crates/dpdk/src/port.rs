@@ -17,6 +17,7 @@ mod in_place;
 mod interface_request;
 mod interrupts;
 mod memif;
+mod namespace;
 mod offload;
 mod options;
 mod peer;

@@ -63,6 +63,17 @@ pub(super) const TAGS: u32 = 8;
 /// Octets of an Ethernet header and FCS.
 pub(super) const ETHERNET_OVERHEAD: u16 = 18;
 
+/// Smallest MTU of the kernel's interfaces (include/uapi/linux/if_ether.h, ETH_MIN_MTU).
+const MTU_MIN: u16 = 68;
+
+/// Returns the MTU of an interface that the port creates: that of the largest frame.
+pub(super) fn interface_mtu(options: &PortOptions) -> u16 {
+    options
+        .frame_size_max
+        .saturating_sub(ETHERNET_OVERHEAD)
+        .max(MTU_MIN)
+}
+
 /// Returns the longest frame that a port accepts, octets without FCS.
 pub(super) fn length_max(options: &PortOptions) -> u32 {
     (u32::from(options.frame_size_max) - FCS + TAGS).min(u32::from(buffer_size(options)))

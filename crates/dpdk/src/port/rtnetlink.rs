@@ -17,6 +17,8 @@ const TYPE_MASK: u16 = 0x3fff;
 /// Octets of struct nlmsghdr and struct nlattr.
 const MESSAGE_HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
+/// Octets of struct ifinfomsg.
+const LINK_HEADER: usize = 16;
 /// Largest reply: a link with all its attributes.
 const REPLY_MAX: usize = 64 << 10;
 /// Timeout for a reply, which the kernel sends at once, seconds.
@@ -90,6 +92,26 @@ pub(super) fn contents(message: &[u8], kind: u16) -> Option<&[u8]> {
     (kind_of(message)? == kind).then_some(contents)
 }
 
+/// Returns the contents of a message about the link of an interface: struct ifinfomsg and attributes. The kernel gives those flags (IFF_*)
+/// that are in `changed` the value in `flags`.
+pub(super) fn link(index: u32, flags: u32, changed: u32, attributes: &[u8]) -> Vec<u8> {
+    let mut link = Vec::with_capacity(LINK_HEADER + attributes.len());
+    // Family and type.
+    link.extend([0; 4]);
+    for word in [index, flags, changed] {
+        link.extend(word.to_ne_bytes());
+    }
+    link.extend(attributes);
+    link
+}
+
+/// Returns the index and the attributes in a message about a link (RTM_NEWLINK).
+pub(super) fn parse_link(message: &[u8]) -> Option<(u32, &[u8])> {
+    let link = contents(message, libc::RTM_NEWLINK)?;
+    let index = link.get(4..)?.first_chunk()?;
+    Some((u32::from_ne_bytes(*index), link.get(LINK_HEADER..)?))
+}
+
 /// Appends an attribute.
 ///
 /// # Errors
@@ -140,6 +162,23 @@ mod tests {
     }
 
     #[test]
+    fn a_link_is_read_as_it_was_written() {
+        let link = link(7, 1, 3, &[5, 6]);
+        let header = [0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0];
+        assert_eq!(link, [&header[..], &[5, 6]].concat());
+        let message = |kind: u16| {
+            let header = [&[0; 4][..], &kind.to_ne_bytes(), &[0; 10]].concat();
+            [header, link.clone()].concat()
+        };
+        let whole = message(libc::RTM_NEWLINK);
+        assert_eq!(parse_link(&whole), Some((7, &[5, 6][..])));
+        assert_eq!(parse_link(&message(libc::RTM_DELLINK)), None);
+        for length in 0..MESSAGE_HEADER + LINK_HEADER {
+            assert_eq!(parse_link(&whole[..length]), None, "{length}");
+        }
+    }
+
+    #[test]
     fn an_error_is_that_of_the_kernel_and_an_acknowledgement_is_none() {
         let kind = libc::NLMSG_ERROR as u16;
         let reply = |code: i32| {
@@ -161,6 +200,7 @@ mod tests {
                 prop_assert!(value.len() < octets.len());
             }
             let _ = contents(&octets, wanted);
+            let _ = parse_link(&octets);
             let _ = checked(octets);
         }
     }

@@ -7,14 +7,12 @@
 
 mod control;
 mod file;
-mod namespace;
 mod pace;
 mod statistics;
 mod stock;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -23,7 +21,6 @@ use nix::errno::Errno;
 
 use self::control::Control;
 use self::file::TapFile;
-use self::namespace::Failure;
 use self::pace::Pace;
 use self::stock::{NoFrame, Stock};
 use crate::BURST_MAX;
@@ -34,17 +31,15 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::counters::{self, QueueCounters};
 use crate::port::interrupts::{Interrupts, Watched};
+use crate::port::namespace::{self, Failure};
 use crate::port::offload::{Offload, header_of};
-use crate::port::options::{ETHERNET_OVERHEAD, PortOptions, length_max};
+use crate::port::options::{PortOptions, interface_mtu, length_max};
 use crate::port::stats::PortStats;
 use crate::port::transfer::{self, Outcome, Outgoing, Sink};
 use crate::segment::LargeKind;
 use crate::sys::TO_CUT;
 use crate::uri::PortUri;
 pub(crate) use file::TUN_DEVICE;
-
-/// Smallest MTU of the kernel's interfaces (include/uapi/linux/if_ether.h, ETH_MIN_MTU).
-const MTU_MIN: u16 = 68;
 
 /// Most pieces of a frame to send: the header, 64 KiB in buffers of 2 KiB, and some with less.
 const PIECES_MAX: usize = 48;
@@ -322,25 +317,14 @@ pub(crate) fn open(
             "it is not that of a tap".to_owned(),
         ));
     };
-    let namespace = netns.as_deref().map(namespace::path);
-    let opened = namespace.as_ref().map(File::open).transpose();
-    let opened = opened.map_err(|error| {
-        let path = namespace.unwrap_or_default();
-        let cause = format!(
-            "{}: {error} (create it with `ip netns add`)",
-            path.display()
-        );
-        fail("the network namespace", cause)
-    })?;
+    let opened = netns.as_deref().map(namespace::open).transpose();
+    let opened = opened.map_err(|cause| fail("the network namespace", cause))?;
     let large_pool = stock::large_pool(eal, options.rx_queues)?;
     let request = Request {
         interface,
         mac: mac.map(|mac| mac.0),
         is_kept: *persist,
-        mtu: options
-            .frame_size_max
-            .saturating_sub(ETHERNET_OVERHEAD)
-            .max(MTU_MIN),
+        mtu: interface_mtu(options),
         queue_length: options.rx_ring_size,
         queues: options.rx_queues.max(options.tx_queues),
     };

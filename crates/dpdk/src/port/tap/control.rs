@@ -9,9 +9,9 @@ use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::file::TapFile;
-use super::namespace::{Failure, within};
 use super::statistics;
 use crate::port::interface_request::InterfaceRequest;
+use crate::port::namespace::{Failure, within};
 use crate::port::rtnetlink;
 
 /// Sockets in the network namespace of the interface.

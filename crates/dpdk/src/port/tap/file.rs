@@ -11,8 +11,8 @@ use nix::sys::stat::Mode;
 use nix::sys::uio::{readv, writev};
 use quietwire_vhost::ring::header::HEADER_LEN;
 
-use super::namespace::Failure;
 use crate::port::interface_request::InterfaceRequest;
+use crate::port::namespace::Failure;
 
 /// Device that creates taps.
 pub(crate) const TUN_DEVICE: &str = "/dev/net/tun";

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 
-use crate::port::rtnetlink::{self, attribute, contents, push};
+use crate::port::rtnetlink::{self, attribute, parse_link, push};
 
 /// An interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +56,6 @@ const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 const XDP_FLAGS_REPLACE: u32 = 1 << 4;
 
 const NESTED: u16 = 1 << 15;
-/// Octets of struct ifinfomsg.
-const LINK_HEADER: usize = 16;
 
 /// Returns the program on an interface.
 ///
@@ -65,9 +63,7 @@ const LINK_HEADER: usize = 16;
 /// The kernel's error, such as ENODEV.
 pub(super) fn attached(index: u32) -> io::Result<Option<Attached>> {
     let reply = ask(libc::RTM_GETLINK, 0, index, &[])?;
-    let link = contents(&reply, libc::RTM_NEWLINK);
-    let attributes = link.and_then(|link| link.get(LINK_HEADER..));
-    let attributes = attributes.unwrap_or_default();
+    let (_, attributes) = parse_link(&reply).unwrap_or_default();
     let Some(xdp) = attribute(attributes, IFLA_XDP) else {
         return Ok(None);
     };
@@ -104,12 +100,7 @@ pub(super) fn detach(index: u32, mode: u8, program: &Program) -> io::Result<()> 
 
 /// Asks about the link of an interface, or changes it.
 fn ask(kind: u16, flags: libc::c_int, index: u32, attributes: &[u8]) -> io::Result<Vec<u8>> {
-    // struct ifinfomsg: family and type, index, flags and their changes.
-    let mut link = Vec::with_capacity(LINK_HEADER + attributes.len());
-    link.extend([0; 4]);
-    link.extend(index.to_ne_bytes());
-    link.extend([0; 8]);
-    link.extend(attributes);
+    let link = rtnetlink::link(index, 0, 0, attributes);
     rtnetlink::ask(rtnetlink::open()?, kind, flags, &link)
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Network namespaces (network_namespaces(7)), entered by a thread that ends with its task.
 
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -8,16 +10,29 @@ use std::thread;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 
-/// Failed step of opening a tap, with the error.
+/// Failed step of opening an interface, with the error.
 pub(super) type Failure = (&'static str, Errno);
 
 /// Directory of named namespaces (ip-netns(8)).
 const NAMED: &str = "/run/netns";
 
 /// Returns the file of a namespace that is given by its name or by an absolute path.
-pub(super) fn path(namespace: &str) -> PathBuf {
+fn path(namespace: &str) -> PathBuf {
     // An absolute path replaces the directory.
     Path::new(NAMED).join(namespace)
+}
+
+/// Opens the file of a namespace that is given by its name or by an absolute path.
+///
+/// # Errors
+/// A message that contains the file and the remedy.
+pub(super) fn open(namespace: &str) -> Result<File, String> {
+    let path = path(namespace);
+    let cause = |error: io::Error| {
+        let path = path.display();
+        format!("{path}: {error} (create it with `ip netns add`)")
+    };
+    File::open(&path).map_err(cause)
 }
 
 /// Runs a task in a network namespace, or in that of the caller.
@@ -54,7 +69,6 @@ fn enter<T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
@@ -67,6 +81,11 @@ mod tests {
     fn names_and_paths_lead_to_files() {
         assert_eq!(path("blue"), Path::new("/run/netns/blue"));
         assert_eq!(path("/proc/1/ns/net"), Path::new("/proc/1/ns/net"));
+        assert!(open("/proc/self/ns/net").is_ok());
+        let error = open("quietwire-none").unwrap_err();
+        for part in ["/run/netns/quietwire-none: ", "ip netns add"] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]
