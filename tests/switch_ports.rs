@@ -51,6 +51,8 @@ mod system_calls;
 mod tap_streams;
 #[path = "switch_ports/taps.rs"]
 mod taps;
+#[path = "switch_ports/veths.rs"]
+mod veths;
 #[path = "peers/vhost.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod vhost;
@@ -169,6 +171,15 @@ fn af_xdp_carries_frames_of_the_kernel_by_copies() {
         "xdp-copy",
         ["af-xdp:v0?copy=on", "af-xdp:v2?copy=on"],
         ["af-xdp:v1", "af-xdp:v3"],
+    );
+}
+
+#[test]
+fn veth_carries_frames_of_the_kernel() {
+    carries(
+        "veth",
+        ["veth:qwn0", "veth:qwn1"],
+        ["af-packet:qwn0-peer", "af-packet:qwn1-peer"],
     );
 }
 

@@ -32,7 +32,12 @@ fn who_is_not_root_is_reported_where_root_is_needed() {
         as_nobody(&workspace, &["study", "run", "study.toml"]),
         &["root", "sudo"],
     );
-    for uri in ["af-packet:lo", "af-xdp:lo", "pci:0000:ff:1f.7"] {
+    for uri in [
+        "af-packet:lo",
+        "af-xdp:lo",
+        "veth:qwbad",
+        "pci:0000:ff:1f.7",
+    ] {
         let generate = ["generate", "--no-huge", "--rate", "1k", "--port", uri];
         workspace.refused(LACKS, as_nobody(&workspace, &generate), &["root", "sudo"]);
     }

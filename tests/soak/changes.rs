@@ -28,6 +28,7 @@ pub(crate) enum Kind {
     Vhost,
     Tap,
     AfPacket,
+    Veth,
 }
 
 /// Returns the kind of the port with this number.
@@ -35,6 +36,7 @@ pub(crate) fn kind_of(port: u64) -> Kind {
     match port {
         _ if port < VETHS as u64 => Kind::AfPacket,
         _ if port % 10 == 9 => Kind::Tap,
+        _ if port % 20 == 7 => Kind::Veth,
         _ if port.is_multiple_of(2) => Kind::Memif,
         _ => Kind::Vhost,
     }
@@ -186,6 +188,7 @@ impl<'a> Changer<'a> {
             Kind::Vhost => format!("vhost:{}?role=server", path.display()),
             Kind::Tap => format!("tap:qw-soak{number}"),
             Kind::AfPacket => format!("af-packet:x{number}"),
+            Kind::Veth => format!("veth:qw-soak{number}"),
         };
         let bridge = match self.rng.between(0, 2) {
             0 => String::new(),

@@ -58,7 +58,7 @@ fn connect(rng: &mut Rng, directory: &Path) -> Option<Sender> {
             let scheme = match kind_of(port) {
                 Kind::Memif => "memif",
                 Kind::Vhost => "virtio-user",
-                Kind::Tap | Kind::AfPacket => return None,
+                Kind::Tap | Kind::AfPacket | Kind::Veth => return None,
             };
             let path = socket(directory, port);
             Some(format!("{scheme}:{}?role=client", path.display()))

@@ -13,25 +13,30 @@ use tempfile::TempDir;
 use crate::rig::{Namespace, Switch, run, until};
 
 /// Two hosts, and the namespace of the switch with one end of the cable to each.
-struct Net {
-    left: Namespace,
-    right: Namespace,
-    middle: Namespace,
+pub(crate) struct Net {
+    pub(crate) left: Namespace,
+    pub(crate) right: Namespace,
+    pub(crate) middle: Namespace,
 }
 
 /// Addresses of the left and the right host.
-const IPV4: [&str; 2] = ["10.213.8.1", "10.213.8.2"];
+pub(crate) const IPV4: [&str; 2] = ["10.213.8.1", "10.213.8.2"];
 const IPV6: [&str; 2] = ["fd21:8::1", "fd21:8::2"];
 
 impl Net {
-    /// Creates the namespaces. `kind` must be unique to the test.
-    fn new(kind: &str, mtu: &str) -> Self {
+    /// Creates the namespaces without cables. `kind` must be unique to the test.
+    pub(crate) fn without_cables(kind: &str) -> Self {
         let named = |end: &str| Namespace::new(&format!("{kind}-{end}"));
-        let net = Self {
+        Self {
             left: named("left"),
             right: named("right"),
             middle: named("middle"),
-        };
+        }
+    }
+
+    /// Creates the namespaces and the cables.
+    fn new(kind: &str, mtu: &str) -> Self {
+        let net = Self::without_cables(kind);
         for (number, port) in ["l0", "r0"].into_iter().enumerate() {
             let host = [&net.left, &net.right][number];
             let name = host.name();
@@ -51,6 +56,14 @@ impl Net {
                 "up",
             ]);
             host.ip(&["link", "set", "eth0", "mtu", mtu, "up"]);
+        }
+        net.add_addresses();
+        net
+    }
+
+    /// Gives the hosts their addresses.
+    pub(crate) fn add_addresses(&self) {
+        for (number, host) in [&self.left, &self.right].into_iter().enumerate() {
             host.ip(&[
                 "addr",
                 "add",
@@ -67,7 +80,6 @@ impl Net {
                 "nodad",
             ]);
         }
-        net
     }
 
     fn interfaces(&self) -> [(&Namespace, &str); 4] {
@@ -96,7 +108,7 @@ impl Net {
     }
 
     /// Fails unless TCP passes both ways, and UDP.
-    fn carries(&self) {
+    pub(crate) fn carries(&self) {
         for [_, to] in [IPV4, IPV6] {
             let server = Server::start(&self.right, to);
             for direction in [&[][..], &["--reverse"]] {

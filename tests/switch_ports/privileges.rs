@@ -18,6 +18,8 @@ fn adds_every_kind(switch: &Switch, directory: &TempDir) {
         "vhost:DIR/v.sock",
         "virtio-user:DIR/u.sock?role=server",
         "tap:qwprivileges",
+        "veth:qwrights",
+        "veth:qwrights?netns=/proc/self/ns/net&peer=qwfar",
         "af-packet:v0",
         "af-xdp:v2",
     ] {
@@ -39,11 +41,12 @@ fn an_interface_is_added_again_after_its_removal() {
             ("a", "af-xdp:v0"),
             ("b", "af-packet:v2"),
             ("c", "tap:qwagain"),
+            ("d", "veth:qwagain-v"),
         ] {
             switch.change(&["add", "port", name, uri]);
             assert_eq!(switch.port(name)["name"], name, "{round}");
         }
-        for name in ["a", "b", "c"] {
+        for name in ["a", "b", "c", "d"] {
             switch.change(&["del", "port", name]);
         }
     }

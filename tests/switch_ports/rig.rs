@@ -53,14 +53,15 @@ pub(crate) fn run(command: &mut Command) -> String {
 pub(crate) enum Carrier {
     /// Shared memory, which drops no frame.
     SharedMemory,
-    /// Kernel sockets and taps, which drop frames if the machine is busy.
+    /// Kernel sockets, taps and veth pairs, which drop frames if the machine is busy.
     Kernel,
 }
 
 impl Carrier {
     /// Returns the carrier of a path over ports with these URIs: the kernel if one of them is the kernel's.
     pub(crate) fn of(uris: &[&str]) -> Self {
-        let is_kernels = |uri: &&str| ["af-", "tap:"].iter().any(|scheme| uri.starts_with(scheme));
+        const KERNELS: [&str; 3] = ["af-", "tap:", "veth:"];
+        let is_kernels = |uri: &&str| KERNELS.iter().any(|scheme| uri.starts_with(scheme));
         if uris.iter().any(is_kernels) {
             Self::Kernel
         } else {
@@ -272,12 +273,21 @@ impl Switch {
 
     /// Changes the switch: `quietwire switch` with these arguments.
     pub(crate) fn change(&self, arguments: &[&str]) {
+        run(&mut self.command(arguments));
+    }
+
+    /// Returns the message with which the switch refuses a change.
+    pub(crate) fn refusal(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments).output().unwrap();
+        assert!(!output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(quietwire());
+        command.arg("switch").args(arguments);
+        command.arg("--control-socket").arg(&self.control);
         command
-            .arg("switch")
-            .args(arguments)
-            .arg("--control-socket");
-        run(command.arg(&self.control));
     }
 
     /// Returns the output of `switch show ports` as text.

@@ -45,7 +45,7 @@ fn switch_with(namespace: &Namespace, directory: &TempDir, uris: [&str; 2], mode
 }
 
 /// Ports of each kind. Only `null:` is missing: it always has frames, so its thread never makes a call.
-const KINDS: [[&str; 2]; 7] = [
+const KINDS: [[&str; 2]; 8] = [
     [
         "memif:DIR/a.sock?role=server",
         "memif:DIR/b.sock?role=server",
@@ -57,6 +57,7 @@ const KINDS: [[&str; 2]; 7] = [
     ],
     ["tap:qwcalls0", "tap:qwcalls1"],
     ["af-packet:v0", "af-packet:v2"],
+    ["veth:qwcalls2", "veth:qwcalls3"],
     ["af-xdp:v0", "af-xdp:v2"],
     [
         "pcap:?rx=DIR/in.pcap&tx=DIR/a.pcap",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use quietwire_base::Fault;
 
-use crate::uri::UriError;
+use crate::uri::{PortUri, UriError};
 
 /// An error of DPDK or of its use.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +113,16 @@ pub enum Error {
         /// The interface.
         interface: String,
     },
+    /// An end of a veth port has the name of an existing interface.
+    #[error("port '{port}': network interface '{interface}' {what}")]
+    VethName {
+        /// Name of the port.
+        port: String,
+        /// The interface.
+        interface: String,
+        /// Problem and remedy.
+        what: String,
+    },
     /// The file of a pcap port cannot be read or written.
     #[error("port '{port}': {path} {what}")]
     PcapFile {
@@ -189,6 +199,21 @@ impl Error {
         }
     }
 
+    /// Returns the error with the URI of the port, if it is one of its opening.
+    pub(crate) fn of_uri(self, uri: &PortUri) -> Self {
+        match self {
+            Self::PortOpen {
+                port, step, cause, ..
+            } => Self::PortOpen {
+                port,
+                uri: uri.to_string(),
+                step,
+                cause,
+            },
+            other => other,
+        }
+    }
+
     /// Returns the kind of fault.
     #[must_use]
     pub fn fault(&self) -> Fault {
@@ -200,6 +225,7 @@ impl Error {
             | Self::NotASocket { .. }
             | Self::NoPeer { .. }
             | Self::NotATap { .. }
+            | Self::VethName { .. }
             | Self::PcapFile { .. }
             | Self::NoPciDevice { .. }
             | Self::PortOptions { .. }

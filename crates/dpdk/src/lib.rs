@@ -40,7 +40,8 @@ pub use error::Error;
 pub use mempool::Mempool;
 pub use port::{
     FrameReader, FrameSource, FramesTaken, Guest, Port, PortHandle, PortOptions, PortStats,
-    RxQueue, Scratch, SlotBuffer, StartedPort, TxQueue, XdpMode, remove_left_xdp_programs,
+    RxQueue, Scratch, SlotBuffer, StartedPort, TxQueue, XdpMode, remove_left_veth_pairs,
+    remove_left_xdp_programs,
 };
 pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;

@@ -5,8 +5,8 @@
 //! and a [`PortHandle`] for counters. The port stops and releases its device and socket when the last of them is dropped.
 //!
 //! One file for each kind of port. This crate implements ports in shared memory ([`memif`], [`vhost`], [`virtio_user`]),
-//! packet sockets ([`af_packet`]) and taps ([`tap`]); [`device`] is for all ports with a DPDK driver. A queue has the data of its
-//! kind, and branches on the kind once per burst.
+//! packet sockets ([`af_packet`]), also on pairs of interfaces that it creates ([`veth`]), and taps ([`tap`]); [`device`] is for all
+//! ports with a DPDK driver. A queue has the data of its kind, and branches on the kind once per burst.
 
 mod af_packet;
 mod checksum;
@@ -26,6 +26,7 @@ mod rtnetlink;
 mod stats;
 mod tap;
 mod transfer;
+mod veth;
 mod vhost;
 mod virtio_user;
 mod xdp_program;
@@ -50,6 +51,7 @@ pub use options::PortOptions;
 pub use peer::Guest;
 pub use stats::PortStats;
 pub(crate) use tap::TUN_DEVICE;
+pub use veth::remove_left_veth_pairs;
 pub use xdp_program::remove_left_xdp_programs;
 pub use xdp_sockets::XdpMode;
 
@@ -66,6 +68,8 @@ enum Backend {
 #[derive(Debug)]
 struct Inner {
     backend: Backend,
+    /// The interfaces of a veth port, deleted after the sockets on them are closed.
+    _pair: Option<veth::Pair>,
     name: String,
     uri: PortUri,
     eal: Eal,
@@ -435,15 +439,20 @@ impl Port {
             return Err(no_interrupts(uri, options));
         }
         precheck::check(eal, uri, &options.name)?;
+        let mut pair = veth::open(uri, options)?;
         let opened = Self::open_backend(eal, uri, options, pool);
         let (backend, ends) = opened.inspect_err(|_| {
             if let Some(path) = uri.socket() {
                 eal.forget_socket(path);
             }
         })?;
+        if let Some(pair) = &mut pair {
+            pair.settle();
+        }
         Ok(Self {
             inner: Inner {
                 backend,
+                _pair: pair,
                 name: options.name.clone(),
                 uri: uri.clone(),
                 eal: eal.clone(),
@@ -483,11 +492,12 @@ impl Port {
                 ends.tx.extend(tx.into_iter().map(Sender::VirtioUser));
                 Backend::Peer(port)
             }
-            PortUri::AfPacket {
+            PortUri::AfPacket { interface, queues }
+            | PortUri::Veth {
                 interface, queues, ..
             } => {
-                let (rx, tx, opened) =
-                    af_packet::open(interface, *queues, options, pool, interrupts)?;
+                let opened = af_packet::open(interface, *queues, options, pool, interrupts);
+                let (rx, tx, opened) = opened.map_err(|error| error.of_uri(uri))?;
                 ends.rx.extend(rx.into_iter().map(Receiver::AfPacket));
                 ends.tx.extend(tx.into_iter().map(Sender::AfPacket));
                 Backend::AfPacket(opened)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports by URI: `memif:/path?role=server&id=0`, `virtio-user:/path?role=server`,
-//! `vhost:/path?role=client`, `af-xdp:IFNAME`, `af-packet:IFNAME`, `tap:IFNAME`,
+//! `vhost:/path?role=client`, `af-xdp:IFNAME`, `af-packet:IFNAME`, `veth:IFNAME`, `tap:IFNAME`,
 //! `pcap:?rx=FILE&tx=FILE`, `null:`, `pci:0000:17:00.0`.
 
 mod arguments;
@@ -95,6 +95,25 @@ pub enum PortUri {
         /// Number of sockets over which the kernel spreads frames.
         queues: u16,
     },
+    /// A pair of kernel network interfaces that this process creates (veth(4)), with AF_PACKET sockets on the near end.
+    Veth {
+        /// Name of the near end, which is in the network namespace of the process.
+        interface: String,
+        /// Name of the far end.
+        peer: String,
+        /// Network namespace of the far end: a name (ip-netns(8)) or an absolute path. Otherwise it is that of the process.
+        netns: Option<String>,
+        /// Number of sockets over which the kernel spreads frames.
+        queues: u16,
+        /// MTU of both ends, octets; that of the largest frame if there is none.
+        mtu: Option<u16>,
+        /// MAC address of the near end; the kernel chooses one if there is none.
+        mac: Option<MacAddress>,
+        /// MAC address of the far end; the kernel chooses one if there is none.
+        peer_mac: Option<MacAddress>,
+        /// True to keep the pair after the port is closed.
+        persist: bool,
+    },
     /// A kernel network interface that this process creates and serves.
     Tap {
         /// Name of the interface.
@@ -131,7 +150,7 @@ pub enum PortUri {
 /// Error of an invalid port URI.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{uri}' is not the URI of a port: {what} (use memif:/path?role=server|client&id=N, virtio-user:/path?role=server|client, vhost:/path?role=server|client, af-xdp:IFNAME, af-packet:IFNAME, tap:IFNAME, pcap:?rx=FILE&tx=FILE, null: or pci:0000:17:00.0)"
+    "'{uri}' is not the URI of a port: {what} (use memif:/path?role=server|client&id=N, virtio-user:/path?role=server|client, vhost:/path?role=server|client, af-xdp:IFNAME, af-packet:IFNAME, veth:IFNAME, tap:IFNAME, pcap:?rx=FILE&tx=FILE, null: or pci:0000:17:00.0)"
 )]
 pub struct UriError {
     /// The text.
@@ -175,6 +194,7 @@ impl PortUri {
             | Self::Vhost { queues, .. }
             | Self::AfXdp { queues, .. }
             | Self::AfPacket { queues, .. }
+            | Self::Veth { queues, .. }
             | Self::Tap { queues, .. }
             | Self::Pci { queues, .. } => *queues,
             Self::Pcap { .. } | Self::Null => 1,
@@ -202,7 +222,7 @@ impl PortUri {
                 queues, tso: true, ..
             } => tso.saturating_mul(u32::from(*queues)),
             // A call receives 320 KiB of such frames at most.
-            Self::AfPacket { queues, .. } => {
+            Self::AfPacket { queues, .. } | Self::Veth { queues, .. } => {
                 (1 << 20) / u32::from(data_room.max(1)) * u32::from(*queues)
             }
             _ => 0,
@@ -218,6 +238,7 @@ impl PortUri {
             Self::Memif { .. }
                 | Self::Vhost { .. }
                 | Self::AfPacket { .. }
+                | Self::Veth { .. }
                 | Self::Tap { .. }
                 | Self::Pci { .. }
         )
@@ -228,7 +249,10 @@ impl PortUri {
     pub fn has_segmentation(&self) -> bool {
         matches!(
             self,
-            Self::Vhost { tso: true, .. } | Self::AfPacket { .. } | Self::Tap { .. }
+            Self::Vhost { tso: true, .. }
+                | Self::AfPacket { .. }
+                | Self::Veth { .. }
+                | Self::Tap { .. }
         )
     }
 
@@ -269,6 +293,14 @@ impl PortUri {
     }
 }
 
+/// Returns the name of a pair's far end if the URI has none.
+fn default_peer(interface: &str, netns: Option<&str>) -> String {
+    match netns {
+        Some(_) => "eth0".to_owned(),
+        None => format!("{interface}-peer"),
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -286,6 +318,7 @@ impl fmt::Display for PortUri {
             Self::Vhost { path, .. } => ("vhost", path.display().to_string()),
             Self::AfXdp { interface, .. } => ("af-xdp", interface.clone()),
             Self::AfPacket { interface, .. } => ("af-packet", interface.clone()),
+            Self::Veth { interface, .. } => ("veth", interface.clone()),
             Self::Tap { interface, .. } => ("tap", interface.clone()),
             Self::Pcap { .. } => ("pcap", String::new()),
             Self::Null => ("null", String::new()),
@@ -339,6 +372,30 @@ impl PortUri {
             } => {
                 when(*first_queue != 0, format!("first-queue={first_queue}"));
                 when(*copy, "copy=on".to_owned());
+            }
+            Self::Veth {
+                interface,
+                peer,
+                netns,
+                mtu,
+                mac,
+                peer_mac,
+                persist,
+                ..
+            } => {
+                let is_usual = *peer == default_peer(interface, netns.as_deref());
+                for (key, value) in [
+                    ("netns", netns.clone()),
+                    ("peer", (!is_usual).then(|| peer.clone())),
+                    ("mtu", mtu.map(|mtu| mtu.to_string())),
+                    ("mac", mac.map(|mac| mac.to_string())),
+                    ("peer-mac", peer_mac.map(|mac| mac.to_string())),
+                ] {
+                    if let Some(value) = value {
+                        when(true, format!("{key}={value}"));
+                    }
+                }
+                when(*persist, "persist=on".to_owned());
             }
             Self::Tap {
                 mac,

@@ -73,10 +73,11 @@ pub struct Capabilities(CapabilitySet);
 impl Capabilities {
     /// Capabilities that ports of the data plane require, also if they are opened later:
     ///
-    /// - `NET_ADMIN`: taps, promiscuous mode, AF_XDP, routes of the kernel
+    /// - `NET_ADMIN`: taps, veth pairs, promiscuous mode, AF_XDP, routes of the kernel
     /// - `NET_RAW`: AF_PACKET, AF_XDP
     /// - `IPC_LOCK`: memory of AF_XDP and of network cards, beyond `RLIMIT_MEMLOCK`
-    /// - `SYS_ADMIN`: libxdp looks for the XDP program of an interface among all programs (bpf(2), `BPF_PROG_GET_FD_BY_ID`)
+    /// - `SYS_ADMIN`: libxdp looks for the XDP program of an interface among all programs (bpf(2), `BPF_PROG_GET_FD_BY_ID`);
+    ///   taps and ends of veth pairs in other network namespaces (setns(2))
     pub const PORTS: Self = Self(
         CapabilitySet::NET_ADMIN
             .union(CapabilitySet::NET_RAW)

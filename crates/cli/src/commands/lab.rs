@@ -94,7 +94,14 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
                 "XDP program of a killed process on interface {index}: removed"
             ))?;
         }
-        let is_empty = report.undone.is_empty() && report.xdp_interfaces.is_empty();
+        for interface in &report.veth_pairs {
+            print(format!(
+                "veth pair of a killed process, interface {interface}: removed"
+            ))?;
+        }
+        let is_empty = report.undone.is_empty()
+            && report.xdp_interfaces.is_empty()
+            && report.veth_pairs.is_empty();
         if is_empty && report.busy.is_none() && report.up.is_empty() {
             print("nothing was left behind")?;
         }

@@ -211,6 +211,7 @@ fn check_distinct(ports: &[PortUri]) -> Result<()> {
             Some(netns) => format!("interface {interface} of the namespace {netns}"),
             None => format!("interface {interface}"),
         }),
+        PortUri::Veth { interface, .. } => Some(format!("interface {interface}")),
         uri => Some(format!("interface {}", uri.interface()?)),
     };
     let places: Vec<String> = ports.iter().filter_map(place).collect();
@@ -226,7 +227,8 @@ fn check_distinct(ports: &[PortUri]) -> Result<()> {
 }
 
 fn is_of_the_machine(uri: &PortUri) -> bool {
-    uri.interface().is_some() || matches!(uri, PortUri::Pci { .. } | PortUri::Tap { .. })
+    let is_created = matches!(uri, PortUri::Tap { .. } | PortUri::Veth { .. });
+    is_created || uri.interface().is_some() || matches!(uri, PortUri::Pci { .. })
 }
 
 fn pci_devices(ports: &[PortUri]) -> Vec<String> {

@@ -148,6 +148,7 @@ pub(super) fn check_pairs(uri: &PortUri, options: &PortOptions) -> Result<(), Er
             | PortUri::Vhost { .. }
             | PortUri::AfXdp { .. }
             | PortUri::AfPacket { .. }
+            | PortUri::Veth { .. }
             | PortUri::Tap { .. }
     );
     if in_pairs && tx > rx {

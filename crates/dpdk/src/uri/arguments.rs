@@ -35,6 +35,7 @@ impl PortUri {
             | Self::VirtioUser { .. }
             | Self::Vhost { .. }
             | Self::AfPacket { .. }
+            | Self::Veth { .. }
             | Self::Tap { .. } => String::new(),
         }
     }

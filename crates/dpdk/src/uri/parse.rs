@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use quietwire_packet::MacAddress;
 
-use super::{PortUri, Role, UriError};
+use super::{PortUri, Role, UriError, default_peer};
 
 /// Longest path of a Unix socket: sun_path of unix(7), 108 octets with the terminating NUL.
 pub(super) const SOCKET_PATH_MAX: usize = 107;
@@ -17,6 +17,10 @@ const INTERFACE_NAME_MAX: usize = 15;
 /// Most queues of a port per direction.
 const QUEUES_MAX: u16 = 64;
 
+/// MTUs of a pair: the kernel's smallest (ETH_MIN_MTU of linux/if_ether.h), and that of the largest frame, 9216 octets.
+const MTU_MIN: u16 = 68;
+const MTU_MAX: u16 = 9198;
+
 /// Schemes that support `queues`.
 const MULTI_QUEUE: &[&str] = &[
     "memif",
@@ -24,6 +28,7 @@ const MULTI_QUEUE: &[&str] = &[
     "vhost",
     "af-xdp",
     "af-packet",
+    "veth",
     "tap",
     "pci",
 ];
@@ -42,9 +47,12 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("trust-memory", &["memif", "vhost"]),
     ("first-queue", &["af-xdp"]),
     ("copy", &["af-xdp"]),
-    ("mac", &["tap"]),
-    ("netns", &["tap"]),
-    ("persist", &["tap"]),
+    ("mac", &["tap", "veth"]),
+    ("netns", &["tap", "veth"]),
+    ("persist", &["tap", "veth"]),
+    ("peer", &["veth"]),
+    ("peer-mac", &["veth"]),
+    ("mtu", &["veth"]),
     ("rx", &["pcap"]),
     ("tx", &["pcap"]),
     ("loop", &["pcap"]),
@@ -117,6 +125,28 @@ impl<'uri> Options<'uri> {
         number
             .parse()
             .map_err(|_| format!("first-queue must be a number from 0 to 65535, not '{number}'"))
+    }
+
+    fn mtu(&self) -> Result<Option<u16>, String> {
+        let Some(number) = self.get("mtu") else {
+            return Ok(None);
+        };
+        match number.parse::<u16>() {
+            Ok(mtu @ MTU_MIN..=MTU_MAX) => Ok(Some(mtu)),
+            _ => Err(format!(
+                "mtu must be a number from {MTU_MIN} to {MTU_MAX}, not '{number}'"
+            )),
+        }
+    }
+
+    fn mac(&self, key: &str) -> Result<Option<MacAddress>, String> {
+        self.get(key)
+            .map(|text| interface_address(key, text))
+            .transpose()
+    }
+
+    fn netns(&self) -> Result<Option<String>, String> {
+        self.get("netns").map(network_namespace).transpose()
     }
 
     fn switch(&self, key: &str, usual: bool) -> Result<bool, String> {
@@ -199,13 +229,13 @@ fn new_interface_name(text: &str) -> Result<String, String> {
     Ok(name)
 }
 
-/// Parses the MAC address of an interface.
-fn interface_address(text: &str) -> Result<MacAddress, String> {
+/// Parses the MAC address of an interface, which is the value of the option `key`.
+fn interface_address(key: &str, text: &str) -> Result<MacAddress, String> {
     let address: MacAddress = text.parse().map_err(|_| {
-        format!("mac must be a MAC address such as 02:00:00:00:00:01, not '{text}'")
+        format!("{key} must be a MAC address such as 02:00:00:00:00:01, not '{text}'")
     })?;
     if address.is_multicast() || address == MacAddress::default() {
-        return Err(format!("mac must be a unicast address, not '{text}'"));
+        return Err(format!("{key} must be a unicast address, not '{text}'"));
     }
     Ok(address)
 }
@@ -287,6 +317,35 @@ fn vhost(place: &str, options: &Options) -> Result<PortUri, String> {
     })
 }
 
+fn veth(place: &str, options: &Options) -> Result<PortUri, String> {
+    let interface = new_interface_name(place)?;
+    let netns = options.netns()?;
+    let peer = match options.get("peer") {
+        Some(name) => new_interface_name(name)?,
+        None => default_peer(&interface, netns.as_deref()),
+    };
+    if peer.len() > INTERFACE_NAME_MAX {
+        return Err(format!(
+            "veth requires peer=NAME because '{peer}' has more than {INTERFACE_NAME_MAX} octets"
+        ));
+    }
+    if netns.is_none() && peer == interface {
+        return Err(format!(
+            "both ends of the pair have the name '{peer}' (use another name with peer=NAME)"
+        ));
+    }
+    Ok(PortUri::Veth {
+        interface,
+        peer,
+        netns,
+        queues: options.queues()?,
+        mtu: options.mtu()?,
+        mac: options.mac("mac")?,
+        peer_mac: options.mac("peer-mac")?,
+        persist: options.switch("persist", false)?,
+    })
+}
+
 fn parse(text: &str) -> Result<PortUri, String> {
     let (scheme, rest) = text
         .split_once(':')
@@ -327,11 +386,12 @@ fn parse(text: &str) -> Result<PortUri, String> {
             interface: interface_name(place)?,
             queues,
         }),
+        "veth" => veth(place, &options),
         "tap" => Ok(PortUri::Tap {
             interface: new_interface_name(place)?,
             queues,
-            mac: options.get("mac").map(interface_address).transpose()?,
-            netns: options.get("netns").map(network_namespace).transpose()?,
+            mac: options.mac("mac")?,
+            netns: options.netns()?,
             persist: options.switch("persist", false)?,
         }),
         "pcap" => pcap(place, &options),

@@ -19,6 +19,10 @@ fn every_form_survives_printing_and_reading() {
         "af-xdp:eth0?queues=2&first-queue=3&copy=on",
         "af-packet:veth1",
         "af-packet:veth1?queues=2",
+        "veth:host0",
+        "veth:host0?netns=blue",
+        "veth:host0?queues=2&netns=/proc/1/ns/net&peer=lan0&mtu=9000&mac=02:00:00:00:00:0a&peer-mac=02:00:00:00:00:0b&persist=on",
+        "veth:host0?peer=eth0",
         "tap:host0",
         "tap:host0?queues=3",
         "tap:host0?mac=02:00:00:00:00:0a&netns=blue&persist=on",
@@ -36,6 +40,8 @@ fn every_form_survives_printing_and_reading() {
     }
     for (text, whole) in [
         ("pci:17:00.1", "pci:0000:17:00.1"),
+        ("veth:v0?peer=v0-peer&persist=off", "veth:v0"),
+        ("veth:eth0?peer=eth0&netns=b", "veth:eth0?netns=b"),
         ("vhost:/v?checksum=on&queues=1", "vhost:/v?role=server"),
         ("memif:/m?id=2&role=client", "memif:/m?role=client&id=2"),
     ] {
@@ -80,6 +86,30 @@ fn wrong_uris_say_what_is_wrong() {
         ("tap:a?netns=a/b", "not 'a/b'"),
         ("tap:a?netns=..", "not '..'"),
         ("tap:a?persist=yes", "'on' or 'off', not 'yes'"),
+        ("veth:", "not a name"),
+        ("veth:a/b", "'a/b' is not a name"),
+        ("veth:qw%d", "not a name for a new"),
+        ("veth:sixteen-letters-", "not a name"),
+        (
+            "veth:eleven-long",
+            "requires peer=NAME because 'eleven-long-peer'",
+        ),
+        ("veth:a?peer=a", "both ends of the pair have the name 'a'"),
+        ("veth:a?peer=a%d", "'a%d' is not a name for a new"),
+        ("veth:a?peer=", "'' is not a name"),
+        ("veth:a?netns=a/b", "not 'a/b'"),
+        ("veth:a?mtu=67", "68 to 9198, not '67'"),
+        ("veth:a?mtu=9199", "68 to 9198, not '9199'"),
+        ("veth:a?mtu=big", "not 'big'"),
+        ("veth:a?mac=x", "mac must be a MAC address"),
+        (
+            "veth:a?peer-mac=01:00:00:00:00:01",
+            "peer-mac must be a unicast address",
+        ),
+        ("veth:a?persist=yes", "'on' or 'off', not 'yes'"),
+        ("veth:a?role=server", "veth does not support role"),
+        ("tap:a?mtu=1500", "tap does not support mtu"),
+        ("tap:a?peer=b", "tap does not support peer"),
         ("af-packet:a?netns=b", "af-packet does not support netns"),
         (
             "vhost:/a?mac=02:00:00:00:00:01",
@@ -130,6 +160,7 @@ fn drivers_get_what_the_uri_says() {
         ),
         ("memif:/m?role=server", ""),
         ("tap:t", ""),
+        ("veth:v", ""),
     ] {
         let uri: PortUri = uri.parse().unwrap();
         assert_eq!(uri.device_arguments(3, 2), arguments);
