@@ -123,9 +123,9 @@ soak: ## A switch that changes at random for HOURS beside checked traffic; sampl
 	@QUIETWIRE_SOAK_SECONDS=$$(awk 'BEGIN { print int($(HOURS) * 3600) }') QUIETWIRE_SOAK_DIRECTORY=$(CURDIR)/results/soak \
 		cargo test --release --locked --package quietwire --test soak -- --nocapture
 
-faults: ## Partitions, labs and changes of a switch with failing files, steps and threads: FAULT_SEEDS sequences, from seed FAULT_START on
+faults: ## Partitions, labs and changes of a switch with failing files, processes, steps and threads: FAULT_SEEDS sequences, from seed FAULT_START on
 	TMPDIR=$${TMPDIR:-/dev/shm} QUIETWIRE_SEED=$(FAULT_START) QUIETWIRE_FAULT_SEEDS=$(FAULT_SEEDS) \
-	    cargo test -p quietwire-host -p quietwire-lab -p quietwire-switch --lib --locked --no-fail-fast after_any_fault -- --nocapture
+	    cargo test -p quietwire-base -p quietwire-host -p quietwire-lab -p quietwire-switch --lib --locked --no-fail-fast after_any_fault -- --nocapture
 
 mutants: ## Unit tests against mutants of what changed since MUTANTS_SINCE, or of everything (MUTANTS="all 0/8")
 	@scripts/mutants $(MUTANTS)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Storage that fails, for tests: operations that are refused, made and nevertheless reported as failed, cut short or delayed, and a process
-//! that is killed before, within or after any of them. All choices follow from a seed.
+//! that is killed before, within or after any of them. Starts of processes that fail. All choices follow from a seed.
+
+mod spawning;
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -13,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::errno::Errno;
 
 pub use crate::random::Random;
+pub use spawning::{SpawnFault, SpawnFaults};
+
 use crate::storage::{Disk, OpenFile, Opening, Storage};
 
 /// Panic payload that ends a process of a test where it is killed. Its destructors run, but can change no file.

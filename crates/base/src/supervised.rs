@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Child processes that end in time: with their parent, at a deadline, or at a request, and are killed if they do not.
 
+mod hook;
 mod output;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,8 @@ use nix::unistd::Pid;
 use crate::deadline::{Deadline, wait_until};
 use crate::process::ProcessId;
 
+#[doc(hidden)]
+pub use hook::{SpawnHook, with_spawn_hook};
 pub use output::{BoundedLog, last_lines};
 
 use output::{Log, Output};
@@ -196,17 +199,20 @@ impl Command {
         words.join(" ")
     }
 
-    fn prepare(&self) -> io::Result<process::Command> {
-        let (program, arguments) = self
-            .words
-            .split_first()
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"))?;
-        let mut command = process::Command::new(program);
-        command.args(arguments).stdin(Stdio::null());
-        if self.in_own_group {
-            command.process_group(0);
-        }
-        Ok(command)
+    /// Starts the process with these streams: input, output and error output.
+    fn spawn(&self, [stdin, stdout, stderr]: [Stdio; 3]) -> io::Result<Child> {
+        hook::spawn(&self.words, |words| {
+            let (program, arguments) = words.split_first().ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidInput, "the command is empty")
+            })?;
+            let mut command = process::Command::new(program);
+            command.args(arguments);
+            command.stdin(stdin).stdout(stdout).stderr(stderr);
+            if self.in_own_group {
+                command.process_group(0);
+            }
+            command.spawn()
+        })
     }
 
     /// Runs the command in its own process group and without input. At the deadline, the command and everything that it forked are killed.
@@ -218,8 +224,7 @@ impl Command {
     pub fn run(&self, deadline: Deadline) -> io::Result<Finished> {
         let began = Instant::now();
         let ((stdout, out), (stderr, err)) = (io::pipe()?, io::pipe()?);
-        // Dropped before the wait: it holds the other ends of the pipes, which would never end otherwise.
-        let child = self.prepare()?.stdout(out).stderr(err).spawn()?;
+        let child = self.spawn([Stdio::null(), out.into(), err.into()])?;
         let mut child = Supervised::new(child, Duration::ZERO);
         for pipe in [stdout, stderr] {
             child.outputs.push(Output::read(pipe, OUTPUT_MAX, None)?);
@@ -243,40 +248,34 @@ impl Command {
     /// # Errors
     /// The error of the system: a log that cannot be opened, a program that does not exist.
     pub fn start(&self, streams: Streams<'_>) -> io::Result<Supervised> {
-        let mut command = self.prepare()?;
         let mut readers: Vec<(PipeReader, usize, Option<Log>)> = Vec::new();
-        match streams {
+        let standard: [Stdio; 3] = match streams {
             Streams::Log(path) => {
                 let (reader, writer) = io::pipe()?;
-                command.stdout(writer.try_clone()?).stderr(writer);
                 readers.push((reader, KEPT, Some(log(path)?)));
+                [Stdio::null(), writer.try_clone()?.into(), writer.into()]
             }
             Streams::Logs { stdout, stderr } => {
-                let (reader, writer) = io::pipe()?;
-                command.stdout(writer);
+                let (reader, out) = io::pipe()?;
                 readers.push((reader, KEPT, Some(log(stdout)?)));
-                let (reader, writer) = io::pipe()?;
-                command.stderr(writer);
+                let (reader, err) = io::pipe()?;
                 readers.push((reader, KEPT, Some(log(stderr)?)));
+                [Stdio::null(), out.into(), err.into()]
             }
             Streams::Captured(max) => {
                 let (reader, writer) = io::pipe()?;
-                command.stdout(writer.try_clone()?).stderr(writer);
                 readers.push((reader, max, None));
+                [Stdio::null(), writer.try_clone()?.into(), writer.into()]
             }
-            Streams::Input => {
-                command.stdin(Stdio::piped()).stdout(Stdio::null());
-            }
+            Streams::Input => [Stdio::piped(), Stdio::null(), Stdio::inherit()],
             Streams::Pipes => {
-                command.stdin(Stdio::piped()).stdout(Stdio::piped());
-                let (reader, writer) = io::pipe()?;
-                command.stderr(writer);
+                let (reader, err) = io::pipe()?;
                 readers.push((reader, KEPT, Some(Box::new(io::stderr()))));
+                [Stdio::piped(), Stdio::piped(), err.into()]
             }
-        }
-        let mut child = Supervised::new(command.spawn()?, TIMEOUT);
-        // It holds the other ends of the pipes, which would never end otherwise.
-        drop(command);
+        };
+        // This process keeps no other end of the pipes: they would never end otherwise.
+        let mut child = Supervised::new(self.spawn(standard)?, TIMEOUT);
         for (reader, max, log) in readers {
             child.outputs.push(Output::read(reader, max, log)?);
         }

@@ -204,6 +204,14 @@ pub enum LabError {
     /// CPUs that do not fit their roles.
     #[error(transparent)]
     Roles(#[from] RolesError),
+    /// A start that failed, with changes that could not be undone.
+    #[error("{cause}\n{left}")]
+    NotUndone {
+        /// The reason why the start failed.
+        cause: Box<LabError>,
+        /// The changes.
+        left: Box<LabError>,
+    },
     /// A change of a case could not be undone.
     #[error("not everything could be undone: {0}; `quietwire lab clean` tries again")]
     Undo(String),

@@ -91,12 +91,21 @@ pub fn run(
 ) -> Result<IperfResult, LabError> {
     check(options)?;
     require("iperf3", "iperf3")?;
-    let server = server_words(options);
+    let words = [server_words(options), client_words(options, direction)];
+    exchange(options, direction, &words, abort)
+}
+
+/// Runs a server and a client with these commands. The client is started again until the server listens.
+fn exchange(
+    options: &IperfOptions,
+    direction: IperfDirection,
+    [server, client]: &[Vec<String>; 2],
+    abort: &AtomicBool,
+) -> Result<IperfResult, LabError> {
     let deadline = Deadline::after(START);
-    let mut server = Running::start(&options.server, &server)?;
+    let mut server = Running::start(&options.server, server)?;
     loop {
-        let client = client_words(options, direction);
-        let mut client = Running::start(&options.client, &client)?;
+        let mut client = Running::start(&options.client, client)?;
         let printed = client.finish(Deadline::after(options.duration + GRACE), abort)?;
         let refused = printed.contains("Connection refused");
         if refused && !deadline.has_passed() && !server.child.has_ended() {
@@ -302,6 +311,7 @@ fn read(
 
 #[cfg(test)]
 mod tests {
+    use quietwire_base::faults::{Random, SpawnFaults, When, run_seeds};
     use quietwire_base::fuzz::{check, planted};
 
     use super::*;
@@ -390,6 +400,34 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("iperf3 -c"), "{error}");
+    }
+
+    /// Programs that run in place of iperf3: a server without end, and a client that prints a result.
+    fn stand_ins() -> [Vec<String>; 2] {
+        const PRINTED: &str = r#"{"end":{"sum_sent":{"seconds":1,"bytes":8,"bits_per_second":64},
+            "sum_received":{"seconds":1,"bytes":7,"bits_per_second":56},
+            "cpu_utilization_percent":{"host_total":1,"remote_total":2}}}"#;
+        [["sleep", "600"], ["echo", PRINTED]].map(|words| words.map(str::to_owned).to_vec())
+    }
+
+    #[test]
+    fn there_is_a_result_or_a_reason_and_no_process_after_any_fault_of_spawning() {
+        let never = AtomicBool::new(false);
+        let (options, words) = (options(5201), stand_ins());
+        let mut refused = 0;
+        let seeds = run_seeds(60, "quietwire-lab", "iperf::tests::there_is", |seed| {
+            let faults = SpawnFaults::new(When::OneIn(3), None, Random::new(seed));
+            match faults.run(|| exchange(&options, IperfDirection::Up, &words, &never)) {
+                Ok(result) => assert_eq!(result.received_octets, 7),
+                Err(error) => {
+                    assert!(!faults.happened().is_empty(), "{error}");
+                    refused += 1;
+                }
+            }
+            let left = faults.left();
+            assert!(left.is_empty(), "{left:?}: {:#?}", faults.happened());
+        });
+        assert!(seeds < 60 || refused > seeds / 10, "{refused}");
     }
 
     /// Reads any text as iperf3's JSON. There is a result or a reason.

@@ -11,6 +11,8 @@ mod place;
 mod registry;
 mod roles;
 mod set;
+#[cfg(test)]
+mod spawn_faults;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -106,27 +108,44 @@ impl UpLab {
     ///
     /// # Errors
     /// [`LabError::NameTaken`], [`LabError::Unavailable`] before anything is started, [`LabError::Aborted`], or the start that failed.
-    /// Everything is rolled back in that case.
-    /// undone then.
+    /// Everything is rolled back in that case, or the error is [`LabError::NotUndone`], which lists the changes that are left.
     pub fn up(options: &UpOptions) -> Result<Self, LabError> {
-        let mut claim = Claim::take(&Disk, &options.state_directory, &options.name)?;
+        let UpOptions {
+            state_directory,
+            name,
+            ..
+        } = options;
+        Self::up_by(state_directory, name, |claim, running| {
+            build(options, claim, running)
+        })
+    }
+
+    /// Claims a name and starts a topology by `build`, which lists every element before it starts it.
+    fn up_by(
+        state_directory: &Path,
+        name: &str,
+        build: impl FnOnce(&mut Claim, &mut Vec<Running>) -> Result<Built, LabError>,
+    ) -> Result<Self, LabError> {
+        let mut claim = Claim::take(&Disk, state_directory, name)?;
         let mut running = Vec::new();
-        match build(options, &mut claim, &mut running) {
-            Ok((state, set)) => {
-                state.write(claim.directory())?;
-                Ok(Self {
-                    claim: Some(claim),
-                    running,
-                    state,
-                    set,
-                })
-            }
-            Err(error) => {
-                if let Err(also) = end(&mut running, Some(claim)) {
-                    tracing::error!("{also}");
-                }
-                Err(error)
-            }
+        let built = build(&mut claim, &mut running).and_then(|(state, set)| {
+            state.write(claim.directory())?;
+            Ok((state, set))
+        });
+        match built {
+            Ok((state, set)) => Ok(Self {
+                claim: Some(claim),
+                running,
+                state,
+                set,
+            }),
+            Err(cause) => Err(match end(&mut running, Some(claim)) {
+                Ok(()) => cause,
+                Err(left) => LabError::NotUndone {
+                    cause: Box::new(cause),
+                    left: Box::new(left),
+                },
+            }),
         }
     }
 
@@ -217,15 +236,19 @@ fn end(running: &mut Vec<Running>, claim: Option<Claim>) -> Result<(), LabError>
     for mut running in running.drain(..).rev() {
         outcome = outcome.and(running.forwarder.stop());
     }
+    // The journal has all processes too, and an error of undoing it lists everything that is left.
     let released = claim.map_or(Ok(()), |claim| claim.release(&Disk));
-    outcome.and(released)
+    released.and(outcome)
 }
+
+/// State of a lab that was started, and the CPU set of its processes.
+type Built = (LabState, Option<Cpuset>);
 
 fn build(
     options: &UpOptions,
     claim: &mut Claim,
     running: &mut Vec<Running>,
-) -> Result<(LabState, Option<Cpuset>), LabError> {
+) -> Result<Built, LabError> {
     let UpOptions { graph, cpus, .. } = options;
     roles::check(options)?;
     cards::check(Path::new("/"), graph)?;
@@ -242,26 +265,13 @@ fn build(
     place::make_links(graph, &wiring, &mut context)?;
     for (index, forwarder, version) in forwarders {
         options.stop.check()?;
-        let plan = wiring.plan(options, index);
-        context.make_directory(&plan.directory)?;
-        let is_guest = plan.place == ElementPlace::Guest;
-        running.push(Running {
-            plan,
+        let element = Running {
+            plan: wiring.plan(options, index),
             forwarder,
             version,
             commands: Vec::new(),
-        });
-        // The element is in the list before it is started: if a later step fails, it is stopped with the others.
-        let Some(running) = running.last_mut() else {
-            continue;
         };
-        running.step(&mut context, |forwarder, plan, context| {
-            forwarder.start(plan, context)
-        })?;
-        // Guests boot at once, and only when all their ports have a peer.
-        if !is_guest {
-            running.finish(&mut context)?;
-        }
+        start_element(running, element, &mut context)?;
     }
     finish_guests(options, &wiring, running, &mut context)?;
     let mut elements = Vec::new();
@@ -281,6 +291,28 @@ fn build(
         died: Vec::new(),
     };
     Ok((state, set))
+}
+
+/// Starts an element. It is in the list before it is started: if a later step fails, it is stopped with the others.
+fn start_element(
+    running: &mut Vec<Running>,
+    element: Running,
+    context: &mut ElementContext<'_>,
+) -> Result<(), LabError> {
+    context.make_directory(&element.plan.directory)?;
+    let is_guest = element.plan.place == ElementPlace::Guest;
+    running.push(element);
+    let Some(element) = running.last_mut() else {
+        return Ok(());
+    };
+    element.step(context, |forwarder, plan, context| {
+        forwarder.start(plan, context)
+    })?;
+    // Guests boot at once, and only when all their ports have a peer.
+    if is_guest {
+        return Ok(());
+    }
+    element.finish(context)
 }
 
 /// Number of an element, its program, and the program's version.

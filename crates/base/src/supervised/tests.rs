@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 
 use super::*;
+use crate::faults::{Random, SpawnFaults, When, run_seeds};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -269,4 +270,51 @@ fn a_process_that_keeps_the_pipes_is_not_waited_for() {
     assert!(finished.status.unwrap().success());
     let left = process(String::from_utf8_lossy(&finished.stdout).trim());
     left.end(DEADLINE).unwrap();
+}
+
+/// Seeds of `make test`.
+const SEEDS: u64 = 300;
+/// Timeout of processes that may ignore SIGTERM.
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Runs, ends and drops processes of which one in two fails.
+fn start_and_end(seed: u64) {
+    let mut random = Random::new(seed);
+    let faults = SpawnFaults::new(When::OneIn(2), None, Random::new(random.word()));
+    let sleep = Command::new("sleep").arg("600");
+    let mut dropped = Vec::new();
+    faults.run(|| {
+        for _ in 0..=random.below(3) {
+            if random.below(3) == 0 {
+                let finished = Command::new("echo").arg("printed").run(deadline());
+                if let Ok(Ok(printed)) = finished.map(Finished::into_result) {
+                    assert_eq!(printed, "printed\n");
+                }
+                continue;
+            }
+            let Ok(mut child) = sleep.start(Streams::Captured(100)) else {
+                continue;
+            };
+            child.set_timeout(SHORT);
+            if random.below(3) == 0 {
+                faults.kill_rest();
+            }
+            match random.below(3) {
+                0 => {
+                    child.end(SHORT).unwrap();
+                }
+                1 => child.kill().unwrap(),
+                _ => dropped.push(child),
+            }
+        }
+    });
+    drop(dropped);
+    let left = faults.left();
+    assert!(left.is_empty(), "{left:?}: {:#?}", faults.happened());
+}
+
+#[test]
+fn no_process_is_left_after_any_fault_of_spawning() {
+    let test = "supervised::tests::no_process_is_left";
+    run_seeds(SEEDS, "quietwire-base", test, start_and_end);
 }

@@ -44,6 +44,7 @@ pub(crate) struct Process {
     child: Supervised,
     name: String,
     command: String,
+    stop_timeout: Duration,
 }
 
 impl Process {
@@ -79,7 +80,7 @@ impl Process {
 
     /// Terminates it with SIGTERM, and with SIGKILL after a timeout.
     pub(crate) fn stop(&mut self) -> Result<(), LabError> {
-        match self.child.end(STOP_TIMEOUT) {
+        match self.child.end(self.stop_timeout) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let name = &self.name;
@@ -110,6 +111,8 @@ pub(crate) struct ElementContext<'a> {
     pub(crate) set: Option<Cpuset>,
     /// Aborts every wait when set.
     pub(crate) stop: Stop,
+    /// Timeout for the exit of its processes after SIGTERM.
+    pub(crate) stop_timeout: Duration,
 }
 
 impl<'a> ElementContext<'a> {
@@ -119,6 +122,7 @@ impl<'a> ElementContext<'a> {
             commands,
             set: None,
             stop: Stop::default(),
+            stop_timeout: STOP_TIMEOUT,
         }
     }
 
@@ -178,6 +182,7 @@ impl<'a> ElementContext<'a> {
             child,
             name: plan.name.clone(),
             command: command.join(" "),
+            stop_timeout: self.stop_timeout,
         })
     }
 

@@ -436,7 +436,10 @@ impl Drop for Guest {
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+    use quietwire_base::faults::{Random, SpawnFault, SpawnFaults, When};
     use quietwire_base::supervised::LOG_MAX;
+    use quietwire_host::journal;
 
     use super::super::kvm::Accelerator;
     use super::super::spec::tests::spec;
@@ -483,13 +486,12 @@ mod tests {
         words.chain(code).collect()
     }
 
-    #[test]
-    fn a_console_without_end_does_not_fill_the_disk() {
-        let directory = tempfile::tempdir().unwrap();
-        let kernel = directory.path().join("kernel");
+    /// Starts a guest with that kernel in `DIRECTORY/guest`, with the journal `DIRECTORY/journal`.
+    fn start(directory: &Path) -> Result<Guest, LabError> {
+        let kernel = directory.join("kernel");
         fs::write(&kernel, endless_kernel()).unwrap();
         let image = Image::of_files(&kernel, &kernel).unwrap();
-        let mut journal = Journal::open(&directory.path().join("journal")).unwrap();
+        let mut journal = Journal::open(&directory.join("journal")).unwrap();
         let software = Acceleration {
             accelerator: Accelerator::Software,
             reason: String::new(),
@@ -501,8 +503,14 @@ mod tests {
             ready_timeout: DEADLINE,
             ..spec(Vec::new())
         };
-        let place = directory.path().join("guest");
-        let mut guest = Guest::start(&mut journal, &spec, &image, &software, &place, None).unwrap();
+        let place = directory.join("guest");
+        Guest::start(&mut journal, &spec, &image, &software, &place, None)
+    }
+
+    #[test]
+    fn a_console_without_end_does_not_fill_the_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut guest = start(directory.path()).unwrap();
         let log = guest.places().console_log.clone();
         assert!(wait_until(DEADLINE, || {
             guest.check().unwrap();
@@ -513,5 +521,39 @@ mod tests {
         // The beginning is kept.
         assert!(guest.console().unwrap().starts_with(FORWARDING));
         guest.stop().unwrap();
+    }
+
+    #[test]
+    fn a_guest_is_up_or_gone_after_any_fault_of_spawning() {
+        for (fault, is_up) in [
+            (SpawnFault::Refused(Errno::ENOENT), false),
+            (SpawnFault::Refused(Errno::EAGAIN), false),
+            (SpawnFault::Refused(Errno::ENOMEM), false),
+            (SpawnFault::Exits(1), false),
+            (SpawnFault::Killed(0), false),
+            (SpawnFault::Killed(1), true),
+            (SpawnFault::Late(40), true),
+            (SpawnFault::Deaf, true),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let faults = SpawnFaults::new(When::Once(0), Some(fault), Random::new(0));
+            match faults.run(|| start(directory.path())) {
+                Ok(mut guest) => {
+                    assert!(is_up, "{fault:?}");
+                    // It is killed while it runs.
+                    faults.kill_rest();
+                    let is_killed = matches!(fault, SpawnFault::Killed(_));
+                    assert_eq!(guest.check().is_err(), is_killed, "{fault:?}");
+                    guest.stop().unwrap();
+                }
+                Err(error) => assert!(!is_up, "{fault:?}: {error}"),
+            }
+            assert!(faults.left().is_empty(), "{fault:?}");
+            let changes = journal::read(&directory.path().join("journal")).unwrap();
+            for (change, outcome) in journal::undo(&changes) {
+                assert!(!outcome.is_left(), "{fault:?}: {change}: {outcome}");
+            }
+            assert!(!directory.path().join("guest").exists(), "{fault:?}");
+        }
     }
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! stress-ng, in a process or in a container: its options, start, supervision and end.
 
+#[cfg(test)]
+mod faults;
+
 use std::path::Path;
 use std::time::Duration;
 
