@@ -8,7 +8,7 @@ mod tests;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{self, Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use crate::deadline::{Deadline, wait_until};
 use crate::process::ProcessId;
@@ -84,29 +85,20 @@ fn ask_to_end(child: &Child) {
     }
 }
 
-/// Ends a child that leads a process group: SIGTERM, after `timeout` SIGKILL, then SIGKILL for everything that it forked. Reaps it.
-/// Returns true if the child ended by itself, or after SIGTERM.
-///
-/// # Errors
-/// The error of the system, or that the child outlived SIGKILL.
-fn end(child: &mut Child, timeout: Duration) -> io::Result<bool> {
-    if child.try_wait()?.is_some() {
-        return Ok(true);
-    }
+/// Returns the exit status of a child that has ended, and does not reap it: until then no other process gets its number, which is also the
+/// number of its group.
+fn exit_status(child: &Child) -> io::Result<Option<ExitStatus>> {
     let number = i32::try_from(child.id()).map_err(io::Error::other)?;
-    // None: the child has ended, and is not reaped yet.
-    let is_clean = match ProcessId::of(number) {
-        Some(process) => process.end(timeout)?,
-        None => true,
+    let number = rustix::process::Pid::from_raw(number).ok_or(io::ErrorKind::InvalidInput)?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let Some(status) = waitid(WaitId::Pid(number), options)? else {
+        return Ok(None);
     };
-    kill_group(number)?;
-    if !wait_until(timeout, || !matches!(child.try_wait(), Ok(None))) {
-        return Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "a process did not end",
-        ));
-    }
-    Ok(is_clean)
+    // As wait(2) returns it: the code in the upper octet, the signal in the lower one.
+    let code = status.exit_status().map(|code| code << 8);
+    let core = if status.dumped() { 0x80 } else { 0 };
+    let signal = status.terminating_signal().map(|signal| signal | core);
+    Ok(code.or(signal).map(ExitStatus::from_raw))
 }
 
 /// Time that a child has to end after its standard input ended, and again after SIGTERM, unless the caller sets another.
@@ -295,7 +287,7 @@ fn log(path: &Path) -> io::Result<Log> {
 }
 
 /// A child process. Dropping the value ends the process: first its input, then SIGTERM, then SIGKILL for it and everything that it forked.
-/// The process is reaped.
+/// The process is reaped then. If it has ended before, processes that it forked are left running; [`Supervised::end`] ends them.
 #[derive(Debug)]
 pub struct Supervised {
     child: Child,
@@ -304,6 +296,7 @@ pub struct Supervised {
     status: Option<ExitStatus>,
     has_input: bool,
     is_released: bool,
+    is_reaped: bool,
 }
 
 impl Supervised {
@@ -315,6 +308,7 @@ impl Supervised {
             timeout,
             status: None,
             is_released: false,
+            is_reaped: false,
         }
     }
 
@@ -351,7 +345,7 @@ impl Supervised {
     /// The error of the system.
     pub fn exit(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
-            self.status = self.child.try_wait()?;
+            self.status = exit_status(&self.child)?;
             if self.status.is_some() {
                 self.settle();
             }
@@ -397,9 +391,18 @@ impl Supervised {
     /// # Errors
     /// The error of the system, or that the process outlived SIGKILL.
     pub fn end(&mut self, timeout: Duration) -> io::Result<bool> {
-        let outcome = end(&mut self.child, timeout)?;
-        self.exit()?;
-        Ok(outcome)
+        if self.is_reaped {
+            return Ok(true);
+        }
+        let number = i32::try_from(self.child.id()).map_err(io::Error::other)?;
+        // None: the process has ended, and is not reaped yet.
+        let is_clean = match ProcessId::of(number) {
+            Some(process) => process.end(timeout)?,
+            None => true,
+        };
+        kill_group(number)?;
+        self.reap(timeout)?;
+        Ok(is_clean)
     }
 
     /// Kills the process and everything that it forked (SIGKILL), and reaps it.
@@ -407,15 +410,26 @@ impl Supervised {
     /// # Errors
     /// The error of the system, or that the process outlived SIGKILL.
     pub fn kill(&mut self) -> io::Result<()> {
-        if self.exit()?.is_some() {
+        if self.is_reaped {
             return Ok(());
         }
         let number = i32::try_from(self.child.id()).map_err(io::Error::other)?;
         kill_group(number)?;
         self.child.kill()?;
-        self.wait(Deadline::after(KILL_DEADLINE))?
-            .map(|_| ())
-            .ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "a process outlived SIGKILL"))
+        self.reap(KILL_DEADLINE)
+    }
+
+    /// Waits for the exit of the process, and reaps it.
+    fn reap(&mut self, timeout: Duration) -> io::Result<()> {
+        if self.wait(Deadline::after(timeout))?.is_none() {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "a process did not end",
+            ));
+        }
+        self.child.wait()?;
+        self.is_reaped = true;
+        Ok(())
     }
 
     /// Waits for the ends of the outputs after the end of the process.
@@ -446,13 +460,18 @@ impl Supervised {
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        if self.is_released || self.has_ended() {
+        if self.is_released || self.is_reaped {
+            return;
+        }
+        if self.has_ended() {
+            // Without an error: it is a child that has ended.
+            let _ = self.child.wait();
             return;
         }
         if self.has_input {
             // Most programs end with their input.
             drop(self.child.stdin.take());
-            wait_until(TIMEOUT, || !matches!(self.child.try_wait(), Ok(None)));
+            wait_until(TIMEOUT, || self.has_ended());
         }
         // If this fails, the process is in no state that a signal ends: the kernel ends it as soon as it can.
         drop(self.end(self.timeout));

@@ -101,6 +101,37 @@ fn a_killed_child_takes_all_that_it_forked_along() {
 }
 
 #[test]
+fn what_a_child_forked_is_ended_even_if_the_child_was_killed() {
+    for is_known in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut child, forked) = logged(directory.path(), DEAF);
+        let (id, forked) = (child.process().unwrap(), process(&forked));
+        assert!(!id.end(Duration::ZERO).unwrap());
+        assert!(!is_known || child.has_ended());
+        assert!(forked.is_alive());
+        assert!(child.end(DEADLINE).unwrap());
+        assert!(wait_until(DEADLINE, || !forked.is_alive()));
+        assert!(child.has_ended());
+        assert!(!PathBuf::from(format!("/proc/{}", id.pid)).exists());
+    }
+}
+
+#[test]
+fn the_status_of_a_child_is_that_of_the_kernel() {
+    for (script, code, signal) in [
+        ("exit 0", Some(0), None),
+        ("exit 200", Some(200), None),
+        ("kill -TERM $$", None, Some(Signal::SIGTERM as i32)),
+        ("kill -KILL $$", None, Some(Signal::SIGKILL as i32)),
+    ] {
+        let mut child = shell(script).start(Streams::Captured(0)).unwrap();
+        let status = child.wait(deadline()).unwrap().unwrap();
+        assert_eq!((status.code(), status.signal()), (code, signal), "{script}");
+        assert_eq!(child.child.wait().unwrap(), status, "{script}");
+    }
+}
+
+#[test]
 fn a_released_child_goes_on() {
     let child = Command::new("sleep").arg("600").start(Streams::Captured(0));
     let child = child.unwrap();
