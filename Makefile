@@ -29,6 +29,8 @@ PREEMPTIONS ?= 5
 # Sequences of faults, and the first seed. `make test` runs the first thousand.
 FAULT_SEEDS ?= 1000000
 FAULT_START ?= 1000
+# Crates that `make miri` tests: base memory packet tables search memif vhost. All of them by default.
+MIRI_CRATES ?=
 # Debian's suites that test-dpdk-versions uses; all of them by default.
 SUITES ?=
 
@@ -41,7 +43,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz test-fuzz models faults soak mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz test-fuzz models faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +128,12 @@ soak: ## A switch that changes at random for HOURS beside checked traffic; sampl
 faults: ## Partitions, labs and changes of a switch with failing files, processes, steps and threads: FAULT_SEEDS sequences, from seed FAULT_START on
 	TMPDIR=$${TMPDIR:-/dev/shm} QUIETWIRE_SEED=$(FAULT_START) QUIETWIRE_FAULT_SEEDS=$(FAULT_SEEDS) \
 	    cargo test -p quietwire-base -p quietwire-host -p quietwire-lab -p quietwire-switch --lib --locked --no-fail-fast after_any_fault -- --nocapture
+
+asan: ## Memory that is shared with peers under AddressSanitizer: units, fuzz targets, the switch with memif ports and hostile peers (needs root)
+	@scripts/asan
+
+miri: ## Unit tests of MIRI_CRATES under Miri, which finds undefined behaviour (needs rustup's nightly with miri)
+	@scripts/miri $(MIRI_CRATES)
 
 mutants: ## Unit tests against mutants of what changed since MUTANTS_SINCE, or of everything (MUTANTS="all 0/8")
 	@scripts/mutants $(MUTANTS)
