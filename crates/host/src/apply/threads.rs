@@ -99,6 +99,8 @@ impl ThreadStep {
         })?;
         for TaskChange { task, new, .. } in &changes {
             match crate::threads::set_affinity(task.pid, new) {
+                // The kernel binds a worker that it has just started: only the kernel chooses its CPUs from then on.
+                Err(_) if is_bound(task.pid) => {}
                 Err(error) if task.is_alive() => {
                     // A CPU set may keep them off the isolated CPUs by now, which is sufficient.
                     let now = crate::threads::allowed_cpus(Path::new("/"), task.pid);

@@ -144,6 +144,31 @@ fn tasks_get_the_cpus_back_that_they_had() {
 }
 
 #[test]
+fn a_worker_that_the_kernel_has_bound_since_needs_no_undoing() {
+    let online = threads::online_cpus(Path::new("/")).unwrap();
+    assert!(online.len() > 1, "this test requires 2 CPUs");
+    let bound = crate::tasks::all(Path::new("/"))
+        .into_iter()
+        .find(|task| task.is_kernel && task.is_bound(Path::new("/")) && task.cpus != online)
+        .expect("each CPU has kernel threads of its own");
+    let task = ProcessId::of(bound.tid).unwrap();
+    assert!(threads::set_affinity(task.pid, &online).is_err());
+    let set = Change::AffinitiesSet {
+        tasks: vec![TaskChange {
+            task,
+            former: online.clone(),
+            new: bound.cpus.clone(),
+        }],
+    };
+    let noted = Change::AffinitiesNoted {
+        tasks: vec![TaskAffinity { task, cpus: online }],
+    };
+    for change in [set, noted] {
+        assert_eq!(undo(&[change])[0].1, UndoOutcome::AlreadyGone);
+    }
+}
+
+#[test]
 fn what_somebody_else_changed_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let setting = directory.path().join("setting");

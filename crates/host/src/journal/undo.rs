@@ -12,8 +12,10 @@ use quietwire_base::ProcessId;
 
 use super::same::{is_on_the_way, same};
 use super::{Change, TaskAffinity, TaskChange, TaskPlace, UndoOutcome};
+use crate::CpuList;
 use crate::cpuset;
 use crate::files::{Disk, Files};
+use crate::tasks;
 use crate::threads;
 
 /// Undoes changes, the last first. Continues after failures. Undoing twice is a no-op.
@@ -173,7 +175,7 @@ impl UndoContext<'_> {
                 came.changed.push(text);
                 continue;
             }
-            came.tried(task, threads::set_affinity(task.pid, former));
+            came.restore_cpus(task, former);
         }
         came.outcome()
     }
@@ -244,6 +246,15 @@ impl UndoSummary {
         }
     }
 
+    /// Restores the CPUs of a task. The kernel starts a worker of a work queue first and binds it then (kernel/workqueue.c). A
+    /// worker that was moved in between refuses its former CPUs: from then on the kernel alone chooses them.
+    fn restore_cpus(&mut self, task: &ProcessId, cpus: &CpuList) {
+        match threads::set_affinity(task.pid, cpus) {
+            Err(_) if tasks::is_bound(task.pid) => {}
+            outcome => self.tried(task, outcome),
+        }
+    }
+
     fn outcome(self) -> UndoOutcome {
         if !self.failures.is_empty() {
             UndoOutcome::Failed(self.failures.join("; "))
@@ -263,7 +274,7 @@ fn undo_affinities(tasks: &[TaskAffinity]) -> UndoOutcome {
     for TaskAffinity { task, cpus } in tasks {
         let now = threads::allowed_cpus(Path::new("/"), task.pid);
         if task.is_alive() && now.as_ref() != Some(cpus) {
-            came.tried(task, threads::set_affinity(task.pid, cpus));
+            came.restore_cpus(task, cpus);
         }
     }
     came.outcome()
