@@ -65,12 +65,16 @@ fn lift_readings(own: &mut [Option<Readings>], stricter: &[Option<Readings>]) {
     }
 }
 
-/// Replaces outcomes that are below those of a stricter goal in the same round.
+/// Replaces outcomes that are below those of a stricter goal in the same round. If the tester failed in the goal's own search, the rate of
+/// the stricter goal is a lower bound.
 fn lift(own: &mut [SearchOutcome], stricter: &[SearchOutcome]) {
     for (own, stricter) in own.iter_mut().zip(stricter) {
-        if let (Some(rate), Some(proven)) = (own.counted_rate(), stricter.counted_rate())
-            && proven > rate
-        {
+        let Some(proven) = stricter.counted_rate().filter(|rate| *rate > 0.0) else {
+            continue;
+        };
+        if *own == SearchOutcome::TesterFailed {
+            *own = SearchOutcome::AtLeast { rate_pps: proven };
+        } else if own.counted_rate().is_some_and(|rate| proven > rate) {
             *own = match *stricter {
                 SearchOutcome::Held {
                     rate_pps,
@@ -399,6 +403,9 @@ mod tests {
             SearchOutcome::TesterFailed,
             SearchOutcome::AtLeast { rate_pps: 9e6 },
             held(5e6),
+            SearchOutcome::NothingHeld {
+                lowest_tried_pps: 1e6,
+            },
         ];
         let mut pdr = [
             held(0.38e6),
@@ -407,6 +414,7 @@ mod tests {
             SearchOutcome::NothingHeld {
                 lowest_tried_pps: 1e6,
             },
+            SearchOutcome::TesterFailed,
             SearchOutcome::TesterFailed,
         ];
         lift(&mut pdr, &ndr);
@@ -420,6 +428,8 @@ mod tests {
                 held(2e6),
                 held(3e6),
                 SearchOutcome::AtLeast { rate_pps: 9e6 },
+                SearchOutcome::AtLeast { rate_pps: 5e6 },
+                // Even the lowest rate did not hold for the stricter goal.
                 SearchOutcome::TesterFailed,
             ]
         );
