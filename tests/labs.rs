@@ -681,5 +681,16 @@ fn what_cannot_come_up_says_why_and_leaves_nothing() {
     assert_eq!(output.status.code(), Some(3), "{printed}");
     let part = "S: unavailable because vpp is not installed";
     assert!(printed.contains(part), "{printed}");
+    let mut show = labs.command("show", &["vNet4-1VNF", "--json"]);
+    let output = show.env("PATH", programs.path()).output().unwrap();
+    let reported: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let reason = reported["unavailable"].as_str().unwrap();
+    for part in [
+        "V: unavailable because guests require",
+        "busybox (busybox), cpio (cpio)",
+        "qemu-system-x86_64 (qemu-system-x86)",
+    ] {
+        assert!(reason.contains(part), "no '{part}': {reason}");
+    }
     assert_eq!(labs.done("clean", &[]), "nothing was left behind\n");
 }

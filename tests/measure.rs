@@ -107,7 +107,6 @@ fn every_method_ends_with_a_result_on_a_simulated_device() {
         ("repeat", &["repeats=3"]),
         ("mlrsearch", &["goal.duration-sum-s=4"]),
         ("loss-sweep", &["loads-percent=[40,60]"]),
-        ("frame-loss-sweep", &["loads-percent=[40,60]"]),
         ("loss-distribution", &["loads-percent=[40,60]", "trials=3"]),
         ("forwarding-rate-at-max-load", &["lower-loads-percent=[80]"]),
         ("latency", &[]),
@@ -394,7 +393,7 @@ fn what_a_study_cannot_do_with_traffic_is_named() {
         let study = format!(
             "name = \"t\"\ntitle = \"T\"\n[device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
              [tester]\ncpu = \"0\"\n[traffic.frames]\n{frames}\n[trials]\nduration-s = 1\n[sweep]\nloads-percent = [1]\n\
-             [[case]]\nname = \"c\"\nneighbours = \"none\"\npinning = \"none\"\n"
+             [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"none\"\n"
         );
         let elsewhere = tempfile::tempdir().unwrap();
         let file = elsewhere.path().join("study.toml");
@@ -878,7 +877,7 @@ fn a_study_on_a_simulated_device_ends_with_its_verdicts() {
              [search]\nstart-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5\n\
              goal = [{{ name = \"NDR\", loss-ratio = 0.0 }}]\n\
              [[objective]]\nquantity = \"NDR\"\ncase = \"c\"\nat-least-pps = {bound}\n\
-             [[case]]\nname = \"c\"\nneighbours = \"none\"\npinning = \"none\"\n"
+             [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"none\"\n"
         )
     };
     let run = |rounds, bound, more: &[&str]| {
@@ -953,7 +952,7 @@ fn a_baseline_is_read_before_the_first_trial() {
          [search]\nstart-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5\n\
          goal = [{ name = \"NDR\", loss-ratio = 0.0 }]\n\
          [[objective]]\nquantity = \"NDR\"\ncase = \"c\"\nbaseline = \"before.sqlite\"\nat-least-ratio = 0.9\n\
-         [[case]]\nname = \"c\"\nneighbours = \"none\"\npinning = \"none\"\n";
+         [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"none\"\n";
     fs::write(workspace.path("study.toml"), study).unwrap();
     let run = |tester: &'static str, more: &[&str]| {
         let words = ["study", "run", "study.toml", "--tester", tester];
@@ -1020,7 +1019,7 @@ fn two_stores_are_compared_and_a_regression_ends_with_code_1() {
          [tester]\ncpu = \"0\"\n[trials]\nduration-s = 1\nmax-rate-pps = 9_000_000\n\
          [search]\nstart-rate-percent = 20\nstart-step-percent = 20\nresolution-percent = 5\n\
          goal = [{ name = \"NDR\", loss-ratio = 0.0 }]\n\
-         [[case]]\nname = \"c\"\nneighbours = \"none\"\npinning = \"none\"\n";
+         [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"none\"\n";
     fs::write(workspace.path("study.toml"), study).unwrap();
     for (tester, store) in [
         ("sim:capacity=5M", "fast.sqlite"),
@@ -1070,7 +1069,7 @@ fn a_study_is_resumed_under_the_same_conditions_only() {
     let workspace = Workspace::new();
     let study = "name = \"t\"\ntitle = \"T\"\n[device]\nswitch = \"other\"\ntopology = \"vNet1\"\nlink = \"other\"\n\
          [tester]\ncpu = \"0\"\n[trials]\nduration-s = 1\nmax-rate-pps = 1_000_000\n[sweep]\nloads-percent = [1]\n\
-         [[case]]\nname = \"c\"\nneighbours = \"none\"\npinning = \"none\"\n";
+         [[case]]\nname = \"c\"\nneighbours = \"none\"\nisolation = \"none\"\n";
     fs::write(workspace.path("study.toml"), study).unwrap();
     let run = |tester: &str, more: &[&str]| {
         let words = ["study", "run", "study.toml", "--json", "--tester", tester];

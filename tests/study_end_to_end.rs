@@ -8,7 +8,7 @@ mod isolation;
 #[path = "study_end_to_end/procedures.rs"]
 mod procedures;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(180);
+/// Timeout for other tests that use the machine.
+const TURN: Duration = Duration::from_secs(300);
 
 /// One study at a time: each uses the CPUs of the machine exclusively.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -23,7 +25,19 @@ static MACHINE: Mutex<()> = Mutex::new(());
 struct Workplace {
     directory: tempfile::TempDir,
     before: Machine,
+    _turn: File,
     _machine: MutexGuard<'static, ()>,
+}
+
+/// Waits for exclusive use of the machine's settings, also among other processes.
+fn turn() -> File {
+    let turn = File::create("/run/lock/quietwire-tests.lock").unwrap();
+    let began = Instant::now();
+    while turn.try_lock().is_err() {
+        assert!(began.elapsed() < TURN, "other tests use the machine");
+        sleep(Duration::from_millis(10));
+    }
+    turn
 }
 
 /// Machine state that a study changes and must restore.
@@ -60,9 +74,11 @@ impl Machine {
 impl Workplace {
     fn new() -> Self {
         let guard = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         let place = Self {
             directory: tempfile::tempdir().unwrap(),
             before: Machine::now(),
+            _turn: turn,
             _machine: guard,
         };
         fs::write(place.path("study.toml"), STUDY).unwrap();
@@ -212,12 +228,11 @@ stressors = ["--cpu 2"]
 [[case]]
 name = "quiet"
 neighbours = "none"
-pinning = "none"
+isolation = "none"
 [[case]]
-name = "noisy-pinned"
+name = "noisy-isolated"
 neighbours = "off-forwarding-cpus"
-pinning = "roles"
-partition = true
+isolation = "isolated"
 "#
 );
 
@@ -229,7 +244,7 @@ fn a_study_ends_with_a_page_and_can_be_reported_again() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["schema"], 1);
     let page = fs::read_to_string(place.path("s.html")).unwrap();
-    assert!(page.contains("noisy-pinned") && page.contains("</html>"));
+    assert!(page.contains("noisy-isolated") && page.contains("</html>"));
     place.assert_nothing_left();
 
     let again = place

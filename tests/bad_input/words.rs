@@ -78,6 +78,11 @@ fn wrong_options_are_named() {
         workspace.quietwire(&["lab", "up", "vNet1", "--guest-deadline", "9s"]), // words: an option of an earlier version
         &["--guest-deadline", "is now '--guest-timeout'"], // words: an option of an earlier version
     );
+    workspace.refused(
+        BAD_INPUT,
+        workspace.quietwire(&["measure", "frame-loss-sweep", "--tester", "sim"]), // words: a method of an earlier version
+        &["'frame-loss-sweep' is now 'loss-sweep'"], // words: a method of an earlier version
+    );
     for (options, part) in [
         (&["--rate", "1e30"] as &[&str], "at most 10G"),
         (&["--rate", "0"], "above 0"),

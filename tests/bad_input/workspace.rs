@@ -44,8 +44,7 @@ stressors = ["--cpu 1"]
 [[case]]
 name = "noisy-pinned"
 neighbours = "off-forwarding-cpus"
-pinning = "roles"
-partition = true
+isolation = "pinned"
 "#;
 
 /// Machine state that commands change and must restore.

@@ -117,7 +117,7 @@ fn chains_that_the_switch_crosses_fail_the_check() {
     labs.assert_gone(&state);
 }
 
-/// Half of the frames may be lost, but still no rate meets the goal.
+/// Half of the frames may be lost, but still no rate meets the goal. Keys of the search and of its goal are inserted.
 const STUDY: &str = r#"
 name = "crossed"
 title = "Crossed chains"
@@ -136,15 +136,33 @@ drain-s = 0.2
 max-rate-pps = 4000
 invalid-repeats = 50
 [search]
-start-rate-percent = 50
-start-step-percent = 50
-resolution-percent = 25
+SEARCH
 [[search.goal]]
 name = "PDR"
 loss-ratio = 0.5
+GOAL
 [[case]]
 name = "crossed"
 "#;
+
+/// Methods, with the keys of their searches and goals.
+const METHODS: [(&str, &str, &str); 3] = [
+    (
+        "single-run",
+        "start-rate-percent = 50\nstart-step-percent = 50\nresolution-percent = 25",
+        "",
+    ),
+    (
+        "best-of-n",
+        "start-rate-percent = 50\nstart-step-percent = 50\nresolution-percent = 25\ntrials-per-rate = 2",
+        "",
+    ),
+    (
+        "mlrsearch",
+        "min-rate-percent = 25",
+        "width-percent = 25\nduration-sum-s = 0.1",
+    ),
+];
 
 /// A process that is stopped and continued. Killed with this value.
 struct Study(Child);
@@ -165,11 +183,21 @@ impl Drop for Study {
 }
 
 #[test]
-fn a_search_finds_no_rate_on_crossed_chains() {
+fn searches_of_three_methods_find_no_rate_on_crossed_chains() {
     let labs = Labs::new();
+    for (method, search, goal) in METHODS {
+        eprintln!("{method}");
+        let search = format!("method = \"{method}\"\n{search}");
+        let text = STUDY.replace("SEARCH", &search).replace("GOAL", goal);
+        finds_no_rate(&labs, &text);
+    }
+}
+
+/// Runs a study whose chains are crossed before its search.
+fn finds_no_rate(labs: &Labs, text: &str) {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    fs::write(path("crossed.toml"), STUDY).unwrap();
+    fs::write(path("crossed.toml"), text).unwrap();
     let file = |name: &str| fs::File::create(path(name)).unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_quietwire"))
         .args(["study", "run", "crossed.toml", "--json"])

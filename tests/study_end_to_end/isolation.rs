@@ -2,8 +2,6 @@
 //! Isolation cases and neighbours' CPUs on this machine: supported ones are applied and rolled back, unsupported ones are
 //! left out with the reason from `lab list`.
 
-use std::fs::File;
-
 use quietwire_host::apply::{STATE_DIRECTORY, Target, status};
 use quietwire_host::files::Disk;
 use quietwire_host::{CpuId, CpuList};
@@ -30,19 +28,6 @@ duration-s = 0.2
 repeats = 2
 "#
 );
-
-const TURN: Duration = Duration::from_secs(300);
-
-/// Waits for exclusive use of the machine's settings, also among other processes.
-fn turn() -> File {
-    let turn = File::create("/run/lock/quietwire-tests.lock").unwrap();
-    let began = Instant::now();
-    while turn.try_lock().is_err() {
-        assert!(began.elapsed() < TURN, "other tests use the machine");
-        sleep(Duration::from_millis(10));
-    }
-    turn
-}
 
 /// Returns the number of applied changes, from the partition's journal.
 fn changes() -> usize {
@@ -91,7 +76,6 @@ fn entries(place: &Workplace) -> Vec<(String, Value)> {
 
 #[test]
 fn every_isolation_case_is_run_or_unavailable_with_the_reason() {
-    let _turn = turn();
     let place = Workplace::new();
     let before = settings();
     let listed = json(
@@ -161,7 +145,6 @@ fn every_isolation_case_is_run_or_unavailable_with_the_reason() {
 
 #[test]
 fn an_isolation_is_applied_around_whatever_topology_a_case_has() {
-    let _turn = turn();
     let place = Workplace::new();
     let before = settings();
     let cases = [
@@ -197,7 +180,6 @@ fn an_isolation_is_applied_around_whatever_topology_a_case_has() {
 
 #[test]
 fn an_isolation_that_was_killed_is_taken_back() {
-    let _turn = turn();
     let place = Workplace::new();
     let before = settings();
     let text = format!("{HEAD}{}", case("only", "none", "isolated"));

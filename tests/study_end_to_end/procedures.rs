@@ -57,7 +57,7 @@ probe-rate-pps = 50_000
 [[case]]
 name = "only"
 neighbours = "none"
-pinning = "roles"
+isolation = "pinned"
 "#
 );
 
@@ -148,7 +148,7 @@ loads-percent = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
 [[case]]
 name = "only"
 neighbours = "none"
-pinning = "none"
+isolation = "none"
 "#
 );
 

@@ -68,7 +68,7 @@ pub enum At {
 
 /// A fault in a file that could be read.
 #[derive(Debug)]
-pub struct Fault {
+pub struct LocatedFault {
     /// The path to the value.
     pub path: Vec<At>,
     /// The problem and its cure.
@@ -128,7 +128,7 @@ impl Lines {
 
 /// Returns the error for a fault that a check found.
 #[must_use]
-pub fn of_fault(text: &str, path: &Path, fault: Fault) -> FileError {
+pub fn of_fault(text: &str, path: &Path, fault: LocatedFault) -> FileError {
     let offset = DeTable::parse(text)
         .map(|table| offset_of(table.get_ref(), &fault.path))
         .unwrap_or(0);
@@ -232,7 +232,7 @@ mod tests {
             At::Index(1),
             At::Key("deep"),
         ];
-        let fault = |path: &[At]| Fault {
+        let fault = |path: &[At]| LocatedFault {
             path: path.to_vec(),
             message: "wrong".to_owned(),
         };
@@ -292,7 +292,7 @@ mod tests {
             let _ = (key_of(&text, &(start..start + length)), line_of(&text, start));
             let path = vec![At::Key("a"), At::Index(start), At::Key("b")];
             let message = String::new();
-            let _ = of_fault(&text, Path::new("x"), Fault { path, message }).to_string();
+            let _ = of_fault(&text, Path::new("x"), LocatedFault { path, message }).to_string();
             let _ = wrong(&text, Path::new("x"), start, String::new(), String::new());
         }
     }

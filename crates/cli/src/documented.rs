@@ -3,10 +3,11 @@
 //! option.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory};
+use clap::{Command, CommandFactory, Parser};
 
 use quietwire_host::CpuId;
 use quietwire_host::partition::{Group, NicPlan, PartitionRequest, Plan, QueueCpu, Role};
@@ -16,6 +17,7 @@ use quietwire_switch::config::Settings;
 use quietwire_tester::traffic::Traffic;
 
 use super::Cli;
+use super::commands::manual;
 
 /// Commands and the pages that document their options.
 const PAGES: [(&str, &str); 23] = [
@@ -198,6 +200,39 @@ fn every_option_that_is_there_the_guide_names() {
             "{page} does not name {missing:?} of {name}"
         );
     }
+}
+
+/// Adds the names of the manual pages of a command and its visible subcommands.
+fn add_manual_pages(command: &Command, name: &str, into: &mut BTreeSet<String>) {
+    into.insert(format!("{name}.1"));
+    for inner in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        add_manual_pages(inner, &format!("{name}-{}", inner.get_name()), into);
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let words: [&OsStr; 3] = [
+        OsStr::new("quietwire"),
+        OsStr::new("manual"),
+        directory.path().as_os_str(),
+    ];
+    let cli = Cli::try_parse_from(words).unwrap();
+    let super::Command::Manual(args) = cli.command else {
+        panic!("another command");
+    };
+    manual::run(&args, Cli::command()).unwrap();
+    let mut pages = BTreeSet::new();
+    for entry in fs::read_dir(directory.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let page = fs::read_to_string(&path).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{}: {page}", path.display());
+        pages.insert(path.file_name().unwrap().to_string_lossy().into_owned());
+    }
+    let mut expected = BTreeSet::new();
+    add_manual_pages(&Cli::command(), "quietwire", &mut expected);
+    assert_eq!(pages, expected);
 }
 
 #[test]

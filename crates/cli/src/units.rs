@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use quietwire_base::Seccomp;
-use quietwire_tester::{FrameSizes, OFFERED_RATE_PPS_MAX};
+use quietwire_tester::{FrameSizes, LOW_RATE_PPS_MAX, OFFERED_RATE_PPS_MAX};
 
 /// Returns the parser of `--seccomp` by name.
 pub(crate) fn seccomp_values() -> impl TypedValueParser<Value = Seccomp> {
@@ -44,6 +44,16 @@ pub(crate) fn parse_pps(text: &str) -> Result<f64, String> {
     scaled(text).ok_or_else(|| {
         "a rate is a number of frames per second, such as 250000, 250k or 1.5M".to_owned()
     })
+}
+
+/// Parses `5` or `0.5k`, from 0 to the highest rate of a low-rate stream.
+pub(crate) fn parse_low_rate(text: &str) -> Result<f64, String> {
+    match scaled(text) {
+        Some(rate) if (0.0..=LOW_RATE_PPS_MAX).contains(&rate) => Ok(rate),
+        _ => Err(format!(
+            "the rate of a low-rate stream is 0 to {LOW_RATE_PPS_MAX} frames per second, such as 5 or 1k"
+        )),
+    }
 }
 
 /// Parses a number with an optional SI prefix.
@@ -118,6 +128,9 @@ mod tests {
         assert_eq!(parse_pps("8M"), Ok(8e6));
         assert_eq!(parse_pps("-5"), Ok(-5.0));
         assert!(parse_pps("8 Mpps").is_err());
+        for (text, rate) in [("0", 0.0), ("5", 5.0), ("0.5k", 500.0), ("1k", 1000.0)] {
+            assert_eq!(parse_low_rate(text), Ok(rate), "{text}");
+        }
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));
@@ -129,6 +142,9 @@ mod tests {
         assert!(parse_positive_duration("0s").is_err());
         for text in ["", "0", "-1", "nan", "inf", "M", "1x", "11G", "1e30"] {
             assert!(parse_rate(text).is_err(), "{text}");
+        }
+        for text in ["", "-1", "nan", "max", "1001", "1.1k", "1M"] {
+            assert!(parse_low_rate(text).is_err(), "{text}");
         }
         for text in ["", "-1s", "1h", "nan", "1e9s"] {
             assert!(parse_duration(text).is_err(), "{text}");

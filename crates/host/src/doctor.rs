@@ -19,6 +19,7 @@ use std::path::Path;
 use machine::Machine;
 
 pub use check::{Check, State};
+pub use software::MissingForGuests;
 
 /// Runs all checks, always in the same order.
 ///
@@ -34,6 +35,12 @@ pub fn examine(root: &Path, search_path: &OsStr) -> Vec<Check> {
     checks.extend(kernel::examine(&machine));
     checks.extend(unread_files(&machine));
     checks
+}
+
+/// Returns the commands that guests require and the machine lacks; `None` if it has all. The arguments are those of [`examine`].
+#[must_use]
+pub fn missing_for_guests(root: &Path, search_path: &OsStr) -> Option<MissingForGuests> {
+    software::missing_for_guests(&Machine::new(root, search_path))
 }
 
 /// Returns the worst state of `checks`, or [`State::Ok`] if there are none. Only [`State::Missing`] prevents studies.

@@ -17,7 +17,6 @@ pub use command::port_address;
 pub use image::Image;
 pub use kvm::{Acceleration, Accelerator, acceleration};
 pub use running::{Guest, GuestRecord, VcpuThread};
-pub(crate) use spec::QEMU;
 pub use spec::{
     AcceleratorChoice, FORWARDING, GuestPaths, GuestPort, GuestSpec, PORTS_MAX, PortBackend,
     ReadySignal, SocketRole,

@@ -50,7 +50,7 @@ pub use neighbours::{
 };
 pub use netns::NetNs;
 pub use programs::{FIREWALL_RULES, availability};
-pub use state_directory::STATE_DIRECTORY;
+pub use state_directory::{STATE_DIRECTORY, check_idle};
 pub use stop::Stop;
 pub use thread::{DeviceThread, ThreadRole};
 pub use unavailable::Unavailable;

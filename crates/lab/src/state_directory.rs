@@ -38,6 +38,17 @@ pub(crate) fn lock(state_directory: &Path) -> Result<LockFile, LabError> {
     Ok(LockFile::try_acquire(&lock_path(state_directory))?)
 }
 
+/// Checks that no study and no measurement uses the labs of a state directory.
+///
+/// # Errors
+/// [`LabError::Busy`] with the process that does, [`LabError::Io`].
+pub fn check_idle(state_directory: &Path) -> Result<(), LabError> {
+    match LockFile::holder(&lock_path(state_directory))? {
+        Some(owner) => Err(LabError::Busy { owner }),
+        None => Ok(()),
+    }
+}
+
 pub(crate) fn make_directory(storage: &dyn Storage, path: &Path) -> Result<(), LabError> {
     storage
         .make_directories(path, 0o700)

@@ -32,6 +32,7 @@ pub use badge::badge;
 pub use comparison::{ComparedQuantity, Comparison, ComparisonConfig, Difference, Finding};
 pub use error::ReportError;
 pub use junit::junit;
+pub use page::words::mix_text;
 pub use summary::{
     Applications, Baselines, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, GoalSummary,
     Health, HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter, LossPlaces, LossPoint,

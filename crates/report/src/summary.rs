@@ -18,11 +18,13 @@ mod tenants;
 mod throughput;
 mod verdicts;
 
+use std::collections::BTreeMap;
+
 use quietwire_study::{
     Case, FrameSize, Goal, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, Switch,
     TrialRecord, Verdict,
 };
-use quietwire_tester::{FrameSizes, InvalidCause};
+use quietwire_tester::{DamageCheck, FrameSizes, InvalidCause};
 use serde::Serialize;
 
 use crate::error::ReportError;
@@ -147,6 +149,34 @@ pub struct SizeShare {
     pub frames: u32,
 }
 
+impl MixSummary {
+    /// Returns the composition of a mix. None if all frames have one size.
+    pub(crate) fn of(sizes: FrameSizes) -> Option<Self> {
+        Some(Self {
+            genome: sizes.genome()?.to_owned(),
+            shares: SizeShare::of_composition(sizes.composition()),
+        })
+    }
+}
+
+impl SizeShare {
+    /// Returns the shares of the sizes of a sequence of frames.
+    pub(crate) fn of(sizes: Vec<u16>) -> Vec<Self> {
+        let mut composition: BTreeMap<u16, u32> = BTreeMap::new();
+        for size in sizes {
+            *composition.entry(size).or_default() += 1;
+        }
+        Self::of_composition(composition)
+    }
+
+    fn of_composition(composition: BTreeMap<u16, u32>) -> Vec<Self> {
+        let shares = composition.into_iter();
+        shares
+            .map(|(octets, frames)| Self { octets, frames })
+            .collect()
+    }
+}
+
 impl Summary {
     /// Returns the objectives with this verdict.
     pub fn objectives_with(&self, verdict: Verdict) -> impl Iterator<Item = &ObjectiveVerdict> {
@@ -254,22 +284,12 @@ fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, Repor
     set_against_first(&mut cases);
     Ok(SizeSummary {
         frame_size: size.to_string(),
-        mix: mix(size.0),
+        mix: MixSummary::of(size.0),
         max_rate_pps,
         like_for_like: alike::of_cases(&results.file, &cases),
         tenants: tenants::of_size(results, size),
         published: published::rows(results, &cases),
         cases,
-    })
-}
-
-fn mix(sizes: FrameSizes) -> Option<MixSummary> {
-    let shares = sizes.composition().into_iter();
-    Some(MixSummary {
-        genome: sizes.genome()?.to_owned(),
-        shares: shares
-            .map(|(octets, frames)| SizeShare { octets, frames })
-            .collect(),
     })
 }
 
@@ -430,9 +450,19 @@ fn health(trials: &[&TrialRecord]) -> Health {
         median_longest_gap_ns: gaps.as_ref().map_or(0, |gaps| gaps.median as u64),
         longest_gap_ns: gaps.map_or(0, |gaps| gaps.max as u64),
         gaps_over_100us: all().map(|result| result.health.gaps_over_100us).sum(),
+        damage_checks: damage_checks(trials),
         receive_drops: all().map(|result| result.health.receive_drops).sum(),
         without_realtime: all().filter(|result| !result.health.realtime).count(),
     }
+}
+
+/// Returns the scopes of the check for damage, each once.
+fn damage_checks(trials: &[&TrialRecord]) -> Vec<DamageCheck> {
+    let checks = trials.iter().filter_map(|trial| trial.result.damage_check);
+    let mut checks: Vec<DamageCheck> = checks.collect();
+    checks.sort_unstable();
+    checks.dedup();
+    checks
 }
 
 /// Returns the invalid trials by cause, the most frequent first.

@@ -14,7 +14,7 @@ use quietwire_study::{
     StudyResults, TrialEvent, TrialRecord, run_study,
 };
 use quietwire_tester::account::Accounted;
-use quietwire_tester::{CitedCalibration, InvalidCause, LatencySummary};
+use quietwire_tester::{CitedCalibration, DamageCheck, InvalidCause, LatencySummary};
 
 /// The built-in study, at the highest rate of the simulated tester and with more trials.
 static STUDY: LazyLock<String> = LazyLock::new(|| {
@@ -384,7 +384,8 @@ fn published_ratios_stand_beside_those_of_the_cases_that_answer_to_them() {
         0.68
     );
     let rows = &json(&results).unwrap()["summary"]["sizes"][0]["published"];
-    assert_eq!(rows[0]["place"], "configuration noisy");
+    let place = rows[0]["place"].as_str().unwrap();
+    assert!(place.starts_with("configuration noisy"), "{place}");
     assert!(rows[2]["quantity"].as_str().unwrap().contains("a gain"));
 }
 
@@ -543,6 +544,45 @@ fn a_latency_that_is_mostly_the_testers_own_is_an_upper_bound() {
     assert!(page.contains("Its calibration measured"));
     let shown = page.replace("&lt;", "<");
     assert!(shown.contains(&trip.mean_text()));
+    // Nothing is computed from a figure that is withheld.
+    assert_eq!(trip.percent_of_baseline, [None, None, Some(100.0)]);
+    let other = summary.sizes[0].cases[1].round_trip.as_ref().unwrap();
+    assert_eq!(other.percent_of_baseline[1], None);
+    let noisy = summary.sizes[0].published[0].measured.as_ref().unwrap();
+    assert_eq!(noisy.round_trip, None);
+    let document = json(&results).unwrap();
+    let written = &document["summary"]["sizes"][0]["cases"][0]["round_trip"];
+    assert!(written["mean_ns"].is_null() && written["min_ns"].is_null());
+    assert_eq!(written["mean_upper_bound_ns"], trip.mean_ns);
+    assert_eq!(written["max_ns"], trip.max_ns);
+    let written = &written["percentiles"][0];
+    assert!(written["latency_ns"].is_null(), "{written}");
+    assert_eq!(written["latency_upper_bound_ns"], percentile.latency_ns);
+}
+
+#[test]
+fn the_scope_of_the_check_for_damage_is_reported() {
+    let mut results = whole();
+    let (_, page) = checked(&results);
+    assert!(!page.contains("Checked for damage"));
+    for trial in results.steps.iter_mut().flat_map(|step| &mut step.trials) {
+        trial.result.damage_check = Some(DamageCheck::AfterEthernetHeader);
+    }
+    let (_, page) = checked(&results);
+    assert!(page.contains("Checked for damage: all octets after the Ethernet header"));
+    let health = &json(&results).unwrap()["summary"]["sizes"][0]["cases"][0]["health"];
+    assert_eq!(health["damage_checks"][0], "after-ethernet-header");
+    // Cases may differ.
+    let first = results.steps[0].case_name.clone();
+    let of_first = |step: &&mut StepRecord| step.case_name == first;
+    for step in results.steps.iter_mut().filter(of_first) {
+        for trial in &mut step.trials {
+            trial.result.damage_check = Some(DamageCheck::Checksums);
+        }
+    }
+    let (_, page) = checked(&results);
+    let words = format!("Checked for damage in {first}: octets covered by");
+    assert!(page.contains(&words), "{words}");
 }
 
 #[test]
@@ -883,7 +923,7 @@ duration-s = 20
 [[case]]
 name = "quiet"
 neighbours = "none"
-pinning = "none"
+isolation = "none"
 "#
 );
 

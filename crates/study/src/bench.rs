@@ -13,7 +13,7 @@ use crate::file::{Case, FrameSize};
 use crate::methods::ApplicationPlan;
 use crate::pause;
 
-pub use crate::methods::application::seen::{ApplicationResult, TcpResult};
+pub use crate::methods::application::result::{ApplicationResult, TcpResult};
 
 /// Error of a bench. Its text is shown to users unchanged.
 pub type BenchError = Box<dyn std::error::Error + Send + Sync>;

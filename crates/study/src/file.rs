@@ -3,6 +3,7 @@
 
 mod check;
 mod device;
+mod earlier;
 pub(crate) mod limits;
 pub(crate) mod locate;
 mod objective;
@@ -26,7 +27,8 @@ pub use quietwire_base::Idle;
 pub use study_file::{Case, Neighbours, StudyFile, TesterSettings, Traffic};
 pub use trials::Trials;
 pub use values::{
-    FrameSize, Link, MaxRate, Mode, NeighboursIn, Percent, Pinning, SearchMethod, Switch, Topology,
+    EarlierIsolation, FrameSize, Link, MaxRate, Mode, NeighboursIn, Percent, SearchMethod, Switch,
+    Topology,
 };
 
 impl StudyFile {
@@ -73,11 +75,27 @@ impl StudyFile {
     /// # Errors
     /// [`FileError`], with file, line and key.
     pub fn parse(text: &str, path: &Path) -> Result<Self, FileError> {
-        let mut file: Self =
-            toml::from_str(text).map_err(|error| locate::of_toml(text, path, &error))?;
-        file.add_tenants();
-        match check::first_fault(&file) {
-            None => Ok(file),
+        let file: Self = toml::from_str(text).map_err(|error| {
+            earlier::refusal(text, path).unwrap_or_else(|| locate::of_toml(text, path, &error))
+        })?;
+        file.checked(text, path)
+    }
+
+    /// Parses and checks the text of a study in a store, which may have keys of earlier versions.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub(crate) fn parse_stored(text: &str, path: &Path) -> Result<Self, FileError> {
+        Self::parse(text, path).or_else(|error| match earlier::stored(text) {
+            Some(file) => file.checked(text, path),
+            None => Err(error),
+        })
+    }
+
+    fn checked(mut self, text: &str, path: &Path) -> Result<Self, FileError> {
+        self.add_tenants();
+        match check::first_fault(&self) {
+            None => Ok(self),
             Some(fault) => Err(locate::of_fault(text, path, fault)),
         }
     }

@@ -6,7 +6,7 @@ mod demand;
 mod elements;
 mod error;
 mod functions;
-mod look;
+mod snapshot;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use quietwire_host::threads::online_cpus;
 use quietwire_lab::up::check_none_up;
 use quietwire_lab::{
     Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, NetNs, Setup, Stop,
-    TESTER_PRIORITY,
+    TESTER_PRIORITY, check_idle,
 };
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
@@ -45,7 +45,7 @@ use crate::pause::after_invalid;
 use crate::requirements::{CaseRequirements, setup};
 use crate::run::frames;
 use demand::{frame_size_max, memory_mib, neighbours};
-use look::{DeviceSnapshot, LabDevice, activity};
+use snapshot::{DeviceSnapshot, LabDevice, activity};
 
 pub use elements::ElementActivity;
 pub use error::LabBenchError;
@@ -131,6 +131,8 @@ impl LabBench {
         let online = online_cpus(Path::new("/"))?;
         check_cpus(file, &online)?;
         check_neighbours(file, &online)?;
+        // Before labs that are up: `quietwire lab down` does not stop that of a study.
+        check_idle(&options.state_directory)?;
         check_partitions(file, &Inventory::read(Path::new("/")), options)
     }
 
@@ -266,11 +268,9 @@ impl LabBench {
         let setup = setup(&self.file, &spec.case, &online)?;
         let arranged = CaseRequirements::of_setup(&spec.case, &self.machine, &setup)
             .map_err(LabBenchError::Unavailable)?;
-        // The representation in files of earlier versions.
-        let is_apart = spec.case.partition == Some(true);
         let begun = self.lab.begin(&Case {
             roles: topology::roles(&self.file, &setup),
-            rest_cpus: is_apart.then(|| online.difference(&setup.forwarding)),
+            rest_cpus: None,
             partition: arranged.partition,
         })?;
         let mut commands = begun.commands;

@@ -46,9 +46,9 @@ pub use case_settings::{
     MachineRecord, TesterRecord, Versions,
 };
 pub use file::{
-    Case, Device, FileError, FrameSize, Idle, Link, MaxRate, Measure, Mode, Neighbours,
-    NeighboursIn, Objective, Percent, Pinning, Point, Published, PublishedFigure, Quantity, Ratio,
-    SearchMethod, StudyFile, Switch, TesterSettings, Topology, Traffic, Trials, Unit,
+    Case, Device, EarlierIsolation, FileError, FrameSize, Idle, Link, MaxRate, Measure, Mode,
+    Neighbours, NeighboursIn, Objective, Percent, Point, Published, PublishedFigure, Quantity,
+    Ratio, SearchMethod, StudyFile, Switch, TesterSettings, Topology, Traffic, Trials, Unit,
 };
 pub use generator_bench::GeneratorBench;
 pub use identity::RunIdentity;

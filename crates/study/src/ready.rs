@@ -112,12 +112,34 @@ mod tests {
         }
     }
 
+    /// Returns true if a place has the number of a page, figure, table or section, or states that the page is unknown.
+    fn is_exact(place: &str) -> bool {
+        let words: Vec<&str> = place.split([' ', ',', ';', '.']).collect();
+        let is_numbered = |pair: &[&str]| {
+            ["page", "figure", "table", "section"].contains(&pair[0])
+                && pair[1].starts_with(|c: char| c.is_ascii_digit())
+        };
+        place.contains("page unknown") || words.windows(2).any(is_numbered)
+    }
+
+    #[test]
+    fn a_place_is_exact_with_a_number_or_as_unknown() {
+        for place in ["page 12", "chart of losses, figure 3", "page unknown"] {
+            assert!(is_exact(place), "{place}");
+        }
+        for place in ["", "configuration noisy", "page", "the table", "64 octets"] {
+            assert!(!is_exact(place), "{place}");
+        }
+    }
+
     #[test]
     fn published_figures_say_what_they_are_and_of_what() {
         for one in ready_made() {
             let published = one.file().unwrap().published.unwrap();
             assert!(published.title.is_some(), "{}", one.name);
             for figure in &published.figures {
+                let place = figure.place.as_deref().unwrap_or_default();
+                assert!(is_exact(place), "{}: {place}", one.name);
                 let reported = figure.quantity.as_deref().unwrap_or_default();
                 let is_reported = ["loss", "gain", "what is left", "shorter", "shown as"];
                 assert!(

@@ -179,7 +179,7 @@ mod tests {
         neighbours: &str,
     ) -> Result<CaseRequirements, String> {
         let text = SMALL.replace(
-            "neighbours = \"everywhere\"\npinning = \"none\"",
+            "neighbours = \"everywhere\"\nisolation = \"none\"",
             &format!("neighbours = \"{neighbours}\"\nisolation = \"{isolation}\""),
         );
         let file = StudyFile::parse(&text, Path::new("small.toml")).unwrap();

@@ -168,6 +168,7 @@ impl SimulatedBench {
             duplicate_frames: 0,
             reordered_frames: 0,
             damaged_frames: 0,
+            damage_check: None,
             stale_frames: 0,
             achieved_rate_pps: offered as f64 / elapsed_s,
             forwarding_rate_pps: received as f64 / elapsed_s,

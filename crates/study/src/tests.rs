@@ -51,11 +51,11 @@ stressors = ["--cpu 4"]
 [[case]]
 name = "quiet"
 neighbours = "none"
-pinning = "none"
+isolation = "none"
 [[case]]
 name = "noisy"
 neighbours = "everywhere"
-pinning = "none"
+isolation = "none"
 "#
 );
 

@@ -157,6 +157,7 @@ pub(crate) fn assemble(
         duplicate_frames: flows.all.iter().map(|flow| flow.duplicate_frames).sum(),
         reordered_frames: flows.all.iter().map(|flow| flow.reordered_frames).sum(),
         damaged_frames: damaged,
+        damage_check: Some(trial.damage_check()),
         stale_frames: flows.stale,
         achieved_rate_pps: rate(offered),
         forwarding_rate_pps: rate(received),

@@ -35,6 +35,7 @@ impl TrialResult {
             loss_ratio: lost_frames as f64 / offered_frames.max(1) as f64,
             duplicate_frames: 0,
             damaged_frames: 0,
+            damage_check: None,
             stale_frames: 0,
             reordered_frames: 0,
             achieved_rate_pps: rate(offered_frames),

@@ -19,7 +19,7 @@ mod stored;
 mod summary;
 
 pub(crate) use delays::Delays;
-pub use own::is_bound;
+pub use own::{is_bound, withhold, withhold_bounds};
 pub(crate) use recorder::Recorder;
 pub(crate) use samples::{Sample, Samples};
 pub(crate) use signed::SignedRecorder;

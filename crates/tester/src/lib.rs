@@ -13,6 +13,7 @@ mod calibration;
 mod checksums;
 mod clock;
 mod counts;
+mod damage_check;
 pub mod echo;
 mod engine;
 mod error;
@@ -45,6 +46,7 @@ pub use calibration::{
     Calibration, CalibrationOptions, Calibrations, CalibrationsError, CitedCalibration,
     MissingCalibration, PacingCalibration, SizeCalibration, Step, TesterKind,
 };
+pub use damage_check::DamageCheck;
 pub use error::TesterError;
 pub use generator::{
     GeneratorIdentity, Outage, Probed, Restart, StepDown, SteppedDown, TrafficGenerator,
@@ -52,7 +54,7 @@ pub use generator::{
 pub use judge::Limits;
 pub use latency::{
     DelayVariation, HISTOGRAM_DIGITS_MAX, LatencySummary, LowRateStreams, PERCENTILES,
-    SignedSummary, bears_percentile, is_bound, read_histogram,
+    SignedSummary, bears_percentile, is_bound, read_histogram, withhold, withhold_bounds,
 };
 pub use pause::leave_cpu;
 pub use simulated::{SimOptionError, SimOptions, SimulatedDevice};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::{Accounted, PortTotals};
 use crate::calibration::CitedCalibration;
+use crate::damage_check::DamageCheck;
 use crate::latency::{DelayVariation, LatencySummary, LowRateStreams};
 use crate::traffic::smallest as smallest_frame;
 use crate::traffic::{Capture, ReplayError, Sizes, Timing, Traffic};
@@ -234,6 +235,9 @@ pub struct TrialResult {
     /// Frames received that changed on the way, by their checksums or their payload. They are among the lost frames.
     #[serde(default)]
     pub damaged_frames: u64,
+    /// Scope of the check for damage. None in stores of earlier versions and of other testers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damage_check: Option<DamageCheck>,
     /// Frames received so far behind later ones that a late frame is indistinguishable from a duplicate. They do not count as received.
     #[serde(default)]
     pub stale_frames: u64,
@@ -241,7 +245,7 @@ pub struct TrialResult {
     pub achieved_rate_pps: f64,
     /// Rate received, frames per second, summed over ports (RFC 2285, section 3.6.1: forwarding rate).
     pub forwarding_rate_pps: f64,
-    /// Latency of the frames received; of duplicates, that of the first copy, as far as duplicates are recognised.
+    /// Latency of the frames received; of duplicates, that of the first undamaged copy within the window.
     pub latency: LatencySummary,
     /// Delay variation from every frame. IPDV is computed within each flow, PDV relative to the smallest delay at each receiving port.
     #[serde(default)]
@@ -348,6 +352,17 @@ impl Trial {
                 share / (a + b) * 2.0
             }
             _ => 1.0,
+        }
+    }
+
+    /// Returns the scope of the check for damage in received frames.
+    pub(crate) fn damage_check(&self) -> DamageCheck {
+        match (&self.traffic, self.ip) {
+            (Some(traffic), _) if traffic.replay.is_some() => DamageCheck::LastOctets,
+            (Some(traffic), _) if traffic.integrity => DamageCheck::ChecksumsAndPayload,
+            (Some(_), _) => DamageCheck::Checksums,
+            (None, IpVersion::V4) => DamageCheck::AfterEthernetHeader,
+            (None, IpVersion::V6) => DamageCheck::Ipv6AddressesAndUdp,
         }
     }
 

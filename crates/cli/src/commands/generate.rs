@@ -14,16 +14,17 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use quietwire_dpdk::PortUri;
 use quietwire_lab::IsolationRecord;
+use quietwire_report::mix_text;
 use quietwire_study::RunningSwitch;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS, LOW_RATE_PPS_MAX,
-    MAC_ADDRESSES_MAX, MissingCalibration, Preparation, TesterError, Trial, TrialResult, Validity,
+    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS, MAC_ADDRESSES_MAX,
+    MissingCalibration, Preparation, TesterError, Trial, TrialResult, Validity,
 };
 
 use serde::Serialize;
 
-use latency::latency_lines;
+use latency::{latency_lines, withhold};
 use losses::{INDENT, loss_lines};
 
 use super::device::DeviceArgs;
@@ -31,7 +32,9 @@ use super::isolation::IsolationArgs;
 use super::own_tester::{Ip, LINK_DEADLINE, OwnTesterArgs, load_calibrations};
 use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
 use crate::text::{fold, print, say, terminal_width};
-use crate::units::{Rate, parse_duration, parse_frame_sizes, parse_positive_duration, parse_rate};
+use crate::units::{
+    Rate, parse_duration, parse_frame_sizes, parse_low_rate, parse_positive_duration, parse_rate,
+};
 
 /// Send traffic through a running device: one trial with its loss, latency and the tester's health.
 #[derive(Debug, Args)]
@@ -111,15 +114,6 @@ enum Direction {
     Both,
 }
 
-fn parse_low_rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if (0.0..=LOW_RATE_PPS_MAX).contains(&rate) => Ok(rate),
-        _ => Err(format!(
-            "the rate of a low-rate stream is 0 to {LOW_RATE_PPS_MAX} frames per second"
-        )),
-    }
-}
-
 pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     if args.ports.len() > 2 {
         bail!(Usage(format!(
@@ -176,7 +170,9 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
             isolation: &record,
             calibration_missing: missing.as_ref(),
         };
-        print(serde_json::to_string_pretty(&output)?)?;
+        let mut document = serde_json::to_value(&output)?;
+        withhold(&mut document, &result);
+        print(serde_json::to_string_pretty(&document)?)?;
     } else {
         print(result_text(&result, usize::from(terminal_width())))?;
     }
@@ -331,6 +327,17 @@ fn calibration_line(result: &TrialResult, width: usize) -> Option<String> {
     Some(fold(&line, width, INDENT))
 }
 
+/// Describes the mix of frame sizes, and the scope of the check for damage.
+fn described(result: &TrialResult, width: usize) -> Vec<String> {
+    let mix = mix_text(&result.trial).map(|mix| ("frames", mix));
+    let check = result.damage_check;
+    let check = check.map(|check| ("checked", check.to_string()));
+    let lines = mix.into_iter().chain(check);
+    lines
+        .map(|(name, what)| fold(&format!("{name:INDENT$}{what}"), width, INDENT))
+        .collect()
+}
+
 /// Formats the result as text, folded to `width` columns. Lines with very large figures may be longer.
 fn result_text(result: &TrialResult, width: usize) -> String {
     let mpps = |rate: f64| format!("{:.6} Mpps", rate / 1e6);
@@ -360,6 +367,7 @@ fn result_text(result: &TrialResult, width: usize) -> String {
             lines.push(frames(name, count));
         }
     }
+    lines.extend(described(result, width));
     lines.extend(latency_lines(result));
     let health = &result.health;
     lines.push(format!(
@@ -381,4 +389,98 @@ fn result_text(result: &TrialResult, width: usize) -> String {
         ),
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use quietwire_tester::{CitedCalibration, DamageCheck, LatencySummary};
+
+    use super::*;
+
+    fn result(frame_sizes: FrameSizes) -> TrialResult {
+        let trial = Trial {
+            offered_rate_pps: 1000.0,
+            duration_s: 1.0,
+            warm_up_s: 0.0,
+            drain_s: 0.0,
+            frame_sizes,
+            directions: Directions::OneWay,
+            flows: 1,
+            mac_addresses: 1,
+            destinations: 1,
+            ip: IpVersion::V4,
+            low_rate_pps: 0.0,
+            reflected: false,
+            rate_tolerance_pps: None,
+            traffic: None,
+        };
+        let latency = LatencySummary {
+            samples: 1000,
+            min_ns: 900,
+            mean_ns: 20_000.0,
+            p50_ns: Some(30_000),
+            max_ns: 40_000,
+            ..LatencySummary::default()
+        };
+        TrialResult::of_counts(&trial, 1.0, 1000, 1000, latency)
+    }
+
+    #[test]
+    fn the_composition_of_a_mix_is_printed() {
+        let text = result_text(&result(FrameSizes::Imix), 80);
+        let expected = "
+frames     a mix of 64, 594, 1518 octets in the ratio 7:4:1 (IMIX; RFC 6985:
+           CUSTOM IMIX - aAaaAagaAaAa, A = 594)
+";
+        assert!(text.contains(expected), "{text}");
+        let text = result_text(&result(FrameSizes::Fixed(64)), 80);
+        assert!(!text.contains("a mix of"), "{text}");
+        let mut described = result(FrameSizes::Fixed(70));
+        let file = "[traffic]\nsizes = [[70, 7], [594, 4], [1518, 1]]\n";
+        let traffic = Traffic::parse(file, Path::new("traffic.toml")).unwrap();
+        described.trial = described.trial.with_traffic(traffic).unwrap();
+        let text = result_text(&described, 80);
+        let mix = "a mix of 70, 594, 1518 octets in the ratio 7:4:1\n";
+        assert!(text.contains(mix), "{text}");
+    }
+
+    #[test]
+    fn the_scope_of_the_check_for_damage_is_printed() {
+        let mut result = result(FrameSizes::Fixed(64));
+        assert!(!result_text(&result, 80).contains("checked"));
+        result.damage_check = Some(DamageCheck::AfterEthernetHeader);
+        let text = result_text(&result, 100);
+        let line = "\nchecked    all octets after the Ethernet header, by the IPv4 header";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_withheld_latency_is_an_upper_bound_in_the_table_and_in_json() {
+        let mut result = result(FrameSizes::Fixed(64));
+        let own = LatencySummary {
+            samples: 1000,
+            min_ns: 100,
+            mean_ns: 200.0,
+            max_ns: 300,
+            ..LatencySummary::default()
+        };
+        result.calibration = Some(CitedCalibration {
+            measured_unix_ns: 1,
+            clean_rate_pps: 1e6,
+            latency_floor_ns: 100,
+            own: Some(own),
+            is_exceeded: false,
+        });
+        let text = result_text(&result, 80);
+        assert!(text.contains(" <0.90 "), "{text}");
+        assert!(text.contains(" 20.00 "), "{text}");
+        let mut document = serde_json::to_value(&result).unwrap();
+        withhold(&mut document, &result);
+        let latency = &document["latency"];
+        assert!(latency["min_ns"].is_null(), "{latency}");
+        assert_eq!(latency["min_upper_bound_ns"], 900);
+        assert_eq!(latency["mean_ns"], 20_000.0);
+    }
 }

@@ -191,33 +191,45 @@ fn drivers(machine: &Machine) -> Check {
         .remedy(format!("apt-get install {}", packages.join(" ")))
 }
 
-/// Checks all commands that guests require. The remedy is one command that installs all missing packages.
+/// Checks all commands that guests require.
 fn guests(machine: &Machine) -> Check {
     const NAME: &str = "guests";
+    match missing_for_guests(machine) {
+        None => Check::ok(NAME, GUEST_COMMANDS.map(|(command, _)| command).join(", ")),
+        Some(MissingForGuests { reason, remedy }) => Check::warning(
+            NAME,
+            format!("{reason}; labs and studies without guests do not require them"),
+        )
+        .remedy(remedy),
+    }
+}
+
+/// Commands that guests require and a machine lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingForGuests {
+    /// The commands with their packages, as a clause.
+    pub reason: String,
+    /// One command that installs all packages.
+    pub remedy: String,
+}
+
+/// Returns the commands that guests require and the machine lacks; `None` if it has all.
+pub(super) fn missing_for_guests(machine: &Machine) -> Option<MissingForGuests> {
     let is_there = |command: &str| {
         machine.command(command).is_some() || system_directory(machine, command).is_some()
     };
-    let absent: Vec<(&str, &str)> = GUEST_COMMANDS
+    let (commands, packages): (Vec<String>, Vec<&str>) = GUEST_COMMANDS
         .into_iter()
         .filter(|(command, _)| !is_there(command))
-        .collect();
-    if absent.is_empty() {
-        let commands = GUEST_COMMANDS.map(|(command, _)| command);
-        return Check::ok(NAME, commands.join(", "));
-    }
-    let commands: Vec<String> = absent
-        .iter()
-        .map(|(command, package)| format!("{command} ({package})"))
-        .collect();
-    let packages: Vec<&str> = absent.iter().map(|(_, package)| *package).collect();
-    Check::warning(
-        NAME,
-        format!(
-            "guests require {}, which are not installed; labs and studies without guests do not require them",
+        .map(|(command, package)| (format!("{command} ({package})"), package))
+        .unzip();
+    (!packages.is_empty()).then(|| MissingForGuests {
+        reason: format!(
+            "guests require commands that are not installed: {}",
             commands.join(", ")
         ),
-    )
-    .remedy(format!("apt-get install {}", packages.join(" ")))
+        remedy: format!("apt-get install {}", packages.join(" ")),
+    })
 }
 
 /// Returns the directory of a command that may not be on the PATH of users.

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A program in a guest: the guest has the element's ports as network cards, and its agent starts the program.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quietwire_base::{Deadline, Fault, find_program};
+use quietwire_base::{Deadline, Fault, search_path};
+use quietwire_host::doctor::{MissingForGuests, missing_for_guests};
 use quietwire_packet::MacAddress;
 use quietwire_tester::account::ElementCounts;
 
 use super::forwarder::Forwarder;
 use super::forwarder_for;
-use super::installed::not_installed;
 use super::networks::{router_mac, routing};
 use super::vdev::free_huge_memory_mib;
 use crate::counts::of_agent;
@@ -19,7 +20,7 @@ use crate::element::{Attachment, ElementContext, GuestSide, Plan, Process, run};
 use crate::error::LabError;
 use crate::guest::agent::protocol::{Routing, TestpmdMode, Vnf, VnfKind};
 use crate::guest::{
-    Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend, QEMU,
+    Acceleration, Accelerator, Guest, GuestPort, GuestSpec, Image, PORTS_MAX, PortBackend,
     ReadySignal, SocketRole, acceleration,
 };
 use crate::thread::{DeviceThread, ThreadRole};
@@ -104,13 +105,7 @@ impl Hypervisor {
 
     /// Returns the reason why guests are unavailable here, as far as it is known without an image.
     pub(crate) fn lacking() -> Option<Unavailable> {
-        match find_program(QEMU) {
-            Some(_) => None,
-            None => Some(not_installed(
-                QEMU,
-                "`scripts/setup --with-guests` installs what guests require",
-            )),
-        }
+        lacking_below(Path::new("/"), &search_path())
     }
 
     /// Facts that every result includes.
@@ -142,6 +137,12 @@ impl Hypervisor {
         }
         warnings
     }
+}
+
+/// Returns the reason why guests are unavailable on the machine below `root` with these directories of commands.
+fn lacking_below(root: &Path, directories: &OsStr) -> Option<Unavailable> {
+    let MissingForGuests { reason, remedy } = missing_for_guests(root, directories)?;
+    Some(Unavailable(format!("{reason} (`{remedy}` installs them)")))
 }
 
 /// Returns true if a link is a network card of a guest.
@@ -516,6 +517,8 @@ impl Forwarder for InGuest {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::super::tests::plan;
     use super::*;
 
@@ -536,6 +539,35 @@ mod tests {
             error.contains("port p1 is not a vhost-user port"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn all_missing_packages_are_reported_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let lacking = || lacking_below(root.path(), OsStr::new("/usr/bin"));
+        let printed = lacking().unwrap().0;
+        let all = "apt-get install binutils busybox cpio dpdk-dev iproute2 kmod qemu-system-x86";
+        assert!(printed.contains(all), "{printed}");
+        let directory = root.path().join("usr/bin");
+        std::fs::create_dir_all(&directory).unwrap();
+        let install = |name: &str| {
+            let path = directory.join(name);
+            std::fs::write(&path, "").unwrap();
+            let executable = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(&path, executable).unwrap();
+        };
+        for name in ["readelf", "busybox", "dpdk-testpmd", "ip"] {
+            install(name);
+        }
+        assert_eq!(
+            lacking().unwrap().to_string(),
+            "unavailable because guests require commands that are not installed: cpio (cpio), modprobe (kmod), \
+             qemu-system-x86_64 (qemu-system-x86) (`apt-get install cpio kmod qemu-system-x86` installs them)"
+        );
+        for name in ["cpio", "modprobe", "qemu-system-x86_64"] {
+            install(name);
+        }
+        assert_eq!(lacking(), None);
     }
 
     #[test]

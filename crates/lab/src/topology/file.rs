@@ -3,7 +3,7 @@
 
 use std::path::{Path as FilePath, PathBuf};
 
-use quietwire_base::locate::{At, Fault as FileFault, FileError, of_fault, of_toml};
+use quietwire_base::locate::{At, FileError, LocatedFault, of_fault, of_toml};
 use quietwire_host::CpuList;
 use serde::Deserialize;
 
@@ -73,15 +73,15 @@ pub(super) fn parse(text: &str, path: &FilePath) -> Result<Graph, FileError> {
         .map_err(|fault| of_fault(text, path, fault))
 }
 
-fn fault(path: &[At], message: String) -> FileFault {
-    FileFault {
+fn fault(path: &[At], message: String) -> LocatedFault {
+    LocatedFault {
         path: path.to_vec(),
         message,
     }
 }
 
 impl ElementSection {
-    fn element(&self, index: usize, directory: &FilePath) -> Result<Element, FileFault> {
+    fn element(&self, index: usize, directory: &FilePath) -> Result<Element, LocatedFault> {
         let rules = match &self.rules {
             None => None,
             Some(path) => {
@@ -114,7 +114,7 @@ impl ElementSection {
 
 impl File {
     /// Relative paths in the file are relative to its directory.
-    fn graph(&self, directory: &FilePath) -> Result<Graph, FileFault> {
+    fn graph(&self, directory: &FilePath) -> Result<Graph, LocatedFault> {
         let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(is_name) {
             return Err(fault(
@@ -136,7 +136,7 @@ impl File {
             elements.push(section.element(index, directory)?);
         }
         self.check_names()?;
-        let paths: Result<Vec<Path>, FileFault> = (0..self.chains.len())
+        let paths: Result<Vec<Path>, LocatedFault> = (0..self.chains.len())
             .map(|chain| self.path(chain, &elements))
             .collect();
         self.check_cards()?;
@@ -157,7 +157,7 @@ impl File {
     }
 
     /// Checks element names: the tester is implicit, and every name is unique.
-    fn check_names(&self) -> Result<(), FileFault> {
+    fn check_names(&self) -> Result<(), LocatedFault> {
         let named = |index: usize| [At::Key("element"), At::Index(index), At::Key("name")];
         for (index, section) in self.elements.iter().enumerate() {
             let name = &section.name;
@@ -182,7 +182,7 @@ impl File {
         }
     }
 
-    fn path(&self, chain: usize, elements: &[Element]) -> Result<Path, FileFault> {
+    fn path(&self, chain: usize, elements: &[Element]) -> Result<Path, LocatedFault> {
         let section = &self.chains[chain];
         let mut path = Vec::new();
         for (hop, name) in section.path.iter().enumerate() {
@@ -213,7 +213,7 @@ impl File {
         })
     }
 
-    fn check_cards(&self) -> Result<(), FileFault> {
+    fn check_cards(&self) -> Result<(), LocatedFault> {
         let mut all = Vec::new();
         for (chain, section) in self.chains.iter().enumerate() {
             all.extend(section.ports.iter().flatten().cloned());
@@ -229,10 +229,10 @@ impl File {
 }
 
 /// Returns the position of a graph's part in the file. The tester, which is the first element, is not in the file.
-fn placed((part, message): (Part, String)) -> FileFault {
+fn placed((part, message): (Part, String)) -> LocatedFault {
     let path = match part {
         Part::Element(index) => vec![At::Key("element"), At::Index(index.saturating_sub(1))],
         Part::Chain(index) => vec![At::Key("chain"), At::Index(index), At::Key("path")],
     };
-    FileFault { path, message }
+    LocatedFault { path, message }
 }

@@ -20,7 +20,7 @@ use crate::thread::DeviceThread;
 use crate::topology::{Assignment, CATALOG, Parameters};
 
 /// Seeds of `make test`: a lab takes some 100 ms.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 80;
 const NAME: &str = "lab";
 const ELEMENTS: [&str; 3] = ["a", "b", "c"];
 /// Timeout of processes that may ignore SIGTERM.
@@ -262,7 +262,7 @@ fn a_lab_is_up_or_gone_after_any_fault_of_spawning() {
             refused,
         } = ends;
         assert!(complete.min(refused) > seeds / 10, "{ends:?}");
-        assert!(damaged > seeds / 100, "{ends:?}");
+        assert!(damaged > 0, "{ends:?}");
     }
 }
 

@@ -39,7 +39,7 @@ fn own_part(trip: &RoundTrip) -> Markup {
             Some(own) => {
                 "All times include the latency of the tester itself. Its calibration measured " (format::time_ns(own.min_ns as f64)) ", "
                 (format::time_ns(own.mean_ns)) " and " (format::time_ns(own.max_ns as f64)) " (minimum, mean, maximum). "
-                "A time marked with < is an upper bound: more than a tenth of it may be latency of the tester."
+                "A time of which more than a tenth may be latency of the tester is withheld: < marks its upper bound."
             }
             None => {
                 "All times include the latency of the tester itself, which is unknown because the tester is not calibrated."
@@ -84,21 +84,20 @@ fn row(case: &CaseSummary) -> Markup {
     let Some(trip) = &case.round_trip else {
         return html! { tr { th scope="row" { (case.name) } td.dim colspan="11" { "no valid latency trial" } } };
     };
-    let share = |pick: fn((f64, f64, f64)) -> f64| {
-        trip.percent_of_baseline
-            .map_or_else(|| "–".to_owned(), |shares| format::percent(pick(shares)))
-    };
+    let shown = |share: Option<f64>| share.map_or_else(|| "–".to_owned(), format::percent);
+    let [min, mean, max] = trip.percent_of_baseline.map(shown);
+    let own_max_ns = trip.own.map(|own| own.max_ns as f64);
     html! {
         tr {
             th scope="row" { (case.name) }
             td.num.first { (trip.min_text()) }
-            td.num { (share(|shares| shares.0)) }
+            td.num { (min) }
             td.num.first { (trip.mean_text()) }
             td.num.dim { (trial_means(trip)) }
-            td.num { (share(|shares| shares.1)) }
+            td.num { (mean) }
             td.num.first { (trip.max_text()) }
-            td.num.dim { (format::time_ns(trip.trial_maxima_ns.median)) }
-            td.num { (share(|shares| shares.2)) }
+            td.num.dim { (format::latency_ns(trip.trial_maxima_ns.median, own_max_ns)) }
+            td.num { (max) }
             td.num.first { (format::loss(trip.loss_ratio)) }
             td.num { (grouped(trip.frames)) }
             td.num { (trip.trials) }
@@ -107,10 +106,11 @@ fn row(case: &CaseSummary) -> Markup {
 }
 
 fn trial_means(trip: &RoundTrip) -> String {
+    let own_ns = trip.own.map(|own| own.mean_ns);
     format!(
         "{} to {}",
-        format::time_ns(trip.trial_means_ns.min),
-        format::time_ns(trip.trial_means_ns.max)
+        format::latency_ns(trip.trial_means_ns.min, own_ns),
+        format::latency_ns(trip.trial_means_ns.max, own_ns)
     )
 }
 

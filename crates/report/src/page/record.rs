@@ -6,6 +6,7 @@ use quietwire_study::{RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord};
 use quietwire_tester::InvalidCause;
 use serde_json::Value;
 
+use super::words;
 use crate::format::{self, grouped};
 use crate::summary::{CaseSummary, SizeSummary, Summary};
 
@@ -34,6 +35,7 @@ pub(super) fn health(size: &SizeSummary) -> Markup {
         section {
             h2 { "Losses and delays of the tester" }
             p.lead { "A trial in which they exceed the limits is invalid and is repeated; it never counts against the device." }
+            @for check in words::damage_checks(size) { p.note { (check) } }
             div.scroll {
                 table {
                     thead {
@@ -200,13 +202,21 @@ fn trials(results: &StudyResults) -> Markup {
 
 fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> Markup {
     let result = &trial.result;
-    let latency = |ns: f64| {
+    let cited = result.calibration.as_ref();
+    let own = cited.and_then(|cited| cited.own.as_ref());
+    let latency = |ns: f64, own_ns: Option<f64>| {
         if result.latency.samples == 0 {
             "–".to_owned()
         } else {
-            format::time_ns(ns)
+            format::latency_ns(ns, own_ns)
         }
     };
+    let mean = latency(result.latency.mean_ns, own.map(|own| own.mean_ns));
+    let own_p99_ns = own.map(|own| own.at_or_max(99.0) as f64);
+    let p99 = result.latency.p99_ns;
+    let p99 = p99.map_or_else(|| "–".to_owned(), |ns| latency(ns as f64, own_p99_ns));
+    let own_max_ns = own.map(|own| own.max_ns as f64);
+    let max = latency(result.latency.max_ns as f64, own_max_ns);
     let exact = |rate_pps: f64| format!("{:.4}", rate_pps / 1e6);
     html! {
         tr class=[(!result.is_valid()).then_some("invalid")] {
@@ -221,9 +231,9 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> Markup {
             td { (exact(result.forwarding_rate_pps)) }
             td { (grouped(result.lost_frames)) }
             td { (format::loss(result.loss_ratio)) }
-            td { (latency(result.latency.mean_ns)) }
-            td { (result.latency.p99_ns.map_or_else(|| "–".to_owned(), |ns| latency(ns as f64))) }
-            td { (latency(result.latency.max_ns as f64)) }
+            td { (mean) }
+            td { (p99) }
+            td { (max) }
             td { (format::time_ns(result.health.longest_gap_ns as f64)) }
         }
         @if let Some(reasons) = result.validity.text() {

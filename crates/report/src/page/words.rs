@@ -2,13 +2,17 @@
 //! The result in sentences, and figures with the caveats that belong to them. All of it is computed; no sentence assumes how
 //! a study ends.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 use quietwire_search::Readings;
+use quietwire_study::FrameSize;
+use quietwire_tester::{DamageCheck, Trial};
 
 use crate::format::{self, THIN};
 use crate::summary::{
-    CaseSummary, CyclesPerFrame, GoalSummary, HighestLoad, Limit, Limiter, RoundTrip, STARVED,
-    SearchOutcome, SizeShare, SizeSummary, Spread, State, Summary, UnavailableCase,
+    CaseSummary, CyclesPerFrame, GoalSummary, HighestLoad, Limit, Limiter, MixSummary, RoundTrip,
+    STARVED, SearchOutcome, SizeShare, SizeSummary, Spread, State, Summary, UnavailableCase,
 };
 use crate::tenants;
 
@@ -17,6 +21,9 @@ pub(crate) const QUICK: &str = "Quick: one round, short trials and coarse search
 
 /// Ranges at least this wide (largest over smallest) are reported in a sentence.
 const WIDE: f64 = 1.2;
+
+/// Maximum number of sizes of a mix that its composition lists.
+const SIZES_MAX: usize = 12;
 
 /// Neighbours with at least this share of the time of their CPUs show the effect of a partition.
 const FAIR: f64 = 0.3;
@@ -47,20 +54,74 @@ pub(crate) fn plain(sentence: &str) -> String {
 
 /// Returns `frames of 64 octets`, or the composition of a mix.
 pub(crate) fn frames(size: &SizeSummary) -> String {
-    let Some(mix) = &size.mix else {
-        return format!("frames of {} octets", size.frame_size);
-    };
+    match &size.mix {
+        None => format!("frames of {} octets", size.frame_size),
+        Some(mix) => named_mix(mix, &size.frame_size),
+    }
+}
+
+/// Returns the composition of a trial's mix of frame sizes. None if all frames have one size.
+#[must_use]
+pub fn mix_text(trial: &Trial) -> Option<String> {
+    if let Some(mix) = MixSummary::of(trial.frame_sizes) {
+        let name = FrameSize(trial.frame_sizes).to_string();
+        return Some(named_mix(&mix, &name));
+    }
+    let shares = SizeShare::of(trial.sizes());
+    match &shares[..] {
+        [] | [_] => None,
+        [first, .., last] if shares.len() > SIZES_MAX => Some(format!(
+            "a mix of {} sizes from {} to {} octets",
+            shares.len(),
+            first.octets,
+            last.octets
+        )),
+        _ => Some(shares_text(&shares)),
+    }
+}
+
+fn named_mix(mix: &MixSummary, name: &str) -> String {
+    format!(
+        "{} ({}; RFC 6985: {})",
+        shares_text(&mix.shares),
+        name.to_uppercase(),
+        mix.genome
+    )
+}
+
+fn shares_text(shares: &[SizeShare]) -> String {
     let joined = |part: fn(&SizeShare) -> String, by: &str| {
-        let parts: Vec<String> = mix.shares.iter().map(part).collect();
+        let parts: Vec<String> = shares.iter().map(part).collect();
         parts.join(by)
     };
     format!(
-        "a mix of {} octets in the ratio {} ({}; RFC 6985: {})",
+        "a mix of {} octets in the ratio {}",
         joined(|share| share.octets.to_string(), ", "),
-        joined(|share| share.frames.to_string(), ":"),
-        size.frame_size.to_uppercase(),
-        mix.genome
+        joined(|share| share.frames.to_string(), ":")
     )
+}
+
+/// Returns the scopes of the check for damage, with the cases of each unless it is that of all cases.
+pub(crate) fn damage_checks(size: &SizeSummary) -> Vec<String> {
+    let mut checks: BTreeSet<DamageCheck> = BTreeSet::new();
+    for case in &size.cases {
+        checks.extend(&case.health.damage_checks);
+    }
+    let sentences = checks.into_iter().map(|check| {
+        let has_check = |case: &&CaseSummary| case.health.damage_checks.contains(&check);
+        let cases: Vec<&str> = size
+            .cases
+            .iter()
+            .filter(has_check)
+            .map(|case| case.name.as_str())
+            .collect();
+        if cases.len() == size.cases.len() {
+            format!("Checked for damage: {check}.")
+        } else {
+            format!("Checked for damage in {}: {check}.", cases.join(", "))
+        }
+    });
+    sentences.collect()
 }
 
 /// Formats the rate of a goal and its share of the baseline's rate: `≥ 6.40 · 97 %`.
@@ -122,11 +183,8 @@ pub(crate) fn highest_load_value(top: &HighestLoad) -> String {
 
 /// Formats the mean round trip.
 pub(crate) fn mean_round_trip(trip: &RoundTrip) -> String {
-    format!(
-        "{}{}",
-        trip.mean_text(),
-        share(trip.percent_of_baseline.map(|(_, mean, _)| mean))
-    )
+    let share = share(trip.percent_of_baseline[1]);
+    format!("{}{share}", trip.mean_text())
 }
 
 /// Returns why a case has no figures, in a word or two.
@@ -373,7 +431,7 @@ fn round_trip(size: &SizeSummary) -> Option<String> {
         .iter()
         .filter_map(|case| {
             let trip = case.round_trip.as_ref()?;
-            let (_, mean, _) = trip.percent_of_baseline?;
+            let mean = trip.percent_of_baseline[1]?;
             Some(format!(
                 "{} {} in {} ({})",
                 of_baseline(mean),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Figures of one case.
 
-use quietwire_tester::InvalidCause;
+use quietwire_tester::{DamageCheck, InvalidCause};
 use serde::Serialize;
 
 use super::activity::{CpuShare, NeighbourShare, ThreadShare};
@@ -33,6 +33,7 @@ pub struct CaseSummary {
     /// Every valid trial of searches and sweeps.
     pub points: Vec<LossPoint>,
     /// Round trips at a low load.
+    #[serde(serialize_with = "super::latency::without_withheld")]
     pub round_trip: Option<RoundTrip>,
     /// Application measurements.
     pub applications: Option<Applications>,
@@ -80,6 +81,8 @@ pub struct Health {
     pub longest_gap_ns: u64,
     /// Gaps over 100 µs in all trials together.
     pub gaps_over_100us: u64,
+    /// Scopes of the check for damage in received frames, each once. Empty if the tester reports none.
+    pub damage_checks: Vec<DamageCheck>,
     /// Received frames that the tester dropped.
     pub receive_drops: u64,
     /// Trials without real-time priority.

@@ -3,8 +3,13 @@
 
 use hdrhistogram::Histogram;
 use quietwire_study::{StepKind, StepRecord, TrialRecord};
-use quietwire_tester::{DelayVariation, LatencySummary, TrialResult, read_histogram};
-use serde::Serialize;
+use quietwire_tester::{
+    DelayVariation, LatencySummary, TrialResult, is_bound, read_histogram, withhold,
+    withhold_bounds,
+};
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::spread::{Spread, percent_of};
 use super::steps::{Steps, of_kind};
@@ -39,14 +44,17 @@ pub struct RoundTrip {
     pub percentiles: Vec<PercentileValue>,
     /// Latency of the tester itself, by its calibration. None without a calibration.
     pub own: Option<OwnPart>,
+    /// The same with its percentiles.
+    #[serde(skip)]
+    pub own_latency: Option<LatencySummary>,
     /// Delay variation of every frame (RFC 5481); no samples if a version without this measurement made the trials.
     pub variation: DelayVariation,
     /// Latency of the low-rate streams, and its variation; no samples without such streams.
     pub low_rate: LatencySummary,
     /// Variation within the low-rate streams.
     pub low_rate_variation: DelayVariation,
-    /// Minimum, mean and maximum in percent of the first case's.
-    pub percent_of_baseline: Option<(f64, f64, f64)>,
+    /// Minimum, mean and maximum in percent of the first case's. None if a figure is withheld.
+    pub percent_of_baseline: [Option<f64>; 3],
     /// Loss ratio of these trials, 0 to 1.
     pub loss_ratio: f64,
 }
@@ -73,10 +81,21 @@ pub struct OwnPart {
     pub max_ns: u64,
 }
 
+/// Returns a figure unless it is withheld.
+fn known(figure_ns: f64, own_ns: Option<f64>) -> Option<f64> {
+    let is_withheld = own_ns.is_some_and(|own_ns| is_bound(figure_ns, own_ns));
+    (!is_withheld).then_some(figure_ns)
+}
+
 impl PercentileValue {
     /// Formats the latency, marked if it is only an upper bound.
     pub(crate) fn text(&self) -> String {
         format::latency_ns(self.latency_ns as f64, self.own_ns.map(|own| own as f64))
+    }
+
+    fn is_withheld(&self) -> bool {
+        let own_ns = self.own_ns.map(|own| own as f64);
+        known(self.latency_ns as f64, own_ns).is_none()
     }
 }
 
@@ -96,15 +115,62 @@ impl RoundTrip {
         format::latency_ns(self.max_ns as f64, self.own.map(|own| own.max_ns as f64))
     }
 
-    pub(super) fn set_against(&mut self, base: &Self) {
-        self.percent_of_baseline = (|| {
-            Some((
-                percent_of(self.min_ns as f64, base.min_ns as f64)?,
-                percent_of(self.mean_ns, base.mean_ns)?,
-                percent_of(self.max_ns as f64, base.max_ns as f64)?,
-            ))
-        })();
+    /// Returns minimum, mean and maximum, nanoseconds; none for a figure that is withheld.
+    pub(super) fn known_ns(&self) -> [Option<f64>; 3] {
+        let own = self.own;
+        [
+            known(self.min_ns as f64, own.map(|own| own.min_ns as f64)),
+            known(self.mean_ns, own.map(|own| own.mean_ns)),
+            known(self.max_ns as f64, own.map(|own| own.max_ns as f64)),
+        ]
     }
+
+    pub(super) fn set_against(&mut self, base: &Self) {
+        let ([min, mean, max], base) = (self.known_ns(), base.known_ns());
+        let share = |value: Option<f64>, base: Option<f64>| percent_of(value?, base?);
+        self.percent_of_baseline = [
+            share(min, base[0]),
+            share(mean, base[1]),
+            share(max, base[2]),
+        ];
+    }
+
+    /// Withholds figures in the JSON of this round trip.
+    fn withhold_in(&self, document: &mut Value) {
+        let Some(own) = &self.own_latency else {
+            return;
+        };
+        withhold_bounds(document, own);
+        if is_bound(self.trial_means_ns.min, own.mean_ns) {
+            withhold(document, "trial_means_ns");
+        }
+        if is_bound(self.trial_maxima_ns.min, own.max_ns as f64) {
+            withhold(document, "trial_maxima_ns");
+        }
+        if let Some(low_rate) = document.get_mut("low_rate") {
+            withhold_bounds(low_rate, own);
+        }
+        let percentiles = document.get_mut("percentiles");
+        let percentiles = percentiles.and_then(Value::as_array_mut);
+        let values = percentiles.into_iter().flatten();
+        for (value, percentile) in values.zip(&self.percentiles) {
+            if percentile.is_withheld() {
+                withhold(value, "latency_ns");
+            }
+        }
+    }
+}
+
+/// Serialises a round trip without the figures that are withheld: each is null, and has an upper bound instead.
+pub(super) fn without_withheld<S: Serializer>(
+    trip: &Option<RoundTrip>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut document = serde_json::to_value(trip).map_err(S::Error::custom)?;
+    if let Some(trip) = trip {
+        trip.withhold_in(&mut document);
+    }
+    document.serialize(serializer)
 }
 
 /// Returns none if no frame came back in a valid trial.
@@ -165,6 +231,7 @@ pub(super) fn of_trials<'a>(
             mean_ns: own.mean_ns,
             max_ns: own.max_ns,
         }),
+        own_latency: own.cloned(),
         variation: merged(&trials, |parts| {
             DelayVariation::merged(parts.iter().map(|result| &result.variation))
         })?,
@@ -174,7 +241,7 @@ pub(super) fn of_trials<'a>(
         low_rate_variation: merged(&trials, |parts| {
             DelayVariation::merged(parts.iter().map(|result| &result.low_rate.variation))
         })?,
-        percent_of_baseline: None,
+        percent_of_baseline: [None; 3],
         loss_ratio: if offered == 0 {
             0.0
         } else {

@@ -97,6 +97,7 @@ pub struct LatencyAtLoad {
     /// Loss ratio of its trial; none if the tester failed.
     pub loss_ratio: Option<f64>,
     /// Round trips of its valid trial; none if no frame came back.
+    #[serde(serialize_with = "super::latency::without_withheld")]
     pub round_trip: Option<RoundTrip>,
 }
 

@@ -94,7 +94,7 @@ fn answer(
         top.map(|top| top.forwarding_pps.median)
     };
     let echo = |case: &CaseSummary| case.applications.as_ref().map(|it| it.echo_mean_ns.median);
-    let trip = |case: &CaseSummary| case.round_trip.as_ref().map(|trip| trip.mean_ns);
+    let trip = |case: &CaseSummary| case.round_trip.as_ref()?.known_ns()[1];
     let tcp = |of: fn(&super::Applications) -> f64| {
         over(
             case.applications.as_ref().map(of),

@@ -18,7 +18,7 @@ use quietwire_tester::{DESTINATIONS_MAX, MAC_ADDRESSES_MAX, OFFERED_RATE_PPS_MAX
 
 use super::limits::{Checked, REPEATS_MAX, between, duration, fault, name, pause};
 use super::locate::At::{Index, Key};
-use super::locate::{At, Fault};
+use super::locate::{At, LocatedFault};
 use super::study_file::{Case, StudyFile, Traffic};
 use super::trials::Trials;
 use super::{Device, FrameSize, Link, Mode, NeighboursIn, Switch};
@@ -28,7 +28,7 @@ use ring_sizes::rings;
 const NEIGHBOURS_MAX: u32 = 1024;
 
 /// Returns the first fault, in the order of the file's sections.
-pub(super) fn first_fault(file: &StudyFile) -> Option<Fault> {
+pub(super) fn first_fault(file: &StudyFile) -> Option<LocatedFault> {
     whole(file).err()
 }
 
@@ -251,7 +251,7 @@ fn cases(file: &StudyFile) -> Checked {
     stressors(file)
 }
 
-/// Checks that the isolation of a case is given once: by the name of an isolation case, or by the keys of earlier versions.
+/// Checks the isolation of a case.
 fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]) -> Checked {
     let names = || {
         let all: Vec<&str> = isolation_cases().iter().map(|known| known.name).collect();
@@ -259,10 +259,10 @@ fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]
     };
     let Some(name) = &case.isolation else {
         // Elements of topologies always keep to their CPUs, and a device outside the lab cannot be isolated.
-        let is_reported = case.pinning.is_some()
+        let is_optional = case.earlier_isolation.is_some()
             || file.runs_in_topologies()
             || file.device.switch == Switch::Other;
-        return match is_reported {
+        return match is_optional {
             true => Ok(()),
             false => fault(
                 &at("name"),
@@ -277,16 +277,6 @@ fn isolation(file: &StudyFile, case: &Case, at: impl Fn(&'static str) -> [At; 3]
         return fault(
             &at("isolation"),
             format!("unknown isolation case '{name}' (available: {})", names()),
-        );
-    }
-    let as_well = [
-        ("pinning", case.pinning.is_some()),
-        ("partition", case.partition.is_some()),
-    ];
-    if let Some((key, _)) = as_well.iter().find(|(_, is_reported)| *is_reported) {
-        return fault(
-            &at(key),
-            format!("isolation = \"{name}\" already includes it (remove {key})"),
         );
     }
     if case.neighbours == NeighboursIn::Siblings

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits of values, and their checks.
 
-use super::locate::{At, Fault};
+use super::locate::{At, LocatedFault};
 
 /// Maximum measurement time of a trial, seconds. A value over an hour is probably a typing error.
 pub(crate) const DURATION_S_MAX: f64 = 3600.0;
@@ -12,10 +12,10 @@ pub(crate) const REPEATS_MAX: u32 = 10_000;
 /// Maximum number of trials at one number of tenants.
 pub(crate) const TRIALS_AT_NUMBER_MAX: u32 = 100;
 
-pub(crate) type Checked = Result<(), Fault>;
+pub(crate) type Checked = Result<(), LocatedFault>;
 
 pub(crate) fn fault(path: &[At], message: impl Into<String>) -> Checked {
-    Err(Fault {
+    Err(LocatedFault {
         path: path.to_vec(),
         message: message.into(),
     })

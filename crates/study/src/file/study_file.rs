@@ -13,7 +13,7 @@ use super::device::Device;
 use super::objective::Objective;
 use super::published::Published;
 use super::trials::Trials;
-use super::values::{FrameSize, Link, Mode, NeighboursIn, Pinning, Topology};
+use super::values::{EarlierIsolation, FrameSize, Link, Mode, NeighboursIn, Topology};
 use crate::methods::{
     AddressCachingPlan, AddressLearningRatePlan, ApplicationPlan, BackToBackPlan,
     ForwardingRatePlan, LatencyPlanSection, LatencyProbe, LossDistributionPlan, Method, ResetPlan,
@@ -182,13 +182,9 @@ pub struct Case {
     /// Isolation of the device from the rest of the machine: the name of an isolation case of the lab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
-    /// Replaces `isolation` in files of earlier versions: whether the device's threads are pinned to the CPUs of their
-    /// roles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pinning: Option<Pinning>,
-    /// With `pinning`: whether everything else on the machine is kept off the forwarding CPUs. Default: false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition: Option<bool>,
+    /// Isolation in a store of an earlier version, in place of `isolation`.
+    #[serde(skip)]
+    pub earlier_isolation: Option<EarlierIsolation>,
     /// Kinds of neighbours. Default: those of `[neighbours]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kinds: Option<Vec<String>>,
@@ -246,7 +242,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns its isolation case; none for files with `pinning`.
+    /// Returns its isolation case; none for stores of earlier versions.
     #[must_use]
     pub fn isolation(&self) -> Option<&'static IsolationCase> {
         IsolationCase::named(self.isolation.as_deref()?)
@@ -257,15 +253,15 @@ impl Case {
     pub fn is_pinned(&self) -> bool {
         let by_isolation = self.isolation();
         by_isolation.is_some_and(|case| case.has(IsolationPart::Pinned))
-            || self.pinning == Some(Pinning::Roles)
+            || self.earlier_isolation.is_some_and(|it| it.is_pinned)
     }
 
-    /// Returns true if everything else is kept off the forwarding CPUs.
+    /// Returns true if everything else is excluded from the forwarding CPUs.
     #[must_use]
     pub fn keeps_others_off(&self) -> bool {
         let by_isolation = self.isolation();
         by_isolation.is_some_and(|case| case.has(IsolationPart::Isolated))
-            || self.partition == Some(true)
+            || self.earlier_isolation.is_some_and(|it| it.keeps_others_off)
     }
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+mod isolation;
 mod objectives;
 
 use proptest::prelude::*;
@@ -112,78 +113,6 @@ fn a_value_of_the_wrong_kind_is_reported_with_line_and_key() {
         "tester.cpu",
         "not a CPU number",
     );
-}
-
-/// Returns the small study with these isolation keys in its second case.
-fn isolated(keys: &str) -> String {
-    let plain = "name = \"noisy\"\nneighbours = \"everywhere\"\npinning = \"none\"\n";
-    assert_eq!(SMALL.matches(plain).count(), 1);
-    SMALL.replace(plain, &format!("name = \"noisy\"\n{keys}\n"))
-}
-
-#[test]
-fn how_a_case_is_isolated_is_reported_once() {
-    let noisy = "neighbours = \"everywhere\"";
-    for (keys, key, says) in [
-        (
-            format!("{noisy}\nisolation = \"nonne\""),
-            "isolation",
-            "available: none, pinned, isolated",
-        ),
-        (
-            format!("{noisy}\nisolation = \"none\"\npinning = \"none\""),
-            "pinning",
-            "already includes it",
-        ),
-        (
-            format!("{noisy}\nisolation = \"isolated\"\npartition = true"),
-            "partition",
-            "already includes it",
-        ),
-        (
-            "neighbours = \"siblings\"\nisolation = \"sibling-idle\"".to_owned(),
-            "neighbours",
-            "keeps the sibling threads of the forwarding cores idle",
-        ),
-        (noisy.to_owned(), "name", "isolation = \"none\""),
-    ] {
-        let text = isolated(&keys);
-        let message = parse(&text).unwrap_err().to_string();
-        let case = text.find("name = \"noisy\"").unwrap();
-        let at = case + text[case..].find(key).unwrap();
-        let line = text[..at].matches('\n').count() + 1;
-        let place = format!("a/study.toml:{line}:");
-        assert!(message.starts_with(&place), "{message}\nis not at {place}");
-        assert!(
-            message.contains(&format!(": case[1].{key}: ")) && message.contains(says),
-            "{message}"
-        );
-    }
-}
-
-#[test]
-fn every_isolation_case_is_read_and_files_of_earlier_versions_mean_what_they_did() {
-    for known in quietwire_lab::isolation_cases() {
-        let keys = format!("neighbours = \"none\"\nisolation = \"{}\"", known.name);
-        let case = parse(&isolated(&keys)).unwrap().cases.remove(1);
-        assert_eq!(case.isolation(), Some(known));
-        assert_eq!(case.is_pinned(), known.name != "none");
-        assert_eq!(
-            case.keeps_others_off(),
-            !["none", "pinned"].contains(&known.name)
-        );
-    }
-    for (keys, pinned, apart) in [
-        ("pinning = \"none\"", false, false),
-        ("pinning = \"roles\"", true, false),
-        ("pinning = \"roles\"\npartition = true", true, true),
-    ] {
-        let keys = format!("neighbours = \"same-llc\"\n{keys}");
-        let case = parse(&isolated(&keys)).unwrap().cases.remove(1);
-        assert_eq!((case.is_pinned(), case.keeps_others_off()), (pinned, apart));
-        assert_eq!(case.isolation(), None);
-        assert_eq!(case.neighbours, NeighboursIn::SameLlc);
-    }
 }
 
 #[test]
@@ -777,7 +706,7 @@ fn topologies_that_make_no_sense_are_reported() {
         wrong(
             VNET1,
             &format!("{TWO}{key}\n"),
-            &["case[1]", "standalone quietwire switch"],
+            &["case[1]", "is now 'isolation'"],
         );
     }
     wrong(

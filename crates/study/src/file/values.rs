@@ -143,14 +143,13 @@ pub enum NeighboursIn {
     OtherNode,
 }
 
-/// Pinning of the device's threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pinning {
-    /// None: the scheduler places the threads.
-    None,
-    /// Each thread is pinned to the CPUs of its role.
-    Roles,
+/// Isolation of a case in a store of an earlier version, by the keys `pinning` and `partition`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EarlierIsolation {
+    /// Each thread of the device is pinned to the CPUs of its role.
+    pub is_pinned: bool,
+    /// Everything else is excluded from the forwarding CPUs.
+    pub keeps_others_off: bool,
 }
 
 /// Search method; `docs/methods.md` compares them.

@@ -119,7 +119,6 @@ impl Work for AddressCachingPlan {
 impl Offered for AddressCachingPlan {
     const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
         name: "address-caching",
-        aliases: &[],
         section: "address-caching",
         defaults: &[],
         search: RateSearch::No,

@@ -108,7 +108,6 @@ impl Work for AddressLearningRatePlan {
 impl Offered for AddressLearningRatePlan {
     const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
         name: "address-learning-rate",
-        aliases: &[],
         section: "address-learning-rate",
         defaults: &[],
         search: RateSearch::No,

@@ -2,7 +2,7 @@
 //! `[application]`: TCP throughput and round trips of an echo service through the device.
 
 mod plan;
-pub(crate) mod seen;
+pub(crate) mod result;
 
 use quietwire_search::ConfigError;
 use quietwire_tester::echo::{PAYLOAD_MAX, PAYLOAD_MIN};

@@ -140,7 +140,6 @@ impl Work for Bursts {
 impl Offered for BackToBackPlan {
     const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
         name: "back-to-back",
-        aliases: &[],
         section: "back-to-back",
         defaults: &[],
         search: RateSearch::UnlessRates(SearchMethod::SingleRun),

@@ -8,7 +8,7 @@ use super::search::Search;
 use crate::file::Percent;
 use crate::file::limits::{Checked, duration, fault};
 use crate::file::locate::At::{self, Index, Key};
-use crate::file::locate::Fault;
+use crate::file::locate::LocatedFault;
 
 /// Checks a duration, if it is given.
 pub(super) fn optional_duration(seconds: Option<f64>, path: &[At]) -> Checked {
@@ -50,7 +50,7 @@ pub(super) fn known_goal<'a>(
     around: &StudyContext<'a>,
     goal: &str,
     path: &[At],
-) -> Result<Option<&'a Search>, Fault> {
+) -> Result<Option<&'a Search>, LocatedFault> {
     let has_it = around
         .search
         .is_some_and(|search| search.goals.iter().any(|known| known.name == goal));

@@ -82,7 +82,6 @@ impl Work for ForwardingRatePlan {
 impl Offered for ForwardingRatePlan {
     const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
         name: "forwarding-rate-at-max-load",
-        aliases: &[],
         section: "forwarding-rate",
         defaults: &[],
         search: RateSearch::No,

@@ -133,7 +133,6 @@ impl Work for Loads {
 impl Offered for LatencyPlanSection {
     const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
         name: "latency",
-        aliases: &[],
         section: "latency-plan",
         defaults: &[("parts-of", "\"ndr\"")],
         // The loads are percentages of a rate, so a single trial with loss must not lower them.

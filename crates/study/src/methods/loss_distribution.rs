@@ -137,7 +137,6 @@ fn worst_and_best(goal: &str, found: FoundBefore<'_>) -> Option<(f64, f64)> {
 impl Offered for LossDistributionPlan {
     const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
         name: "loss-distribution",
-        aliases: &[],
         section: "loss-distribution",
         defaults: &[("trials", "20"), ("between", "\"PDR\"")],
         search: RateSearch::UnlessRates(SearchMethod::BestAndWorstOfN),

@@ -5,7 +5,7 @@ use quietwire_search::procedure::{Action, Observation, Procedure, ProcedureResul
 use quietwire_search::{Findings, Method, Outcome, RecordError, Step, TrialRequest};
 
 use super::application::ApplicationPlan;
-use super::application::seen::ApplicationResult;
+use super::application::result::ApplicationResult;
 
 /// A running step: requests a trial, receives its outcome, and so on until it is finished.
 pub(crate) enum Machine {

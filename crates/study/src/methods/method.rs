@@ -151,8 +151,6 @@ impl Common {
 pub struct MeasuredMethod {
     /// Name.
     pub name: &'static str,
-    /// Aliases.
-    pub aliases: &'static [&'static str],
     /// Section of the study file.
     pub section: &'static str,
     /// Keys of the section with their defaults in `quietwire measure`, as TOML.

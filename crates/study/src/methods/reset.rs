@@ -117,7 +117,6 @@ impl Work for Restarts {
 impl Offered for ResetPlan {
     const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
         name: "reset",
-        aliases: &[],
         section: "reset",
         defaults: &[],
         search: RateSearch::UnlessRates(SearchMethod::SingleRun),

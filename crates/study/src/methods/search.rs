@@ -72,7 +72,6 @@ const fn offered(
 ) -> MeasuredMethod {
     MeasuredMethod {
         name,
-        aliases: &[],
         section: "search",
         defaults,
         search: RateSearch::Always(method),

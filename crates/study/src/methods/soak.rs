@@ -120,7 +120,6 @@ impl Work for SoakPlan {
 impl Offered for SoakPlan {
     const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
         name: "soak",
-        aliases: &[],
         section: "soak",
         defaults: &[("duration-s", "60")],
         search: RateSearch::No,

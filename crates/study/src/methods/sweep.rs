@@ -83,7 +83,6 @@ impl Work for Sweep {
 impl Offered for Sweep {
     const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
         name: "loss-sweep",
-        aliases: &["frame-loss-sweep"],
         section: "sweep",
         defaults: &[("loads-percent", "[10, 20, 30, 40, 50, 60, 70, 80, 90, 100]")],
         search: RateSearch::No,

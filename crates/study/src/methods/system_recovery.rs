@@ -115,7 +115,6 @@ impl Work for Overloads {
 impl Offered for SystemRecoveryPlan {
     const MEASURED: &'static [MeasuredMethod] = &[MeasuredMethod {
         name: "system-recovery",
-        aliases: &[],
         section: "system-recovery",
         defaults: &[],
         search: RateSearch::UnlessRates(SearchMethod::SingleRun),

@@ -5,7 +5,7 @@
 /// of their elements. Steps run in this order; the step that replaces the device comes last. The search is separate because it has a step
 /// for each goal.
 ///
-/// A new method requires a line here, and a module declaration in `mod.rs` of this folder.
+/// A new method requires a line here, and a module declaration in `methods.rs`.
 macro_rules! every_method {
     ($then:ident) => {
         $then! {

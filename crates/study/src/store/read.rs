@@ -129,7 +129,7 @@ impl Store {
                 |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
             )
         })?;
-        let file = StudyFile::parse(&file_text, self.path())
+        let file = StudyFile::parse_stored(&file_text, self.path())
             .map_err(|error| self.damaged(format!("invalid study file: {error}")))?;
         let (runs, run_index) = self.runs()?;
         Ok(StudyResults {

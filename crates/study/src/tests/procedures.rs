@@ -47,7 +47,7 @@ resolution-pps = 10
 [[case]]
 name = "only"
 neighbours = "none"
-pinning = "none"
+isolation = "none"
 "#
 );
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quietwire_base::Fault;
+use serde_json::Value;
 
 use super::{Answer, ControlSocket, REQUEST_MAX, Request};
 use crate::accept::AcceptErrors;
@@ -22,6 +23,8 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Octets of a request that are read at once.
 const CHUNK: usize = 4096;
+/// Keys of earlier versions: place in a request (RFC 6901), old name, new name.
+const RENAMED: [(&str, &str, &str); 1] = [("/change/set-port", "anew", "reset")]; // words: a key of an earlier version
 
 /// Returns the end of a timeout.
 #[expect(
@@ -295,9 +298,20 @@ impl Client {
 fn answer(line: &[u8], handle: &mut dyn FnMut(Request) -> Answer) -> Answer {
     match serde_json::from_slice::<Request>(line) {
         Ok(request) => handle(request),
-        Err(error) => Answer::error(
-            Fault::BadInput,
-            format!("invalid request: {error} (example of a request: {{\"show\":\"ports\"}})"),
-        ),
+        Err(error) => {
+            let reason = renamed(line).unwrap_or_else(|| {
+                format!("{error} (example of a request: {{\"show\":\"ports\"}})")
+            });
+            Answer::error(Fault::BadInput, format!("invalid request: {reason}"))
+        }
     }
+}
+
+/// Returns the new name of a key of an earlier version in a request; `None` if the request has no such key.
+fn renamed(line: &[u8]) -> Option<String> {
+    let request: Value = serde_json::from_slice(line).ok()?;
+    RENAMED.into_iter().find_map(|(place, old, new)| {
+        request.pointer(place)?.get(old)?;
+        Some(format!("'{old}' is now '{new}'"))
+    })
 }

@@ -135,6 +135,20 @@ fn one_connection_may_ask_often_and_in_pieces() {
 }
 
 #[test]
+fn a_key_of_an_earlier_version_is_refused_with_its_new_name() {
+    with_server(|path| {
+        let mut stream = connect(path);
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let request = json!({"change": {"set-port": {"name": "a", "anew": true, "bridging": {}}}});
+        writeln!(stream, "{request}").unwrap();
+        assert_eq!(
+            lines.next().unwrap().unwrap(),
+            r#"{"error":"invalid request: 'anew' is now 'reset'","fault":"bad-input"}"#
+        );
+    });
+}
+
+#[test]
 fn a_client_that_misbehaves_hurts_only_itself() {
     with_server(|path| {
         // One client never reads its large reply, one sends nothing, and one sends too much.

@@ -30,7 +30,7 @@ fn served(punt: Punt, before: &Counts, now: &Counts) -> ServiceOutcome {
     } else if punt == Punt::Neighbour {
         ServiceOutcome::Waits
     } else if now.unknown_protocol > before.unknown_protocol {
-        ServiceOutcome::Unclaimed
+        ServiceOutcome::NoReceiver
     } else if matches!(punt, Punt::Arp | Punt::ForUs) {
         ServiceOutcome::Neighbours
     } else {

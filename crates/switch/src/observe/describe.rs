@@ -174,7 +174,7 @@ fn service(served: ServiceOutcome) -> &'static str {
         ServiceOutcome::ToKernel => "passed to the kernel",
         ServiceOutcome::Waits => "waits for its neighbour (trace of this frame ends)",
         ServiceOutcome::Neighbours => "neighbour table updated",
-        ServiceOutcome::Unclaimed => "no receiver",
+        ServiceOutcome::NoReceiver => "no receiver",
         ServiceOutcome::Nothing => "no visible result",
     }
 }

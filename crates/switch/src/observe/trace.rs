@@ -63,8 +63,8 @@ pub(crate) enum ServiceOutcome {
     Waits,
     /// Consumed by the neighbour table.
     Neighbours,
-    /// No receiver.
-    Unclaimed,
+    /// The packet has no receiver.
+    NoReceiver,
     /// No counted result.
     Nothing,
 }

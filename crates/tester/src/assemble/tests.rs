@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::checksums::Checksums;
+use crate::damage_check::DamageCheck;
 use crate::frame::{Epoch, Signature};
 use crate::latency::Sample;
 use crate::pacer::Pace;
@@ -136,6 +137,7 @@ fn frames_are_lost_that_were_offered_and_did_not_count_at_the_other_port() {
     assert_eq!(result.loss_ratio, 5.0 / 35.0);
     assert_eq!((result.duplicate_frames, result.reordered_frames), (1, 1));
     assert_eq!((result.damaged_frames, result.stale_frames), (0, 0));
+    assert_eq!(result.damage_check, Some(DamageCheck::AfterEthernetHeader));
     // The last burst left after one and a half seconds.
     assert_eq!(result.elapsed_s, 1.5);
     assert_eq!(result.achieved_rate_pps, 35.0 / 1.5);

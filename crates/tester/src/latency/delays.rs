@@ -2,7 +2,7 @@
 //! Inter-packet delay variation of every frame, computed during reception (RFC 5481, section 4.1).
 //!
 //! A frame is paired with the one sent before it in its flow, whichever arrives first. If one of the two is lost, there is no value: no
-//! pair spans a gap. Of duplicates, the first copy counts.
+//! pair spans a gap. Of duplicates, the first undamaged copy within the window counts.
 
 use super::signed::SignedRecorder;
 use crate::tracker::{Arrival, Tracked, WINDOW_MIN};

@@ -4,7 +4,7 @@
 use super::recorder::Recorder;
 use super::signed::SignedRecorder;
 
-/// A received frame; of duplicates, the first copy.
+/// A received frame; of duplicates, the first undamaged copy within the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sample {
     /// Index of the port that sent it.

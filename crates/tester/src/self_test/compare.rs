@@ -7,7 +7,7 @@
 //!   of the signature is foreign.
 //! - A second copy is a duplicate if it is in the window of its flow, otherwise stale.
 //! - A frame is reordered if it arrives after a later one of its flow (RFC 4737, section 3.3).
-//! - Latency is that of the frames received, of duplicates that of the first copy.
+//! - Latency is that of the frames received, of duplicates that of the first undamaged copy within the window.
 
 use serde::Serialize;
 

@@ -2,13 +2,13 @@
 //! Consistency checks of a traffic description. Errors have the path of the key.
 
 use quietwire_base::locate::At::{self, Key};
-use quietwire_base::locate::Fault;
+use quietwire_base::locate::LocatedFault;
 
 use super::field::{EXPONENT_MAX, FLOWS_MAX, Order};
 use super::{Headers, Timing, Traffic};
 
-fn fault(path: &[At], message: impl Into<String>) -> Option<Fault> {
-    Some(Fault {
+fn fault(path: &[At], message: impl Into<String>) -> Option<LocatedFault> {
+    Some(LocatedFault {
         path: path.to_vec(),
         message: message.into(),
     })
@@ -17,14 +17,14 @@ fn fault(path: &[At], message: impl Into<String>) -> Option<Fault> {
 impl Traffic {
     /// Returns the first error with its path under `[traffic]`; `None` if the description is valid.
     #[must_use]
-    pub fn first_fault(&self) -> Option<Fault> {
+    pub fn first_fault(&self) -> Option<LocatedFault> {
         self.fault_of_headers()
             .or_else(|| self.fault_of_flows())
             .or_else(|| self.fault_of_load())
             .or_else(|| self.fault_of_replay())
     }
 
-    fn fault_of_headers(&self) -> Option<Fault> {
+    fn fault_of_headers(&self) -> Option<LocatedFault> {
         let (outer, _) = self.headers();
         if let Some(fault) = fault_of(&outer, &[]) {
             return Some(fault);
@@ -57,7 +57,7 @@ impl Traffic {
         fault_of(inner, &[Key("inner")])
     }
 
-    fn fault_of_flows(&self) -> Option<Fault> {
+    fn fault_of_flows(&self) -> Option<LocatedFault> {
         let flows = self.flows.as_ref()?;
         if let Some(count) = flows.count
             && !(1..=FLOWS_MAX).contains(&count)
@@ -83,7 +83,7 @@ impl Traffic {
         None
     }
 
-    fn fault_of_load(&self) -> Option<Fault> {
+    fn fault_of_load(&self) -> Option<LocatedFault> {
         if let Some(shares) = self.shares {
             let positive = shares.iter().all(|share| share.is_finite() && *share > 0.0);
             if !positive {
@@ -110,7 +110,7 @@ impl Traffic {
         None
     }
 
-    fn fault_of_replay(&self) -> Option<Fault> {
+    fn fault_of_replay(&self) -> Option<LocatedFault> {
         let replay = self.replay.as_ref()?;
         let given = Traffic {
             replay: None,
@@ -150,7 +150,7 @@ impl Traffic {
 }
 
 /// Returns the first error in one frame's headers.
-fn fault_of(headers: &Headers, at: &[At]) -> Option<Fault> {
+fn fault_of(headers: &Headers, at: &[At]) -> Option<LocatedFault> {
     let there = |key| [at, &[Key(key)]].concat();
     if headers.ipv4.is_some() && headers.ipv6.is_some() {
         return fault(&there("ipv6"), "both IPv4 and IPv6 are given (remove one)");

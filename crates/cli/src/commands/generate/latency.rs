@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Latency and delay variation as text.
 
-use quietwire_tester::{LatencySummary, PERCENTILES, SignedSummary, TrialResult, is_bound};
+use quietwire_tester::{LatencySummary, SignedSummary, TrialResult, is_bound, withhold_bounds};
+use serde_json::Value;
 
 /// One row of the table: the figures of one distribution, microseconds in the table.
 struct Row {
@@ -33,7 +34,7 @@ impl Row {
     /// Returns the row of the latency with the tester's share.
     fn of_latency(summary: &LatencySummary, own: Option<&LatencySummary>) -> Self {
         Self {
-            own_ns: own.map(own_parts),
+            own_ns: own.map(LatencySummary::own_parts),
             ..Self::of("latency", summary)
         }
     }
@@ -72,11 +73,21 @@ impl Row {
     }
 }
 
-/// Returns the tester's share of minimum, mean, percentiles and maximum, nanoseconds.
-fn own_parts(own: &LatencySummary) -> [f64; 8] {
-    let [p50, p90, p99, p99_9, p99_99] = PERCENTILES.map(|it| own.at_or_max(it) as f64);
-    let (min, max) = (own.min_ns as f64, own.max_ns as f64);
-    [min, own.mean_ns, p50, p90, p99, p99_9, p99_99, max]
+/// Returns the latencies of the tester itself, by the calibration that a result cites.
+fn own_latency(result: &TrialResult) -> Option<&LatencySummary> {
+    result.calibration.as_ref()?.own.as_ref()
+}
+
+/// Withholds latencies in the JSON of a result: each is null, and has an upper bound instead.
+pub(super) fn withhold(document: &mut Value, result: &TrialResult) {
+    let Some(own) = own_latency(result) else {
+        return;
+    };
+    for place in ["/latency", "/low_rate/latency"] {
+        if let Some(latency) = document.pointer_mut(place) {
+            withhold_bounds(latency, own);
+        }
+    }
 }
 
 /// Formats a table of latency, IPDV and PDV. Empty if the tester received no frame. A percentile with fewer than ten samples
@@ -85,8 +96,7 @@ pub(super) fn latency_lines(result: &TrialResult) -> Vec<String> {
     if result.latency.samples == 0 {
         return Vec::new();
     }
-    let cited = result.calibration.as_ref();
-    let own = cited.and_then(|cited| cited.own.as_ref());
+    let own = own_latency(result);
     let mut lines = vec![
         format!(
             "{:11}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}",
@@ -113,7 +123,7 @@ pub(super) fn latency_lines(result: &TrialResult) -> Vec<String> {
     }
     if own.is_some() {
         lines.push(
-            "<: the tester's share may exceed a tenth of the figure, so the device's latency is lower"
+            "<: figure withheld (over a tenth may be the tester's own part), upper bound shown"
                 .to_owned(),
         );
     }

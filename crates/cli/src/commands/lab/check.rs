@@ -344,6 +344,7 @@ mod tests {
             duplicate_frames: 0,
             reordered_frames: 0,
             damaged_frames: 0,
+            damage_check: None,
             stale_frames: 0,
             achieved_rate_pps: offered as f64,
             forwarding_rate_pps: received as f64,

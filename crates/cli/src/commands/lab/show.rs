@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use quietwire_host::inventory::Inventory;
 use quietwire_lab::topology::{CATALOG, Chains, Length, Program, describe, draw};
-use quietwire_lab::up::{LabEntry, known};
+use quietwire_lab::up::{LabEntry, known, lacking};
 use quietwire_lab::{STATE_DIRECTORY, Unavailable, availability, isolation_cases, neighbour_kinds};
 use serde_json::json;
 
@@ -152,14 +152,19 @@ pub(super) fn show(args: &ShowArgs) -> Result<()> {
     if let Some(file) = &args.svg {
         write_file("--svg", file, draw(&graph, &cpus))?;
     }
+    let own = std::env::current_exe().context("path of this program")?;
+    let unavailable = lacking(&graph, &own).map(|(name, reason)| format!("{name}: {reason}"));
     if args.json {
-        let text = json!({ "topology": graph, "cpus": cpus, "warnings": cpus.warnings() });
+        let text = json!({
+            "topology": graph, "cpus": cpus, "warnings": cpus.warnings(), "unavailable": unavailable,
+        });
         return print(serde_json::to_string_pretty(&text)?);
     }
+    let mut text = describe(&graph, &cpus);
+    if let Some(reason) = unavailable {
+        text += &format!("\n\nWARNING  {reason}");
+    }
     let width = usize::from(terminal_width());
-    let folded: Vec<String> = describe(&graph, &cpus)
-        .lines()
-        .map(|line| fold(line, width, 9))
-        .collect();
+    let folded: Vec<String> = text.lines().map(|line| fold(line, width, 9)).collect();
     print(folded.join("\n"))
 }

@@ -94,7 +94,7 @@ pub(super) fn text(args: &MeasureArgs) -> String {
             done.push(section);
         }
     }
-    text.push_str("[[case]]\nname = \"device\"\nneighbours = \"none\"\npinning = \"none\"\n");
+    text.push_str("[[case]]\nname = \"device\"\nneighbours = \"none\"\n");
     text
 }
 

@@ -15,7 +15,7 @@ use quietwire_study::{
 };
 use quietwire_tester::{CitedCalibration, MissingCalibration};
 
-use self::state::State;
+use self::state::{State, latency_us};
 use self::view::View;
 use crate::text::say;
 
@@ -154,10 +154,12 @@ impl Progress for ProgressView {
             ""
         };
         self.state.trial(event);
-        let p99 = result
-            .latency
-            .p99_ns
-            .map_or_else(String::new, |ns| format!(", p99 {:.1} us", ns as f64 / 1e3));
+        let own = cited.and_then(|cited| cited.own.as_ref());
+        let own_ns = own.map(|own| own.at_or_max(99.0));
+        let p99 = match result.latency.p99_ns {
+            None => String::new(),
+            Some(ns) => format!(", p99 {}", latency_us(ns, own_ns)),
+        };
         let line = format!(
             "{} {}: {:.3} Mpps offered{over}, {:.4} % lost{p99}{}",
             event.case,

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which packets a rule means: options of the commands that add rules, and their text in tables.
+//! Packet conditions of rules: options of the commands that add rules, and their text in tables.
 
 use clap::Args;
 use ipnet::IpNet;
 use quietwire_switch::config::{EtherType, PacketMatch, Ports, Protocol};
 
-/// What a rule asks of packets.
+/// Packet conditions of a rule.
 #[derive(Debug, Args)]
 pub(super) struct MatchArgs {
-    /// What frames carry behind their tags: ipv4, ipv6, arp, lldp, or a number like 0x88cc. [default: anything]
+    /// EtherType after the VLAN tags: ipv4, ipv6, arp, lldp, or a number such as 0x88cc. [default: any]
     #[arg(long, value_name = "ETHERTYPE")]
     ethertype: Option<EtherType>,
-    /// What IP packets carry: tcp, udp, icmp, ospf and the like, or a number. [default: anything]
+    /// IP protocol: tcp, udp, icmp, ospf and others, or a number. [default: any]
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
-    /// Where packets are from. [default: anywhere]
+    /// Source prefix. [default: any]
     #[arg(long, value_name = "PREFIX")]
     source: Option<IpNet>,
-    /// Destination of packets. [default: anywhere]
+    /// Destination prefix. [default: any]
     #[arg(long, value_name = "PREFIX")]
     destination: Option<IpNet>,
-    /// Their source port, or the first and the last: 179, 5000-5010. [default: any]
+    /// Source port or range, such as 179 or 5000-5010. [default: any]
     #[arg(long, value_name = "PORTS")]
     source_port: Option<Ports>,
-    /// Their destination port, or the first and the last. [default: any]
+    /// Destination port or range. [default: any]
     #[arg(long, value_name = "PORTS")]
     destination_port: Option<Ports>,
 }
@@ -49,8 +49,10 @@ impl From<MatchArgs> for PacketMatch {
     }
 }
 
-/// What a rule asks, in the words of the command that adds it.
-pub(super) fn asked(words: impl Iterator<Item = (&'static str, String)>) -> String {
-    let words: Vec<String> = words.map(|(key, value)| format!("{key} {value}")).collect();
-    words.join(", ")
+/// Returns the conditions of a rule as text, with the options of the command that adds it.
+pub(super) fn condition_text(options: impl Iterator<Item = (&'static str, String)>) -> String {
+    let options: Vec<String> = options
+        .map(|(key, value)| format!("{key} {value}"))
+        .collect();
+    options.join(", ")
 }

@@ -15,7 +15,7 @@ use quietwire_switch::report::RulesReport;
 use serde::de::IgnoredAny;
 
 use super::bridging::parse_vlan;
-use super::packet::{MatchArgs, asked};
+use super::packet::{MatchArgs, condition_text};
 use super::table::table;
 use crate::exit::Usage;
 use crate::units::parse_path;
@@ -184,14 +184,14 @@ pub(super) fn rules(report: RulesReport) -> TerminalTable {
         let location = location
             .into_iter()
             .filter_map(|(key, value)| Some((key, value?)));
-        let asked = asked(location.chain(rule.packet.words()));
-        let asked = match asked.is_empty() {
+        let conditions = condition_text(location.chain(rule.packet.words()));
+        let conditions = match conditions.is_empty() {
             true => "any".to_owned(),
-            false => asked,
+            false => conditions,
         };
         table.add_row([
             rule.name,
-            asked,
+            conditions,
             word(rule.action).to_owned(),
             rule.frames.to_string(),
         ]);

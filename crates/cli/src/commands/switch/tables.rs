@@ -10,7 +10,7 @@ use quietwire_switch::report::{
 };
 use serde_json::{Error, Value, from_value};
 
-use super::packet::asked;
+use super::packet::condition_text;
 use super::table::table;
 
 pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
@@ -270,8 +270,8 @@ fn kernel_filters(rules: Vec<KernelFilterReport>) -> TerminalTable {
         let location = location
             .into_iter()
             .filter_map(|(key, value)| Some((key, value?)));
-        let asked = asked(location.chain(rule.packet.words()));
-        table.add_row([rule.name, asked, rule.frames.to_string()]);
+        let conditions = condition_text(location.chain(rule.packet.words()));
+        table.add_row([rule.name, conditions, rule.frames.to_string()]);
     }
     table
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use quietwire_base::proc::read;
 use quietwire_base::supervised::{Command, Streams};
 use quietwire_base::{Deadline, wait_until};
 use quietwire_host::CpuList;
@@ -161,7 +162,7 @@ impl Server {
                 AgentResult::Stopped
             }
             AgentCommand::CpuStates => {
-                let stat = fs::read_to_string("/proc/stat").map_err(|error| error.to_string())?;
+                let stat = read(Path::new("/proc/stat")).map_err(|error| error.to_string())?;
                 AgentResult::CpuStates(quietwire_monitor::cpu_times(&stat))
             }
             AgentCommand::Jitter { cpus, duration_ms } => {

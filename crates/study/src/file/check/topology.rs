@@ -20,7 +20,6 @@ pub(super) fn topologies(file: &StudyFile) -> Checked {
     rings(&file.device)?;
     only_alone(file)?;
     for (index, case) in file.cases.iter().enumerate() {
-        let at = |key| [Key("case"), Index(index), Key(key)];
         if let Err(error) = file.device_of(case).graph() {
             let message = error.to_string();
             return if case.has_own_device() {
@@ -31,12 +30,6 @@ pub(super) fn topologies(file: &StudyFile) -> Checked {
         }
         rules(file, case, index)?;
         cards(file, case, index)?;
-        if case.pinning.is_some() {
-            return fault(&at("pinning"), ALONE);
-        }
-        if case.partition.is_some() {
-            return fault(&at("partition"), ALONE);
-        }
     }
     Ok(())
 }

@@ -151,7 +151,7 @@ fn a_damaged_store_of_schema_2_stays_as_it_was() {
         .unwrap()
         .query_row("SELECT file_text FROM study", (), |row| row.get(0))
         .unwrap();
-    let file = StudyFile::parse(&text, &path).unwrap();
+    let file = StudyFile::parse_stored(&text, &path).unwrap();
     let error = Store::open(&path, &file, &text, OpenMode::Resume).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     let connection = Connection::open(&path).unwrap();

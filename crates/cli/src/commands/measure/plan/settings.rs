@@ -83,12 +83,9 @@ impl FromStr for NamedGoal {
 /// Returns the parser of METHOD: the names of all methods, which the study crate lists.
 pub(in crate::commands::measure) fn method_parser()
 -> impl TypedValueParser<Value = &'static MeasuredMethod> {
-    let value = |method: &MeasuredMethod| PossibleValue::new(method.name).aliases(method.aliases);
-    let values = measured_methods().map(value);
+    let values = measured_methods().map(|method| PossibleValue::new(method.name));
     PossibleValuesParser::new(values).try_map(|name| {
-        let is_one = |method: &&MeasuredMethod| {
-            method.name == name || method.aliases.contains(&name.as_str())
-        };
+        let is_one = |method: &&MeasuredMethod| method.name == name;
         measured_methods().find(is_one).ok_or("unknown method")
     })
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use quietwire_search::procedure::{Action, Observation};
 use quietwire_study::{ActionEvent, CaseSpec, Estimate, StepKind, StudyFile, TrialEvent};
+use quietwire_tester::is_bound;
 
 /// Most finished steps that are kept.
 const DONE_MAX: usize = 100;
@@ -37,6 +38,8 @@ pub(super) struct Last {
     pub(super) loss_ratio: f64,
     pub(super) p50_ns: Option<u64>,
     pub(super) p99_ns: Option<u64>,
+    /// The tester's own part of these two, nanoseconds; none without a calibration.
+    pub(super) own_ns: Option<[u64; 2]>,
     pub(super) is_valid: bool,
 }
 
@@ -130,12 +133,16 @@ impl State {
                 interval.take(rate_pps, result.loss_ratio);
             }
         }
+        let cited = result.calibration.as_ref();
+        let own = cited.and_then(|cited| cited.own.as_ref());
+        let own_ns = own.map(|own| [own.at_or_max(50.0), own.at_or_max(99.0)]);
         self.last_action = None;
         self.last = Some(Last {
             rate_pps,
             loss_ratio: result.loss_ratio,
             p50_ns: result.latency.p50_ns,
             p99_ns: result.latency.p99_ns,
+            own_ns,
             is_valid: result.is_valid(),
         });
     }
@@ -175,6 +182,13 @@ impl State {
         let to_do = self.estimate.trials.saturating_sub(self.trials);
         (self.made_now > 0).then(|| elapsed / self.made_now * to_do)
     }
+}
+
+/// Formats a latency. If too much of it may be the tester's own part, it is marked as an upper bound.
+pub(super) fn latency_us(ns: u64, own_ns: Option<u64>) -> String {
+    let is_withheld = own_ns.is_some_and(|own_ns| is_bound(ns as f64, own_ns as f64));
+    let mark = if is_withheld { "<" } else { "" };
+    format!("{mark}{:.1} us", ns as f64 / 1e3)
 }
 
 /// Formats an interval like `6.100 to 6.300 Mpps`, with the bounds known so far.

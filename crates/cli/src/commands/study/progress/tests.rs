@@ -39,7 +39,7 @@ repeats = 1
 [[case]]
 name = "quiet"
 neighbours = "none"
-pinning = "none"
+isolation = "none"
 "#;
 
 /// Returns the lines of a screen of 100 columns and 24 lines.
@@ -160,6 +160,20 @@ fn the_interval_narrows_under_rate_loss_and_latency() {
         .iter()
         .find(|line| line.contains("quiet, ") && line.contains("NDR"));
     assert!(through.is_some_and(|line| line.contains("6.")), "{last:#?}");
+}
+
+#[test]
+fn a_latency_that_is_mostly_the_testers_own_is_shown_as_an_upper_bound() {
+    let mut state = watched().state;
+    state.last_action = None;
+    let last = state.last.as_mut().unwrap();
+    (last.p50_ns, last.p99_ns) = (Some(10_000), Some(20_000));
+    last.own_ns = Some([1_001, 2_000]);
+    let shown = screen(&state, TRIAL);
+    assert!(
+        has(&shown, "latency p50 <10.0 us   p99 20.0 us"),
+        "{shown:#?}"
+    );
 }
 
 #[test]

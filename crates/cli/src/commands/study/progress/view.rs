@@ -14,7 +14,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Gauge, Paragraph};
 use ratatui::{Frame, Terminal};
 
-use super::state::{Interval, State, within};
+use super::state::{Interval, State, latency_us, within};
 
 /// The alternate screen of the terminal, left on drop. Keys are not captured, so Ctrl-C still stops the study.
 pub(super) struct View {
@@ -98,8 +98,8 @@ fn header(state: &State) -> Paragraph<'_> {
 }
 
 fn last(state: &State) -> Paragraph<'_> {
-    let us = |ns: Option<u64>| {
-        ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.1} us", ns as f64 / 1e3))
+    let us = |ns: Option<u64>, own_ns: Option<u64>| {
+        ns.map_or_else(|| "–".to_owned(), |ns| latency_us(ns, own_ns))
     };
     let lines = match (&state.last_action, &state.last) {
         (Some(action), _) => vec![Line::from(action.as_str())],
@@ -112,8 +112,8 @@ fn last(state: &State) -> Paragraph<'_> {
             )),
             Line::from(format!(
                 "latency p50 {}   p99 {}",
-                us(last.p50_ns),
-                us(last.p99_ns)
+                us(last.p50_ns, last.own_ns.map(|own| own[0])),
+                us(last.p99_ns, last.own_ns.map(|own| own[1]))
             )),
         ],
         (None, None) => vec![Line::from("setting up")],
