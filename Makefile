@@ -22,6 +22,8 @@ BENCHES ?= peers bridge_scale route_scale route_add ports_scale builds pacing re
 BENCH_FLAGS ?=
 # Duration of make soak, hours.
 HOURS ?= 1
+# Rounds of make repeat-measurements.
+ROUNDS ?= 10
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 # Preemptions of the threads of models. `make test` has two or three.
@@ -43,7 +45,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page fuzz test-fuzz models faults soak asan miri mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,7 +64,7 @@ demo: build ## Run the noisy-neighbours study and write its page into results/
 	$(AS_ROOT) $(quietwire) study run $(STUDY) --store $(RESULTS)/$(study_name).sqlite --html $(page) --allow-unknown $(STUDY_FLAGS); \
 		status=$$?; printf '\nThe page: %s\n' "$(abspath $(page))"; exit $$status
 
-test: ## Lint, build and run every test; ends with what ran and what did not
+test: ## Lint, build and run every test that is not ignored; ends with what ran and what did not
 	@if [ "$(SETUP)" = scripts/setup ]; then $(SETUP) --with-tests; else $(SETUP); fi
 	@$(MAKE) --no-print-directory lint
 	@scripts/run-tests --locked
@@ -111,6 +113,9 @@ bench: setup ## Run the benchmarks, beside those peers that are there; ends with
 
 performance-page: ## Make docs/performance.md and its figures from the runs in docs/performance/runs
 	cargo bench -p quietwire --locked --bench page -- write
+
+repeat-measurements: build ## Run the measuring commands of docs/tester.md ROUNDS times, and report how often each answered
+	$(AS_ROOT) scripts/repeat-measurements --rounds $(ROUNDS)
 
 fuzz: ## Run every fuzz target for FUZZ_SECONDS each (those guided by coverage need rustup's nightly)
 	@scripts/fuzz $(FUZZ_SECONDS)
