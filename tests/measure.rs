@@ -548,7 +548,7 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
     assert_eq!(status.code(), Some(FAILED), "{printed}");
     assert_eq!(
         printed,
-        "quietwire: the trial is invalid because the tester failed, so it has no result for the device\n"
+        "quietwire: the trial is invalid because the tester failed, so it has no result for the device (--attempts N repeats it)\n"
     );
     let result: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     let reasons = result["validity"]["reasons"].to_string();

@@ -284,6 +284,17 @@ duration-s = 0.2
 warm-up-s = 0.1
 drain-s = 0.3
 max-rate-pps = 100_000
+[search]
+start-rate-percent = 50
+start-step-percent = 50
+resolution-percent = 25
+[[search.goal]]
+name = "PDR"
+loss-ratio = 0.5
+[latency]
+rate-pps = 1000
+duration-s = 0.1
+repeats = 1
 [tenants]
 rate-pps = 500
 loss-ratio = 0.9

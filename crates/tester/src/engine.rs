@@ -249,9 +249,43 @@ fn settle(lanes: &mut [Lane<'_>], times: &Timetable, signals: Signals<'_>) {
     }
 }
 
+/// What [`offer`] does with a lane, as a trait so that tests see in which order it does it.
+trait Offers {
+    fn transmit(&mut self) -> u64;
+    fn receive(&mut self, before: u64) -> u64;
+    fn is_done(&self) -> bool;
+    fn empty_ring(&mut self);
+    fn look_at_link(&mut self);
+}
+
+impl Offers for Lane<'_> {
+    #[inline(always)]
+    fn transmit(&mut self) -> u64 {
+        Lane::transmit(self)
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, before: u64) -> u64 {
+        Lane::receive(self, before)
+    }
+
+    #[inline(always)]
+    fn is_done(&self) -> bool {
+        Lane::is_done(self)
+    }
+
+    fn empty_ring(&mut self) {
+        Lane::empty_ring(self);
+    }
+
+    fn look_at_link(&mut self) {
+        Lane::look_at_link(self);
+    }
+}
+
 /// Offers frames until `end`. Frames still due are sent until `limit` at the latest.
 fn offer(
-    lanes: &mut [Lane<'_>],
+    lanes: &mut [impl Offers],
     (end, limit): (u64, u64),
     times: &Timetable,
     signals: Signals<'_>,
@@ -275,14 +309,14 @@ fn offer(
         let now = cycles::now();
         if health.is_long(now - last, long_gap) {
             // Before anything else is sent.
-            lanes.iter_mut().for_each(Lane::empty_ring);
+            lanes.iter_mut().for_each(Offers::empty_ring);
         } else if largest == 0 {
             health.idle_ticks += now - last;
         }
         last = now;
         if now >= next_poll {
             next_poll = now + poll_interval;
-            lanes.iter_mut().for_each(Lane::look_at_link);
+            lanes.iter_mut().for_each(Offers::look_at_link);
         }
         if (now >= end && done) || now >= limit || signals.ends_sending() {
             health.offer_ticks = now - began;
@@ -292,7 +326,7 @@ fn offer(
             std::thread::sleep(pause);
             let woken = cycles::now();
             if health.is_long(woken - last, long_gap) {
-                lanes.iter_mut().for_each(Lane::empty_ring);
+                lanes.iter_mut().for_each(Offers::empty_ring);
             } else {
                 health.idle_ticks += woken - last;
             }
@@ -329,6 +363,8 @@ fn drain(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -339,6 +375,96 @@ mod tests {
             assert_eq!(sleeps(Leave::WhenIdle, frames), frames == 0);
             assert_eq!(sleeps(Leave::BetweenBursts, frames), frames < TX_BURST);
         }
+    }
+
+    /// A lane that records its calls. Its second reception takes longer than the limit of a long gap.
+    struct Recorded<'a> {
+        name: u8,
+        calls: &'a RefCell<Vec<(u8, &'static str)>>,
+        receptions: usize,
+        stall: u64,
+    }
+
+    impl Offers for Recorded<'_> {
+        fn transmit(&mut self) -> u64 {
+            self.calls.borrow_mut().push((self.name, "transmit"));
+            1
+        }
+
+        fn receive(&mut self, _: u64) -> u64 {
+            self.calls.borrow_mut().push((self.name, "receive"));
+            self.receptions += 1;
+            let end = cycles::now() + self.stall;
+            while self.receptions == 2 && cycles::now() < end {
+                std::hint::spin_loop();
+            }
+            0
+        }
+
+        fn is_done(&self) -> bool {
+            self.receptions >= 3
+        }
+
+        fn empty_ring(&mut self) {
+            self.calls.borrow_mut().push((self.name, "empty ring"));
+        }
+
+        fn look_at_link(&mut self) {}
+    }
+
+    #[test]
+    fn after_a_stall_all_rings_are_emptied_before_lost_time_is_made_up_for() {
+        let per_second = crate::clock::ticks_per_second();
+        let now = cycles::now();
+        let times = Timetable {
+            epoch: Epoch::of_trial(1),
+            pace: Pace::Unpaced,
+            low_rate_pps: 0.0,
+            burst: 1,
+            times: None,
+            ticks_per_second: per_second,
+            learning_end: now,
+            warm_up_start: now,
+            start: now,
+            end: now,
+            limit: now + 60 * per_second,
+            drain: 0,
+            drain_end: now,
+            ends_with_frames: false,
+            leave: Leave::Never,
+        };
+        let flags = [const { AtomicBool::new(false) }; 2];
+        let signals = Signals {
+            abort: &flags[0],
+            stop_sending: &flags[1],
+        };
+        let calls = RefCell::new(Vec::new());
+        let stall = per_second / MICROSECOND_HZ * 200;
+        let lane = |name, stall| Recorded {
+            name,
+            calls: &calls,
+            receptions: 0,
+            stall,
+        };
+        let mut lanes = [lane(0, 0), lane(1, stall)];
+        let mut health = LoopHealth::default();
+        offer(
+            &mut lanes,
+            (times.end, times.limit),
+            &times,
+            signals,
+            &mut health,
+        );
+        assert!(health.gaps_over_100us >= 1, "{health:?}");
+        let calls = calls.into_inner();
+        let received: Vec<usize> = (0..calls.len())
+            .filter(|index| calls[*index] == (1, "receive"))
+            .collect();
+        let after_stall = &calls[received[1] + 1..];
+        assert_eq!(
+            after_stall[..3],
+            [(0, "empty ring"), (1, "empty ring"), (0, "transmit")]
+        );
     }
 
     #[test]

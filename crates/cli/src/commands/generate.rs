@@ -18,8 +18,8 @@ use quietwire_report::mix_text;
 use quietwire_study::RunningSwitch;
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    DESTINATIONS_MAX, Directions, FrameSizes, IpVersion, LOW_RATE_PPS, MAC_ADDRESSES_MAX,
-    MissingCalibration, Preparation, TesterError, Trial, TrialResult, Validity,
+    DESTINATIONS_MAX, Directions, FrameSizes, InvalidReason, IpVersion, LOW_RATE_PPS,
+    MAC_ADDRESSES_MAX, MissingCalibration, Preparation, TesterError, Trial, TrialResult, Validity,
 };
 
 use serde::Serialize;
@@ -71,6 +71,10 @@ pub(crate) struct GenerateArgs {
     /// Time to keep receiving after the last frame.
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_duration)]
     drain: Duration,
+    /// Highest number of trials, 1 to 10: a trial that is invalid because the tester failed is repeated. The result lists the
+    /// invalid trials.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=10))]
+    attempts: u8,
     /// Sending ports. Default: both, or the only one.
     #[arg(long, value_enum)]
     direction: Option<Direction>,
@@ -147,21 +151,24 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     let missing = tester.missing_calibration(&trial);
     missing.iter().for_each(say);
     leave_alone(args.settle, &stop);
-    let before = device.as_ref().map(RunningSwitch::counts);
-    let spinner = spinner(&trial);
-    let result = if is_unpaced {
-        tester.run_unpaced(&trial)
-    } else {
-        tester.run(&trial)
-    };
-    if let Some(spinner) = spinner {
-        spinner.finish_and_clear();
-    }
-    let mut result = result?;
+    let (result, invalid_trials) = repeat_while_invalid(args.attempts, || {
+        let before = device.as_ref().map(RunningSwitch::counts);
+        let spinner = spinner(&trial);
+        let result = if is_unpaced {
+            tester.run_unpaced(&trial)
+        } else {
+            tester.run(&trial)
+        };
+        if let Some(spinner) = spinner {
+            spinner.finish_and_clear();
+        }
+        let mut result = result?;
+        if let Some((device, before)) = device.as_ref().zip(before) {
+            result.account_for(device.layout(), &before, &device.counts());
+        }
+        Ok(result)
+    })?;
     stop.store(true, Ordering::Relaxed);
-    if let Some((device, before)) = device.as_ref().zip(before) {
-        result.account_for(device.layout(), &before, &device.counts());
-    }
     let record = isolation.record().clone();
     let undone = isolation.undo();
     if args.json {
@@ -169,18 +176,21 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
             result: &result,
             isolation: &record,
             calibration_missing: missing.as_ref(),
+            invalid_trials: &invalid_trials,
         };
         let mut document = serde_json::to_value(&output)?;
         withhold(&mut document, &result);
         print(serde_json::to_string_pretty(&document)?)?;
     } else {
-        print(result_text(&result, usize::from(terminal_width())))?;
+        let width = usize::from(terminal_width());
+        let text = invalid_lines(&invalid_trials, width);
+        print(text + &result_text(&result, width))?;
     }
     undone?;
     match &result.validity {
         Validity::Valid => Ok(()),
         Validity::Invalid(_) => Err(CheckFailed(
-            "the trial is invalid because the tester failed, so it has no result for the device"
+            "the trial is invalid because the tester failed, so it has no result for the device (--attempts N repeats it)"
                 .to_owned(),
         )
         .into()),
@@ -196,6 +206,55 @@ struct Output<'a> {
     isolation: &'a IsolationRecord,
     /// The calibration that the result cannot cite because the file only has calibrations of other setups.
     calibration_missing: Option<&'a MissingCalibration>,
+    /// The invalid trials before the one of the result.
+    invalid_trials: &'a [InvalidTrial],
+}
+
+/// A trial that was repeated because the tester failed.
+#[derive(Debug, Serialize)]
+struct InvalidTrial {
+    reasons: Vec<InvalidReason>,
+    offered_frames: u64,
+    lost_frames: u64,
+}
+
+/// Runs trials until one is valid, at most `attempts`. Returns the last result, and the invalid trials before it.
+fn repeat_while_invalid(
+    attempts: u8,
+    mut run: impl FnMut() -> Result<TrialResult>,
+) -> Result<(TrialResult, Vec<InvalidTrial>)> {
+    let mut invalid_trials = Vec::new();
+    let mut result = run()?;
+    for _ in 1..attempts {
+        let Validity::Invalid(reasons) = result.validity else {
+            break;
+        };
+        invalid_trials.push(InvalidTrial {
+            reasons,
+            offered_frames: result.offered_frames,
+            lost_frames: result.lost_frames,
+        });
+        result = run()?;
+    }
+    Ok((result, invalid_trials))
+}
+
+/// Describes the invalid trials before the one of the result, a line for each reason.
+fn invalid_lines(invalid_trials: &[InvalidTrial], width: usize) -> String {
+    let mut text = String::new();
+    for (index, trial) in invalid_trials.iter().enumerate() {
+        for reason in &trial.reasons {
+            let line = format!(
+                "repeated   trial {}, with {} of {} frames lost, was invalid: {reason}",
+                index + 1,
+                trial.lost_frames,
+                trial.offered_frames
+            );
+            text += &fold(&line, width, INDENT);
+            text += "\n";
+        }
+    }
+    text
 }
 
 /// Waits for `time`, or until `abort` is set.
@@ -395,7 +454,7 @@ fn result_text(result: &TrialResult, width: usize) -> String {
 mod tests {
     use std::path::Path;
 
-    use quietwire_tester::{CitedCalibration, DamageCheck, LatencySummary};
+    use quietwire_tester::{CitedCalibration, DamageCheck, InvalidCause, LatencySummary};
 
     use super::*;
 
@@ -444,6 +503,44 @@ frames     a mix of 64, 594, 1518 octets in the ratio 7:4:1 (IMIX; RFC 6985:
         let text = result_text(&described, 80);
         let mix = "a mix of 70, 594, 1518 octets in the ratio 7:4:1\n";
         assert!(text.contains(mix), "{text}");
+    }
+
+    #[test]
+    fn an_invalid_trial_is_repeated_as_often_as_asked_and_listed() {
+        let reason = || InvalidReason {
+            cause: InvalidCause::RateMissed,
+            text: "the tester stalled".to_owned(),
+        };
+        let outcome = |attempts: u8, invalid: usize| {
+            let mut runs = 0;
+            let (result, invalid_trials) = repeat_while_invalid(attempts, || {
+                runs += 1;
+                let mut result = result(FrameSizes::Fixed(64));
+                if runs <= invalid {
+                    result.validity = Validity::Invalid(vec![reason()]);
+                }
+                Ok(result)
+            })
+            .unwrap();
+            (runs, result.validity == Validity::Valid, invalid_trials)
+        };
+        for (attempts, invalid, runs, is_valid) in [
+            (1, 0, 1, true),
+            (1, 1, 1, false),
+            (3, 0, 1, true),
+            (3, 2, 3, true),
+            (3, 3, 3, false),
+        ] {
+            let seen = outcome(attempts, invalid);
+            assert_eq!((seen.0, seen.1), (runs, is_valid), "{attempts}, {invalid}");
+            assert_eq!(seen.2.len(), runs - 1);
+        }
+        let (_, _, invalid_trials) = outcome(3, 2);
+        let text = invalid_lines(&invalid_trials, 200);
+        let first =
+            "repeated   trial 1, with 0 of 1000 frames lost, was invalid: the tester stalled\n";
+        assert!(text.starts_with(first), "{text}");
+        assert_eq!(text.lines().count(), 2);
     }
 
     #[test]
