@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use crate::{done, name, partition, text};
 
@@ -97,7 +98,7 @@ impl FakeMachine {
         found
     }
 
-    fn apply(&self, more: &[&str]) -> std::process::Output {
+    fn apply(&self, more: &[&str]) -> Output {
         let mut arguments = vec![
             "apply",
             "--plan",
@@ -193,6 +194,36 @@ fn the_applied_plan_is_verified_without_being_named() {
     assert_eq!(failed, ["command-line"]);
     let live = partition(&["verify", "--root", root, "--for", "1s"]);
     assert_eq!(live.status.code(), Some(2), "{}", text(&live));
+}
+
+#[test]
+fn the_remedy_of_an_interrupt_makes_its_check_pass() {
+    let made = FakeMachine::new();
+    made.apply(&[]);
+    let check = || {
+        let output = partition(&["verify", "--root", name(&made.root), "--json"]);
+        let checks: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let mut checks = checks.as_array().unwrap().iter();
+        checks
+            .find(|check| check["name"] == "interrupts")
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(check()["verdict"], "pass");
+    fs::write(made.root.join("proc/irq/24/smp_affinity_list"), "0-1\n").unwrap();
+    let failed = check();
+    assert_eq!(failed["verdict"], "fail");
+    let remedy = failed["remedy"].as_str().unwrap();
+    assert!(remedy.contains("move interrupts 24 "), "{remedy}");
+    let commands = failed["commands"].as_array().unwrap();
+    assert_eq!(commands.len(), 1, "{failed:#}");
+    // Commands are for the machine itself, whose files are below the root here.
+    let command = commands[0].as_str().unwrap();
+    let here = command.replace(" /proc", &format!(" {}/proc", made.root.display()));
+    assert_ne!(here, command);
+    let output = Command::new("sh").args(["-euc", &here]).output().unwrap();
+    assert!(output.status.success(), "{here}: {}", text(&output));
+    assert_eq!(check()["verdict"], "pass");
 }
 
 #[test]

@@ -256,6 +256,45 @@ fn a_remedy_that_is_run_makes_its_check_pass() {
     assert_eq!(settings(), machine.before);
 }
 
+/// Checks that the command that `verify` proposes for an interrupt moves it off the isolated CPUs.
+#[test]
+fn the_remedy_of_an_interrupt_moves_it() {
+    const CHECK: &str = "interrupts";
+    let machine = Machine::new(0);
+    done(&["apply", "--plan", machine.plan()]);
+    let before = Checks::now();
+    // The machine may have interrupts that have not occurred since they were moved: then the check is unknown.
+    assert_ne!(before.verdict(CHECK), "fail", "{}", before.seen(CHECK));
+    // An interrupt stays at its CPU while that CPU is allowed, so this one needs no further occurrence to move. The kernel
+    // refuses to change those that it places itself.
+    let is_movable = |(path, cpus): &(PathBuf, String)| {
+        let effective = fs::read_to_string(path.with_file_name("effective_affinity_list"));
+        path.starts_with("/proc/irq")
+            && path.ends_with("smp_affinity_list")
+            && cpus.trim() == "0"
+            && effective.is_ok_and(|cpus| cpus.trim() == "0")
+            && fs::write(path, "0-1").is_ok()
+    };
+    let (list, _) = settings()
+        .into_iter()
+        .find(is_movable)
+        .expect("an interrupt of CPU 0 that can be moved");
+    let number = list.parent().unwrap().file_name().unwrap();
+    let named = format!("{} (CPUs 0-1)", number.to_str().unwrap());
+
+    let found = Checks::now();
+    found.assert("fail", &[CHECK]);
+    assert!(found.seen(CHECK).contains(&named), "{}", found.seen(CHECK));
+    let commands = found.commands(CHECK);
+    assert_eq!(commands, [format!("echo 0 > {}", list.display())]);
+    run("sh", &["-euc", commands[0]]);
+    let after = Checks::now();
+    assert_eq!(after.verdict(CHECK), before.verdict(CHECK));
+    assert!(!after.seen(CHECK).contains(&named), "{}", after.seen(CHECK));
+    done(&["rollback"]);
+    assert_eq!(settings(), machine.before);
+}
+
 /// Checks that only root can read the applied plan.
 #[test]
 fn verifying_without_root_lacks_it() {

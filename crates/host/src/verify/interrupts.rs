@@ -28,7 +28,7 @@ fn allowed(machine: &Machine<'_>) -> Check {
     let files = format!("/{IRQS}/*/smp_affinity_list, effective_affinity_list");
     let expected = format!("no interrupt for the isolated CPUs {}", machine.isolated);
     let (mut wrong, mut fixed, mut moving, mut seen) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    let mut commands = Vec::new();
+    let (mut numbers, mut commands) = (Vec::new(), Vec::new());
     for irq in machine.names(IRQS) {
         let file = format!("{IRQS}/{irq}/smp_affinity_list");
         let Some(allowed) = machine.value::<CpuList>(&file) else {
@@ -56,6 +56,7 @@ fn allowed(machine: &Machine<'_>) -> Check {
         } else {
             wrong.push(text);
             commands.push(remedy::interrupt(machine, &irq));
+            numbers.push(irq);
         }
     }
     if seen == 0 {
@@ -80,7 +81,8 @@ fn allowed(machine: &Machine<'_>) -> Check {
         }
     }
     let remedy = format!(
-        "{APPLY}, or move the interrupts one by one; if the kernel refuses to move one, add isolcpus=managed_irq,domain,{} to the kernel command line and reboot",
+        "{APPLY}, or move interrupts {} one by one; if the kernel refuses to move one, add isolcpus=managed_irq,domain,{} to the kernel command line and reboot",
+        some_of(&numbers),
         machine.isolated
     );
     Check::new(

@@ -510,7 +510,7 @@ fn remedies_name_what_applying_leaves_alone() {
         (
             "proc/irq/24/smp_affinity_list",
             "0-1",
-            "apply",
+            "apply --config FILE, or move interrupts 24 one by one",
             "echo 0,3 > /proc/irq/24/smp_affinity_list",
         ),
         (

@@ -119,7 +119,10 @@ fn devices_remedy(machine: &Machine<'_>, numbers: &[&str]) -> (String, Vec<Strin
         .collect();
     let mut texts = Vec::new();
     if !movable.is_empty() {
-        texts.push(format!("{APPLY}, or move the interrupts one by one"));
+        texts.push(format!(
+            "{APPLY}, or move interrupts {} one by one",
+            movable.join(", ")
+        ));
     }
     if !fixed.is_empty() {
         texts.push(format!(
