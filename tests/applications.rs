@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -218,5 +219,32 @@ fn nothing_is_left_behind() {
         if signal == "-INT" {
             assert_eq!(running.0.wait().unwrap().code(), Some(1));
         }
+    }
+}
+
+/// Checks that entering a namespace requires root.
+#[test]
+fn only_root_enters_namespaces() {
+    const LACKS: i32 = 3;
+    let namespaces = Namespaces::new();
+    // The user may not read the directory of the build.
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("quietwire");
+    fs::copy(env!("CARGO_BIN_EXE_quietwire"), &program).unwrap();
+    for path in [directory.path(), program.as_path()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for words in [
+        &["iperf", "--address", SERVER] as &[&str],
+        &["echo", "--address", "10.213.7.2:7007"],
+    ] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--clear-groups"]);
+        command.arg(&program).arg("application").args(words);
+        command.args(["--client-namespace", &namespaces.left]);
+        let output = command.output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(LACKS), "{printed}");
+        assert!(printed.contains("requires root"), "{printed}");
     }
 }

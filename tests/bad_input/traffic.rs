@@ -2,6 +2,7 @@
 //! Invalid descriptions of traffic and captures, and unavailable applications.
 
 use std::fs;
+use std::net::UdpSocket;
 
 use crate::workspace::Workspace;
 use crate::{BAD_INPUT, FAILED, LACKS};
@@ -158,6 +159,12 @@ fn applications_that_cannot_be_had_are_named() {
     ] {
         workspace.refused(code, application(&[&echo, options].concat()), &[part]);
     }
+    // A service that never replies.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let words = ["echo", "--address", address.as_str(), "--duration", "100ms"];
+    let short = [&words[..], &["--timeout", "50ms", "--json"]].concat();
+    workspace.refused(FAILED, application(&short), &["no reply to any of"]);
     let elsewhere = ["echo-server", "--address", "203.0.113.1:7"];
     workspace.refused(BAD_INPUT, application(&elsewhere), &["203.0.113.1:7"]);
 }

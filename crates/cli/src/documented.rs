@@ -394,3 +394,63 @@ fn every_study_in_the_repository_makes_sense() {
         assert!(read.is_ok(), "{read:?}");
     }
 }
+
+/// Settings of the units that docs/install.md describes.
+const UNITS: [(&str, &[&str]); 4] = [
+    (
+        "quietwire-switch.service",
+        &[
+            "Type=notify",
+            "ExecStart=/usr/bin/quietwire switch run --config /etc/quietwire/switch.toml",
+            "Restart=on-failure",
+            "WatchdogSec=20s",
+            "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_IPC_LOCK CAP_SYS_ADMIN",
+            "SystemCallFilter=@system-service bpf mincore seccomp",
+            "RestrictNamespaces=net",
+            "NoNewPrivileges=yes",
+            "MemoryDenyWriteExecute=yes",
+            "ProtectSystem=strict",
+            "ReadWritePaths=/run",
+            "ProtectHome=yes",
+            "PrivateTmp=yes",
+        ],
+    ),
+    (
+        "quietwire-partition.service",
+        &[
+            "Before=quietwire-switch.service",
+            "ExecStart=/usr/bin/quietwire partition apply --config /etc/quietwire/partition.toml",
+            "ExecStop=/usr/bin/quietwire partition rollback",
+            "WantedBy=multi-user.target",
+        ],
+    ),
+    (
+        "quietwire-partition-verify.service",
+        &[
+            "Type=oneshot",
+            "ExecStart=/usr/bin/quietwire partition verify",
+        ],
+    ),
+    (
+        "quietwire-partition-verify.timer",
+        &["OnActiveSec=1s", "OnUnitActiveSec=5min"],
+    ),
+];
+
+#[test]
+fn units_are_those_of_the_guide() {
+    let guide = fs::read_to_string(root().join("docs/install.md")).unwrap();
+    for (name, settings) in UNITS {
+        let path = root().join("packaging/systemd").join(name);
+        let unit = fs::read_to_string(path).unwrap();
+        for setting in settings {
+            assert!(
+                unit.lines().any(|line| line == *setting),
+                "{name}: {setting}"
+            );
+        }
+        let reported = name.trim_end_matches(".service");
+        assert!(guide.contains(reported), "{name} is not in the guide");
+        assert!(!unit.contains("DeviceAllow"), "{name} limits device nodes");
+    }
+}

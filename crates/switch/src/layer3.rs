@@ -333,3 +333,16 @@ impl Layer3 {
         &mut self.exchange
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ERRORS_PER_SECOND;
+
+    /// The guide has the limit.
+    #[test]
+    fn the_limit_of_errors_is_that_of_the_guide() {
+        let page = include_str!("../../../docs/router.md");
+        let text = format!("| ICMP errors | {ERRORS_PER_SECOND} per second |");
+        assert!(page.contains(&text), "no '{text}'");
+    }
+}

@@ -215,6 +215,45 @@ mod tests {
         assert!(result.round_trip.p50_ns.is_some(), "{result:?}");
     }
 
+    /// A reply after the timeout is counted as late, and its request as lost.
+    #[test]
+    fn a_late_reply_is_counted_and_its_request_is_lost() {
+        let service = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = service.local_addr().unwrap();
+        let (never, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let timeout = Duration::from_millis(50);
+        let result = scope(|scope| {
+            scope.spawn(|| {
+                service
+                    .set_read_timeout(Some(Duration::from_millis(10)))
+                    .unwrap();
+                let mut octets = [0; 2000];
+                let mut has_stalled = false;
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok((length, from)) = service.recv_from(&mut octets) else {
+                        continue;
+                    };
+                    if !std::mem::replace(&mut has_stalled, true) {
+                        std::thread::sleep(2 * timeout);
+                    }
+                    service.send_to(&octets[..length], from).unwrap();
+                }
+            });
+            let _stop = Stop(&stop);
+            let options = EchoOptions {
+                interval: Duration::from_millis(10),
+                duration: Duration::from_secs(1),
+                timeout,
+                ..options(address, EchoTransport::Udp)
+            };
+            run(&options, &never).unwrap()
+        });
+        // At least the first request: its reply leaves after twice the timeout.
+        assert!(result.late_replies > 0, "{result:?}");
+        assert!(result.lost >= result.late_replies, "{result:?}");
+        assert_eq!(result.requests, result.replies + result.lost, "{result:?}");
+    }
+
     #[test]
     fn a_service_that_does_not_answer_is_loss_or_an_error_and_never_a_hang() {
         let never = AtomicBool::new(false);

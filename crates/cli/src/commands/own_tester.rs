@@ -189,16 +189,21 @@ fn warn_of_throttling(busy_s: f64) {
             .parse::<f64>()
             .ok()
     };
-    let Some(runtime_us) = number(REALTIME_RUNTIME).filter(|runtime_us| *runtime_us >= 0.0) else {
+    let Some(runtime_us) = number(REALTIME_RUNTIME) else {
         return;
     };
-    if busy_s * 1e6 > runtime_us {
+    if is_throttled(busy_s, runtime_us) {
         tracing::warn!(
             "kernel.sched_rt_runtime_us is {runtime_us}, so the kernel may stop this real-time tester once per second, \
              which looks like loss. If another CPU stays free for the system, \
              `sysctl -w kernel.sched_rt_runtime_us=-1` prevents this (from Linux 6.12 on, also keep other threads off the tester's CPU)"
         );
     }
+}
+
+/// Returns whether the kernel stops a real-time thread that is busy for this time. A negative runtime is no limit.
+fn is_throttled(busy_s: f64, runtime_us: f64) -> bool {
+    runtime_us >= 0.0 && busy_s * 1e6 > runtime_us
 }
 
 /// Refuses an interface or a card that is named twice: each port would receive a part of the other's frames.
@@ -239,4 +244,17 @@ fn pci_devices(ports: &[PortUri]) -> Vec<String> {
             _ => None,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_that_is_busy_for_longer_than_the_runtime_is_throttled() {
+        const DEFAULT_US: f64 = 950_000.0;
+        assert!(is_throttled(0.951, DEFAULT_US));
+        assert!(!is_throttled(0.95, DEFAULT_US));
+        assert!(!is_throttled(10.0, -1.0));
+    }
 }

@@ -541,6 +541,22 @@ mod tests {
         );
     }
 
+    /// The guide has the values of all guests.
+    #[test]
+    fn values_are_those_of_the_guide() {
+        let page = include_str!("../../../../docs/guests.md");
+        let (kvm, software) = (DEADLINE_KVM.as_secs(), DEADLINE_SOFTWARE.as_secs());
+        for text in [
+            format!("| memory | {MEMORY_MIB} MiB"),
+            format!("{MEMORY_MIB} MiB of memory, one vCPU"),
+            format!("| ports | at most {PORTS_MAX},"),
+            format!("rings of {RING_SIZE} descriptors"),
+            format!("| boot timeout | {kvm} s under KVM, {software} s in software emulation"),
+        ] {
+            assert!(page.contains(&text), "no '{text}'");
+        }
+    }
+
     #[test]
     fn all_missing_packages_are_reported_at_once() {
         let root = tempfile::tempdir().unwrap();

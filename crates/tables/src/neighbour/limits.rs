@@ -83,3 +83,26 @@ impl Rate {
         may
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The guide has the limits.
+    #[test]
+    fn limits_are_those_of_the_guide() {
+        let page = include_str!("../../../../docs/router.md").replace(',', "");
+        let limits = Limits::default();
+        let (each, all) = (limits.waiting, limits.waiting_in_all);
+        for text in [
+            format!("| neighbours | {} |", limits.neighbours),
+            format!("| packets waiting for neighbours | {each} per neighbour {all} in all |"),
+            format!(
+                "| requests for unresolved neighbours | {} per second |",
+                limits.asks_per_second
+            ),
+        ] {
+            assert!(page.contains(&text), "no '{text}'");
+        }
+    }
+}

@@ -139,3 +139,41 @@ fn vrfs_follow_tables_of_the_kernel() {
         assert!(error.contains(part), "{error}");
     }
 }
+
+#[test]
+fn vrfs_and_interfaces_are_bounded() {
+    let vrf = |number: usize| Located {
+        value: VrfSetting {
+            name: format!("v{number}"),
+            kernel_table: None,
+        },
+        location: Location::Request,
+    };
+    // With the main VRF there is one more.
+    let vrfs: Vec<_> = (0..1024).map(vrf).collect();
+    let places = AttachmentPoints {
+        ports: &["a", "b"],
+        bridges: &BTreeSet::new(),
+    };
+    assert_eq!(
+        plan(&vrfs[..1023], &[], &[], &places).unwrap().vrfs.len(),
+        1024
+    );
+    let error = plan(&vrfs, &[], &[], &places).unwrap_err().to_string();
+    assert!(error.contains("too many VRFs (maximum: 1024)"), "{error}");
+
+    let texts: Vec<String> = (0..4097)
+        .map(|number| {
+            let port = if number < 4094 { "a" } else { "b" };
+            let vlan = number % 4094 + 1;
+            format!("name='i{number}'\nport='{port}'\nvlan={vlan}")
+        })
+        .collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    assert_eq!(planned(&texts[..4096]).unwrap().interfaces.len(), 4096);
+    let error = planned(&texts).unwrap_err();
+    assert!(
+        error.contains("too many interfaces (maximum: 4096)"),
+        "{error}"
+    );
+}

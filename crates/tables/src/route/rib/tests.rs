@@ -10,6 +10,15 @@ const SMALL: Sizes = Sizes {
     next_hops: 1000,
 };
 
+/// The guide has the limits of a VRF.
+#[test]
+fn limits_are_those_of_the_guide() {
+    let page = include_str!("../../../../../docs/router.md").replace(',', "");
+    let blocks = Sizes::default().ipv4_groups;
+    let text = format!("| IPv4 /24 blocks with longer prefixes | {blocks} per VRF");
+    assert!(page.contains(&text), "no '{text}'");
+}
+
 fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
