@@ -147,6 +147,8 @@ fn the_kernel_has_the_addresses_and_its_routes_forward() {
     until("the router's kernel answers", || {
         ping(&net.host, "198.51.100.1").then_some(())
     });
+    let counted = |name: &str| switch.stats()["router"][name].as_u64().unwrap();
+    assert!(counted("to_kernel") > 0);
     // Its routes are imported: added, replaced, multipath, removed.
     let ip = |arguments: &[&str]| net.switch.ip(&[&["route"], arguments].concat());
     ip(&["add", "10.99.0.0/24", "via", "192.0.2.2", "dev", "qw-r"]);
@@ -234,6 +236,10 @@ fn the_kernel_has_the_addresses_and_its_routes_forward() {
     net.switch.ip(&["link", "set", "qw-r", "down"]);
     until("its routes are removed", || {
         route(&switch, "10.101.1.0/24").is_none().then_some(())
+    });
+    until("a tap that is down refuses a packet", || {
+        ping(&net.router, "192.0.2.1");
+        (counted("kernel_refused") > 0).then_some(())
     });
     change(&switch, &["set", "vrf", "main"]);
     until("no route is imported any more", || {

@@ -202,6 +202,53 @@ fn every_option_that_is_there_the_guide_names() {
     }
 }
 
+/// Options whose defaults the guide has in another place than beside the option: in a row of the table of levels (`isolation`), and for
+/// all commands at once (`root`, `vrf`).
+const DEFAULTS_ELSEWHERE: [&str; 3] = ["isolation", "root", "vrf"];
+
+/// Adds the options of a command and its visible subcommands that have defaults: command, option and values.
+fn defaults(command: &Command, name: &str, into: &mut Vec<(String, String, Vec<String>)>) {
+    let visible = command.get_arguments().filter(|it| !it.is_hide_set());
+    for argument in visible.filter(|it| it.get_action().takes_values()) {
+        let values: Vec<String> = argument
+            .get_default_values()
+            .iter()
+            .map(|value| value.to_string_lossy().into_owned())
+            .collect();
+        if let Some(option) = argument.get_long()
+            && !values.is_empty()
+        {
+            into.push((name.trim().to_owned(), option.to_owned(), values));
+        }
+    }
+    for inner in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        defaults(inner, &format!("{name} {}", inner.get_name()), into);
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_guide() {
+    let mut all = Vec::new();
+    defaults(&Cli::command(), "", &mut all);
+    let mut checked = 0;
+    for (name, option, values) in all {
+        // The options of `lab check` are the tester's, on its page.
+        if name == "lab check" || DEFAULTS_ELSEWHERE.contains(&option.as_str()) {
+            continue;
+        }
+        let page = page_of(&name).unwrap_or_else(|| panic!("{name} has no page"));
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let has_all = |line: &str| values.iter().all(|value| line.contains(value.as_str()));
+        assert!(
+            text.lines()
+                .any(|line| options(line).contains(&option) && has_all(line)),
+            "{page} does not have the default {values:?} of --{option} of {name}"
+        );
+        checked += 1;
+    }
+    assert!(checked > 40, "{checked}");
+}
+
 /// Adds the names of the manual pages of a command and its visible subcommands.
 fn add_manual_pages(command: &Command, name: &str, into: &mut BTreeSet<String>) {
     into.insert(format!("{name}.1"));
