@@ -92,10 +92,12 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	@scripts/check-directions
 	@scripts/check-modules
 	@scripts/check-words
+	@scripts/check-proofs
 	@scripts/test-check-modules
 	@scripts/check-fuzz
 	@scripts/test-check-sources
 	@scripts/test-check-fuzz
+	@scripts/test-check-proofs
 	@scripts/test-run-tests
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.bash packaging/debian/* $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
