@@ -501,3 +501,44 @@ fn changes_edit_what_was_asked_for() {
         assert!(error.contains(part), "{error}");
     }
 }
+
+/// The guide lists the settings that cannot change at run time.
+#[test]
+fn settings_that_require_a_restart_are_those_of_the_guide() {
+    let plan = parse(FILE).unwrap().plan(&online()).unwrap();
+    plan.check_changeable(&plan).unwrap();
+    let changes: [(&str, fn(&mut Plan)); 13] = [
+        ("service-cpus", |plan| plan.service_cpus = CpuList::new()),
+        ("control-cpus", |plan| plan.control_cpus = CpuList::new()),
+        ("rx-ring-size", |plan| plan.rx_ring_size *= 2),
+        ("tx-ring-size", |plan| plan.tx_ring_size *= 2),
+        ("frame-size-max", |plan| plan.frame_size_max += 1),
+        ("idle", |plan| plan.idle = quietwire_base::Idle::Sleep),
+        ("pinning", |plan| plan.pinning = Pinning::None),
+        ("huge-pages", |plan| plan.huge_pages = HugePages::Require),
+        ("memory-mib", |plan| plan.memory_mib += 1),
+        ("user", |plan| plan.user = Some("other".to_owned())),
+        ("seccomp", |plan| {
+            plan.seccomp = quietwire_base::Seccomp::Off;
+        }),
+        ("metrics", |plan| {
+            plan.metrics = Some(([127, 0, 0, 1], 9475).into());
+        }),
+        ("control-socket", |plan| {
+            plan.control_socket = "/run/other.sock".into();
+        }),
+    ];
+    let names = changes.map(|(name, _)| format!("`{name}`")).join(", ");
+    let page = include_str!("../../../../docs/switch.md").replace('\n', " ");
+    let sentence = format!("These keys require a restart: {names}.");
+    assert!(page.contains(&sentence), "no '{sentence}'");
+    for (name, change) in changes {
+        let mut next = plan.clone();
+        change(&mut next);
+        let error = plan.check_changeable(&next).unwrap_err().to_string();
+        assert!(
+            error.contains(name) && error.contains("restart the switch"),
+            "{error}"
+        );
+    }
+}
