@@ -251,6 +251,57 @@ fn fast_cores_forward() {
     assert!(!plan.command_line().contains("intel_pstate"));
 }
 
+/// Tests the kernel parameters of each vendor, and those that depend on the request.
+#[test]
+fn kernel_parameters_follow_the_machine_and_the_request() {
+    const ISOLATION: [&str; 6] = [
+        "isolcpus=managed_irq,domain,",
+        "nohz_full=",
+        "rcu_nocbs=",
+        "irqaffinity=",
+        "skew_tick=1",
+        "nosoftlockup",
+    ];
+    const REQUEST: &str = "[forwarding]\ncpus = 1\n[machine]\niommu = true\n";
+    let planned = |machine: &Machine, text: &str| {
+        let plan = plan(&inventory(machine), &request(text)).unwrap();
+        let large = plan.huge_pages.iter().any(|pool| pool.page_kib == 1 << 20);
+        let line = plan.command_line();
+        assert_eq!(line.contains("default_hugepagesz=1G"), large, "{line}");
+        line
+    };
+    for (machine, wanted, others) in [
+        (
+            machines::two_packages_with_clusters(),
+            &["intel_iommu=on", "iommu=pt", "intel_pstate=passive"] as &[&str],
+            &["iommu.passthrough"] as &[&str],
+        ),
+        (
+            machines::many_caches(),
+            &["iommu=pt"],
+            &["intel_iommu", "intel_pstate", "iommu.passthrough"],
+        ),
+        (
+            machines::arm(),
+            &["iommu.passthrough=1"],
+            &["iommu=", "intel_pstate"],
+        ),
+        (machines::virtual_machine(), &[], &["iommu"]),
+    ] {
+        let line = planned(&machine, REQUEST);
+        for part in wanted.iter().chain(&ISOLATION) {
+            assert!(line.contains(part), "{}: no '{part}': {line}", machine.name);
+        }
+        for part in others {
+            assert!(!line.contains(part), "{}: '{part}': {line}", machine.name);
+        }
+        let line = planned(&machine, &format!("{REQUEST}boot-isolation = false\n"));
+        for part in ISOLATION {
+            assert!(!line.contains(part), "{}: '{part}': {line}", machine.name);
+        }
+    }
+}
+
 #[test]
 fn guests_and_neighbours_are_kept_apart() {
     let inventory = inventory(&machines::many_caches());
