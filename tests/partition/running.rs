@@ -256,6 +256,33 @@ fn a_remedy_that_is_run_makes_its_check_pass() {
     assert_eq!(settings(), machine.before);
 }
 
+/// Checks the command that `verify` proposes for a set of another program whose CPUs the scheduler balances.
+#[test]
+fn the_remedy_of_a_balanced_set_makes_its_check_pass() {
+    const CHECK: &str = "cpu-set-balance";
+    let machine = Machine::new(0);
+    done(&["apply", "--plan", machine.plan()]);
+    // The machine may have other users.
+    let before = Checks::now();
+    let theirs = Foreign::new("0-1");
+    let found = Checks::now();
+    found.assert("fail", &[CHECK]);
+    let set = theirs.0.file_name().unwrap().to_str().unwrap();
+    let commands: Vec<&str> = found
+        .commands(CHECK)
+        .into_iter()
+        .filter(|command| command.contains(set))
+        .collect();
+    assert_eq!(commands.len(), 1, "{commands:?}");
+    run("sh", &["-euc", commands[0]]);
+    let after = Checks::now();
+    assert_eq!(after.verdict(CHECK), before.verdict(CHECK));
+    assert!(!after.seen(CHECK).contains(set), "{}", after.seen(CHECK));
+    drop(theirs);
+    done(&["rollback"]);
+    assert_eq!(settings(), machine.before);
+}
+
 /// Checks that the command that `verify` proposes for an interrupt moves it off the isolated CPUs.
 #[test]
 fn the_remedy_of_an_interrupt_moves_it() {
