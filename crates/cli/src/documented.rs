@@ -63,6 +63,23 @@ fn pages() -> Vec<(String, String)> {
     named.collect()
 }
 
+#[test]
+fn the_index_names_every_page_and_the_readme_is_short() {
+    const README_LINES: usize = 100;
+    let index = fs::read_to_string(root().join("docs/README.md")).unwrap();
+    let pages = pages();
+    let names = pages.iter().map(|(name, _)| name);
+    for name in names.filter(|name| *name != "README.md") {
+        assert!(
+            index.contains(&format!("]({name})")),
+            "docs/README.md does not name {name}"
+        );
+    }
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let lines = readme.lines().count();
+    assert!(lines < README_LINES, "README.md has {lines} lines");
+}
+
 /// Returns the code of a page: lines of fenced and indented blocks, with continued lines joined, and text in backquotes.
 fn code(page: &str) -> Vec<String> {
     let mut pieces = Vec::new();
