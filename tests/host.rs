@@ -149,6 +149,30 @@ fn a_recording_is_planned_for_drawn_and_verified() {
     assert_eq!(live.status.code(), Some(2), "{}", text(&live));
 }
 
+/// The nearest request is printed as a file that can be planned.
+#[test]
+fn an_impossible_request_is_refused_with_the_nearest_one() {
+    const BAD_INPUT: i32 = 2;
+    let recording = recording();
+    let recording = recording.to_str().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("request.toml");
+    let plan = |request: &str| {
+        fs::write(&config, request).unwrap();
+        let config = config.to_str().unwrap();
+        quietwire(&["partition", "plan", "--root", recording, "--config", config])
+    };
+    let refused = plan("[forwarding]\ncpus = 99\n");
+    let printed = text(&refused);
+    assert_eq!(refused.status.code(), Some(BAD_INPUT), "{printed}");
+    assert!(printed.contains("99 CPUs are requested"), "{printed}");
+    let (_, nearest) = printed
+        .split_once("Nearest feasible request:\n")
+        .unwrap_or_else(|| panic!("{printed}"));
+    let planned = plan(nearest);
+    assert!(planned.status.success(), "{}", text(&planned));
+}
+
 #[test]
 fn what_is_no_machine_is_bad_input() {
     let directory = tempfile::tempdir().unwrap();
