@@ -507,7 +507,14 @@ impl Ends {
         let most = usize::from(most % 80);
         assert!(receiver.ready(most) <= size.min(most));
         let mut count = 0;
-        while most % 2 == 0
+        if most % 4 == 0 {
+            count = receiver.take_contiguous(most, |span| {
+                assert!((1..=MAX_FRAME).contains(&span.len()));
+                assert_eq!(span.copy_to(&mut [0; MAX_FRAME]), span.len());
+            });
+            assert!(count <= most.min(size));
+        }
+        while most % 4 == 2
             && let Some(span) = receiver.next_contiguous()
         {
             count += 1;
@@ -550,7 +557,14 @@ impl Ends {
             let Some(frame) = frame.get(..length) else {
                 break;
             };
-            match sender.put(frame.chunks(usize::from(input.u8()) + 1)) {
+            let piece = usize::from(input.u8()) + 1;
+            if piece > 200 {
+                count += sender.fill_each(1, length, |buffer| {
+                    assert!(buffer.octets.copy_from(frame) == length);
+                });
+                continue;
+            }
+            match sender.put(frame.chunks(piece)) {
                 PutResult::Sent => count += 1,
                 PutResult::Full => break,
                 PutResult::Bad => (),

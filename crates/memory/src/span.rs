@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::CACHE_LINE;
-use crate::copy;
+use crate::{copy, sum};
 
 /// A range of octets within a mapping. Created by [`crate::Mapping::span`], which checks the bounds.
 ///
@@ -101,6 +101,21 @@ impl<'mapping> Span<'mapping> {
     pub fn read_array<const N: usize>(&self) -> Option<[u8; N]> {
         // SAFETY: within the span; any octets are an array of them.
         (N <= self.len).then(|| unsafe { self.start.cast::<[u8; N]>().read() })
+    }
+
+    /// Returns `N` octets from `offset` on; `None` if they are not within the span.
+    #[inline(always)]
+    #[must_use]
+    pub fn read_at<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        self.sub(offset, N)?.read_array()
+    }
+
+    /// Returns the sum of the 32-bit words of the octets, as [`crate::sum_of_words`] does. Each octet is read once.
+    #[inline(always)]
+    #[must_use]
+    pub fn sum_of_words(&self) -> u64 {
+        // SAFETY: mapped for reading for `'mapping`.
+        unsafe { sum::sum_of_shared(self.start.as_ptr(), self.len) }
     }
 
     /// Writes the first `N` octets without a call. Returns false if there are fewer.

@@ -36,11 +36,17 @@ fn wide(octets: &[u8]) -> u64 {
 fn plain(octets: &[u8]) -> u64 {
     let (chunks, rest) = octets.as_chunks::<4>();
     let words = chunks.iter().map(|chunk| u32::from_ne_bytes(*chunk));
+    words.map(u64::from).sum::<u64>() + last_word(rest.iter().copied())
+}
+
+/// Returns the word of the last octets, fewer than four.
+#[inline(always)]
+fn last_word(octets: impl Iterator<Item = u8>) -> u64 {
     let mut last = [0; 4];
-    for (to, from) in last.iter_mut().zip(rest) {
-        *to = *from;
+    for (to, from) in last.iter_mut().zip(octets) {
+        *to = from;
     }
-    words.map(u64::from).sum::<u64>() + u64::from(u32::from_ne_bytes(last))
+    u64::from(u32::from_ne_bytes(last))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -53,6 +59,78 @@ fn with_avx2(octets: &[u8]) -> u64 {
 #[target_feature(enable = "avx512f")]
 fn with_avx512(octets: &[u8]) -> u64 {
     plain(octets)
+}
+
+/// As [`sum_of_words`], of octets that another process may change meanwhile. Each of them is read once.
+///
+/// # Safety
+/// `start` is readable for `length` octets.
+#[inline(always)]
+pub(crate) unsafe fn sum_of_shared(start: *const u8, length: usize) -> u64 {
+    if length == 0 {
+        return 0;
+    }
+    // SAFETY: as the caller promises.
+    unsafe {
+        if length < LONG {
+            plain_shared(start, length)
+        } else {
+            wide_shared(start, length)
+        }
+    }
+}
+
+/// # Safety
+/// As [`sum_of_shared`].
+#[inline(never)]
+unsafe fn wide_shared(start: *const u8, length: usize) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            // SAFETY: as the caller promises; the processor has AVX-512F, and the kernel saves its registers.
+            return unsafe { shared_with_avx512(start, length) };
+        }
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: as the caller promises; the processor has AVX2, and the kernel saves its registers.
+            return unsafe { shared_with_avx2(start, length) };
+        }
+    }
+    // SAFETY: as the caller promises.
+    unsafe { plain_shared(start, length) }
+}
+
+/// # Safety
+/// As [`sum_of_shared`].
+#[inline(always)]
+unsafe fn plain_shared(start: *const u8, length: usize) -> u64 {
+    let words = length / 4;
+    let mut sum = 0;
+    for word in 0..words {
+        // SAFETY: the word ends at `4 * words` or before, which is within the octets.
+        let octets = unsafe { start.add(4 * word).cast::<[u8; 4]>().read() };
+        sum += u64::from(u32::from_ne_bytes(octets));
+    }
+    // SAFETY: each of these octets is before `length`.
+    let rest = (4 * words..length).map(|at| unsafe { start.add(at).read() });
+    sum + last_word(rest)
+}
+
+/// # Safety
+/// As [`sum_of_shared`], on a processor with AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn shared_with_avx2(start: *const u8, length: usize) -> u64 {
+    // SAFETY: as the caller promises.
+    unsafe { plain_shared(start, length) }
+}
+
+/// # Safety
+/// As [`sum_of_shared`], on a processor with AVX-512F.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn shared_with_avx512(start: *const u8, length: usize) -> u64 {
+    // SAFETY: as the caller promises.
+    unsafe { plain_shared(start, length) }
 }
 
 #[cfg(test)]
@@ -83,15 +161,26 @@ mod tests {
             prop_assert_eq!(sum_of_words(octets), expected);
             prop_assert_eq!(plain(octets), expected);
             prop_assert_eq!(wide(octets), expected);
+            let (start, length) = (octets.as_ptr(), octets.len());
+            // SAFETY: the octets are readable.
+            unsafe {
+                prop_assert_eq!(sum_of_shared(start, length), expected);
+                prop_assert_eq!(plain_shared(start, length), expected);
+                prop_assert_eq!(wide_shared(start, length), expected);
+            }
             #[cfg(target_arch = "x86_64")]
             {
                 if std::arch::is_x86_feature_detected!("avx2") {
                     // SAFETY: the processor has it.
                     prop_assert_eq!(unsafe { with_avx2(octets) }, expected);
+                    // SAFETY: the processor has it, and the octets are readable.
+                    prop_assert_eq!(unsafe { shared_with_avx2(start, length) }, expected);
                 }
                 if std::arch::is_x86_feature_detected!("avx512f") {
                     // SAFETY: the processor has it.
                     prop_assert_eq!(unsafe { with_avx512(octets) }, expected);
+                    // SAFETY: the processor has it, and the octets are readable.
+                    prop_assert_eq!(unsafe { shared_with_avx512(start, length) }, expected);
                 }
             }
         }

@@ -20,7 +20,8 @@ const UDP_CHECKSUM: usize = 6;
 #[derive(Clone, Debug)]
 pub(crate) struct Checksums {
     covers: Vec<Cover>,
-    is_plain_v4: bool,
+    /// The IP version of plain frames.
+    plain: Option<IpVersion>,
 }
 
 impl Checksums {
@@ -28,15 +29,15 @@ impl Checksums {
     pub(crate) fn new(covers: Vec<Cover>) -> Self {
         Self {
             covers,
-            is_plain_v4: false,
+            plain: None,
         }
     }
 
     /// Creates the verifier for the tester's plain frames: IPv4 header and UDP, or UDP alone over IPv6.
     pub(crate) fn of_plain(ip: IpVersion) -> Self {
-        let (addresses, udp, is_plain_v4) = match ip {
-            IpVersion::V4 => (26..34, 34, true),
-            IpVersion::V6 => (22..54, 54, false),
+        let (addresses, udp) = match ip {
+            IpVersion::V4 => (26..34, 34),
+            IpVersion::V6 => (22..54, 54),
         };
         let of_udp = Cover::Rest {
             from: udp,
@@ -44,19 +45,24 @@ impl Checksums {
             protocol: IpProtocol::UDP.0,
         };
         let mut covers = vec![of_udp];
-        if is_plain_v4 {
+        if ip == IpVersion::V4 {
             covers.push(Cover::Header(ETHERNET..udp));
         }
         Self {
             covers,
-            is_plain_v4,
+            plain: Some(ip),
         }
+    }
+
+    /// Returns the IP version of the tester's plain frames; `None` for frames of a traffic description.
+    pub(crate) fn plain(&self) -> Option<IpVersion> {
+        self.plain
     }
 
     /// Returns true if all checksums of a frame are correct and all octets that they cover are present.
     #[inline(always)]
     pub(crate) fn are_right(&self, frame: &[u8]) -> bool {
-        (self.is_plain_v4 && is_right_plain_v4(frame))
+        (self.plain == Some(IpVersion::V4) && is_right_plain_v4(frame))
             || self.covers.iter().all(|cover| is_right(cover, frame))
     }
 }

@@ -13,6 +13,7 @@
 
 mod head;
 mod in_place;
+mod plain;
 mod signature;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,6 +26,7 @@ use crate::writer::Share;
 use head::{IPV4, IPV6, Template, UDP_SOURCE_FIRST};
 
 pub(crate) use head::signature_place;
+pub(crate) use plain::PlainFrame;
 pub(crate) use signature::{Epoch, MAGIC, Signature};
 
 /// Addresses that change from frame to frame if there are several.

@@ -18,8 +18,10 @@ use crate::writer::Writer;
 pub(crate) const TX_BURST: u64 = 32;
 /// Largest number of frames in a receive burst: the number that DPDK's memif driver copies at once.
 const RX_BURST: usize = 32;
-/// Largest number of receive bursts per turn, so that transmission is not delayed for long.
-const RX_BURSTS_A_TURN: usize = 8;
+/// Largest number of frames in a receive burst that is read in place: it costs two clock readings, however many frames it has.
+const IN_PLACE_BURST: usize = 64;
+/// Number of frames after which a receive turn ends, so that transmission is not delayed for long.
+const RX_FRAMES_A_TURN: u64 = 256;
 
 /// Role of a lane in a trial.
 #[derive(Clone, Copy, Debug)]
@@ -217,7 +219,7 @@ impl<'port> Lane<'port> {
             pacer: None,
             low_rate: LowRate::default(),
             backlog: Backlog::new(rings.receive, role.arrival_rate_pps, ticks_per_second()),
-            turns_of_ring: rings.receive.frames() / (RX_BURST * RX_BURSTS_A_TURN) as u64 + 1,
+            turns_of_ring: rings.receive.frames() / RX_FRAMES_A_TURN + 1,
             tx_burst: Burst::new(eal),
             rx_burst: Burst::new(eal),
             received: seen,
@@ -306,7 +308,12 @@ impl<'port> Lane<'port> {
     #[inline(always)]
     pub(crate) fn receive(&mut self, before: u64) -> u64 {
         let mut all = 0;
-        for _ in 0..RX_BURSTS_A_TURN {
+        let most = if self.is_in_place {
+            IN_PLACE_BURST
+        } else {
+            RX_BURST
+        };
+        while all < RX_FRAMES_A_TURN {
             let received = if self.is_in_place {
                 self.read_in_place()
             } else {
@@ -319,7 +326,7 @@ impl<'port> Lane<'port> {
             self.sent.checked += received as u64;
             all += received as u64;
             self.backlog.take(received as u64);
-            if received < RX_BURST {
+            if received < most {
                 self.saw_empty(before);
                 return all;
             }
@@ -351,7 +358,7 @@ impl<'port> Lane<'port> {
         let mut reader = Reader::new(&mut self.received);
         let received = self
             .rx
-            .read_in_place(RX_BURST, &mut self.scratch, &mut reader);
+            .read_in_place(IN_PLACE_BURST, &mut self.scratch, &mut reader);
         let began = reader.end();
         if received > 0 {
             self.sent.check_ticks += cycles::now().saturating_sub(began);

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use quietwire_dpdk::{FrameReader, cycles};
+use quietwire_memory::Span;
 
 use crate::checksums::Checksums;
-use crate::frame::{Epoch, Signature};
+use crate::frame::{Epoch, PlainFrame, Signature, signature_place};
 use crate::latency::{Delays, Recorder, Sample, Samples, Scale};
 use crate::tracker::{Arrival, Tracked, Trackers};
 use crate::traffic::{Capture, Pattern};
+use crate::trial::IpVersion;
 use crate::watch::{Arrivals, Slices};
 
 /// Marks by which the frames of a trial are recognised.
@@ -70,6 +72,8 @@ pub(crate) struct Received {
     place: usize,
     source: usize,
     checksums: Checksums,
+    /// The IP version if all frames are plain: they are verified where they lie.
+    plain: Option<IpVersion>,
     /// Pattern of the payloads, if they have one.
     pattern: Option<Arc<Pattern>>,
     replayed: Option<(Arc<Capture>, usize)>,
@@ -102,8 +106,14 @@ impl Received {
         ticks_per_second: u64,
     ) -> Self {
         let flows = identity.flows;
+        let is_described = identity.pattern.is_some() || identity.replayed.is_some();
+        let plain = identity.checksums.plain().filter(|ip| {
+            // The place of the signature is that of plain frames.
+            !is_described && identity.place == signature_place(*ip)
+        });
         Self {
             epoch,
+            plain,
             place: identity.place,
             source: identity.source,
             checksums: identity.checksums,
@@ -186,17 +196,24 @@ impl Received {
             self.foreign += u64::from(!Signature::is_of_warm_up(frame, self.place, self.epoch));
             return;
         };
+        self.record_signature(turn, signature);
+    }
+
+    /// Records an undamaged frame of this part of the trial by its signature. Returns the index of its flow if the frame is one of the
+    /// load from the port whose frames count here, and arrived in order.
+    #[inline(always)]
+    fn record_signature(&mut self, turn: &mut Turn, signature: Signature) -> Option<usize> {
         let flow = usize::from(signature.flow);
         let index = usize::from(signature.port) * self.flows + flow;
         let is_known = flow < self.flows;
         let arrival = is_known.then(|| self.trackers.record(index, signature.sequence));
         let Some(arrival) = arrival.flatten() else {
             self.unknown += 1;
-            return;
+            return None;
         };
         let is_home = usize::from(signature.port) == self.source;
         if !is_home || matches!(arrival, Arrival::Duplicate | Arrival::Stale) {
-            return;
+            return None;
         }
         if signature.tick != turn.stamp {
             self.note(turn);
@@ -211,10 +228,62 @@ impl Received {
                 sequence: signature.sequence,
                 delay_ns: turn.delay_ns,
             });
-        } else if let Some(tracker) = self.trackers.get(index) {
-            turn.even +=
-                self.delays
-                    .record(index, tracker, signature.sequence, arrival, turn.delay_ns);
+            return None;
+        }
+        let tracker = self.trackers.get(index)?;
+        turn.even += self
+            .delays
+            .record(index, tracker, signature.sequence, arrival, turn.delay_ns);
+        (arrival == Arrival::InOrder).then_some(index)
+    }
+
+    /// Records a frame where it lies. Returns false, and records nothing, if that takes a copy of the frame.
+    #[inline(always)]
+    fn record_in_place(&mut self, turn: &mut Turn, frame: Span<'_>) -> bool {
+        let Some(frame) = self.plain.and_then(|ip| PlainFrame::read(frame, ip)) else {
+            return false;
+        };
+        if turn.row.is_continued_by(&frame) {
+            turn.row.next = turn.row.next.wrapping_add(1);
+            turn.row.count += 1;
+            return true;
+        }
+        self.begin_row(turn, &frame)
+    }
+
+    /// Records the first frame of a row. Returns false if it does not belong to this part of the trial.
+    // Not inlined, so that the loop over the frames of a row has all registers.
+    #[inline(never)]
+    fn begin_row(&mut self, turn: &mut Turn, frame: &PlainFrame) -> bool {
+        self.end_row(turn);
+        let signature = frame.signature();
+        if signature.epoch != self.epoch {
+            return false;
+        }
+        if let Some(index) = self.record_signature(turn, signature) {
+            turn.row = Row {
+                identity: frame.identity,
+                next: frame.sequence.wrapping_add(1),
+                tick: frame.tick,
+                index,
+                count: 0,
+            };
+        }
+        true
+    }
+
+    /// Records the frames of a row after its first.
+    #[inline(always)]
+    fn end_row(&mut self, turn: &mut Turn) {
+        let row = std::mem::take(&mut turn.row);
+        if row.count == 0 {
+            return;
+        }
+        if let Some(first) = self.trackers.record_row(row.index, row.count) {
+            self.delays
+                .record_row(row.index, first, row.count, turn.delay_ns);
+            turn.count += row.count;
+            turn.even += row.count;
         }
     }
 
@@ -246,6 +315,29 @@ pub(crate) struct Turn {
     delay_ns: u64,
     count: u64,
     even: u64,
+    row: Row,
+}
+
+/// Frames of a turn that follow one another in the same flow, in order and with the same time stamp. The first was recorded by itself,
+/// the others are recorded together at the end of the row.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    /// That of the frames ([`PlainFrame::identity`]); 0 if there is no row.
+    identity: u64,
+    /// Sequence number of the next frame.
+    next: u32,
+    tick: u64,
+    /// Index of the flow.
+    index: usize,
+    /// Frames after the first.
+    count: u64,
+}
+
+impl Row {
+    #[inline(always)]
+    fn is_continued_by(&self, frame: &PlainFrame) -> bool {
+        frame.identity == self.identity && frame.sequence == self.next && frame.tick == self.tick
+    }
 }
 
 impl Turn {
@@ -258,6 +350,7 @@ impl Turn {
             delay_ns: 0,
             count: 0,
             even: 0,
+            row: Row::default(),
         }
     }
 }
@@ -279,8 +372,9 @@ impl<'r> Reader<'r> {
 
     /// Ends the turn. Returns the tick at which its frames were received.
     #[inline(always)]
-    pub(crate) fn end(self) -> u64 {
+    pub(crate) fn end(mut self) -> u64 {
         let now = self.turn.now;
+        self.received.end_row(&mut self.turn);
         self.received.end(self.turn);
         now
     }
@@ -293,7 +387,13 @@ impl FrameReader for Reader<'_> {
     }
 
     #[inline(always)]
+    fn read_in_place(&mut self, frame: Span<'_>) -> bool {
+        self.received.record_in_place(&mut self.turn, frame)
+    }
+
+    #[inline(always)]
     fn read(&mut self, frame: &[u8]) {
+        self.received.end_row(&mut self.turn);
         self.received.record_frame(&mut self.turn, frame);
     }
 }

@@ -64,6 +64,16 @@ impl Trackers {
         Some(tracker.record(seen, sequence))
     }
 
+    /// Records the next `count` frames of a flow, which arrived in order. Returns the number of the first; `None` if there is no such
+    /// flow.
+    #[inline(always)]
+    pub(crate) fn record_row(&mut self, flow: usize, count: u64) -> Option<u64> {
+        let tracker = self.flows.get_mut(flow)?;
+        let first = flow * self.words;
+        let seen = self.windows.get_mut(first..first + self.words)?;
+        Some(tracker.record_row(seen, count))
+    }
+
     /// Returns the state of a flow.
     #[inline(always)]
     pub(crate) fn get(&self, flow: usize) -> Option<Tracked<'_>> {
@@ -115,7 +125,32 @@ fn is_marked(seen: &[u64], sequence: u64) -> bool {
     word.is_some_and(|word| word & (1 << (sequence % WORD_BITS)) != 0)
 }
 
+/// Calls `change` for each word of a window that has bits of the `count` sequence numbers from `first` on, with these bits.
+#[inline(always)]
+fn each_word(seen: &mut [u64], first: u64, count: u64, mut change: impl FnMut(&mut u64, u64)) {
+    let (mut at, end) = (first, first + count);
+    while at < end {
+        let bit = at % WORD_BITS;
+        let bits = (WORD_BITS - bit).min(end - at);
+        let mask = (u64::MAX >> (WORD_BITS - bits)) << bit;
+        let word = word_of(seen, at);
+        if let Some(word) = seen.get_mut(word) {
+            change(word, mask);
+        }
+        at += bits;
+    }
+}
+
 impl FlowTracker {
+    #[inline(always)]
+    fn record_row(&mut self, seen: &mut [u64], count: u64) -> u64 {
+        let first = self.next;
+        each_word(seen, first, count, |word, bits| *word |= bits);
+        self.next += count;
+        self.received += count;
+        first
+    }
+
     #[inline(always)]
     fn record(&mut self, seen: &mut [u64], sequence: u32) -> Arrival {
         let ahead = sequence.wrapping_sub(self.next as u32).cast_signed();
@@ -153,22 +188,7 @@ impl FlowTracker {
         if count >= window_of(seen) {
             seen.fill(0);
         } else {
-            let mut at = self.next;
-            let end = self.next + count;
-            while at < end {
-                let bit = at % WORD_BITS;
-                let bits = (WORD_BITS - bit).min(end - at);
-                let mask = if bits == WORD_BITS {
-                    u64::MAX
-                } else {
-                    ((1 << bits) - 1) << bit
-                };
-                let word = word_of(seen, at);
-                if let Some(word) = seen.get_mut(word) {
-                    *word &= !mask;
-                }
-                at += bits;
-            }
+            each_word(seen, self.next, count, |word, bits| *word &= !bits);
         }
         self.next += count;
     }
@@ -286,6 +306,29 @@ mod tests {
             let flow = fast.get(1).unwrap();
             prop_assert_eq!((flow.received(), flow.stale()), (slow.seen.len() as u64, stale));
             prop_assert_eq!(fast.get(0).unwrap().received() + fast.get(2).unwrap().received(), 0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_row_is_recorded_as_its_frames_one_by_one(
+            rows in prop::collection::vec((0u32..700, 0u64..700), 1..40),
+        ) {
+            let (mut rows_at_once, mut one_by_one) = (Trackers::new(2, 512), Trackers::new(2, 512));
+            let mut next = 0;
+            for (gap, count) in rows {
+                for trackers in [&mut rows_at_once, &mut one_by_one] {
+                    trackers.record(1, next + gap);
+                }
+                next += gap + 1;
+                prop_assert_eq!(rows_at_once.record_row(1, count), Some(u64::from(next)));
+                for _ in 0..count {
+                    prop_assert_eq!(one_by_one.record(1, next), Some(Arrival::InOrder));
+                    next += 1;
+                }
+                prop_assert_eq!(format!("{rows_at_once:?}"), format!("{one_by_one:?}"));
+            }
+            prop_assert_eq!(rows_at_once.record_row(2, 1), None);
         }
     }
 

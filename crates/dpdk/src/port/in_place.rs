@@ -19,6 +19,12 @@ pub trait FrameSource {
     /// Returns the length of the next frame, octets without FCS.
     fn next_length(&self) -> usize;
 
+    /// Returns a number of frames, from the next one on, that have the same length; at least 1.
+    #[inline(always)]
+    fn equally_long(&self) -> usize {
+        1
+    }
+
     /// Writes the next frame to the start of a buffer, which has at least [`Self::next_length`] octets.
     fn write(&mut self, buffer: SlotBuffer<'_>);
 
@@ -40,7 +46,15 @@ pub trait FrameReader {
     /// Called before the first frame of a burst, which has arrived by now.
     fn begin(&mut self);
 
-    /// Called with each frame, octets without FCS.
+    /// Called with each frame that lies in one piece, octets without FCS. Returns true if the frame was handled. Otherwise, it is copied
+    /// and passed to [`Self::read`], and may have changed: nothing that was read here may count.
+    #[inline(always)]
+    fn read_in_place(&mut self, frame: Span<'_>) -> bool {
+        let _ = frame;
+        false
+    }
+
+    /// Called with the copy of each other frame, octets without FCS.
     fn read(&mut self, frame: &[u8]);
 }
 
@@ -59,6 +73,9 @@ impl Scratch {
     #[inline(always)]
     pub(crate) fn read(&mut self, frame: Span<'_>, reader: &mut impl FrameReader) -> usize {
         let length = frame.len();
+        if reader.read_in_place(frame) {
+            return length;
+        }
         if length <= SHORT {
             let mut octets = [0; SHORT];
             frame.copy_to(&mut octets);
@@ -102,6 +119,27 @@ pub(crate) trait BufferSink: Sink {
     /// Makes the first `length` octets of the buffer that [`Self::buffer`] returned the next frame.
     fn fill(&mut self, length: usize);
 
+    /// Fills up to `most` free slots with frames of `length` octets each, which `write` writes into their buffers. Ends early at a slot
+    /// for which [`Self::buffer`] has an error. Returns the number of frames.
+    #[inline(always)]
+    fn fill_each(
+        &mut self,
+        most: usize,
+        length: usize,
+        mut write: impl FnMut(SlotBuffer<'_>),
+    ) -> usize {
+        let mut filled = 0;
+        while filled < most {
+            let Ok(buffer) = self.buffer(length) else {
+                break;
+            };
+            write(buffer);
+            self.fill(length);
+            filled += 1;
+        }
+        filled
+    }
+
     /// Copies a frame into as many buffers as it requires.
     fn put_octets(&mut self, frame: &[u8]) -> Outcome;
 }
@@ -120,7 +158,16 @@ pub(crate) fn write<S: BufferSink>(
     let (mut taken, mut octets) = (FramesTaken::default(), 0);
     while taken.written < count {
         let length = source.next_length();
+        let row = source.equally_long().min(count - taken.written);
+        let filled = sink.fill_each(row, length, |buffer| source.write(buffer));
+        taken.written += filled;
+        taken.sent += filled;
+        octets += (filled * length) as u64;
+        if filled == row {
+            continue;
+        }
         match sink.buffer(length) {
+            // A slot became free meanwhile.
             Ok(buffer) => {
                 source.write(buffer);
                 sink.fill(length);
@@ -163,7 +210,7 @@ fn put<S: BufferSink>(sink: &mut S, frame: &[u8], counters: &QueueCounters) -> b
     }
 }
 
-/// Reads up to `most` frames, each of which is copied once: the peer can change it at any time. Returns the number of frames read.
+/// Reads up to `most` frames: where they lie, or from a copy, because the peer can change them at any time. Returns the number of frames.
 /// Frames longer than `limit` octets (without FCS), and those with an offload, which a ring read in place does not negotiate, are
 /// dropped and counted.
 #[inline(never)]

@@ -156,9 +156,21 @@ impl Window {
     /// Returns the next slot, which has been read.
     #[inline(always)]
     pub(super) fn peek(&self) -> Slot {
+        self.at(self.next)
+    }
+
+    /// Returns a slot that has been read: the next one or one of [`Self::row`].
+    #[inline(always)]
+    pub(super) fn at(&self, index: u16) -> Slot {
         // The compiler removes the check: the index is always below WINDOW.
-        let slot = self.slots.get(usize::from(self.next % WINDOW));
+        let slot = self.slots.get(usize::from(index % WINDOW));
         slot.copied().unwrap_or(Slot::EMPTY)
+    }
+
+    /// Returns the number of slots from the next one on before [`Ring::look_ahead`] must be called.
+    #[inline(always)]
+    pub(super) fn row(&self) -> u16 {
+        self.mark.wrapping_sub(self.next)
     }
 
     /// Returns to a slot. It and those after it are read again.

@@ -199,6 +199,49 @@ impl Receiver {
         Some(span)
     }
 
+    /// Calls `take` with each next frame, at most `most`, up to the first that does not lie in one slot (see [`Self::next`]). Returns
+    /// their number.
+    #[inline(always)]
+    pub fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>)) -> usize {
+        let mut taken = 0;
+        while taken < most {
+            if self.window.is_at_mark() {
+                if self.window.left() == 0 {
+                    break;
+                }
+                self.look_ahead();
+            }
+            let row = usize::from(self.window.row()).min(most - taken);
+            let of_row = self.take_row(row, &mut take);
+            taken += of_row;
+            if of_row < row {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Takes frames of slots that have been read. The loop calls nothing of the ring, so that its values stay in registers.
+    #[inline(always)]
+    fn take_row(&mut self, row: usize, take: &mut impl FnMut(Span<'_>)) -> usize {
+        let mut next = self.window.next;
+        let mut taken = 0;
+        while taken < row {
+            let slot = self.window.at(next);
+            if slot.has_next() || slot.length() == 0 {
+                break;
+            }
+            let Some(span) = self.ring.regions.span(&slot) else {
+                break;
+            };
+            next = next.wrapping_add(1);
+            taken += 1;
+            take(span);
+        }
+        self.window.next = next;
+        taken
+    }
+
     /// Takes the next frame; `None` if no filled slot is known (see [`Self::ready`]).
     #[inline(always)]
     #[allow(clippy::should_implement_trait)] // The frame borrows the receiver.

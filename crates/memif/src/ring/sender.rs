@@ -28,8 +28,8 @@ pub enum PutResult {
 
 /// The sending end of a ring: the client's of a ring from client to server, or the server's of one from server to client.
 ///
-/// One burst is [`Self::room`], [`Self::put`] for each frame, [`Self::publish`]. [`Self::buffer`] and [`Self::fill`] replace
-/// [`Self::put`] if frames are written in place.
+/// One burst is [`Self::room`], [`Self::put`] for each frame, [`Self::publish`]. [`Self::fill_each`], or [`Self::buffer`] and
+/// [`Self::fill`], replace [`Self::put`] if frames are written in place.
 #[derive(Debug)]
 pub struct Sender {
     ring: Ring,
@@ -221,6 +221,71 @@ impl Sender {
             self.ring.set_word(self.window.next, word);
         }
         self.window.step();
+    }
+
+    /// Fills up to `most` free slots with frames of `length` octets each, which `write` writes into their buffers. Ends early if no
+    /// slot is free or a frame does not fit into one buffer: [`Self::buffer`] distinguishes the two. Returns the number of frames.
+    #[inline(always)]
+    pub fn fill_each(
+        &mut self,
+        most: usize,
+        length: usize,
+        mut write: impl FnMut(SlotBuffer<'_>),
+    ) -> usize {
+        if !(1..=MAX_FRAME).contains(&length) {
+            return 0;
+        }
+        let mut filled = 0;
+        while filled < most {
+            if self.window.is_at_mark() && !self.advance() {
+                break;
+            }
+            let row = usize::from(self.window.row()).min(most - filled);
+            let of_row = self.fill_row(row, length, &mut write);
+            filled += of_row;
+            if of_row < row {
+                break;
+            }
+        }
+        if filled > 0 {
+            self.has_marks = true;
+            self.length = length;
+        }
+        filled
+    }
+
+    /// Fills slots that have been read. The loop calls nothing of the ring, so that its values stay in registers.
+    #[inline(always)]
+    fn fill_row(
+        &mut self,
+        row: usize,
+        length: usize,
+        write: &mut impl FnMut(SlotBuffer<'_>),
+    ) -> usize {
+        let mut next = self.window.next;
+        let mut filled = 0;
+        while filled < row {
+            let slot = self.window.at(next);
+            if length > slot.length() as usize {
+                break;
+            }
+            let Some(octets) = self.ring.regions.span(&slot) else {
+                break;
+            };
+            let index = usize::from(self.ring.slot(next));
+            write(SlotBuffer {
+                octets,
+                mark: self.marks.get_mut(index),
+            });
+            // A line that is not written remains in the peer's cache too.
+            if let Some(word) = slot.filled(length_of(length), false) {
+                self.ring.set_word(next, word);
+            }
+            next = next.wrapping_add(1);
+            filled += 1;
+        }
+        self.window.next = next;
+        filled
     }
 
     /// Reads the next slots; returns false if none is free.

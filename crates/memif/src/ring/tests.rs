@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use quietwire_memory::Mapping;
+use quietwire_memory::{Mapping, SlotBuffer, Span};
 
 use super::reference::Plain;
 use super::*;
@@ -116,8 +116,14 @@ impl From {
         match self {
             Self::Plain(plain) => plain.send(frame),
             Self::Ours(sender) => {
-                // Frames in one piece are written in place if they fit into a buffer.
+                // Frames in one piece are written in place if they fit into a buffer, with either method.
                 if cuts == 1 {
+                    let copy = |buffer: SlotBuffer<'_>| {
+                        buffer.octets.copy_from(frame);
+                    };
+                    if frame.len() % 2 == 0 && sender.fill_each(1, frame.len(), copy) == 1 {
+                        return true;
+                    }
                     match sender.buffer(frame.len()) {
                         Ok(buffer) => {
                             buffer.octets.copy_from(frame);
@@ -157,15 +163,28 @@ impl To {
             Self::Ours(receiver) => {
                 let count = receiver.ready(most);
                 let mut frames = Vec::new();
+                let copy = |span: Span<'_>| {
+                    let mut octets = vec![0; span.len()];
+                    span.copy_to(&mut octets);
+                    octets
+                };
                 for number in 0..count {
-                    // Single-slot frames are received with either method.
-                    if number % 2 == 0
-                        && let Some(span) = receiver.next_contiguous()
-                    {
-                        let mut octets = vec![0; span.len()];
-                        span.copy_to(&mut octets);
-                        frames.push(octets);
-                        continue;
+                    // Single-slot frames are received with all methods.
+                    match number % 3 {
+                        0 => {
+                            if let Some(span) = receiver.next_contiguous() {
+                                frames.push(copy(span));
+                                continue;
+                            }
+                        }
+                        1 => {
+                            let most = number % 7 + 1;
+                            let push = |span: Span<'_>| frames.push(copy(span));
+                            if receiver.take_contiguous(most, push) > 0 {
+                                continue;
+                            }
+                        }
+                        _ => {}
                     }
                     let Some(received) = receiver.next() else {
                         break;
@@ -278,6 +297,40 @@ proptest! {
     #[test]
     fn no_memory_breaks_an_end(octets in proptest::collection::vec(any::<u8>(), 0..2000)) {
         crate::fuzz::fuzz_ring(&octets);
+    }
+}
+
+#[test]
+fn rows_of_frames_end_when_the_ring_is_full_or_a_buffer_is_too_short() {
+    for direction in DIRECTIONS {
+        let memory = Memory::new(4, 128);
+        let (mut sender, mut receiver) = (memory.sender(direction), memory.receiver(direction));
+        for _ in 0..20 {
+            let mut number = 0;
+            let filled = sender.fill_each(10, 60, |buffer| {
+                number += 1;
+                buffer.octets.write_array([number; 60]);
+            });
+            assert_eq!(filled, 10);
+            let _ = sender.publish();
+            assert_eq!(receiver.ready(32), 10);
+            let mut seen = Vec::new();
+            let taken = receiver.take_contiguous(32, |span| {
+                assert_eq!(span.len(), 60);
+                seen.push(span.read_array::<60>());
+            });
+            assert_eq!(taken, 10);
+            assert_eq!(
+                seen,
+                (1..=10).map(|octet| Some([octet; 60])).collect::<Vec<_>>()
+            );
+            receiver.release();
+        }
+        assert_eq!(sender.fill_each(3, 0, |_| ()), 0);
+        assert_eq!(sender.fill_each(3, 129, |_| ()), 0);
+        assert_eq!(sender.buffer(129).err(), Some(PutResult::Bad));
+        assert_eq!(sender.fill_each(40, 128, |_| ()), 16);
+        assert_eq!(sender.buffer(128).err(), Some(PutResult::Full));
     }
 }
 

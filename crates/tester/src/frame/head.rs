@@ -104,10 +104,11 @@ impl Template {
         self.octets.first_chunk()
     }
 
-    /// Returns the UDP checksum of a frame to the template's destination. `varied` is that of [`Self::complete`].
+    /// Returns the sum of the words that the UDP checksum of a frame to the template's destination covers, without the source port and
+    /// the signature.
     #[inline(always)]
-    pub(crate) fn udp_checksum(&self, varied: u64) -> [u8; 2] {
-        udp_checksum(self.udp_sum + varied + self.destination_sum)
+    pub(crate) fn udp_sum(&self) -> u64 {
+        self.udp_sum + self.destination_sum
     }
 
     /// Writes the destination network, if one was drawn, and the checksums that depend on it and on `varied`, the sum of the source port
@@ -154,7 +155,7 @@ impl Template {
 /// Returns the UDP checksum (RFC 768; RFC 8200, section 8.1) of words summed in memory order, as it is stored in a frame. The ones'
 /// complement sum is independent of the byte order (RFC 1071, section 2).
 #[inline(always)]
-fn udp_checksum(total: u64) -> [u8; 2] {
+pub(crate) fn udp_checksum(total: u64) -> [u8; 2] {
     // A checksum of zero is transmitted as all ones: zero means that there is no checksum.
     match !fold_sum(total) {
         0 => [u8::MAX; 2],

@@ -5,7 +5,7 @@
 use quietwire_dpdk::{FrameSource, FramesTaken, SlotBuffer};
 use quietwire_memory::Span;
 
-use super::head::{IPV4, IPV6, Template};
+use super::head::{IPV4, IPV6, Template, udp_checksum};
 use super::{Cursor, FrameWriter, Signature, UDP_SOURCE_FIRST, Varied};
 use crate::trial::IpVersion;
 
@@ -20,6 +20,56 @@ pub(crate) struct PlainSource<'w> {
     writer: &'w FrameWriter,
     cursor: Cursor,
     tick: u64,
+    row: Option<Row>,
+}
+
+/// What the frames of a burst have in common if they differ in nothing but flow and sequence number. It is copied into the source, so
+/// that it stays in registers although frames are written to memory.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// The mark of buffers that have such a frame.
+    mark: u32,
+    ip: IpVersion,
+    /// Length of the frames, octets.
+    length: usize,
+    /// Sum of all words that the UDP checksum covers, without source port, flow and sequence number.
+    sum: u64,
+    /// Magic number, epoch and port at their places in the eight octets that begin with the UDP checksum.
+    identity: u64,
+    /// The flows of the writer: first, distance, and end.
+    flows: (u16, u16, u16),
+}
+
+impl Row {
+    /// Writes what differs from the frame that is in the buffer.
+    #[inline(always)]
+    fn write<const N: usize>(&self, cursor: &Cursor, octets: Span<'_>, tick: u64) {
+        let source = cursor.flow.wrapping_add(UDP_SOURCE_FIRST).to_be_bytes();
+        let sequence = cursor.sequence as u32;
+        let sum = self.sum
+            + u64::from(u16::from_ne_bytes(source))
+            + u64::from(cursor.flow.to_le())
+            + u64::from(sequence.to_le());
+        let checksum = u64::from(u16::from_le_bytes(udp_checksum(sum)));
+        let first = checksum | self.identity | (u64::from(cursor.flow) << 48);
+        let second = u64::from(sequence) | (tick << 32);
+        let last = (tick >> 32) as u32;
+        octets.write_at(N - TAIL - 6, source);
+        octets.write_at(N - TAIL, first.to_le_bytes());
+        octets.write_at(N - TAIL + 8, second.to_le_bytes());
+        octets.write_at(N - TAIL + 16, last.to_le_bytes());
+    }
+
+    #[inline(always)]
+    fn advance(&self, cursor: &mut Cursor) {
+        let (first, distance, end) = self.flows;
+        cursor.written += 1;
+        cursor.flow = cursor.flow.saturating_add(distance);
+        if cursor.flow >= end {
+            cursor.flow = first;
+            cursor.sequence += 1;
+        }
+    }
 }
 
 impl FrameWriter {
@@ -33,6 +83,7 @@ impl FrameWriter {
         send: impl FnOnce(&mut PlainSource<'_>) -> FramesTaken,
     ) -> usize {
         let mut source = PlainSource {
+            row: self.row(tick),
             cursor: self.cursor,
             writer: self,
             tick,
@@ -60,6 +111,33 @@ impl FrameWriter {
             octets.clear_from(N);
         }
         *mark = self.mark(position);
+    }
+
+    /// Returns what the next frames have in common; `None` if more than flow and sequence number may differ.
+    #[inline(always)]
+    fn row(&self, tick: u64) -> Option<Row> {
+        let [template] = &*self.pattern else {
+            return None;
+        };
+        if self.addresses > 1 || self.destinations > 1 {
+            return None;
+        }
+        let signature = Signature {
+            epoch: self.epoch,
+            port: self.port,
+            flow: 0,
+            sequence: 0,
+            tick,
+        };
+        let [m, n, epoch, port, ..] = signature.octets();
+        Some(Row {
+            mark: self.mark(0),
+            ip: self.ip,
+            length: usize::from(template.length),
+            sum: template.udp_sum() + signature.sum(),
+            identity: u64::from_le_bytes([0, 0, m, n, epoch, port, 0, 0]),
+            flows: (self.share.index as u16, self.share.of as u16, self.flows),
+        })
     }
 
     /// Writes what differs from the frame that is in the buffer.
@@ -90,7 +168,7 @@ impl FrameWriter {
             tick,
         };
         let varied = u64::from(u16::from_ne_bytes(source)) + signature.sum();
-        let [a, b] = template.udp_checksum(varied);
+        let [a, b] = udp_checksum(template.udp_sum() + varied);
         let (magic, numbers, tick) = signature.parts();
         let [m, n] = magic;
         octets.write_at(N - TAIL, [a, b, m, n]);
@@ -127,21 +205,47 @@ impl FrameWriter {
     }
 }
 
-impl FrameSource for PlainSource<'_> {
-    #[inline(always)]
-    fn next_length(&self) -> usize {
-        let template = self.writer.pattern.get(self.cursor.position);
-        template.map_or(0, |template| usize::from(template.length))
-    }
-
-    #[inline(always)]
-    fn write(&mut self, buffer: SlotBuffer<'_>) {
+impl PlainSource<'_> {
+    /// Writes a frame into a buffer that may have another one.
+    #[inline]
+    fn write_buffer(&mut self, buffer: SlotBuffer<'_>) {
         let (writer, cursor) = (self.writer, &self.cursor);
         match writer.ip {
             IpVersion::V4 => writer.write_buffer::<IPV4>(cursor, buffer, self.tick),
             IpVersion::V6 => writer.write_buffer::<IPV6>(cursor, buffer, self.tick),
         }
         writer.advance(&mut self.cursor);
+    }
+}
+
+impl FrameSource for PlainSource<'_> {
+    #[inline(always)]
+    fn next_length(&self) -> usize {
+        if let Some(row) = &self.row {
+            return row.length;
+        }
+        let template = self.writer.pattern.get(self.cursor.position);
+        template.map_or(0, |template| usize::from(template.length))
+    }
+
+    #[inline(always)]
+    fn equally_long(&self) -> usize {
+        if self.row.is_some() { usize::MAX } else { 1 }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, buffer: SlotBuffer<'_>) {
+        if let Some(row) = &self.row
+            && buffer.mark.as_deref() == Some(&row.mark)
+        {
+            match row.ip {
+                IpVersion::V4 => row.write::<IPV4>(&self.cursor, buffer.octets, self.tick),
+                IpVersion::V6 => row.write::<IPV6>(&self.cursor, buffer.octets, self.tick),
+            }
+            row.advance(&mut self.cursor);
+            return;
+        }
+        self.write_buffer(buffer);
     }
 
     fn write_apart(&mut self, frame: &mut [u8]) {

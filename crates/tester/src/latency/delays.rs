@@ -70,6 +70,22 @@ impl Delays {
         even
     }
 
+    /// Records the delay of `count` frames from number `first` on, which is also that of the frame before them. The caller accumulates
+    /// `count` differences of zero for [`Self::record_even`].
+    #[inline(always)]
+    pub(crate) fn record_row(&mut self, flow: usize, first: u64, count: u64, delay_ns: u64) {
+        let end = first + count;
+        let mut next = end - count.min(self.window);
+        while next < end {
+            let at = self.place(flow, next);
+            let part = (self.window - (next & (self.window - 1))).min(end - next);
+            if let Some(kept) = self.kept.get_mut(at..at + part as usize) {
+                kept.fill(delay_ns);
+            }
+            next += part;
+        }
+    }
+
     /// Records `count` differences of zero.
     #[inline(always)]
     pub(crate) fn record_even(&mut self, count: u64) {

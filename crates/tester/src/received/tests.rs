@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Classification of received frames, kind by kind.
 
+mod in_place;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

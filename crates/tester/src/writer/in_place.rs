@@ -48,6 +48,14 @@ impl FrameSource for DescribedSource<'_> {
     }
 
     #[inline(always)]
+    fn equally_long(&self) -> usize {
+        match self.writer.program.sequence_length() {
+            1 => usize::MAX,
+            _ => 1,
+        }
+    }
+
+    #[inline(always)]
     fn write(&mut self, buffer: SlotBuffer<'_>) {
         if let Some(mark) = buffer.mark {
             *mark = 0;

@@ -71,14 +71,11 @@ impl Source for RxRing {
         longest: usize,
         mut take: impl FnMut(Span<'_>, Option<()>),
     ) -> usize {
-        let mut count = 0;
-        while count < most
-            && let Some(frame) = self.ring.next_contiguous()
-        {
-            take(frame, (frame.len() > longest).then_some(()));
-            count += 1;
-        }
-        count
+        self.ring.take_contiguous(
+            most,
+            #[inline(always)]
+            |frame| take(frame, (frame.len() > longest).then_some(())),
+        )
     }
 
     #[inline]
@@ -157,6 +154,16 @@ impl BufferSink for TxRing {
     #[inline(always)]
     fn fill(&mut self, length: usize) {
         self.ring.fill(length);
+    }
+
+    #[inline(always)]
+    fn fill_each(
+        &mut self,
+        most: usize,
+        length: usize,
+        write: impl FnMut(SlotBuffer<'_>),
+    ) -> usize {
+        self.ring.fill_each(most, length, write)
     }
 
     fn put_octets(&mut self, frame: &[u8]) -> Outcome {

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames recorded where they lie, compared with the same frames recorded from copies.
+
+use proptest::prelude::*;
+use quietwire_dpdk::{FrameSource, FramesTaken, SlotBuffer};
+use quietwire_memory::Mapping;
+
+use super::*;
+use crate::frame::FrameWriter;
+use crate::frame::tests::trial;
+use crate::trial::{FrameSizes, Trial};
+use crate::writer::Share;
+
+const BUFFER: usize = 2048;
+const FLOWS: u16 = 2;
+/// Frames of a receive burst.
+const BURST: usize = 24;
+
+/// What happens to a frame on the way.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Arrives,
+    Lost,
+    Twice,
+    /// Arrives after the next frame.
+    Late,
+    /// One bit, from the front.
+    Damaged(usize),
+    /// Octets are added.
+    Padded(usize),
+    /// Octets are cut off.
+    Short(usize),
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        12 => Just(Fate::Arrives),
+        1 => Just(Fate::Lost),
+        1 => Just(Fate::Twice),
+        1 => Just(Fate::Late),
+        1 => (0usize..8 * 300).prop_map(Fate::Damaged),
+        1 => (1usize..9).prop_map(Fate::Padded),
+        1 => (1usize..40).prop_map(Fate::Short),
+    ]
+}
+
+/// Returns the statistics of plain frames from port 0, of three ports.
+fn plain(ip: IpVersion) -> Received {
+    let identity = FrameIdentity {
+        place: signature_place(ip),
+        flows: usize::from(FLOWS) + 1,
+        source: 0,
+        window: 512,
+        checksums: Checksums::of_plain(ip),
+        pattern: None,
+        replayed: None,
+    };
+    let mut seen = Received::new(epoch(), 10, identity, 3, HZ);
+    seen.times.slices = Some(Slices::new(0, HZ, HZ));
+    seen
+}
+
+/// Returns frames of a writer, in bursts with one time stamp each.
+fn written(writer: &mut FrameWriter, memory: &Mapping, bursts: &[(usize, u64)]) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let mut tick = 1000;
+    for (count, pause) in bursts {
+        tick += pause;
+        writer.write_in_place(*count, tick, |source| {
+            for _ in 0..*count {
+                let octets = memory.span(0, BUFFER).unwrap();
+                let length = source.next_length();
+                source.write(SlotBuffer { octets, mark: None });
+                let mut frame = vec![0; length];
+                octets.copy_to(&mut frame);
+                frames.push(frame);
+            }
+            FramesTaken {
+                sent: *count,
+                written: *count,
+            }
+        });
+    }
+    frames
+}
+
+fn arrived(frames: Vec<Vec<u8>>, fates: &[Fate]) -> Vec<Vec<u8>> {
+    let mut arrived: Vec<Vec<u8>> = Vec::new();
+    let mut late: Option<Vec<u8>> = None;
+    for (mut frame, fate) in frames.into_iter().zip(fates.iter().cycle()) {
+        let before = late.take();
+        match *fate {
+            Fate::Arrives => arrived.push(frame),
+            Fate::Lost => {}
+            Fate::Twice => arrived.extend([frame.clone(), frame]),
+            Fate::Late => late = Some(frame),
+            Fate::Damaged(bit) => {
+                let at = bit / 8 % frame.len();
+                frame[at] ^= 1 << (bit % 8);
+                arrived.push(frame);
+            }
+            Fate::Padded(octets) => {
+                frame.resize(frame.len() + octets, 0);
+                arrived.push(frame);
+            }
+            Fate::Short(octets) => {
+                frame.truncate(frame.len() - octets);
+                arrived.push(frame);
+            }
+        }
+        arrived.extend(before);
+    }
+    arrived
+}
+
+/// Records frames like a ring: those that are not recorded where they lie are copied.
+fn record_in_place(seen: &mut Received, memory: &Mapping, frames: &[Vec<u8>], now: u64) -> usize {
+    let mut copied = 0;
+    let mut reader = Reader::new(seen);
+    reader.turn = Turn::at(now);
+    for frame in frames {
+        let octets = memory.span(0, frame.len()).unwrap();
+        octets.copy_from(frame);
+        if !reader.read_in_place(octets) {
+            copied += 1;
+            reader.read(frame);
+        }
+    }
+    assert_eq!(reader.end(), now);
+    copied
+}
+
+fn assert_same(one: &Received, other: &Received) {
+    let counts = |seen: &Received| (seen.foreign, seen.unknown, seen.damaged, seen.counted());
+    assert_eq!(counts(one), counts(other));
+    assert_eq!(one.latency.summary(), other.latency.summary());
+    let variation = |seen: &Received| seen.delays.ipdv.summary(2);
+    assert_eq!(variation(one), variation(other));
+    let rest = |seen: &Received| {
+        let Received {
+            trackers,
+            samples,
+            times,
+            ..
+        } = seen;
+        format!("{trackers:?} {samples:?} {times:?}")
+    };
+    assert_eq!(rest(one), rest(other));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn frames_recorded_in_place_are_recorded_as_from_copies(
+        is_v6: bool,
+        size in prop_oneof![Just(84u16), 84u16..400],
+        sending in 1..=FLOWS + 1,
+        port in prop_oneof![5 => Just(0u8), 1 => Just(1), 1 => Just(7)],
+        is_warm_up in prop_oneof![9 => Just(false), 1 => Just(true)],
+        bursts in prop::collection::vec((1usize..40, 0u64..90), 1..8),
+        fates in prop::collection::vec(fate(), 1..60),
+    ) {
+        let ip = if is_v6 { IpVersion::V6 } else { IpVersion::V4 };
+        let size = if is_v6 { size } else { size - 20 };
+        let trial = Trial { ip, ..trial(FrameSizes::Fixed(size), sending, 1) };
+        let mut writer = FrameWriter::new(&trial, port, 1, Share::WHOLE).unwrap();
+        writer.begin(if is_warm_up { epoch().warm_up() } else { epoch() });
+        let memory = Mapping::create("received", BUFFER).unwrap().0;
+        let frames = arrived(written(&mut writer, &memory, &bursts), &fates);
+        let (mut in_place, mut from_copies) = (plain(ip), plain(ip));
+        for (number, burst) in frames.chunks(BURST).enumerate() {
+            let now = 2000 + number as u64 * 100;
+            record_in_place(&mut in_place, &memory, burst, now);
+            record(&mut from_copies, burst, now);
+        }
+        assert_same(&in_place, &from_copies);
+    }
+}
+
+#[test]
+fn frames_that_arrive_unchanged_are_not_copied() {
+    let memory = Mapping::create("received", BUFFER).unwrap().0;
+    for (ip, size) in [
+        (IpVersion::V4, 64),
+        (IpVersion::V6, 84),
+        (IpVersion::V4, 1518),
+    ] {
+        let trial = Trial {
+            ip,
+            ..trial(FrameSizes::Fixed(size), 1, 1)
+        };
+        let mut writer = FrameWriter::new(&trial, 0, 1, Share::WHOLE).unwrap();
+        writer.begin(epoch());
+        let mut frames = written(&mut writer, &memory, &[(20, 0), (20, 10)]);
+        let mut seen = plain(ip);
+        assert_eq!(record_in_place(&mut seen, &memory, &frames, 3000), 0);
+        assert_eq!(received(&seen)[0], 40);
+        assert_eq!(latency(&seen).0, 40);
+        // One that changed is, and counts as damaged.
+        let mut last = frames.pop().unwrap();
+        last[45] ^= 1;
+        assert_eq!(record_in_place(&mut seen, &memory, &[last], 3000), 1);
+        assert_eq!(seen.damaged, 1);
+    }
+}
+
+/// Frames of a capture have no signature, even if they look like frames of the tester.
+#[test]
+fn frames_of_a_capture_and_described_frames_are_copied() {
+    let memory = Mapping::create("received", BUFFER).unwrap().0;
+    let trial = trial(FrameSizes::Fixed(64), 1, 1);
+    let mut writer = FrameWriter::new(&trial, 0, 1, Share::WHOLE).unwrap();
+    writer.begin(epoch());
+    let frames = written(&mut writer, &memory, &[(3, 0)]);
+    let identity = |replayed| FrameIdentity {
+        place: signature_place(IpVersion::V4),
+        flows: 2,
+        source: 0,
+        window: 512,
+        checksums: Checksums::of_plain(IpVersion::V4),
+        pattern: None,
+        replayed,
+    };
+    let mut seen = Received::new(epoch(), 0, identity(Some((Arc::new(capture()), 1))), 3, HZ);
+    assert_eq!(record_in_place(&mut seen, &memory, &frames, 3000), 3);
+    assert_eq!(seen.foreign, 3);
+    let described = FrameIdentity {
+        checksums: Checksums::new(Vec::new()),
+        ..identity(None)
+    };
+    let mut seen = Received::new(epoch(), 0, described, 3, HZ);
+    assert_eq!(record_in_place(&mut seen, &memory, &frames, 3000), 3);
+    assert_eq!(received(&seen)[0], 3);
+}
