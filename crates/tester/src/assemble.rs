@@ -5,7 +5,7 @@ use crate::account::PortTotals;
 use crate::engine::{LoopHealth, Timetable};
 use crate::lane::{Lane, Sent, TX_BURST};
 use crate::latency::{DelayVariation, LowRateStreams, Recorder, Samples, Scale, SignedRecorder};
-use crate::pacer::Pacer;
+use crate::pacer::{Pace, Pacer};
 use crate::received::Received;
 use crate::tester::peer_of;
 use crate::trial::{FlowResult, Misdirected, PortResult, TesterHealth, Trial, TrialResult};
@@ -173,6 +173,7 @@ pub(crate) fn assemble(
         health: TesterHealth {
             unsent_frames: unsent,
             late_frames: sum(|lane| lane.late),
+            rate_error_ratio: rate_error_ratio(trial, times, rate(offered)),
             pacing_miss_ratio: ratio(unsent, scheduled),
             excess_frames: flows.all.iter().map(excess).sum(),
             phantom_frames: flows.phantoms + sum(|lane| lane.received.unknown),
@@ -183,6 +184,12 @@ pub(crate) fn assemble(
         loss_account: None,
         validity: Validity::Valid,
     })
+}
+
+/// Returns the relative error of the achieved rate; `None` if the rate is not constant.
+fn rate_error_ratio(trial: &Trial, times: &Timetable, achieved_pps: f64) -> Option<f64> {
+    let is_constant = matches!(times.pace, Pace::Rate(rate_pps) if rate_pps > 0.0);
+    is_constant.then(|| achieved_pps / trial.offered_rate_pps - 1.0)
 }
 
 /// Returns the port at which the frames of a port count. The first `paired` ports form pairs.
@@ -426,8 +433,11 @@ fn health(
     let most = |part: fn(&LoopHealth) -> u64| threads.iter().map(part).max().unwrap_or(0);
     let sum = |part: fn(&Sent) -> u64| lanes.iter().map(|lane| part(&lane.sent)).sum::<u64>();
     let offered = lanes.iter().map(|lane| lane.offered).sum();
-    let mut gaps = Recorder::default();
-    lanes.iter().for_each(|lane| gaps.merge(&lane.sent.gaps));
+    let (mut gaps, mut stalled) = (Recorder::default(), Recorder::default());
+    for lane in lanes {
+        gaps.merge(&lane.sent.gaps);
+        stalled.merge(&lane.sent.stalled_gaps);
+    }
     let last = lanes.iter().map(|lane| lane.sent.last_tick).max();
     let after_end = last.unwrap_or(0).saturating_sub(times.end);
     Ok(TesterHealth {
@@ -437,6 +447,8 @@ fn health(
         check_cycles: ratio(sum(|sent| sent.check_ticks), sum(|sent| sent.checked)),
         longest_gap_ns: scale.ns(most(|thread| thread.longest_gap)),
         longest_host_gap_ns: scale.ns(most(|thread| thread.longest_host_gap)),
+        host_stalls: threads.iter().map(|thread| thread.host_stalls).sum(),
+        host_stall_time_ns: scale.ns(threads.iter().map(|thread| thread.host_stall_ticks).sum()),
         missed_at_most_frames: lanes.iter().map(|lane| lane.missed_at_most).sum(),
         gaps_over_100us: threads.iter().map(|thread| thread.gaps_over_100us).sum(),
         gap_time_ns: scale.ns(threads.iter().map(|thread| thread.gap_ticks).sum()),
@@ -446,6 +458,7 @@ fn health(
             .map(|thread| ratio(thread.idle_ticks, thread.offer_ticks))
             .reduce(f64::min),
         burst_gaps: gaps.summary()?,
+        stalled_gaps: stalled.summary()?,
         burst_time_ns: times
             .pace
             .rate_pps()

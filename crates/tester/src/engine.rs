@@ -91,6 +91,9 @@ pub(crate) struct LoopHealth {
     pub(crate) longest_gap: u64,
     /// Longest time between two consecutive clock readings, without work of the tester in between. The host causes it.
     pub(crate) longest_host_gap: u64,
+    /// Number and sum of such times over [`HOST_STALL_US`].
+    pub(crate) host_stalls: u64,
+    pub(crate) host_stall_ticks: u64,
     pub(crate) gaps_over_100us: u64,
     pub(crate) gap_ticks: u64,
     /// Time in turns that sent and received nothing, and between turns. Long gaps do not count.
@@ -103,6 +106,18 @@ pub(crate) struct LoopHealth {
 }
 
 impl LoopHealth {
+    /// Records a time between two consecutive clock readings. A stall is longer than `stall`.
+    #[inline(always)]
+    fn note_host_gap(&mut self, gap: u64, stall: u64) {
+        if gap > self.longest_host_gap {
+            self.longest_host_gap = gap;
+        }
+        if gap > stall {
+            self.host_stalls += 1;
+            self.host_stall_ticks += gap;
+        }
+    }
+
     /// Takes note of a time in which the thread did nothing; returns whether it is longer than `long`.
     #[inline(always)]
     fn is_long(&mut self, gap: u64, long: u64) -> bool {
@@ -121,6 +136,9 @@ pub(crate) const CATCH_UP: u64 = 8 * TX_BURST;
 
 /// Interval of the link checks, microseconds.
 const LINK_POLL_US: u64 = 5_000;
+
+/// Time between two consecutive clock readings over which the host stalled the thread, microseconds.
+const HOST_STALL_US: u64 = 10;
 
 const MICROSECOND_HZ: u64 = 1_000_000;
 
@@ -292,15 +310,13 @@ fn offer(
     health: &mut LoopHealth,
 ) {
     let long_gap = times.ticks_per_second / MICROSECOND_HZ * 100;
+    let host_stall = times.ticks_per_second / MICROSECOND_HZ * HOST_STALL_US;
     let poll_interval = times.ticks_per_second / MICROSECOND_HZ * LINK_POLL_US;
     let began = cycles::now();
     let mut last = began;
     let mut next_poll = last + poll_interval;
     loop {
-        let host_gap = cycles::now() - last;
-        if host_gap > health.longest_host_gap {
-            health.longest_host_gap = host_gap;
-        }
+        health.note_host_gap(cycles::now() - last, host_stall);
         let (mut done, mut largest) = (true, 0);
         for lane in lanes.iter_mut() {
             largest = largest.max(lane.transmit()).max(lane.receive(last));
@@ -465,6 +481,16 @@ mod tests {
             after_stall[..3],
             [(0, "empty ring"), (1, "empty ring"), (0, "transmit")]
         );
+    }
+
+    #[test]
+    fn stalls_of_the_host_are_summed_up() {
+        let mut health = LoopHealth::default();
+        for gap in [5, 11, 10, 30] {
+            health.note_host_gap(gap, 10);
+        }
+        assert_eq!((health.host_stalls, health.host_stall_ticks), (2, 41));
+        assert_eq!(health.longest_host_gap, 30);
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub(crate) struct Lane<'port> {
     low_rate: LowRate,
     /// Estimate of the frames that the receive ring had no room for.
     backlog: Backlog,
+    /// [`STALL_US`] in ticks.
+    stall: u64,
     /// Receive turns that empty a full ring.
     turns_of_ring: u64,
     tx_burst: Burst,
@@ -182,11 +184,48 @@ pub(crate) struct Sent {
     pub(crate) check_ticks: u64,
     /// Number of frames received, of any kind.
     pub(crate) checked: u64,
-    /// Time from each burst to the next, nanoseconds.
+    /// Time from each burst to the next, nanoseconds, if the lane was served all the time.
     pub(crate) gaps: Recorder,
-    /// Sum of those times that are at least [`PAUSE_NS`], nanoseconds.
+    /// Those times in which the lane was not served for more than [`STALL_US`], nanoseconds.
+    pub(crate) stalled_gaps: Recorder,
+    /// Sum of all times that are at least [`PAUSE_NS`], nanoseconds.
     pub(crate) pauses_ns: u64,
+    /// When the lane was last served; 0 before the first time.
+    served: u64,
+    /// True if the lane was not served for more than [`STALL_US`] since the latest burst.
+    is_stalled: bool,
 }
+
+impl Sent {
+    /// Records that the lane is served at `now`. A stall is longer than `stall`, ticks.
+    #[inline(always)]
+    fn serve(&mut self, now: u64, stall: u64) {
+        self.is_stalled |= self.served > 0 && now.saturating_sub(self.served) > stall;
+        self.served = now;
+    }
+
+    /// Records a burst at `now`.
+    #[inline(always)]
+    fn record_burst(&mut self, now: u64, scale: Scale) {
+        if self.last_tick > 0 {
+            let gap = scale.ns(now.saturating_sub(self.last_tick));
+            let gaps = if self.is_stalled {
+                &mut self.stalled_gaps
+            } else {
+                &mut self.gaps
+            };
+            gaps.record(gap, 1);
+            if gap >= PAUSE_NS {
+                self.pauses_ns += gap;
+            }
+        }
+        self.is_stalled = false;
+        self.last_tick = now;
+    }
+}
+
+/// Time without service after which a lane counts as stalled, microseconds. A turn of the loop over all lanes is far shorter.
+const STALL_US: u64 = 100;
 
 /// Time between two bursts that counts as a pause of an unpaced tester, nanoseconds.
 const PAUSE_NS: u64 = 100_000;
@@ -219,6 +258,7 @@ impl<'port> Lane<'port> {
             pacer: None,
             low_rate: LowRate::default(),
             backlog: Backlog::new(rings.receive, role.arrival_rate_pps, ticks_per_second()),
+            stall: ticks_per_second() / 1_000_000 * STALL_US,
             turns_of_ring: rings.receive.frames() / RX_FRAMES_A_TURN + 1,
             tx_burst: Burst::new(eal),
             rx_burst: Burst::new(eal),
@@ -257,6 +297,7 @@ impl<'port> Lane<'port> {
             }
         }
         let now = cycles::now();
+        self.sent.serve(now, self.stall);
         let of_low_rate = now >= self.low_rate.next;
         let due = pacer.due(now, if of_low_rate { 1 } else { TX_BURST });
         if due.frames == 0 {
@@ -289,14 +330,7 @@ impl<'port> Lane<'port> {
         }
         self.sent.bursts += 1;
         self.sent.late_bursts += u64::from(due.late);
-        if self.sent.last_tick > 0 {
-            let gap = self.scale.ns(now.saturating_sub(self.sent.last_tick));
-            self.sent.gaps.record(gap, 1);
-            if gap >= PAUSE_NS {
-                self.sent.pauses_ns += gap;
-            }
-        }
-        self.sent.last_tick = now;
+        self.sent.record_burst(now, self.scale);
         if self.drops_when_full {
             self.sent.refused += self.tx_burst.len() as u64;
             self.tx_burst.free();
@@ -439,6 +473,26 @@ impl<'port> Lane<'port> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_between_bursts_in_which_the_tester_stalled_are_apart() {
+        let scale = Scale::new(1_000_000_000);
+        let mut sent = Sent::default();
+        // Served every 50 ticks, with a stall from 1150 to 1300. A burst at each of these times.
+        let bursts = [1000, 1100, 1300, 1350];
+        for now in (1000..=1150).chain(1300..=1400).step_by(50) {
+            sent.serve(now, 100);
+            if bursts.contains(&now) {
+                sent.record_burst(now, scale);
+            }
+        }
+        assert_eq!(
+            (sent.gaps.samples(), sent.gaps.summary().unwrap().max_ns),
+            (2, 100)
+        );
+        let stalled = sent.stalled_gaps.summary().unwrap();
+        assert_eq!((stalled.samples, stalled.max_ns), (1, 200));
+    }
 
     #[test]
     fn a_low_rate_stream_counts_what_a_stall_left_out_or_made_late() {

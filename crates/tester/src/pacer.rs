@@ -433,6 +433,23 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_is_kept_to_the_frame_over_an_hour() {
+        const RATE: u64 = 9_999_999;
+        const SECONDS: u64 = 3600;
+        let mut pacer = Pacer::new(Pace::Rate(RATE as f64), 0, SECONDS * HZ, HZ, u64::MAX);
+        for tenth in 0..10 * SECONDS {
+            // A quarter of a frame later, so that the instant is never that of a frame.
+            let now = tenth * HZ / 10 + HZ / RATE / 4;
+            pacer.due(now, 1 << 40);
+            let due = u128::from(now) * u128::from(RATE) / u128::from(HZ) + 1;
+            assert_eq!(u128::from(pacer.offered()), due, "at {now}");
+        }
+        pacer.due(SECONDS * HZ, 1 << 40);
+        assert_eq!((pacer.offered(), pacer.unsent()), (RATE * SECONDS, 0));
+        assert!(pacer.is_done());
+    }
+
+    #[test]
     fn a_long_stall_is_struck_and_a_short_one_is_made_up() {
         let mut pacer = Pacer::new(Pace::Rate(1e6), 0, HZ, HZ, 512);
         pacer.due(0, 32);

@@ -106,6 +106,12 @@ pub struct TesterHealth {
     /// between.
     #[serde(default)]
     pub longest_host_gap_ns: u64,
+    /// Number of such times over 10 us, while frames were offered.
+    #[serde(default)]
+    pub host_stalls: u64,
+    /// Sum of those times, nanoseconds.
+    #[serde(default)]
+    pub host_stall_time_ns: u64,
     /// Upper bound of the frames that the tester's receive rings had no room for, because the tester did not receive in time. The device
     /// or the peer drops them, but the tester causes the loss.
     #[serde(default)]
@@ -123,9 +129,17 @@ pub struct TesterHealth {
     /// Frames that the tester's own ports dropped on reception (port counters).
     pub receive_drops: u64,
     /// Time from the start of a transmit burst to the start of the next on the same port. Its percentiles, compared with `burst_time_ns`,
-    /// show how even the stream was.
+    /// show how even the stream was. A frame that is due alone is a burst.
     #[serde(default)]
     pub burst_gaps: LatencySummary,
+    /// The same times if the tester did not serve the port for more than 100 us in between, because its CPU was taken or its loop took
+    /// that long. They are not among `burst_gaps`.
+    #[serde(default)]
+    pub stalled_gaps: LatencySummary,
+    /// Achieved rate divided by the offered rate, minus 1: negative if the rate was missed. None for traffic without a constant rate, in
+    /// stores of versions before 0.2.0 and of other testers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_error_ratio: Option<f64>,
     /// Time of a full burst at the rate of one port, nanoseconds; 0 without a schedule.
     #[serde(default)]
     pub burst_time_ns: f64,

@@ -264,7 +264,7 @@ fn check_counts(tester: &mut Tester, directions: &[Directions]) {
             assert_eq!((health.phantom_frames, health.excess_frames), (0, 0));
             let sending = result.ports.iter().filter(|port| port.offered_frames > 0);
             assert_eq!(
-                health.burst_gaps.samples,
+                health.burst_gaps.samples + health.stalled_gaps.samples,
                 health.bursts - sending.count() as u64
             );
             assert!(health.burst_time_ns > 0.0);

@@ -321,6 +321,8 @@ fn pacing(sizes: &[SizeCalibration]) -> TerminalTable {
         "p99",
         "p99.9",
         "max",
+        "stalls",
+        "longest",
     ]);
     for size in sizes {
         for pacing in &size.pacing {
@@ -334,6 +336,8 @@ fn pacing(sizes: &[SizeCalibration]) -> TerminalTable {
                 us(gaps.p99_ns),
                 us(gaps.p99_9_ns),
                 us(Some(gaps.max_ns)),
+                pacing.stalled_gaps.samples.to_string(),
+                us((pacing.stalled_gaps.samples > 0).then_some(pacing.stalled_gaps.max_ns)),
             ]);
         }
     }

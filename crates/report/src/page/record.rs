@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 use quietwire_study::{RunEnd, RunRecord, StepRecord, StudyResults, TrialRecord};
-use quietwire_tester::InvalidCause;
+use quietwire_tester::{InvalidCause, TesterHealth};
 use serde_json::Value;
 
 use super::words;
@@ -191,12 +191,28 @@ fn trials(results: &StudyResults) -> Markup {
                     th.num scope="col" { "p99" }
                     th.num scope="col" { "Largest" }
                     th.num scope="col" { "Tester's longest gap" }
+                    th.num scope="col" { "Rate off by" }
+                    th.num scope="col" { "Gaps between bursts, 99.9" (format::THIN) "%" }
+                    th.num scope="col" { "Gaps with stalls" }
                 }
             }
             tbody {
                 @for (index, (step, trial)) in results.trials().enumerate() { (row(index, step, trial)) }
             }
         }
+    }
+}
+
+/// Returns the cells of a trial's pacing.
+fn pacing(health: &TesterHealth) -> Markup {
+    let error = health.rate_error_ratio;
+    let error = error.map_or_else(|| "–".to_owned(), |ratio| format!("{:+.4}", ratio * 100.0));
+    let gap = health.burst_gaps.p99_9_ns;
+    let gap = gap.map_or_else(|| "–".to_owned(), |ns| format::time_ns(ns as f64));
+    html! {
+        td { (error) @if health.rate_error_ratio.is_some() { (format::THIN) "%" } }
+        td { (gap) }
+        td { (grouped(health.stalled_gaps.samples)) }
     }
 }
 
@@ -235,9 +251,10 @@ fn row(index: usize, step: &StepRecord, trial: &TrialRecord) -> Markup {
             td { (p99) }
             td { (max) }
             td { (format::time_ns(result.health.longest_gap_ns as f64)) }
+            (pacing(&result.health))
         }
         @if let Some(reasons) = result.validity.text() {
-            tr.invalid.why { td {} td colspan="14" { (reasons) } }
+            tr.invalid.why { td {} td colspan="17" { (reasons) } }
         }
     }
 }

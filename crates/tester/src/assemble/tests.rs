@@ -453,11 +453,14 @@ fn the_tester_reports_how_well_it_did() {
         };
         (lane.missed_at_most, lane.late) = (5 * by, 3 * by);
         lane.sent.gaps.record(1000 * by, 2);
+        lane.sent.stalled_gaps.record(200_000 * by, 1);
     }
     let threads = [
         LoopHealth {
             longest_gap: 4000,
             longest_host_gap: 300,
+            host_stalls: 2,
+            host_stall_ticks: 500,
             gaps_over_100us: 1,
             gap_ticks: 6000,
             idle_ticks: 300,
@@ -468,6 +471,8 @@ fn the_tester_reports_how_well_it_did() {
         LoopHealth {
             longest_gap: 2000,
             longest_host_gap: 500,
+            host_stalls: 1,
+            host_stall_ticks: 500,
             gaps_over_100us: 2,
             gap_ticks: 8000,
             idle_ticks: 50,
@@ -488,6 +493,7 @@ fn the_tester_reports_how_well_it_did() {
     let gaps = (health.longest_gap_ns, health.longest_host_gap_ns);
     assert_eq!(gaps, (2000, 250));
     assert_eq!((health.gaps_over_100us, health.gap_time_ns), (3, 7000));
+    assert_eq!((health.host_stalls, health.host_stall_time_ns), (3, 500));
     assert_eq!(health.overrun_ns, 300);
     // Of the busier thread.
     assert_eq!(health.idle_ratio, Some(0.1));
@@ -496,10 +502,28 @@ fn the_tester_reports_how_well_it_did() {
         (burst_gaps.samples, burst_gaps.min_ns, burst_gaps.max_ns),
         (4, 1000, 10_000)
     );
+    let stalled = &health.stalled_gaps;
+    assert_eq!((stalled.samples, stalled.max_ns), (2, 2_000_000));
     // 32 frames at 500 frames per second.
     assert_eq!(health.burst_time_ns, 64e6);
     // The traffic lasted 0.5 s longer than 1 s.
     assert_eq!(health.stretch_ratio, 0.5);
+}
+
+#[test]
+fn the_error_of_the_rate_is_that_of_a_constant_rate() {
+    let lanes = lanes();
+    // 35 frames in one second.
+    let paced = assembled(&lanes);
+    let expected = 35.0 / paced.trial.offered_rate_pps - 1.0;
+    assert_eq!(paced.health.rate_error_ratio, Some(expected));
+    let times = Timetable {
+        pace: Pace::Unpaced,
+        ..times()
+    };
+    let names = ["left".to_owned(), "right".to_owned()];
+    let unpaced = assemble(&trial(), &times, &names, 2, &lanes, &[]).unwrap();
+    assert_eq!(unpaced.health.rate_error_ratio, None);
 }
 
 #[test]

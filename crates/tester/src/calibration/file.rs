@@ -250,6 +250,7 @@ mod tests {
             error_ratio: 0.0,
             burst_time_ns: 1.0,
             burst_gaps: LatencySummary::default(),
+            stalled_gaps: LatencySummary::default(),
             latency: LatencySummary {
                 samples: 1000,
                 mean_ns,

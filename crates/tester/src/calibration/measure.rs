@@ -218,6 +218,7 @@ impl SizeCalibration {
             error_ratio: result.achieved_rate_pps / result.trial.offered_rate_pps - 1.0,
             burst_time_ns: result.health.burst_time_ns,
             burst_gaps: result.health.burst_gaps,
+            stalled_gaps: result.health.stalled_gaps,
         });
     }
 }
