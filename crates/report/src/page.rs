@@ -8,6 +8,7 @@ mod latency;
 mod losses;
 mod method_tables;
 pub(crate) mod published;
+mod ranking;
 mod record;
 mod throughput;
 mod verdicts;
@@ -98,6 +99,7 @@ fn of_size(results: &StudyResults, summary: &Summary, size: &SizeSummary) -> Mar
         }
         @if throughput::is_wanted(results) {
             (throughput::throughput(results, size))
+            (ranking::rankings(size))
         } @else {
             (throughput::cost(size))
         }

@@ -11,6 +11,7 @@ mod limit;
 mod losses;
 mod method_tables;
 mod published;
+mod ranking;
 mod samples;
 mod spread;
 mod steps;
@@ -40,6 +41,7 @@ pub use losses::LossPlaces;
 pub(crate) use method_tables::soak_end;
 pub use method_tables::{LatencyAtLoad, LossesAtRate, MethodFigures, MethodResult, RepeatedRates};
 pub use published::{MeasuredRatios, PublishedRow};
+pub use ranking::{RankedCase, Ranking};
 pub(crate) use samples::samples;
 pub use spread::Spread;
 pub(crate) use spread::percent_of;
@@ -125,6 +127,9 @@ pub struct SizeSummary {
     pub cases: Vec<CaseSummary>,
     /// A partitioned case with neighbours compared with the same case without; none if the study has no such pair.
     pub like_for_like: Option<LikeForLike>,
+    /// Rankings of different switches; none if the study has no two that can be compared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rankings: Vec<Ranking>,
     /// Maximum number of tenants; none if the study adds no tenants.
     pub tenants: Option<TenantsSummary>,
     /// Published figures next to measured ones, as ratios.
@@ -287,6 +292,7 @@ fn of_size(results: &StudyResults, size: FrameSize) -> Result<SizeSummary, Repor
         mix: MixSummary::of(size.0),
         max_rate_pps,
         like_for_like: alike::of_cases(&results.file, &cases),
+        rankings: ranking::of_cases(&results.file, &cases),
         tenants: tenants::of_size(results, size),
         published: published::rows(results, &cases),
         cases,
@@ -330,6 +336,7 @@ fn of_case(
         applications: application::of_steps(&steps),
         methods: method_tables::method_tables(&steps)?,
         cycles: cycles::of_frames(&trials),
+        cpu_cycles: cycles::by_one_measure(&trials),
         warnings: warnings(results, case),
         cpus: activity::cpus(&trials),
         threads: activity::threads(&trials),

@@ -41,6 +41,8 @@ pub struct CaseSummary {
     pub methods: Vec<MethodResult>,
     /// Cost of a frame in the device; none if unknown.
     pub cycles: Option<CyclesPerFrame>,
+    /// Cost of a frame by a measure that is the same for all devices: CPU time divided by the forwarded frames; none if unknown.
+    pub cpu_cycles: Option<CyclesPerFrame>,
     /// Caveats of all figures: elements that share a CPU, elements in software emulation.
     pub warnings: Vec<String>,
     /// Activity of CPUs, over all valid trials.

@@ -33,6 +33,11 @@ pub struct CyclesPerFrame {
 }
 
 impl CyclesPerFrame {
+    /// Returns true if the device counted the cycles itself.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.cycle_source == CycleSource::Counted
+    }
+
     /// Formats the cost of a frame, with its source if it is not counted: `251`, `≈ 251 from CPU time`,
     /// `≤ 251 from CPU time`.
     pub(crate) fn text(&self) -> String {
@@ -48,16 +53,21 @@ impl CyclesPerFrame {
 /// Rates within this ratio of the highest count as the highest.
 const NEAR: f64 = 0.999;
 
-/// Returns the cost in the valid trials at the highest load offered. There, bursts are full and a polling device has no idle time.
-pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
+/// Returns the valid trials at the highest load offered, with the activity of the device.
+fn at_highest_load<'a>(trials: &[&'a TrialRecord]) -> Vec<(&'a TrialRecord, ElementActivity)> {
     let valid = || trials.iter().filter(|trial| trial.result.is_valid());
     let highest_pps = valid()
         .map(|trial| trial.request.offered_rate_pps)
-        .reduce(f64::max)?;
+        .fold(0.0, f64::max);
     let at_highest = valid().filter(|trial| trial.request.offered_rate_pps >= NEAR * highest_pps);
-    let reported: Vec<(&TrialRecord, ElementActivity)> = at_highest
+    at_highest
         .filter_map(|trial| Some((*trial, element_of(trial)?)))
-        .collect();
+        .collect()
+}
+
+/// Returns the cost in the valid trials at the highest load offered. There, bursts are full and a polling device has no idle time.
+pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
+    let reported = at_highest_load(trials);
     let element = reported.first()?.1.name.clone();
     let counted = reported.iter().filter_map(|(_, element)| counted(element));
     if let Some(cycles) = Spread::of(counted.collect()) {
@@ -67,6 +77,17 @@ pub(super) fn of_frames(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
             cycle_source: CycleSource::Counted,
         });
     }
+    of_cpu_time(&reported)
+}
+
+/// Returns the cost in the same trials by a measure that is the same for all devices: CPU time divided by the forwarded frames. It
+/// includes what a device that counts its own cycles does beside its frames.
+pub(super) fn by_one_measure(trials: &[&TrialRecord]) -> Option<CyclesPerFrame> {
+    of_cpu_time(&at_highest_load(trials))
+}
+
+fn of_cpu_time(reported: &[(&TrialRecord, ElementActivity)]) -> Option<CyclesPerFrame> {
+    let element = reported.first()?.1.name.clone();
     let of_those = |is_meant: &dyn Fn(&TrialRecord, &ElementActivity) -> bool| {
         let meant = reported.iter().filter(|(trial, of)| is_meant(trial, of));
         Spread::of(

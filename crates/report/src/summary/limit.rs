@@ -40,6 +40,17 @@ pub struct Limit {
     pub tester_idle_ratio: Option<Spread>,
 }
 
+impl Limiter {
+    /// Returns the word for it: `tester`, `device`, `not the CPU`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Tester => "tester",
+            Self::DeviceCpu | Self::Device => "device",
+            Self::NotDeviceCpu => "not the CPU",
+        }
+    }
+}
+
 impl Limit {
     /// Formats the limit: `tester, device idle 43 %`.
     pub(crate) fn text(&self) -> String {
@@ -48,15 +59,11 @@ impl Limit {
                 format!(", {of} idle {}", format::percent(ratio.median * 100.0))
             })
         };
-        match self.by {
-            Limiter::Tester => format!("tester{}", idle("device", &self.device_idle_ratio)),
-            Limiter::DeviceCpu | Limiter::Device => {
-                format!("device{}", idle("tester", &self.tester_idle_ratio))
-            }
-            Limiter::NotDeviceCpu => {
-                format!("not the CPU{}", idle("device", &self.device_idle_ratio))
-            }
-        }
+        let idle = match self.by {
+            Limiter::Tester | Limiter::NotDeviceCpu => idle("device", &self.device_idle_ratio),
+            Limiter::DeviceCpu | Limiter::Device => idle("tester", &self.tester_idle_ratio),
+        };
+        format!("{}{idle}", self.by.word())
     }
 }
 

@@ -82,9 +82,7 @@ impl Device {
         let Ok(graph) = self.graph() else {
             return text;
         };
-        let kinds: BTreeSet<&str> = graph.links.iter().map(|link| link.kind.name()).collect();
-        let kinds: Vec<&str> = kinds.into_iter().collect();
-        text += &format!(" over {}", kinds.join(" and "));
+        text += &format!(" over {}", links_of(&graph));
         let elements = graph.elements.iter();
         let vnfs: Vec<_> = elements.filter(|one| one.role == Role::Vnf).collect();
         if let Some(first) = vnfs.first() {
@@ -101,6 +99,20 @@ impl Device {
         }
         text
     }
+}
+
+impl Device {
+    /// Returns the kinds of its links: `memif`, `memif and vhost-user`. None for a device that the lab does not start.
+    #[must_use]
+    pub fn links(&self) -> Option<String> {
+        self.graph().ok().map(|graph| links_of(&graph))
+    }
+}
+
+fn links_of(graph: &Graph) -> String {
+    let kinds: BTreeSet<&str> = graph.links.iter().map(|link| link.kind.name()).collect();
+    let kinds: Vec<&str> = kinds.into_iter().collect();
+    kinds.join(" and ")
 }
 
 impl Case {

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rankings of switches by the rate of a goal.
+//!
+//! A rate that the tester limited is a lower bound: the switch may forward more than any other. It has no rank, and neither has a switch
+//! without a rate.
+
+use quietwire_study::{Case, NeighboursIn, StudyFile};
+use serde::Serialize;
+
+use super::case::CaseSummary;
+use super::cycles::CyclesPerFrame;
+use super::limit::Limiter;
+use super::spread::Spread;
+
+/// Ranking of the cases with the same topology and the same kinds of links, by the rate of one goal.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ranking {
+    /// Name of the goal.
+    pub goal: String,
+    /// Topology, such as `vNet1`.
+    pub topology: String,
+    /// Kinds of the links, such as `memif`.
+    pub links: String,
+    /// Cases with a rank, the highest rate first; then the others, in the order of the file.
+    pub cases: Vec<RankedCase>,
+}
+
+/// A case of a ranking.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankedCase {
+    /// Its name.
+    pub name: String,
+    /// Rank, from 1. None if the rate is a lower bound, or if there is none.
+    pub rank: Option<usize>,
+    /// Rate of the goal, frames per second; none if no rate held or none was found.
+    pub rate_pps: Option<Spread>,
+    /// True if the rate is a lower bound.
+    pub is_at_least: bool,
+    /// What limited the rate.
+    pub limited_by: Option<Limiter>,
+    /// Cost of a frame by the device's own account, if it has one.
+    pub cycles: Option<CyclesPerFrame>,
+    /// Cost of a frame by the measure that is the same for all devices.
+    pub cpu_cycles: Option<CyclesPerFrame>,
+}
+
+/// Returns the rankings of a study's cases: of each group of comparable cases with at least two switches, one for each goal.
+pub(super) fn of_cases(file: &StudyFile, cases: &[CaseSummary]) -> Vec<Ranking> {
+    let groups = groups(file, cases);
+    let goals = cases.first().map_or(0, |case| case.goals.len());
+    let rankings = groups.iter().flat_map(|group| {
+        let of_goal = |goal| ranking(&group.topology, &group.links, &group.cases, goal);
+        (0..goals).filter_map(of_goal).collect::<Vec<_>>()
+    });
+    rankings.collect()
+}
+
+/// Comparable cases.
+struct Group<'a> {
+    topology: String,
+    links: String,
+    cases: Vec<&'a CaseSummary>,
+    switches: Vec<String>,
+}
+
+/// Returns the groups of comparable cases with at least two switches, in the order of the file.
+fn groups<'a>(file: &StudyFile, cases: &'a [CaseSummary]) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    let is_alone = |case: &&Case| case.neighbours == NeighboursIn::None && case.tenants.is_none();
+    for case in file.cases.iter().filter(is_alone) {
+        let device = file.device_of(case);
+        let summary = cases.iter().find(|summary| summary.name == case.name);
+        let (Some(summary), Some(links)) = (summary, device.links()) else {
+            continue;
+        };
+        let (topology, switch) = (device.topology.0.name, device.switch.to_string());
+        let known = groups
+            .iter_mut()
+            .find(|group| group.topology == topology && group.links == links);
+        match known {
+            Some(group) => {
+                group.cases.push(summary);
+                group.switches.push(switch);
+            }
+            None => groups.push(Group {
+                topology: topology.to_owned(),
+                links,
+                cases: vec![summary],
+                switches: vec![switch],
+            }),
+        }
+    }
+    groups.retain(|group| {
+        let first = group.switches.first();
+        group.switches.iter().any(|switch| Some(switch) != first)
+    });
+    groups
+}
+
+/// Returns the ranking by the goal at an index; none if no case has a rate.
+fn ranking(topology: &str, links: &str, cases: &[&CaseSummary], goal: usize) -> Option<Ranking> {
+    let name = cases.first()?.goals.get(goal)?.name.clone();
+    let all = cases.iter().filter_map(|case| row(case, goal));
+    let (mut ranked, others): (Vec<RankedCase>, Vec<RankedCase>) =
+        all.partition(|row| row.rate_pps.is_some() && !row.is_at_least);
+    ranked.sort_by(|one, other| median(other).total_cmp(&median(one)));
+    let mut before: Option<(usize, f64)> = None;
+    for (index, row) in ranked.iter_mut().enumerate() {
+        let rate_pps = median(row);
+        // Equal rates have the same rank.
+        let rank = before
+            .filter(|(_, rate)| *rate == rate_pps)
+            .map_or(index + 1, |(rank, _)| rank);
+        row.rank = Some(rank);
+        before = Some((rank, rate_pps));
+    }
+    ranked.extend(others);
+    let has_rates = ranked.iter().any(|row| row.rate_pps.is_some());
+    has_rates.then(|| Ranking {
+        goal: name,
+        topology: topology.to_owned(),
+        links: links.to_owned(),
+        cases: ranked,
+    })
+}
+
+fn median(row: &RankedCase) -> f64 {
+    row.rate_pps.as_ref().map_or(0.0, |rate| rate.median)
+}
+
+fn row(case: &CaseSummary, goal: usize) -> Option<RankedCase> {
+    let found = case.goals.get(goal)?;
+    let limit = case.limits.get(goal).and_then(Option::as_ref);
+    let limited_by = limit.map(|limit| limit.by);
+    Some(RankedCase {
+        name: case.name.clone(),
+        rank: None,
+        rate_pps: found.rate_pps.clone().filter(|rate| rate.median > 0.0),
+        is_at_least: found.is_lower_limit_only || limited_by == Some(Limiter::Tester),
+        limited_by,
+        cycles: case.cycles.clone().filter(CyclesPerFrame::is_counted),
+        cpu_cycles: case.cpu_cycles.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use quietwire_study::StudyResults;
+    use quietwire_study::simulated::SimulatedBench;
+
+    use super::super::{CycleSource, Limit, Summary};
+    use super::*;
+    use crate::tests::results_of;
+
+    const CASES: [(&str, &str, &str); 6] = [
+        ("ours", "quietwire", "memif"),
+        ("io", "testpmd-io", "memif"),
+        ("l2", "l2fwd", "memif"),
+        ("other", "vpp", "memif"),
+        ("veth", "quietwire", "veth"),
+        ("kernel", "linux-bridge", "veth"),
+    ];
+
+    fn text() -> String {
+        let cases = CASES.map(|(name, switch, link)| {
+            format!("[[case]]\nname = \"{name}\"\nswitch = \"{switch}\"\nlink = \"{link}\"\n")
+        });
+        format!(
+            r#"
+name = "ranked"
+title = "A study with ranks"
+rounds = 1
+{}
+[trials]
+duration-s = 1
+[search]
+start-rate-percent = 20
+start-step-percent = 20
+resolution-percent = 20
+best-of = 2
+goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
+{}"#,
+            include_str!("../../../study/src/tests/device.toml"),
+            cases.concat()
+        )
+    }
+
+    fn run(text: &str) -> StudyResults {
+        let mut bench = SimulatedBench::new(3, 0);
+        bench.invalid_ratio = 0.0;
+        results_of(text, bench, usize::MAX)
+    }
+
+    /// Returns a study of simulated trials, with these rates in place of those found: a rate, and whether it is a lower bound.
+    fn ranked(rates: [Option<(f64, bool)>; 6]) -> Vec<Ranking> {
+        let text = text();
+        let file = StudyFile::parse(&text, Path::new("study.toml")).unwrap();
+        let results = run(&text);
+        let mut cases = Summary::of(&results).unwrap().sizes.remove(0).cases;
+        assert_eq!(cases.len(), CASES.len());
+        for (case, rate) in cases.iter_mut().zip(rates) {
+            let goal = &mut case.goals[0];
+            goal.rate_pps = rate.and_then(|(rate_pps, _)| Spread::of(vec![rate_pps]));
+            goal.is_lower_limit_only = rate.is_some_and(|(_, is_at_least)| is_at_least);
+            case.limits = vec![rate.map(|(_, is_at_least)| Limit {
+                by: if is_at_least {
+                    Limiter::Tester
+                } else {
+                    Limiter::Device
+                },
+                device_idle_ratio: None,
+                tester_idle_ratio: None,
+            })];
+        }
+        of_cases(&file, &cases)
+    }
+
+    fn order(ranking: &Ranking) -> Vec<(&str, Option<usize>)> {
+        let cases = ranking.cases.iter();
+        cases.map(|case| (&*case.name, case.rank)).collect()
+    }
+
+    #[test]
+    fn a_rate_that_the_tester_limited_is_neither_above_nor_below_another() {
+        let exact = |rate_pps| Some((rate_pps, false));
+        let at_least = |rate_pps| Some((rate_pps, true));
+        let rankings = ranked([
+            at_least(5e6),
+            exact(4e6),
+            at_least(9e6),
+            exact(6e6),
+            exact(1e6),
+            exact(1e6),
+        ]);
+        let memif = &rankings[0];
+        assert_eq!((&*memif.goal, &*memif.links), ("PDR", "memif"));
+        assert_eq!(
+            order(memif),
+            [
+                ("other", Some(1)),
+                ("io", Some(2)),
+                // In the order of the file, not of the rates.
+                ("ours", None),
+                ("l2", None),
+            ]
+        );
+        let bounds: Vec<bool> = memif.cases.iter().map(|case| case.is_at_least).collect();
+        assert_eq!(bounds, [false, false, true, true]);
+        // Over other links, they are ranked by themselves. Equal rates have the same rank.
+        let veth = &rankings[1];
+        assert_eq!(&*veth.links, "veth");
+        assert_eq!(order(veth), [("veth", Some(1)), ("kernel", Some(1))]);
+        assert_eq!(rankings.len(), 2);
+    }
+
+    #[test]
+    fn a_case_without_a_rate_has_no_rank() {
+        let exact = |rate_pps| Some((rate_pps, false));
+        let rankings = ranked([exact(1e6), None, exact(0.0), exact(2e6), None, None]);
+        // No case over veth has a rate.
+        assert_eq!(rankings.len(), 1);
+        assert_eq!(
+            order(&rankings[0]),
+            [
+                ("other", Some(1)),
+                ("ours", Some(2)),
+                ("io", None),
+                ("l2", None)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_study_of_one_switch_has_no_ranking() {
+        let text = text().replace("\"testpmd-io\"", "\"quietwire\"\nmode = \"bridge\"");
+        let begin = text.find("[[case]]\nname = \"l2\"").unwrap();
+        let text = &text[..begin];
+        let results = run(text);
+        assert!(Summary::of(&results).unwrap().sizes[0].rankings.is_empty());
+    }
+
+    #[test]
+    fn the_own_account_and_the_one_measure_are_beside_each_other() {
+        let text = text();
+        let mut results = run(&text);
+        for step in &mut results.steps {
+            // Only ours counts its cycles: 100 for each frame.
+            let counted = (step.case_name == "ours").then(|| quietwire_study::CycleCount {
+                cycles: 200_000,
+                frames: 2000,
+                threads: vec![200_000],
+            });
+            for trial in &mut step.trials {
+                trial.result.lost_frames = trial.result.lost_frames.max(1);
+                trial.activity.elements = vec![quietwire_study::ElementActivity {
+                    name: "S".to_owned(),
+                    role: quietwire_study::Role::Switch,
+                    counted: counted.clone(),
+                    cpu_time_s: 1.0,
+                    is_kernels: true,
+                    tsc_hz: 2_000_000_000,
+                }];
+            }
+        }
+        let size = Summary::of(&results).unwrap().sizes.remove(0);
+        let row = |name: &str| {
+            let mut rows = size.rankings[0].cases.iter();
+            rows.find(|row| row.name == name).unwrap()
+        };
+        assert_eq!(row("ours").cycles.as_ref().unwrap().cycles.median, 100.0);
+        assert_eq!(row("io").cycles, None);
+        for name in ["ours", "io"] {
+            let measured = row(name).cpu_cycles.as_ref().unwrap();
+            assert_eq!(measured.cycle_source, CycleSource::CpuTime);
+        }
+        let page = crate::html(&results).unwrap();
+        assert!(page.contains("<h2>Ranking</h2>") && page.contains("PDR over memif"));
+    }
+}
