@@ -130,6 +130,20 @@ const fn paced(name: &'static str, case: &'static str, figure: Figure, wanted: f
     goal("pacing", name, of, figure, Ratio::Itself, AtMost, wanted)
 }
 
+/// Returns the goal that the tester generates and checks at least as many frames as a peer generates and counts.
+const fn generated(name: &'static str, case: &'static str, peer: &'static str) -> Goal {
+    let (of, to) = ((case, TESTER), Ratio::Of((case, peer)));
+    goal(
+        "generators",
+        name,
+        of,
+        Figure::ReceivedPps,
+        to,
+        AtLeast,
+        1.0,
+    )
+}
+
 /// Returns the goal that MLRsearch's results deviate at most half as much as those of single-run.
 const fn repeated(device: &'static str) -> Goal {
     let to = Ratio::Deviations((device, "single-run"));
@@ -137,6 +151,10 @@ const fn repeated(device: &'static str) -> Goal {
     goal("repeatability", device, of, Figure::NdrPps, to, AtMost, 0.5)
 }
 
+/// Cases and our side of the benchmark of generators.
+pub(crate) const ONE_FLOW: &str = "one flow";
+pub(crate) const MANY_FLOWS: &str = "1,024 flows";
+pub(crate) const TESTER: &str = "quietwire's tester";
 const TESTPMD: &str = "testpmd io";
 const CROSS_CONNECT: &str = "quietwire, cross-connect";
 const BRIDGE: &str = "quietwire, bridge, 1 MAC address";
@@ -164,6 +182,9 @@ pub(crate) const GOALS: &[Goal] = &[
     rate("peers", "bridge, 20,000 MAC addresses, both ways: rate", ("both ways", BRIDGE_MANY), ("both ways", TESTPMD), 0.8),
     rate("peers", "tester without a device: rate", ("generate and check", "quietwire's tester"),
         ("generate and check", "testpmd txonly to rxonly"), 0.9),
+
+    generated("one flow: rate", ONE_FLOW, "testpmd txonly to rxonly"),
+    generated("1,024 flows: rate", MANY_FLOWS, "testpmd flowgen to rxonly"),
 
     rate("bridge_scale", "20,000 addresses, memif: rate", ("20,000", MEMIF), ("20,000", MEMIF_TWO), 0.8),
     rate("bridge_scale", "1,000,000 addresses, memif: rate", ("1,000,000", MEMIF), ("1,000,000", MEMIF_TWO), 0.5),

@@ -198,10 +198,15 @@ fn part(name: &str, runs: &[(String, Run)]) -> Result<String, String> {
         let all: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
         return Ok(goals(&all));
     }
-    let (_, run) = runs
-        .iter()
-        .find(|(file, _)| file == name)
-        .ok_or_else(|| format!("marker '{name}': no such stored run"))?;
+    let Some((_, run)) = runs.iter().find(|(file, _)| file == name) else {
+        let bench = name.strip_suffix(".json").unwrap_or(name);
+        return match super::goals::GOALS.iter().any(|goal| goal.bench == bench) {
+            true => Ok(format!(
+                "No run is stored yet. `cargo bench -p quietwire --bench {bench}` measures one.\n"
+            )),
+            false => Err(format!("marker '{name}': no such stored run or benchmark")),
+        };
+    };
     let parts = [
         format!("    {}\n", run.command),
         circumstances(run),

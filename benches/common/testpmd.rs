@@ -33,21 +33,33 @@ impl Testpmd {
     /// Starts forwarding in this mode between two ports, on the forwarding CPU.
     pub(crate) fn forward(directory: &Path, mode: &str) -> Self {
         let sockets = [0, 1].map(|port| directory.join(format!("p{port}.sock")));
-        Self::start(directory, DEVICE_CPU, mode, &sockets, "server")
+        Self::start(directory, DEVICE_CPU, mode, &sockets, "server", &[])
     }
 
     /// Starts receiving on one port, on the forwarding CPU.
     pub(crate) fn receive(directory: &Path) -> Self {
         let socket = directory.join("p0.sock");
-        Self::start(directory, DEVICE_CPU, "rxonly", &[socket], "server")
+        Self::start(directory, DEVICE_CPU, "rxonly", &[socket], "server", &[])
     }
 
     /// Starts sending to the receiver, on the tester's CPU.
     pub(crate) fn send(&self, directory: &Path) -> Self {
-        Self::start(directory, TESTER_CPU, "txonly", &self.sockets, "client")
+        self.generate(directory, "txonly", &[])
     }
 
-    fn start(directory: &Path, cpu: &str, mode: &str, sockets: &[PathBuf], role: &str) -> Self {
+    /// Starts generating in this mode to the receiver, on the tester's CPU, with additional options.
+    pub(crate) fn generate(&self, directory: &Path, mode: &str, more: &[&str]) -> Self {
+        Self::start(directory, TESTER_CPU, mode, &self.sockets, "client", more)
+    }
+
+    fn start(
+        directory: &Path,
+        cpu: &str,
+        mode: &str,
+        sockets: &[PathBuf],
+        role: &str,
+        more: &[&str],
+    ) -> Self {
         std::fs::create_dir(directory).expect("a new directory");
         let mut command = Command::new("dpdk-testpmd");
         command.arg(format!("--lcores=0@{},1@{cpu}", helper_cpu()));
@@ -66,7 +78,7 @@ impl Testpmd {
         }
         command.args(["--", "--stats-period", "1", "--total-num-mbufs=16384"]);
         command.arg(format!("--forward-mode={mode}"));
-        command.arg(format!("--burst={BURST}"));
+        command.arg(format!("--burst={BURST}")).args(more);
         command.args([format!("--rxd={RING_SIZE}"), format!("--txd={RING_SIZE}")]);
         let log = directory.join("log");
         log_into(&mut command, &log);
@@ -77,7 +89,7 @@ impl Testpmd {
                 .unwrap_or_default()
                 .contains("packet forwarding - ports=")
         });
-        if mode == "rxonly" || mode == "txonly" {
+        if ["rxonly", "txonly", "flowgen"].contains(&mode) {
             // Like the tester's threads.
             set_realtime(&running.pid());
         } else {
