@@ -14,7 +14,7 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
                 h2 { "Ranking" }
                 p.lead {
                     "Only switches over the same links are compared. A rate that the tester limited (≥) has no rank: the switch may forward "
-                    "more than any other. Cycles per frame are those that the device counts itself, and beside them its CPU time divided by "
+                    "more than any other. Cycles per frame are those that the device counts itself, and in addition its CPU time divided by "
                     "the forwarded frames, which is measured in the same way for all devices."
                 }
                 @for ranking in &size.rankings {

@@ -18,7 +18,7 @@ const BURST: usize = 24;
 
 /// What happens to a frame on the way.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum Disposition {
     Arrives,
     Lost,
     Twice,
@@ -32,15 +32,15 @@ enum Fate {
     Short(usize),
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn disposition() -> impl Strategy<Value = Disposition> {
     prop_oneof![
-        12 => Just(Fate::Arrives),
-        1 => Just(Fate::Lost),
-        1 => Just(Fate::Twice),
-        1 => Just(Fate::Late),
-        1 => (0usize..8 * 300).prop_map(Fate::Damaged),
-        1 => (1usize..9).prop_map(Fate::Padded),
-        1 => (1usize..40).prop_map(Fate::Short),
+        12 => Just(Disposition::Arrives),
+        1 => Just(Disposition::Lost),
+        1 => Just(Disposition::Twice),
+        1 => Just(Disposition::Late),
+        1 => (0usize..8 * 300).prop_map(Disposition::Damaged),
+        1 => (1usize..9).prop_map(Disposition::Padded),
+        1 => (1usize..40).prop_map(Disposition::Short),
     ]
 }
 
@@ -84,26 +84,26 @@ fn written(writer: &mut FrameWriter, memory: &Mapping, bursts: &[(usize, u64)]) 
     frames
 }
 
-fn arrived(frames: Vec<Vec<u8>>, fates: &[Fate]) -> Vec<Vec<u8>> {
+fn arrived(frames: Vec<Vec<u8>>, dispositions: &[Disposition]) -> Vec<Vec<u8>> {
     let mut arrived: Vec<Vec<u8>> = Vec::new();
     let mut late: Option<Vec<u8>> = None;
-    for (mut frame, fate) in frames.into_iter().zip(fates.iter().cycle()) {
+    for (mut frame, disposition) in frames.into_iter().zip(dispositions.iter().cycle()) {
         let before = late.take();
-        match *fate {
-            Fate::Arrives => arrived.push(frame),
-            Fate::Lost => {}
-            Fate::Twice => arrived.extend([frame.clone(), frame]),
-            Fate::Late => late = Some(frame),
-            Fate::Damaged(bit) => {
+        match *disposition {
+            Disposition::Arrives => arrived.push(frame),
+            Disposition::Lost => {}
+            Disposition::Twice => arrived.extend([frame.clone(), frame]),
+            Disposition::Late => late = Some(frame),
+            Disposition::Damaged(bit) => {
                 let at = bit / 8 % frame.len();
                 frame[at] ^= 1 << (bit % 8);
                 arrived.push(frame);
             }
-            Fate::Padded(octets) => {
+            Disposition::Padded(octets) => {
                 frame.resize(frame.len() + octets, 0);
                 arrived.push(frame);
             }
-            Fate::Short(octets) => {
+            Disposition::Short(octets) => {
                 frame.truncate(frame.len() - octets);
                 arrived.push(frame);
             }
@@ -159,7 +159,7 @@ proptest! {
         port in prop_oneof![5 => Just(0u8), 1 => Just(1), 1 => Just(7)],
         is_warm_up in prop_oneof![9 => Just(false), 1 => Just(true)],
         bursts in prop::collection::vec((1usize..40, 0u64..90), 1..8),
-        fates in prop::collection::vec(fate(), 1..60),
+        dispositions in prop::collection::vec(disposition(), 1..60),
     ) {
         let ip = if is_v6 { IpVersion::V6 } else { IpVersion::V4 };
         let size = if is_v6 { size } else { size - 20 };
@@ -167,7 +167,7 @@ proptest! {
         let mut writer = FrameWriter::new(&trial, port, 1, Share::WHOLE).unwrap();
         writer.begin(if is_warm_up { epoch().warm_up() } else { epoch() });
         let memory = Mapping::create("received", BUFFER).unwrap().0;
-        let frames = arrived(written(&mut writer, &memory, &bursts), &fates);
+        let frames = arrived(written(&mut writer, &memory, &bursts), &dispositions);
         let (mut in_place, mut from_copies) = (plain(ip), plain(ip));
         for (number, burst) in frames.chunks(BURST).enumerate() {
             let now = 2000 + number as u64 * 100;
