@@ -226,7 +226,8 @@ fn begin(lanes: &mut [Lane<'_>], times: &Timetable, epoch: Epoch, start: u64, en
         };
         let pacer = pacer
             .in_bursts(times.burst)
-            .by_times(times.times.clone(), end - start);
+            .by_times(times.times.clone(), end - start)
+            .shared(lane.role.of_port.index, lane.role.of_port.of);
         lane.begin(epoch, pacer, low_rate);
     }
 }

@@ -12,7 +12,7 @@ use crate::latency::{Recorder, Scale};
 use crate::pacer::Pacer;
 use crate::received::{Reader, Received};
 use crate::watch::Slices;
-use crate::writer::Writer;
+use crate::writer::{Share, Writer};
 
 /// Largest number of frames in a transmit burst. Short bursts keep a paced stream even.
 pub(crate) const TX_BURST: u64 = 32;
@@ -28,8 +28,10 @@ const RX_FRAMES_A_TURN: u64 = 256;
 pub(crate) struct Role {
     /// Index of the port.
     pub(crate) port: usize,
-    /// Share of the rate, relative to an equal share of 1.
+    /// Share of the port in the rate, relative to an equal share of 1.
     pub(crate) share: f64,
+    /// The lane among the lanes of its port: they share one schedule.
+    pub(crate) of_port: Share,
     /// True if the port sends more than its learning frames.
     pub(crate) transmits: bool,
     /// True if the lane sends the low-rate stream of its port.

@@ -156,6 +156,26 @@ fn frames_within(elapsed: u64, frames_per_tick: f64, then: Option<(u64, f64)>) -
     first as f64 * frames_per_tick + second as f64 * then_per_tick
 }
 
+/// Every `of`-th frame of a schedule, from the `index`-th on.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    index: u64,
+    of: u64,
+}
+
+impl Part {
+    const WHOLE: Self = Self { index: 0, of: 1 };
+
+    /// Returns how many of the first `frames` frames of the schedule belong to the part.
+    #[inline(always)]
+    fn among(self, frames: u64) -> u64 {
+        if self.of == 1 {
+            return frames;
+        }
+        (frames + self.of - 1 - self.index) / self.of
+    }
+}
+
 /// Schedule of one port. All times are ticks of one clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
@@ -177,6 +197,8 @@ pub(crate) struct Pacer {
     together: u64,
     /// Individual times of the frames instead of a rate.
     times: Option<Arc<Times>>,
+    /// The frames of the schedule that this pacer sends.
+    part: Part,
     offered: u64,
     /// Frames that the tester did not send in time. They stay unsent unless the pacer catches up on them.
     unsent: u64,
@@ -230,6 +252,7 @@ impl Pacer {
             late: 0,
             together: 1,
             times: None,
+            part: Part::WHOLE,
             offered: 0,
             unsent: 0,
             owed_since: 0,
@@ -252,6 +275,20 @@ impl Pacer {
             self.scheduled = times.due(duration_ticks.saturating_sub(1));
         }
         self.times = times;
+        self
+    }
+
+    /// Leaves to this pacer every `of`-th frame of the schedule, from the `index`-th on; pacers of the same schedule with the other indices
+    /// send the others. A schedule without times, or one that stalls shift, is not shared.
+    #[must_use]
+    pub(crate) fn shared(mut self, index: u32, of: u32) -> Self {
+        if !self.is_unpaced && !self.is_spread && index < of {
+            self.part = Part {
+                index: u64::from(index),
+                of: u64::from(of),
+            };
+            self.scheduled = self.part.among(self.scheduled);
+        }
         self
     }
 
@@ -310,7 +347,7 @@ impl Pacer {
     #[inline(always)]
     fn due_within(&self, elapsed: u64) -> u64 {
         if let Some(times) = &self.times {
-            return times.due(elapsed).min(self.scheduled);
+            return self.part.among(times.due(elapsed)).min(self.scheduled);
         }
         let due = frames_within(elapsed, self.frames_per_tick, self.then) as u64;
         let due = if self.together == 1 {
@@ -318,7 +355,7 @@ impl Pacer {
         } else {
             (due / self.together + 1) * self.together
         };
-        due.min(self.scheduled)
+        self.part.among(due).min(self.scheduled)
     }
 
     /// Returns the number of frames from `next` on that were due more than [`LATE_US`] ago; 0 if stalls shift the schedule.
@@ -346,6 +383,7 @@ impl Pacer {
         }
         let elapsed = now.saturating_sub(self.start);
         let due = frames_within(elapsed, self.frames_per_tick, self.then) as u64;
+        let due = self.part.among(due);
         self.scheduled = self.scheduled.min(due.max(self.offered));
     }
 
@@ -353,7 +391,8 @@ impl Pacer {
     #[cold]
     fn make_good(&mut self, now: u64, room: u64) -> u64 {
         let passed = now.saturating_sub(self.owed_since) as f64;
-        let allowed = (passed * self.frames_per_tick * SURPLUS) as u64;
+        let frames_per_tick = self.frames_per_tick / self.part.of as f64;
+        let allowed = (passed * frames_per_tick * SURPLUS) as u64;
         let frames = allowed
             .saturating_sub(self.made_good)
             .min(self.unsent)
@@ -619,6 +658,31 @@ mod tests {
             for (part, share) in parts.iter().zip(&shares) {
                 prop_assert!((*part as f64 - frames as f64 * share / all).abs() <= 1.0 + 1e-6 * frames as f64);
             }
+        }
+
+        #[test]
+        fn pacers_that_share_a_schedule_send_each_of_its_frames_once(
+            rate in 1.0f64..1e7,
+            of in 1u32..6,
+            together in prop_oneof![Just(1u16), 2u16..40],
+            steps in prop::collection::vec(0..HZ / 50, 1..60),
+        ) {
+            let mut whole = Pacer::new(Pace::Rate(rate), 0, HZ, HZ, 1 << 60).in_bursts(together);
+            let mut parts: Vec<Pacer> = (0..of).map(|index| whole.clone().shared(index, of)).collect();
+            let mut now = 0;
+            for step in steps.into_iter().chain([HZ]) {
+                whole.due(now, 1 << 40);
+                for (index, part) in parts.iter_mut().enumerate() {
+                    part.due(now, 1 << 40);
+                    let own = (0..whole.offered()).skip(index).step_by(of as usize);
+                    prop_assert_eq!(part.offered(), own.count() as u64);
+                }
+                now += step;
+            }
+            whole.due(now, 1 << 40);
+            prop_assert_eq!(whole.offered(), whole.scheduled());
+            let scheduled: u64 = parts.iter().map(Pacer::scheduled).sum();
+            prop_assert_eq!(scheduled, whole.scheduled());
         }
 
         #[test]

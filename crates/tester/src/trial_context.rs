@@ -76,8 +76,8 @@ impl<'a> TrialContext<'a> {
                 port: index,
                 share: self
                     .trial
-                    .share_of_port(index, self.profile.senders.count())
-                    / f64::from(queues),
+                    .share_of_port(index, self.profile.senders.count()),
+                of_port: share,
                 transmits: self.profile.senders.has(index),
                 has_low_rate: queue == 0,
                 burst: 0,

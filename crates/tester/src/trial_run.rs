@@ -223,7 +223,8 @@ fn deal_burst(lanes: &mut [Lane<'_>], pace: Pace) {
         return;
     };
     let senders = || lanes.iter().filter(|lane| lane.role.transmits);
-    let shares: Vec<f64> = senders().map(|lane| lane.role.share).collect();
+    let share = |lane: &Lane<'_>| lane.role.share / f64::from(lane.role.of_port.of);
+    let shares: Vec<f64> = senders().map(share).collect();
     let parts = dealt(frames, &shares);
     let senders = lanes.iter_mut().filter(|lane| lane.role.transmits);
     for (lane, part) in senders.zip(parts) {

@@ -135,6 +135,20 @@ fn what_is_described_is_seen_again() {
             ..trial(50e3, KINDS[0])
         };
         check(&tester.run(&plain).unwrap());
+        // An odd number of frames: two threads share one schedule.
+        let odd = Trial {
+            offered_rate_pps: 40_005.0,
+            duration_s: 0.2,
+            directions: Directions::OneWay,
+            ..plain.clone()
+        };
+        let result = tester.run(&odd).unwrap();
+        check(&result);
+        assert_eq!(result.scheduled_frames, 8001, "{result:?}");
+        assert_eq!(
+            result.offered_frames + result.health.unsent_frames,
+            result.scheduled_frames
+        );
         if queues == 2 {
             let alone = Trial { flows: 1, ..plain };
             let error = tester.run(&alone).unwrap_err().to_string();
