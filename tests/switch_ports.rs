@@ -41,6 +41,8 @@ mod secrets;
 mod segments;
 #[path = "switch_ports/service_manager.rs"]
 mod service_manager;
+#[path = "switch_ports/silence.rs"]
+mod silence;
 #[path = "peers/sockets.rs"]
 #[allow(dead_code, reason = "each binary uses a part of the shared modules")]
 mod sockets;

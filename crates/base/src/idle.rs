@@ -15,7 +15,8 @@ pub enum Idle {
     Poll,
     /// Yields the CPU to other threads (sched_yield(2)) after some empty polls.
     Yield,
-    /// Sleeps for some 50 µs (clock_nanosleep(2)) after some empty polls.
+    /// Sleeps for some 50 µs (clock_nanosleep(2)) after some empty polls, and until a receive interrupt if the kernel signals the frames
+    /// of all ports of the thread.
     Sleep,
     /// Sleeps until a receive interrupt or for some milliseconds (epoll_wait(2)) after some empty polls.
     Interrupt,

@@ -201,6 +201,18 @@ impl RxQueue {
         self.interrupts.as_ref().map(Interrupts::as_fd)
     }
 
+    /// Returns true if the kernel of this machine signals each frame, and no peer has to connect first: frames are the only reason to end a
+    /// wait.
+    #[must_use]
+    pub fn is_signalled_by_kernel(&self) -> bool {
+        self.interrupts.is_some()
+            && match &self.end {
+                Receiver::AfPacket(_) | Receiver::Tap(_) => true,
+                Receiver::Device(end) => end.is_signalled_by_kernel(),
+                Receiver::Memif(_) | Receiver::Vhost(_) | Receiver::VirtioUser(_) => false,
+            }
+    }
+
     /// Has frames signal the queue's descriptor from now on. Those that came before do not: receive once more before waiting, and
     /// wait with a bound, since a peer that connects while the queue is armed does not signal.
     pub fn arm(&mut self) {

@@ -235,12 +235,16 @@ impl PortUri {
     pub fn may_have_interrupts(&self) -> bool {
         matches!(
             self,
-            Self::Memif { .. }
-                | Self::Vhost { .. }
-                | Self::AfPacket { .. }
-                | Self::Veth { .. }
-                | Self::Tap { .. }
-                | Self::Pci { .. }
+            Self::Memif { .. } | Self::Vhost { .. } | Self::Pci { .. }
+        ) || self.is_signalled_by_kernel()
+    }
+
+    /// Returns true if the kernel of this machine signals each received frame of such a port, whether or not a thread waits for it.
+    #[must_use]
+    pub fn is_signalled_by_kernel(&self) -> bool {
+        matches!(
+            self,
+            Self::AfXdp { .. } | Self::AfPacket { .. } | Self::Veth { .. } | Self::Tap { .. }
         )
     }
 

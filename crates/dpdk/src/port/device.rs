@@ -2,6 +2,7 @@
 //! Ports with a DPDK driver: network cards, AF_XDP, capture files, null.
 
 use std::ffi::CString;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -88,6 +89,8 @@ pub(crate) struct Receiver {
     counters: Arc<QueueCounters>,
     /// The driver's descriptor, while threads may wait for it.
     interrupt: Option<Watched>,
+    /// True if the kernel signals each frame, so that nothing is to be enabled before a wait.
+    is_signalled_by_kernel: bool,
 }
 
 /// One transmit queue.
@@ -118,9 +121,14 @@ impl Receiver {
         received - dropped
     }
 
+    /// Returns true if the kernel signals each frame.
+    pub(crate) const fn is_signalled_by_kernel(&self) -> bool {
+        self.is_signalled_by_kernel
+    }
+
     /// Has the device interrupt for frames from now on.
     pub(crate) fn arm(&mut self) {
-        if self.interrupt.is_none() {
+        if self.interrupt.is_none() || self.is_signalled_by_kernel {
             return;
         }
         // SAFETY: the port is started, and has the queue.
@@ -129,7 +137,7 @@ impl Receiver {
     }
 
     pub(crate) fn disarm(&mut self) {
-        if self.interrupt.is_none() {
+        if self.interrupt.is_none() || self.is_signalled_by_kernel {
             return;
         }
         // SAFETY: as above.
@@ -181,9 +189,7 @@ impl Device {
         device.tx = (0..options.tx_queues).map(|_| Arc::default()).collect();
         if let PortUri::AfXdp { interface, .. } = uri {
             let former = xdp_program::program_of(interface);
-            let (configured, sockets) = XdpSockets::opened_by(|| device.configure(options, pool));
-            device.xdp_sockets = sockets;
-            configured?;
+            device.configure(options, pool)?;
             device._xdp_program = RecordedProgram::of(interface, former);
         } else {
             device.configure(options, pool)?;
@@ -228,6 +234,16 @@ impl Device {
         interrupts: &Interrupts,
         options: &PortOptions,
     ) -> Result<Watched, Error> {
+        let fail = |error: io::Error| Error::PortOpen {
+            port: self.name.clone(),
+            uri: self.uri.to_string(),
+            step: "receive interrupts",
+            cause: error.to_string(),
+        };
+        if self.uri.is_signalled_by_kernel() {
+            let socket = self.xdp_sockets.duplicate(queue);
+            return socket.and_then(|file| interrupts.watch(file)).map_err(fail);
+        }
         // SAFETY: started; the queue exists.
         let (file, codes) = unsafe {
             let file = sys::rte_eth_dev_rx_intr_ctl_q_get_fd(self.id, queue);
@@ -242,17 +258,13 @@ impl Device {
         let file = unsafe { BorrowedFd::borrow_raw(file) };
         file.try_clone_to_owned()
             .and_then(|file| interrupts.watch(file))
-            .map_err(|error| Error::PortOpen {
-                port: self.name.clone(),
-                uri: self.uri.to_string(),
-                step: "receive interrupts",
-                cause: error.to_string(),
-            })
+            .map_err(fail)
     }
 
     fn receiver(&self, queue: u16, options: &PortOptions, watched: Option<Watched>) -> Receiver {
         Receiver {
             completes_checksums: self.completes_checksums(),
+            is_signalled_by_kernel: watched.is_some() && self.uri.is_signalled_by_kernel(),
             interrupt: watched,
             port: self.id,
             queue,
@@ -420,7 +432,7 @@ impl Device {
         Ok(())
     }
 
-    fn configure(&self, options: &PortOptions, pool: &Mempool) -> Result<(), Error> {
+    fn configure(&mut self, options: &PortOptions, pool: &Mempool) -> Result<(), Error> {
         let id = self.id;
         // SAFETY: plain integers for which zero is a value, filled by DPDK or set below; the port
         // exists, the pool outlives it (Device holds it).
@@ -435,7 +447,7 @@ impl Device {
             conf.rxmode.mtu = mtu(options.frame_size_max, &info);
             conf.rxmode.offloads = info.rx_offload_capa & RX_OFFLOAD_SCATTER;
             conf.txmode.offloads = info.tx_offload_capa & TX_OFFLOAD_MULTI_SEGS;
-            if options.rx_interrupts {
+            if options.rx_interrupts && !self.uri.is_signalled_by_kernel() {
                 sys::qw_interrupt_receivers(&raw mut conf);
             }
             if options.rx_queues > 1 {
@@ -454,14 +466,21 @@ impl Device {
             self.check(code, "choosing the ring sizes")?;
             let node = u32::try_from(sys::rte_eth_dev_socket_id(id)).unwrap_or(u32::MAX);
             for queue in 0..options.rx_queues {
-                let code = sys::rte_eth_rx_queue_setup(
-                    id,
-                    queue,
-                    rx_size,
-                    node,
-                    ptr::null(),
-                    pool.as_ptr(),
-                );
+                let setup = || {
+                    sys::rte_eth_rx_queue_setup(
+                        id,
+                        queue,
+                        rx_size,
+                        node,
+                        ptr::null(),
+                        pool.as_ptr(),
+                    )
+                };
+                let code = if matches!(self.uri, PortUri::AfXdp { .. }) {
+                    self.xdp_sockets.add_opened_by(queue, setup)
+                } else {
+                    setup()
+                };
                 self.check(code, "setting up a receive queue")?;
             }
             for queue in 0..options.tx_queues {

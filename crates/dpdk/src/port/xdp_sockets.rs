@@ -7,7 +7,7 @@
 use std::fs;
 use std::io;
 use std::mem;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::libc;
 
@@ -41,24 +41,42 @@ struct Socket {
     inode: u64,
 }
 
-/// The AF_XDP sockets of a port. If they are still open when this is dropped, they are closed.
+/// The AF_XDP sockets of a port, each with its receive queue. If they are still open when this is dropped, they are closed.
 #[derive(Debug, Default)]
-pub(super) struct XdpSockets(Vec<Socket>);
+pub(super) struct XdpSockets(Vec<(u16, Socket)>);
 
 impl XdpSockets {
-    /// Runs a function, and returns its result and the AF_XDP sockets that it has opened and left open. No other thread opens such
-    /// sockets meanwhile.
-    pub(super) fn opened_by<T>(open: impl FnOnce() -> T) -> (T, Self) {
+    /// Runs a function, which sets up a receive queue, and adds the AF_XDP sockets that it has opened and left open. Returns its result. No
+    /// other thread opens such sockets meanwhile.
+    pub(super) fn add_opened_by<T>(&mut self, queue: u16, open: impl FnOnce() -> T) -> T {
         let before = open_sockets();
         let result = open();
-        let mut sockets = open_sockets();
-        sockets.retain(|socket| !before.contains(socket));
-        (result, Self(sockets))
+        let opened = open_sockets().into_iter();
+        let opened = opened.filter(|socket| !before.contains(socket));
+        self.0.extend(opened.map(|socket| (queue, socket)));
+        result
+    }
+
+    /// Returns a duplicate of the socket of a receive queue, to wait for frames (poll(2)).
+    ///
+    /// # Errors
+    /// The queue has no socket, or the kernel has no descriptor left.
+    pub(super) fn duplicate(&self, queue: u16) -> io::Result<OwnedFd> {
+        let found = self.0.iter().find(|(of_queue, _)| *of_queue == queue);
+        let (_, socket) = found.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                "the driver's socket is not in /proc/self/fd",
+            )
+        })?;
+        // SAFETY: the driver keeps its socket open while the port is open.
+        unsafe { BorrowedFd::borrow_raw(socket.file) }.try_clone_to_owned()
     }
 
     /// Returns the mode of the first socket; none without sockets.
     pub(super) fn mode(&self) -> Option<XdpMode> {
-        let options: u32 = option(self.0.first()?.file, SOL_XDP, XDP_OPTIONS)?;
+        let (_, socket) = self.0.first()?;
+        let options: u32 = option(socket.file, SOL_XDP, XDP_OPTIONS)?;
         Some(if options & XDP_OPTIONS_ZEROCOPY == 0 {
             XdpMode::Copy
         } else {
@@ -73,7 +91,8 @@ impl Drop for XdpSockets {
             return;
         }
         let open = open_sockets();
-        for socket in self.0.iter().filter(|socket| open.contains(socket)) {
+        let sockets = self.0.iter().map(|(_, socket)| socket);
+        for socket in sockets.filter(|socket| open.contains(socket)) {
             // SAFETY: it is the driver's, which does not know it any more. The number has not been given to another socket.
             drop(unsafe { OwnedFd::from_raw_fd(socket.file) });
         }

@@ -113,6 +113,9 @@ fn every_idle_is_read_and_a_port_without_interrupts_is_named() {
         "vhost:/b.sock?role=server",
         "memif:/b.sock?role=server",
         "af-packet:b",
+        "af-xdp:b",
+        "veth:b",
+        "tap:b",
         "pci:0000:17:00.0",
     ] {
         assert_eq!(plan(uri, Idle::Interrupt).unwrap().idle, Idle::Interrupt);

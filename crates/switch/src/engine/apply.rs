@@ -409,6 +409,11 @@ fn options(plan: &Plan, port: &PortPlan) -> PortOptions {
         rx_ring_size: plan.rx_ring_size,
         tx_ring_size: plan.tx_ring_size,
         frame_size_max: plan.frame_size_max,
-        rx_interrupts: plan.idle == Idle::Interrupt,
+        rx_interrupts: match plan.idle {
+            Idle::Poll | Idle::Yield => false,
+            // The kernel's ports only: a peer in shared memory would have to signal frames.
+            Idle::Sleep => port.uri.is_signalled_by_kernel(),
+            Idle::Interrupt => true,
+        },
     }
 }

@@ -183,7 +183,8 @@ struct SystemThread {
 /// Starts a thread of the operating system.
 pub(super) fn start_system_thread(start: ThreadStart<'_>) -> Result<StartedThread, SwitchError> {
     let name = forwarding_name(start.cpu);
-    let doze = (start.plan.idle == Idle::Interrupt).then(Doze::new);
+    let may_wait = matches!(start.plan.idle, Idle::Sleep | Idle::Interrupt);
+    let doze = may_wait.then(Doze::new);
     let doze = doze.transpose().map_err(|cause| SwitchError::Thread {
         name: name.clone(),
         what: format!("cannot wait for receive interrupts: {cause}"),

@@ -11,8 +11,10 @@ use quietwire_dpdk::{Bell, RxQueue};
 
 use super::input::Input;
 
-/// Maximum sleep, ms. Connecting peers and the stop flag do not wake a thread.
+/// Maximum sleep, ms. Connecting peers do not wake a thread.
 const SLEEP_MAX_MS: u8 = 5;
+/// The same if no peer can connect. The stop flag does not wake a thread either.
+const SLEEP_MAX_OF_KERNEL_MS: u8 = 50;
 /// Events collected at once. The thread polls all queues afterwards, so their contents do not matter.
 const EVENTS: usize = 16;
 
@@ -86,12 +88,15 @@ impl Doze {
     }
 
     /// Sleeps until an event or the maximum sleep time.
-    pub(super) fn sleep(&self) {
+    pub(super) fn sleep(&self, inputs: &[Box<Input>]) {
+        let mut inputs = inputs.iter();
+        let longest_ms = if inputs.all(|input| input.rx.is_signalled_by_kernel()) {
+            SLEEP_MAX_OF_KERNEL_MS
+        } else {
+            SLEEP_MAX_MS
+        };
         let mut events = [EpollEvent::empty(); EVENTS];
-        match self
-            .epoll
-            .wait(&mut events, EpollTimeout::from(SLEEP_MAX_MS))
-        {
+        match self.epoll.wait(&mut events, EpollTimeout::from(longest_ms)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => tracing::debug!("a forwarding thread cannot sleep: {error}"),
         }

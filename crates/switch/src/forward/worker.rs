@@ -27,6 +27,8 @@ const INPUTS_MAX: usize = 1024;
 const NAP: Duration = Duration::from_micros(50);
 /// Empty polls of all queues before a thread waits for interrupts: about 50 us, in which a busy peer sends more.
 const TURNS_BEFORE_SLEEP: u32 = 512;
+/// The same if a thread sleeps for [`NAP`] between polls: some milliseconds, because each wait and wake-up costs more than a nap.
+const NAPS_BEFORE_SLEEP: u32 = 64;
 /// Maximum number of relay rings of a thread.
 const RELAYS_MAX: usize = 256;
 
@@ -45,7 +47,7 @@ pub(crate) struct Worker {
     pub(super) copies: Mempool,
     pub(super) routing: Routing,
     pub(super) idle: Idle,
-    /// Sleep state, if threads sleep until a receive interrupt.
+    /// Sleep state, if threads may sleep until a receive interrupt.
     doze: Option<Doze>,
     pub(super) counters: Arc<ThreadCounters>,
     pub(super) telemetry: Telemetry,
@@ -87,6 +89,9 @@ impl Worker {
     pub(super) fn rest(&mut self, idle_turns: u32) -> bool {
         match self.idle {
             Idle::Poll | Idle::Yield => std::thread::yield_now(),
+            Idle::Sleep if idle_turns >= NAPS_BEFORE_SLEEP && self.is_signalled() => {
+                return self.sleep();
+            }
             Idle::Sleep => std::thread::sleep(NAP),
             Idle::Interrupt if self.hears_all() => {
                 return idle_turns >= TURNS_BEFORE_SLEEP && self.sleep();
@@ -94,6 +99,12 @@ impl Worker {
             Idle::Interrupt => std::thread::sleep(NAP),
         }
         true
+    }
+
+    /// Returns whether every receive queue and every relay ring wakes this thread.
+    fn is_signalled(&self) -> bool {
+        let mut inputs = self.inputs.iter();
+        inputs.all(|input| input.rx.interrupt().is_some()) && self.hears_all()
     }
 
     /// Returns whether every relay ring wakes this thread. Rings inherited from an ended thread ring the bell of that thread.
@@ -112,7 +123,7 @@ impl Worker {
             doze.arm(&mut self.inputs);
             return false;
         }
-        doze.sleep();
+        doze.sleep(&self.inputs);
         doze.disarm(&mut self.inputs);
         true
     }

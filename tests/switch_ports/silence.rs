@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Switches whose ports are all the kernel's, and that receive nothing.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use quietwire_host::proc::Thread;
+use tempfile::TempDir;
+
+use crate::rig::{Namespace, Switch, run, until, within};
+
+/// Duration of an interval of silence, and the time in which one must cost little: interfaces send some frames after they come up.
+const INTERVAL: Duration = Duration::from_secs(3);
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Share of a CPU, of all threads of the switch.
+const SHARE_MAX: f64 = 0.01;
+
+/// Hosts behind a tap and behind the far end of a pair, and the namespace of the switch.
+const ADDRESSES: [&str; 2] = ["10.9.2.1", "10.9.2.2"];
+
+fn ping(hosts: &[Namespace; 2]) {
+    let mut command = hosts[0].command("busybox");
+    let printed = run(command.args(["ping", "-c", "3", "-w", "30", ADDRESSES[1]]));
+    assert!(printed.contains("3 packets received"), "{printed}");
+}
+
+/// Returns the run time of all threads of a switch.
+fn run_time(switch: &Switch) -> Duration {
+    let threads = switch.show("threads");
+    let tids = threads.iter().map(|thread| thread["tid"].as_i64().unwrap());
+    let run_ns = |tid: i64| {
+        let thread = Thread::numbered(Path::new("/"), i32::try_from(tid).unwrap());
+        thread.run_ns().unwrap()
+    };
+    Duration::from_nanos(tids.map(run_ns).sum())
+}
+
+fn until_asleep(switch: &Switch) {
+    until("the forwarding threads sleep", || {
+        let threads = switch.show("threads");
+        let mut forwarding = threads.iter().filter(|one| one["role"] == "forwarding");
+        forwarding
+            .all(|thread| thread["is_asleep"] == true)
+            .then_some(())
+    });
+}
+
+#[test]
+fn ports_of_the_kernel_alone_cost_next_to_no_cpu_time_without_frames() {
+    for idle in ["interrupt", "sleep"] {
+        let hosts = ["a", "b"].map(|host| Namespace::new(&format!("{idle}-{host}")));
+        let middle = Namespace::with_pairs(idle);
+        let directory = TempDir::new().unwrap();
+        let ports = [
+            ("tap", format!("tap:eth0?netns={}", hosts[0].name())),
+            ("pair", format!("veth:qwpair?netns={}", hosts[1].name())),
+            ("packet", "af-packet:v0".to_owned()),
+            ("xdp", "af-xdp:v2".to_owned()),
+        ];
+        let arguments = ["--bridge", "lan=tap,pair,packet,xdp", "--idle", idle];
+        let switch = Switch::start(&middle, directory.path(), &ports, &arguments);
+        for (host, address) in hosts.iter().zip(ADDRESSES) {
+            host.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"]);
+        }
+        ping(&hosts);
+        until_asleep(&switch);
+        let began = Instant::now();
+        let share = loop {
+            let (before, from) = (run_time(&switch), Instant::now());
+            assert_eq!(within(INTERVAL, || None::<()>), None);
+            let busy = run_time(&switch).saturating_sub(before);
+            let share = busy.as_secs_f64() / from.elapsed().as_secs_f64();
+            println!("{idle}: {:.2} % of a CPU", share * 100.0);
+            if share < SHARE_MAX || began.elapsed() > SILENCE_MAX {
+                break share;
+            }
+        };
+        assert!(share < SHARE_MAX, "{idle}: {share} of a CPU");
+        until_asleep(&switch);
+        ping(&hosts);
+        // Frames to the other two ports wake threads too, and the reply arrives.
+        for end in ["v1", "v3"] {
+            until_asleep(&switch);
+            middle.ip(&["address", "add", "10.9.2.3/24", "dev", end]);
+            let probe = ["arping", "-c", "1", "-w", "1", "-I", end, ADDRESSES[0]];
+            until("a reply arrives", || {
+                let output = middle.command("busybox").args(probe).output().unwrap();
+                output.status.success().then_some(())
+            });
+            middle.ip(&["address", "delete", "10.9.2.3/24", "dev", end]);
+        }
+        assert_eq!(switch.end(), Some(0));
+    }
+}
