@@ -2,7 +2,7 @@
 //! Checksums that a sender on this machine left to the network card, in frames without a record of that.
 
 use crate::ethernet::split_tags;
-use crate::segment::{ipv4, ipv6};
+use crate::segment::{ipv4, ipv6, pseudo_sum};
 use crate::{
     Checksum, EtherType, EthernetHeader, IpProtocol, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET,
     be16, udp_checksum,
@@ -53,10 +53,8 @@ fn locate(frame: &[u8]) -> Option<TransportLocation> {
     };
     let transport = packet.get(header_length..length)?;
     let field = be16(transport.get(checksum..)?.first_chunk::<2>()?, 0);
-    let mut pseudo_header = Checksum::new();
-    pseudo_header.add(packet.get(addresses)?);
-    pseudo_header.add(&u32::from(protocol.0).to_be_bytes());
-    pseudo_header.add(&u32::try_from(transport.len()).ok()?.to_be_bytes());
+    let transport_length = u32::try_from(transport.len()).ok()?;
+    let pseudo_header = pseudo_sum(packet.get(addresses)?, protocol, transport_length);
     Some(TransportLocation {
         start: network + header_length,
         end: network + length,

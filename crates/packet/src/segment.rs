@@ -12,12 +12,13 @@ use crate::{
 /// enough for two tags, either version of IP with all headers used in practice, and TCP with all options (14 + 8 + 60 + 60).
 pub const SEGMENT_HEADERS_MAX: usize = 192;
 
-const FIN: u8 = 0x01;
-const SYN: u8 = 0x02;
-const RST: u8 = 0x04;
-const PSH: u8 = 0x08;
-const URG: u8 = 0x20;
-const CWR: u8 = 0x80;
+/// TCP flags (RFC 9293, section 3.1; RFC 3168, section 6.1).
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const RST: u8 = 0x04;
+pub(crate) const PSH: u8 = 0x08;
+pub(crate) const URG: u8 = 0x20;
+pub(crate) const CWR: u8 = 0x80;
 
 /// Parsed headers of a frame with TCP or UDP data of any length, to be segmented here or passed on with a segmentation request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,24 +161,16 @@ impl LargeFrame {
         put(header, 10, sum)
     }
 
-    /// Returns the sum of the pseudo header, which the checksum covers in addition to TCP or UDP (RFC 9293, section 3.1; RFC
-    /// 8200, section 8.1).
+    /// Returns the sum of the pseudo header with this length of TCP or UDP.
     fn pseudo_header(&self, length: u32) -> Option<Checksum> {
         let header = self.headers.get(self.network..self.transport)?;
-        let mut sum = Checksum::new();
-        sum.add(if self.is_ipv4 {
-            header.get(12..20)?
-        } else {
-            header.get(8..40)?
-        });
+        let addresses = header.get(if self.is_ipv4 { 12..20 } else { 8..40 })?;
         let protocol = if self.is_tcp {
             IpProtocol::TCP
         } else {
             IpProtocol::UDP
         };
-        sum.add(&u32::from(protocol.0).to_be_bytes());
-        sum.add(&length.to_be_bytes());
-        Some(sum)
+        Some(pseudo_sum(addresses, protocol, length))
     }
 
     /// Returns the checksum field of TCP or UDP of a frame that is passed on whole, to a peer that segments or accepts it: the sum
@@ -187,6 +180,16 @@ impl LargeFrame {
         let length = u32::try_from(self.transport_length() + self.data_length).ok()?;
         Some(!self.pseudo_header(length)?.finish())
     }
+}
+
+/// Returns the sum of the pseudo header, which the checksum covers in addition to TCP or UDP (RFC 9293, section 3.1; RFC 8200, section 8.1).
+/// `length` is that of TCP or UDP with data, octets.
+pub(crate) fn pseudo_sum(addresses: &[u8], protocol: IpProtocol, length: u32) -> Checksum {
+    let mut sum = Checksum::new();
+    sum.add(addresses);
+    sum.add(&u32::from(protocol.0).to_be_bytes());
+    sum.add(&length.to_be_bytes());
+    sum
 }
 
 /// Returns the length of the TCP header with its options; `None` for flags that several segments cannot repeat.
@@ -257,7 +260,8 @@ pub(crate) fn ipv6(packet: &[u8]) -> Option<(IpProtocol, usize, usize)> {
     may.then_some((protocol, at, length))
 }
 
-fn put(octets: &mut [u8], at: usize, value: u16) -> Option<()> {
+/// Writes a number of 16 bits.
+pub(crate) fn put(octets: &mut [u8], at: usize, value: u16) -> Option<()> {
     octets
         .get_mut(at..at + 2)?
         .copy_from_slice(&value.to_be_bytes());

@@ -5,6 +5,7 @@ mod built;
 mod damaged;
 mod fields;
 mod frames;
+mod merges;
 mod oracle;
 mod partial;
 mod segments;

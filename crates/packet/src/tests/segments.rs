@@ -72,6 +72,16 @@ impl Spec {
         frame
     }
 
+    /// Returns the offset of the checksum of TCP.
+    pub(super) fn checksum_offset(&self) -> usize {
+        let network = if self.is_ipv4 {
+            20 + self.ip_options * 4
+        } else {
+            40
+        };
+        14 + self.tags.len() * 4 + network + 16
+    }
+
     pub(super) fn whole(&self) -> Vec<u8> {
         self.frame(self.tcp(), 0, &self.data)
     }
