@@ -285,6 +285,29 @@ fn data_of_af_packet_are_cut_for_af_xdp() {
     assert_eq!(switch.end(), Some(0));
 }
 
+/// The kernel at the other end of an XDP program cuts its data itself.
+#[test]
+fn segments_are_merged_for_hosts_behind_ports_with_gro() {
+    let net = Net::new("offg", "1500");
+    let directory = TempDir::new().unwrap();
+    let before = net.state();
+    let uris = ["af-xdp:l0", "af-packet:r0?gro=on"];
+    let switch = start(&net, directory.path(), uris, &[]);
+    net.carries();
+    let port = switch.port("r");
+    assert!(port["merged"].as_u64() > Some(500), "{port}");
+    // Fewer frames than segments.
+    let whole = port["tx_tso_frames"].as_u64();
+    assert!(
+        whole > Some(50) && whole < port["merged"].as_u64(),
+        "{port}"
+    );
+    assert_eq!(port["drops"]["not_segmented"], 0, "{port}");
+    assert_eq!(switch.port("l")["merged"], 0);
+    assert_eq!(switch.end(), Some(0));
+    assert_eq!(net.state(), before);
+}
+
 /// A bridge with the left host and one end of a cable, another one with the other end and the right host. Frames are tagged on the cable.
 #[test]
 fn data_of_hosts_pass_in_a_vlan() {

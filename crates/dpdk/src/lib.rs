@@ -45,7 +45,7 @@ pub use port::{
 };
 pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;
-pub use segment::{HeaderLengths, LargeKind};
+pub use segment::{ExclusiveFrame, HeaderLengths, LargeKind, MERGED_MAX, MergedFrame};
 pub use uri::{PortUri, Role, UriError};
 
 /// Returns the version of the DPDK library in use (`DPDK 22.11.11`).

@@ -147,7 +147,7 @@ pub struct RxQueue {
 #[derive(Debug)]
 pub struct TxQueue {
     end: Sender,
-    _inner: Arc<Inner>,
+    inner: Arc<Inner>,
 }
 
 /// Access to a started port's counters, link and address from any thread.
@@ -274,6 +274,13 @@ impl TxQueue {
             Sender::VirtioUser(end) => end.write(count, source, scratch),
             _ => FramesTaken::default(),
         }
+    }
+
+    /// Returns true if TCP segments that leave in one burst are to be merged, as far as the port accepts the frames
+    /// ([`Self::accepts_whole`]): `gro=on` of the URI.
+    #[must_use]
+    pub fn merges_segments(&self) -> bool {
+        self.inner.uri.merges_segments()
     }
 
     /// Returns true while the port's peer accepts a frame of `length` octets of this kind, with data of any length; see
@@ -504,7 +511,9 @@ impl Port {
                 ends.tx.extend(tx.into_iter().map(Sender::VirtioUser));
                 Backend::Peer(port)
             }
-            PortUri::AfPacket { interface, queues }
+            PortUri::AfPacket {
+                interface, queues, ..
+            }
             | PortUri::Veth {
                 interface, queues, ..
             } => {
@@ -566,7 +575,7 @@ impl Port {
             .into_iter()
             .map(|end| TxQueue {
                 end,
-                _inner: Arc::clone(&inner),
+                inner: Arc::clone(&inner),
             })
             .collect();
         Ok(StartedPort {

@@ -21,6 +21,21 @@ pub struct LargeKind {
     pub has_cwr: bool,
 }
 
+/// Most segments of a [`MergedFrame`]: every port that accepts large frames can send this many buffers at once.
+pub const MERGED_MAX: u16 = 44;
+
+/// A frame in one buffer, which no other frame shares.
+#[derive(Debug)]
+pub struct ExclusiveFrame<'eal>(Mbuf<'eal>);
+
+/// A frame of several TCP segments, each in its own buffer.
+#[derive(Debug)]
+pub struct MergedFrame<'eal> {
+    frame: Mbuf<'eal>,
+    /// Last buffer of the frame.
+    last: *mut sys::rte_mbuf,
+}
+
 /// Header lengths of a frame that is passed on without segmentation, octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderLengths {
@@ -30,6 +45,81 @@ pub struct HeaderLengths {
     pub network: usize,
     /// TCP header with options, or UDP header.
     pub transport: usize,
+}
+
+impl<'eal> ExclusiveFrame<'eal> {
+    /// Returns the octets of the frame without FCS.
+    #[must_use]
+    pub fn octets(&self) -> &[u8] {
+        self.0.octets()
+    }
+
+    /// Returns the frame as one that may be shared.
+    #[must_use]
+    pub fn into_frame(self) -> Mbuf<'eal> {
+        self.0
+    }
+}
+
+impl<'eal> MergedFrame<'eal> {
+    /// Begins with a segment.
+    #[must_use]
+    pub fn new(first: ExclusiveFrame<'eal>) -> Self {
+        let frame = first.into_frame();
+        Self {
+            last: frame.mbuf,
+            frame,
+        }
+    }
+
+    /// Appends the octets of a segment behind its first `headers` octets, at most all of them. There are at most [`MERGED_MAX`] segments.
+    pub fn append(&mut self, next: ExclusiveFrame<'eal>, headers: usize) {
+        let mbuf = next.into_frame().into_buffer();
+        // SAFETY: both buffers are owned by this value and shared with nobody (ExclusiveFrame). `last` is the last buffer of the frame. The
+        // octets that are left out are within the buffer.
+        unsafe {
+            let headers = headers.min(usize::from(*field::data_len(mbuf))) as u16;
+            *field::data_off(mbuf) += headers;
+            *field::data_len(mbuf) -= headers;
+            *field::next(self.last) = mbuf;
+            *field::pkt_len(self.frame.mbuf) += u32::from(*field::data_len(mbuf));
+            *field::nb_segs(self.frame.mbuf) += 1;
+        }
+        self.last = mbuf;
+    }
+
+    /// Returns the octets of the first segment for changes.
+    #[must_use]
+    pub fn front_mut(&mut self) -> Option<&mut [u8]> {
+        self.frame.front_mut()
+    }
+
+    /// Returns the frame, which is to be cut into segments of `size` octets of data.
+    #[must_use]
+    pub fn finish(mut self, size: u16) -> Mbuf<'eal> {
+        self.frame.set_segment_size(size);
+        self.frame
+    }
+
+    /// Returns the first segment as it was if there is no other.
+    #[must_use]
+    pub fn into_frame(self) -> Mbuf<'eal> {
+        self.frame
+    }
+}
+
+impl<'eal> Mbuf<'eal> {
+    /// Returns the frame as one that nobody shares.
+    ///
+    /// # Errors
+    /// The frame itself if it is shared, in several buffers, or to be segmented.
+    pub fn into_exclusive(self) -> Result<ExclusiveFrame<'eal>, Self> {
+        if self.is_exclusive() && self.segment_size().is_none() {
+            Ok(ExclusiveFrame(self))
+        } else {
+            Err(self)
+        }
+    }
 }
 
 impl Mbuf<'_> {

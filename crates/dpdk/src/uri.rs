@@ -94,6 +94,8 @@ pub enum PortUri {
         interface: String,
         /// Number of sockets over which the kernel spreads frames.
         queues: u16,
+        /// True to merge TCP segments that leave in one burst.
+        gro: bool,
     },
     /// A pair of kernel network interfaces that this process creates (veth(4)), with AF_PACKET sockets on the near end.
     Veth {
@@ -113,6 +115,8 @@ pub enum PortUri {
         peer_mac: Option<MacAddress>,
         /// True to keep the pair after the port is closed.
         persist: bool,
+        /// True to merge TCP segments that leave in one burst.
+        gro: bool,
     },
     /// A kernel network interface that this process creates and serves.
     Tap {
@@ -126,6 +130,8 @@ pub enum PortUri {
         netns: Option<String>,
         /// True to keep the interface after the port is closed.
         persist: bool,
+        /// True to merge TCP segments that leave in one burst.
+        gro: bool,
     },
     /// Frames from a file and to a file (DPDK `net_pcap`).
     Pcap {
@@ -257,6 +263,17 @@ impl PortUri {
                 | Self::AfPacket { .. }
                 | Self::Veth { .. }
                 | Self::Tap { .. }
+        )
+    }
+
+    /// Returns true if the port merges TCP segments that leave in one burst.
+    #[must_use]
+    pub fn merges_segments(&self) -> bool {
+        matches!(
+            self,
+            Self::AfPacket { gro: true, .. }
+                | Self::Veth { gro: true, .. }
+                | Self::Tap { gro: true, .. }
         )
     }
 
@@ -425,6 +442,7 @@ impl PortUri {
             }
             _ => {}
         }
+        when(self.merges_segments(), "gro=on".to_owned());
         if let Self::Memif {
             secret_file: Some(file),
             ..

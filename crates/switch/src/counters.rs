@@ -58,6 +58,8 @@ pub(crate) struct PortCounters {
     pub(crate) tx_tso_frames: Counter,
     /// Frames cut into segments. The segments are counted as frames sent.
     pub(crate) segmented: Counter,
+    /// Segments that left merged with others. The merged frames are counted as frames sent.
+    pub(crate) merged: Counter,
 }
 
 impl PortCounters {

@@ -13,6 +13,7 @@ mod input;
 mod lengths;
 mod line;
 mod mark;
+mod merge;
 mod output;
 mod path;
 mod route;

@@ -25,6 +25,8 @@ mod service;
 mod service_manager;
 mod show;
 mod switch;
+#[cfg(test)]
+mod testing;
 mod threads;
 
 pub use config::rebalance::Rules;

@@ -336,6 +336,7 @@ fn since(all: &PortCounts, slot: &Slot) -> PortCounts {
         tx_octets: all.tx_octets - base.tx_octets,
         tx_tso_frames: all.tx_tso_frames - base.tx_tso_frames,
         segmented: all.segmented - base.segmented,
+        merged: all.merged - base.merged,
         drops: PortDrops::of(|reason| match reason {
             PortDrop::NoBuffers => driver.no_buffers(),
             PortDrop::RxMissed => driver.rx_missed(),

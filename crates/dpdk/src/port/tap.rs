@@ -36,13 +36,14 @@ use crate::port::offload::{Offload, header_of};
 use crate::port::options::{PortOptions, interface_mtu, length_max};
 use crate::port::stats::PortStats;
 use crate::port::transfer::{self, Outcome, Outgoing, Sink};
-use crate::segment::LargeKind;
+use crate::segment::{LargeKind, MERGED_MAX};
 use crate::sys::TO_CUT;
 use crate::uri::PortUri;
 pub(crate) use file::TUN_DEVICE;
 
 /// Most pieces of a frame to send: the header, 64 KiB in buffers of 2 KiB, and some with less.
 const PIECES_MAX: usize = 48;
+const _: () = assert!(PIECES_MAX > MERGED_MAX as usize);
 
 /// State of the port for any thread.
 #[derive(Debug)]

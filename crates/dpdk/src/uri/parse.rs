@@ -50,6 +50,7 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("mac", &["tap", "veth"]),
     ("netns", &["tap", "veth"]),
     ("persist", &["tap", "veth"]),
+    ("gro", &["tap", "af-packet", "veth"]),
     ("peer", &["veth"]),
     ("peer-mac", &["veth"]),
     ("mtu", &["veth"]),
@@ -343,6 +344,7 @@ fn veth(place: &str, options: &Options) -> Result<PortUri, String> {
         mac: options.mac("mac")?,
         peer_mac: options.mac("peer-mac")?,
         persist: options.switch("persist", false)?,
+        gro: options.switch("gro", false)?,
     })
 }
 
@@ -385,6 +387,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
         "af-packet" => Ok(PortUri::AfPacket {
             interface: interface_name(place)?,
             queues,
+            gro: options.switch("gro", false)?,
         }),
         "veth" => veth(place, &options),
         "tap" => Ok(PortUri::Tap {
@@ -393,6 +396,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
             mac: options.mac("mac")?,
             netns: options.netns()?,
             persist: options.switch("persist", false)?,
+            gro: options.switch("gro", false)?,
         }),
         "pcap" => pcap(place, &options),
         "pci" => Ok(PortUri::Pci {

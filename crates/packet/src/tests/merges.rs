@@ -240,7 +240,7 @@ fn marks_acknowledgments_and_options_are_never_joined_with_others() {
 }
 
 #[test]
-fn flows_are_told_apart_by_addresses_and_ports() {
+fn flows_differ_by_addresses_or_ports() {
     let segments = cut(&plain(2000).whole(), 1000).unwrap();
     let merge = Merge::begin(&TcpSegment::read(&segments[0]).unwrap()).unwrap();
     // The last octets of both addresses and of both ports.

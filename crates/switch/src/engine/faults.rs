@@ -7,12 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quietwire_base::Fault;
 use quietwire_base::faults::{Random, run_seeds};
-use quietwire_dpdk::{EalOptions, HugePages};
 use quietwire_host::CpuList;
 use serde_json::{Value, json};
 
@@ -22,27 +21,13 @@ use crate::config::Settings;
 use crate::control::{Answer, Controller, Machine, Request};
 use crate::forward::{Reply, Unanswered, Worker, WorkerCommand};
 use crate::service::Housekeeping;
+use crate::testing::eal;
 use crate::threads::forwarding_name;
 
 /// Seeds of `make test`: a switch takes some 90 ms to be made, changed and dropped.
 const SEEDS: u64 = 60;
 /// Number of seeds that have all ends.
 const MANY: u64 = 1000;
-
-fn eal() -> Eal {
-    static EAL: OnceLock<Eal> = OnceLock::new();
-    let start = || {
-        Eal::start(&EalOptions {
-            control_cpus: vec![0],
-            memory_mib: 256,
-            huge_pages: HugePages::Never,
-            pci_devices: Vec::new(),
-            file_prefix: format!("qw-tests-{}", std::process::id()),
-        })
-        .unwrap()
-    };
-    EAL.get_or_init(start).clone()
-}
 
 /// When steps and orders fail.
 #[derive(Clone, Copy, Debug)]

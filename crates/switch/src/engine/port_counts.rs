@@ -18,6 +18,7 @@ impl Engine {
             tx_octets: sum(|c| &c.tx_octets),
             tx_tso_frames: sum(|c| &c.tx_tso_frames),
             segmented: sum(|c| &c.segmented),
+            merged: sum(|c| &c.merged),
             drops: PortDrops::of(|reason| self.sum(port, |one| one.dropped(reason))),
         }
     }

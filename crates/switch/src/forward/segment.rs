@@ -7,6 +7,7 @@ use quietwire_dpdk::{Burst, Eal, HeaderLengths, LargeKind, Mbuf, Mempool, TxQueu
 use quietwire_packet::{LargeFrame, SEGMENT_HEADERS_MAX, VLAN_TAG_LENGTH};
 
 use super::lengths::measure;
+use super::merge::Merger;
 use crate::counters::PortCounters;
 use quietwire_tables::drops::PortDrop;
 
@@ -125,11 +126,14 @@ pub(crate) struct SegmentingQueue {
     tx: TxQueue,
     segmenter: Segmenter,
     ready: Burst,
+    /// True if segments are to be merged.
+    merges: bool,
 }
 
 impl SegmentingQueue {
     pub(crate) fn new(eal: &Eal, tx: TxQueue, segmenter: Segmenter) -> Self {
         Self {
+            merges: tx.merges_segments(),
             tx,
             segmenter,
             ready: Burst::new(eal),
@@ -144,37 +148,82 @@ impl SegmentingQueue {
     /// has frames to segment, the number includes frames that the queue had no room for.
     #[inline(never)]
     pub(super) fn transmit(&mut self, burst: &mut Burst, counters: &PortCounters) -> usize {
+        let accepts = if self.merges && burst.len() > 1 {
+            [true, false].map(|is_ipv4| self.accepts_merged(is_ipv4))
+        } else {
+            [false, false]
+        };
+        if accepts != [false, false] {
+            return self.transmit_merged(burst, accepts, counters);
+        }
+        if !burst.has_tso_frames() {
+            return send(&mut self.tx, burst, counters);
+        }
+        let mut sent = burst.len();
+        for frame in burst.drain() {
+            sent -= usize::from(!self.pass_on(frame, counters));
+        }
+        send(&mut self.tx, &mut self.ready, counters);
+        sent
+    }
+
+    /// Returns true while the port accepts frames of merged segments over a version of IP.
+    fn accepts_merged(&self, is_ipv4: bool) -> bool {
+        let kind = LargeKind {
+            is_ipv4,
+            is_tcp: true,
+            has_cwr: false,
+        };
+        self.tx.accepts_whole(kind, 0)
+    }
+
+    /// Sends a burst whose segments are merged first.
+    #[inline(never)]
+    fn transmit_merged(
+        &mut self,
+        burst: &mut Burst,
+        accepts: [bool; 2],
+        counters: &PortCounters,
+    ) -> usize {
+        let mut sent = burst.len();
+        let mut merger = Merger::new(accepts);
+        let mut pass = |frame: Mbuf<'_>| sent -= usize::from(!self.pass_on(frame, counters));
+        for frame in burst.drain() {
+            merger.push(frame, &mut pass);
+        }
+        merger.flush(&mut pass);
+        counters.merged.add(merger.merged());
+        send(&mut self.tx, &mut self.ready, counters);
+        sent
+    }
+
+    /// Sends a frame in the form that the port accepts. Returns false if there is none and the frame is dropped.
+    fn pass_on(&mut self, frame: Mbuf<'_>, counters: &PortCounters) -> bool {
         let Self {
             tx,
             segmenter,
             ready,
+            ..
         } = self;
-        if !burst.has_tso_frames() {
-            return send(tx, burst, counters);
+        if !Segmenter::concerns(&frame) {
+            put(tx, ready, frame, counters);
+            return true;
         }
-        let mut sent = burst.len();
-        for frame in burst.drain() {
-            if !Segmenter::concerns(&frame) {
+        let frame = match segmenter.handed_on(tx, frame) {
+            Ok(frame) => {
+                counters.tx_tso_frames.add(1);
                 put(tx, ready, frame, counters);
-                continue;
+                return true;
             }
-            let frame = match segmenter.handed_on(tx, frame) {
-                Ok(frame) => {
-                    counters.tx_tso_frames.add(1);
-                    put(tx, ready, frame, counters);
-                    continue;
-                }
-                Err(frame) => frame,
-            };
-            if segmenter.segment_into(&frame, |segment| put(tx, ready, segment, counters)) {
-                counters.segmented.add(1);
-            } else {
-                counters.dropped(PortDrop::NotSegmented).add(1);
-                sent -= 1;
-            }
+            Err(frame) => frame,
+        };
+        if segmenter.segment_into(&frame, |segment| put(tx, ready, segment, counters)) {
+            counters.segmented.add(1);
+            true
+        } else {
+            counters.dropped(PortDrop::NotSegmented).add(1);
+            false
         }
-        send(tx, ready, counters);
-        sent
     }
 }
 

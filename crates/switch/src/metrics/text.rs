@@ -133,6 +133,11 @@ fn of_ports(text: &mut Text, ports: &[PortReport]) {
             "Frames with TCP data that were cut into segments before they were sent.",
             |port| port.counts.segmented,
         ),
+        (
+            "port_merged_frames_total",
+            "TCP segments that were merged into larger frames before they were sent.",
+            |port| port.counts.merged,
+        ),
     ] {
         text.counter(name, help, each(of));
     }

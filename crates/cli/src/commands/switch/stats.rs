@@ -105,6 +105,7 @@ fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
     let others = [
         ("sent for the peer to segment (TSO)", port.tx_tso_frames),
         ("segmented before sending", port.segmented),
+        ("merged before sending", port.merged),
     ]
     .map(|(counter, count)| if_any(Owner::Port, &port.name, counter, count));
     let drops = port.drops.iter().map(|(reason, count)| {

@@ -15,12 +15,14 @@ use crate::burst::{self, Mbuf, room};
 use crate::mempool::Mempool;
 use crate::port::offload::{Offload, SEGMENTED_MAX, header_of};
 use crate::port::transfer::Outgoing;
+use crate::segment::MERGED_MAX;
 use crate::sys::{self, field};
 
 /// Most buffers of a frame: those of the longest one in buffers of 2 KiB, the smallest (see `buffer_size`).
 const BUFFERS_MAX: usize = SEGMENTED_MAX.div_ceil(2048) as usize;
 /// Most pieces of a frame to send. Buffers of other ports may be filled in part only.
 const PIECES_MAX: usize = 2 * BUFFERS_MAX;
+const _: () = assert!(PIECES_MAX >= MERGED_MAX as usize);
 /// Octets from which on the kernel may refuse to pass a frame to a device whole (GSO_LEGACY_MAX_SIZE, linux/netdevice.h).
 const WHOLE_MAX: u32 = 65_536;
 /// Successive frames that a device refuses before frames are segmented here, and the first and the longest time of that, in calls.

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The EAL of all tests of this process, which can start only once.
+
+use std::sync::OnceLock;
+
+use quietwire_dpdk::{Eal, EalOptions, HugePages};
+
+/// Returns the EAL.
+pub(crate) fn eal() -> Eal {
+    static EAL: OnceLock<Eal> = OnceLock::new();
+    let start = || {
+        Eal::start(&EalOptions {
+            control_cpus: vec![0],
+            memory_mib: 256,
+            huge_pages: HugePages::Never,
+            pci_devices: Vec::new(),
+            file_prefix: format!("qw-tests-{}", std::process::id()),
+        })
+        .unwrap()
+    };
+    EAL.get_or_init(start).clone()
+}
