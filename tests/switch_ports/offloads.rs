@@ -274,6 +274,38 @@ fn af_xdp_passes_data_of_hosts_with_all_offloads() {
 }
 
 #[test]
+fn an_mtu_that_xdp_does_not_allow_is_named() {
+    let net = Net::new("offm9", "9000");
+    let directory = TempDir::new().unwrap();
+    let before = net.state();
+    let switch = Switch::start(&net.middle, directory.path(), &[], &[]);
+    let message = switch.refusal(&["add", "port", "l", "af-xdp:l0"]);
+    for part in ["port 'l'", "MTU of 9000 octets", "use af-packet"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(switch.end(), Some(0));
+    assert_eq!(net.state(), before);
+}
+
+#[test]
+fn longest_frames_that_xdp_does_not_allow_are_named() {
+    let net = Net::new("offl9", "9000");
+    let directory = TempDir::new().unwrap();
+    let before = net.state();
+    let ports = [("r", "af-packet:r0".to_owned())];
+    let arguments = ["--bridge", "lan=r", "--frame-size-max", "9018"];
+    let switch = Switch::start(&net.middle, directory.path(), &ports, &arguments);
+    let message = switch.refusal(&["add", "port", "l", "af-xdp:l0"]);
+    for part in ["port 'l'", "frame-size-max", "3776", "use af-packet"] {
+        assert!(message.contains(part), "{message}");
+    }
+    switch.change(&["add", "port", "l", "af-packet:l0", "--bridge", "lan"]);
+    net.carries();
+    assert_eq!(switch.end(), Some(0));
+    assert_eq!(net.state(), before);
+}
+
+#[test]
 fn data_of_af_packet_are_cut_for_af_xdp() {
     let net = Net::new("offm", "1500");
     let directory = TempDir::new().unwrap();

@@ -169,6 +169,13 @@ impl Sender {
     }
 }
 
+/// Largest MTU of both ends of a veth pair with an XDP program, octets: a page of 4 KiB has a frame, the headroom of XDP and the kernel's
+/// description of the buffer (drivers/net/veth.c, veth_xdp_set: 4096 - 256 - 320 - 14). Network cards have similar limits.
+const XDP_MTU: u32 = 3506;
+/// Largest room of an AF_XDP buffer, octets: a page of 4 KiB has the buffer with its descriptions by DPDK (net/xdp/xdp_umem.c,
+/// xdp_umem_reg: 4096 - 64 - 128 - 128).
+const XDP_BUFFER_MAX: u16 = 3776;
+
 /// rte_ethdev.h, RTE_ETH_TX_OFFLOAD_MULTI_SEGS and RTE_ETH_RX_OFFLOAD_SCATTER: macros that bindgen cannot read.
 const TX_OFFLOAD_MULTI_SEGS: u64 = 1 << 15;
 const RX_OFFLOAD_SCATTER: u64 = 1 << 13;
@@ -499,7 +506,9 @@ impl Device {
             port: self.name.clone(),
             uri: self.uri.to_string(),
             step,
-            cause: error::text(code) + in_use(&self.uri) + &self.mark.message(),
+            cause: error::text(code)
+                + &likely_cause(&self.uri, self._pool.data_room())
+                + &self.mark.message(),
         })
     }
 }
@@ -539,13 +548,25 @@ fn hint(uri: &PortUri) -> &'static str {
     }
 }
 
-/// The same for a device that was found: a queue of an interface has one user.
-fn in_use(uri: &PortUri) -> &'static str {
-    match uri {
-        PortUri::AfXdp { .. } => {
-            "; another program, such as another switch, may have the queue (stop it, or choose other queues with first-queue=N)"
-        }
-        _ => "",
+/// The same for a device that was found: AF_XDP limits buffers and MTU, and a queue of an interface has one user. `data_room` is the room of
+/// each buffer, octets.
+fn likely_cause(uri: &PortUri, data_room: u16) -> String {
+    let PortUri::AfXdp { interface, .. } = uri else {
+        return String::new();
+    };
+    if data_room > XDP_BUFFER_MAX {
+        return format!(
+            "; the largest frame may be too long for AF_XDP (set frame-size-max to at most {XDP_BUFFER_MAX}, or use af-packet)"
+        );
+    }
+    let path = Path::new("/sys/class/net").join(interface).join("mtu");
+    let mtu = std::fs::read_to_string(path);
+    let mtu = mtu.ok().and_then(|text| text.trim().parse::<u32>().ok());
+    match mtu {
+        Some(mtu) if mtu > XDP_MTU => format!(
+            "; the MTU of {mtu} octets may be too large for XDP (set at most {XDP_MTU} on this interface and on the other end of a pair, or use af-packet)"
+        ),
+        _ => "; another program, such as another switch, may have the queue (stop it, or choose other queues with first-queue=N)".to_owned(),
     }
 }
 
