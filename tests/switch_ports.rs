@@ -8,6 +8,10 @@
 mod bird;
 #[path = "switch_ports/bystander.rs"]
 mod bystander;
+#[path = "switch_ports/captures.rs"]
+mod captures;
+#[path = "switch_ports/conversations.rs"]
+mod conversations;
 #[path = "switch_ports/files.rs"]
 mod files;
 #[path = "switch_ports/kernel.rs"]

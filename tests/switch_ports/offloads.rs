@@ -21,7 +21,7 @@ pub(crate) struct Net {
 
 /// Addresses of the left and the right host.
 pub(crate) const IPV4: [&str; 2] = ["10.213.8.1", "10.213.8.2"];
-const IPV6: [&str; 2] = ["fd21:8::1", "fd21:8::2"];
+pub(crate) const IPV6: [&str; 2] = ["fd21:8::1", "fd21:8::2"];
 
 impl Net {
     /// Creates the namespaces without cables. `kind` must be unique to the test.
@@ -35,7 +35,7 @@ impl Net {
     }
 
     /// Creates the namespaces and the cables.
-    fn new(kind: &str, mtu: &str) -> Self {
+    pub(crate) fn new(kind: &str, mtu: &str) -> Self {
         let net = Self::without_cables(kind);
         for (number, port) in ["l0", "r0"].into_iter().enumerate() {
             let host = [&net.left, &net.right][number];
@@ -127,7 +127,7 @@ impl Net {
         self.has_no_wrong_checksum();
     }
 
-    fn has_no_wrong_checksum(&self) {
+    pub(crate) fn has_no_wrong_checksum(&self) {
         for host in [&self.left, &self.right] {
             let counters = [
                 "TcpInCsumErrors",

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! TCP segments captured at both ends: whatever the switch passes whole, cuts or merges, each octet of data arrives with the header fields
+//! that it was sent with (RFC 9293; options: RFC 7323; congestion marks: RFC 3168).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Stdio};
+
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use crate::offloads::{IPV4, IPV6, Net};
+use crate::rig::{DEADLINE, Namespace, Switch};
+
+const PORT: u16 = 5000;
+/// Octets in each direction.
+const OCTETS: usize = 120_000;
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+
+/// A segment of any size, as the script prints it.
+#[derive(Clone, Debug, Deserialize)]
+struct Segment {
+    is_from_server: bool,
+    sequence: u32,
+    acknowledgment: u32,
+    flags: u8,
+    window: u16,
+    options: String,
+    traffic_class: u8,
+    data: String,
+}
+
+/// Fields that all segments of a large frame have in common.
+type Fields = (u32, u8, u16, String, u8);
+
+impl Segment {
+    fn fields(&self) -> Fields {
+        (
+            self.acknowledgment,
+            self.flags & !(FIN | PSH),
+            self.window,
+            self.options.clone(),
+            self.traffic_class,
+        )
+    }
+
+    fn length(&self) -> u32 {
+        (self.data.len() / 2) as u32
+    }
+}
+
+/// A running capture.
+struct Sniffer {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Sniffer {
+    /// Starts a capture, and waits until it sees all frames.
+    fn start(host: &Namespace) -> Self {
+        let mut command = host.command("python3");
+        command.args(["-c", include_str!("sniffer.py"), "eth0", &PORT.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut first = String::new();
+        lines.read_line(&mut first).unwrap();
+        assert_eq!(first, "ready\n");
+        Self { child, lines }
+    }
+
+    /// Ends the capture and returns its segments.
+    fn end(mut self) -> Vec<Segment> {
+        drop(self.child.stdin.take());
+        let read = |line: String| serde_json::from_str(&line).unwrap();
+        let segments = self.lines.lines().map(|line| read(line.unwrap())).collect();
+        assert!(self.child.wait().unwrap().success());
+        segments
+    }
+}
+
+/// What a capture has of one direction.
+#[derive(Default)]
+struct Direction {
+    /// Fields and value of each octet of data, by its sequence number: several if it was sent again.
+    octets: BTreeMap<u32, BTreeSet<(Fields, u8)>>,
+    /// Sequence numbers after segments with PSH and with FIN.
+    ends: BTreeSet<(u8, u32)>,
+    /// Fields of segments without data.
+    others: BTreeSet<(u32, u8, Fields)>,
+}
+
+fn direction(segments: &[Segment], is_from_server: bool) -> Direction {
+    let mut all = Direction::default();
+    for segment in segments {
+        if segment.is_from_server != is_from_server {
+            continue;
+        }
+        let end = segment.sequence.wrapping_add(segment.length());
+        for flag in [FIN, PSH] {
+            if segment.flags & flag != 0 {
+                all.ends.insert((flag, end));
+            }
+        }
+        if segment.data.is_empty() {
+            let other = (segment.sequence, segment.flags, segment.fields());
+            all.others.insert(other);
+        }
+        for at in 0..segment.length() {
+            let digits = 2 * at as usize..2 * at as usize + 2;
+            let value = u8::from_str_radix(&segment.data[digits], 16).unwrap();
+            let place = segment.sequence.wrapping_add(at);
+            let seen = all.octets.entry(place).or_default();
+            seen.insert((segment.fields(), value));
+        }
+    }
+    all
+}
+
+/// Checks that everything that arrived was sent so, and that all data arrived.
+fn compare(sent: &Direction, arrived: &Direction, case: &str) {
+    assert_eq!(sent.octets.len(), OCTETS, "{case}: capture of the sender");
+    assert_eq!(arrived.octets.len(), OCTETS, "{case}");
+    for (place, seen) in &arrived.octets {
+        let known = sent.octets.get(place);
+        let is_sent = known.is_some_and(|known| seen.is_subset(known));
+        assert!(is_sent, "{case}: {place}: {seen:?} sent as {known:?}");
+    }
+    assert!(arrived.ends.is_subset(&sent.ends), "{case}");
+    assert!(arrived.others.is_subset(&sent.others), "{case}");
+    // The last push and the end of the stream are not lost.
+    assert!(arrived.ends.iter().any(|(flag, _)| *flag == FIN), "{case}");
+}
+
+fn pattern(seed: usize) -> Vec<u8> {
+    (0..OCTETS).map(|at| ((at + seed) % 251) as u8).collect()
+}
+
+/// Sends data both ways over one connection.
+fn exchange(net: &Net, to: &str) {
+    let to = SocketAddr::new(to.parse::<IpAddr>().unwrap(), PORT);
+    let listener = net.right.within(move || TcpListener::bind(to).unwrap());
+    let listener = listener.join().unwrap();
+    let server = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        both_ways(stream, 1)
+    });
+    let client = net
+        .left
+        .within(move || both_ways(TcpStream::connect(to).unwrap(), 2));
+    assert!(client.join().unwrap() == pattern(1));
+    assert!(server.join().unwrap() == pattern(2));
+}
+
+/// Sends and receives at the same time. Returns what was received up to the end of the stream.
+fn both_ways(stream: TcpStream, seed: usize) -> Vec<u8> {
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || {
+        writer.write_all(&pattern(seed)).unwrap();
+        writer.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    let mut heard = Vec::new();
+    (&stream).read_to_end(&mut heard).unwrap();
+    sender.join().unwrap();
+    heard
+}
+
+#[test]
+fn segments_at_both_ends_are_the_same() {
+    let cases = [
+        (
+            "cpt",
+            ["tap:eth0?netns=NETNS", "tap:eth0?netns=NETNS"],
+            "tx_tso_frames",
+        ),
+        ("cpp", ["af-packet:l0", "af-packet:r0"], "tx_tso_frames"),
+        ("cpx", ["af-packet:l0", "af-xdp:r0"], "segmented"),
+        ("cpg", ["af-xdp:l0", "af-packet:r0?gro=on"], "merged"),
+    ];
+    for (case, uris, counter) in cases {
+        let has_cables = uris.iter().any(|uri| uri.starts_with("af-"));
+        let net = match has_cables {
+            true => Net::new(case, "1500"),
+            false => Net::without_cables(case),
+        };
+        let directory = TempDir::new().unwrap();
+        let [left, right] = [(uris[0], &net.left), (uris[1], &net.right)]
+            .map(|(uri, host)| uri.replace("NETNS", host.name()));
+        let ports = [("left", left), ("right", right)];
+        let bridge = ["--bridge", "lan=left,right"];
+        let switch = Switch::start(&net.middle, directory.path(), &ports, &bridge);
+        if !has_cables {
+            net.add_addresses();
+        }
+        for to in [IPV4[1], IPV6[1]] {
+            let sniffers = [&net.left, &net.right].map(Sniffer::start);
+            exchange(&net, to);
+            let [left, right] = sniffers.map(Sniffer::end);
+            for is_from_server in [false, true] {
+                let ends = [&left, &right].map(|end| direction(end, is_from_server));
+                let [at_client, at_server] = &ends;
+                let (sent, arrived) = match is_from_server {
+                    true => (at_server, at_client),
+                    false => (at_client, at_server),
+                };
+                let what = format!("{case} to {to}, from the server: {is_from_server}");
+                compare(sent, arrived, &what);
+            }
+        }
+        net.has_no_wrong_checksum();
+        // Frames passed whole, cut or merged, as the case says.
+        let port = switch.port("right");
+        assert!(port[counter].as_u64() > Some(0), "{port}");
+        assert_eq!(switch.end(), Some(0));
+    }
+}
