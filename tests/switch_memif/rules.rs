@@ -519,3 +519,65 @@ fn thousands_of_rules_decide_and_count_each_by_itself() {
         (RULES + 1, "first")
     );
 }
+
+#[test]
+fn elements_of_sets_take_effect_at_once_and_time_out() {
+    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let (mut a, mut b) = (bench.peer("a"), bench.peer("b"));
+    let file = bench.path("rules.toml");
+    let rules = r#"
+rule-default = "drop"
+
+[[set]]
+name = "inside"
+type = "ipv4_addr"
+elements = ["10.0.0.0/24"]
+
+[[set]]
+name = "guests"
+type = "ipv4_addr"
+timeout-s = 1
+
+[[rule]]
+name = "inside"
+action = "accept"
+source = "@inside"
+
+[[rule]]
+name = "guests"
+action = "accept"
+source = "@guests"
+"#;
+    fs::write(&file, rules).unwrap();
+    change(&bench, &["set", "rules", "--file", file.to_str().unwrap()]);
+    let frame = |source: [u8; 4]| {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0]);
+        frame.extend(source);
+        frame.extend([10, 9, 9, 9, 0, 9, 0, 53, 0, 26, 0, 0]);
+        frame.resize(60, 0);
+        frame
+    };
+    let (inside, guest) = (frame([10, 0, 0, 7]), frame([192, 0, 2, 1]));
+    a.send(&[guest.clone(), inside.clone()]);
+    assert_eq!(b.receive(1), [inside.clone()]);
+    change(&bench, &["add", "element", "guests", "192.0.2.0/24"]);
+    change(&bench, &["del", "element", "inside", "10.0.0.0/24"]);
+    a.send(&[inside.clone(), guest.clone()]);
+    assert_eq!(b.receive(1), [guest.clone()]);
+    // Both rules kept their counters.
+    until("all frames are counted", || {
+        let counts = counts(&bench);
+        (counts["inside"] == 1 && counts["guests"] == 1 && counts[""] == 2).then_some(())
+    });
+    until("the element times out", || {
+        let config = output(&mut bench.show_command("config"));
+        (!config.contains("192.0.2.0/24")).then_some(())
+    });
+    a.send(&[guest]);
+    until("the frame is dropped", || {
+        (counts(&bench)[""] == 3).then_some(())
+    });
+    let error = refused(&bench, &["del", "set", "inside"]);
+    assert!(error.contains("rule 'inside' uses set 'inside'"), "{error}");
+}

@@ -17,12 +17,14 @@ mod settings;
 mod tests;
 mod write;
 
-pub use change::Change;
+pub use change::{Change, Staged};
 pub use location::{Located, Location};
 pub use plan::{BridgePlan, Group, Plan, PortPlan};
 pub use ports::AddPort;
 pub use quietwire_base::{Idle, Seccomp};
-pub use quietwire_tables::filter::{EtherType, PacketMatch, Ports, Protocol};
+pub use quietwire_tables::filter::{
+    Dscp, EtherType, OrSet, PacketMatch, Ports, Protocol, RuleMatch, TcpFlags,
+};
 pub use settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,
     Settings,

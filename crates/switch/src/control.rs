@@ -20,15 +20,17 @@ mod client;
 mod controller;
 mod server;
 mod socket;
+mod staged;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 
 use std::net::IpAddr;
 
 use crate::config::Change;
 use crate::config::layer3::{NeighbourSetting, RouteSetting};
 use crate::config::rebalance::Rules;
-use crate::config::rules::RuleSetting;
+use crate::config::rules::{RuleSetting, SetSetting};
 use crate::observe::WatchRequest;
 
 use ipnet::IpNet;
@@ -99,6 +101,13 @@ pub enum Request {
         at: usize,
         /// The next rules.
         rules: Vec<RuleSetting>,
+    },
+    /// Stages parts of sets for [`Change::SetRules`], like [`Request::StageRules`]. Parts with one name become one set.
+    StageSets {
+        /// Number of parts staged before, at most that of the switch. 0 starts again.
+        at: usize,
+        /// The next parts.
+        sets: Vec<SetSetting>,
     },
     /// Rebalances receive queues between threads by load. The reply is a list of [`crate::report::MoveReport`].
     Rebalance {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::rules::{Action, MalformedAction};
 use crate::counters::Step;
-use quietwire_tables::filter::{PacketMatch, in_snake_case};
+use quietwire_tables::filter::{PacketMatch, RuleMatch, in_snake_case, rule_in_snake_case};
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
 
@@ -515,8 +515,8 @@ pub struct RuleReport {
     /// VLAN of the outermost tag to match, if set.
     pub vlan: Option<VlanId>,
     /// Packets to match.
-    #[serde(flatten, with = "in_snake_case")]
-    pub packet: PacketMatch,
+    #[serde(flatten, with = "rule_in_snake_case")]
+    pub packet: RuleMatch,
     /// Frames that it has decided on since it was created.
     pub frames: u64,
 }

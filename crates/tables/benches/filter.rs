@@ -6,8 +6,8 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use quietwire_base::BURST_MAX;
 use quietwire_tables::filter::{
-    Action, Fallback, MalformedAction, PacketMatch, PortRule, PortRules, Ports, Protocol,
-    RuleTable, Verdict,
+    Action, Fallback, FurtherMatch, MalformedAction, PacketMatch, PortRule, PortRules, Ports,
+    Protocol, RuleTable, Verdict,
 };
 
 const RULES: u16 = 8;
@@ -59,6 +59,8 @@ fn judge_bursts(criterion: &mut Criterion) {
             }),
             ..PacketMatch::default()
         },
+        further: FurtherMatch::default(),
+        sets: Vec::new(),
         action: Action::Drop,
         frames: Default::default(),
     };

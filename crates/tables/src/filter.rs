@@ -2,20 +2,27 @@
 //! Packet matching: header patterns of kernel filters and of port rules, and the rules of a port, a stateless packet filter.
 
 mod action;
+mod element;
+mod further;
 mod malformed;
 mod packet;
 mod pattern;
 #[cfg(test)]
 mod reference;
+mod rule_match;
 mod rules;
+mod sets;
 #[cfg(test)]
 mod tests;
 
 pub use action::{Action, MalformedAction};
+pub use element::{Element, SetField, SetType};
 pub use malformed::Malformation;
 pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case};
 pub use pattern::{Headers, Pattern};
+pub use rule_match::{Dscp, FurtherMatch, OrSet, RuleMatch, SetName, TcpFlags, rule_in_snake_case};
 pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
+pub use sets::{SET_ELEMENTS_MAX, SET_USES_MAX};
 
 /// Maximum number of filter rules of ports.
 pub const RULES_MAX: usize = 100_000;

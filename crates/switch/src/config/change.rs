@@ -11,7 +11,7 @@ use super::edit::absent;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, VrfSetting};
 use super::ports::AddPort;
-use super::rules::{Action, MalformedAction, RuleSetting};
+use super::rules::{Action, Element, MalformedAction, RuleSetting, SetName, SetSetting};
 use super::settings::Settings;
 use crate::error::SwitchError;
 
@@ -129,19 +129,54 @@ pub enum Change {
     SetRules {
         /// The new rules.
         rules: Option<Vec<RuleSetting>>,
-        /// The new rules are the staged ones, which must be this number.
+        /// The new sets. Default: with new rules, none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        staged: Option<usize>,
+        sets: Option<Vec<SetSetting>>,
+        /// The new rules and sets are the staged ones, which must be this number of rules and of parts of sets.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        staged: Option<Staged>,
         /// Default action for frames that match no rule.
         default: Option<Action>,
         /// Action for malformed frames.
         malformed: Option<MalformedAction>,
+    },
+    /// Adds a set.
+    AddSet(SetSetting),
+    /// Removes a set that no rule uses.
+    DelSet {
+        /// Its name.
+        name: SetName,
+    },
+    /// Adds elements to a set. Elements that it has stay.
+    AddElements {
+        /// Name of the set.
+        set: SetName,
+        /// The elements.
+        elements: Vec<Element>,
+    },
+    /// Removes elements of a set.
+    DelElements {
+        /// Name of the set.
+        set: SetName,
+        /// The elements.
+        elements: Vec<Element>,
     },
     /// Sets the forwarding CPUs. Threads are started and stopped accordingly.
     SetThreads {
         /// The CPUs.
         forwarding_cpus: CpuList,
     },
+}
+
+/// Numbers of staged rules and of staged parts of sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Staged {
+    /// Number of rules.
+    pub rules: usize,
+    /// Number of parts of sets.
+    #[serde(default)]
+    pub sets: usize,
 }
 
 impl Settings {
@@ -208,18 +243,29 @@ impl Settings {
             Change::DelRule { name } => self.del_rule(&name),
             // The controller puts the staged rules into the change.
             Change::SetRules {
-                staged: Some(count),
+                staged: Some(staged),
                 ..
-            } => Err(absent("set of staged rules", &count.to_string())),
+            } => Err(absent(
+                "set of staged rules",
+                &format!("{} rules, {} parts of sets", staged.rules, staged.sets),
+            )),
             Change::SetRules {
                 rules,
+                sets,
                 staged: None,
                 default,
                 malformed,
             } => {
-                self.set_rules(rules, default, malformed);
+                self.set_rules(rules, sets, (default, malformed));
                 Ok(())
             }
+            Change::AddSet(set) => {
+                self.add_set(set);
+                Ok(())
+            }
+            Change::DelSet { name } => self.del_set(&name),
+            Change::AddElements { set, elements } => self.add_elements(&set, elements),
+            Change::DelElements { set, elements } => self.del_elements(&set, &elements),
             Change::SetThreads { forwarding_cpus } => {
                 self.forwarding_cpus = Some(forwarding_cpus);
                 Ok(())

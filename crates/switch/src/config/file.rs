@@ -14,7 +14,7 @@ use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location, wrong};
 use super::rebalance::Rules;
-use super::rules::{Action, MalformedAction, RuleSetting};
+use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 use super::settings::{
     BridgeSetting, CrossConnectSetting, HugePages, Pinning, PortSetting, Settings,
 };
@@ -50,6 +50,7 @@ struct File {
     rule_default: Option<Action>,
     rule_malformed: Option<MalformedAction>,
     rule: Option<Vec<Spanned<RuleSetting>>>,
+    set: Option<Vec<Spanned<SetSetting>>>,
     neighbour: Option<Vec<Spanned<NeighbourSetting>>>,
     rebalance: Option<Rules>,
 }
@@ -193,6 +194,7 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
             .neighbour
             .map(|list| located(list, "neighbour", &location)),
         rules: file.rule.map(|list| located(list, "rule", &location)),
+        sets: file.set.map(|list| located(list, "set", &location)),
         rule_default: file.rule_default,
         rule_malformed: file.rule_malformed,
         rebalance: file.rebalance,

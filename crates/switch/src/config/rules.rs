@@ -4,14 +4,18 @@
 mod change;
 mod file;
 mod plan;
+mod sets;
 
 use quietwire_packet::VlanId;
-use quietwire_tables::filter::PacketMatch;
+use quietwire_tables::filter::RuleMatch;
 use serde::{Deserialize, Serialize};
 
 pub use file::RuleFile;
 pub(super) use plan::plan;
-pub use quietwire_tables::filter::{Action, Malformation, MalformedAction};
+pub use quietwire_tables::filter::{
+    Action, Element, Malformation, MalformedAction, SetName, SetType,
+};
+pub use sets::SetSetting;
 
 /// A filter rule: a match and an action. Fields that are not set match everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,14 +36,16 @@ pub struct RuleSetting {
     pub vlan: Option<VlanId>,
     /// Packets to match.
     #[serde(flatten)]
-    pub packet: PacketMatch,
+    pub packet: RuleMatch,
 }
 
-/// All filter rules, the default action and the one for malformed frames.
+/// All filter rules, their sets, the default action and the one for malformed frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// The rules. The first match decides.
     pub rules: Vec<RuleSetting>,
+    /// The sets that rules refer to.
+    pub sets: Vec<SetSetting>,
     /// Default action for frames that match no rule. With [`Action::Accept`], a port without rules accepts every frame.
     pub default: Action,
     /// Action for malformed frames at ports with rules, or with [`Action::Drop`] as default.

@@ -12,7 +12,7 @@ use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location};
 use super::rebalance::Rules;
-use super::rules::{Action, MalformedAction, RuleSetting};
+use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 
 /// Default path of the control socket.
 pub const CONTROL_SOCKET_DEFAULT: &str = "/run/quietwire/switch.sock";
@@ -141,6 +141,8 @@ pub struct Settings {
     pub neighbours: Option<Vec<Located<NeighbourSetting>>>,
     /// Filter rules of ports.
     pub rules: Option<Vec<Located<RuleSetting>>>,
+    /// Sets that filter rules refer to.
+    pub sets: Option<Vec<Located<SetSetting>>>,
     /// Default action for frames that match no rule. Default: accept.
     pub rule_default: Option<Action>,
     /// Action for malformed frames at ports with rules. Default: drop.
@@ -180,6 +182,7 @@ impl Settings {
             routes: self.routes.or(other.routes),
             neighbours: self.neighbours.or(other.neighbours),
             rules: self.rules.or(other.rules),
+            sets: self.sets.or(other.sets),
             rule_default: self.rule_default.or(other.rule_default),
             rule_malformed: self.rule_malformed.or(other.rule_malformed),
             rebalance: self.rebalance.or(other.rebalance),

@@ -10,7 +10,7 @@ use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
 use super::plan::{Group, Plan};
 use super::rebalance::Rules;
-use super::rules::{Action, MalformedAction, RuleSetting};
+use super::rules::{Action, MalformedAction, RuleSetting, SetSetting};
 use super::settings::{HugePages, Pinning};
 
 #[derive(Serialize)]
@@ -52,6 +52,8 @@ struct File<'plan> {
     interface: Vec<InterfaceSetting>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     kernel_filter: &'plan [KernelFilterSetting],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    set: &'plan [SetSetting],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     rule: &'plan [RuleSetting],
 }
@@ -166,6 +168,7 @@ impl Plan {
             kernel_filter: &self.layer3.kernel_filters,
             rule_default: self.rules.default,
             rule_malformed: self.rules.malformed,
+            set: &self.rules.sets,
             rule: &self.rules.rules,
         })
     }

@@ -10,8 +10,9 @@ use quietwire_host::threads::{ReadError, online_cpus};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::staged::StagedRules;
+use super::timeouts::Timeouts;
 use super::{Answer, Request, Subject};
-use crate::config::rules::RuleSetting;
 use crate::config::{Change, Plan, Seccomp, Settings};
 use crate::denied_calls::{self, DeniedCalls};
 use crate::engine::Engine;
@@ -19,12 +20,13 @@ use crate::error::SwitchError;
 use crate::layer3::{Layer3, RouteQuery};
 use crate::service::Housekeeping;
 use crate::threads;
-use quietwire_tables::filter::RULES_MAX;
 
 /// Maximum wait for clients before the periodic tasks run.
 const WAIT_MS: u16 = 100;
 /// Interval between checks of the CPU affinity of all threads.
 const VERIFY: Duration = Duration::from_secs(5);
+/// Interval between checks of the timeouts of elements of sets.
+const TIMEOUTS: Duration = Duration::from_secs(1);
 /// Interval between load samples of receive queues.
 const LOADS: Duration = Duration::from_secs(2);
 
@@ -56,8 +58,10 @@ pub(crate) struct Controller {
     verified: Instant,
     loads_seen: Instant,
     denied_calls: DeniedCalls,
-    /// Rules for a later change, at most [`RULES_MAX`].
-    staged_rules: Vec<RuleSetting>,
+    /// Rules and sets for a later change.
+    staged: StagedRules,
+    timeouts: Timeouts,
+    timeouts_seen: Instant,
 }
 
 impl Controller {
@@ -70,7 +74,7 @@ impl Controller {
             control_cpus: Some(plan.control_cpus.clone()),
             ..settings
         };
-        Self {
+        let mut controller = Self {
             machine: Machine::default(),
             settings,
             engine,
@@ -78,8 +82,12 @@ impl Controller {
             verified: Instant::now(),
             loads_seen: Instant::now(),
             denied_calls: DeniedCalls::new(Instant::now()),
-            staged_rules: Vec::new(),
-        }
+            staged: StagedRules::default(),
+            timeouts: Timeouts::default(),
+            timeouts_seen: Instant::now(),
+        };
+        controller.follow_timeouts();
+        controller
     }
 
     /// Returns the use of seccomp filters.
@@ -119,6 +127,7 @@ impl Controller {
                 Err(error) => tracing::debug!("{error}"),
             }
         }
+        self.end_elements();
         self.denied_calls.log(Instant::now());
         self.engine.end_idle_watches();
         self.engine.settle_periodically();
@@ -159,7 +168,11 @@ impl Controller {
                 },
                 Err(error) => Answer::error(error.fault(), error.to_string()),
             },
-            Request::StageRules { at, rules } => match self.stage_rules(at, rules) {
+            Request::StageRules { at, rules } => match self.staged.stage_rules(at, rules) {
+                Ok(()) => Answer::ok(Value::Null),
+                Err(what) => Answer::error(Fault::BadInput, what),
+            },
+            Request::StageSets { at, sets } => match self.staged.stage_sets(at, sets) {
                 Ok(()) => Answer::ok(Value::Null),
                 Err(what) => Answer::error(Fault::BadInput, what),
             },
@@ -269,48 +282,38 @@ impl Controller {
         }
     }
 
-    /// Stages rules behind the first `at` staged ones.
-    fn stage_rules(&mut self, at: usize, rules: Vec<RuleSetting>) -> Result<(), String> {
-        let staged = self.staged_rules.len();
-        if at > staged {
-            return Err(format!(
-                "{staged} rules are staged, not {at} (start again with 'at' 0; another client may have replaced the rules)"
-            ));
-        }
-        if at.saturating_add(rules.len()) > RULES_MAX {
-            return Err(format!("too many rules (maximum: {RULES_MAX})"));
-        }
-        self.staged_rules.truncate(at);
-        self.staged_rules.extend(rules);
-        Ok(())
+    fn follow_timeouts(&mut self) {
+        let sets = &self.engine.plan.rules.sets;
+        self.timeouts.follow(sets, Instant::now());
     }
 
-    /// Puts the staged rules into a change that refers to them. They are no longer staged.
-    fn with_staged_rules(&mut self, change: Change) -> Change {
-        match change {
-            Change::SetRules {
-                staged: Some(count),
-                default,
-                malformed,
-                ..
-            } if count == self.staged_rules.len() => Change::SetRules {
-                rules: Some(std::mem::take(&mut self.staged_rules)),
-                staged: None,
-                default,
-                malformed,
-            },
-            other => other,
+    /// Removes the elements of sets whose time is over.
+    fn end_elements(&mut self) {
+        if self.timeouts_seen.elapsed() < TIMEOUTS {
+            return;
+        }
+        self.timeouts_seen = Instant::now();
+        let sets = &self.engine.plan.rules.sets;
+        for (set, elements) in self.timeouts.due(sets, Instant::now()) {
+            let count = elements.len();
+            let name = set.clone();
+            match self.change(Change::DelElements { set, elements }) {
+                Ok(_) => tracing::debug!("set '{name}': {count} elements timed out"),
+                // They are due at the next check, too.
+                Err(error) => tracing::warn!("set '{name}': cannot remove elements: {error}"),
+            }
         }
     }
 
     /// Applies a change completely or not at all. Returns a warning if the change is in force and threads are not on the CPUs of their
     /// roles, which [`Self::run_periodic_work`] tries again.
     fn change(&mut self, change: Change) -> Result<Option<String>, SwitchError> {
-        let change = self.with_staged_rules(change);
+        let change = self.staged.put_into(change);
         let settings = self.settings.clone().after(change)?;
         let plan = settings.clone().plan(&(self.machine.online)()?)?;
         self.engine.apply(plan)?;
         self.settings = settings;
+        self.follow_timeouts();
         self.housekeeping.set(&self.engine.bridges);
         let kept = (self.machine.keep_to_roles)(&self.engine.plan);
         Ok(kept.err().map(|error| {

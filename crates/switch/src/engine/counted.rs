@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::config::kernel_filter::KernelFilterSetting;
-use crate::config::rules::RuleSetting;
+use crate::config::rules::{RuleSetting, SetSetting};
 use quietwire_tables::filter::{Fallback, RuleTable};
 
 /// A kernel filter and its number of matched frames.
@@ -28,4 +28,6 @@ pub(super) struct CompiledRules {
     pub(super) places: Vec<(Option<u16>, Option<u16>)>,
     /// Names of the bridges of rules, sorted.
     pub(super) bridges: Vec<String>,
+    /// Sets, by their numbers.
+    pub(super) sets: Vec<SetSetting>,
 }

@@ -10,10 +10,12 @@ use quietwire_packet::VlanId;
 use super::Engine;
 use super::counted::{CompiledRules, CountedRules};
 use crate::config::Group;
-use crate::config::rules::{Action, RuleSetting};
+use crate::config::rules::{Action, Element, RuleSetting, SetName, SetSetting};
 use crate::report::{RuleReport, RulesReport};
-use quietwire_tables::filter::{Fallback, PortRule, PortRules, RuleTable};
+use quietwire_tables::filter::{Fallback, PortRule, PortRules, RuleTable, SetField};
 
+/// Number of a set that does not exist: it has no elements.
+const NO_SET: u32 = u32::MAX;
 /// Number of a port that does not exist: no frame arrives there.
 const NO_PORT: u16 = u16::MAX;
 
@@ -56,14 +58,26 @@ impl Engine {
         let bridges: BTreeSet<String> = bridges.collect();
         let bridges: Vec<String> = bridges.into_iter().collect();
         let places = self.places_of(&rules, &bridges);
+        let sets = &asked.sets;
         let compiled = former.compiled.filter(|compiled| {
-            is_same && is_fallback_same && compiled.places == places && compiled.bridges == bridges
+            let has_same_sets = names(&compiled.sets).eq(names(sets));
+            let is_rest_same = is_fallback_same && has_same_sets;
+            is_same && is_rest_same && compiled.places == places && compiled.bridges == bridges
         });
-        let compiled = compiled.unwrap_or_else(|| CompiledRules {
-            table: Arc::new(table_of(&rules, &places, &fallback)),
-            places,
-            bridges,
-        });
+        let compiled = match compiled {
+            Some(compiled) if compiled.sets == *sets => compiled,
+            Some(compiled) => CompiledRules {
+                table: Arc::new(compiled.table.with_elements(&elements(sets))),
+                sets: sets.clone(),
+                ..compiled
+            },
+            None => CompiledRules {
+                table: Arc::new(table_of(&rules, (&places, sets), &fallback)),
+                places,
+                bridges,
+                sets: sets.clone(),
+            },
+        };
         self.rules = CountedRules {
             rules,
             fallback,
@@ -123,7 +137,7 @@ impl Engine {
             port: rule.port.clone(),
             bridge: rule.bridge.clone(),
             vlan: rule.vlan,
-            packet: rule.packet,
+            packet: rule.packet.clone(),
             frames: frames.load(Ordering::Relaxed),
         };
         let fallback = &self.rules.fallback;
@@ -147,20 +161,42 @@ fn bridge_number(bridges: &[String], name: &String) -> Option<u16> {
     u16::try_from(bridges.binary_search(name).ok()?).ok()
 }
 
+/// Returns the names of sets.
+fn names(sets: &[SetSetting]) -> impl Iterator<Item = &SetName> {
+    sets.iter().map(|set| &set.name)
+}
+
+/// Returns the elements of sets.
+fn elements(sets: &[SetSetting]) -> Vec<Vec<Element>> {
+    sets.iter().map(|set| set.elements.clone()).collect()
+}
+
 /// Compiles rules.
 fn table_of(
     rules: &[(RuleSetting, Arc<AtomicU64>)],
-    places: &[(Option<u16>, Option<u16>)],
+    (places, sets): (&[(Option<u16>, Option<u16>)], &[SetSetting]),
     fallback: &Fallback,
 ) -> RuleTable {
+    let numbers: HashMap<&SetName, u32> = names(sets).zip(0..).collect();
     let rules = rules.iter().zip(places);
     let rules = rules.map(|((rule, frames), (port, group))| PortRule {
         port: *port,
         group: *group,
         vlan: rule.vlan.map(VlanId::get),
-        packet: rule.packet,
+        packet: rule.packet.packet(),
+        further: rule.packet.further(),
+        sets: sets_of(rule, &numbers),
         action: rule.action,
         frames: Arc::clone(frames),
     });
-    RuleTable::new(rules, fallback.clone())
+    RuleTable::with_sets(rules, &elements(sets), fallback.clone())
+}
+
+/// Returns the fields that a rule compares with sets, and the numbers of the sets. All sets exist: the plan has checked it.
+fn sets_of(rule: &RuleSetting, numbers: &HashMap<&SetName, u32>) -> Vec<(SetField, u32)> {
+    let number = |(field, name): (SetField, &SetName)| {
+        let number = numbers.get(name).copied().unwrap_or(NO_SET);
+        (field, number)
+    };
+    rule.packet.sets().map(number).collect()
 }

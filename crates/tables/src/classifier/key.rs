@@ -30,8 +30,10 @@ impl Field {
     pub const PROTOCOL: Self = Self::at(2, 24, 8);
     /// TCP flags (RFC 9293, section 3.1), from CWR to FIN. Requires [`Self::HAS_TCP_FLAGS`].
     pub const TCP_FLAGS: Self = Self::at(2, 16, 8);
-    /// DSCP (RFC 2474) of an IP packet.
+    /// DSCP (RFC 2474) of an IP packet. Requires [`Self::HAS_DSCP`].
     pub const DSCP: Self = Self::at(2, 10, 6);
+    /// Set if [`Self::DSCP`] is.
+    pub const HAS_DSCP: Self = Self::at(2, 7, 1);
     /// Set in a fragment that is not the first of its datagram.
     pub const IS_LATER_FRAGMENT: Self = Self::at(2, 6, 1);
     /// Set if the packet has TCP flags.

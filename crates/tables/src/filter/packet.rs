@@ -2,6 +2,7 @@
 //! Packet match of a rule: one type for files, the command line, reports and the comparison in forwarding threads.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
@@ -70,6 +71,17 @@ impl FromStr for EtherType {
     }
 }
 
+impl EtherType {
+    /// Returns the EtherType of packets with such an address.
+    #[must_use]
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self(0x0800),
+            IpAddr::V6(_) => Self(0x86dd),
+        }
+    }
+}
+
 impl fmt::Display for EtherType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match ETHERTYPES.iter().find(|(_, number)| *number == self.0) {
@@ -109,7 +121,7 @@ impl fmt::Display for Protocol {
 
 impl Protocol {
     /// Returns true if the protocol begins with source and destination port.
-    const fn has_ports(self) -> bool {
+    pub(super) const fn has_ports(self) -> bool {
         matches!(self.0, 6 | 17 | 33 | 132 | 136)
     }
 }
@@ -157,6 +169,7 @@ macro_rules! as_text {
     )*};
 }
 as_text!(EtherType, Protocol, Ports);
+pub(super) use as_text;
 
 /// Packet match. Fields that are not set match everything. Only the first fragment has ports. In files the keys are in kebab case; reports
 /// have them in snake case ([`in_snake_case`]).

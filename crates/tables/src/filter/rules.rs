@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Filter rules of all ports: the first match decides, stateless. The rules are compiled once, into one classifier that all ports use. A
-//! port without rules has no filter stage.
+//! port without rules has no filter stage. Fields that no rule compares are not read, and without sets there is no search for elements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +10,13 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
 use super::action::{Action, MalformedAction};
+use super::element::{Element, SetField};
+use super::further::Compared;
 use super::malformed::{Malformation, malformation};
 use super::packet::PacketMatch;
 use super::pattern::{Headers, after_tags};
+use super::rule_match::FurtherMatch;
+use super::sets::{FieldSets, bit, compile};
 use crate::classifier::{Classifier, Field, Key, NO_RULE, Rule, Shape};
 
 /// A rule of ports.
@@ -26,6 +30,10 @@ pub struct PortRule {
     pub vlan: Option<u16>,
     /// Packet to match.
     pub packet: PacketMatch,
+    /// Fields that only some rules compare.
+    pub further: FurtherMatch,
+    /// Sets that contain values of the packet: the field, and the number of the set.
+    pub sets: Vec<(SetField, u32)>,
     /// Action for matching frames.
     pub action: Action,
     /// Frames that it has decided on, at all ports.
@@ -33,8 +41,8 @@ pub struct PortRule {
 }
 
 impl PortRule {
-    /// Returns the rule in the form of the classifier.
-    fn compiled(&self) -> Rule {
+    /// Returns the rule in the form of the classifier. `uses` are the pairs of field and set of all rules.
+    fn compiled(&self, uses: &[(SetField, u32)]) -> Rule {
         let PacketMatch {
             ethertype,
             protocol,
@@ -71,7 +79,21 @@ impl PortRule {
             };
             rule = rule.with_ports(range(source_port), range(destination_port));
         }
-        rule
+        for used in &self.sets {
+            let place = uses.iter().position(|one| one == used);
+            let mark = bit(place.unwrap_or(usize::MAX));
+            rule = rule.with_bits(Field::METADATA, mark, mark);
+        }
+        self.further.compiled(rule)
+    }
+
+    /// Returns the fields that only some rules compare.
+    fn compared(&self) -> Compared {
+        let further = self.further.compared();
+        Compared {
+            macs: further.macs || self.sets.iter().any(|(field, _)| field.is_mac()),
+            ..further
+        }
     }
 }
 
@@ -138,34 +160,85 @@ impl Dropped {
     }
 }
 
-/// All rules of the switch, in order, compiled.
+/// All rules of the switch, in order, compiled, with their sets.
 #[derive(Debug)]
 pub struct RuleTable {
-    classifier: Classifier,
-    /// Action and number of frames of each rule.
-    rules: Vec<(Action, Arc<AtomicU64>)>,
+    compiled: Arc<Compiled>,
+    /// Sets, by field.
+    sets: Vec<FieldSets>,
     fallback: Fallback,
 }
 
+/// Compiled rules, without the contents of their sets.
+#[derive(Debug)]
+struct Compiled {
+    classifier: Classifier,
+    /// Action and number of frames of each rule.
+    rules: Vec<(Action, Arc<AtomicU64>)>,
+    /// Pairs of field and set that rules refer to.
+    uses: Vec<(SetField, u32)>,
+    /// Fields that only some rules compare.
+    compared: Compared,
+}
+
 impl RuleTable {
-    /// Compiles rules, in order, and the decisions on frames without a rule. Rules beyond [`RULES_MAX`] are ignored. Takes up to seconds
-    /// for the maximum of rules.
+    /// Compiles rules without sets, in order, and the decisions on frames without a rule. Rules beyond [`RULES_MAX`] are ignored. Takes up
+    /// to seconds for the maximum of rules.
     pub fn new(rules: impl IntoIterator<Item = PortRule>, fallback: Fallback) -> Self {
-        let rules = rules.into_iter().take(RULES_MAX);
-        let (compiled, rules): (Vec<Rule>, Vec<_>) = rules
-            .map(|rule| (rule.compiled(), (rule.action, rule.frames)))
+        Self::with_sets(rules, &[], fallback)
+    }
+
+    /// Compiles rules and the elements of their sets, as [`Self::new`] does. Rules with sets beyond the first
+    /// [`SET_USES_MAX`](super::SET_USES_MAX) pairs of field and set match no frame.
+    pub fn with_sets(
+        rules: impl IntoIterator<Item = PortRule>,
+        sets: &[Vec<Element>],
+        fallback: Fallback,
+    ) -> Self {
+        let rules: Vec<PortRule> = rules.into_iter().take(RULES_MAX).collect();
+        let mut uses: Vec<(SetField, u32)> = Vec::new();
+        let mut compared = Compared::default();
+        for rule in &rules {
+            let of_rule = rule.compared();
+            compared.macs |= of_rule.macs;
+            compared.details |= of_rule.details;
+            for used in &rule.sets {
+                if uses.len() < super::SET_USES_MAX && !uses.contains(used) {
+                    uses.push(*used);
+                }
+            }
+        }
+        let (list, rules): (Vec<Rule>, Vec<_>) = rules
+            .into_iter()
+            .map(|rule| (rule.compiled(&uses), (rule.action, rule.frames)))
             .unzip();
-        Self {
-            classifier: Classifier::new(&compiled),
+        let compiled = Compiled {
+            classifier: Classifier::new(&list),
             rules,
+            uses,
+            compared,
+        };
+        Self {
+            sets: compile(&compiled.uses, sets),
+            compiled: Arc::new(compiled),
             fallback,
+        }
+    }
+
+    /// Returns the same rules with other contents of their sets. The rules are not compiled again.
+    #[must_use]
+    pub fn with_elements(&self, sets: &[Vec<Element>]) -> Self {
+        Self {
+            compiled: Arc::clone(&self.compiled),
+            sets: compile(&self.compiled.uses, sets),
+            fallback: self.fallback.clone(),
         }
     }
 
     /// Returns size and worst case of the compiled rules.
     #[must_use]
     pub fn shape(&self) -> Shape {
-        self.classifier.shape()
+        self.compiled.classifier.shape()
     }
 }
 
@@ -189,7 +262,7 @@ impl Tally {
     };
 
     #[inline(always)]
-    fn add(&mut self, table: &RuleTable, rule: u32) {
+    fn add(&mut self, table: &Compiled, rule: u32) {
         if let Some(count) = self.counts.get_mut(rule as usize % BURST_MAX) {
             if count.0 != rule {
                 table.count(*count);
@@ -200,7 +273,7 @@ impl Tally {
     }
 }
 
-impl RuleTable {
+impl Compiled {
     /// Adds frames to the counter of a rule.
     #[inline(always)]
     fn count(&self, (rule, frames): (u32, u32)) {
@@ -245,17 +318,21 @@ impl PortRules {
             };
             count += 1;
         }
-        let keys = keys.get(..count).unwrap_or_default();
-        table.classifier.lookup(keys, &mut found);
+        let compiled = &*table.compiled;
+        let keys = keys.get_mut(..count).unwrap_or_default();
+        for sets in &table.sets {
+            sets.mark(keys);
+        }
+        compiled.classifier.lookup(keys, &mut found);
         let mut dropped = Dropped::default();
         let mut tally = Tally::EMPTY;
         let mut unmatched = 0;
         for (verdict, rule) in verdicts.iter_mut().zip(found).take(count) {
             match verdict {
                 Verdict::Malformed(_) => dropped.malformed += 1,
-                Verdict::Default(_) => match table.rules.get(rule as usize) {
+                Verdict::Default(_) => match compiled.rules.get(rule as usize) {
                     Some((action, _)) => {
-                        tally.add(table, rule);
+                        tally.add(compiled, rule);
                         *verdict = Verdict::Rule(rule, *action);
                     }
                     None => unmatched += 1,
@@ -265,7 +342,7 @@ impl PortRules {
             dropped.denied += usize::from(verdict.is_denied());
         }
         for count in tally.counts {
-            table.count(count);
+            compiled.count(count);
         }
         add(&table.fallback.default_frames, unmatched);
         add(&table.fallback.malformed_frames, dropped.malformed as u64);
@@ -288,7 +365,12 @@ impl PortRules {
         }
         // A frame truncated within its tags matches only rules without packet fields.
         let headers = Headers::from_ethertype_on(rest).unwrap_or(Headers::NOTHING);
-        Ok(headers.key(vlan).with_ingress_of(&self.ingress))
+        let mut key = headers.key(vlan).with_ingress_of(&self.ingress);
+        let compared = self.table.compiled.compared;
+        if compared.macs || compared.details {
+            compared.read(octets, rest, &mut key);
+        }
+        Ok(key)
     }
 }
 

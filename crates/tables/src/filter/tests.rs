@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Port rules compared with the reference implementation, for valid frames and for any octets.
 
+mod further;
 mod malformed;
 
 use std::sync::Arc;
@@ -283,6 +284,8 @@ fn judged(
             group: None,
             vlan: *vlan,
             packet: *asked,
+            further: FurtherMatch::default(),
+            sets: Vec::new(),
             action: *action,
             frames: Arc::clone(&counts[number]),
         });
@@ -460,6 +463,8 @@ fn rules_of_ports_and_groups_match_at_these_only() {
         group,
         vlan: None,
         packet: PacketMatch::default(),
+        further: FurtherMatch::default(),
+        sets: Vec::new(),
         action: Action::Drop,
         frames: Arc::default(),
     };
@@ -495,6 +500,8 @@ fn counters_of_many_rules_are_exact() {
         group: None,
         vlan: Some(number),
         packet: PacketMatch::default(),
+        further: FurtherMatch::default(),
+        sets: Vec::new(),
         action: Action::Accept,
         frames: Arc::clone(&counters[usize::from(number)]),
     });

@@ -11,6 +11,7 @@ use quietwire_host::{CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::bridging::{AddBridge, SetBridge, StaticSetting};
 use quietwire_switch::config::layer3::VrfSetting;
+use quietwire_switch::config::rules::{Element, SetName};
 use quietwire_switch::config::{AddPort, CONTROL_SOCKET_DEFAULT, Change};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::MoveReport;
@@ -20,7 +21,7 @@ use super::bridging::{BridgingArgs, parse_vlan};
 use super::router::{
     InterfaceArgs, KernelFilterArgs, NeighbourArgs, RouteArgs, RoutesArgs, add_routes,
 };
-use super::rules::{AddRuleArgs, RuleArgs, SetRulesArgs};
+use super::rules::{AddRuleArgs, RuleArgs, SetDefinitionArgs, SetRulesArgs};
 use super::tables;
 use crate::text::print;
 use crate::units::parse_path;
@@ -128,6 +129,16 @@ enum Add {
     KernelFilter(KernelFilterArgs),
     /// A filter rule for received frames.
     Rule(Box<AddRuleArgs>),
+    /// A set of addresses or ports that filter rules refer to.
+    Set(SetDefinitionArgs),
+    /// Elements of a set.
+    Element {
+        /// Name of the set.
+        set: SetName,
+        /// Elements, such as 10.0.0.0/8 or 5000-5010.
+        #[arg(required = true)]
+        elements: Vec<Element>,
+    },
     /// A cross-connect of two ports.
     CrossConnect {
         /// Name of one port.
@@ -211,6 +222,19 @@ enum Del {
     Rule {
         /// Name.
         name: String,
+    },
+    /// A set that no filter rule refers to.
+    Set {
+        /// Name.
+        name: SetName,
+    },
+    /// Elements of a set.
+    Element {
+        /// Name of the set.
+        set: SetName,
+        /// Elements, as `show config` prints them.
+        #[arg(required = true)]
+        elements: Vec<Element>,
     },
     /// A cross-connect.
     CrossConnect {
@@ -379,6 +403,8 @@ pub(super) fn add(args: AddArgs) -> Result<()> {
         }
         Add::KernelFilter(filter) => Change::AddKernelFilter(filter.setting()),
         Add::Rule(rule) => rule.change(),
+        Add::Set(set) => set.change(),
+        Add::Element { set, elements } => Change::AddElements { set, elements },
         Add::CrossConnect { a, b } => Change::AddCrossConnect { ports: vec![a, b] },
     };
     carry_out(change, &args.control)
@@ -400,6 +426,8 @@ pub(super) fn del(args: DelArgs) -> Result<()> {
         Del::Bridge { name } => Change::DelBridge { name },
         Del::KernelFilter { name } => Change::DelKernelFilter { name },
         Del::Rule { name } => Change::DelRule { name },
+        Del::Set { name } => Change::DelSet { name },
+        Del::Element { set, elements } => Change::DelElements { set, elements },
         Del::CrossConnect { port } => Change::DelCrossConnect { port },
     };
     carry_out(change, &args.control)

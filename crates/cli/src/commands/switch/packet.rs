@@ -3,7 +3,10 @@
 
 use clap::Args;
 use ipnet::IpNet;
-use quietwire_switch::config::{EtherType, PacketMatch, Ports, Protocol};
+use quietwire_packet::MacAddress;
+use quietwire_switch::config::{
+    Dscp, EtherType, OrSet, PacketMatch, Ports, Protocol, RuleMatch, TcpFlags,
+};
 
 /// Packet conditions of a rule.
 #[derive(Debug, Args)]
@@ -45,6 +48,80 @@ impl From<MatchArgs> for PacketMatch {
             destination,
             source_port,
             destination_port,
+        }
+    }
+}
+
+/// Packet conditions of a filter rule, with sets.
+#[derive(Debug, Args)]
+pub(super) struct RuleMatchArgs {
+    /// EtherType after the VLAN tags: ipv4, ipv6, arp, lldp, or a number such as 0x88cc. [default: any]
+    #[arg(long, value_name = "ETHERTYPE")]
+    ethertype: Option<EtherType>,
+    /// IP protocol: tcp, udp, icmp, ospf and others, or a number. [default: any]
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<Protocol>,
+    /// Source prefix, or a set such as @inside. [default: any]
+    #[arg(long, value_name = "PREFIX|@SET")]
+    source: Option<OrSet<IpNet>>,
+    /// Destination prefix or set. [default: any]
+    #[arg(long, value_name = "PREFIX|@SET")]
+    destination: Option<OrSet<IpNet>>,
+    /// Source port, range or set, such as 179, 5000-5010 or @web. [default: any]
+    #[arg(long, value_name = "PORTS|@SET")]
+    source_port: Option<OrSet<Ports>>,
+    /// Destination port, range or set. [default: any]
+    #[arg(long, value_name = "PORTS|@SET")]
+    destination_port: Option<OrSet<Ports>>,
+    /// Source MAC address or set. [default: any]
+    #[arg(long, value_name = "MAC|@SET")]
+    source_mac: Option<OrSet<MacAddress>>,
+    /// Destination MAC address or set. [default: any]
+    #[arg(long, value_name = "MAC|@SET")]
+    destination_mac: Option<OrSet<MacAddress>>,
+    /// TCP flags and the flags to compare, such as 'syn / syn,ack'. [default: any]
+    #[arg(long, value_name = "FLAGS")]
+    tcp_flags: Option<TcpFlags>,
+    /// Type of ICMP or ICMPv6, 0 to 255. [default: any]
+    #[arg(long, value_name = "N")]
+    icmp_type: Option<u8>,
+    /// Code of ICMP or ICMPv6, 0 to 255. [default: any]
+    #[arg(long, value_name = "N")]
+    icmp_code: Option<u8>,
+    /// DSCP: a name such as ef or af11, or 0 to 63. [default: any]
+    #[arg(long, value_name = "DSCP")]
+    dscp: Option<Dscp>,
+}
+
+impl From<RuleMatchArgs> for RuleMatch {
+    fn from(args: RuleMatchArgs) -> Self {
+        let RuleMatchArgs {
+            ethertype,
+            protocol,
+            source,
+            destination,
+            source_port,
+            destination_port,
+            source_mac,
+            destination_mac,
+            tcp_flags,
+            icmp_type,
+            icmp_code,
+            dscp,
+        } = args;
+        Self {
+            ethertype,
+            protocol,
+            source,
+            destination,
+            source_port,
+            destination_port,
+            source_mac,
+            destination_mac,
+            tcp_flags,
+            icmp_type,
+            icmp_code,
+            dscp,
         }
     }
 }

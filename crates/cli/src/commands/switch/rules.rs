@@ -7,21 +7,25 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
-use quietwire_switch::config::Change;
-use quietwire_switch::config::rules::{Action, MalformedAction, RuleFile, RuleSetting};
+use quietwire_switch::config::rules::{
+    Action, Element, MalformedAction, RuleFile, RuleSetting, SetName, SetSetting, SetType,
+};
+use quietwire_switch::config::{Change, Staged};
 use quietwire_switch::control::{Request, ask};
 use quietwire_switch::report::RulesReport;
 
 use serde::de::IgnoredAny;
 
 use super::bridging::parse_vlan;
-use super::packet::{MatchArgs, condition_text};
+use super::packet::{RuleMatchArgs, condition_text};
 use super::table::table;
 use crate::exit::Usage;
 use crate::units::parse_path;
 
 /// Rules in one request. A request has room for rules with all conditions and long names.
-const RULES_A_REQUEST: usize = 100;
+const RULES_A_REQUEST: usize = 50;
+/// Elements of sets in one request: the longest has 79 octets.
+const ELEMENTS_A_REQUEST: usize = 500;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ActionArg {
@@ -75,7 +79,7 @@ pub(super) struct RuleArgs {
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
     #[command(flatten)]
-    packet: MatchArgs,
+    packet: RuleMatchArgs,
 }
 
 /// A rule and its position.
@@ -141,12 +145,10 @@ impl SetRulesArgs {
             file.as_ref().and_then(|file| file.default),
             file.as_ref().and_then(|file| file.malformed),
         );
-        let rules: Option<Vec<RuleSetting>> =
-            file.map(|file| file.rules.into_iter().map(|rule| rule.value).collect());
-        let staged = rules.as_ref().filter(|rules| rules.len() > RULES_A_REQUEST);
-        let staged = staged.map(|rules| stage(socket, rules)).transpose()?;
+        let staged = file.map(|file| stage(socket, file)).transpose()?;
         Ok(Change::SetRules {
-            rules: rules.filter(|_| staged.is_none()),
+            rules: None,
+            sets: None,
             staged,
             default: default.or(of_file.0),
             malformed: malformed.or(of_file.1),
@@ -154,18 +156,89 @@ impl SetRulesArgs {
     }
 }
 
-/// Stages rules in several requests. Returns their number.
-fn stage(socket: &Path, rules: &[RuleSetting]) -> Result<usize> {
-    let mut at = 0;
+/// Stages the rules and sets of a file in as many requests as they require. Returns their numbers.
+pub(super) fn stage(socket: &Path, file: RuleFile) -> Result<Staged> {
+    let rules: Vec<RuleSetting> = file.rules.into_iter().map(|rule| rule.value).collect();
+    let sets: Vec<SetSetting> = file.sets.into_iter().map(|set| set.value).collect();
+    let mut staged = Staged::default();
+    // The first request of each kind replaces what another client has staged, even if there is nothing to stage.
+    let none = Vec::new();
+    ask::<IgnoredAny>(socket, &Request::StageRules { at: 0, rules: none })?;
     for rules in rules.chunks(RULES_A_REQUEST) {
         let request = Request::StageRules {
-            at,
+            at: staged.rules,
             rules: rules.to_vec(),
         };
         ask::<IgnoredAny>(socket, &request)?;
-        at += rules.len();
+        staged.rules += rules.len();
     }
-    Ok(at)
+    let none = Vec::new();
+    ask::<IgnoredAny>(socket, &Request::StageSets { at: 0, sets: none })?;
+    for set in &sets {
+        let mut parts: Vec<&[Element]> = set.elements.chunks(ELEMENTS_A_REQUEST).collect();
+        if parts.is_empty() {
+            parts.push(&[]);
+        }
+        for elements in parts {
+            let part = SetSetting {
+                name: set.name.clone(),
+                kind: set.kind,
+                timeout_s: set.timeout_s,
+                elements: elements.to_vec(),
+            };
+            let request = Request::StageSets {
+                at: staged.sets,
+                sets: vec![part],
+            };
+            ask::<IgnoredAny>(socket, &request)?;
+            staged.sets += 1;
+        }
+    }
+    Ok(staged)
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum SetTypeArg {
+    /// IPv4 addresses, prefixes and ranges.
+    Ipv4Addr,
+    /// IPv6 addresses, prefixes and ranges.
+    Ipv6Addr,
+    /// MAC addresses.
+    EtherAddr,
+    /// Ports and ranges of ports.
+    InetService,
+}
+
+/// A set of addresses or ports.
+#[derive(Debug, Args)]
+pub(super) struct SetDefinitionArgs {
+    /// Name. Rules refer to it as @NAME.
+    name: SetName,
+    /// Type of the elements.
+    #[arg(long = "type", value_name = "TYPE", value_enum)]
+    kind: SetTypeArg,
+    /// Remove each element after this time, seconds. Default: never.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    timeout_s: Option<u32>,
+    /// Elements, such as 10.0.0.0/8 or 5000-5010.
+    elements: Vec<Element>,
+}
+
+impl SetDefinitionArgs {
+    pub(super) fn change(self) -> Change {
+        Change::AddSet(SetSetting {
+            name: self.name,
+            kind: match self.kind {
+                SetTypeArg::Ipv4Addr => SetType::Ipv4Addr,
+                SetTypeArg::Ipv6Addr => SetType::Ipv6Addr,
+                SetTypeArg::EtherAddr => SetType::EtherAddr,
+                SetTypeArg::InetService => SetType::InetService,
+            },
+            timeout_s: self.timeout_s,
+            elements: self.elements,
+        })
+    }
 }
 
 /// Formats the rules in order, with their match as in the command that adds them, then the default action and the one for malformed frames.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Run-time changes of filter rules.
+//! Run-time changes of filter rules and their sets.
 
-use super::{Action, MalformedAction, RuleSetting};
-use crate::config::edit::{absent, from_request, remove, replace};
+use std::collections::HashSet;
+
+use super::{Action, Element, MalformedAction, RuleSetting, SetName, SetSetting};
+use crate::config::edit::{absent, from_request, remove, replace, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
@@ -37,9 +39,13 @@ impl Settings {
     pub(in crate::config) fn set_rules(
         &mut self,
         rules: Option<Vec<RuleSetting>>,
-        default: Option<Action>,
-        malformed: Option<MalformedAction>,
+        sets: Option<Vec<SetSetting>>,
+        (default, malformed): (Option<Action>, Option<MalformedAction>),
     ) {
+        if rules.is_some() || sets.is_some() {
+            let sets = sets.unwrap_or_default();
+            self.sets = Some(sets.into_iter().map(from_request).collect());
+        }
         if let Some(rules) = rules {
             self.rules = Some(rules.into_iter().map(from_request).collect());
         }
@@ -47,10 +53,115 @@ impl Settings {
         self.rule_malformed = malformed.or(self.rule_malformed);
     }
 
+    pub(in crate::config) fn add_set(&mut self, set: SetSetting) {
+        self.sets.get_or_insert_default().push(from_request(set));
+    }
+
+    pub(in crate::config) fn del_set(&mut self, name: &SetName) -> Result<(), SwitchError> {
+        let mut rules = self.rules.iter().flatten();
+        let user = rules.find(|rule| rule.value.packet.sets().any(|(_, set)| set == name));
+        if let Some(rule) = user {
+            let what = format!(
+                "rule '{}' uses set '{name}' (delete the rule first)",
+                rule.value.name
+            );
+            return Err(wrong("set", what));
+        }
+        let sets = self.sets.get_or_insert_default();
+        remove(sets, "set", &name.0, |set| &set.name.0)
+    }
+
+    fn set_mut(&mut self, name: &SetName) -> Result<&mut SetSetting, SwitchError> {
+        let mut sets = self.sets.iter_mut().flatten();
+        let set = sets.find(|set| set.value.name == *name);
+        set.map(|set| &mut set.value)
+            .ok_or_else(|| absent("set", &name.0))
+    }
+
+    pub(in crate::config) fn add_elements(
+        &mut self,
+        set: &SetName,
+        elements: Vec<Element>,
+    ) -> Result<(), SwitchError> {
+        // The plan removes duplicates.
+        self.set_mut(set)?.elements.extend(elements);
+        Ok(())
+    }
+
+    pub(in crate::config) fn del_elements(
+        &mut self,
+        set: &SetName,
+        elements: &[Element],
+    ) -> Result<(), SwitchError> {
+        let of_set = &mut self.set_mut(set)?.elements;
+        let present: HashSet<&Element> = of_set.iter().collect();
+        if let Some(element) = elements.iter().find(|one| !present.contains(one)) {
+            return Err(absent("element", &element.to_string()));
+        }
+        let removed: HashSet<&Element> = elements.iter().collect();
+        of_set.retain(|one| !removed.contains(one));
+        Ok(())
+    }
+
     /// Removes the rules of a port or bridge that is removed.
     pub(in crate::config) fn forget_rules(&mut self, is_about: impl Fn(&RuleSetting) -> bool) {
         if let Some(rules) = &mut self.rules {
             rules.retain(|rule| !is_about(&rule.value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::RuleFile;
+    use super::*;
+    use crate::config::Change;
+
+    fn settings(text: &str) -> Settings {
+        RuleFile::parse(Path::new("rules.toml"), text)
+            .unwrap()
+            .settings()
+    }
+
+    fn change(json: &str) -> Change {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn sets_are_changed_element_by_element() {
+        let start = "[[set]]\nname = \"a\"\ntype = \"inet_service\"\nelements = [\"1\"]\n\
+                     [[rule]]\nname = \"x\"\naction = \"drop\"\nprotocol = \"udp\"\nsource-port = \"@a\"\n";
+        let after = |json: &str| settings(start).after(change(json));
+        let elements = |json: &str| {
+            let sets = after(json).unwrap().sets.unwrap();
+            let all = sets.iter().flat_map(|set| &set.value.elements);
+            all.map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let add = r#"{"add-elements":{"set":"a","elements":["2-3"]}}"#;
+        assert_eq!(elements(add), ["1", "2-3"]);
+        let del = r#"{"del-elements":{"set":"a","elements":["1"]}}"#;
+        assert_eq!(elements(del), [""; 0]);
+        let new = r#"{"add-set":{"name":"b","type":"inet_service","elements":["9"]}}"#;
+        assert_eq!(elements(new), ["1", "9"]);
+        // New rules replace all sets.
+        assert_eq!(elements(r#"{"set-rules":{"rules":[]}}"#), [""; 0]);
+        assert_eq!(elements(r#"{"set-rules":{"default":"drop"}}"#), ["1"]);
+        for (wrong, printed) in [
+            (
+                r#"{"add-elements":{"set":"c","elements":["2"]}}"#,
+                "no such set: 'c'",
+            ),
+            (
+                r#"{"del-elements":{"set":"a","elements":["2"]}}"#,
+                "no such element: '2'",
+            ),
+            (r#"{"del-set":{"name":"a"}}"#, "rule 'x' uses set 'a'"),
+            (r#"{"del-set":{"name":"c"}}"#, "no such set: 'c'"),
+        ] {
+            let error = after(wrong).unwrap_err().to_string();
+            assert!(error.contains(printed), "{wrong}: {error}");
         }
     }
 }

@@ -7,12 +7,12 @@ use quietwire_base::locate::Lines;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Action, MalformedAction, RuleSetting};
+use super::{Action, MalformedAction, RuleSetting, SetSetting};
 use crate::config::location::{Located, Location, wrong};
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
 
-/// The file format: `[[rule]]`, `rule-default` and `rule-malformed`.
+/// The file format: `[[rule]]`, `[[set]]`, `rule-default` and `rule-malformed`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct File {
@@ -20,6 +20,8 @@ struct File {
     rule_malformed: Option<MalformedAction>,
     #[serde(default)]
     rule: Vec<Spanned<RuleSetting>>,
+    #[serde(default)]
+    set: Vec<Spanned<SetSetting>>,
 }
 
 /// Contents of a file of filter rules.
@@ -27,6 +29,8 @@ struct File {
 pub struct RuleFile {
     /// The rules, each with its line.
     pub rules: Vec<Located<RuleSetting>>,
+    /// The sets, each with its line.
+    pub sets: Vec<Located<SetSetting>>,
     /// Default action for frames that match no rule, if set.
     pub default: Option<Action>,
     /// Action for malformed frames, if set.
@@ -53,16 +57,22 @@ impl RuleFile {
     pub fn parse(path: &Path, text: &str) -> Result<Self, SwitchError> {
         let file: File = toml::from_str(text).map_err(|error| wrong(path, text, &error))?;
         let lines = Lines::of(text);
-        let located = |rule: Spanned<RuleSetting>| Located {
-            location: Location::File {
-                path: path.to_owned(),
-                line: lines.line(rule.span().start),
-                key: "rule",
-            },
-            value: rule.into_inner(),
+        let location = |at: usize, key: &'static str| Location::File {
+            path: path.to_owned(),
+            line: lines.line(at),
+            key,
         };
+        let rules = file.rule.into_iter().map(|rule| Located {
+            location: location(rule.span().start, "rule"),
+            value: rule.into_inner(),
+        });
+        let sets = file.set.into_iter().map(|set| Located {
+            location: location(set.span().start, "set"),
+            value: set.into_inner(),
+        });
         Ok(Self {
-            rules: file.rule.into_iter().map(located).collect(),
+            rules: rules.collect(),
+            sets: sets.collect(),
             default: file.rule_default,
             malformed: file.rule_malformed,
         })
@@ -73,6 +83,7 @@ impl RuleFile {
     pub fn settings(self) -> Settings {
         Settings {
             rules: Some(self.rules),
+            sets: Some(self.sets),
             rule_default: self.default,
             rule_malformed: self.malformed,
             ..Settings::default()

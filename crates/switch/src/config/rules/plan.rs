@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Validation of filter rules.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{RuleSetting, Rules};
+use super::{RuleSetting, Rules, SetName, SetType, sets};
 use crate::config::location::Located;
 use crate::config::settings::Settings;
 use crate::error::SwitchError;
-use quietwire_tables::filter::RULES_MAX;
+use quietwire_tables::filter::{RULES_MAX, SET_USES_MAX};
 
-/// Plans rules, given the names of ports and bridges.
+/// Plans rules and sets, given the names of ports and bridges.
 ///
 /// # Errors
-/// [`SwitchError::Config`] for a rule that cannot match.
+/// [`SwitchError::Config`] for a rule that cannot match, or an invalid set.
 pub(in crate::config) fn plan(
     settings: &Settings,
     ports: &BTreeSet<&str>,
     bridges: &BTreeSet<&str>,
 ) -> Result<Rules, SwitchError> {
+    let sets = sets::plan(settings.sets.as_deref().unwrap_or_default())?;
+    let kinds: HashMap<&SetName, SetType> = sets.iter().map(|set| (&set.name, set.kind)).collect();
     let mut rules: Vec<RuleSetting> = Vec::new();
     let mut names: HashSet<&str> = HashSet::new();
     for Located { value, location } in settings.rules.iter().flatten() {
@@ -32,12 +34,23 @@ pub(in crate::config) fn plan(
             return Err(location.wrong(format!("too many rules (maximum: {RULES_MAX})")));
         }
         check_position(value, ports, bridges)
-            .and_then(|()| value.packet.check())
+            .and_then(|()| value.packet.check(|name| kinds.get(name).copied()))
             .map_err(|what| location.wrong(format!("rule '{name}': {what}")))?;
         rules.push(value.clone());
     }
+    let located = settings.rules.iter().flatten();
+    if let Some(rule) = excess(located.clone().map(|one| &one.value))
+        && let Some(Located { location, .. }) =
+            located.clone().find(|one| one.value.name == rule.name)
+    {
+        return Err(location.wrong(format!(
+            "rule '{}': the rules use too many pairs of a field and a set (maximum: {SET_USES_MAX}; use fewer sets)",
+            rule.name
+        )));
+    }
     Ok(Rules {
         rules,
+        sets,
         default: settings.rule_default.unwrap_or_default(),
         malformed: settings.rule_malformed.unwrap_or_default(),
     })
@@ -64,6 +77,18 @@ fn check_position(
     }
 }
 
+/// Checks that rules refer to few enough pairs of a field and a set. Returns the first rule that refers to one more.
+fn excess<'rules>(rules: impl Iterator<Item = &'rules RuleSetting>) -> Option<&'rules RuleSetting> {
+    let mut uses = HashSet::new();
+    for rule in rules {
+        uses.extend(rule.packet.sets());
+        if uses.len() > SET_USES_MAX {
+            return Some(rule);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Action, MalformedAction, RuleFile};
@@ -84,6 +109,8 @@ mod tests {
             "name = \"web\"\naction = \"accept\"\nport = \"a\"\nprotocol = \"tcp\"\ndestination-port = \"80-443\"\n",
             "name = \"arp\"\naction = \"accept\"\nbridge = \"lan\"\nvlan = 7\nethertype = \"arp\"\n",
             "name = \"all\"\naction = \"drop\"\n",
+            "name = \"syn\"\naction = \"drop\"\nprotocol = \"tcp\"\nsource-mac = \"02:00:00:00:00:01\"\ntcp-flags = \"syn / syn,ack\"\ndscp = \"ef\"\n",
+            "name = \"ping\"\naction = \"accept\"\nprotocol = \"icmp\"\nicmp-type = 8\nicmp-code = 0\n",
             "name = \"net\"\naction = \"drop\"\nethertype = \"ipv6\"\nsource = \"2001:db8::/32\"\n",
         ] {
             let rules = planned(&format!("rule-default = \"drop\"\n[[rule]]\n{text}")).unwrap();
@@ -103,6 +130,66 @@ mod tests {
             error.contains("rules.toml") && error.contains("match"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn sets_are_planned_with_their_rules() {
+        let sets = "[[set]]\nname = \"inside\"\ntype = \"ipv4_addr\"\ntimeout-s = 60\nelements = [\"10.0.0.0/8\", \"10.0.0.0/8\", \"192.0.2.1-192.0.2.9\"]\n";
+        let rule = "[[rule]]\nname = \"x\"\naction = \"drop\"\nsource = \"@inside\"\n";
+        let rules = planned(&format!("{sets}{rule}")).unwrap();
+        assert_eq!(rules.sets[0].elements.len(), 2);
+        assert_eq!(rules.sets[0].timeout_s, Some(60));
+        for (more, printed) in [
+            (
+                "[[set]]\nname = \"inside\"\ntype = \"ether_addr\"",
+                "duplicate set 'inside'",
+            ),
+            (
+                "[[set]]\nname = \"a\"\ntype = \"ether_addr\"\nelements = [\"10.0.0.1\"]",
+                "type ether_addr",
+            ),
+            (
+                "[[set]]\nname = \"a\"\ntype = \"ipv4_addr\"\nelements = [\"10.0.0\"]",
+                "not an element",
+            ),
+            (
+                "[[set]]\nname = \"a\"\ntype = \"ipv4_addr\"\ntimeout-s = 0",
+                "timeout-s is 0",
+            ),
+            (
+                "[[set]]\nname = \"a b\"\ntype = \"ipv4_addr\"",
+                "not a name of a set",
+            ),
+            ("[[set]]\nname = \"a\"\ntype = \"verdict\"", "verdict"),
+            (
+                "[[rule]]\nname = \"y\"\naction = \"drop\"\nsource = \"@outside\"",
+                "no such set: 'outside'",
+            ),
+            (
+                "[[rule]]\nname = \"y\"\naction = \"drop\"\nsource-mac = \"@inside\"",
+                "ether_addr",
+            ),
+        ] {
+            let error = planned(&format!("{sets}{rule}{more}\n")).unwrap_err();
+            assert!(
+                error.contains(printed) && error.contains("rules.toml"),
+                "{more}: {error}"
+            );
+        }
+        let many = |count: usize| -> String {
+            let of = |n| {
+                format!(
+                    "[[set]]\nname = \"s{n}\"\ntype = \"ipv4_addr\"\n[[rule]]\nname = \"{n}\"\naction = \"drop\"\nsource = \"@s{n}\"\n"
+                )
+            };
+            (0..count).map(of).collect()
+        };
+        assert_eq!(
+            planned(&many(SET_USES_MAX)).unwrap().sets.len(),
+            SET_USES_MAX
+        );
+        let error = planned(&many(SET_USES_MAX + 1)).unwrap_err();
+        assert!(error.contains("too many pairs"), "{error}");
     }
 
     #[test]

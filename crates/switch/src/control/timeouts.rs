@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Timeouts of elements of sets.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::config::rules::{Element, SetName, SetSetting};
+
+/// Elements of sets with a timeout, and the times when they were added.
+#[derive(Debug, Default)]
+pub(super) struct Timeouts {
+    added: HashMap<SetName, HashMap<Element, Instant>>,
+}
+
+impl Timeouts {
+    /// Notes elements that are new since the last call, and forgets those that are gone.
+    pub(super) fn follow(&mut self, sets: &[SetSetting], now: Instant) {
+        let mut former = std::mem::take(&mut self.added);
+        for set in sets.iter().filter(|set| set.timeout_s.is_some()) {
+            let former = former.remove(&set.name).unwrap_or_default();
+            let time = |element: &Element| (*element, former.get(element).copied().unwrap_or(now));
+            let added = set.elements.iter().map(time).collect();
+            self.added.insert(set.name.clone(), added);
+        }
+    }
+
+    /// Returns the elements whose time is over, by set.
+    pub(super) fn due(&self, sets: &[SetSetting], now: Instant) -> Vec<(SetName, Vec<Element>)> {
+        let due_of = |set: &SetSetting| {
+            let timeout = Duration::from_secs(set.timeout_s?.into());
+            let added = self.added.get(&set.name)?;
+            let is_over = |element: &&Element| {
+                let time = added.get(*element);
+                time.is_some_and(|time| now.saturating_duration_since(*time) >= timeout)
+            };
+            let elements: Vec<Element> = set.elements.iter().filter(is_over).copied().collect();
+            (!elements.is_empty()).then(|| (set.name.clone(), elements))
+        };
+        sets.iter().filter_map(due_of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(name: &str, timeout_s: Option<u32>, elements: &[&str]) -> SetSetting {
+        serde_json::from_value(serde_json::json!({
+            "name": name, "type": "inet_service", "timeout-s": timeout_s, "elements": elements,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn elements_are_due_after_their_own_time() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut timeouts = Timeouts::default();
+        timeouts.follow(&[set("a", Some(10), &["1"]), set("b", None, &["2"])], start);
+        let later = [set("a", Some(10), &["1", "3"]), set("b", None, &["2"])];
+        timeouts.follow(&later, at(4));
+        assert!(timeouts.due(&later, at(9)).is_empty());
+        let due = |numbers: &[u16]| {
+            let elements = numbers.iter().map(|port| Element::Ports(*port, *port));
+            vec![(SetName("a".to_owned()), elements.collect::<Vec<_>>())]
+        };
+        assert_eq!(timeouts.due(&later, at(10)), due(&[1]));
+        assert_eq!(timeouts.due(&later, at(14)), due(&[1, 3]));
+        // An element that was removed and added again starts again.
+        timeouts.follow(&[set("a", Some(10), &["3"])], at(14));
+        timeouts.follow(&later, at(15));
+        assert_eq!(timeouts.due(&later, at(16)), due(&[3]));
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Fields that only some rules compare: MAC addresses, TCP flags, ICMP types and codes, DSCP. They are read only if there are such rules.
+
+use quietwire_packet::{Fragment, IpProtocol, MacAddress, walk_ipv6_extensions};
+
+use super::pattern::{IPV4, IPV4_HEADER, IPV6, IPV6_HEADER};
+use super::rule_match::FurtherMatch;
+use crate::classifier::{Field, Key, Rule};
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const ICMPV6: u8 = 58;
+/// All bits of a MAC address.
+const MAC: u64 = 0xffff_ffff_ffff;
+
+/// Fields that some rule or set of a table compares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Compared {
+    pub(super) macs: bool,
+    /// TCP flags, ICMP types or DSCP.
+    pub(super) details: bool,
+}
+
+impl FurtherMatch {
+    /// Returns the fields that are set.
+    pub(super) fn compared(&self) -> Compared {
+        Compared {
+            macs: self.source_mac.is_some() || self.destination_mac.is_some(),
+            details: self.tcp_flags.is_some() || self.icmp.is_some() || self.dscp.is_some(),
+        }
+    }
+
+    /// Adds the fields to a rule of the classifier.
+    pub(super) fn compiled(&self, mut rule: Rule) -> Rule {
+        let bits = |mac: Option<MacAddress>| mac.map_or((0, 0), |mac| (mac.to_u64(), MAC));
+        if self.compared().macs {
+            rule = rule.with_macs(bits(self.source_mac), bits(self.destination_mac));
+        }
+        if let Some(flags) = self.tcp_flags {
+            rule = rule.with_tcp_flags(flags.value, flags.mask);
+        }
+        if let Some((kind, code)) = self.icmp {
+            rule = rule.with_icmp(kind, code);
+        }
+        if let Some(dscp) = self.dscp {
+            let value = u32::from(dscp.0);
+            rule = rule.with(Field::DSCP, value).with(Field::HAS_DSCP, 1);
+        }
+        rule
+    }
+}
+
+impl Compared {
+    /// Sets the fields of a frame in its key. `frame` begins with the MAC addresses, `rest` with the EtherType behind the tags.
+    #[inline(never)]
+    pub(super) fn read(self, frame: &[u8], rest: &[u8], key: &mut Key) {
+        if self.macs
+            && let Some((destination, octets)) = frame.split_first_chunk::<6>()
+            && let Some(source) = octets.first_chunk::<6>()
+        {
+            key.set_macs(
+                MacAddress(*source).to_u64(),
+                MacAddress(*destination).to_u64(),
+            );
+        }
+        if self.details {
+            // Truncation keeps the fields read so far.
+            let _ = read_details(rest, key);
+        }
+    }
+}
+
+/// Sets TCP flags, ICMP type and code, and DSCP.
+fn read_details(rest: &[u8], key: &mut Key) -> Option<()> {
+    let ([a, b], packet) = rest.split_first_chunk::<2>()?;
+    match u16::from_be_bytes([*a, *b]) {
+        IPV4 => {
+            let header = packet.first_chunk::<IPV4_HEADER>()?;
+            let length = usize::from(header[0] & 0xf) * 4;
+            if header[0] >> 4 != 4 || length < IPV4_HEADER {
+                return None;
+            }
+            set_dscp(key, header[1] >> 2);
+            // Only the first fragment of a datagram has flags and types.
+            let is_first = u16::from_be_bytes([header[6], header[7]]) & 0x1fff == 0;
+            let payload = packet.get(length..).filter(|_| is_first)?;
+            read_transport(header[9], ICMP, payload, key)
+        }
+        IPV6 => {
+            let header = packet.first_chunk::<IPV6_HEADER>()?;
+            if header[0] >> 4 != 6 {
+                return None;
+            }
+            // The traffic class is behind the version; its first six bits are the DSCP (RFC 8200, section 7).
+            set_dscp(key, ((header[0] & 0xf) << 2) | (header[1] >> 6));
+            let payload = packet.get(IPV6_HEADER..)?;
+            let walked = walk_ipv6_extensions(IpProtocol(header[6]), payload).ok()?;
+            if walked.fragment == Fragment::Later {
+                return None;
+            }
+            read_transport(
+                walked.protocol.0,
+                ICMPV6,
+                payload.get(walked.length..)?,
+                key,
+            )
+        }
+        _ => None,
+    }
+}
+
+fn set_dscp(key: &mut Key, dscp: u8) {
+    key.set(Field::DSCP, u32::from(dscp));
+    key.set(Field::HAS_DSCP, 1);
+}
+
+/// Sets TCP flags, or the type and code of `icmp`, the protocol number of ICMP in this version of IP.
+fn read_transport(protocol: u8, icmp: u8, payload: &[u8], key: &mut Key) -> Option<()> {
+    if protocol == TCP {
+        // RFC 9293, section 3.1: the flags are the 14th octet.
+        key.set(Field::TCP_FLAGS, u32::from(*payload.get(13)?));
+        key.set(Field::HAS_TCP_FLAGS, 1);
+    } else if protocol == icmp {
+        let [kind, code] = *payload.first_chunk::<2>()?;
+        key.set_icmp(kind, code);
+    }
+    Some(())
+}
