@@ -99,8 +99,15 @@ fn frames() -> BTreeMap<String, Vec<u8>> {
     lines.into_iter().map(read).collect()
 }
 
+/// Returns all rules.
+fn all_rules(bench: &Bench) -> RulesReport {
+    let mut command = bench.show_command("rules");
+    let text = output(command.args(["--json", "--limit", "10000"]));
+    serde_json::from_str(&text).unwrap()
+}
+
 pub(crate) fn counts(bench: &Bench) -> BTreeMap<String, u64> {
-    let report: RulesReport = bench.show("rules");
+    let report = all_rules(bench);
     let rules = report.rules.into_iter();
     let mut counts: BTreeMap<String, u64> = rules.map(|one| (one.name, one.frames)).collect();
     counts.insert(String::new(), report.default_frames);
@@ -513,7 +520,7 @@ fn thousands_of_rules_decide_and_count_each_by_itself() {
     until("both frames are counted", || {
         (counts(&bench) == wanted).then_some(())
     });
-    let report: RulesReport = bench.show("rules");
+    let report = all_rules(&bench);
     assert_eq!(
         (report.rules.len(), &report.rules[0].name[..]),
         (RULES + 1, "first")
@@ -580,4 +587,126 @@ source = "@guests"
     });
     let error = refused(&bench, &["del", "set", "inside"]);
     assert!(error.contains("rule 'inside' uses set 'inside'"), "{error}");
+}
+
+/// Writes a file of rules that accept UDP to a port each, in this order.
+fn accepting(bench: &Bench, name: &str, ports: &[u16]) -> String {
+    let rule = |port: &u16| {
+        format!(
+            "[[rule]]\nname = \"p{port}\"\naction = \"accept\"\nprotocol = \"udp\"\ndestination-port = \"{port}\"\n"
+        )
+    };
+    let rules: String = ports.iter().map(rule).collect();
+    let file = bench.path(name);
+    fs::write(&file, format!("rule-default = \"drop\"\n{rules}")).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn rule_names(bench: &Bench) -> Vec<String> {
+    let report: RulesReport = bench.show("rules");
+    report.rules.into_iter().map(|rule| rule.name).collect()
+}
+
+#[test]
+fn rules_that_are_not_confirmed_in_time_are_replaced_by_the_former_ones() {
+    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let first = accepting(&bench, "first.toml", &[1]);
+    let second = accepting(&bench, "second.toml", &[2]);
+    change(&bench, &["rules", "replace", &first]);
+    assert_eq!(rule_names(&bench), ["p1"]);
+    change(&bench, &["rules", "replace", &second, "--confirm", "1s"]);
+    // No client is connected while the time passes.
+    until("the former rules return", || {
+        (rule_names(&bench) == ["p1"]).then_some(())
+    });
+    let error = refused(&bench, &["rules", "confirm"]);
+    assert!(
+        error.contains("no rules wait for a confirmation"),
+        "{error}"
+    );
+    change(&bench, &["rules", "replace", &second, "--confirm", "60m"]);
+    assert_eq!(rule_names(&bench), ["p2"]);
+    let report: RulesReport = bench.show("rules");
+    assert!(report.unconfirmed_s.is_some_and(|left_s| left_s > 3000));
+    let error = refused(&bench, &["del", "rule", "p2"]);
+    assert!(error.contains("wait for a confirmation"), "{error}");
+    change(&bench, &["rules", "confirm"]);
+    change(&bench, &["del", "rule", "p2"]);
+    assert_eq!(bench.show::<RulesReport>("rules").unconfirmed_s, None);
+    let error = refused(&bench, &["rules", "replace", &second, "--confirm", "500ms"]);
+    assert!(error.contains("whole seconds"), "{error}");
+}
+
+#[test]
+fn the_rule_that_decides_is_explained_for_a_file_and_for_a_running_switch() {
+    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let file = accepting(&bench, "rules.toml", &[53, 123]);
+    change(&bench, &["rules", "replace", &file]);
+    let packet = [
+        "rules",
+        "check",
+        "--port",
+        "a",
+        "--protocol",
+        "udp",
+        "--source",
+        "10.0.0.1",
+        "--destination",
+        "10.0.0.2",
+        "--destination-port",
+    ];
+    let explained = |more: &[&str]| {
+        let arguments: Vec<&str> = packet.iter().chain(more).copied().collect();
+        output(&mut command(&bench, &arguments))
+    };
+    for more in [&["123"][..], &["123", "--rules", &file]] {
+        let text = explained(more);
+        assert!(
+            text.contains("accept by rule 'p123', behind 1 rules"),
+            "{text}"
+        );
+        assert!(
+            text.contains("p53") && text.contains("destination-port"),
+            "{text}"
+        );
+    }
+    let text = explained(&["80"]);
+    assert!(text.contains("drop by default: none of 2 rules"), "{text}");
+    // Nothing was counted.
+    assert_eq!(counts(&bench)["p123"], 0);
+    let error = refused(&bench, &["rules", "check", "--port", "c"]);
+    assert!(error.contains("no such port: 'c'"), "{error}");
+}
+
+#[test]
+fn rules_are_compared_with_a_file_and_shown_page_by_page() {
+    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let first = accepting(&bench, "first.toml", &[1, 2, 3]);
+    let second = accepting(&bench, "second.toml", &[2, 1, 4]);
+    change(&bench, &["rules", "replace", &first]);
+    change(&bench, &["rules", "diff", &first]);
+    let differing = command(&bench, &["rules", "diff", &second])
+        .output()
+        .unwrap();
+    assert_eq!(differing.status.code(), Some(1));
+    let text = String::from_utf8(differing.stdout).unwrap();
+    for line in ["- rule p3: accept", "+ rule p4: accept", "~ rule p"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let page = |arguments: &[&str]| -> RulesReport {
+        let arguments = ["show", "rules", "--json"].iter().chain(arguments);
+        let arguments: Vec<&str> = arguments.copied().collect();
+        serde_json::from_str(&output(&mut command(&bench, &arguments))).unwrap()
+    };
+    let names = |page: &RulesReport| -> Vec<String> {
+        page.rules.iter().map(|rule| rule.name.clone()).collect()
+    };
+    let one = page(&["--from", "1", "--limit", "1"]);
+    assert_eq!(
+        (names(&one), one.total, one.next),
+        (vec!["p2".to_owned()], 3, Some(2))
+    );
+    let all = page(&[]);
+    assert_eq!((all.rules.len(), all.next), (3, None));
+    assert_eq!(page(&["--from", "9"]).rules.len(), 0);
 }

@@ -23,7 +23,8 @@ pub use plan::{BridgePlan, Group, Plan, PortPlan};
 pub use ports::AddPort;
 pub use quietwire_base::{Idle, Seccomp};
 pub use quietwire_tables::filter::{
-    Dscp, EtherType, OrSet, PacketMatch, Ports, Protocol, RuleMatch, TcpFlags,
+    DescribedPacket, Dscp, EtherType, FlagList, OrSet, PacketMatch, Ports, Protocol, RuleMatch,
+    TcpFlags,
 };
 pub use settings::{
     BridgeSetting, CONTROL_SOCKET_DEFAULT, CrossConnectSetting, HugePages, Pinning, PortSetting,

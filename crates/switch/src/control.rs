@@ -17,6 +17,7 @@
 )]
 
 mod client;
+mod confirm;
 mod controller;
 mod server;
 mod socket;
@@ -27,10 +28,10 @@ mod timeouts;
 
 use std::net::IpAddr;
 
-use crate::config::Change;
 use crate::config::layer3::{NeighbourSetting, RouteSetting};
 use crate::config::rebalance::Rules;
-use crate::config::rules::{RuleSetting, SetSetting};
+use crate::config::rules::{Action, MalformedAction, ReceivedPacket, RuleSetting, SetSetting};
+use crate::config::{Change, Staged};
 use crate::observe::WatchRequest;
 
 use ipnet::IpNet;
@@ -41,6 +42,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 pub use client::ask;
+pub use confirm::CONFIRM_MAX_S;
 pub(crate) use controller::Controller;
 #[cfg(test)]
 pub(crate) use controller::Machine;
@@ -80,7 +82,7 @@ pub enum Subject {
     Neighbours,
     /// A list of [`crate::report::KernelFilterReport`].
     KernelFilters,
-    /// A [`crate::report::RulesReport`].
+    /// A [`crate::report::RulesReport`]: the first page, as of [`Request::ShowRules`].
     Rules,
     /// The running configuration as a file, in one string.
     Config,
@@ -108,6 +110,31 @@ pub enum Request {
         at: usize,
         /// The next parts.
         sets: Vec<SetSetting>,
+    },
+    /// Replaces all rules by the staged ones. Without [`Request::ConfirmRules`] in time, the switch returns to the former rules. Until then
+    /// it refuses other changes of rules.
+    ReplaceRules {
+        /// The numbers of staged rules and parts of sets.
+        staged: Staged,
+        /// Default action for frames that match no rule. Default: unchanged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        default: Option<Action>,
+        /// Action for malformed frames. Default: unchanged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        malformed: Option<MalformedAction>,
+        /// Time for the confirmation, 1 to [`CONFIRM_MAX_S`] seconds.
+        confirm_s: u32,
+    },
+    /// Confirms the rules of [`Request::ReplaceRules`].
+    ConfirmRules,
+    /// Finds the rule that decides on a packet. The reply is a [`crate::config::rules::RuleCheck`].
+    CheckRules(ReceivedPacket),
+    /// Shows a page of rules. The reply is a [`crate::report::RulesReport`].
+    ShowRules {
+        /// Number of the first rule, from 0.
+        from: usize,
+        /// Maximum number of rules, up to 4,096.
+        limit: usize,
     },
     /// Rebalances receive queues between threads by load. The reply is a list of [`crate::report::MoveReport`].
     Rebalance {

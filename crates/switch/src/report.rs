@@ -493,6 +493,15 @@ pub struct RulesReport {
     /// Frames dropped as malformed since the switch started.
     #[serde(default)]
     pub malformed_frames: u64,
+    /// Number of all rules.
+    #[serde(default)]
+    pub total: usize,
+    /// Number of the rule behind this page, if there are more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<usize>,
+    /// Seconds until the former rules return, if the rules wait for a confirmation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unconfirmed_s: Option<u64>,
     /// Upper bound of the number of rules that a frame is compared with.
     #[serde(default)]
     pub comparisons_max: usize,

@@ -2,6 +2,7 @@
 //! Packet matching: header patterns of kernel filters and of port rules, and the rules of a port, a stateless packet filter.
 
 mod action;
+mod described;
 mod element;
 mod further;
 mod malformed;
@@ -16,11 +17,14 @@ mod sets;
 mod tests;
 
 pub use action::{Action, MalformedAction};
+pub use described::{DescribedPacket, Difference};
 pub use element::{Element, SetField, SetType};
 pub use malformed::Malformation;
 pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case};
 pub use pattern::{Headers, Pattern};
-pub use rule_match::{Dscp, FurtherMatch, OrSet, RuleMatch, SetName, TcpFlags, rule_in_snake_case};
+pub use rule_match::{
+    Dscp, FlagList, FurtherMatch, OrSet, RuleMatch, SetName, TcpFlags, rule_in_snake_case,
+};
 pub use rules::{Dropped, Fallback, PortRule, PortRules, RuleTable, Verdict, Verdicts};
 pub use sets::{SET_ELEMENTS_MAX, SET_USES_MAX};
 

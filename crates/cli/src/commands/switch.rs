@@ -9,6 +9,7 @@ mod cycles;
 mod packet;
 mod router;
 mod rules;
+mod ruleset;
 mod stats;
 mod table;
 mod tables;
@@ -33,7 +34,7 @@ use quietwire_switch::config::{
     PortSetting, Seccomp, Settings,
 };
 use quietwire_switch::control::{Request, Subject, ask};
-use quietwire_switch::report::RoutesReport;
+use quietwire_switch::report::{RoutesReport, RulesReport};
 use quietwire_switch::{Switch, SwitchError};
 
 use crate::exit::{CheckFailed, Usage, on_signals, require_memory};
@@ -57,6 +58,7 @@ enum SwitchCommand {
     Set(change::SetArgs),
     Flush(change::FlushArgs),
     Rebalance(change::RebalanceArgs),
+    Rules(ruleset::RulesetArgs),
     Capture(capture::CaptureArgs),
     Trace(trace::TraceArgs),
 }
@@ -172,9 +174,12 @@ struct ShowArgs {
     /// Show only routes within this prefix (routes only).
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<IpNet>,
-    /// Most routes to show (routes only).
+    /// Most routes or rules to show (routes and rules only).
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
+    /// Number of the first rule to show, from 0 (rules only).
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    from: usize,
     /// Count for this time from now on, like 1s (cycles and stats only; stats add rates per second). Default: counters since the
     /// start.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
@@ -245,6 +250,7 @@ pub(crate) fn run(args: SwitchArgs) -> Result<()> {
         SwitchCommand::Set(args) => change::set(args),
         SwitchCommand::Flush(args) => change::flush(args),
         SwitchCommand::Rebalance(args) => change::rebalance(&args),
+        SwitchCommand::Rules(args) => ruleset::run(args),
         SwitchCommand::Capture(args) => capture::capture(&args),
         SwitchCommand::Trace(args) => trace::trace(&args),
     }
@@ -411,7 +417,7 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Interfaces => Subject::Interfaces,
         SubjectArg::Neighbours => Subject::Neighbours,
         SubjectArg::KernelFilters => Subject::KernelFilters,
-        SubjectArg::Rules => Subject::Rules,
+        SubjectArg::Rules => return show_rules(args),
         SubjectArg::Vlans => Subject::Vlans,
         SubjectArg::Flapping => Subject::Flapping,
         SubjectArg::Config => Subject::Config,
@@ -431,6 +437,28 @@ fn show_cycles(args: &ShowArgs) -> Result<()> {
         serde_json::to_string_pretty(&report)?
     } else {
         cycles::render(&report)
+    })
+}
+
+fn show_rules(args: &ShowArgs) -> Result<()> {
+    let page = |from: usize, limit: usize| -> Result<RulesReport> {
+        Ok(ask(
+            &args.control_socket,
+            &Request::ShowRules { from, limit },
+        )?)
+    };
+    let mut report = page(args.from, args.limit)?;
+    while let Some(from) = report.next
+        && report.rules.len() < args.limit
+    {
+        let next = page(from, args.limit - report.rules.len())?;
+        report.next = next.next;
+        report.rules.extend(next.rules);
+    }
+    print(if args.json {
+        serde_json::to_string_pretty(&report)?
+    } else {
+        rules::render(report)
     })
 }
 

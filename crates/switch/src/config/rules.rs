@@ -2,6 +2,8 @@
 //! Configuration of filter rules: in the configuration file, in a file of their own, or one by one at run time.
 
 mod change;
+mod check;
+mod diff;
 mod file;
 mod plan;
 mod sets;
@@ -10,6 +12,9 @@ use quietwire_packet::VlanId;
 use quietwire_tables::filter::RuleMatch;
 use serde::{Deserialize, Serialize};
 
+pub use check::{NearRule, ReceivedPacket, RuleCheck};
+pub(crate) use check::{absent_port, wrong_packet};
+pub use diff::RuleDiff;
 pub use file::RuleFile;
 pub(super) use plan::plan;
 pub use quietwire_tables::filter::{

@@ -10,6 +10,7 @@ use quietwire_host::threads::{ReadError, online_cpus};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::confirm::{CONFIRM_MAX_S, FormerRules, Unconfirmed, is_of_rules};
 use super::staged::StagedRules;
 use super::timeouts::Timeouts;
 use super::{Answer, Request, Subject};
@@ -18,6 +19,7 @@ use crate::denied_calls::{self, DeniedCalls};
 use crate::engine::Engine;
 use crate::error::SwitchError;
 use crate::layer3::{Layer3, RouteQuery};
+use crate::report::RulesReport;
 use crate::service::Housekeeping;
 use crate::threads;
 
@@ -60,6 +62,8 @@ pub(crate) struct Controller {
     denied_calls: DeniedCalls,
     /// Rules and sets for a later change.
     staged: StagedRules,
+    /// Rules that wait for a confirmation.
+    unconfirmed: Option<Unconfirmed>,
     timeouts: Timeouts,
     timeouts_seen: Instant,
 }
@@ -83,6 +87,7 @@ impl Controller {
             loads_seen: Instant::now(),
             denied_calls: DeniedCalls::new(Instant::now()),
             staged: StagedRules::default(),
+            unconfirmed: None,
             timeouts: Timeouts::default(),
             timeouts_seen: Instant::now(),
         };
@@ -127,6 +132,7 @@ impl Controller {
                 Err(error) => tracing::debug!("{error}"),
             }
         }
+        self.return_rules();
         self.end_elements();
         self.denied_calls.log(Instant::now());
         self.engine.end_idle_watches();
@@ -161,6 +167,9 @@ impl Controller {
     pub(crate) fn answer(&mut self, request: Request) -> Answer {
         match request {
             Request::Show(subject) => self.show(subject),
+            Request::Change(change) if is_of_rules(&change) && self.unconfirmed.is_some() => {
+                self.awaits_confirmation()
+            }
             Request::Change(change) => match self.change(change) {
                 Ok(warning) => Answer::Ok {
                     result: Value::Null,
@@ -172,6 +181,30 @@ impl Controller {
                 Ok(()) => Answer::ok(Value::Null),
                 Err(what) => Answer::error(Fault::BadInput, what),
             },
+            Request::ReplaceRules {
+                staged,
+                default,
+                malformed,
+                confirm_s,
+            } => {
+                let change = Change::SetRules {
+                    rules: None,
+                    sets: None,
+                    staged: Some(staged),
+                    default,
+                    malformed,
+                };
+                self.replace_rules(change, confirm_s)
+            }
+            Request::ConfirmRules => match self.unconfirmed.take() {
+                Some(_) => Answer::ok(Value::Null),
+                None => Answer::error(
+                    Fault::Failed,
+                    "no rules wait for a confirmation (the former rules may have returned: see `switch show rules`)",
+                ),
+            },
+            Request::CheckRules(received) => result(self.engine.check_rules(&received)),
+            Request::ShowRules { from, limit } => to_answer(&self.rules_report(from, limit)),
             Request::StageSets { at, sets } => match self.staged.stage_sets(at, sets) {
                 Ok(()) => Answer::ok(Value::Null),
                 Err(what) => Answer::error(Fault::BadInput, what),
@@ -274,11 +307,78 @@ impl Controller {
             Subject::Interfaces => to_answer(&engine.interface_reports()),
             Subject::Neighbours => to_answer(&engine.layer3.lock().neighbour_reports()),
             Subject::KernelFilters => to_answer(&engine.kernel_filter_reports()),
-            Subject::Rules => to_answer(&engine.rules_report()),
+            Subject::Rules => to_answer(&self.rules_report(0, usize::MAX)),
             Subject::Config => match engine.config_text() {
                 Ok(text) => to_answer(&text),
                 Err(error) => Answer::error(Fault::Failed, error.to_string()),
             },
+        }
+    }
+
+    /// Returns a page of rules.
+    fn rules_report(&self, from: usize, limit: usize) -> RulesReport {
+        let unconfirmed = self.unconfirmed.as_ref();
+        RulesReport {
+            unconfirmed_s: unconfirmed.map(|one| one.left_s(Instant::now())),
+            ..self.engine.rules_report(from, limit)
+        }
+    }
+
+    fn awaits_confirmation(&self) -> Answer {
+        let left = self.unconfirmed.as_ref();
+        let left_s = left.map_or(0, |one| one.left_s(Instant::now()));
+        let what = format!(
+            "new rules wait for a confirmation (run `switch rules confirm`, or wait {left_s} s until the former rules return)"
+        );
+        Answer::error(Fault::Failed, what)
+    }
+
+    /// Replaces the rules until they are confirmed.
+    fn replace_rules(&mut self, change: Change, confirm_s: u32) -> Answer {
+        if self.unconfirmed.is_some() {
+            return self.awaits_confirmation();
+        }
+        if !(1..=CONFIRM_MAX_S).contains(&confirm_s) {
+            let what = format!(
+                "the time for the confirmation is {confirm_s} s (use 1 to {CONFIRM_MAX_S} s)"
+            );
+            return Answer::error(Fault::BadInput, what);
+        }
+        let former = FormerRules::of(&self.settings);
+        match self.change(change) {
+            Ok(warning) => {
+                self.unconfirmed = Some(Unconfirmed::new(former, confirm_s, Instant::now()));
+                Answer::Ok {
+                    result: Value::Null,
+                    warning,
+                }
+            }
+            Err(error) => Answer::error(error.fault(), error.to_string()),
+        }
+    }
+
+    /// Returns to the former rules if the new ones were not confirmed in time.
+    fn return_rules(&mut self) {
+        let now = Instant::now();
+        let Some(unconfirmed) = self.unconfirmed.as_ref().filter(|one| one.is_due(now)) else {
+            return;
+        };
+        let settings = unconfirmed.former().put_into(self.settings.clone());
+        match self.change_to(settings) {
+            Ok(_) => {
+                self.unconfirmed = None;
+                tracing::warn!(
+                    "the new rules were not confirmed in time: the former rules are in force again"
+                );
+            }
+            Err(error) => {
+                tracing::error!(
+                    "cannot return to the former rules: {error} (the switch tries again)"
+                );
+                if let Some(unconfirmed) = &mut self.unconfirmed {
+                    unconfirmed.try_again(Instant::now());
+                }
+            }
         }
     }
 
@@ -310,6 +410,11 @@ impl Controller {
     fn change(&mut self, change: Change) -> Result<Option<String>, SwitchError> {
         let change = self.staged.put_into(change);
         let settings = self.settings.clone().after(change)?;
+        self.change_to(settings)
+    }
+
+    /// Puts settings in force, as [`Self::change`] does.
+    fn change_to(&mut self, settings: Settings) -> Result<Option<String>, SwitchError> {
         let plan = settings.clone().plan(&(self.machine.online)()?)?;
         self.engine.apply(plan)?;
         self.settings = settings;

@@ -10,10 +10,16 @@ use quietwire_packet::VlanId;
 use super::Engine;
 use super::counted::{CompiledRules, CountedRules};
 use crate::config::Group;
-use crate::config::rules::{Action, Element, RuleSetting, SetName, SetSetting};
+use crate::config::rules::{
+    Action, Element, ReceivedPacket, RuleCheck, RuleSetting, SetName, SetSetting, absent_port,
+    wrong_packet,
+};
+use crate::error::SwitchError;
 use crate::report::{RuleReport, RulesReport};
 use quietwire_tables::filter::{Fallback, PortRule, PortRules, RuleTable, SetField};
 
+/// Maximum number of rules in a page.
+const PAGE_MAX: usize = 4096;
 /// Number of a set that does not exist: it has no elements.
 const NO_SET: u32 = u32::MAX;
 /// Number of a port that does not exist: no frame arrives there.
@@ -129,8 +135,26 @@ impl Engine {
         rules.map(|(rule, _)| rule.name.clone()).collect()
     }
 
-    /// Returns the report of filter rules.
-    pub(crate) fn rules_report(&self) -> RulesReport {
+    /// Finds the rule that decides on a packet, in the form of forwarding threads.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] if there is no such port, or the packet cannot be.
+    pub(crate) fn check_rules(&self, received: &ReceivedPacket) -> Result<RuleCheck, SwitchError> {
+        let number = self.number(&received.port);
+        let number = number.ok_or_else(|| absent_port(&received.port))?;
+        received.packet.check().map_err(wrong_packet)?;
+        let bridge = match self.group_of(&received.port) {
+            Some(Group::Bridge(bridge)) => Some(bridge.name.as_str()),
+            _ => None,
+        };
+        let found = self.port_rules(number);
+        let found = found.and_then(|rules| rules.find(&received.packet));
+        let found = found.map(|number| number as usize);
+        Ok(self.plan.rules.check(received, bridge, Some(found)))
+    }
+
+    /// Returns a page of the report of filter rules: at most `limit` rules, and at most [`PAGE_MAX`].
+    pub(crate) fn rules_report(&self, from: usize, limit: usize) -> RulesReport {
         let report = |(rule, frames): &(RuleSetting, Arc<AtomicU64>)| RuleReport {
             name: rule.name.clone(),
             action: rule.action,
@@ -144,8 +168,15 @@ impl Engine {
         let compiled = self.rules.compiled.as_ref();
         let shape = compiled.map(|compiled| compiled.table.shape());
         let shape = shape.unwrap_or_default();
+        let total = self.rules.rules.len();
+        let page = self.rules.rules.iter().skip(from).take(limit.min(PAGE_MAX));
+        let rules: Vec<RuleReport> = page.map(report).collect();
+        let end = from.saturating_add(rules.len());
         RulesReport {
-            rules: self.rules.rules.iter().map(report).collect(),
+            rules,
+            total,
+            next: (end < total).then_some(end),
+            unconfirmed_s: None,
             default: fallback.default,
             default_frames: fallback.default_frames.load(Ordering::Relaxed),
             malformed: fallback.malformed,

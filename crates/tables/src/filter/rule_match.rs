@@ -60,6 +60,11 @@ pub struct TcpFlags {
     pub mask: u8,
 }
 
+/// TCP flags that a packet has: `syn,ack`, or `0` for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FlagList(pub u8);
+
 /// Differentiated services code point (RFC 2474): a name like `ef`, or a number up to 63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -142,6 +147,26 @@ impl fmt::Display for TcpFlags {
     }
 }
 
+impl FromStr for FlagList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bits = if text == "0" { Some(0) } else { flags_of(text) };
+        bits.map(Self).ok_or_else(|| {
+            format!("'{text}' are no TCP flags (use a list of fin, syn, rst, psh, ack, urg, ecn and cwr, or 0)")
+        })
+    }
+}
+
+impl fmt::Display for FlagList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("0"),
+            bits => f.write_str(&flags_text(bits)),
+        }
+    }
+}
+
 impl FromStr for Dscp {
     type Err = String;
 
@@ -166,7 +191,7 @@ impl fmt::Display for Dscp {
     }
 }
 
-as_text!(TcpFlags, Dscp, SetName);
+as_text!(TcpFlags, FlagList, Dscp, SetName);
 
 impl FromStr for SetName {
     type Err = String;

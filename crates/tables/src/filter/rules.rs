@@ -10,6 +10,7 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
 use super::action::{Action, MalformedAction};
+use super::described::DescribedPacket;
 use super::element::{Element, SetField};
 use super::further::Compared;
 use super::malformed::{Malformation, malformation};
@@ -347,6 +348,19 @@ impl PortRules {
         add(&table.fallback.default_frames, unmatched);
         add(&table.fallback.malformed_frames, dropped.malformed as u64);
         dropped
+    }
+
+    /// Returns the number of the rule that decides on a packet; `None` for the default. Counts nothing.
+    #[must_use]
+    pub fn find(&self, packet: &DescribedPacket) -> Option<u32> {
+        let mut keys = [packet.key().with_ingress_of(&self.ingress)];
+        for sets in &self.table.sets {
+            sets.mark(&mut keys);
+        }
+        let mut found = [NO_RULE];
+        self.table.compiled.classifier.lookup(&keys, &mut found);
+        let [found] = found;
+        (found != NO_RULE).then_some(found)
     }
 
     /// Reads the key of a frame, or returns the verdict without one.

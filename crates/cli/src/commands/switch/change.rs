@@ -31,10 +31,10 @@ use crate::units::parse_path;
 pub(super) struct ControlArgs {
     /// Print the answer as JSON.
     #[arg(long, global = true)]
-    json: bool,
+    pub(super) json: bool,
     /// Control socket of the switch.
     #[arg(long, global = true, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT, value_parser = parse_path)]
-    control_socket: PathBuf,
+    pub(super) control_socket: PathBuf,
 }
 
 /// Add an object to a running switch. A failure changes nothing.

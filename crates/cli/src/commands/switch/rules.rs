@@ -241,47 +241,83 @@ impl SetDefinitionArgs {
     }
 }
 
-/// Formats the rules in order, with their match as in the command that adds them, then the default action and the one for malformed frames.
-pub(super) fn rules(report: RulesReport) -> TerminalTable {
-    let mut table = table(["name", "frames that", "action", "frames"], 3);
-    let word = |action: Action| match action {
+/// Returns the name of an action.
+pub(super) const fn action_name(action: Action) -> &'static str {
+    match action {
         Action::Accept => "accept",
         Action::Drop => "drop",
-    };
-    for rule in report.rules {
-        let location = [
-            ("port", rule.port),
-            ("bridge", rule.bridge),
-            ("vlan", rule.vlan.map(|vlan| vlan.to_string())),
-        ];
-        let location = location
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value?)));
-        let conditions = condition_text(location.chain(rule.packet.words()));
-        let conditions = match conditions.is_empty() {
-            true => "any".to_owned(),
-            false => conditions,
+    }
+}
+
+/// Returns the name of an action for malformed frames.
+pub(super) const fn malformed_name(action: MalformedAction) -> &'static str {
+    match action {
+        MalformedAction::Drop => "drop",
+        MalformedAction::Match => "match",
+    }
+}
+
+/// Returns the conditions of a rule as in the command that adds it.
+pub(super) fn conditions(rule: &RuleSetting) -> String {
+    let location = [
+        ("port", rule.port.clone()),
+        ("bridge", rule.bridge.clone()),
+        ("vlan", rule.vlan.map(|vlan| vlan.to_string())),
+    ];
+    let location = location
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)));
+    let conditions = condition_text(location.chain(rule.packet.words()));
+    match conditions.is_empty() {
+        true => "any".to_owned(),
+        false => conditions,
+    }
+}
+
+/// Formats a page of rules.
+pub(super) fn render(report: RulesReport) -> String {
+    let mut text = String::new();
+    if let Some(left_s) = report.unconfirmed_s {
+        text += &format!(
+            "new rules: the former ones return in {left_s} s (run `quietwire switch rules confirm` to keep the new ones)\n\n"
+        );
+    }
+    let more = report
+        .next
+        .map(|next| (report.total.saturating_sub(next), next));
+    text += &rules(report).to_string();
+    if let Some((count, next)) = more {
+        text += &format!("\n{count} more rules (run with --from {next})");
+    }
+    text
+}
+
+/// Formats the rules in order, with their match as in the command that adds them, then the default action and the one for malformed frames.
+fn rules(report: RulesReport) -> TerminalTable {
+    let mut table = table(["name", "frames that", "action", "frames"], 3);
+    for report in report.rules {
+        let rule = RuleSetting {
+            name: report.name,
+            action: report.action,
+            port: report.port,
+            bridge: report.bridge,
+            vlan: report.vlan,
+            packet: report.packet,
         };
-        table.add_row([
-            rule.name,
-            conditions,
-            word(rule.action).to_owned(),
-            rule.frames.to_string(),
-        ]);
+        let conditions = conditions(&rule);
+        let action = action_name(rule.action).to_owned();
+        table.add_row([rule.name, conditions, action, report.frames.to_string()]);
     }
     table.add_row([
         "(default)",
         "no rule matches",
-        word(report.default),
+        action_name(report.default),
         &report.default_frames.to_string(),
     ]);
     table.add_row([
         "(malformed)",
         "have malformed headers",
-        match report.malformed {
-            MalformedAction::Drop => "drop",
-            MalformedAction::Match => "match",
-        },
+        malformed_name(report.malformed),
         &report.malformed_frames.to_string(),
     ]);
     table

@@ -30,7 +30,7 @@ pub(super) fn render(subject: Subject, answer: Value) -> Result<String, Error> {
         Subject::KernelFilters => {
             kernel_filters(from_value::<Vec<KernelFilterReport>>(answer)?).to_string()
         }
-        Subject::Rules => super::rules::rules(from_value(answer)?).to_string(),
+        Subject::Rules => super::rules::render(from_value(answer)?),
         Subject::Config => from_value(answer)?,
     })
 }

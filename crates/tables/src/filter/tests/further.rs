@@ -126,6 +126,25 @@ impl Described {
         frame
     }
 
+    fn described(&self) -> DescribedPacket {
+        let has_ports = [6, 17].contains(&self.protocol) && !self.is_later;
+        let (first, second) = self.numbers;
+        DescribedPacket {
+            protocol: Some(Protocol(self.protocol)),
+            source: Some(self.source),
+            destination: Some(self.destination),
+            source_port: has_ports.then_some(first),
+            destination_port: has_ports.then_some(second),
+            source_mac: Some(mac(self.source_mac)),
+            destination_mac: Some(mac(self.destination_mac)),
+            tcp_flags: (has_ports && self.protocol == 6).then_some(FlagList(self.flags)),
+            icmp_type: self.is_icmp().then_some(first as u8),
+            icmp_code: self.is_icmp().then_some(second as u8),
+            dscp: Some(Dscp(self.dscp)),
+            ..DescribedPacket::default()
+        }
+    }
+
     fn is_icmp(&self) -> bool {
         let own = if self.source.is_ipv4() { 1 } else { 58 };
         self.protocol == own && !self.is_later
@@ -249,6 +268,41 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         )
 }
 
+/// Returns true for a rule that a file can have: one value or set for each field.
+fn is_of_a_file(wanted: &Wanted) -> bool {
+    let has_macs = wanted.further.source_mac.is_some() || wanted.further.destination_mac.is_some();
+    let mut fields = Vec::new();
+    wanted.sets.iter().all(|(field, _)| {
+        let is_new = !fields.contains(field) && !(has_macs && field.is_mac());
+        fields.push(*field);
+        is_new
+    })
+}
+
+/// Returns a rule as files have it. The names of sets are their numbers.
+fn as_match(wanted: &Wanted) -> RuleMatch {
+    fn set<T>(wanted: &Wanted, field: SetField) -> Option<OrSet<T>> {
+        let used = wanted.sets.iter().find(|(one, _)| *one == field);
+        used.map(|(_, set)| OrSet::Set(SetName(set.to_string())))
+    }
+    let further = wanted.further;
+    RuleMatch {
+        protocol: wanted.protocol.map(Protocol),
+        source: set(wanted, SetField::Source),
+        destination: set(wanted, SetField::Destination),
+        source_port: set(wanted, SetField::SourcePort),
+        destination_port: set(wanted, SetField::DestinationPort),
+        source_mac: set(wanted, SetField::SourceMac).or(further.source_mac.map(OrSet::Value)),
+        destination_mac: set(wanted, SetField::DestinationMac)
+            .or(further.destination_mac.map(OrSet::Value)),
+        tcp_flags: further.tcp_flags,
+        icmp_type: further.icmp.map(|icmp| icmp.0),
+        icmp_code: further.icmp.and_then(|icmp| icmp.1),
+        dscp: further.dscp,
+        ..RuleMatch::default()
+    }
+}
+
 fn rule(wanted: &Wanted) -> PortRule {
     PortRule {
         port: None,
@@ -303,8 +357,22 @@ proptest! {
         let table = RuleTable::with_sets(rules.iter().map(rule), &first, Fallback::default());
         // The same rules with other elements, without a compilation of the rules.
         let other = table.with_elements(&second);
-        prop_assert_eq!(found(table, &packets), expected(&rules, &first, &packets));
+        let wanted = expected(&rules, &first, &packets);
+        prop_assert_eq!(&found(table, &packets), &wanted);
         prop_assert_eq!(found(other, &packets), expected(&rules, &second, &packets));
+        // By description, in the compiled rules and rule by rule.
+        let table = RuleTable::with_sets(rules.iter().map(rule), &first, Fallback::default());
+        let port = PortRules::new(Arc::new(table), 0, None);
+        let elements = |name: &SetName| &first[name.0.parse::<usize>().unwrap()][..];
+        for (packet, wanted) in packets.iter().zip(wanted) {
+            let described = packet.described();
+            prop_assert_eq!(described.check(), Ok(()));
+            prop_assert_eq!(port.find(&described), wanted);
+            for rule in rules.iter().filter(|rule| is_of_a_file(rule)) {
+                let is_same = described.differences(&as_match(rule), elements).is_empty();
+                prop_assert_eq!(is_same, packet.is_as(rule, &first), "{:?} {:?}", rule, packet);
+            }
+        }
     }
 }
 

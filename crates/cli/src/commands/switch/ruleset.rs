@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire switch rules`: checks, compares and replaces filter rules.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use quietwire_packet::{MacAddress, VlanId};
+use quietwire_switch::config::rules::{ReceivedPacket, RuleCheck, RuleDiff, RuleFile, RuleSetting};
+use quietwire_switch::config::{
+    Change, DescribedPacket, Dscp, EtherType, FlagList, Protocol, Settings,
+};
+use quietwire_switch::control::{Request, Subject, ask};
+use serde::de::IgnoredAny;
+
+use super::bridging::parse_vlan;
+use super::change::ControlArgs;
+use super::rules::{action_name, conditions, malformed_name, stage};
+use super::table::table;
+use crate::exit::{CheckFailed, Usage};
+use crate::text::print;
+use crate::units::{parse_duration, parse_path};
+
+/// Check, compare and replace filter rules.
+#[derive(Debug, Args)]
+pub(super) struct RulesetArgs {
+    #[command(subcommand)]
+    what: Ruleset,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Ruleset {
+    Check(Box<CheckArgs>),
+    Diff(DiffArgs),
+    Replace(ReplaceArgs),
+    /// Keep the rules of `rules replace --confirm`.
+    Confirm,
+}
+
+/// Show which rule decides on a packet, and the earlier rules that nearly match.
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// Check the rules of this configuration file instead of those of the running switch.
+    #[arg(long, value_name = "FILE", value_parser = parse_path)]
+    config: Option<PathBuf>,
+    /// Check the rules of this rule file, with the ports of --config.
+    #[arg(long, value_name = "FILE", value_parser = parse_path)]
+    rules: Option<PathBuf>,
+    /// Receiving port.
+    #[arg(long, value_name = "NAME")]
+    port: String,
+    /// VLAN of the outermost tag. [default: no tag]
+    #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
+    vlan: Option<VlanId>,
+    /// EtherType of a packet without IP addresses. [default: none]
+    #[arg(long, value_name = "ETHERTYPE")]
+    ethertype: Option<EtherType>,
+    /// Source address.
+    #[arg(long, value_name = "ADDRESS")]
+    source: Option<IpAddr>,
+    /// Destination address.
+    #[arg(long, value_name = "ADDRESS")]
+    destination: Option<IpAddr>,
+    /// IP protocol: tcp, udp, icmp, ospf and others, or a number.
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<Protocol>,
+    /// Source port. [default: 49152 with --destination-port]
+    #[arg(long, value_name = "PORT")]
+    source_port: Option<u16>,
+    /// Destination port. [default: none, as in later fragments]
+    #[arg(long, value_name = "PORT")]
+    destination_port: Option<u16>,
+    /// Source MAC address. [default: 00:00:00:00:00:00]
+    #[arg(long, value_name = "MAC")]
+    source_mac: Option<MacAddress>,
+    /// Destination MAC address. [default: 00:00:00:00:00:00]
+    #[arg(long, value_name = "MAC")]
+    destination_mac: Option<MacAddress>,
+    /// TCP flags that are set, such as syn,ack. [default: 0]
+    #[arg(long, value_name = "FLAGS")]
+    tcp_flags: Option<FlagList>,
+    /// Type of ICMP or ICMPv6.
+    #[arg(long, value_name = "N")]
+    icmp_type: Option<u8>,
+    /// Code of ICMP or ICMPv6. [default: 0]
+    #[arg(long, value_name = "N")]
+    icmp_code: Option<u8>,
+    /// DSCP. [default: cs0]
+    #[arg(long, value_name = "DSCP")]
+    dscp: Option<Dscp>,
+}
+
+/// Compare the rules of a file with those of the running switch. Exit code 1: they differ.
+#[derive(Debug, Args)]
+struct DiffArgs {
+    /// File of rules (TOML).
+    #[arg(value_parser = parse_path)]
+    file: PathBuf,
+}
+
+/// Replace all rules and sets by those of a file.
+#[derive(Debug, Args)]
+struct ReplaceArgs {
+    /// File of rules (TOML).
+    #[arg(value_parser = parse_path)]
+    file: PathBuf,
+    /// Return to the former rules unless `rules confirm` runs within this time, such as 60s, at most 24 h. Default: never return.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    confirm: Option<Duration>,
+}
+
+/// First port of those that clients choose (RFC 6335, section 6).
+const CLIENT_PORT: u16 = 49_152;
+
+pub(super) fn run(args: RulesetArgs) -> Result<()> {
+    let RulesetArgs { what, control } = args;
+    match what {
+        Ruleset::Check(args) => check(*args, &control),
+        Ruleset::Diff(args) => diff(&args.file, &control),
+        Ruleset::Replace(args) => replace(&args, &control),
+        Ruleset::Confirm => {
+            ask::<IgnoredAny>(&control.control_socket, &Request::ConfirmRules)?;
+            Ok(())
+        }
+    }
+}
+
+fn check(args: CheckArgs, control: &ControlArgs) -> Result<()> {
+    let offline = match (&args.config, &args.rules) {
+        (None, None) => None,
+        (config, rules) => {
+            let config = config.as_deref().map(Settings::read).transpose()?;
+            let rules = rules.as_deref().map(RuleFile::read).transpose()?;
+            let rules = rules.map(RuleFile::settings).unwrap_or_default();
+            Some(rules.over(config.unwrap_or_default()))
+        }
+    };
+    let received = received(args);
+    let found = match offline {
+        Some(settings) => settings.check_rules(&received)?,
+        None => ask(&control.control_socket, &Request::CheckRules(received))?,
+    };
+    print(match control.json {
+        true => serde_json::to_string_pretty(&found)?,
+        false => check_text(&found),
+    })
+}
+
+fn received(args: CheckArgs) -> ReceivedPacket {
+    let has_ports = args.source_port.is_some() || args.destination_port.is_some();
+    let default = has_ports.then_some(CLIENT_PORT);
+    ReceivedPacket {
+        port: args.port,
+        packet: DescribedPacket {
+            vlan: args.vlan,
+            ethertype: args.ethertype,
+            protocol: args.protocol,
+            source: args.source,
+            destination: args.destination,
+            source_port: args.source_port.or(default),
+            destination_port: args.destination_port,
+            source_mac: args.source_mac,
+            destination_mac: args.destination_mac,
+            tcp_flags: args.tcp_flags,
+            icmp_type: args.icmp_type,
+            icmp_code: args.icmp_code,
+            dscp: args.dscp,
+        },
+    }
+}
+
+fn check_text(found: &RuleCheck) -> String {
+    let action = action_name(found.action);
+    let mut text = match &found.rule {
+        Some(rule) => format!(
+            "{action} by rule '{rule}', behind {} rules that do not match",
+            found.rules_before
+        ),
+        None => format!(
+            "{action} by default: none of {} rules matches",
+            found.rules_before
+        ),
+    };
+    if !found.near.is_empty() {
+        let header = ["rule", "action", "differs in", "rule has", "packet has"];
+        let mut table = table(header, 5);
+        for near in &found.near {
+            let difference = &near.difference;
+            table.add_row([
+                near.rule.as_str(),
+                action_name(near.action),
+                &difference.field,
+                &difference.rule,
+                difference.packet.as_deref().unwrap_or("-"),
+            ]);
+        }
+        text += &format!("\n\nEarlier rules that differ in one field only:\n\n{table}");
+    }
+    text
+}
+
+fn diff(file: &Path, control: &ControlArgs) -> Result<()> {
+    let next = RuleFile::read(file)?.settings();
+    let text: String = ask(&control.control_socket, &Request::Show(Subject::Config))?;
+    let running = Settings::parse(Path::new("the running configuration"), &text)?;
+    let found = RuleDiff::new(&running, &next);
+    if control.json {
+        print(serde_json::to_string_pretty(&found)?)?;
+    } else if !found.is_empty() {
+        print(diff_lines(&found).join("\n"))?;
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    Err(CheckFailed(format!(
+        "the rules of {} differ from those of the running switch",
+        file.display()
+    ))
+    .into())
+}
+
+/// Returns a line for each difference: `-` is the running switch, `+` the file.
+fn diff_lines(found: &RuleDiff) -> Vec<String> {
+    let line = |sign: char, rule: &RuleSetting| {
+        let action = action_name(rule.action);
+        format!(
+            "{sign} rule {}: {action}, if {}",
+            rule.name,
+            conditions(rule)
+        )
+    };
+    let mut lines = Vec::new();
+    lines.extend(found.removed.iter().map(|rule| line('-', rule)));
+    lines.extend(found.added.iter().map(|rule| line('+', rule)));
+    for (before, after) in &found.changed {
+        lines.extend([line('-', before), line('+', after)]);
+    }
+    lines.extend(
+        found
+            .moved
+            .iter()
+            .map(|name| format!("~ rule {name}: another place")),
+    );
+    lines.extend(
+        found
+            .sets_removed
+            .iter()
+            .map(|name| format!("- set {name}")),
+    );
+    lines.extend(found.sets_added.iter().map(|name| format!("+ set {name}")));
+    lines.extend(
+        found
+            .sets_changed
+            .iter()
+            .map(|name| format!("~ set {name}: other contents")),
+    );
+    if let Some((before, after)) = found.default {
+        let (before, after) = (action_name(before), action_name(after));
+        lines.push(format!("~ default: {before}, then {after}"));
+    }
+    if let Some((before, after)) = found.malformed {
+        let (before, after) = (malformed_name(before), malformed_name(after));
+        lines.push(format!("~ malformed frames: {before}, then {after}"));
+    }
+    lines
+}
+
+fn replace(args: &ReplaceArgs, control: &ControlArgs) -> Result<()> {
+    let confirm_s = args.confirm.map(whole_seconds).transpose()?;
+    let file = RuleFile::read(&args.file)?;
+    let (default, malformed) = (file.default, file.malformed);
+    let staged = stage(&control.control_socket, file)?;
+    let Some(confirm_s) = confirm_s else {
+        let change = Change::SetRules {
+            rules: None,
+            sets: None,
+            staged: Some(staged),
+            default,
+            malformed,
+        };
+        ask::<IgnoredAny>(&control.control_socket, &Request::Change(change))?;
+        return Ok(());
+    };
+    let request = Request::ReplaceRules {
+        staged,
+        default,
+        malformed,
+        confirm_s,
+    };
+    ask::<IgnoredAny>(&control.control_socket, &request)?;
+    tracing::info!(
+        "the new rules are in force for {confirm_s} s (run `quietwire switch rules confirm` to keep them)"
+    );
+    Ok(())
+}
+
+/// # Errors
+/// The time is not a whole number of seconds, or 0.
+fn whole_seconds(time: Duration) -> Result<u32> {
+    let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+    if time.subsec_nanos() != 0 || seconds == 0 {
+        return Err(Usage("--confirm requires whole seconds, at least 1s".to_owned()).into());
+    }
+    Ok(seconds)
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Explanation of the decision on a described packet.
+
+use std::collections::HashMap;
+
+use quietwire_tables::filter::{DescribedPacket, Difference};
+use serde::{Deserialize, Serialize};
+
+use super::{Action, Element, RuleSetting, Rules, SetName};
+use crate::config::settings::Settings;
+use crate::error::SwitchError;
+
+/// Maximum number of rules in [`RuleCheck::near`].
+const NEAR_MAX: usize = 32;
+
+/// A packet and the port that receives it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ReceivedPacket {
+    /// Name of the receiving port.
+    pub port: String,
+    /// Its fields.
+    pub packet: DescribedPacket,
+}
+
+/// Decision of the rules on a packet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleCheck {
+    /// Name of the rule that decides; `None` for the default.
+    pub rule: Option<String>,
+    /// Number of the rule, from 0.
+    pub number: Option<usize>,
+    /// Action for the packet.
+    pub action: Action,
+    /// Number of rules that were compared before.
+    pub rules_before: usize,
+    /// Earlier rules that differ from the packet in one field only: the first 32.
+    pub near: Vec<NearRule>,
+}
+
+/// A rule that nearly matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NearRule {
+    /// Its name.
+    pub rule: String,
+    /// Its action.
+    pub action: Action,
+    /// The field in which the packet differs.
+    #[serde(flatten)]
+    pub difference: Difference,
+}
+
+impl Settings {
+    /// Finds the rule of these settings that decides on a packet. The settings may lack the ports: then the ports and bridges of the rules
+    /// are taken to exist.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`] for an invalid rule or packet.
+    pub fn check_rules(&self, received: &ReceivedPacket) -> Result<RuleCheck, SwitchError> {
+        let of_rules = |name: fn(&RuleSetting) -> &Option<String>| {
+            let rules = self.rules.iter().flatten();
+            rules.filter_map(move |rule| name(&rule.value).as_deref())
+        };
+        let mut ports: std::collections::BTreeSet<&str> = std::collections::BTreeSet::new();
+        let mut bridges = std::collections::BTreeSet::new();
+        ports.extend(self.ports.iter().flatten().map(|port| port.name.as_str()));
+        bridges.extend(self.bridges.iter().flatten().map(|one| one.name.as_str()));
+        if self.ports.is_none() {
+            ports.extend(of_rules(|rule| &rule.port));
+            bridges.extend(of_rules(|rule| &rule.bridge));
+            ports.insert(&received.port);
+        }
+        let rules = super::plan(self, &ports, &bridges)?;
+        if !ports.contains(received.port.as_str()) {
+            return Err(absent_port(&received.port));
+        }
+        received.packet.check().map_err(wrong_packet)?;
+        let mut all = self.bridges.iter().flatten();
+        let bridge = all.find(|bridge| bridge.ports.contains(&received.port));
+        Ok(rules.check(received, bridge.map(|bridge| bridge.name.as_str()), None))
+    }
+}
+
+/// Returns the error of a port that does not exist.
+pub(crate) fn absent_port(name: &str) -> SwitchError {
+    SwitchError::Config {
+        location: "packet".to_owned(),
+        what: format!("no such port: '{name}'"),
+    }
+}
+
+/// Returns the error of a packet that cannot be.
+pub(crate) fn wrong_packet(what: String) -> SwitchError {
+    SwitchError::Config {
+        location: "packet".to_owned(),
+        what,
+    }
+}
+
+impl Rules {
+    /// Explains the decision on a packet. `bridge` is that of the port; `found` is the number of the rule as forwarding threads find it.
+    /// Default: the first rule without a difference.
+    pub(crate) fn check(
+        &self,
+        received: &ReceivedPacket,
+        bridge: Option<&str>,
+        found: Option<Option<usize>>,
+    ) -> RuleCheck {
+        let sets = self.sets.iter();
+        let sets: HashMap<&SetName, &[Element]> =
+            sets.map(|set| (&set.name, &set.elements[..])).collect();
+        let mut near = Vec::new();
+        let mut number = found.flatten();
+        let end = match found {
+            Some(found) => found.unwrap_or(self.rules.len()),
+            None => self.rules.len(),
+        };
+        let mut before = 0;
+        for (place, rule) in self.rules.iter().take(end).enumerate() {
+            let differences = differences(rule, received, bridge, &sets);
+            if differences.is_empty() && found.is_none() {
+                number = Some(place);
+                break;
+            }
+            before = place.saturating_add(1);
+            if let [difference] = differences.as_slice()
+                && near.len() < NEAR_MAX
+            {
+                near.push(NearRule {
+                    rule: rule.name.clone(),
+                    action: rule.action,
+                    difference: difference.clone(),
+                });
+            }
+        }
+        let rule = number.and_then(|number| self.rules.get(number));
+        RuleCheck {
+            rule: rule.map(|rule| rule.name.clone()),
+            number,
+            action: rule.map_or(self.default, |rule| rule.action),
+            rules_before: before,
+            near,
+        }
+    }
+}
+
+/// Returns the fields in which a packet differs from a rule.
+fn differences(
+    rule: &RuleSetting,
+    received: &ReceivedPacket,
+    bridge: Option<&str>,
+    sets: &HashMap<&SetName, &[Element]>,
+) -> Vec<Difference> {
+    let vlan = received.packet.vlan.map(|vlan| vlan.to_string());
+    let own = [
+        ("port", rule.port.clone(), Some(received.port.clone())),
+        ("bridge", rule.bridge.clone(), bridge.map(str::to_owned)),
+        ("vlan", rule.vlan.map(|vlan| vlan.to_string()), vlan),
+    ];
+    let mut found = Vec::new();
+    for (field, wanted, has) in own {
+        if let Some(wanted) = wanted.filter(|wanted| Some(wanted) != has.as_ref()) {
+            found.push(Difference {
+                field: field.to_owned(),
+                rule: wanted,
+                packet: has,
+            });
+        }
+    }
+    let elements = |name: &SetName| sets.get(name).copied().unwrap_or_default();
+    found.extend(received.packet.differences(&rule.packet, elements));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const FILE: &str = r#"
+rule-default = "drop"
+
+[[set]]
+name = "admins"
+type = "ipv4_addr"
+elements = ["192.0.2.0/24"]
+
+[[rule]]
+name = "ssh"
+action = "accept"
+port = "uplink"
+protocol = "tcp"
+source = "@admins"
+destination-port = "22"
+
+[[rule]]
+name = "other"
+action = "drop"
+vlan = 7
+
+[[rule]]
+name = "web"
+action = "accept"
+protocol = "tcp"
+destination-port = "80-443"
+"#;
+
+    fn check(packet: &str) -> Result<RuleCheck, String> {
+        let settings = super::super::RuleFile::parse(Path::new("rules.toml"), FILE).unwrap();
+        let received: ReceivedPacket = serde_json::from_str(packet).unwrap();
+        let found = settings.settings().check_rules(&received);
+        found.map_err(|error| error.to_string())
+    }
+
+    fn tcp(port: &str, source: &str, destination_port: u16) -> RuleCheck {
+        check(&format!(
+            r#"{{"port":"{port}","packet":{{"source":"{source}","destination":"10.0.0.1","protocol":"tcp","source-port":1024,"destination-port":{destination_port}}}}}"#
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_rule_that_decides_and_those_that_nearly_do_are_named() {
+        let ssh = tcp("uplink", "192.0.2.9", 22);
+        assert_eq!((ssh.rule.as_deref(), ssh.number), (Some("ssh"), Some(0)));
+        assert_eq!(
+            (ssh.action, ssh.rules_before, ssh.near.len()),
+            (Action::Accept, 0, 0)
+        );
+        let outside = tcp("uplink", "198.51.100.1", 22);
+        assert_eq!((outside.rule, outside.action), (None, Action::Drop));
+        assert_eq!(outside.rules_before, 3);
+        let near: Vec<String> = outside
+            .near
+            .iter()
+            .map(|near| {
+                format!(
+                    "{} {} {}",
+                    near.rule, near.difference.field, near.difference.rule
+                )
+            })
+            .collect();
+        assert_eq!(
+            near,
+            [
+                "ssh source @admins",
+                "other vlan 7",
+                "web destination-port 80-443"
+            ]
+        );
+        let inside = tcp("inside", "192.0.2.9", 22);
+        assert_eq!(inside.near[0].difference.field, "port");
+        assert_eq!(tcp("x", "192.0.2.9", 443).rule.as_deref(), Some("web"));
+        let error = check(r#"{"port":"x","packet":{"protocol":"tcp"}}"#).unwrap_err();
+        assert!(error.contains("requires source and destination"), "{error}");
+    }
+}
