@@ -14,6 +14,9 @@ pub struct CycleCount {
     /// `cycles` of each forwarding thread, in the switch's order. Empty in stores of versions before 0.2.0.
     #[serde(default)]
     pub threads: Vec<u64>,
+    /// Bursts that contained the frames. 0 if the device does not count them, and in stores of versions before 0.2.0.
+    #[serde(default)]
+    pub bursts: u64,
 }
 
 impl CycleCount {
@@ -26,6 +29,7 @@ impl CycleCount {
             cycles: self.cycles.checked_sub(then.cycles)?,
             frames: self.frames.checked_sub(then.frames)?,
             threads: threads.collect::<Option<_>>()?,
+            bursts: self.bursts.checked_sub(then.bursts)?,
         })
     }
 
@@ -40,6 +44,7 @@ impl CycleCount {
                 }
                 if step.is_receiving() {
                     count.frames = count.frames.saturating_add(step.frames);
+                    count.bursts = count.bursts.saturating_add(step.bursts);
                 }
             }
         }
@@ -115,6 +120,7 @@ mod tests {
             cycles: 170,
             frames: 33,
             threads: vec![160, 10],
+            bursts: 2,
         };
         assert_eq!(CycleCount::of_quietwire(&report), wanted);
     }
@@ -130,6 +136,7 @@ mod tests {
             cycles: 500_000,
             frames: 2000,
             threads: vec![500_000],
+            bursts: 0,
         };
         assert_eq!(count, wanted);
         for wrong in ["", "packets received: many\n"] {
@@ -143,6 +150,7 @@ mod tests {
             cycles,
             frames,
             threads: threads.to_vec(),
+            bursts: frames,
         };
         let then = count(10, 2, &[4, 6]);
         let between = count(20, 3, &[15, 5]);

@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Snapshots of the machine's counters, and the differences between two of them.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cpus::{self, CpuActivity, CpuTicks};
-use crate::interrupts::{self, InterruptCount};
-use crate::threads::{self, ThreadActivity, ThreadCounters};
-use crate::ticks::{difference, ticks_per_second};
+use crate::monitor::{Monitor, Offer, Owner, Target, Watched};
+use crate::monitors::cpus::{CpuActivity, Cpus};
+use crate::monitors::energy::{DomainEnergy, Energy};
+use crate::monitors::frequency::{CpuFrequency, Frequency};
+use crate::monitors::interrupts::{InterruptCount, InterruptLine, Interrupts};
+use crate::monitors::kvm::{GuestExits, Kvm};
+use crate::monitors::memory::{Memory, MemoryActivity};
+use crate::monitors::numa::{NodeAllocations, Numa};
+use crate::monitors::placement::{Placement, ProcessMemory};
+use crate::monitors::resctrl::{ClassActivity, Resctrl};
+use crate::monitors::softirqs::{SoftirqCount, Softirqs};
+use crate::monitors::system_calls::SystemCallSamples;
+use crate::monitors::temperature::{Temperature, ZoneTemperature};
+use crate::monitors::threads::{ThreadActivity, Threads};
+use crate::monitors::throttling::{CpuThrottling, Throttling};
 
 /// Error of a snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -27,14 +36,29 @@ pub struct MonitorError {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     taken: Instant,
-    ticks_per_second: f64,
-    cpus: BTreeMap<u32, CpuTicks>,
-    threads: BTreeMap<(u32, i32), ThreadCounters>,
-    interrupts: BTreeMap<u32, u64>,
+    cpus: <Cpus as Monitor>::Counters,
+    threads: <Threads as Monitor>::Counters,
+    interrupts: Option<<Interrupts as Monitor>::Counters>,
+    others: OtherCounters,
+}
+
+/// Counters of the monitors that only complete snapshots have. `None`: the machine does not offer them.
+#[derive(Clone, Debug, Default)]
+struct OtherCounters {
+    softirqs: Option<<Softirqs as Monitor>::Counters>,
+    frequency: Option<<Frequency as Monitor>::Counters>,
+    throttling: Option<<Throttling as Monitor>::Counters>,
+    temperature: Option<<Temperature as Monitor>::Counters>,
+    energy: Option<<Energy as Monitor>::Counters>,
+    numa: Option<<Numa as Monitor>::Counters>,
+    placement: Option<<Placement as Monitor>::Counters>,
+    memory: Option<<Memory as Monitor>::Counters>,
+    resctrl: Option<<Resctrl as Monitor>::Counters>,
+    kvm: Option<<Kvm as Monitor>::Counters>,
 }
 
 /// Activity of the machine between two snapshots.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
     /// Time between the snapshots, seconds.
     pub elapsed_s: f64,
@@ -48,121 +72,232 @@ pub struct Activity {
     pub new_threads: usize,
     /// Interrupts that each CPU served.
     pub interrupts: Vec<InterruptCount>,
+    /// Interrupts by line and CPU.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interrupt_lines: Vec<InterruptLine>,
+    /// Softirqs by CPU and kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub softirqs: Vec<SoftirqCount>,
+    /// System calls of forwarding threads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub system_calls: Vec<SystemCallSamples>,
+    /// Frequencies of CPUs at the second snapshot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frequencies: Vec<CpuFrequency>,
+    /// CPUs that were throttled because of their temperature.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub throttling: Vec<CpuThrottling>,
+    /// Temperatures at the second snapshot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub temperatures: Vec<ZoneTemperature>,
+    /// Energy by power domain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub energy: Vec<DomainEnergy>,
+    /// Allocations on NUMA nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeAllocations>,
+    /// Memory of device and tester by NUMA node, at the second snapshot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placement: Vec<ProcessMemory>,
+    /// Memory of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryActivity>,
+    /// Classes of service.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassActivity>,
+    /// Exits of guests of the device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guest_exits: Vec<GuestExits>,
     /// Counters that went backwards and other anomalies, one sentence each.
     pub anomalies: Vec<String>,
 }
 
+/// Returns every monitor that reads counters, and whether the machine with these files offers it. Monitors of processes are read for this
+/// process.
+#[must_use]
+pub fn offers(root: &Path) -> Vec<Offer> {
+    let watched = [Watched::of(std::process::id(), Owner::Tester)];
+    let target = Target {
+        root,
+        watched: &watched,
+    };
+    vec![
+        Offer::of::<Cpus>(&target),
+        Offer::of::<Threads>(&target),
+        Offer::of::<Interrupts>(&target),
+        Offer::of::<Softirqs>(&target),
+        Offer::of::<Frequency>(&target),
+        Offer::of::<Throttling>(&target),
+        Offer::of::<Temperature>(&target),
+        Offer::of::<Energy>(&target),
+        Offer::of::<Numa>(&target),
+        Offer::of::<Placement>(&target),
+        Offer::of::<Memory>(&target),
+        Offer::of::<Resctrl>(&target),
+        Offer::of::<Kvm>(&target),
+    ]
+}
+
+impl OtherCounters {
+    fn read(target: &Target<'_>) -> Self {
+        // `offers` reports why a monitor is unavailable.
+        Self {
+            softirqs: Softirqs::read(target).ok(),
+            frequency: Frequency::read(target).ok(),
+            throttling: Throttling::read(target).ok(),
+            temperature: Temperature::read(target).ok(),
+            energy: Energy::read(target).ok(),
+            numa: Numa::read(target).ok(),
+            placement: Placement::read(target).ok(),
+            memory: Memory::read(target).ok(),
+            resctrl: Resctrl::read(target).ok(),
+            kvm: Kvm::read(target).ok(),
+        }
+    }
+}
+
+/// Returns the activity of one monitor. Empty if the machine offered it at one of the instants only, or not at all.
+fn of_monitor<M: Monitor>(
+    then: Option<&M::Counters>,
+    now: Option<&M::Counters>,
+    anomalies: &mut Vec<String>,
+) -> M::Activity {
+    match (then, now) {
+        (Some(then), Some(now)) => M::between(then, now, anomalies),
+        _ => M::Activity::default(),
+    }
+}
+
 impl Snapshot {
-    /// Reads the counters below `root`, and those of all threads of `pids`. A process that has ended has no threads.
+    /// Reads CPUs, interrupts and all threads of `pids`, from files below `root`. A process that has ended has no threads.
     ///
     /// # Errors
     /// [`MonitorError`] if `/proc/stat` cannot be read. Missing details elsewhere are omitted.
     pub fn take(root: &Path, pids: &[u32]) -> Result<Self, MonitorError> {
-        let path = root.join("proc/stat");
-        let stat = fs::read_to_string(&path).map_err(|error| MonitorError {
-            path: path.clone(),
-            cause: error.to_string(),
-        })?;
-        let cpus = cpus::parse(&stat);
-        if cpus.is_empty() {
-            return Err(MonitorError {
-                path,
-                cause: "no CPU in this file".to_owned(),
-            });
-        }
-        let interrupts = fs::read_to_string(root.join("proc/interrupts"))
-            .map(|text| interrupts::parse(&text))
-            .unwrap_or_default();
-        Ok(Self {
-            taken: Instant::now(),
-            ticks_per_second: ticks_per_second(),
-            cpus,
-            threads: pids
-                .iter()
-                .flat_map(|pid| threads::read(root, *pid))
-                .collect(),
-            interrupts,
+        let watched = |pid: &u32| Watched {
+            pid: *pid,
+            owner: None,
+        };
+        let watched: Vec<Watched> = pids.iter().map(watched).collect();
+        Self::of(&Target {
+            root,
+            watched: &watched,
         })
+    }
+
+    /// Reads the counters of all monitors, and all threads of `watched`, from files below `root`.
+    ///
+    /// # Errors
+    /// Errors of [`Self::take`].
+    pub fn take_all(root: &Path, watched: &[Watched]) -> Result<Self, MonitorError> {
+        let target = Target { root, watched };
+        let mut snapshot = Self::of(&target)?;
+        snapshot.others = OtherCounters::read(&target);
+        // Reading everything takes a moment. Rates refer to the counters of CPUs and threads, which are read at the end.
+        snapshot.read_base(&target)?;
+        Ok(snapshot)
+    }
+
+    fn of(target: &Target<'_>) -> Result<Self, MonitorError> {
+        let mut snapshot = Self {
+            taken: Instant::now(),
+            cpus: Default::default(),
+            threads: Default::default(),
+            interrupts: None,
+            others: OtherCounters::default(),
+        };
+        snapshot.read_base(target)?;
+        Ok(snapshot)
+    }
+
+    fn read_base(&mut self, target: &Target<'_>) -> Result<(), MonitorError> {
+        self.cpus = Cpus::read(target).map_err(|reason| MonitorError {
+            path: target.root.join("proc/stat"),
+            cause: reason.0,
+        })?;
+        self.interrupts = Interrupts::read(target).ok();
+        self.taken = Instant::now();
+        self.threads = Threads::read(target).unwrap_or_default();
+        Ok(())
+    }
+
+    /// Returns process and thread ID of each forwarding thread of the watched processes.
+    #[must_use]
+    pub fn forwarding_threads(&self) -> Vec<(u32, i32)> {
+        let forwarding = self
+            .threads
+            .iter()
+            .filter(|(_, thread)| thread.is_forwarding());
+        forwarding.map(|(id, _)| *id).collect()
     }
 }
 
 impl Activity {
+    /// Removes all threads of neighbours except the `kept` busiest ones. There may be thousands of them.
+    pub fn keep_busiest_neighbours(&mut self, kept: usize) {
+        let is_neighbours = |thread: &ThreadActivity| thread.owner == Some(Owner::Neighbour);
+        let (mut neighbours, mut others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.threads)
+            .into_iter()
+            .partition(is_neighbours);
+        neighbours.sort_by(|one, other| other.cpu_time_s.total_cmp(&one.cpu_time_s));
+        neighbours.truncate(kept);
+        others.append(&mut neighbours);
+        self.threads = others;
+    }
+
     /// Returns the activity from `before` to `after`.
     #[must_use]
     pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
-        let mut anomalies = Vec::new();
-        let mut cpus = Vec::new();
-        for (cpu, now) in &after.cpus {
-            if let Some(then) = before.cpus.get(cpu) {
-                cpus.push(CpuActivity::between(
-                    *cpu,
-                    then,
-                    now,
-                    after.ticks_per_second,
-                    &mut anomalies,
-                ));
-            }
+        let mut found = Vec::new();
+        let anomalies = &mut found;
+        let threads = Threads::between(&before.threads, &after.threads, anomalies);
+        let cpus = Cpus::between(&before.cpus, &after.cpus, anomalies);
+        let (then, now) = (before.interrupts.as_ref(), after.interrupts.as_ref());
+        let interrupts = of_monitor::<Interrupts>(then, now, anomalies);
+        let (then, now) = (&before.others, &after.others);
+        macro_rules! other {
+            ($monitor:ty, $field:ident) => {
+                of_monitor::<$monitor>(then.$field.as_ref(), now.$field.as_ref(), anomalies)
+            };
         }
-        let mut threads = Vec::new();
-        let mut new_threads = 0;
-        for (id, now) in &after.threads {
-            match before.threads.get(id).filter(|then| then.is_same(now)) {
-                Some(then) => threads.push(ThreadActivity::between(
-                    *id,
-                    then,
-                    now,
-                    after.ticks_per_second,
-                    &mut anomalies,
-                )),
-                None => new_threads += 1,
-            }
-        }
-        let mut vanished_threads = 0;
-        for ((pid, tid), then) in &before.threads {
-            let now = after.threads.get(&(*pid, *tid));
-            if !now.is_some_and(|now| now.is_same(then)) {
-                vanished_threads += 1;
-                anomalies.push(format!(
-                    "thread {} ({tid}) of process {pid} ended",
-                    then.name
-                ));
-            }
-        }
-        for cpu in before
-            .cpus
-            .keys()
-            .filter(|cpu| !after.cpus.contains_key(cpu))
-        {
-            anomalies.push(format!("CPU {cpu} went offline"));
-        }
-        let interrupts = after
-            .interrupts
-            .iter()
-            .filter_map(|(cpu, now)| {
-                let then = before.interrupts.get(cpu)?;
-                let count = difference(
-                    &format!("interrupts of CPU {cpu}"),
-                    *then,
-                    *now,
-                    &mut anomalies,
-                );
-                Some(InterruptCount { cpu: *cpu, count })
-            })
-            .collect();
+        let softirqs = other!(Softirqs, softirqs);
+        let throttling = other!(Throttling, throttling);
+        let energy = other!(Energy, energy);
+        let nodes = other!(Numa, numa);
+        let memory = other!(Memory, memory);
+        let classes = other!(Resctrl, resctrl);
+        let guest_exits = other!(Kvm, kvm);
+        let frequencies = other!(Frequency, frequency);
+        let temperatures = other!(Temperature, temperature);
+        let placement = other!(Placement, placement);
         Self {
             elapsed_s: after.taken.duration_since(before.taken).as_secs_f64(),
             cpus,
-            vanished_threads,
-            new_threads,
-            threads,
-            interrupts,
-            anomalies,
+            threads: threads.threads,
+            vanished_threads: threads.vanished,
+            new_threads: threads.new,
+            interrupts: interrupts.counts,
+            interrupt_lines: interrupts.lines,
+            softirqs,
+            system_calls: Vec::new(),
+            frequencies,
+            throttling,
+            temperatures,
+            energy,
+            nodes,
+            placement,
+            memory,
+            classes,
+            guest_exits,
+            anomalies: found,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// Returns a machine with one thread, which started at this tick.
@@ -291,6 +426,59 @@ mod tests {
         let activity = Activity::between(&before, &after);
         assert!(!activity.cpus.is_empty() && !activity.threads.is_empty());
         assert!(activity.elapsed_s >= 0.0);
+    }
+
+    #[test]
+    fn every_monitor_is_offered_or_has_a_reason_and_an_activity_survives_being_stored() {
+        let root = Path::new("/");
+        let offers = offers(root);
+        let reasons = |monitor: &str| {
+            let offer = offers.iter().find(|one| one.monitor == monitor).unwrap();
+            offer.unavailable.clone()
+        };
+        assert_eq!((reasons("cpus"), reasons("threads")), (None, None));
+        assert!(
+            offers
+                .iter()
+                .all(|one| one.unavailable.as_deref() != Some(""))
+        );
+        let none = super::offers(&root.join("nonexistent"));
+        let available = none.iter().filter(|one| one.unavailable.is_none());
+        // Threads of a process that does not exist are none.
+        assert_eq!(available.count(), 1);
+        let watched = [Watched::of(std::process::id(), Owner::Tester)];
+        let take = || Snapshot::take_all(root, &watched).unwrap();
+        let activity = Activity::between(&take(), &take());
+        assert!(
+            activity
+                .threads
+                .iter()
+                .all(|one| one.owner == Some(Owner::Tester))
+        );
+        assert!(activity.system_calls.is_empty());
+        assert!(take().forwarding_threads().is_empty());
+    }
+
+    #[test]
+    fn the_busiest_neighbours_are_kept() {
+        let thread = |tid, owner, cpu_time_s| ThreadActivity {
+            tid,
+            owner: Some(owner),
+            cpu_time_s,
+            ..ThreadActivity::default()
+        };
+        let mut activity = Activity {
+            threads: vec![
+                thread(1, Owner::Neighbour, 0.5),
+                thread(2, Owner::Device, 0.0),
+                thread(3, Owner::Neighbour, 0.1),
+                thread(4, Owner::Neighbour, 0.9),
+            ],
+            ..Activity::default()
+        };
+        activity.keep_busiest_neighbours(2);
+        let tids: Vec<i32> = activity.threads.iter().map(|thread| thread.tid).collect();
+        assert_eq!(tids, [2, 4, 1]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use quietwire_base::fuzz::{check, planted};
 
-use crate::cpus;
+use crate::monitors::cpus;
 
 /// Parses any text as `/proc/stat`. Each CPU is listed once, and no time is negative.
 fn fuzz_stat(octets: &[u8]) -> bool {

@@ -1,16 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Activity of the machine during a trial: CPU time by state, the forwarding threads, interrupts. It is the difference of two
-//! snapshots, read below a root directory of the caller. This crate never changes the machine.
+//! Activity of the machine during a trial: CPU time by state, threads, interrupts, memory, energy and more. It is the difference of two
+//! snapshots, read below a root directory of the caller. [`settings`] has the settings of the machine that affect results. This crate never
+//! changes the machine.
+//!
+//! Each monitor is a file of `monitors`. [`offers`] says which of them a machine offers.
 
 mod activity;
-mod cpus;
+mod files;
 #[cfg(test)]
 mod fuzz;
-mod interrupts;
-mod threads;
+mod monitor;
+mod monitors;
+mod settings;
+#[cfg(test)]
+mod tests;
 mod ticks;
 
-pub use activity::{Activity, MonitorError, Snapshot};
-pub use cpus::{CpuActivity, cpu_times};
-pub use interrupts::InterruptCount;
-pub use threads::ThreadActivity;
+pub use activity::{Activity, MonitorError, Snapshot, offers};
+pub use monitor::{Offer, Owner, Unavailable, Watched};
+pub use monitors::cpus::{CpuActivity, cpu_times};
+pub use monitors::energy::DomainEnergy;
+pub use monitors::frequency::CpuFrequency;
+pub use monitors::interrupts::{InterruptCount, InterruptLine};
+pub use monitors::kvm::GuestExits;
+pub use monitors::memory::MemoryActivity;
+pub use monitors::numa::NodeAllocations;
+pub use monitors::placement::ProcessMemory;
+pub use monitors::resctrl::ClassActivity;
+pub use monitors::softirqs::SoftirqCount;
+pub use monitors::system_calls::{SystemCallSampler, SystemCallSamples};
+pub use monitors::temperature::ZoneTemperature;
+pub use monitors::threads::ThreadActivity;
+pub use monitors::throttling::CpuThrottling;
+pub use settings::{MachineSetting, settings};

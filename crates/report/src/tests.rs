@@ -997,6 +997,7 @@ fn count(cycles: u64, frames: u64) -> quietwire_study::CycleCount {
         cycles,
         frames,
         threads: vec![cycles / 4, cycles - cycles / 4],
+        bursts: frames / 4,
     }
 }
 

@@ -2,11 +2,15 @@
 //! What a run stores about its machine and software, and what a case stores about its setup. Everything that benches and runs write is
 //! here; [`crate::CaseFacts`] and [`crate::RunFacts`] are the parts that are read again.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Confined;
 use quietwire_host::inventory::Inventory;
 use quietwire_lab::up::LabState;
 use quietwire_lab::{IsolationPart, IsolationRecord};
+use quietwire_monitor::{MachineSetting, offers, settings};
 use quietwire_tester::{GeneratorIdentity, MissingCalibration};
 use serde::Serialize;
 
@@ -24,6 +28,8 @@ pub struct Environment {
 #[serde(untagged)]
 pub enum MachineRecord {
     /// This machine.
+    Observed(Box<ObservedMachine>),
+    /// A machine of which only the inventory is known.
     Inventory(Box<Inventory>),
     /// No machine: the device is simulated, and nothing is measured.
     Simulated {
@@ -37,6 +43,44 @@ pub enum MachineRecord {
         /// A sentence for readers.
         note: String,
     },
+}
+
+/// A machine with its settings and monitors.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ObservedMachine {
+    /// Inventory.
+    #[serde(flatten)]
+    pub inventory: Inventory,
+    /// Settings that affect results, by name.
+    pub settings: BTreeMap<String, MachineSetting>,
+    /// Whether the machine offers each monitor: `available`, or `unavailable: REASON`.
+    pub monitors: BTreeMap<String, String>,
+}
+
+impl ObservedMachine {
+    /// Reads the machine whose files are below `root`. System calls are sampled on `sampler_cpus`.
+    #[must_use]
+    pub fn read(root: &Path, sampler_cpus: &CpuList) -> Self {
+        let offers = offers(root).into_iter();
+        let mut monitors: BTreeMap<String, String> = offers
+            .map(|offer| (offer.monitor, offered(offer.unavailable)))
+            .collect();
+        let no_cpu = "device and tester use all CPUs, and none is left for the sampler";
+        let reason = sampler_cpus.is_empty().then(|| no_cpu.to_owned());
+        monitors.insert("system_calls".to_owned(), offered(reason));
+        Self {
+            inventory: Inventory::read(root),
+            settings: settings(root),
+            monitors,
+        }
+    }
+}
+
+fn offered(unavailable: Option<String>) -> String {
+    match unavailable {
+        Some(reason) => format!("unavailable: {reason}"),
+        None => "available".to_owned(),
+    }
 }
 
 /// Versions of the software of a run.
@@ -209,6 +253,26 @@ mod tests {
         };
         let expected = json!({ "quietwire": "1", "generator": stored(&generator()) });
         assert_eq!(stored(&versions), expected);
+    }
+
+    #[test]
+    fn an_observed_machine_has_the_inventory_and_settings_with_their_sources() {
+        let root = Path::new("/");
+        let machine = ObservedMachine::read(root, &CpuList::new());
+        let stored = stored(&MachineRecord::Observed(Box::new(machine.clone())));
+        assert_eq!(stored["cpu_model"], json!(machine.inventory.cpu_model));
+        assert_eq!(
+            stored["settings"]["kernel"]["source"],
+            "/proc/sys/kernel/osrelease"
+        );
+        assert_eq!(stored["monitors"]["cpus"], "available");
+        let reason = stored["monitors"]["system_calls"].as_str().unwrap();
+        assert!(
+            reason.starts_with("unavailable: device and tester"),
+            "{reason}"
+        );
+        let read: Inventory = serde_json::from_value(stored).unwrap();
+        assert_eq!(read, machine.inventory);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use quietwire_lab::{
     Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, NetNs, Setup, Stop,
     TESTER_PRIORITY, check_idle,
 };
+use quietwire_monitor::SystemCallSampler;
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
     Calibrations, CitedCalibration, FrameAccess, Limits, MissingCalibration, Preparation,
@@ -35,7 +36,8 @@ use crate::bench::{
     Measured,
 };
 use crate::case_settings::{
-    CaseSettings, Environment, LabCase, LabVersions, MachineRecord, TesterRecord, Versions,
+    CaseSettings, Environment, LabCase, LabVersions, MachineRecord, ObservedMachine, TesterRecord,
+    Versions,
 };
 use crate::executor::act;
 use crate::file::{FrameSize, NeighboursIn, StudyFile, Switch};
@@ -152,6 +154,16 @@ impl LabBench {
         self.machine.cpus_online.clone().unwrap_or_default()
     }
 
+    /// Returns the CPUs that neither device nor tester uses.
+    fn sampler_cpus(&self) -> CpuList {
+        let device = &self.file.device;
+        let busy = device.cpus.values().fold(
+            self.file.tester.cpu.union(&device.forwarding_cpus),
+            |busy, cpus| busy.union(cpus),
+        );
+        self.online().difference(&busy)
+    }
+
     /// Returns a case's neighbours, on these CPUs.
     fn neighbours(&self, spec: &CaseSpec, cpus: CpuList) -> NeighbourSpec {
         neighbours(&self.file.neighbours_of(&spec.case), cpus)
@@ -198,14 +210,16 @@ impl LabBench {
         lab.check()?;
         leave_cpu();
         let at_work = lab.neighbours_at_work()?;
-        let before = DeviceSnapshot::take(lab.device().ok_or(LabBenchError::NoCase)?)?;
+        let device = lab.device().ok_or(LabBenchError::NoCase)?;
+        let before = DeviceSnapshot::take(device, at_work.as_ref())?;
         let done = || act(tester, &mut LabDevice(&mut *lab), action, frames);
         let observation = self.place.enter(done)??;
         // A restart changes the process.
-        let after = DeviceSnapshot::take(lab.device().ok_or(LabBenchError::NoCase)?)?;
+        let device = lab.device().ok_or(LabBenchError::NoCase)?;
+        let after = DeviceSnapshot::take(device, at_work.as_ref())?;
         lab.check()?;
         let device = lab.device().ok_or(LabBenchError::NoCase)?;
-        let activity = activity(lab, device, (&before, &after), at_work)?;
+        let activity = activity(lab, device, (&before, &after), at_work, Vec::new())?;
         Ok(ActionOutcome {
             observation,
             activity,
@@ -215,19 +229,23 @@ impl LabBench {
     fn measure(&mut self, trial: &Trial) -> Result<Measured, LabBenchError> {
         self.lab.check()?;
         leave_cpu();
+        let sampler_cpus = self.sampler_cpus();
         let lab = &self.lab;
         let (Some(tester), Some(device)) = (&mut self.tester, lab.device()) else {
             return Err(LabBenchError::NoCase);
         };
         let at_work = lab.neighbours_at_work()?;
         let frames = device.frames();
-        let before = DeviceSnapshot::take(device)?;
+        let before = DeviceSnapshot::take(device, at_work.as_ref())?;
+        // The record of the machine says why there is no sampler.
+        let sampler = before.sample_calls(&sampler_cpus).ok();
         let mut result = self.place.enter(|| tester.run(trial))??;
-        let after = DeviceSnapshot::take(device)?;
+        let calls = sampler.map(SystemCallSampler::finish).unwrap_or_default();
+        let after = DeviceSnapshot::take(device, at_work.as_ref())?;
         result.account_for(&device.layout(), &frames, &device.frames());
         self.lab.check()?;
         let device = self.lab.device().ok_or(LabBenchError::NoCase)?;
-        let activity = activity(&self.lab, device, (&before, &after), at_work)?;
+        let activity = activity(&self.lab, device, (&before, &after), at_work, calls)?;
         Ok(Measured { result, activity })
     }
 
@@ -412,7 +430,10 @@ fn open_tester(
 impl Bench for LabBench {
     fn environment(&mut self) -> Environment {
         Environment {
-            machine: MachineRecord::Inventory(Box::new(Inventory::read(Path::new("/")))),
+            machine: MachineRecord::Observed(Box::new(ObservedMachine::read(
+                Path::new("/"),
+                &self.sampler_cpus(),
+            ))),
             versions: Versions::Lab(LabVersions {
                 quietwire: env!("CARGO_PKG_VERSION").to_owned(),
                 dpdk: quietwire_dpdk::version(),

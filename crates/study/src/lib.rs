@@ -43,7 +43,7 @@ pub use bench::{
 };
 pub use case_settings::{
     CaseLeftOut, CaseSettings, ConfinedWork, Environment, GeneratorCase, LabCase, LabVersions,
-    MachineRecord, TesterRecord, Versions,
+    MachineRecord, ObservedMachine, TesterRecord, Versions,
 };
 pub use file::{
     Case, Device, EarlierIsolation, FileError, FrameSize, Idle, Link, MaxRate, Measure, Mode,

@@ -228,6 +228,7 @@ impl SimulatedBench {
                 voluntary_switches: 2,
                 nonvoluntary_switches: involuntary as u64,
                 migrations: Some(migrations),
+                ..ThreadActivity::default()
             };
         let moved = (stolen * 20.0 * self.dice(6)) as u64;
         let machine = Activity {
@@ -248,10 +249,7 @@ impl SimulatedBench {
                 ),
                 thread(103, "control", 0, 0.001, 1.0, 0),
             ],
-            vanished_threads: 0,
-            new_threads: 0,
-            interrupts: Vec::new(),
-            anomalies: Vec::new(),
+            ..Activity::default()
         };
         let spec = self.case.as_ref();
         let has_neighbours = spec.is_some_and(|spec| spec.case.neighbours != NeighboursIn::None);

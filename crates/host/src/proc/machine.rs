@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parsers of `/proc/meminfo` and `/proc/self/mounts` (proc_meminfo(5), fstab(5)).
+//! Parsers of `/proc/meminfo`, `/proc/vmstat`, `/proc/PID/numa_maps` and `/proc/self/mounts` (proc_meminfo(5), proc_vmstat(5),
+//! proc_pid_numa_maps(5), fstab(5)).
+
+use std::collections::BTreeMap;
 
 /// Returns the value of a line of a `meminfo`, MiB. The kernel's kB are 1024 octets. Keys of a node's file begin with its number:
 /// `Node 1 MemTotal`.
@@ -10,6 +13,42 @@ pub fn memory_mib(meminfo: &str, key: &str) -> Option<u64> {
         value.split_whitespace().next()?.parse::<u64>().ok()
     };
     meminfo.lines().find_map(value).map(|kib| kib / 1024)
+}
+
+/// Returns the value of a line `KEY VALUE`, as in `/proc/vmstat` and in `numastat` of a NUMA node.
+#[must_use]
+pub fn counter(text: &str, key: &str) -> Option<u64> {
+    let value = |line: &str| {
+        let (name, value) = line.split_once(' ')?;
+        (name == key).then(|| value.trim().parse().ok())?
+    };
+    text.lines().find_map(value)
+}
+
+/// Page size of a mapping that does not state its own, KiB.
+const PAGE_KIB: u64 = 4;
+
+/// Returns the memory of a process by NUMA node, KiB, from the text of `/proc/PID/numa_maps`. Ignores fields that are no counts.
+#[must_use]
+pub fn memory_by_node(numa_maps: &str) -> BTreeMap<u32, u64> {
+    let mut nodes = BTreeMap::new();
+    for line in numa_maps.lines() {
+        let fields = || line.split_whitespace().skip(2);
+        let stated =
+            fields().find_map(|field| field.strip_prefix("kernelpagesize_kB=")?.parse().ok());
+        let page_kib: u64 = stated.unwrap_or(PAGE_KIB);
+        for field in fields() {
+            let count = field.strip_prefix('N').and_then(|field| {
+                let (node, pages) = field.split_once('=')?;
+                Some((node.parse::<u32>().ok()?, pages.parse::<u64>().ok()?))
+            });
+            if let Some((node, pages)) = count {
+                let sum: &mut u64 = nodes.entry(node).or_default();
+                *sum = sum.saturating_add(pages.saturating_mul(page_kib));
+            }
+        }
+    }
+    nodes
 }
 
 /// A mounted file system.
@@ -98,6 +137,23 @@ mod tests {
     }
 
     #[test]
+    fn counters_are_found_by_their_whole_key() {
+        let text = "pgmajfault 12\npgmajfault_other 3\nbad many\n";
+        assert_eq!(counter(text, "pgmajfault"), Some(12));
+        assert_eq!((counter(text, "bad"), counter(text, "none")), (None, None));
+    }
+
+    #[test]
+    fn memory_is_summed_up_by_node_with_the_page_size_of_each_mapping() {
+        let text = "7f00 default anon=3 dirty=3 N0=2 N1=1 kernelpagesize_kB=4\n\
+                    7f10 bind:1 file=/dev/hugepages/N9=7 huge N1=5 kernelpagesize_kB=2048\n\
+                    7f20 N5=9 mapped=1 N0=1\nshort\n\n";
+        let nodes = memory_by_node(text);
+        assert_eq!(nodes, BTreeMap::from([(0, 12), (1, 4 + 5 * 2048)]));
+        assert!(memory_by_node("").is_empty());
+    }
+
+    #[test]
     fn a_mount_may_have_blanks_in_its_path() {
         let text = "c /sys/fs/cgroup cgroup2 rw,nosuid 0 0\nd /a\\040b\\134c\\012 tmpfs rw 0 0\nshort /x\n\n";
         let all: Vec<Mount> = mounts(text).collect();
@@ -120,6 +176,7 @@ mod tests {
         #[test]
         fn no_text_makes_a_parser_panic(text in "[\\\\0-7aä: \n]{0,40}") {
             let _ = (mounts(&text).count(), memory_mib(&text, "a"), unescaped(&text));
+            let _ = (counter(&text, "a"), memory_by_node(&text));
         }
     }
 }

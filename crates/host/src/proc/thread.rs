@@ -68,6 +68,13 @@ impl Thread {
         text.split_whitespace().next()?.parse().ok()
     }
 
+    /// Returns the time that the thread waited for a CPU while it could run, nanoseconds (`schedstat`). `None` if the kernel does not report it.
+    #[must_use]
+    pub fn run_delay_ns(&self) -> Option<u64> {
+        let text = read(&self.path("schedstat")).ok()?;
+        text.split_whitespace().nth(1)?.parse().ok()
+    }
+
     /// Returns the number of migrations to another CPU. `None` if the kernel does not report it. Only kernels with
     /// CONFIG_SCHED_DEBUG have `sched`.
     #[must_use]
@@ -117,9 +124,12 @@ mod tests {
         write("schedstat", b"123 4 5\n");
         write("syscall", b"running\n");
         assert_eq!((thread.run_ns(), thread.migrations()), (Some(123), Some(3)));
+        assert_eq!(thread.run_delay_ns(), Some(4));
         assert_eq!(thread.system_call().unwrap(), None);
         write("syscall", b"-1 0x0 0x0\n");
         assert_eq!(thread.system_call().unwrap(), Some(-1));
+        write("schedstat", b"5");
+        assert_eq!((thread.run_ns(), thread.run_delay_ns()), (Some(5), None));
         write("schedstat", b"");
         write("sched", b"nr_migrations\n");
         assert_eq!((thread.run_ns(), thread.migrations()), (None, None));

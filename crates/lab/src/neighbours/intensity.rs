@@ -51,6 +51,12 @@ impl NeighbourSample {
         })
     }
 
+    /// Returns the process IDs of all neighbours at the sample.
+    #[must_use]
+    pub fn pids(&self) -> &[u32] {
+        &self.pids
+    }
+
     /// Returns true if some of them send through the device.
     pub(crate) fn has_network(&self) -> bool {
         self.received.is_some()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Activity of CPUs and threads during trials, from the stored data of the monitor.
 
-use quietwire_monitor::{Activity, CpuActivity};
+use quietwire_monitor::{Activity, CpuActivity, Owner};
 use quietwire_study::{ActionRecord, Intensity, TrialRecord};
 use serde::Serialize;
 
@@ -140,7 +140,8 @@ pub(super) fn threads(trials: &[&TrialRecord]) -> Vec<ThreadShare> {
     let elapsed_s: f64 = accounts.iter().map(|account| account.elapsed_s).sum();
     let mut sums: Vec<ThreadSum> = Vec::new();
     for account in accounts.iter().filter(|account| account.elapsed_s > 0.0) {
-        for thread in &account.threads {
+        let own = account.threads.iter();
+        for thread in own.filter(|thread| thread.owner != Some(Owner::Neighbour)) {
             let place = sums.iter().position(|sum| sum.name == thread.name);
             let place = place.unwrap_or_else(|| {
                 sums.push(ThreadSum {

@@ -85,9 +85,7 @@ mod tests {
             name: "t".to_owned(),
             cpu: 1,
             cpu_time_s,
-            voluntary_switches: 0,
-            nonvoluntary_switches: 0,
-            migrations: None,
+            ..ThreadActivity::default()
         };
         let cpu = |cpu, softirq_s| CpuActivity {
             cpu,
@@ -98,10 +96,7 @@ mod tests {
             elapsed_s: 1.0,
             cpus: vec![cpu(0, 0.5), cpu(1, 0.25)],
             threads: vec![thread(7, 0.5), thread(7, 0.25), thread(8, 1.0)],
-            vanished_threads: 0,
-            new_threads: 0,
-            interrupts: Vec::new(),
-            anomalies: Vec::new(),
+            ..Activity::default()
         };
         let element = |name: &str, kernel_cpus| Element {
             name: name.to_owned(),
@@ -113,6 +108,7 @@ mod tests {
             cycles,
             frames,
             threads: vec![cycles],
+            bursts: frames,
         };
         let look = |cycles, frames| BTreeMap::from([("S".to_owned(), count(cycles, frames))]);
         let reported = activity_of(

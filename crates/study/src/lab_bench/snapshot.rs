@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use quietwire_host::CpuList;
 use quietwire_lab::up::UpLab;
 use quietwire_lab::{CycleCount, Lab, NeighbourSample};
-use quietwire_monitor::{Activity, Snapshot};
+use quietwire_monitor::{
+    Activity, Owner, Snapshot, SystemCallSampler, SystemCallSamples, Unavailable, Watched,
+};
 
 use super::LabBenchError;
 use super::elements;
@@ -20,16 +23,33 @@ pub(super) struct DeviceSnapshot {
     cycles: BTreeMap<String, CycleCount>,
 }
 
+/// Maximum number of threads of neighbours that are stored with a trial.
+const NEIGHBOUR_THREADS_MAX: usize = 32;
+
 impl DeviceSnapshot {
-    pub(super) fn take(device: &UpLab) -> Result<Self, LabBenchError> {
+    /// Takes a sample of the device, the tester and the neighbours.
+    pub(super) fn take(
+        device: &UpLab,
+        at_work: Option<&NeighbourSample>,
+    ) -> Result<Self, LabBenchError> {
         let cycles = device.cycles();
         let elements = topology::elements(device.state()).into_iter();
-        let mut watched: Vec<u32> = elements.flat_map(|element| element.pids).collect();
-        watched.push(std::process::id());
+        let pids = elements.flat_map(|element| element.pids);
+        let mut watched: Vec<Watched> = pids.map(|pid| Watched::of(pid, Owner::Device)).collect();
+        watched.push(Watched::of(std::process::id(), Owner::Tester));
+        let neighbours = at_work.map(NeighbourSample::pids).unwrap_or_default();
+        let neighbours = neighbours.iter();
+        watched.extend(neighbours.map(|pid| Watched::of(*pid, Owner::Neighbour)));
         Ok(Self {
-            machine: Snapshot::take(Path::new("/"), &watched)?,
+            machine: Snapshot::take_all(Path::new("/"), &watched)?,
             cycles,
         })
+    }
+
+    /// Starts to sample the system calls of the forwarding threads, on these CPUs.
+    pub(super) fn sample_calls(&self, cpus: &CpuList) -> Result<SystemCallSampler, Unavailable> {
+        let threads = self.machine.forwarding_threads();
+        SystemCallSampler::start(Path::new("/"), &threads, cpus)
     }
 }
 
@@ -53,8 +73,11 @@ pub(super) fn activity(
     device: &UpLab,
     (before, after): (&DeviceSnapshot, &DeviceSnapshot),
     at_work: Option<NeighbourSample>,
+    system_calls: Vec<SystemCallSamples>,
 ) -> Result<TrialActivity, LabBenchError> {
-    let activity = Activity::between(&before.machine, &after.machine);
+    let mut activity = Activity::between(&before.machine, &after.machine);
+    activity.keep_busiest_neighbours(NEIGHBOUR_THREADS_MAX);
+    activity.system_calls = system_calls;
     let cycles = (&before.cycles, &after.cycles);
     let hz = quietwire_dpdk::cycles::hz();
     let elements = topology::elements(device.state());

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use quietwire_base::proc::read;
 use serde::{Deserialize, Serialize};
 
-use crate::ticks::difference;
+use crate::monitor::{Monitor, Target, Unavailable};
+use crate::ticks::{difference, ticks_per_second};
 
 /// States in the order of the file.
 const STATES: usize = 10;
@@ -27,7 +29,7 @@ const NAMES: [&str; STATES] = [
 ];
 
 /// Ticks of one CPU in each state.
-pub(crate) type CpuTicks = [u64; STATES];
+type CpuTicks = [u64; STATES];
 
 /// Time of one CPU in each state, seconds. The kernel counts guest time as user (or nice) time as well; here each
 /// second is in one state only, so the states add up to the elapsed time.
@@ -57,7 +59,43 @@ pub struct CpuActivity {
     pub guest_nice_s: f64,
 }
 
-pub(crate) fn parse(stat: &str) -> BTreeMap<u32, CpuTicks> {
+pub(crate) struct Cpus;
+
+impl Monitor for Cpus {
+    const NAME: &'static str = "cpus";
+    type Counters = BTreeMap<u32, CpuTicks>;
+    type Activity = Vec<CpuActivity>;
+
+    fn read(target: &Target<'_>) -> Result<Self::Counters, Unavailable> {
+        let text =
+            read(&target.root.join("proc/stat")).map_err(|_| Unavailable::missing("/proc/stat"))?;
+        let cpus = parse(&text);
+        if cpus.is_empty() {
+            return Err(Unavailable("/proc/stat lists no CPU".to_owned()));
+        }
+        Ok(cpus)
+    }
+
+    fn between(
+        then: &Self::Counters,
+        now: &Self::Counters,
+        anomalies: &mut Vec<String>,
+    ) -> Self::Activity {
+        let ticks_per_second = ticks_per_second();
+        let mut found = Vec::new();
+        for (cpu, now) in now {
+            if let Some(then) = then.get(cpu) {
+                let one = CpuActivity::between(*cpu, then, now, ticks_per_second, anomalies);
+                found.push(one);
+            }
+        }
+        let gone = then.keys().filter(|cpu| !now.contains_key(cpu));
+        anomalies.extend(gone.map(|cpu| format!("CPU {cpu} went offline")));
+        found
+    }
+}
+
+fn parse(stat: &str) -> BTreeMap<u32, CpuTicks> {
     let mut cpus = BTreeMap::new();
     for line in stat.lines() {
         let mut fields = line.split_whitespace();
@@ -80,7 +118,7 @@ pub(crate) fn parse(stat: &str) -> BTreeMap<u32, CpuTicks> {
 /// Returns the time of each CPU in each state since boot, from the text of `/proc/stat`.
 #[must_use]
 pub fn cpu_times(stat: &str) -> Vec<CpuActivity> {
-    let ticks_per_second = crate::ticks::ticks_per_second();
+    let ticks_per_second = ticks_per_second();
     // No counter goes backwards from zero, so this list stays empty.
     let mut anomalies = Vec::new();
     let since_boot = |(cpu, ticks): (u32, CpuTicks)| {
@@ -90,7 +128,7 @@ pub fn cpu_times(stat: &str) -> Vec<CpuActivity> {
 }
 
 impl CpuActivity {
-    pub(crate) fn between(
+    fn between(
         cpu: u32,
         then: &CpuTicks,
         now: &CpuTicks,
