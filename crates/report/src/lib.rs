@@ -36,8 +36,8 @@ pub use page::words::mix_text;
 pub use summary::{
     Applications, Baselines, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, GoalSummary,
     Health, HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter, LossPlaces, LossPoint,
-    LossesAtRate, MeasuredRatios, MethodFigures, MethodResult, NeighbourShare, ObjectiveVerdict,
-    OwnPart, PercentileValue, PublishedRow, RankedCase, Ranking, RepeatedRates, RoundTrip,
+    LossesAtRate, MachineFinding, MeasuredRatios, MethodFigures, MethodResult, NeighbourShare,
+    ObjectiveVerdict, OwnPart, PercentileValue, PublishedRow, RankedCase, Ranking, RepeatedRates, RoundTrip,
     SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt, TenantsFound,
     TenantsSummary, ThreadShare, UnavailableCase,
 };

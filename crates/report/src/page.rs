@@ -3,6 +3,7 @@
 
 pub(crate) mod application;
 mod cpu;
+mod findings;
 mod glance;
 mod latency;
 mod losses;
@@ -36,6 +37,7 @@ pub(crate) fn page(results: &StudyResults, summary: &Summary) -> Markup {
                 main {
                     (header(results, summary))
                     (verdicts::verdicts(summary))
+                    (findings::findings(summary))
                     @for size in &summary.sizes {
                         (of_size(results, summary, size))
                     }

@@ -6,6 +6,7 @@ mod alike;
 mod application;
 mod case;
 mod cycles;
+mod findings;
 mod latency;
 mod limit;
 mod losses;
@@ -35,6 +36,7 @@ pub use alike::LikeForLike;
 pub use application::Applications;
 pub use case::{CaseSummary, Health};
 pub use cycles::{CycleSource, CyclesPerFrame};
+pub use findings::MachineFinding;
 pub use latency::{OwnPart, PercentileValue, RoundTrip};
 pub use limit::{Limit, Limiter};
 pub use losses::LossPlaces;
@@ -83,6 +85,8 @@ pub struct Summary {
     /// Verdicts about the objectives, in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub verdicts: Vec<ObjectiveVerdict>,
+    /// Causes that the monitors' data shows, by case.
+    pub findings: Vec<MachineFinding>,
     /// One summary for each frame size.
     pub sizes: Vec<SizeSummary>,
 }
@@ -207,6 +211,11 @@ impl Summary {
     ) -> Result<Self, ReportError> {
         let file = &results.file;
         let sizes = file.traffic.frame_sizes.iter();
+        let sizes = sizes
+            .map(|size| of_size(results, *size))
+            .collect::<Result<Vec<_>, _>>()?;
+        let of_sizes = sizes.iter().map(|size| size.cases.as_slice());
+        let findings = findings::findings(results, of_sizes);
         Ok(Self {
             name: file.name.clone(),
             title: file.title.clone(),
@@ -224,9 +233,8 @@ impl Summary {
                 .map_or_else(String::new, |case| case.name.clone()),
             unavailable: unavailable(results),
             verdicts: verdicts::verdicts(results, baselines)?,
-            sizes: sizes
-                .map(|size| of_size(results, *size))
-                .collect::<Result<_, _>>()?,
+            findings,
+            sizes,
         })
     }
 }

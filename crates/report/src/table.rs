@@ -26,6 +26,16 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
         text.push_str(&of_verdicts(summary, width));
         text.push_str("\n\n");
     }
+    for finding in &summary.findings {
+        text.push_str(&format!("FINDING  {}: {}", finding.case, finding.text));
+        if let Some(cure) = &finding.cure {
+            text.push_str(&format!(" Cure: {cure}"));
+        }
+        text.push_str(&format!(" ({})\n", finding.page));
+    }
+    if !summary.findings.is_empty() {
+        text.push('\n');
+    }
     for size in &summary.sizes {
         let frames = words::frames(size);
         text.push_str(&format!("{}, {frames}\n", summary.title));

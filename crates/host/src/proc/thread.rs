@@ -68,7 +68,8 @@ impl Thread {
         text.split_whitespace().next()?.parse().ok()
     }
 
-    /// Returns the time that the thread waited for a CPU while it could run, nanoseconds (`schedstat`). `None` if the kernel does not report it.
+    /// Returns the time that the thread waited for a CPU while it could run, nanoseconds (`schedstat`). `None` if the kernel does not
+    /// report it.
     #[must_use]
     pub fn run_delay_ns(&self) -> Option<u64> {
         let text = read(&self.path("schedstat")).ok()?;

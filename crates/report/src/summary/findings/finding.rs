@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A finding.
+
+use serde::Serialize;
+
+/// What the data says about a case: a cause with its evidence, and the cure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MachineFinding {
+    /// Name of the rule: `preempted`. It is also the name of its section in the guide.
+    pub rule: &'static str,
+    /// Case.
+    pub case: String,
+    /// The finding and its evidence, one sentence.
+    pub text: String,
+    /// What to do, as a clause; none if nothing has to be done.
+    pub cure: Option<String>,
+    /// Section of the guide.
+    pub page: String,
+}
+
+impl MachineFinding {
+    /// Returns a finding of a rule about a case.
+    pub(super) fn new(rule: &'static str, case: &str, text: String, cure: Option<&str>) -> Self {
+        Self {
+            rule,
+            case: case.to_owned(),
+            text,
+            cure: cure.map(str::to_owned),
+            page: format!("docs/findings.md#{rule}"),
+        }
+    }
+}

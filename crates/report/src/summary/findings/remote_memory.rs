@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory of the device is on another NUMA node than its forwarding thread.
+
+use super::data::{CaseData, is_device_thread};
+use super::finding::MachineFinding;
+use crate::format;
+
+/// Share of a process's memory that may be on other nodes: libraries are where they were first used.
+const REMOTE_MAX: f64 = 0.1;
+
+/// Reports the process with the largest share of memory on other nodes than its forwarding thread.
+pub(super) fn remote_memory(data: &CaseData<'_>) -> Option<MachineFinding> {
+    let mut worst: Option<(f64, String, u32)> = None;
+    for activity in &data.activities {
+        for thread in activity
+            .threads
+            .iter()
+            .filter(|thread| is_device_thread(thread))
+        {
+            let Some(node) = data.place(thread.cpu).and_then(|place| place.node) else {
+                continue;
+            };
+            let of_process = || {
+                activity
+                    .placement
+                    .iter()
+                    .filter(move |one| one.pid == thread.pid)
+            };
+            let whole_kib: u64 = of_process().map(|one| one.kib).sum();
+            let remote = || of_process().filter(move |one| one.node != node);
+            let remote_kib: u64 = remote().map(|one| one.kib).sum();
+            let Some(largest) = remote().max_by_key(|one| one.kib) else {
+                continue;
+            };
+            let share = remote_kib as f64 / whole_kib.max(1) as f64;
+            if share > REMOTE_MAX && worst.as_ref().is_none_or(|(most, ..)| share > *most) {
+                let text = format!(
+                    "{} of the memory of forwarding thread {} is on node {}, but the thread runs on CPU {} of node {node}.",
+                    format::percent(share * 100.0),
+                    thread.name,
+                    largest.node,
+                    thread.cpu
+                );
+                worst = Some((share, text, node));
+            }
+        }
+    }
+    let (_, text, node) = worst?;
+    let cure = format!(
+        "reserve huge pages on node {node} before the start, or forward on CPUs of the other node"
+    );
+    Some(MachineFinding::new(
+        "remote-memory",
+        data.case,
+        text,
+        Some(&cure),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_monitor::ProcessMemory;
+
+    use super::super::tests::{activity, data, forwarding, machine};
+    use super::*;
+
+    #[test]
+    fn memory_on_the_other_node_is_reported() {
+        let machine = machine(&[(0, "0", 0), (8, "8", 1)]);
+        for (remote_kib, is_found) in [(900, true), (50, false)] {
+            let mut found = activity(10.0, vec![forwarding("qw-fwd-0", 0)]);
+            let pid = found.threads[0].pid;
+            let on = |node, kib| ProcessMemory { pid, node, kib };
+            let other = ProcessMemory {
+                pid: pid + 1,
+                node: 1,
+                kib: 9_000,
+            };
+            found.placement = vec![on(0, 1_000 - remote_kib), on(1, remote_kib), other];
+            let mut data = data(&[&found]);
+            assert_eq!(remote_memory(&data), None);
+            data.machine = Some(&machine);
+            let finding = remote_memory(&data);
+            assert_eq!(finding.is_some(), is_found);
+            if let Some(finding) = finding {
+                let text = finding.text.replace(format::THIN, " ");
+                let wanted = "90 % of the memory of forwarding thread qw-fwd-0 is on node 1, but the thread runs on CPU 0 of node 0.";
+                assert_eq!(text, wanted);
+            }
+        }
+    }
+}
