@@ -9,9 +9,12 @@
 mod badge;
 mod chart;
 mod comparison;
+mod csv;
 mod error;
+mod figures;
 mod format;
 mod junit;
+mod markdown;
 mod method_table;
 mod methods;
 mod page;
@@ -30,8 +33,11 @@ use quietwire_study::StudyResults;
 
 pub use badge::badge;
 pub use comparison::{ComparedQuantity, Comparison, ComparisonConfig, Difference, Finding};
+pub use csv::csv;
 pub use error::ReportError;
+pub use figures::Figure;
 pub use junit::junit;
+pub use markdown::markdown;
 pub use page::words::mix_text;
 pub use summary::{
     Applications, Baselines, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, GoalSummary,
@@ -81,6 +87,18 @@ impl<'a> Report<'a> {
     #[must_use]
     pub fn html(&self) -> String {
         page::page(self.results, &self.summary).into_string()
+    }
+
+    /// Returns every chart of the page as a picture of its own, in the order of the page.
+    #[must_use]
+    pub fn figures(&self) -> Vec<Figure> {
+        figures::figures(&self.html(), page::STYLE)
+    }
+
+    /// Returns every trial as a line of CSV.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        csv(self.results)
     }
 
     /// Writes the page to a file: all of it, or nothing. An existing page is replaced.

@@ -21,7 +21,8 @@ use quietwire_study::StudyResults;
 use crate::format;
 use crate::summary::{SizeSummary, Summary};
 
-const STYLE: &str = include_str!("page/style.css");
+/// Style of the page and of its charts.
+pub(crate) const STYLE: &str = include_str!("page/style.css");
 
 pub(crate) fn page(results: &StudyResults, summary: &Summary) -> Markup {
     html! {

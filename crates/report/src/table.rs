@@ -116,6 +116,16 @@ fn of_verdicts(summary: &Summary, width: Option<u16>) -> String {
 const NONE: &str = "–";
 
 fn of_size(size: &SizeSummary, width: Option<u16>) -> String {
+    let (header, rows) = size_table(size);
+    let mut table = TerminalTable::new(header, width).ruled().numbers_from(1);
+    for row in rows {
+        table.add_row(row);
+    }
+    table.to_string()
+}
+
+/// Returns header and rows of the table of all cases, without columns that have no figure.
+pub(crate) fn size_table(size: &SizeSummary) -> (Vec<String>, Vec<Vec<String>>) {
     let goals = size.cases.first().map(|case| &case.goals);
     let mut header = vec!["case".to_owned()];
     for goal in goals.into_iter().flatten() {
@@ -144,13 +154,7 @@ fn of_size(size: &SizeSummary, width: Option<u16>) -> String {
         let shown = columns.iter().filter_map(|column| cells.get(*column));
         shown.cloned().collect()
     };
-    let mut table = TerminalTable::new(of(&header), width)
-        .ruled()
-        .numbers_from(1);
-    for row in &rows {
-        table.add_row(of(row));
-    }
-    table.to_string()
+    (of(&header), rows.iter().map(|row| of(row)).collect())
 }
 
 /// Returns the table of published figures, which has ratios only.

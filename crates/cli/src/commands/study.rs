@@ -3,6 +3,7 @@
 
 mod check;
 mod chosen;
+mod exports;
 mod list;
 pub(super) mod progress;
 mod verdicts;
@@ -24,6 +25,7 @@ use crate::exit::{CheckFailed, MissingPrerequisite, stop_on_signals};
 use crate::output::{check_place, make_directory, make_parent, write_file};
 use crate::text::{fold, print, say, terminal_columns};
 use check::Wanted;
+use exports::ExportArgs;
 use progress::ProgressView;
 use verdicts::VerdictArgs;
 
@@ -38,7 +40,7 @@ pub(crate) struct StudyArgs {
 enum StudyCommand {
     List(list::ListArgs),
     Run(RunArgs),
-    /// Write page, JSON or table from a store. Measures nothing.
+    /// Write page, JSON, table or other files from a store. Measures nothing.
     Report(ReportArgs),
 }
 
@@ -102,6 +104,8 @@ struct ReportArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    exports: ExportArgs,
+    #[command(flatten)]
     verdicts: VerdictArgs,
 }
 
@@ -110,6 +114,7 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
         StudyCommand::List(args) => list::run(args),
         StudyCommand::Run(args) => run_study_of(args),
         StudyCommand::Report(args) => {
+            args.exports.check()?;
             let results = Store::open_to_read(&args.store)?.results()?;
             if let Some(path) = &args.html {
                 check_place("--html", path)?;
@@ -123,6 +128,7 @@ pub(crate) fn run(args: &StudyArgs) -> Result<()> {
             let report =
                 Report::new(&results, &baselines).map_err(|error| in_store(&args.store, error))?;
             show(&report, &results, args.html.as_deref(), args.json)?;
+            args.exports.write(&report)?;
             args.verdicts.write(report.summary())?;
             args.verdicts.conclude(report.summary())
         }

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Results as files for other programs: Markdown, CSV and pictures.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use quietwire_report::{Report, markdown};
+
+use crate::output::{check_place, make_directory, make_parent, write_file};
+use crate::text::say;
+
+/// Options of files for other programs.
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// Write the results as Markdown.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write every trial as a line of CSV.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write every chart of the page as SVG to this directory, which is created if missing.
+    #[arg(long, value_name = "DIRECTORY")]
+    svg: Option<PathBuf>,
+}
+
+/// Name of a file that a directory of charts may contain.
+const A_CHART: &str = "01-chart.svg";
+
+impl ExportArgs {
+    /// Refuses paths that cannot be written.
+    pub(super) fn check(&self) -> Result<()> {
+        for (option, path) in self.files() {
+            check_place(option, path)?;
+        }
+        match &self.svg {
+            Some(directory) => check_place("--svg", &directory.join(A_CHART)),
+            None => Ok(()),
+        }
+    }
+
+    fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let all = [("--markdown", &self.markdown), ("--csv", &self.csv)];
+        all.into_iter()
+            .filter_map(|(option, path)| Some((option, path.as_deref()?)))
+    }
+
+    /// Writes the files.
+    pub(super) fn write(&self, report: &Report<'_>) -> Result<()> {
+        for (option, path) in self.files() {
+            let text = match option {
+                "--markdown" => markdown(report.summary()),
+                _ => report.csv(),
+            };
+            make_parent(option, path)?;
+            write_file(option, path, text)?;
+            say(format!(
+                "{}: {}",
+                option.trim_start_matches('-'),
+                path.display()
+            ));
+        }
+        if let Some(directory) = &self.svg {
+            make_directory("--svg", directory)?;
+            let figures = report.figures();
+            for figure in &figures {
+                write_file("--svg", &directory.join(&figure.file_name), &figure.svg)?;
+            }
+            let count = figures.len();
+            say(format!("charts: {count} in {}", directory.display()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Markdown, CSV and pictures of simulated studies.
+
+use super::{checked, whole};
+use crate::{Baselines, Report, markdown};
+
+#[test]
+fn every_trial_is_a_line_of_csv() {
+    let results = whole();
+    let report = Report::new(&results, &Baselines::new()).unwrap();
+    let text = report.csv();
+    let mut lines = text.split_terminator("\r\n");
+    let header: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let column = |name: &str| header.iter().position(|one| *one == name).unwrap();
+    let (loss, case) = (column("loss_ratio"), column("case"));
+    let mut trials = results.trials();
+    let mut count = 0;
+    for line in lines {
+        let (step, trial) = trials.next().unwrap();
+        count += 1;
+        // The reasons of invalid trials contain commas, and are quoted.
+        if trial.result.is_valid() {
+            let cells: Vec<&str> = line.split(',').collect();
+            assert_eq!(cells.len(), header.len(), "{line}");
+            assert_eq!(cells[loss].parse::<f64>().unwrap(), trial.result.loss_ratio);
+            assert_eq!(cells[case], step.case_name);
+        }
+    }
+    assert!(trials.next().is_none() && count > 100);
+}
+
+#[test]
+fn markdown_has_the_figures_of_the_table() {
+    let results = whole();
+    let (summary, _) = checked(&results);
+    let text = markdown(&summary);
+    for part in [
+        "## Verdicts",
+        "## Results with frames of 64 octets",
+        "| case |",
+    ] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
+    let (_, rows) = crate::table::size_table(&summary.sizes[0]);
+    assert_eq!(rows.len(), summary.sizes[0].cases.len());
+    for cell in rows.iter().flatten() {
+        let cell = cell.replace(crate::format::THIN, " ").replace('<', "\\<");
+        assert!(
+            text.contains(&format!("| {cell} |")),
+            "no '{cell}' in {text}"
+        );
+    }
+}
+
+#[test]
+fn every_chart_of_the_page_is_a_picture() {
+    let results = whole();
+    let (_, page) = checked(&results);
+    let report = Report::new(&results, &Baselines::new()).unwrap();
+    let figures = report.figures();
+    assert_eq!(figures.len(), page.matches("<svg class=\"chart").count());
+    assert!(figures.len() >= 4, "{}", figures.len());
+    for figure in &figures {
+        let svg = &figure.svg;
+        assert!(svg.contains("xmlns=\"http://www.w3.org/2000/svg\"") && svg.ends_with("</svg>\n"));
+        assert_eq!(svg.matches("<svg").count(), 1, "{}", figure.file_name);
+        assert_eq!(
+            svg.matches('<').count(),
+            svg.matches("</").count() * 2 + 1,
+            "{}",
+            figure.file_name
+        );
+    }
+}
