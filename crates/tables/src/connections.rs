@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Connection tracking: which packets belong to which connection, and whether they fit its state.
+//!
+//! Each forwarding thread has its own [`Tracker`], without locks: both directions of a connection must reach one thread. An entry of 128
+//! octets serves both directions; the index adds 8 to 16 octets. [`Tracker::new`] makes all allocations, and every operation takes a bounded
+//! number of steps.
+//!
+//! A burst is processed in two phases. [`Tracker::track`] classifies all packets ([`CtState`]) and updates known connections; rules decide
+//! which packets are accepted; [`Tracker::commit`] creates the connections of accepted new packets. So packets that rules drop take no room.
+//!
+//! Connections are of TCP (RFC 9293, with the window checks described in `tcp`), UDP, ICMP echoes and other IP protocols by their addresses.
+//! ICMP errors are related to the connection of the packet that they are about. The tracker does not verify checksums and does not reassemble:
+//! fragments without a transport header are invalid. Connections that began before the tracker did are not known, and TCP segments of them
+//! are invalid.
+//!
+//! If the table or a zone is full, a new connection replaces the oldest embryonic one, or the oldest closed one; established connections stay.
+
+mod entry;
+mod index;
+mod key;
+mod list;
+mod names;
+mod packet;
+mod settings;
+mod tcp;
+mod tracker;
+mod wheel;
+mod zones;
+
+pub use key::Endpoint;
+pub use list::{ConnectionFilter, ConnectionInfo, Page};
+pub use names::{CtState, Direction, Eviction, InvalidReason, Refusal, State};
+pub use packet::Packet;
+pub use settings::{
+    ENTRIES_MAX, ENTRY_OCTETS, Seconds, Settings, SettingsError, TIMEOUT_MAX_S, Timeouts, ZONES_MAX,
+};
+pub use tracker::{Connection, Counters, Tracked, Tracker};

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lists of connections, page by page, and their removal.
+
+use ipnet::IpNet;
+
+use super::entry::Entry;
+use super::key::Endpoint;
+use super::names::{Direction, State};
+use super::settings::Seconds;
+use super::tracker::{Connection, Tracker};
+
+/// A connection in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    /// Zone.
+    pub zone: u16,
+    /// IP protocol.
+    pub protocol: u8,
+    /// Endpoint that sent the first packet.
+    pub source: Endpoint,
+    /// The other endpoint.
+    pub destination: Endpoint,
+    /// State.
+    pub state: State,
+    /// True if both sides have sent packets.
+    pub is_replied: bool,
+    /// Mark.
+    pub mark: u32,
+    /// Seconds until it expires, unless further packets arrive.
+    pub expires_in_s: u32,
+    /// Packets of each direction, up to 2^32 - 1.
+    pub packets: [u32; 2],
+    /// Octets of IP packets of each direction.
+    pub octets: [u64; 2],
+}
+
+/// Connections that match all given fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionFilter {
+    /// Only of this zone.
+    pub zone: Option<u16>,
+    /// Only of this IP protocol.
+    pub protocol: Option<u8>,
+    /// Only in this state.
+    pub state: Option<State>,
+    /// Only if one of the addresses is in this prefix.
+    pub address: Option<IpNet>,
+    /// Only if one of the ports is this one.
+    pub port: Option<u16>,
+    /// Only with this mark.
+    pub mark: Option<u32>,
+}
+
+impl ConnectionFilter {
+    /// Returns true if a connection matches.
+    #[must_use]
+    pub fn matches(&self, info: &ConnectionInfo) -> bool {
+        let ends = [info.source, info.destination];
+        let is_within = |prefix: IpNet| ends.iter().any(|end| prefix.contains(&end.address));
+        self.zone.is_none_or(|zone| zone == info.zone)
+            && self.protocol.is_none_or(|number| number == info.protocol)
+            && self.state.is_none_or(|state| state == info.state)
+            && self.mark.is_none_or(|mark| mark == info.mark)
+            && self.address.is_none_or(is_within)
+            && self
+                .port
+                .is_none_or(|port| ends.iter().any(|end| end.port == port))
+    }
+}
+
+fn info(entry: &Entry, now: Seconds) -> Option<ConnectionInfo> {
+    let state = entry.state()?;
+    let [lower, higher] = entry.key.endpoints();
+    let (source, destination) = match entry.direction(false) {
+        Direction::Original => (lower, higher),
+        Direction::Reply => (higher, lower),
+    };
+    // An expired connection has ended, even if it is still in the table.
+    let expires_in_s = entry.expires_at.checked_sub(now)?.checked_sub(1)?;
+    Some(ConnectionInfo {
+        zone: entry.key.zone(),
+        protocol: entry.key.protocol(),
+        source,
+        destination,
+        state,
+        is_replied: entry.is_replied(),
+        mark: entry.mark,
+        expires_in_s,
+        packets: entry.packets,
+        octets: entry.octets,
+    })
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Connections.
+    pub connections: Vec<ConnectionInfo>,
+    /// Start of the next part; `None` at the end.
+    pub next: Option<u32>,
+}
+
+impl Tracker {
+    /// Returns a connection by its handle; `None` if it has ended.
+    #[must_use]
+    pub fn get(&self, connection: Connection) -> Option<ConnectionInfo> {
+        info(self.entry(connection)?, self.now())
+    }
+
+    /// Lists connections from position `from` on, 0 at first: at most `count` of them, from at most `budget` entries. Connections that
+    /// begin or end between two parts may be missing.
+    #[must_use]
+    pub fn list(&self, filter: &ConnectionFilter, from: u32, count: usize, budget: usize) -> Page {
+        let mut page = Page::default();
+        let start = (from as usize).min(self.entries.len());
+        let end = start.saturating_add(budget).min(self.entries.len());
+        for (position, entry) in (from..).zip(&self.entries[start..end]) {
+            if page.connections.len() == count {
+                page.next = Some(position);
+                return page;
+            }
+            let listed = info(entry, self.now()).filter(|info| filter.matches(info));
+            page.connections.extend(listed);
+        }
+        if end < self.entries.len() {
+            page.next = u32::try_from(end).ok();
+        }
+        page
+    }
+
+    /// Removes connections from position `from` on, out of at most `budget` entries. Returns their number, and the position to continue
+    /// from; `None` at the end.
+    pub fn flush(
+        &mut self,
+        filter: &ConnectionFilter,
+        from: u32,
+        budget: usize,
+    ) -> (usize, Option<u32>) {
+        let start = (from as usize).min(self.entries.len());
+        let end = start.saturating_add(budget).min(self.entries.len());
+        let mut removed = 0;
+        for index in start..end {
+            let listed = self
+                .entries
+                .get(index)
+                .and_then(|entry| info(entry, self.now()));
+            if listed.is_some_and(|info| filter.matches(&info))
+                && let Ok(index) = u32::try_from(index)
+            {
+                self.flush_one(index);
+                removed += 1;
+            }
+        }
+        let next = (end < self.entries.len()).then(|| u32::try_from(end).ok());
+        (removed, next.flatten())
+    }
+}

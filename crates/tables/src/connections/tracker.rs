@@ -1,0 +1,523 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tracker: lookups and updates of bursts, new connections, expiry and early drops.
+
+use quietwire_base::BURST_MAX;
+use quietwire_memory::prefetch;
+
+use super::entry::{Entry, NONE};
+use super::index::Index;
+use super::key::Secret;
+use super::names::{CtState, Direction, InvalidReason, Refusal, State};
+use super::packet::{Kind, Packet};
+use super::settings::{ENTRIES_MAX, Seconds, Settings, SettingsError, Timeouts};
+use super::tcp::{self, Side, Step};
+use super::wheel::{Due, Wheel};
+use super::zones::Zones;
+use crate::arena::zeroed;
+
+/// Handle of a connection. A handle of an ended connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Connection {
+    pub(super) index: u32,
+    pub(super) generation: u16,
+}
+
+/// What the tracker knows of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tracked {
+    /// Class of the packet.
+    pub state: CtState,
+    /// Reason of [`CtState::Invalid`].
+    pub reason: Option<InvalidReason>,
+    /// Direction of the packet within its connection; of a related error, that of the packet that it is about.
+    pub direction: Direction,
+    /// The connection. A new packet without one requires [`Tracker::commit`] once it is accepted.
+    pub connection: Option<Connection>,
+    /// Mark of the connection.
+    pub mark: u32,
+}
+
+impl Tracked {
+    /// A packet that is not tracked.
+    pub const UNTRACKED: Self = Self::without_connection(CtState::Untracked, None);
+    const NEW: Self = Self::without_connection(CtState::New, None);
+
+    const fn without_connection(state: CtState, reason: Option<InvalidReason>) -> Self {
+        Self {
+            state,
+            reason,
+            direction: Direction::Original,
+            connection: None,
+            mark: 0,
+        }
+    }
+
+    const fn invalid(reason: InvalidReason) -> Self {
+        Self::without_connection(CtState::Invalid, Some(reason))
+    }
+}
+
+/// Counters of a tracker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets by class.
+    pub packets: [u64; CtState::ALL.len()],
+    /// Invalid packets by reason.
+    pub invalid: [u64; InvalidReason::ALL.len()],
+    /// Refused connections by reason.
+    pub refused: [u64; Refusal::ALL.len()],
+    /// New connections.
+    pub created: u64,
+    /// Connections that expired.
+    pub expired: u64,
+    /// Connections dropped early, for the sake of new ones.
+    pub dropped_early: u64,
+    /// Connections removed by request.
+    pub flushed: u64,
+}
+
+/// Connection tracker of one forwarding thread. [`Tracker::new`] makes all allocations.
+#[derive(Debug)]
+pub struct Tracker {
+    pub(super) entries: Box<[Entry]>,
+    index: Index,
+    secret: Secret,
+    wheel: Wheel,
+    zones: Zones,
+    timeouts: Timeouts,
+    /// Unused entries.
+    free: Vec<u32>,
+    now: Seconds,
+    counters: Counters,
+}
+
+impl Tracker {
+    /// Creates a tracker without connections, with all of its memory.
+    ///
+    /// # Errors
+    /// [`SettingsError`].
+    pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        settings.check()?;
+        let mut entries = zeroed::<Entry>(settings.entries_max as usize)?;
+        // The kernel provides the pages now, and not when packets arrive.
+        entries.fill(Entry::default());
+        Ok(Self {
+            entries,
+            index: Index::new(settings.entries_max)?,
+            secret: Secret::random(),
+            wheel: Wheel::new(),
+            zones: Zones::new(&settings.zone_limits),
+            timeouts: settings.timeouts,
+            free: (0..settings.entries_max).rev().collect(),
+            now: 0,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Returns the number of connections, including expired ones that [`Tracker::expire`] has not yet removed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Returns true if there are no connections.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the maximum number of connections.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the memory of entries and index, octets.
+    #[must_use]
+    pub fn octets(&self) -> usize {
+        size_of_val(&self.entries[..])
+            + self.index.octets()
+            + self.free.capacity() * size_of::<u32>()
+    }
+
+    /// Returns the number of connections of a zone and its limit; `None` if there is no such zone.
+    #[must_use]
+    pub fn zone_usage(&self, zone: u16) -> Option<(u32, u32)> {
+        self.zones.usage(zone)
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Classifies the packets of a burst, in order, and updates their connections. At most [`BURST_MAX`] packets; results of further
+    /// packets do not change.
+    pub fn track(&mut self, packets: &[Packet], now: Seconds, tracked: &mut [Tracked]) {
+        self.now = self.now.max(now);
+        let count = packets.len().min(tracked.len()).min(BURST_MAX);
+        let mut hashes = [0; BURST_MAX];
+        let packets = packets.get(..count).unwrap_or_default();
+        for (packet, hash) in packets.iter().zip(&mut hashes) {
+            *hash = self.secret.hash(&packet.key);
+            self.index.prefetch(*hash);
+        }
+        for hash in hashes.iter().take(count) {
+            let candidate = self.index.candidate(*hash);
+            if let Some(entry) = candidate.and_then(|index| self.entries.get(index as usize)) {
+                prefetch(entry);
+                prefetch(&entry.sides);
+            }
+        }
+        for ((packet, hash), result) in packets.iter().zip(hashes).zip(tracked) {
+            *result = self.track_one(packet, hash);
+            self.count(result);
+        }
+    }
+
+    fn count(&mut self, tracked: &Tracked) {
+        self.counters.packets[tracked.state as usize] += 1;
+        if let Some(reason) = tracked.reason {
+            self.counters.invalid[reason as usize] += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn track_one(&mut self, packet: &Packet, hash: u64) -> Tracked {
+        match packet.kind {
+            Kind::Untracked => Tracked::UNTRACKED,
+            Kind::Invalid(reason) => Tracked::invalid(reason),
+            Kind::Error(sequence) => self.track_error(packet, hash, sequence),
+            _ => match self.live(packet, hash) {
+                Some(index) => self.update(packet, index),
+                None => match opening_state(packet) {
+                    Ok(_) => Tracked::NEW,
+                    Err(reason) => Tracked::invalid(reason),
+                },
+            },
+        }
+    }
+
+    /// Finds the entry of a packet, if it has not expired.
+    #[inline(always)]
+    fn live(&self, packet: &Packet, hash: u64) -> Option<u32> {
+        let entries = &self.entries;
+        let is_entry = |index: u32| {
+            entries
+                .get(index as usize)
+                .is_some_and(|entry| entry.key == packet.key)
+        };
+        let index = self.index.find(hash, is_entry)?;
+        let is_live = self.entries.get(index as usize)?.expires_at > self.now;
+        is_live.then_some(index)
+    }
+
+    /// Applies a packet to its connection.
+    #[inline(always)]
+    fn update(&mut self, packet: &Packet, index: u32) -> Tracked {
+        let Some(entry) = self.entries.get_mut(index as usize) else {
+            return Tracked::invalid(InvalidReason::NoConnection);
+        };
+        let Some(state) = entry.state() else {
+            return Tracked::invalid(InvalidReason::NoConnection);
+        };
+        let direction = entry.direction(packet.is_from_higher);
+        let step = match next_state(entry, state, direction, packet) {
+            Ok(step) => step,
+            Err(reason) => return Tracked::invalid(reason),
+        };
+        if step == Step::Reopen {
+            return Tracked::NEW;
+        }
+        entry.count(direction, packet.octets);
+        if direction == Direction::Reply {
+            entry.set_replied();
+        }
+        let tracked = Tracked {
+            state: if entry.is_replied() {
+                CtState::Established
+            } else {
+                CtState::New
+            },
+            reason: None,
+            direction,
+            connection: Some(Connection {
+                index,
+                generation: entry.generation,
+            }),
+            mark: entry.mark,
+        };
+        if let Step::Enter(next) = step {
+            self.enter(index, state, next);
+        }
+        tracked
+    }
+
+    /// Sets the state of an entry, and its time of expiry.
+    #[inline(always)]
+    fn enter(&mut self, index: u32, former: State, next: State) {
+        let expires_at = self.now + self.timeouts.of(next) + 1;
+        self.wheel.set(&mut self.entries, index, expires_at);
+        if former != next {
+            self.change_state(index, former, next);
+        }
+    }
+
+    #[cold]
+    fn change_state(&mut self, index: u32, former: State, next: State) {
+        let Some(entry) = self.entries.get_mut(index as usize) else {
+            return;
+        };
+        entry.set_state(next);
+        let zone = entry.key.zone();
+        let (from, to) = (former.eviction(), next.eviction());
+        if from != to {
+            self.zones.remove(&mut self.entries, zone, from, index);
+            self.zones.add(&mut self.entries, zone, to, index);
+        }
+    }
+
+    /// Finds the connection of the packet that an ICMP error is about. The error changes nothing (RFC 5927): it extends no time-out.
+    fn track_error(&self, packet: &Packet, hash: u64, sequence: Option<u32>) -> Tracked {
+        let unrelated = Tracked::invalid(InvalidReason::Unrelated);
+        let Some(index) = self.live(packet, hash) else {
+            return unrelated;
+        };
+        let Some(entry) = self.entries.get(index as usize) else {
+            return unrelated;
+        };
+        let direction = entry.direction(packet.is_from_higher);
+        let [original, reply] = &entry.sides;
+        let (from, to) = match direction {
+            Direction::Original => (original, reply),
+            Direction::Reply => (reply, original),
+        };
+        let has_sent_none = direction == Direction::Reply && !entry.is_replied();
+        if has_sent_none || sequence.is_some_and(|sequence| !from.has_sent(sequence, to)) {
+            return unrelated;
+        }
+        Tracked {
+            state: CtState::Related,
+            reason: None,
+            direction,
+            connection: Some(Connection {
+                index,
+                generation: entry.generation,
+            }),
+            mark: entry.mark,
+        }
+    }
+
+    /// Creates the connection of a packet that [`Tracker::track`] classified as new and without connection, and that has been accepted. If
+    /// an earlier packet of the burst has created it, applies the packet to it.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the packet should be dropped.
+    pub fn commit(&mut self, packet: &Packet, now: Seconds) -> Result<Connection, Refusal> {
+        self.now = self.now.max(now);
+        let made = self.try_commit(packet);
+        if let Err(refusal) = made {
+            self.counters.refused[refusal as usize] += 1;
+        }
+        made
+    }
+
+    fn try_commit(&mut self, packet: &Packet) -> Result<Connection, Refusal> {
+        let hash = self.secret.hash(&packet.key);
+        let entries = &self.entries;
+        let is_entry = |index: u32| {
+            entries
+                .get(index as usize)
+                .is_some_and(|entry| entry.key == packet.key)
+        };
+        if let Some(index) = self.index.find(hash, is_entry) {
+            let is_live = self
+                .entries
+                .get(index as usize)
+                .is_some_and(|entry| entry.expires_at > self.now);
+            if is_live {
+                let tracked = self.update(packet, index);
+                if let Some(connection) = tracked.connection {
+                    return Ok(connection);
+                }
+                if tracked.state == CtState::Invalid {
+                    return Err(Refusal::Conflict);
+                }
+            } else {
+                self.counters.expired += 1;
+            }
+            // Expired, or closed and begun again.
+            self.remove(index);
+        }
+        self.create(packet, hash)
+    }
+
+    fn create(&mut self, packet: &Packet, hash: u64) -> Result<Connection, Refusal> {
+        let Ok(state) = opening_state(packet) else {
+            return Err(Refusal::Conflict);
+        };
+        let zone = packet.key.zone();
+        self.make_room(zone)?;
+        let index = self.free.last().copied().ok_or(Refusal::TableFull)?;
+        if !self.index.insert(hash, index) {
+            return Err(Refusal::TableFull);
+        }
+        self.free.pop();
+        self.counters.created += 1;
+        let expires_at = self.now + self.timeouts.of(state) + 1;
+        let Some(entry) = self.entries.get_mut(index as usize) else {
+            return Err(Refusal::TableFull);
+        };
+        entry.begin(packet.key, packet.is_from_higher, state);
+        entry.expires_at = expires_at;
+        entry.sides = match packet.kind {
+            Kind::Tcp(segment) => [Side::opening(&segment), Side::default()],
+            _ => [Side::default(); 2],
+        };
+        entry.count(Direction::Original, packet.octets);
+        let generation = entry.generation;
+        self.wheel.add(&mut self.entries, index);
+        self.zones.count(zone);
+        self.zones
+            .add(&mut self.entries, zone, state.eviction(), index);
+        Ok(Connection { index, generation })
+    }
+
+    /// Drops an entry early if the zone or the table is full.
+    fn make_room(&mut self, zone: u16) -> Result<(), Refusal> {
+        let (count, limit) = self.zones.usage(zone).ok_or(Refusal::NoZone)?;
+        let victim = if count >= limit {
+            self.zones.victim_in(zone).ok_or(Refusal::ZoneFull)?
+        } else if self.free.is_empty() {
+            let victim = self.zones.victim_in(zone);
+            victim
+                .or_else(|| self.zones.victim_elsewhere(zone))
+                .ok_or(Refusal::TableFull)?
+        } else {
+            return Ok(());
+        };
+        self.remove(victim);
+        self.counters.dropped_early += 1;
+        Ok(())
+    }
+
+    /// Removes an entry.
+    pub(super) fn remove(&mut self, index: u32) {
+        let Some(entry) = self.entries.get_mut(index as usize) else {
+            return;
+        };
+        let Some(state) = entry.state() else {
+            return;
+        };
+        let (hash, zone) = (self.secret.hash(&entry.key), entry.key.zone());
+        entry.end();
+        self.index.remove(hash, index);
+        self.wheel.remove(&mut self.entries, index);
+        self.zones
+            .remove(&mut self.entries, zone, state.eviction(), index);
+        self.zones.discount(zone);
+        // Has room for all entries.
+        self.free.push(index);
+    }
+
+    /// Removes expired connections: at most `budget` steps, each an entry or an empty slot of the timer wheel. Returns the number of
+    /// removed connections.
+    pub fn expire(&mut self, now: Seconds, budget: usize) -> usize {
+        self.now = self.now.max(now);
+        let mut removed = 0;
+        for _ in 0..budget {
+            match self.wheel.due(self.now) {
+                Due::Nothing => break,
+                Due::Moved => {}
+                Due::Entry(index) => removed += usize::from(self.expire_one(index)),
+            }
+        }
+        self.counters.expired += removed as u64;
+        removed
+    }
+
+    fn expire_one(&mut self, index: u32) -> bool {
+        let expires_at = self
+            .entries
+            .get(index as usize)
+            .map_or(0, |entry| entry.expires_at);
+        let has_expired = expires_at <= self.now;
+        if has_expired {
+            self.remove(index);
+        } else {
+            self.wheel.remove(&mut self.entries, index);
+            self.wheel.add(&mut self.entries, index);
+        }
+        has_expired
+    }
+
+    /// Returns the entry of a handle.
+    pub(super) fn entry(&self, connection: Connection) -> Option<&Entry> {
+        let entry = self.entries.get(connection.index as usize)?;
+        let is_same = entry.generation == connection.generation && entry.state().is_some();
+        is_same.then_some(entry)
+    }
+
+    /// Sets the mark of a connection. Returns false if the connection has ended.
+    pub fn set_mark(&mut self, connection: Connection, mark: u32) -> bool {
+        if self.entry(connection).is_none() {
+            return false;
+        }
+        let entry = self.entries.get_mut(connection.index as usize);
+        entry.map(|entry| entry.mark = mark).is_some()
+    }
+
+    /// Counts a connection that was removed by request, and removes it.
+    pub(super) fn flush_one(&mut self, index: u32) {
+        self.remove(index);
+        self.counters.flushed += 1;
+    }
+
+    /// Returns the current second.
+    pub(super) const fn now(&self) -> Seconds {
+        self.now
+    }
+}
+
+/// Returns the state that the first packet of a connection leads to.
+#[inline(always)]
+fn opening_state(packet: &Packet) -> Result<State, InvalidReason> {
+    match packet.kind {
+        Kind::Tcp(segment) if !segment.has_valid_flags() => Err(InvalidReason::Flags),
+        Kind::Tcp(segment) if segment.is_opening() => Ok(State::TcpSynSent),
+        Kind::Udp => Ok(State::UdpUnreplied),
+        Kind::EchoRequest => Ok(State::IcmpUnreplied),
+        Kind::Other => Ok(State::OtherUnreplied),
+        Kind::Invalid(reason) => Err(reason),
+        Kind::Tcp(_) | Kind::EchoReply | Kind::Error(_) | Kind::Untracked => {
+            Err(InvalidReason::NoConnection)
+        }
+    }
+}
+
+/// Returns the next step of a connection.
+#[inline(always)]
+fn next_state(
+    entry: &mut Entry,
+    state: State,
+    direction: Direction,
+    packet: &Packet,
+) -> Result<Step, InvalidReason> {
+    if let Kind::Tcp(segment) = packet.kind {
+        if !segment.has_valid_flags() {
+            return Err(InvalidReason::Flags);
+        }
+        let (from, to) = entry.sides_from(direction);
+        return tcp::step(state, direction, from, to, &segment);
+    }
+    Ok(Step::Enter(match (state, direction) {
+        (State::UdpUnreplied, Direction::Reply) => State::UdpReplied,
+        (State::IcmpUnreplied, Direction::Reply) => State::IcmpReplied,
+        (State::OtherUnreplied, Direction::Reply) => State::OtherReplied,
+        _ => state,
+    }))
+}
+
+// No entry has the number that ends a list.
+const _: () = assert!(NONE > ENTRIES_MAX);
