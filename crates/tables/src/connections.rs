@@ -21,8 +21,12 @@ mod key;
 mod list;
 mod names;
 mod packet;
+#[cfg(any(test, feature = "reference"))]
+pub mod reference;
 mod settings;
 mod tcp;
+#[cfg(test)]
+mod tests;
 mod tracker;
 mod wheel;
 mod zones;
