@@ -12,6 +12,8 @@ mod bystander;
 mod captures;
 #[path = "switch_ports/conversations.rs"]
 mod conversations;
+#[path = "switch_ports/cni.rs"]
+mod cni;
 #[path = "switch_ports/files.rs"]
 mod files;
 #[path = "switch_ports/kernel.rs"]

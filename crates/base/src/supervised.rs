@@ -7,10 +7,11 @@ mod output;
 mod tests;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, Write as _};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{self, Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -214,13 +215,40 @@ impl Command {
     /// # Errors
     /// The error of the system.
     pub fn run(&self, deadline: Deadline) -> io::Result<Finished> {
+        self.run_on(Stdio::null(), deadline, |_| Ok(()))
+    }
+
+    /// Runs the command as [`Self::run`], with this input. A command that does not read it loses it.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn run_with_input(&self, input: &[u8], deadline: Deadline) -> io::Result<Finished> {
+        let input = input.to_owned();
+        self.run_on(Stdio::piped(), deadline, |child| {
+            let Some(mut pipe) = child.take_stdin() else {
+                return Ok(());
+            };
+            // A thread, because the pipe may be full. It ends with the command: then nobody reads the pipe.
+            let write = move || drop(pipe.write_all(&input));
+            let writer = thread::Builder::new().name("qw-input".to_owned());
+            writer.spawn(write).map(drop)
+        })
+    }
+
+    fn run_on(
+        &self,
+        stdin: Stdio,
+        deadline: Deadline,
+        begin: impl FnOnce(&mut Supervised) -> io::Result<()>,
+    ) -> io::Result<Finished> {
         let began = Instant::now();
         let ((stdout, out), (stderr, err)) = (io::pipe()?, io::pipe()?);
-        let child = self.spawn([Stdio::null(), out.into(), err.into()])?;
+        let child = self.spawn([stdin, out.into(), err.into()])?;
         let mut child = Supervised::new(child, Duration::ZERO);
         for pipe in [stdout, stderr] {
             child.outputs.push(Output::read(pipe, OUTPUT_MAX, None)?);
         }
+        begin(&mut child)?;
         let status = child.wait(deadline)?;
         if status.is_none() {
             child.end(Duration::ZERO).or_else(|_| child.end(TIMEOUT))?;

@@ -52,6 +52,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if commands::cni::is_called() {
+        return commands::cni::run();
+    }
     let cli: Cli = renamed::parse();
     let filter =
         EnvFilter::try_from_env("QUIETWIRE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));

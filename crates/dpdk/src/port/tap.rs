@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::counters::{self, QueueCounters};
 use crate::port::interrupts::{Interrupts, Watched};
-use crate::port::namespace::{self, Failure};
+use quietwire_base::netns::{self, Failure};
 use crate::port::offload::{Offload, header_of};
 use crate::port::options::{PortOptions, interface_mtu, length_max};
 use crate::port::stats::PortStats;
@@ -318,7 +318,7 @@ pub(crate) fn open(
             "it is not that of a tap".to_owned(),
         ));
     };
-    let opened = netns.as_deref().map(namespace::open).transpose();
+    let opened = netns.as_deref().map(netns::open).transpose();
     let opened = opened.map_err(|cause| fail("the network namespace", cause))?;
     let large_pool = stock::large_pool(eal, options.rx_queues)?;
     let request = Request {
@@ -329,7 +329,7 @@ pub(crate) fn open(
         queue_length: options.rx_ring_size,
         queues: options.rx_queues.max(options.tx_queues),
     };
-    let made = namespace::within(opened.as_ref(), || make(&request))
+    let made = netns::within(opened.as_ref(), || make(&request))
         .map_err(|(step, error)| fail(step, error.desc().to_owned() + hint(step, error)))?;
     let Made {
         files,

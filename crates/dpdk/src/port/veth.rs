@@ -23,7 +23,7 @@ use self::links::Links;
 use self::marker::Marker;
 use self::message::{End, Link};
 use crate::error::Error;
-use crate::port::namespace::{self, Failure};
+use quietwire_base::netns::{self, Failure};
 use crate::port::options::{ETHERNET_OVERHEAD, PortOptions, interface_mtu};
 use crate::promiscuity::Promiscuity;
 use crate::uri::PortUri;
@@ -217,10 +217,10 @@ struct Request<'uri> {
 
 impl Request<'_> {
     fn open(&self) -> Result<Pair, Problem> {
-        let namespace = self.netns.map(namespace::open).transpose();
+        let namespace = self.netns.map(netns::open).transpose();
         let namespace = namespace.map_err(Problem::NoNamespace)?;
         let near = Links::open()?;
-        let far = namespace::within(namespace.as_ref(), Links::open)?;
+        let far = netns::within(namespace.as_ref(), Links::open)?;
         if let Some(left) = self.left(&near)? {
             if self.is_kept
                 && let Some(other) = self.other_end(&left, &far)?

@@ -11,8 +11,8 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use super::file::TapFile;
 use super::statistics;
 use crate::port::interface_request::InterfaceRequest;
-use crate::port::namespace::{Failure, within};
-use crate::port::rtnetlink;
+use quietwire_base::netns::{Failure, within};
+use quietwire_base::rtnetlink;
 
 /// Sockets in the network namespace of the interface.
 #[derive(Debug)]

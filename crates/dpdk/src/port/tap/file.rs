@@ -12,7 +12,7 @@ use nix::sys::uio::{readv, writev};
 use quietwire_vhost::ring::header::HEADER_LEN;
 
 use crate::port::interface_request::InterfaceRequest;
-use crate::port::namespace::Failure;
+use quietwire_base::netns::Failure;
 
 /// Device that creates taps.
 pub(crate) const TUN_DEVICE: &str = "/dev/net/tun";

@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::port::rtnetlink::{ask, attribute, contents};
+use quietwire_base::rtnetlink::{ask, attribute, contents};
 
 const RTM_NEWSTATS: u16 = 92;
 const RTM_GETSTATS: u16 = 94;

@@ -8,8 +8,8 @@ use nix::errno::Errno;
 use nix::libc;
 
 use super::message::{self, Link};
-use crate::port::namespace::Failure;
-use crate::port::rtnetlink;
+use quietwire_base::netns::Failure;
+use quietwire_base::rtnetlink;
 
 /// A socket in a network namespace.
 #[derive(Debug)]

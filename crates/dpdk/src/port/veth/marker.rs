@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use nix::errno::Errno;
 use quietwire_base::ProcessId;
 
-use crate::port::namespace::Failure;
+use quietwire_base::netns::Failure;
 
 /// Begin of each alias. Aliases of at most 255 octets are possible (linux/if.h, IFALIASZ).
 const BEGIN: &str = "quietwire veth ";

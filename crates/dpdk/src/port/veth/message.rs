@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use nix::libc;
 
-use crate::port::rtnetlink::{attribute, link, parse_link, push};
+use quietwire_base::rtnetlink::{attribute, link, parse_link, push};
 
 // linux/if_link.h.
 const IFLA_ADDRESS: u16 = 1;

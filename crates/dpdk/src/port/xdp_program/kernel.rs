@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 
-use crate::port::rtnetlink::{self, attribute, parse_link, push};
+use quietwire_base::rtnetlink::{self, attribute, parse_link, push};
 
 /// An interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,7 @@ const REPLY_S: i64 = 5;
 ///
 /// # Errors
 /// The kernel's error.
-pub(super) fn open() -> Result<OwnedFd, Errno> {
+pub fn open() -> Result<OwnedFd, Errno> {
     let socket = socket(
         AddressFamily::Netlink,
         SockType::Raw,
@@ -43,7 +43,7 @@ pub(super) fn open() -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// The kernel's error, or a reply that is too short.
-pub(super) fn ask(
+pub fn ask(
     socket: impl AsFd,
     kind: u16,
     flags: libc::c_int,
@@ -87,14 +87,16 @@ fn kind_of(message: &[u8]) -> Option<u16> {
 }
 
 /// Returns what follows the header of a message, if it is of this type.
-pub(super) fn contents(message: &[u8], kind: u16) -> Option<&[u8]> {
+#[must_use]
+pub fn contents(message: &[u8], kind: u16) -> Option<&[u8]> {
     let contents = message.get(MESSAGE_HEADER..)?;
     (kind_of(message)? == kind).then_some(contents)
 }
 
 /// Returns the contents of a message about the link of an interface: struct ifinfomsg and attributes. The kernel gives those flags (IFF_*)
 /// that are in `changed` the value in `flags`.
-pub(super) fn link(index: u32, flags: u32, changed: u32, attributes: &[u8]) -> Vec<u8> {
+#[must_use]
+pub fn link(index: u32, flags: u32, changed: u32, attributes: &[u8]) -> Vec<u8> {
     let mut link = Vec::with_capacity(LINK_HEADER + attributes.len());
     // Family and type.
     link.extend([0; 4]);
@@ -106,7 +108,8 @@ pub(super) fn link(index: u32, flags: u32, changed: u32, attributes: &[u8]) -> V
 }
 
 /// Returns the index and the attributes in a message about a link (RTM_NEWLINK).
-pub(super) fn parse_link(message: &[u8]) -> Option<(u32, &[u8])> {
+#[must_use]
+pub fn parse_link(message: &[u8]) -> Option<(u32, &[u8])> {
     let link = contents(message, libc::RTM_NEWLINK)?;
     let index = link.get(4..)?.first_chunk()?;
     Some((u32::from_ne_bytes(*index), link.get(LINK_HEADER..)?))
@@ -116,7 +119,7 @@ pub(super) fn parse_link(message: &[u8]) -> Option<(u32, &[u8])> {
 ///
 /// # Errors
 /// The value is too long.
-pub(super) fn push(to: &mut Vec<u8>, kind: u16, value: &[u8]) -> io::Result<()> {
+pub fn push(to: &mut Vec<u8>, kind: u16, value: &[u8]) -> io::Result<()> {
     let length = u16::try_from(ATTRIBUTE_HEADER + value.len()).map_err(io::Error::other)?;
     to.extend(length.to_ne_bytes());
     to.extend(kind.to_ne_bytes());
@@ -126,7 +129,8 @@ pub(super) fn push(to: &mut Vec<u8>, kind: u16, value: &[u8]) -> io::Result<()> 
 }
 
 /// Returns the value of an attribute.
-pub(super) fn attribute(mut octets: &[u8], wanted: u16) -> Option<&[u8]> {
+#[must_use]
+pub fn attribute(mut octets: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16::from_ne_bytes(*octets.first_chunk()?));
         let kind = u16::from_ne_bytes(*octets.get(2..)?.first_chunk()?);

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 
 /// Failed step of opening an interface, with the error.
-pub(super) type Failure = (&'static str, Errno);
+pub type Failure = (&'static str, Errno);
 
 /// Directory of named namespaces (ip-netns(8)).
 const NAMED: &str = "/run/netns";
@@ -26,7 +26,7 @@ fn path(namespace: &str) -> PathBuf {
 ///
 /// # Errors
 /// A message that contains the file and the remedy.
-pub(super) fn open(namespace: &str) -> Result<File, String> {
+pub fn open(namespace: &str) -> Result<File, String> {
     let path = path(namespace);
     let cause = |error: io::Error| {
         let path = path.display();
@@ -39,7 +39,7 @@ pub(super) fn open(namespace: &str) -> Result<File, String> {
 ///
 /// # Errors
 /// The error of the task, or the kernel's: the file is not a namespace, or the process lacks CAP_SYS_ADMIN.
-pub(super) fn within<T: Send>(
+pub fn within<T: Send>(
     namespace: Option<impl AsFd>,
     task: impl FnOnce() -> Result<T, Failure> + Send,
 ) -> Result<T, Failure> {

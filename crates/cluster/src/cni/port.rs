@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The port of an attachment: its name, URI and socket.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use quietwire_packet::MacAddress;
+use quietwire_switch::config::AddPort;
+use quietwire_switch::config::bridging::BridgingSetting;
+use sha2::{Digest, Sha256};
+
+use super::config::{NetworkConfig, PortKind};
+use super::environment::Environment;
+
+/// Octets of the hash in the prefix of a network's ports, and in the rest of a port's name. With its letter a name has 15 characters, as the
+/// kernel permits for an interface.
+const NETWORK_OCTETS: usize = 2;
+const ATTACHMENT_OCTETS: usize = 5;
+
+/// Returns the prefix of the names of a network's ports.
+pub(super) fn prefix(network: &str) -> String {
+    let mut name = "c".to_owned();
+    push_hash(&mut name, &[network], NETWORK_OCTETS);
+    name
+}
+
+/// Returns the name of the port of a container's interface in a network.
+pub(super) fn name(network: &str, container_id: &str, interface: &str) -> String {
+    let mut name = prefix(network);
+    push_hash(
+        &mut name,
+        &[network, container_id, interface],
+        ATTACHMENT_OCTETS,
+    );
+    name
+}
+
+/// Appends the first octets of the hash of words that contain no zero.
+fn push_hash(to: &mut String, words: &[&str], octets: usize) {
+    let mut hash = Sha256::new();
+    for word in words {
+        hash.update(word);
+        hash.update([0]);
+    }
+    for octet in hash.finalize().iter().take(octets) {
+        // Writing to a string cannot fail.
+        let _ = write!(to, "{octet:02x}");
+    }
+}
+
+/// Returns the directory of a port's socket, if its kind has one.
+pub(super) fn socket_directory(config: &NetworkConfig, name: &str) -> Option<PathBuf> {
+    (config.port != PortKind::Veth).then(|| config.socket_directory.join(name))
+}
+
+/// Returns the socket of a port, if its kind has one.
+pub(super) fn socket(config: &NetworkConfig, name: &str) -> Option<PathBuf> {
+    let file = match config.port {
+        PortKind::Veth => return None,
+        PortKind::Memif => "memif.sock",
+        PortKind::VhostUser => "vhost.sock",
+    };
+    socket_directory(config, name).map(|directory| directory.join(file))
+}
+
+/// Returns the port of an attachment.
+pub(super) fn port(
+    config: &NetworkConfig,
+    environment: &Environment,
+    mac: Option<MacAddress>,
+) -> AddPort {
+    let name = name(
+        &config.name,
+        &environment.container_id,
+        &environment.interface,
+    );
+    AddPort {
+        uri: uri(config, environment, &name, mac),
+        name,
+        rx_queues: None,
+        tx_queues: None,
+        rx_cpus: None,
+        bridge: Some(config.bridge.clone()),
+        bridging: BridgingSetting {
+            access: config.vlan,
+            ..BridgingSetting::default()
+        },
+    }
+}
+
+fn uri(
+    config: &NetworkConfig,
+    environment: &Environment,
+    name: &str,
+    mac: Option<MacAddress>,
+) -> String {
+    let socket = socket(config, name).unwrap_or_default();
+    let socket = socket.display();
+    let mut uri = match config.port {
+        PortKind::Veth => {
+            let netns = environment.netns.as_deref().unwrap_or_default();
+            format!("veth:{name}?netns={netns}&peer={}", environment.interface)
+        }
+        PortKind::Memif => format!("memif:{socket}?role=server"),
+        PortKind::VhostUser => format!("vhost:{socket}?role=server"),
+    };
+    let mut option = |key: &str, value: String| uri += &format!("&{key}={value}");
+    if config.port == PortKind::Veth {
+        if let Some(mtu) = config.mtu {
+            option("mtu", mtu.to_string());
+        }
+        if let Some(mac) = mac {
+            option("peer-mac", mac.to_string());
+        }
+    }
+    if let Some(queues) = config.queues {
+        option("queues", queues.to_string());
+    }
+    uri
+}

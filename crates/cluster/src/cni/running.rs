@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The running switch whose bridges are networks.
+
+use std::path::{Path, PathBuf};
+
+use quietwire_base::Fault;
+use quietwire_switch::SwitchError;
+use quietwire_switch::config::{AddPort, Change};
+use quietwire_switch::control::{Request, Subject, ask};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::reply::{CniError, ErrorCode};
+
+/// A port of the switch.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SwitchPort {
+    /// Its name.
+    pub name: String,
+    /// Its bridge, or `cross-connect`.
+    pub group: String,
+}
+
+/// What the plugin asks of a switch.
+pub trait Switch {
+    /// Adds a port.
+    ///
+    /// # Errors
+    /// The switch refuses, or does not run.
+    fn add_port(&self, port: AddPort) -> Result<(), CniError>;
+
+    /// Removes a port. Returns false if there is none, also if no switch runs: ports of a switch end with it.
+    ///
+    /// # Errors
+    /// The switch does not reply, or fails.
+    fn delete_port(&self, name: &str) -> Result<bool, CniError>;
+
+    /// Returns all ports.
+    ///
+    /// # Errors
+    /// No switch runs, or it does not reply.
+    fn ports(&self) -> Result<Vec<SwitchPort>, CniError>;
+
+    /// Returns the names of all bridges.
+    ///
+    /// # Errors
+    /// No switch runs, or it does not reply.
+    fn bridges(&self) -> Result<Vec<String>, CniError>;
+}
+
+/// The switch at a control socket.
+#[derive(Clone, Debug)]
+pub struct RunningSwitch {
+    socket: PathBuf,
+}
+
+impl RunningSwitch {
+    /// Creates a client of the switch at a control socket. The connection is made with each request.
+    #[must_use]
+    pub fn new(socket: &Path) -> Self {
+        Self {
+            socket: socket.to_owned(),
+        }
+    }
+
+    fn is_absent(error: &SwitchError) -> bool {
+        matches!(error, SwitchError::ControlSocket { .. }) && error.fault() == Fault::BadInput
+    }
+}
+
+impl Switch for RunningSwitch {
+    fn add_port(&self, port: AddPort) -> Result<(), CniError> {
+        ask::<Value>(&self.socket, &Request::Change(Change::AddPort(port)))?;
+        Ok(())
+    }
+
+    fn delete_port(&self, name: &str) -> Result<bool, CniError> {
+        let ports: Vec<SwitchPort> = match ask(&self.socket, &Request::Show(Subject::Ports)) {
+            Ok(ports) => ports,
+            Err(error) if Self::is_absent(&error) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        if !ports.iter().any(|port| port.name == name) {
+            return Ok(false);
+        }
+        let name = name.to_owned();
+        ask::<Value>(&self.socket, &Request::Change(Change::DelPort { name }))?;
+        Ok(true)
+    }
+
+    fn ports(&self) -> Result<Vec<SwitchPort>, CniError> {
+        Ok(ask(&self.socket, &Request::Show(Subject::Ports))?)
+    }
+
+    fn bridges(&self) -> Result<Vec<String>, CniError> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        #[derive(Deserialize)]
+        struct Bridges {
+            #[serde(default)]
+            bridge: Vec<Named>,
+        }
+        let text: String = ask(&self.socket, &Request::Show(Subject::Config))?;
+        let bridges: Bridges = toml::from_str(&text).map_err(|error| {
+            CniError::new(ErrorCode::Io, "the switch's configuration cannot be read")
+                .with_details(error.to_string())
+        })?;
+        Ok(bridges.bridge.into_iter().map(|it| it.name).collect())
+    }
+}

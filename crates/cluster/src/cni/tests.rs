@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The commands with a switch and an IPAM plugin of their own.
+
+use std::cell::RefCell;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use proptest::prelude::*;
+use quietwire_switch::config::AddPort;
+use serde_json::{Value, json};
+
+use super::running::SwitchPort;
+use super::verbs::execute;
+use super::*;
+
+/// A switch that keeps its ports in memory.
+#[derive(Default)]
+struct FakeSwitch {
+    ports: RefCell<Vec<AddPort>>,
+    refuses: bool,
+}
+
+impl Switch for FakeSwitch {
+    fn add_port(&self, port: AddPort) -> Result<(), CniError> {
+        if self.refuses {
+            return Err(CniError::new(ErrorCode::Refused, "no memory"));
+        }
+        self.ports.borrow_mut().push(port);
+        Ok(())
+    }
+
+    fn delete_port(&self, name: &str) -> Result<bool, CniError> {
+        let mut ports = self.ports.borrow_mut();
+        let before = ports.len();
+        ports.retain(|port| port.name != name);
+        Ok(ports.len() < before)
+    }
+
+    fn ports(&self) -> Result<Vec<SwitchPort>, CniError> {
+        let ports = self.ports.borrow();
+        let port = |port: &AddPort| SwitchPort {
+            name: port.name.clone(),
+            group: port.bridge.clone().unwrap(),
+        };
+        Ok(ports.iter().map(port).collect())
+    }
+
+    fn bridges(&self) -> Result<Vec<String>, CniError> {
+        Ok(vec!["lan".to_owned()])
+    }
+}
+
+/// A directory with an IPAM plugin, which records the commands of its calls in `calls`, and its input in `input`.
+struct Rig(tempfile::TempDir);
+
+impl Rig {
+    fn new(plugin: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("addresses");
+        let script = format!(
+            "#!/bin/sh\ncd {}\necho $CNI_COMMAND >> calls\ncat > input\n{plugin}\n",
+            directory.path().display()
+        );
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Self(directory)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn config(&self, more: &Value) -> String {
+        let mut config = json!({
+            "cniVersion": "1.1.0",
+            "name": "lan-a",
+            "type": "quietwire",
+            "bridge": "lan",
+            "port": "memif",
+            "socketDirectory": self.path().join("sockets"),
+            "ipam": { "type": "addresses", "subnet": "10.0.0.0/24" },
+        });
+        let config = config.as_object_mut().unwrap();
+        for (key, value) in more.as_object().unwrap() {
+            config.insert(key.clone(), value.clone());
+        }
+        json!(config).to_string()
+    }
+
+    fn environment(&self, command: &str) -> Environment {
+        let path = self.path().display().to_string();
+        Environment::read(&|name| match name {
+            "CNI_COMMAND" => Some(command.to_owned()),
+            "CNI_CONTAINERID" => Some("pod-1".to_owned()),
+            "CNI_NETNS" => Some("/run/netns/pod-1".to_owned()),
+            "CNI_IFNAME" => Some("net1".to_owned()),
+            "CNI_PATH" => Some(path.clone()),
+            _ => None,
+        })
+        .unwrap()
+    }
+
+    fn call(&self, command: &str, more: &Value, switch: &FakeSwitch) -> Result<Value, CniError> {
+        let input = self.config(more);
+        let config = NetworkConfig::parse(&input).unwrap();
+        let text = execute(&self.environment(command), &config, &input, switch)?;
+        Ok(match text.as_str() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).unwrap(),
+        })
+    }
+
+    fn calls(&self) -> String {
+        fs::read_to_string(self.path().join("calls")).unwrap_or_default()
+    }
+}
+
+const ADDRESS: &str = r#"echo '{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.5/24","gateway":"10.0.0.1"}],"routes":[{"dst":"0.0.0.0/0"}],"dns":{"nameservers":["10.0.0.1"]}}'"#;
+
+#[test]
+fn an_attachment_is_a_port_that_del_removes() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch::default();
+    let info = rig.path().join("info/file.json");
+    let more = json!({ "vlan": 7, "runtimeConfig": { "CNIDeviceInfoFile": info } });
+    let result = rig.call("ADD", &more, &switch).unwrap();
+    let name = port::name("lan-a", "pod-1", "net1");
+    assert_eq!(name.len(), 15);
+    let socket = rig.path().join("sockets").join(&name).join("memif.sock");
+    assert_eq!(
+        result,
+        json!({
+            "cniVersion": "1.1.0",
+            "interfaces": [{ "name": "net1", "sandbox": "/run/netns/pod-1", "socketPath": socket }],
+            "ips": [{ "address": "10.0.0.5/24", "gateway": "10.0.0.1", "interface": 0 }],
+            "routes": [{ "dst": "0.0.0.0/0" }],
+            "dns": { "nameservers": ["10.0.0.1"] },
+        })
+    );
+    let described: Value = serde_json::from_slice(&fs::read(&info).unwrap()).unwrap();
+    assert_eq!(
+        described["memif"],
+        json!({ "role": "slave", "path": socket, "mode": "ethernet" })
+    );
+    {
+        let ports = switch.ports.borrow();
+        assert_eq!(ports[0].name, name);
+        assert_eq!(
+            ports[0].uri,
+            format!("memif:{}?role=server", socket.display())
+        );
+        assert_eq!(ports[0].bridge.as_deref(), Some("lan"));
+        assert_eq!(ports[0].bridging.access.unwrap().get(), 7);
+    }
+    // The IPAM plugin has the whole configuration.
+    let input = fs::read_to_string(rig.path().join("input")).unwrap();
+    assert!(input.contains("10.0.0.0/24"), "{input}");
+
+    let again = rig.call("ADD", &more, &switch).unwrap_err();
+    assert!(again.to_string().contains("already"), "{again}");
+    rig.call(
+        "CHECK",
+        &json!({ "vlan": 7, "prevResult": result }),
+        &switch,
+    )
+    .unwrap();
+    rig.call("DEL", &json!({}), &switch).unwrap();
+    rig.call("DEL", &json!({}), &switch).unwrap();
+    assert!(switch.ports.borrow().is_empty());
+    assert!(!socket.parent().unwrap().exists());
+    assert_eq!(rig.calls(), "ADD\nCHECK\nDEL\nDEL\n");
+    let gone = rig.call("CHECK", &json!({ "prevResult": result }), &switch);
+    assert_eq!(gone.unwrap_err().code(), ErrorCode::Changed as u64);
+}
+
+#[test]
+fn a_port_that_the_switch_refuses_leaves_neither_address_nor_directory() {
+    let rig = Rig::new(ADDRESS);
+    let switch = FakeSwitch {
+        refuses: true,
+        ..FakeSwitch::default()
+    };
+    let error = rig.call("ADD", &json!({}), &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Refused as u64);
+    assert_eq!(rig.calls(), "ADD\nDEL\n");
+    let left: Vec<_> = fs::read_dir(rig.path().join("sockets")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn an_error_of_the_ipam_plugin_is_that_of_the_call() {
+    let failing = r#"echo '{"code":11,"msg":"no address left","details":"10.0.0.0/24"}'; exit 1"#;
+    let rig = Rig::new(failing);
+    let switch = FakeSwitch::default();
+    let error = rig.call("ADD", &json!({}), &switch).unwrap_err();
+    assert_eq!(error.code(), 11);
+    assert_eq!(error.to_string(), "no address left: 10.0.0.0/24");
+    assert!(switch.ports.borrow().is_empty());
+    for (plugin, code) in [
+        ("exit 3", ErrorCode::Io),
+        ("echo nonsense", ErrorCode::Decode),
+    ] {
+        let error = Rig::new(plugin).call("ADD", &json!({}), &switch);
+        assert_eq!(error.unwrap_err().code(), code as u64, "{plugin}");
+    }
+    let absent = json!({ "ipam": { "type": "absent" } });
+    let error = rig.call("ADD", &absent, &switch).unwrap_err();
+    assert!(error.to_string().contains("absent not found"), "{error}");
+}
+
+#[test]
+fn gc_removes_what_is_not_valid_of_its_network_only() {
+    let rig = Rig::new("");
+    let switch = FakeSwitch::default();
+    let without = json!({ "ipam": {} });
+    rig.call("ADD", &without, &switch).unwrap();
+    let mut other = switch.ports.borrow()[0].clone();
+    other.name = port::name("lan-b", "pod-1", "net1");
+    switch.ports.borrow_mut().push(other.clone());
+    let valid = |list: Value| json!({ "ipam": {}, "cni.dev/valid-attachments": list });
+    let own = json!([{ "containerID": "pod-1", "ifname": "net1" }]);
+    rig.call("GC", &valid(own), &switch).unwrap();
+    assert_eq!(switch.ports.borrow().len(), 2);
+    let another = json!([{ "containerID": "pod-1", "ifname": "net2" }]);
+    rig.call("GC", &valid(another), &switch).unwrap();
+    assert_eq!(*switch.ports.borrow(), [other]);
+    let error = rig.call("GC", &without, &switch).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidConfig as u64);
+}
+
+#[test]
+fn status_asks_for_the_bridge_and_for_addresses() {
+    let rig = Rig::new("");
+    let switch = FakeSwitch::default();
+    rig.call("STATUS", &json!({}), &switch).unwrap();
+    assert_eq!(rig.calls(), "STATUS\n");
+    let error = rig.call("STATUS", &json!({ "bridge": "wan" }), &switch);
+    let error = error.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NotAvailable as u64);
+    assert!(error.to_string().contains("bridge wan"), "{error}");
+}
+
+#[test]
+fn without_a_switch_del_succeeds_and_others_fail() {
+    let rig = Rig::new("");
+    let socket = rig.path().join("absent.sock");
+    let config = rig.config(&json!({ "controlSocket": socket, "ipam": {} }));
+    let call = |command: &'static str| {
+        let path = rig.path().display().to_string();
+        let variables = move |name: &str| match name {
+            "CNI_COMMAND" => Some(command.to_owned()),
+            "CNI_CONTAINERID" => Some("pod-1".to_owned()),
+            "CNI_NETNS" => Some("/run/netns/pod-1".to_owned()),
+            "CNI_IFNAME" => Some("net1".to_owned()),
+            "CNI_PATH" => Some(path.clone()),
+            _ => None,
+        };
+        run(&variables, &config)
+    };
+    assert_eq!(call("DEL").unwrap(), "");
+    assert_eq!(call("ADD").unwrap_err().code(), ErrorCode::TryAgain as u64);
+    let status = call("STATUS").unwrap_err();
+    assert_eq!(status.code(), ErrorCode::NotAvailable as u64);
+    let versions: Value = serde_json::from_str(&call("VERSION").unwrap()).unwrap();
+    assert_eq!(versions["supportedVersions"], json!(["1.0.0", "1.1.0"]));
+}
+
+#[test]
+fn faults_of_a_configuration_are_named() {
+    let rig = Rig::new("");
+    for (more, code, part) in [
+        (
+            json!({ "cniVersion": "0.3.1" }),
+            ErrorCode::IncompatibleVersion,
+            "0.3.1",
+        ),
+        (
+            json!({ "name": "-a" }),
+            ErrorCode::InvalidConfig,
+            "name: '-a'",
+        ),
+        (
+            json!({ "bridge": null }),
+            ErrorCode::InvalidConfig,
+            "invalid type: null",
+        ),
+        (json!({ "vlan": 4095 }), ErrorCode::InvalidConfig, "4095"),
+        (
+            json!({ "brigde": "lan" }),
+            ErrorCode::InvalidConfig,
+            "brigde",
+        ),
+        (json!({ "mtu": 1400 }), ErrorCode::InvalidConfig, "mtu"),
+        (
+            json!({ "controlSocket": "a.sock" }),
+            ErrorCode::InvalidConfig,
+            "controlSocket",
+        ),
+        (
+            json!({ "ipam": { "type": "../sh" } }),
+            ErrorCode::InvalidConfig,
+            "ipam.type",
+        ),
+        (
+            json!({ "ipam": { "subnet": "10.0.0.0/8" } }),
+            ErrorCode::InvalidConfig,
+            "ipam.type",
+        ),
+    ] {
+        let error = NetworkConfig::parse(&rig.config(&more)).unwrap_err();
+        assert_eq!(error.code(), code as u64, "{more}: {error}");
+        assert!(error.to_string().contains(part), "{more}: {error}");
+    }
+    let error = NetworkConfig::parse("{").unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Decode as u64);
+    let error = error.of_version("1.0.0").to_json();
+    let error: Value = serde_json::from_str(&error).unwrap();
+    assert_eq!(error["cniVersion"], "1.0.0");
+    assert_eq!(error["code"], 6);
+}
+
+#[test]
+fn faults_of_the_environment_are_named() {
+    let good = [
+        ("CNI_COMMAND", "ADD"),
+        ("CNI_CONTAINERID", "pod-1"),
+        ("CNI_NETNS", "/run/netns/a"),
+        ("CNI_IFNAME", "eth0"),
+        ("CNI_ARGS", "IgnoreUnknown=1;MAC=02:00:00:00:00:01"),
+    ];
+    let read = |name: &'static str, value: &'static str| {
+        Environment::read(&|asked| {
+            let all = good.iter().find(|it| it.0 == asked);
+            let own = (asked == name).then_some(value);
+            own.or(all.map(|it| it.1)).map(str::to_owned)
+        })
+    };
+    let sound = read("", "").unwrap();
+    assert_eq!(sound.arguments["MAC"], "02:00:00:00:00:01");
+    for (name, value) in [
+        ("CNI_COMMAND", "add"),
+        ("CNI_COMMAND", ""),
+        ("CNI_CONTAINERID", ""),
+        ("CNI_CONTAINERID", "a/b"),
+        ("CNI_CONTAINERID", "-a"),
+        ("CNI_NETNS", ""),
+        ("CNI_NETNS", "run/netns/a"),
+        ("CNI_NETNS", "/run/netns/a&persist=on"),
+        ("CNI_IFNAME", ""),
+        ("CNI_IFNAME", "sixteen-letters-"),
+        ("CNI_IFNAME", ".."),
+        ("CNI_IFNAME", "a&b"),
+        ("CNI_ARGS", "MAC"),
+    ] {
+        let error = read(name, value).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidEnvironment as u64);
+        assert!(
+            error.to_string().starts_with(name),
+            "{name}={value}: {error}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_input_has_an_answer(input in ".{0,200}") {
+        let variables = |name: &str| (name == COMMAND).then(|| "STATUS".to_owned());
+        let error = run(&variables, &input).unwrap_err();
+        prop_assert!(serde_json::from_str::<Value>(&error.to_json()).is_ok());
+    }
+
+    #[test]
+    fn names_of_ports_are_those_of_interfaces(network in "[a-z]{1,9}", container in "[a-z0-9]{1,64}", interface in "[a-z]{1,5}[0-9]") {
+        let name = port::name(&network, &container, &interface);
+        prop_assert!(name.starts_with(&port::prefix(&network)));
+        prop_assert_eq!(name.len(), 15);
+        let other = port::name(&network, &container, &format!("{interface}0"));
+        prop_assert_ne!(name, other);
+    }
+}

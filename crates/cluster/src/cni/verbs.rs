@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+//! ADD, DEL, CHECK, GC and STATUS (CNI specification, section 2).
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+
+use quietwire_packet::MacAddress;
+
+use super::config::{Ipam, NetworkConfig, PortKind};
+use super::environment::{Command, Environment};
+use super::reply::{CniError, CniResult, ErrorCode, Interface, Ip};
+use super::running::Switch;
+use super::{delegate, device_info, interface, port};
+
+/// Mode of the directory of a port's socket. The socket itself is accessible to its owner only.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Executes a command other than VERSION. Returns the text for standard output.
+///
+/// # Errors
+/// Those of the specification; see [`ErrorCode`].
+pub(super) fn execute(
+    environment: &Environment,
+    config: &NetworkConfig,
+    input: &str,
+    switch: &impl Switch,
+) -> Result<String, CniError> {
+    let call = Call {
+        environment,
+        config,
+        input,
+    };
+    let done = match environment.command {
+        Command::Add => {
+            let result = call.add(switch)?;
+            return serde_json::to_string(&result)
+                .map_err(|error| CniError::new(ErrorCode::Io, error.to_string()));
+        }
+        Command::Del => call.del(switch),
+        Command::Check => call.check(switch),
+        Command::Gc => call.gc(switch),
+        Command::Status => call.status(switch),
+        Command::Version => Ok(()),
+    };
+    done.map(|()| String::new())
+}
+
+/// A call of the plugin.
+struct Call<'a> {
+    environment: &'a Environment,
+    config: &'a NetworkConfig,
+    input: &'a str,
+}
+
+impl Call<'_> {
+    /// Name of the attachment's port.
+    fn port_name(&self) -> String {
+        let environment = self.environment;
+        port::name(
+            &self.config.name,
+            &environment.container_id,
+            &environment.interface,
+        )
+    }
+
+    /// Calls the IPAM plugin, if the network has one.
+    fn ipam(&self, command: Command) -> Result<(), CniError> {
+        match &self.config.ipam {
+            Some(ipam) => delegate::other(ipam, self.environment, command, self.input),
+            None => Ok(()),
+        }
+    }
+
+    fn add(&self, switch: &impl Switch) -> Result<CniResult, CniError> {
+        let name = self.port_name();
+        if switch.ports()?.iter().any(|port| port.name == name) {
+            let what = format!(
+                "container {} has interface {} in network {} already",
+                self.environment.container_id, self.environment.interface, self.config.name
+            );
+            return Err(CniError::new(ErrorCode::InvalidConfig, what));
+        }
+        let mac = self.config.mac(self.environment)?;
+        let Some(ipam) = &self.config.ipam else {
+            let addresses = self.config.requested_ips()?.into_iter().map(|address| Ip {
+                address,
+                gateway: None,
+                interface: None,
+            });
+            let given = CniResult {
+                ips: addresses.collect(),
+                ..CniResult::default()
+            };
+            return self.attach(switch, mac, given);
+        };
+        let given = delegate::add(ipam, self.environment, self.input)?;
+        self.attach(switch, mac, given)
+            .map_err(|error| self.release(ipam, error))
+    }
+
+    /// Gives addresses back after a failure.
+    fn release(&self, ipam: &Ipam, error: CniError) -> CniError {
+        let released = delegate::other(ipam, self.environment, Command::Del, self.input);
+        match released {
+            Ok(()) => error,
+            Err(left) => {
+                let both = format!("{error}; the addresses are not released: {left}");
+                error.with_details(both)
+            }
+        }
+    }
+
+    /// Adds the port, and configures its interface. A failure leaves nothing.
+    fn attach(
+        &self,
+        switch: &impl Switch,
+        mac: Option<MacAddress>,
+        given: CniResult,
+    ) -> Result<CniResult, CniError> {
+        let name = self.port_name();
+        self.make_directory(&name)?;
+        let added = switch.add_port(port::port(self.config, self.environment, mac));
+        let done = match added {
+            Ok(()) => self.finish(&name, given),
+            Err(error) => {
+                self.remove_directory(&name)?;
+                return Err(error);
+            }
+        };
+        done.map_err(|error| {
+            let removed = switch
+                .delete_port(&name)
+                .and_then(|_| self.remove_directory(&name));
+            match removed {
+                Ok(()) => error,
+                Err(left) => {
+                    let both = format!("{error}; port {name} is left: {left}");
+                    error.with_details(both)
+                }
+            }
+        })
+    }
+
+    /// Configures the interface of a port that was added, and returns the result.
+    fn finish(&self, name: &str, given: CniResult) -> Result<CniResult, CniError> {
+        let config = self.config;
+        let mut result = config.prev_result.clone().unwrap_or_default();
+        result.cni_version.clone_from(&config.cni_version);
+        let own = match port::socket(config, name) {
+            None => {
+                result.interfaces.push(Interface {
+                    name: name.to_owned(),
+                    ..Interface::default()
+                });
+                self.configure(&given)?
+            }
+            Some(socket) => {
+                self.write_device_info(&socket)?;
+                let path = socket.display().to_string();
+                Interface {
+                    name: self.environment.interface.clone(),
+                    sandbox: self.environment.netns.clone(),
+                    socket_path: config.is_1_1().then_some(path),
+                    ..Interface::default()
+                }
+            }
+        };
+        let index = result.interfaces.len();
+        result.interfaces.push(own);
+        let ips = given.ips.into_iter().map(|ip| Ip {
+            interface: Some(index),
+            ..ip
+        });
+        result.ips.extend(ips);
+        result.routes.extend(given.routes);
+        result.dns = config.dns.clone().or(given.dns).or(result.dns);
+        Ok(result)
+    }
+
+    /// Configures the interface in the container.
+    fn configure(&self, given: &CniResult) -> Result<Interface, CniError> {
+        let environment = self.environment;
+        let namespace = environment.netns.as_deref().unwrap_or_default();
+        let name = &environment.interface;
+        let state = interface::configure(namespace, name, &given.ips, &given.routes)?;
+        let mtu = self.config.mtu.map(u32::from);
+        Ok(Interface {
+            name: name.clone(),
+            mac: state.mac.map(|mac| mac.to_string()),
+            mtu: mtu.filter(|_| self.config.is_1_1()),
+            sandbox: environment.netns.clone(),
+            ..Interface::default()
+        })
+    }
+
+    fn write_device_info(&self, socket: &std::path::Path) -> Result<(), CniError> {
+        let file = self.config.runtime_config.device_info_file.as_deref();
+        let description = device_info::describe(self.config.port, socket);
+        match file.zip(description) {
+            // A file that is there comes from a device plugin, and stays.
+            Some((file, description)) if !file.exists() => device_info::write(file, &description),
+            _ => Ok(()),
+        }
+    }
+
+    fn make_directory(&self, name: &str) -> Result<(), CniError> {
+        let Some(directory) = port::socket_directory(self.config, name) else {
+            return Ok(());
+        };
+        let mut builder = DirBuilder::new();
+        let made = builder
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(&directory);
+        made.map_err(|error| {
+            let what = format!("creating {}: {error}", directory.display());
+            CniError::new(ErrorCode::Io, what)
+        })
+    }
+
+    /// Removes the directory of a port's socket with the socket, if it is there.
+    fn remove_directory(&self, name: &str) -> Result<(), CniError> {
+        let socket = port::socket(self.config, name);
+        let directory = port::socket_directory(self.config, name);
+        let Some((socket, directory)) = socket.zip(directory) else {
+            return Ok(());
+        };
+        let absent_is_fine = |outcome: std::io::Result<()>| match outcome {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        let removed = absent_is_fine(fs::remove_file(socket))
+            .and_then(|()| absent_is_fine(fs::remove_dir(&directory)));
+        removed.map_err(|error| {
+            let what = format!("removing {}: {error}", directory.display());
+            CniError::new(ErrorCode::Io, what)
+        })
+    }
+
+    fn del(&self, switch: &impl Switch) -> Result<(), CniError> {
+        let name = self.port_name();
+        switch.delete_port(&name)?;
+        self.remove_directory(&name)?;
+        self.ipam(Command::Del)
+    }
+
+    fn check(&self, switch: &impl Switch) -> Result<(), CniError> {
+        let changed = |what: String| Err(CniError::new(ErrorCode::Changed, what));
+        let Some(made) = &self.config.prev_result else {
+            let what = "prevResult: required by CHECK but absent";
+            return Err(CniError::new(ErrorCode::InvalidConfig, what));
+        };
+        let name = self.port_name();
+        let ports = switch.ports()?;
+        let Some(port) = ports.iter().find(|port| port.name == name) else {
+            return changed(format!("the switch has no port {name}"));
+        };
+        if port.group != self.config.bridge {
+            return changed(format!(
+                "port {name} is not in bridge {}",
+                self.config.bridge
+            ));
+        }
+        if self.config.port == PortKind::Veth {
+            self.check_interface(made)?;
+        }
+        self.ipam(Command::Check)
+    }
+
+    /// Checks that the interface in the container has the MAC address and the IP addresses of the result of ADD.
+    fn check_interface(&self, made: &CniResult) -> Result<(), CniError> {
+        let changed = |what: String| Err(CniError::new(ErrorCode::Changed, what));
+        let environment = self.environment;
+        let namespace = environment.netns.as_deref().unwrap_or_default();
+        let name = &environment.interface;
+        let state = interface::state(namespace, name)?;
+        if !state.is_up {
+            return changed(format!("interface {name} is down"));
+        }
+        let is_own = |it: &Interface| it.name == *name && it.sandbox == environment.netns;
+        let Some(index) = made.interfaces.iter().position(is_own) else {
+            return changed(format!(
+                "prevResult has no interface {name} in this container"
+            ));
+        };
+        let mac = made.interfaces.get(index).and_then(|it| it.mac.as_deref());
+        let own = state.mac.map(|mac| mac.to_string());
+        if mac.is_some() && mac != own.as_deref() {
+            let own = own.unwrap_or_default();
+            return changed(format!("interface {name} has MAC address {own}"));
+        }
+        let ips = made.ips.iter().filter(|ip| ip.interface == Some(index));
+        let mut missing = ips.filter(|ip| !state.addresses.contains(&ip.address.addr()));
+        match missing.next() {
+            Some(ip) => changed(format!("interface {name} lacks address {}", ip.address)),
+            None => Ok(()),
+        }
+    }
+
+    fn gc(&self, switch: &impl Switch) -> Result<(), CniError> {
+        let Some(valid) = &self.config.valid_attachments else {
+            let what = "cni.dev/valid-attachments: required by GC but absent";
+            return Err(CniError::new(ErrorCode::InvalidConfig, what));
+        };
+        let network = &self.config.name;
+        let valid: BTreeSet<String> = valid
+            .iter()
+            .map(|it| port::name(network, &it.container_id, &it.ifname))
+            .collect();
+        let prefix = port::prefix(network);
+        let is_left = |name: &str| name.starts_with(&prefix) && !valid.contains(name);
+        let mut failed = Vec::new();
+        for port in switch.ports()?.iter().filter(|port| is_left(&port.name)) {
+            let removed = switch
+                .delete_port(&port.name)
+                .and_then(|_| self.remove_directory(&port.name));
+            if let Err(error) = removed {
+                failed.push(error.to_string());
+            }
+        }
+        if !failed.is_empty() {
+            let what = "not all attachments could be removed";
+            return Err(CniError::new(ErrorCode::Io, what).with_details(failed.join("; ")));
+        }
+        self.ipam(Command::Gc)
+    }
+
+    fn status(&self, switch: &impl Switch) -> Result<(), CniError> {
+        let unavailable = |what: String| CniError::new(ErrorCode::NotAvailable, what);
+        let bridges = switch.bridges();
+        let bridges = bridges.map_err(|error| unavailable(error.to_string()))?;
+        if !bridges.contains(&self.config.bridge) {
+            let what = format!(
+                "the switch has no bridge {} (add it with `quietwire switch add bridge`)",
+                self.config.bridge
+            );
+            return Err(unavailable(what));
+        }
+        self.ipam(Command::Status)
+    }
+}

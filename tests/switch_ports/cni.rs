@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Containers attached by the CNI plugin: the network namespaces are real, the container runtime is the test.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::rig::{Namespace, Switch, quietwire, run};
+
+/// An IPAM plugin: the address is in a file with the name of the container. DEL removes the file.
+const ADDRESSES: &str = r#"#!/bin/sh
+file="$(dirname "$0")/$CNI_CONTAINERID"
+case "$CNI_COMMAND" in
+ADD) echo '{"cniVersion":"1.0.0","ips":[{"address":"'$(cat "$file")'/24","gateway":"10.66.0.1"}],"routes":[{"dst":"0.0.0.0/0"}]}' ;;
+DEL) rm -f "$file" ;;
+esac
+"#;
+
+struct Runtime {
+    directory: TempDir,
+    switch: Switch,
+    // After the switch, whose namespace it is.
+    _host: Namespace,
+}
+
+impl Runtime {
+    fn new(kind: &str) -> Self {
+        let directory = TempDir::new().unwrap();
+        let plugin = directory.path().join("addresses");
+        fs::write(&plugin, ADDRESSES).unwrap();
+        fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+        let host = Namespace::new(kind);
+        let switch = Switch::start(&host, directory.path(), &[], &[]);
+        switch.change(&["add", "bridge", "lan"]);
+        Self {
+            directory,
+            switch,
+            _host: host,
+        }
+    }
+
+    fn give(&self, container: &str, address: &str) {
+        fs::write(self.directory.path().join(container), address).unwrap();
+    }
+
+    fn call(&self, command: &str, container: &Namespace, more: &Value) -> Output {
+        let mut config = json!({
+            "cniVersion": "1.1.0",
+            "name": "lan",
+            "type": "quietwire",
+            "bridge": "lan",
+            "mtu": 1400,
+            "controlSocket": self.switch.control(),
+            "ipam": { "type": "addresses" },
+        });
+        let fields = config.as_object_mut().unwrap();
+        for (key, value) in more.as_object().unwrap() {
+            fields.insert(key.clone(), value.clone());
+        }
+        let mut child = Command::new(quietwire())
+            .env("CNI_COMMAND", command)
+            .env("CNI_CONTAINERID", container.name())
+            .env("CNI_NETNS", format!("/run/netns/{}", container.name()))
+            .env("CNI_IFNAME", "eth0")
+            .env("CNI_PATH", self.directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(config.to_string().as_bytes()).unwrap();
+        drop(input);
+        child.wait_with_output().unwrap()
+    }
+
+    fn done(&self, command: &str, container: &Namespace, more: &Value) -> Value {
+        let output = self.call(command, container, more);
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let log = self.switch.printed();
+        assert!(output.status.success(), "{command}: {printed}{errors}{log}");
+        match printed.as_str() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).unwrap(),
+        }
+    }
+
+    fn refused(&self, command: &str, container: &Namespace, more: &Value) -> Value {
+        let output = self.call(command, container, more);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+fn ping(from: &Namespace, address: &str) {
+    let mut command = from.command("busybox");
+    let printed = run(command.args(["ping", "-c", "3", "-w", "30", address]));
+    assert!(printed.contains("3 packets received"), "{printed}");
+}
+
+#[test]
+fn containers_that_the_plugin_attaches_reach_one_another_until_they_are_removed() {
+    let runtime = Runtime::new("cni-host");
+    let none = json!({});
+    let pods = ["cni-a", "cni-b"].map(Namespace::new);
+    runtime.done("STATUS", &pods[0], &none);
+    let results = [0, 1].map(|index| {
+        let pod = &pods[index];
+        runtime.give(pod.name(), &format!("10.66.0.{}", index + 2));
+        runtime.done("ADD", pod, &none)
+    });
+    for (pod, result) in pods.iter().zip(&results) {
+        let own = &result["interfaces"][1];
+        assert_eq!(own["name"], "eth0");
+        assert_eq!(own["mtu"], 1400);
+        let shown = pod.ip(&["link", "show", "eth0"]);
+        assert!(shown.contains("mtu 1400 "), "{shown}");
+        assert!(shown.contains(own["mac"].as_str().unwrap()), "{shown}");
+        let routes = pod.ip(&["route"]);
+        assert!(
+            routes.contains("default via 10.66.0.1 dev eth0"),
+            "{routes}"
+        );
+        assert_eq!(result["ips"][0]["interface"], 1);
+        runtime.done("CHECK", pod, &json!({ "prevResult": result }));
+    }
+    ping(&pods[0], "10.66.0.3");
+
+    let again = runtime.refused("ADD", &pods[0], &none);
+    assert!(
+        again["msg"].as_str().unwrap().contains("already"),
+        "{again}"
+    );
+    pods[1].ip(&["addr", "flush", "dev", "eth0"]);
+    let changed = runtime.refused("CHECK", &pods[1], &json!({ "prevResult": results[1] }));
+    assert_eq!(changed["code"], 101, "{changed}");
+    assert!(
+        changed["msg"].as_str().unwrap().contains("10.66.0.3"),
+        "{changed}"
+    );
+
+    runtime.done("DEL", &pods[0], &none);
+    assert!(!pods[0].ip(&["-brief", "link"]).contains("eth0"));
+    assert_eq!(runtime.switch.ports().len(), 1);
+    // What is not valid any more is collected.
+    let valid = json!({ "ipam": {}, "cni.dev/valid-attachments": [] });
+    runtime.done("GC", &pods[0], &valid);
+    assert!(runtime.switch.ports().is_empty());
+    assert!(!pods[1].ip(&["-brief", "link"]).contains("eth0"));
+    runtime.done("DEL", &pods[1], &none);
+    assert_eq!(runtime.switch.end(), Some(0));
+}
+
+#[test]
+fn what_the_plugin_cannot_attach_leaves_nothing() {
+    let runtime = Runtime::new("cni-none");
+    let pod = Namespace::new("cni-c");
+    runtime.give(pod.name(), "10.66.0.2");
+    let address = runtime.directory.path().join(pod.name());
+    let refused = runtime.refused("ADD", &pod, &json!({ "bridge": "wan" }));
+    assert_eq!(refused["code"], 100, "{refused}");
+    assert!(
+        refused["msg"].as_str().unwrap().contains("wan"),
+        "{refused}"
+    );
+    // The address was given back.
+    assert!(!address.exists());
+    // An address that the kernel refuses, after the port was added.
+    runtime.give(pod.name(), "224.0.0.1");
+    let refused = runtime.refused("ADD", &pod, &json!({}));
+    assert_eq!(refused["code"], 5, "{refused}");
+    assert!(runtime.switch.ports().is_empty());
+    assert!(!pod.ip(&["-brief", "link"]).contains("eth0"));
+    let unavailable = runtime.refused("STATUS", &pod, &json!({ "bridge": "wan" }));
+    assert_eq!(unavailable["code"], 50, "{unavailable}");
+    assert_eq!(runtime.switch.end(), Some(0));
+}
