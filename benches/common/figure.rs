@@ -26,6 +26,8 @@ pub(crate) enum Figure {
     /// Relative to the duration of a burst, like all gaps.
     GapP999,
     LongestGap,
+    /// Gaps in which the tester stalled; they are not among the other gaps.
+    StalledGaps,
     NdrPps,
     Trials,
     SearchS,
@@ -54,6 +56,7 @@ impl Figure {
             Self::RateError => "rate off by, %",
             Self::GapP999 => "99.9 % of gaps, burst times",
             Self::LongestGap => "longest gap, burst times",
+            Self::StalledGaps => "gaps with stalls",
             Self::NdrPps => "NDR, Mpps",
             Self::Trials => "trials",
             Self::SearchS => "seconds",

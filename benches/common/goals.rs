@@ -252,7 +252,7 @@ pub(crate) const GOALS: &[Goal] = &[
     paced("pacing, 10 %: 99.9 % of gaps, burst times", "10 % of that", Figure::GapP999, 1.0),
     paced("pacing, 50 %: 99.9 % of gaps, burst times", "50 % of that", Figure::GapP999, 1.0),
     paced("pacing, 90 %: 99.9 % of gaps, burst times", "90 % of that", Figure::GapP999, 1.0),
-    paced("making and checking a frame: cycles", "as fast as is clean", Figure::MakeAndCheckCycles, 150.0),
+    paced("making and checking a frame: cycles", "as fast as is clean", Figure::MakeAndCheckCycles, 70.0),
 
     repeated("simulated, capacity within 2 %"),
     repeated("simulated, capacity within 2 %, a tenth less in every twentieth trial"),
