@@ -398,20 +398,27 @@ fn described(result: &TrialResult, width: usize) -> Vec<String> {
 }
 
 /// Returns the error of the rate and the times between bursts; `None` for traffic without a constant rate.
-fn pacing_line(result: &TrialResult) -> Option<String> {
+fn pacing_line(result: &TrialResult, width: usize) -> Option<String> {
     let health = &result.health;
     let error_ratio = health.rate_error_ratio?;
     let us =
         |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.2}", ns as f64 / 1e3));
     let (gaps, stalled) = (&health.burst_gaps, &health.stalled_gaps);
-    Some(format!(
-        "pacing     rate off by {:+.4} %, gaps between bursts {} us (median), {} us (99.9 %)\n           {} gaps with stalls of the tester, longest {} us",
+    let name = "pacing";
+    let mut text = format!(
+        "{name:INDENT$}rate off by {:+.4} %, gaps between bursts {} us (median), {} us (99.9 %)",
         error_ratio * 100.0,
         us(gaps.p50_ns),
         us(gaps.p99_9_ns),
-        stalled.samples,
-        us((stalled.samples > 0).then_some(stalled.max_ns)),
-    ))
+    );
+    if stalled.samples > 0 {
+        text += &format!(
+            "; {} gaps with stalls of the tester, longest {} us",
+            stalled.samples,
+            us(Some(stalled.max_ns)),
+        );
+    }
+    Some(fold(&text, width, INDENT))
 }
 
 /// Formats the result as text, folded to `width` columns. Lines with very large figures may be longer.
@@ -455,7 +462,7 @@ fn result_text(result: &TrialResult, width: usize) -> String {
         health.gaps_over_100us,
         if health.realtime { "yes" } else { "no" }
     ));
-    lines.extend(pacing_line(result));
+    lines.extend(pacing_line(result, width));
     lines.extend(calibration_line(result, width));
     match &result.validity {
         Validity::Valid => lines.push("valid".to_owned()),
