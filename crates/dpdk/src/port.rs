@@ -259,7 +259,8 @@ impl TxQueue {
     }
 
     /// Writes up to `count` frames of a source without packet buffers: fewer if the ring is full or has no peer, none unless
-    /// [`Self::is_writable_in_place`].
+    /// [`Self::is_writable_in_place`]. Unless another call is certain soon, call [`Self::settle_in_place`]: a peer that waits for an
+    /// interrupt may not have got it.
     #[inline(always)]
     pub fn write_in_place(
         &mut self,
@@ -279,6 +280,13 @@ impl TxQueue {
     #[must_use]
     pub fn merges_segments(&self) -> bool {
         self.inner.uri.merges_segments()
+    }
+
+    /// Interrupts a peer that waits for the frames of [`Self::write_in_place`].
+    pub fn settle_in_place(&mut self) {
+        if let Sender::Memif(end) = &mut self.end {
+            end.settle();
+        }
     }
 
     /// Returns true while the port's peer accepts a frame of `length` octets of this kind, with data of any length; see

@@ -337,9 +337,11 @@ fn offer(
         }
         if (now >= end && done) || now >= limit || signals.ends_sending() {
             health.offer_ticks = now - began;
+            lanes.iter_mut().for_each(Lane::settle);
             return;
         }
         if let Some(pause) = times.leave.after(largest) {
+            lanes.iter_mut().for_each(Lane::settle);
             std::thread::sleep(pause);
             let woken = cycles::now();
             if health.is_long(woken - last, long_gap) {

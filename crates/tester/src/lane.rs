@@ -77,6 +77,8 @@ pub(crate) struct Lane<'port> {
     rx_burst: Burst,
     /// True if the load is written and read where it lies in the rings.
     is_in_place: bool,
+    /// The peer may wait for an interrupt for frames written in place.
+    is_unsettled: bool,
     scratch: Scratch,
     pub(crate) received: Received,
     pub(crate) sent: Sent,
@@ -248,6 +250,7 @@ impl<'port> Lane<'port> {
             && tx.is_writable_in_place();
         Self {
             is_in_place,
+            is_unsettled: false,
             scratch: Scratch::default(),
             rx,
             tx,
@@ -303,6 +306,9 @@ impl<'port> Lane<'port> {
         let of_low_rate = now >= self.low_rate.next;
         let due = pacer.due(now, if of_low_rate { 1 } else { TX_BURST });
         if due.frames == 0 {
+            if self.is_unsettled {
+                self.settle();
+            }
             return 0;
         }
         let frames = due.frames as usize;
@@ -311,6 +317,7 @@ impl<'port> Lane<'port> {
                 .writer
                 .send_in_place(self.tx, &mut self.scratch, frames, now);
             self.sent.refused += (frames - sent) as u64;
+            self.is_unsettled = true;
         } else {
             if !self.tx_burst.allocate(self.pool, frames) {
                 self.sent.no_buffers += due.frames;
@@ -338,6 +345,13 @@ impl<'port> Lane<'port> {
             self.tx_burst.free();
         }
         due.frames
+    }
+
+    /// Interrupts a peer that waits for frames written in place. Call it if no burst may follow soon.
+    #[cold]
+    pub(crate) fn settle(&mut self) {
+        self.is_unsettled = false;
+        self.tx.settle_in_place();
     }
 
     /// Receives what has come, a few bursts at most; returns how many frames have. `before` is a tick not later than now.

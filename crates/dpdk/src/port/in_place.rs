@@ -6,7 +6,7 @@ use quietwire_memory::Span;
 pub use quietwire_memory::SlotBuffer;
 
 use super::counters::QueueCounters;
-use super::transfer::{Next, Outcome, Sink, Source, count_malformed, notify};
+use super::transfer::{Next, Outcome, Sink, Source, count_malformed};
 use crate::BURST_MAX;
 
 /// Octets of a frame that is read from a cache line.
@@ -142,9 +142,23 @@ pub(crate) trait BufferSink: Sink {
 
     /// Copies a frame into as many buffers as it requires.
     fn put_octets(&mut self, frame: &[u8]) -> Outcome;
+
+    /// Notifies the peer if its request is known without a barrier. Returns the number of notifications. [`Self::settle`] makes up for
+    /// a request that was missed.
+    #[inline(always)]
+    fn notify_known(&mut self) -> u64 {
+        self.notify()
+    }
+
+    /// Notifies the peer if [`Self::notify_known`] missed its request. Returns the number of notifications.
+    #[inline(always)]
+    fn settle(&mut self) -> u64 {
+        0
+    }
 }
 
-/// Writes up to `count` frames of a source into free slots, and publishes them.
+/// Writes up to `count` frames of a source into free slots, and publishes them. The peer may miss a notification until [`settle`]: a
+/// barrier after each burst would wait until all of its writes have reached the cache.
 // Not inlined, so that the loop has all registers.
 #[inline(never)]
 pub(crate) fn write<S: BufferSink>(
@@ -188,12 +202,24 @@ pub(crate) fn write<S: BufferSink>(
     }
     if taken.sent > 0 {
         sink.publish();
-        notify(sink, counters);
+        count_notifications(sink.notify_known(), counters);
         counters.frames.add(taken.sent as u64);
         counters.octets.add(octets);
     }
     count_malformed(sink.take_malformed(), counters);
     taken
+}
+
+/// Notifies the peer of frames written by [`write()`] if it requests that, and that is not known yet.
+pub(crate) fn settle<S: BufferSink>(sink: &mut S, counters: &QueueCounters) {
+    count_notifications(sink.settle(), counters);
+}
+
+#[inline(always)]
+fn count_notifications(count: u64, counters: &QueueCounters) {
+    if count > 0 {
+        counters.notifications.add(count);
+    }
 }
 
 /// Puts a frame that is longer than a buffer into the ring. Returns false if it was not sent.
@@ -297,4 +323,159 @@ fn read_pieces<S: Source>(
         return Pieces::TooLong;
     }
     Pieces::Frame(scratch.read_pieces(pieces, reader))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use quietwire_memory::Mapping;
+
+    use super::*;
+    use crate::port::transfer::Outgoing;
+
+    /// Octets of a slot's buffer.
+    const BUFFER: usize = 128;
+
+    /// A ring with free slots, all with the same buffer, that records its calls.
+    struct Slots {
+        memory: Mapping,
+        free: usize,
+        calls: Vec<&'static str>,
+    }
+
+    impl Slots {
+        fn new(free: usize) -> Self {
+            Self {
+                memory: Mapping::create("slots", BUFFER).unwrap().0,
+                free,
+                calls: Vec::new(),
+            }
+        }
+    }
+
+    impl Sink for Slots {
+        fn ready(&mut self, _: usize) {}
+
+        fn put(&mut self, _: &Outgoing<'_>) -> Outcome {
+            Outcome::Full
+        }
+
+        fn publish(&mut self) {
+            self.calls.push("publish");
+        }
+
+        fn notify(&mut self) -> u64 {
+            self.calls.push("notify");
+            1
+        }
+
+        fn take_malformed(&mut self) -> u64 {
+            0
+        }
+    }
+
+    impl BufferSink for Slots {
+        fn buffer(&mut self, length: usize) -> Result<SlotBuffer<'_>, Outcome> {
+            match (self.free, length) {
+                (0, _) => Err(Outcome::Full),
+                (_, 1..=BUFFER) => Ok(SlotBuffer {
+                    octets: self.memory.span(0, BUFFER).unwrap(),
+                    mark: None,
+                }),
+                _ => Err(Outcome::Refused),
+            }
+        }
+
+        fn fill(&mut self, _: usize) {
+            self.free -= 1;
+        }
+
+        fn put_octets(&mut self, frame: &[u8]) -> Outcome {
+            match self.free.checked_sub(frame.len().div_ceil(BUFFER)) {
+                Some(free) => {
+                    self.free = free;
+                    Outcome::Accepted
+                }
+                None => Outcome::Full,
+            }
+        }
+    }
+
+    /// Frames of these lengths, and those written so far: the length, and whether it was written into a slot.
+    struct Frames {
+        next: VecDeque<usize>,
+        written: Vec<(usize, bool)>,
+    }
+
+    impl Frames {
+        fn take(&mut self, is_in_place: bool) {
+            let length = self.next.pop_front().unwrap();
+            self.written.push((length, is_in_place));
+        }
+    }
+
+    impl FrameSource for Frames {
+        fn next_length(&self) -> usize {
+            self.next[0]
+        }
+
+        fn equally_long(&self) -> usize {
+            let first = self.next[0];
+            self.next
+                .iter()
+                .take_while(|length| **length == first)
+                .count()
+        }
+
+        fn write(&mut self, _: SlotBuffer<'_>) {
+            self.take(true);
+        }
+
+        fn write_apart(&mut self, frame: &mut [u8]) {
+            assert_eq!(frame.len(), self.next[0]);
+            self.take(false);
+        }
+    }
+
+    /// Writes six frames, the fourth of which requires two slots.
+    fn write_six(free: usize) -> (FramesTaken, Slots, Vec<(usize, bool)>, [u64; 3]) {
+        let mut slots = Slots::new(free);
+        let mut frames = Frames {
+            next: [60, 60, 60, 200, 60, 60].into(),
+            written: Vec::new(),
+        };
+        let counters = QueueCounters::default();
+        let mut scratch = Scratch::default();
+        let taken = write(&mut slots, 6, &mut frames, &mut scratch, &counters);
+        let counts = [
+            counters.frames.get(),
+            counters.octets.get(),
+            counters.notifications.get(),
+        ];
+        (taken, slots, frames.written, counts)
+    }
+
+    #[test]
+    fn rows_of_equally_long_frames_are_written_until_the_ring_is_full() {
+        let (short, long) = ((60, true), (200, false));
+        let (taken, slots, written, counts) = write_six(7);
+        assert_eq!((taken.sent, taken.written), (6, 6));
+        assert_eq!(written, [short, short, short, long, short, short]);
+        assert_eq!((counts, slots.free), ([6, 500, 1], 0));
+        assert_eq!(slots.calls, ["publish", "notify"]);
+        // The frame of two slots takes the last ones.
+        let (taken, _, written, counts) = write_six(5);
+        assert_eq!((taken.sent, taken.written), (4, 4));
+        assert_eq!(written, [short, short, short, long]);
+        assert_eq!(counts, [4, 380, 1]);
+        // It finds one only, which the frame after it takes.
+        let (taken, _, written, counts) = write_six(4);
+        assert_eq!((taken.sent, taken.written), (4, 5));
+        assert_eq!(written, [short, short, short, long, short]);
+        assert_eq!(counts, [4, 240, 1]);
+        let (taken, slots, written, _) = write_six(0);
+        assert_eq!(taken, FramesTaken::default());
+        assert!(written.is_empty() && slots.calls.is_empty());
+    }
 }

@@ -323,7 +323,7 @@ impl Dropped {
 
 /// Notifies the peer if it requests that.
 #[inline(always)]
-pub(super) fn notify(sink: &mut impl Sink, counters: &QueueCounters) {
+fn notify(sink: &mut impl Sink, counters: &QueueCounters) {
     let notifications = sink.notify();
     if notifications > 0 {
         counters.notifications.add(notifications);

@@ -129,6 +129,13 @@ impl Sender {
             None => FramesTaken::default(),
         }
     }
+
+    /// Notifies the peer of frames written by [`Self::write`] if it waits for them.
+    pub(crate) fn settle(&mut self) {
+        if let Some(mut ring) = self.ring.enter() {
+            in_place::settle(&mut *ring, &self.counters);
+        }
+    }
 }
 
 /// Slots that attach rings to queues, in the queues' order.

@@ -169,6 +169,16 @@ impl BufferSink for TxRing {
     fn put_octets(&mut self, frame: &[u8]) -> Outcome {
         outcome(self.ring.put(std::iter::once(frame)))
     }
+
+    #[inline(always)]
+    fn notify_known(&mut self) -> u64 {
+        u64::from(self.is_wanted && self.doorbell.ring())
+    }
+
+    #[inline(always)]
+    fn settle(&mut self) -> u64 {
+        u64::from(self.ring.settle() && self.doorbell.ring())
+    }
 }
 
 #[inline(always)]
