@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::words;
 use crate::format;
-use crate::summary::{RankedCase, SizeSummary};
+use crate::summary::{RankedCase, Ranking, SizeSummary};
 
 pub(super) fn rankings(size: &SizeSummary) -> Markup {
     html! {
@@ -18,7 +18,7 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
                     "the forwarded frames, which is measured in the same way for all devices."
                 }
                 @for ranking in &size.rankings {
-                    h3 { (ranking.goal) " over " (ranking.links) ", " (ranking.topology) }
+                    h3 { (title(ranking)) }
                     div.scroll {
                         table {
                             thead {
@@ -41,6 +41,25 @@ pub(super) fn rankings(size: &SizeSummary) -> Markup {
             }
         }
     }
+}
+
+/// Returns the goal and what the cases have in common.
+fn title(ranking: &Ranking) -> String {
+    let mut parts = vec![
+        format!("{} over {}", ranking.goal, ranking.links),
+        ranking.topology.clone(),
+        ranking.encapsulation.clone(),
+    ];
+    let counts = [
+        (ranking.mac_addresses, "MAC addresses"),
+        (ranking.ip_destinations, "IP destinations"),
+        (u32::from(ranking.flows), "flows"),
+    ];
+    for (count, what) in counts.into_iter().filter(|(count, _)| *count > 1) {
+        let count = format::grouped(u64::from(count));
+        parts.push(format!("{count} {what} each way"));
+    }
+    parts.join(", ")
 }
 
 fn row(case: &RankedCase) -> Markup {

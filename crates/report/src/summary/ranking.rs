@@ -12,7 +12,7 @@ use super::cycles::CyclesPerFrame;
 use super::limit::Limiter;
 use super::spread::Spread;
 
-/// Ranking of the cases with the same topology and the same kinds of links, by the rate of one goal.
+/// Ranking of comparable cases by the rate of one goal: those with the same topology, kinds of links and traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranking {
     /// Name of the goal.
@@ -21,6 +21,14 @@ pub struct Ranking {
     pub topology: String,
     /// Kinds of the links, such as `memif`.
     pub links: String,
+    /// Encapsulation of the frames: `l2` if switches read the Ethernet header only, `ipv4` for routers.
+    pub encapsulation: String,
+    /// MAC addresses for each sending port.
+    pub mac_addresses: u32,
+    /// IP destinations for each sending port.
+    pub ip_destinations: u32,
+    /// Flows for each sending port.
+    pub flows: u16,
     /// Cases with a rank, the highest rate first; then the others, in the order of the file.
     pub cases: Vec<RankedCase>,
 }
@@ -49,7 +57,7 @@ pub(super) fn of_cases(file: &StudyFile, cases: &[CaseSummary]) -> Vec<Ranking> 
     let groups = groups(file, cases);
     let goals = cases.first().map_or(0, |case| case.goals.len());
     let rankings = groups.iter().flat_map(|group| {
-        let of_goal = |goal| ranking(&group.topology, &group.links, &group.cases, goal);
+        let of_goal = |goal| ranking(file, group, goal);
         (0..goals).filter_map(of_goal).collect::<Vec<_>>()
     });
     rankings.collect()
@@ -57,14 +65,14 @@ pub(super) fn of_cases(file: &StudyFile, cases: &[CaseSummary]) -> Vec<Ranking> 
 
 /// Comparable cases.
 struct Group<'a> {
-    topology: String,
+    first: &'a Case,
     links: String,
     cases: Vec<&'a CaseSummary>,
     switches: Vec<String>,
 }
 
 /// Returns the groups of comparable cases with at least two switches, in the order of the file.
-fn groups<'a>(file: &StudyFile, cases: &'a [CaseSummary]) -> Vec<Group<'a>> {
+fn groups<'a>(file: &'a StudyFile, cases: &'a [CaseSummary]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     let is_alone = |case: &&Case| case.neighbours == NeighboursIn::None && case.tenants.is_none();
     for case in file.cases.iter().filter(is_alone) {
@@ -73,17 +81,17 @@ fn groups<'a>(file: &StudyFile, cases: &'a [CaseSummary]) -> Vec<Group<'a>> {
         let (Some(summary), Some(links)) = (summary, device.links()) else {
             continue;
         };
-        let (topology, switch) = (device.topology.0.name, device.switch.to_string());
+        let switch = device.switch.to_string();
         let known = groups
             .iter_mut()
-            .find(|group| group.topology == topology && group.links == links);
+            .find(|group| group.links == links && are_comparable(file, group.first, case));
         match known {
             Some(group) => {
                 group.cases.push(summary);
                 group.switches.push(switch);
             }
             None => groups.push(Group {
-                topology: topology.to_owned(),
+                first: case,
                 links,
                 cases: vec![summary],
                 switches: vec![switch],
@@ -97,8 +105,22 @@ fn groups<'a>(file: &StudyFile, cases: &'a [CaseSummary]) -> Vec<Group<'a>> {
     groups
 }
 
+/// Returns true if the devices of two cases have the same place and the same work, apart from their links.
+fn are_comparable(file: &StudyFile, one: &Case, other: &Case) -> bool {
+    let (device, others) = (file.device_of(one), file.device_of(other));
+    device.topology == others.topology
+        && device.encapsulation() == others.encapsulation()
+        && device.vnf == others.vnf
+        && device.chains == others.chains
+        && device.length == others.length
+        && device.place == others.place
+        && one.isolation() == other.isolation()
+        && file.traffic_of(one) == file.traffic_of(other)
+}
+
 /// Returns the ranking by the goal at an index; none if no case has a rate.
-fn ranking(topology: &str, links: &str, cases: &[&CaseSummary], goal: usize) -> Option<Ranking> {
+fn ranking(file: &StudyFile, group: &Group<'_>, goal: usize) -> Option<Ranking> {
+    let cases = &group.cases;
     let name = cases.first()?.goals.get(goal)?.name.clone();
     let all = cases.iter().filter_map(|case| row(case, goal));
     let (mut ranked, others): (Vec<RankedCase>, Vec<RankedCase>) =
@@ -115,11 +137,19 @@ fn ranking(topology: &str, links: &str, cases: &[&CaseSummary], goal: usize) -> 
         before = Some((rank, rate_pps));
     }
     ranked.extend(others);
-    let has_rates = ranked.iter().any(|row| row.rate_pps.is_some());
-    has_rates.then(|| Ranking {
+    if ranked.iter().all(|row| row.rate_pps.is_none()) {
+        return None;
+    }
+    let device = file.device_of(group.first);
+    let traffic = file.traffic_of(group.first);
+    Some(Ranking {
         goal: name,
-        topology: topology.to_owned(),
-        links: links.to_owned(),
+        topology: device.topology.0.name.to_owned(),
+        links: group.links.clone(),
+        encapsulation: device.encapsulation().to_string(),
+        mac_addresses: traffic.mac_addresses,
+        ip_destinations: traffic.ip_destinations,
+        flows: traffic.flows,
         cases: ranked,
     })
 }
@@ -236,6 +266,7 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
         ]);
         let memif = &rankings[0];
         assert_eq!((&*memif.goal, &*memif.links), ("PDR", "memif"));
+        assert_eq!((&*memif.topology, &*memif.encapsulation), ("vNet1", "l2"));
         assert_eq!(
             order(memif),
             [
@@ -253,6 +284,17 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
         assert_eq!(&*veth.links, "veth");
         assert_eq!(order(veth), [("veth", Some(1)), ("kernel", Some(1))]);
         assert_eq!(rankings.len(), 2);
+    }
+
+    #[test]
+    fn switches_with_other_work_are_not_compared() {
+        let text = text().replace("\"testpmd-io\"", "\"testpmd-io\"\nmac-addresses = 1000");
+        let size = Summary::of(&run(&text)).unwrap().sizes.remove(0);
+        let memif = &size.rankings[0];
+        let mut names: Vec<&str> = memif.cases.iter().map(|case| &*case.name).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["l2", "other", "ours"]);
+        assert_eq!(memif.mac_addresses, 1);
     }
 
     #[test]
