@@ -50,12 +50,13 @@ fn send(sender: &mut Sender, frames: &[Frame; BURST], length: usize) {
 #[inline(never)]
 fn receive(receiver: &mut Receiver, frames: &mut [Frame; BURST]) {
     assert_eq!(receiver.ready(BURST), BURST);
-    for to in frames {
-        let Some(frame) = receiver.next_contiguous() else {
-            panic!("a frame is missing");
-        };
-        frame.copy_to(to);
-    }
+    let mut frames = frames.iter_mut();
+    let taken = receiver.take_contiguous(BURST, |frame| {
+        if let Some(to) = frames.next() {
+            frame.copy_to(to);
+        }
+    });
+    assert_eq!(taken, BURST);
     receiver.release();
 }
 

@@ -64,7 +64,8 @@ impl ExactSizeIterator for Pieces<'_> {}
 
 /// The receiving end of a ring: the server's of a ring from client to server, or the client's of one from server to client.
 ///
-/// One burst is [`Self::ready`], [`Self::next`] for each frame, [`Self::release`].
+/// One burst is [`Self::ready`], [`Self::take_contiguous`] for frames in one slot and [`Self::next`] for each other frame,
+/// [`Self::release`].
 #[derive(Debug)]
 pub struct Receiver {
     ring: Ring,
@@ -181,26 +182,8 @@ impl Receiver {
         Some(slot)
     }
 
-    /// Takes the next frame if it lies in one slot, as most frames do. Otherwise takes nothing: see [`Self::next`].
-    #[inline(always)]
-    pub fn next_contiguous(&mut self) -> Option<Span<'_>> {
-        if self.window.is_at_mark() {
-            if self.window.left() == 0 {
-                return None;
-            }
-            self.look_ahead();
-        }
-        let slot = self.window.peek();
-        if slot.has_next() || slot.length() == 0 {
-            return None;
-        }
-        let span = self.ring.regions.span(&slot)?;
-        self.window.step();
-        Some(span)
-    }
-
-    /// Calls `take` with each next frame, at most `most`, up to the first that does not lie in one slot (see [`Self::next`]). Returns
-    /// their number.
+    /// Calls `take` with each next frame, at most `most`, up to the first that does not lie in one slot, as most frames do (see
+    /// [`Self::next`]). Returns their number.
     #[inline(always)]
     pub fn take_contiguous(&mut self, most: usize, mut take: impl FnMut(Span<'_>)) -> usize {
         let mut taken = 0;

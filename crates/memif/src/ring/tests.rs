@@ -169,22 +169,10 @@ impl To {
                     octets
                 };
                 for number in 0..count {
-                    // Single-slot frames are received with all methods.
-                    match number % 3 {
-                        0 => {
-                            if let Some(span) = receiver.next_contiguous() {
-                                frames.push(copy(span));
-                                continue;
-                            }
-                        }
-                        1 => {
-                            let most = number % 7 + 1;
-                            let push = |span: Span<'_>| frames.push(copy(span));
-                            if receiver.take_contiguous(most, push) > 0 {
-                                continue;
-                            }
-                        }
-                        _ => {}
+                    // Single-slot frames are received with either method.
+                    let push = |span: Span<'_>| frames.push(copy(span));
+                    if number % 2 == 0 && receiver.take_contiguous(number % 7 + 1, push) > 0 {
+                        continue;
                     }
                     let Some(received) = receiver.next() else {
                         break;
