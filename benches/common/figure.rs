@@ -35,6 +35,9 @@ pub(crate) enum Figure {
     P50Us,
     P99Us,
     MaxUs,
+    ThroughputBps,
+    /// More than the Linux bridge in the same round.
+    BeyondBridgeUs,
 }
 
 impl Figure {
@@ -64,6 +67,8 @@ impl Figure {
             Self::P50Us => "50 %, µs",
             Self::P99Us => "99 %, µs",
             Self::MaxUs => "longest, µs",
+            Self::ThroughputBps => "Gbit/s",
+            Self::BeyondBridgeUs => "beyond the Linux bridge, µs",
         }
     }
 
@@ -77,6 +82,7 @@ impl Figure {
             | Self::LoadPps => (1e6, 2),
             Self::NdrPps => (1e6, 3),
             Self::LoadedS => (1.0, 2),
+            Self::ThroughputBps => (1e9, 2),
             Self::RateError => (0.01, 4),
             Self::GapP999 => (1.0, 3),
             Self::Trials | Self::SearchS => (1.0, 1),

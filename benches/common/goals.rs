@@ -144,6 +144,69 @@ const fn generated(name: &'static str, case: &'static str, peer: &'static str) -
     )
 }
 
+/// Case of one benchmark.
+const TCP_RIGHT: &str = "iperf3, TCP to the right host";
+const TCP_LEFT: &str = "iperf3, TCP to the left host";
+const UDP_ECHO: &str = "request and response, UDP";
+const TCP_ECHO: &str = "request and response, TCP";
+const SMALL: &str = "iperf3, frames of 64 octets";
+const SILENCE: &str = "request after a silence of 50 ms";
+const TAP: &str = "quietwire, tap";
+const VETH_PORT: &str = "quietwire, veth";
+const PACKET: &str = "quietwire, af-packet";
+const XDP: &str = "quietwire, af-xdp";
+const KERNEL_BRIDGE: &str = "Linux bridge";
+const KERNEL_OVS: &str = "Open vSwitch, kernel datapath";
+const USER_OVS: &str = "Open vSwitch, userspace datapath";
+
+/// Returns the goal of TCP data between hosts that are at least this ratio of those of another side.
+const fn streams(
+    name: &'static str,
+    case: &'static str,
+    side: &'static str,
+    to: &'static str,
+    wanted: f64,
+) -> Goal {
+    let (figure, ratio) = (Figure::ThroughputBps, Ratio::Of((case, to)));
+    goal(
+        "kernel_ports",
+        name,
+        (case, side),
+        figure,
+        ratio,
+        AtLeast,
+        wanted,
+    )
+}
+
+/// Returns the goal that the median of a round trip between hosts is no longer than with the Linux bridge.
+const fn round_trip(name: &'static str, case: &'static str, side: &'static str) -> Goal {
+    let (figure, ratio) = (Figure::P50Us, Ratio::Of((case, KERNEL_BRIDGE)));
+    goal(
+        "kernel_ports",
+        name,
+        (case, side),
+        figure,
+        ratio,
+        AtMost,
+        1.0,
+    )
+}
+
+/// Returns the goal that the first frame after a silence is forwarded within 100 µs.
+const fn first_frame(name: &'static str, side: &'static str) -> Goal {
+    let figure = Figure::BeyondBridgeUs;
+    goal(
+        "kernel_ports",
+        name,
+        (SILENCE, side),
+        figure,
+        Ratio::Itself,
+        AtMost,
+        100.0,
+    )
+}
+
 /// Returns the goal that MLRsearch's results deviate at most half as much as those of single-run.
 const fn repeated(device: &'static str) -> Goal {
     let to = Ratio::Deviations((device, "single-run"));
@@ -253,6 +316,27 @@ pub(crate) const GOALS: &[Goal] = &[
     paced("pacing, 50 %: 99.9 % of gaps, burst times", "50 % of that", Figure::GapP999, 1.0),
     paced("pacing, 90 %: 99.9 % of gaps, burst times", "90 % of that", Figure::GapP999, 1.0),
     paced("making and checking a frame: cycles", "as fast as is clean", Figure::MakeAndCheckCycles, 70.0),
+
+    streams("tap, TCP to the right: throughput", TCP_RIGHT, TAP, KERNEL_BRIDGE, 0.8),
+    streams("tap, TCP to the left: throughput", TCP_LEFT, TAP, KERNEL_BRIDGE, 0.8),
+    streams("tap, TCP to the right: as much as the kernel", TCP_RIGHT, TAP, KERNEL_BRIDGE, 1.0),
+    streams("tap, TCP to the left: as much as the kernel", TCP_LEFT, TAP, KERNEL_BRIDGE, 1.0),
+    streams("af-packet, TCP to the right: throughput", TCP_RIGHT, PACKET, KERNEL_BRIDGE, 0.5),
+    streams("af-packet, TCP to the left: throughput", TCP_LEFT, PACKET, KERNEL_BRIDGE, 0.5),
+    streams("veth, TCP to the right: throughput", TCP_RIGHT, VETH_PORT, KERNEL_BRIDGE, 0.5),
+    streams("veth, TCP to the left: throughput", TCP_LEFT, VETH_PORT, KERNEL_BRIDGE, 0.5),
+    streams("tap, TCP to the right: throughput", TCP_RIGHT, TAP, KERNEL_OVS, 0.8),
+    streams("tap, TCP to the right: throughput", TCP_RIGHT, TAP, USER_OVS, 1.0),
+    round_trip("tap, UDP: median round trip", UDP_ECHO, TAP),
+    round_trip("tap, TCP: median round trip", TCP_ECHO, TAP),
+    round_trip("veth, UDP: median round trip", UDP_ECHO, VETH_PORT),
+    round_trip("af-packet, UDP: median round trip", UDP_ECHO, PACKET),
+    first_frame("tap: first frame after a silence, µs", TAP),
+    first_frame("veth: first frame after a silence, µs", VETH_PORT),
+    first_frame("af-packet: first frame after a silence, µs", PACKET),
+    first_frame("af-xdp: first frame after a silence, µs", XDP),
+    rate("kernel_ports", "tap, frames of 64 octets: rate", (SMALL, TAP), (SMALL, KERNEL_BRIDGE), 0.8),
+    rate("kernel_ports", "af-packet, frames of 64 octets: rate", (SMALL, PACKET), (SMALL, KERNEL_BRIDGE), 0.5),
 
     repeated("simulated, capacity within 2 %"),
     repeated("simulated, capacity within 2 %, a tenth less in every twentieth trial"),

@@ -63,20 +63,55 @@ impl OpenVSwitch {
     /// Starts Open vSwitch with this many ports, in a new directory.
     pub(crate) fn start(directory: &Path, ports: usize) -> Self {
         std::fs::create_dir(directory).expect("a new directory");
-        let database = start_database(directory);
+        let server = start_database(directory);
         configure(directory);
-        let daemon = start_daemon(directory);
+        // The taps of its bridges outlive the daemon unless their network namespace is removed, and their names could be in use
+        // elsewhere.
+        let mut command = Command::new("unshare");
+        let cpus = format!("{},{}", helper_cpu(), super::DEVICE_CPU);
+        command.args(["--net", "taskset", "-c", &cpus, VSWITCHD]);
+        let ovs = Self::running(directory, server, command);
+        ovs.add_bridge(ports);
+        place_threads(&ovs.daemon.pid());
+        ovs
+    }
+
+    /// Starts Open vSwitch without DPDK in a network namespace, with one bridge of its interfaces and a new directory. `datapath` is
+    /// `system`, the kernel's, or `netdev`, that of the daemon.
+    pub(crate) fn on_interfaces(
+        directory: &Path,
+        namespace: &str,
+        datapath: &str,
+        interfaces: &[&str],
+    ) -> Self {
+        std::fs::create_dir(directory).expect("a new directory");
+        let server = start_database(directory);
+        // Otherwise its own datapath drops the hosts' large frames.
+        let tso = "other_config:userspace-tso-enable=true";
+        database(directory, &["set", "Open_vSwitch", ".", tso]);
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, VSWITCHD]);
+        let ovs = Self::running(directory, server, command);
+        let datapath = format!("datapath_type={datapath}");
+        let bridge = ["add-br", "br0", "--", "set", "bridge", "br0", &datapath];
+        database(directory, &bridge);
+        for interface in interfaces {
+            database(directory, &["add-port", "br0", interface]);
+        }
+        ovs
+    }
+
+    /// Starts the daemon by a command that ends with its name, and waits until it answers.
+    fn running(directory: &Path, server: Running, command: Command) -> Self {
         let mut ovs = Self {
-            daemon,
-            _database: database,
+            daemon: start_daemon(directory, command),
+            _database: server,
             directory: directory.to_owned(),
         };
         wait_until("Open vSwitch answers", DEADLINE, || {
             ovs.daemon.assert_alive(&directory.join("out"));
             ovs.asked(&["version"]).is_some()
         });
-        ovs.add_bridge(ports);
-        place_threads(&ovs.daemon.pid());
         ovs
     }
 
@@ -236,18 +271,8 @@ fn database(directory: &Path, arguments: &[&str]) {
     );
 }
 
-fn start_daemon(directory: &Path) -> Running {
+fn start_daemon(directory: &Path, mut command: Command) -> Running {
     let log = directory.join("vswitchd.log");
-    // The taps of its bridges outlive the daemon unless their network namespace is removed, and their names could be in use
-    // elsewhere.
-    let mut command = Command::new("unshare");
-    command.args([
-        "--net",
-        "taskset",
-        "-c",
-        &format!("{},{}", helper_cpu(), super::DEVICE_CPU),
-        VSWITCHD,
-    ]);
     command.env("OVS_RUNDIR", directory);
     command.arg(format!("unix:{}", directory.join("db.sock").display()));
     let control = directory.join("vswitchd.ctl");

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hosts in two network namespaces, connected by ports of the switch on kernel interfaces, by the Linux bridge, and by Open vSwitch: TCP
+//! data (iperf3), round-trip times of an echo service, the first frame after a silence, and frames of 64 octets.
+//!
+//! `cargo bench -p quietwire --bench kernel_ports` prints the medians of rounds in which all sides take turns, and the goals, which are
+//! ratios to the Linux bridge. No thread is pinned: hosts and devices share all CPUs. Requires root, iperf3 and a quiet machine. `-- --help`
+//! lists the options.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use common::ovs::{self, OpenVSwitch};
+use common::record::{Absent, Figure, Point, Run};
+use common::{DEADLINE, Machine, Options, QUIETWIRE, Running, log_into, switch, wait_until};
+use serde_json::Value;
+
+const ROUNDS: u32 = 7;
+/// Seconds of each stream and of each echo client, whole ones.
+const SECONDS: f64 = 2.0;
+const GROUP_STREAMS: &str = "between hosts";
+const GROUP_TIMES: &str = "round trips between hosts";
+/// Addresses of the left and the right host.
+const ADDRESSES: [&str; 2] = ["10.93.0.1", "10.93.0.2"];
+/// Data of UDP in a frame of 64 octets with FCS, between the addresses.
+const SMALL_DATA: &str = "18";
+
+/// What connects the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Device {
+    LinuxBridge,
+    /// Datapath of Open vSwitch.
+    OpenVSwitch(&'static str),
+    /// URIs of the ports; NETNS is the namespace of the host. Ports on existing interfaces use one end of a veth pair.
+    Quietwire([&'static str; 2]),
+}
+
+const BRIDGE: &str = "Linux bridge";
+
+const DEVICES: [(&str, Device); 7] = [
+    (BRIDGE, Device::LinuxBridge),
+    (
+        "quietwire, tap",
+        Device::Quietwire(["tap:eth0?netns=NETNS", "tap:eth0?netns=NETNS"]),
+    ),
+    (
+        "quietwire, veth",
+        Device::Quietwire(["veth:left0?netns=NETNS", "veth:right0?netns=NETNS"]),
+    ),
+    (
+        "quietwire, af-packet",
+        Device::Quietwire(["af-packet:left0", "af-packet:right0"]),
+    ),
+    (
+        "quietwire, af-xdp",
+        Device::Quietwire(["af-xdp:left0", "af-xdp:right0"]),
+    ),
+    (
+        "Open vSwitch, kernel datapath",
+        Device::OpenVSwitch("system"),
+    ),
+    (
+        "Open vSwitch, userspace datapath",
+        Device::OpenVSwitch("netdev"),
+    ),
+];
+
+/// Ends of the cables in the namespace of the device.
+const CABLES: [&str; 2] = ["left0", "right0"];
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+enum Case {
+    Stream(&'static str),
+    Echo(&'static str),
+    Silence,
+    Small,
+}
+
+const CASES: [(&str, Case); 6] = [
+    ("iperf3, TCP to the right host", Case::Stream("up")),
+    ("iperf3, TCP to the left host", Case::Stream("down")),
+    ("iperf3, frames of 64 octets", Case::Small),
+    ("request and response, UDP", Case::Echo("udp")),
+    ("request and response, TCP", Case::Echo("tcp")),
+    ("request after a silence of 50 ms", Case::Silence),
+];
+
+/// A network namespace that is removed with this value, and its interfaces with it.
+struct Namespace(String);
+
+impl Namespace {
+    fn new(name: &str) -> Self {
+        let name = format!("qwbench-{name}-{}", std::process::id());
+        ip(&["netns", "add", &name]);
+        Self(name)
+    }
+
+    fn ip(&self, arguments: &[&str]) {
+        ip(&[&["-n", &self.0], arguments].concat());
+    }
+
+    /// Returns a command in this namespace.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0, program]);
+        command.stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let output = Command::new("ip").args(arguments).output().expect("ip(8)");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {printed}");
+}
+
+/// Hosts with a device between them.
+struct Net {
+    // The device ends before the namespaces are removed.
+    _switch: Option<Running>,
+    _ovs: Option<OpenVSwitch>,
+    hosts: [Namespace; 2],
+    _middle: Namespace,
+}
+
+impl Net {
+    fn start(directory: &Path, device: Device) -> Self {
+        let hosts = ["left", "right"].map(Namespace::new);
+        let middle = Namespace::new("middle");
+        let uris = match device {
+            Device::Quietwire(uris) => uris,
+            Device::LinuxBridge | Device::OpenVSwitch(_) => CABLES,
+        };
+        for ((host, cable), uri) in hosts.iter().zip(CABLES).zip(uris) {
+            // Taps and pairs are made by the switch.
+            if !uri.contains("NETNS") {
+                let peer = ["peer", "name", "eth0", "netns", &host.0];
+                middle.ip(&[&["link", "add", cable, "type", "veth"], &peer[..]].concat());
+                middle.ip(&["link", "set", cable, "up"]);
+            }
+        }
+        let (mut switch, mut ovs) = (None, None);
+        match device {
+            Device::LinuxBridge => {
+                middle.ip(&["link", "add", "br0", "type", "bridge"]);
+                middle.ip(&["link", "set", "br0", "up"]);
+                for cable in CABLES {
+                    middle.ip(&["link", "set", cable, "master", "br0"]);
+                }
+            }
+            Device::OpenVSwitch(datapath) => {
+                let started = OpenVSwitch::on_interfaces(directory, &middle.0, datapath, &CABLES);
+                ovs = Some(started);
+            }
+            Device::Quietwire(uris) => {
+                switch = Some(start_switch(directory, &middle, &hosts, uris));
+            }
+        }
+        for (host, address) in hosts.iter().zip(ADDRESSES) {
+            let address = format!("{address}/24");
+            host.ip(&["address", "add", &address, "dev", "eth0"]);
+            host.ip(&["link", "set", "eth0", "up"]);
+        }
+        let net = Self {
+            _switch: switch,
+            _ovs: ovs,
+            hosts,
+            _middle: middle,
+        };
+        wait_until("the hosts reach each other", DEADLINE, || {
+            net.echo("udp", "10ms", "100ms").status.success()
+        });
+        net
+    }
+
+    /// Runs `quietwire application` between the hosts.
+    fn application(&self, arguments: &[&str]) -> Output {
+        let [left, right] = &self.hosts;
+        let mut command = Command::new(QUIETWIRE);
+        command.arg("application").args(arguments).arg("--json");
+        command.args([
+            "--client-namespace",
+            &left.0,
+            "--server-namespace",
+            &right.0,
+        ]);
+        command.stdin(Stdio::null());
+        command.output().expect("quietwire")
+    }
+
+    fn echo(&self, transport: &str, interval: &str, duration: &str) -> Output {
+        let address = format!("{}:7007", ADDRESSES[1]);
+        self.application(&[
+            "echo",
+            "--address",
+            &address,
+            "--transport",
+            transport,
+            "--interval",
+            interval,
+            "--duration",
+            duration,
+        ])
+    }
+
+    /// Returns a percentile and the longest of the round-trip times, µs.
+    fn round_trip(&self, transport: &str, interval: &str, seconds: f64) -> [Option<f64>; 3] {
+        let duration = format!("{:.0}ms", seconds * 1e3);
+        let output = self.echo(transport, interval, &duration);
+        let result = document(&output);
+        ["p50_ns", "p99_ns", "max_ns"]
+            .map(|key| result["round_trip"][key].as_f64().map(|ns| ns / 1e3))
+    }
+
+    /// Returns the data that arrive, bits per second.
+    fn stream(&self, direction: &str, seconds: f64) -> Option<f64> {
+        let duration = format!("{seconds:.0}s");
+        let output = self.application(&[
+            "iperf",
+            "--address",
+            ADDRESSES[1],
+            "--direction",
+            direction,
+            "--duration",
+            &duration,
+        ]);
+        document(&output)[0]["received_bps"].as_f64()
+    }
+
+    /// Returns the frames of 64 octets that arrive at the right host, per second.
+    fn small_frames(&self, seconds: f64) -> Option<f64> {
+        let [left, right] = &self.hosts;
+        let mut server = right.command("iperf3");
+        server.args(["--server", "--one-off", "--bind", ADDRESSES[1]]);
+        let server = server.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = Running::spawn(server);
+        let mut found = None;
+        wait_until("iperf3 listens", DEADLINE, || {
+            let mut client = left.command("iperf3");
+            client.args(["--client", ADDRESSES[1], "--json", "--udp"]);
+            client.args(["--bitrate", "0", "--length", SMALL_DATA]);
+            client.args(["--time", &format!("{seconds:.0}")]);
+            let result = document(&client.output().expect("iperf3"));
+            if !result["error"].is_null() {
+                let ended = server.0.try_wait().expect("a child");
+                assert!(ended.is_none(), "iperf3: {}", result["error"]);
+                return false;
+            }
+            let sum = &result["end"]["sum"];
+            let number = |key: &str| sum[key].as_f64();
+            found = number("packets")
+                .zip(number("lost_packets"))
+                .zip(number("seconds"))
+                .map(|((sent, lost), seconds)| (sent - lost) / seconds);
+            true
+        });
+        found
+    }
+}
+
+/// Returns the JSON that a program has printed; null if there is none.
+fn document(output: &Output) -> Value {
+    let found = serde_json::from_slice(&output.stdout);
+    found.unwrap_or_else(|_| {
+        eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+        Value::Null
+    })
+}
+
+fn start_switch(
+    directory: &Path,
+    middle: &Namespace,
+    hosts: &[Namespace; 2],
+    uris: [&str; 2],
+) -> Running {
+    std::fs::create_dir(directory).expect("a new directory");
+    let control = directory.join("control.sock");
+    let mut command = middle.command(QUIETWIRE);
+    command.args(["switch", "run", "--memory-mib", "256", "--pinning", "none"]);
+    command.args(["--idle", "interrupt", "--bridge", "lan=left,right"]);
+    for ((port, uri), host) in ["left", "right"].iter().zip(uris).zip(hosts) {
+        let uri = uri.replace("NETNS", &host.0);
+        command.args(["--port", &format!("{port}={uri}")]);
+    }
+    command.arg("--control-socket").arg(&control);
+    let log = directory.join("log");
+    log_into(&mut command, &log);
+    let mut running = Running::spawn(&mut command);
+    wait_until("the switch answers", DEADLINE, || {
+        running.assert_alive(&log);
+        let mut show = Command::new(QUIETWIRE);
+        show.args(["switch", "show", "ports", "--control-socket"]);
+        show.arg(&control)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        control.exists() && show.status().is_ok_and(|status| status.success())
+    });
+    running
+}
+
+fn point(case: &str, side: &str) -> Point {
+    let group = match case.starts_with("iperf3") {
+        true => GROUP_STREAMS,
+        false => GROUP_TIMES,
+    };
+    Point {
+        group: group.to_owned(),
+        case: case.to_owned(),
+        size: None,
+        side: side.to_owned(),
+    }
+}
+
+fn figures(case: Case) -> &'static [Figure] {
+    match case {
+        Case::Stream(_) => &[Figure::ThroughputBps],
+        Case::Small => &[Figure::ForwardedPps],
+        Case::Echo(_) => &[Figure::P50Us, Figure::P99Us, Figure::MaxUs],
+        Case::Silence => &[Figure::P50Us, Figure::MaxUs, Figure::BeyondBridgeUs],
+    }
+}
+
+/// Measures one side in one turn. Returns the median of the first round trip after a silence, µs.
+fn measure(run: &mut Run, net: &Net, side: &str, seconds: f64) -> Option<f64> {
+    let mut after_silence = None;
+    for (name, case) in CASES {
+        let point = point(name, side);
+        match case {
+            Case::Stream(direction) => {
+                let stream = net.stream(direction, seconds);
+                run.add(&point, Figure::ThroughputBps, stream);
+            }
+            Case::Small => {
+                // Goals compare forwarded frames; those that arrive are forwarded.
+                let rate = net.small_frames(seconds);
+                run.add(&point, Figure::ForwardedPps, rate);
+            }
+            Case::Echo(transport) => {
+                let [p50, p99, longest] = net.round_trip(transport, "1ms", seconds);
+                run.add(&point, Figure::P50Us, p50);
+                run.add(&point, Figure::P99Us, p99);
+                run.add(&point, Figure::MaxUs, longest);
+            }
+            Case::Silence => {
+                // Enough requests for a median.
+                let [p50, _, longest] = net.round_trip("udp", "50ms", seconds.max(2.0));
+                run.add(&point, Figure::P50Us, p50);
+                run.add(&point, Figure::MaxUs, longest);
+                after_silence = p50;
+            }
+        }
+    }
+    after_silence
+}
+
+/// Removes sides that this machine does not have, and says why in the run.
+fn available(run: &mut Run, options: &Options) -> Vec<(&'static str, Device)> {
+    let mut devices = DEVICES.to_vec();
+    devices.retain(|(name, device)| {
+        let reason = match device {
+            Device::OpenVSwitch(_) if !ovs::is_installed() => "Open vSwitch is not installed",
+            Device::OpenVSwitch("system") if !has_kernel_datapath() => {
+                "the kernel has no module openvswitch"
+            }
+            _ => return *name == BRIDGE || options.wants(name),
+        };
+        run.absent.push(Absent {
+            side: (*name).to_owned(),
+            reason: reason.to_owned(),
+        });
+        false
+    });
+    devices
+}
+
+fn has_kernel_datapath() -> bool {
+    let mut load = Command::new("modprobe");
+    load.arg("openvswitch").stderr(Stdio::null());
+    let _ = load.status();
+    Path::new("/sys/module/openvswitch").exists()
+}
+
+fn main() {
+    let options = Options::read();
+    let _machine = Machine::prepare(&options);
+    let rounds = options.rounds(ROUNDS);
+    let seconds = options.seconds_or(SECONDS).ceil().max(1.0);
+    let mut run = common::begin(&options, "kernel_ports", rounds, seconds);
+    run.helpers = "No thread is pinned: hosts and devices share all CPUs.".to_owned();
+    let devices = available(&mut run, &options);
+    add_sides(&mut run, &devices);
+    for (name, case) in CASES {
+        for (side, _) in &devices {
+            let figures = figures(case).iter().copied();
+            // The bridge is not compared with itself.
+            let figures: Vec<Figure> = figures
+                .filter(|figure| *side != BRIDGE || *figure != Figure::BeyondBridgeUs)
+                .collect();
+            run.expect(&point(name, side), &figures);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut runs = 0;
+    let mut turns = options.turns();
+    for _ in 0..rounds {
+        let mut after_silence: Vec<(&str, Option<f64>)> = Vec::new();
+        for index in turns.order(devices.len()) {
+            let (side, device) = devices[index];
+            runs += 1;
+            let own: PathBuf = directory.path().join(runs.to_string());
+            let net = Net::start(&own, device);
+            // Announcements of new interfaces have passed.
+            std::thread::sleep(Duration::from_millis(500));
+            after_silence.push((side, measure(&mut run, &net, side, seconds)));
+        }
+        let of_bridge = after_silence.iter().find(|(side, _)| *side == BRIDGE);
+        let of_bridge = of_bridge.and_then(|(_, p50)| *p50);
+        for (side, p50) in after_silence.iter().filter(|(side, _)| *side != BRIDGE) {
+            let beyond = p50.zip(of_bridge).map(|(own, bridge)| own - bridge);
+            let (name, _) = CASES[CASES.len() - 1];
+            run.add(&point(name, side), Figure::BeyondBridgeUs, beyond);
+        }
+    }
+    common::finish(&options, run);
+}
+
+fn add_sides(run: &mut Run, devices: &[(&str, Device)]) {
+    let kernel = run.machine.kernel.clone();
+    for (name, device) in devices {
+        run.sides.push(match device {
+            Device::LinuxBridge => common::side(
+                name,
+                &kernel,
+                "by the system",
+                64,
+                "a bridge and two veth pairs; burst of the kernel's NAPI",
+            ),
+            Device::OpenVSwitch(datapath) => common::side(
+                name,
+                &common::package_version("openvswitch-switch-dpdk"),
+                "by Debian",
+                32,
+                &format!("datapath {datapath} without DPDK, veth pairs, userspace-tso-enable"),
+            ),
+            Device::Quietwire(_) => {
+                let mut side = switch::side(name);
+                side.notes =
+                    "a bridge; idle = interrupt; rings of 1024 descriptors; offloads as the kernel has them"
+                        .to_owned();
+                side
+            }
+        });
+    }
+}
