@@ -5,7 +5,7 @@ use crate::ethernet::split_tags;
 use crate::segment::{ipv4, ipv6, pseudo_sum};
 use crate::{
     Checksum, EtherType, EthernetHeader, IpProtocol, TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET,
-    be16, udp_checksum,
+    UDP_HEADER_LENGTH, be16, udp_checksum,
 };
 
 /// Completes the checksum of TCP or UDP if it is incomplete. Returns true if it was.
@@ -14,14 +14,57 @@ use crate::{
 /// Documentation/networking/checksum-offloads.rst). A field with exactly this value is incomplete, unless the checksum is correct as
 /// it is: one of 65,536 complete checksums has the same value. All other frames stay unchanged, among them fragments, whose checksum
 /// the sender has always completed.
+///
+/// If the frame is in a VXLAN or Geneve tunnel (RFC 7348, RFC 8926), the incomplete checksum may be that of the inner frame: the kernel leaves
+/// one checksum of a frame to the device, and computes the outer one for the completed inner one.
 #[inline]
 pub fn complete_partial_checksum(frame: &mut [u8]) -> bool {
-    match locate(frame) {
-        Some(transport) if transport.has_pseudo_header_only => {
-            complete(frame, &transport).is_some()
-        }
-        _ => false,
+    let Some(transport) = locate(frame) else {
+        return false;
+    };
+    // The inner one first: the outer one is correct then, even if it happens to be the sum of its pseudo header.
+    let is_udp = transport.checksum == UDP_CHECKSUM_OFFSET;
+    if is_udp && complete_inner(frame, &transport).is_some() {
+        return true;
     }
+    transport.has_pseudo_header_only && complete(frame, &transport).is_some()
+}
+
+/// Completes the checksum of the inner frame of a tunnel over UDP. `None` if there is no such frame, or its checksum is complete.
+#[inline]
+fn complete_inner(frame: &mut [u8], outer: &TransportLocation) -> Option<()> {
+    let udp = frame.get(outer.start..outer.end)?;
+    let length = tunnel_headers(udp)?;
+    let inner = frame.get_mut(outer.start + length..outer.end)?;
+    let transport = locate(inner)?;
+    if !transport.has_pseudo_header_only {
+        return None;
+    }
+    complete(inner, &transport)
+}
+
+/// Returns the length of the headers of UDP and of VXLAN or Geneve before an inner Ethernet frame; `None` if the datagram has none.
+fn tunnel_headers(udp: &[u8]) -> Option<usize> {
+    const VXLAN: u16 = 4789;
+    const GENEVE: u16 = 6081;
+    const TUNNEL_HEADER: usize = 8;
+    /// The flag of a valid network identifier, which every VXLAN header has.
+    const VXLAN_FLAG: u8 = 0x08;
+    /// Geneve's protocol type of an Ethernet frame.
+    const ETHERNET: u16 = 0x6558;
+    let destination = be16(udp.first_chunk::<4>()?, 2);
+    if destination != VXLAN && destination != GENEVE {
+        return None;
+    }
+    let header = udp.get(UDP_HEADER_LENGTH..)?.first_chunk::<4>()?;
+    let [first, _, _, _] = *header;
+    let length = UDP_HEADER_LENGTH + TUNNEL_HEADER;
+    if destination == VXLAN {
+        return (first & VXLAN_FLAG != 0).then_some(length);
+    }
+    // The version is 0; the length of the options is in units of four octets.
+    let is_ethernet = first >> 6 == 0 && be16(header, 2) == ETHERNET;
+    is_ethernet.then_some(length + usize::from(first & 0x3f) * 4)
 }
 
 /// TCP or UDP in a frame.

@@ -93,6 +93,59 @@ proptest! {
     }
 
     #[test]
+    fn an_incomplete_checksum_within_a_tunnel_becomes_that_of_etherparse(
+        is_ipv4 in any::<bool>(),
+        is_tcp in any::<bool>(),
+        tunnel in prop_oneof![Just(None), (0..=63usize).prop_map(Some)],
+        data in prop::collection::vec(any::<u8>(), 0..1000),
+        padding in 0..8usize,
+    ) {
+        let (right, transport) = frame(is_ipv4, is_tcp, 0, [1, 2], &data);
+        let at = transport + if is_tcp { 16 } else { 6 };
+        let mut partial = right.clone();
+        let sum = plain_sum(&pseudo_header(&right, transport, is_ipv4, is_tcp));
+        partial[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        let port = if tunnel.is_some() { 6081 } else { 4789 };
+        // VXLAN, or Geneve with this many words of options.
+        let header = match tunnel {
+            None => vec![0x08, 0, 0, 0, 0, 0, 7, 0],
+            Some(words) => {
+                let start = [words as u8, 0, 0x65, 0x58, 0, 0, 7, 0];
+                [&start[..], &vec![0xa5; words * 4][..]].concat()
+            }
+        };
+        let outer = |inner: &[u8], header: &[u8]| {
+            let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+                .ipv4([192, 0, 2, 9], [192, 0, 2, 10], 64)
+                .udp(50_000, port);
+            let mut frame = Vec::new();
+            builder.write(&mut frame, &[header, inner].concat()).unwrap();
+            frame.extend(vec![0xee; padding]);
+            frame
+        };
+        // The outer checksum is that of the completed frame.
+        let expected = outer(&right, &header);
+        let mut sent = outer(&right, &header);
+        let place = 42 + header.len() + at;
+        sent[place..place + 2].copy_from_slice(&sum.to_be_bytes());
+        let is_incomplete = right[at..at + 2] != sum.to_be_bytes();
+        prop_assert_eq!(complete_partial_checksum(&mut sent), is_incomplete);
+        prop_assert_eq!(&sent, &expected);
+        prop_assert!(!complete_partial_checksum(&mut sent));
+        // Something else on these ports stays as it is.
+        let mut other_header = header.clone();
+        if tunnel.is_some() {
+            other_header[2] = 0;
+        } else {
+            other_header[0] = 0;
+        }
+        let mut other = outer(&partial, &other_header);
+        let before = other.clone();
+        prop_assert!(!complete_partial_checksum(&mut other));
+        prop_assert_eq!(other, before);
+    }
+
+    #[test]
     fn any_other_checksum_stays(
         is_ipv4 in any::<bool>(),
         is_tcp in any::<bool>(),
