@@ -19,8 +19,12 @@ const SHARE_MAX: f64 = 0.01;
 const ADDRESSES: [&str; 2] = ["10.9.2.1", "10.9.2.2"];
 
 fn ping(hosts: &[Namespace; 2]) {
-    let mut command = hosts[0].command("busybox");
-    let printed = run(command.args(["ping", "-c", "3", "-w", "30", ADDRESSES[1]]));
+    ping_to(&hosts[0], ADDRESSES[1]);
+}
+
+fn ping_to(host: &Namespace, address: &str) {
+    let mut command = host.command("busybox");
+    let printed = run(command.args(["ping", "-c", "3", "-w", "30", address]));
     assert!(printed.contains("3 packets received"), "{printed}");
 }
 
@@ -33,6 +37,23 @@ fn run_time(switch: &Switch) -> Duration {
         thread.run_ns().unwrap()
     };
     Duration::from_nanos(tids.map(run_ns).sum())
+}
+
+/// Checks that the switch costs next to no CPU time in an interval without frames.
+fn costs_little(switch: &Switch, what: &str) {
+    let began = Instant::now();
+    let share = loop {
+        let (before, from) = (run_time(switch), Instant::now());
+        assert_eq!(within(INTERVAL, || None::<()>), None);
+        let busy = run_time(switch).saturating_sub(before);
+        let share = busy.as_secs_f64() / from.elapsed().as_secs_f64();
+        println!("{what}: {:.2} % of a CPU", share * 100.0);
+        if share < SHARE_MAX || began.elapsed() > SILENCE_MAX {
+            break share;
+        }
+    };
+    assert!(share < SHARE_MAX, "{what}: {share} of a CPU");
+    until_asleep(switch);
 }
 
 fn until_asleep(switch: &Switch) {
@@ -64,19 +85,7 @@ fn ports_of_the_kernel_alone_cost_next_to_no_cpu_time_without_frames() {
         }
         ping(&hosts);
         until_asleep(&switch);
-        let began = Instant::now();
-        let share = loop {
-            let (before, from) = (run_time(&switch), Instant::now());
-            assert_eq!(within(INTERVAL, || None::<()>), None);
-            let busy = run_time(&switch).saturating_sub(before);
-            let share = busy.as_secs_f64() / from.elapsed().as_secs_f64();
-            println!("{idle}: {:.2} % of a CPU", share * 100.0);
-            if share < SHARE_MAX || began.elapsed() > SILENCE_MAX {
-                break share;
-            }
-        };
-        assert!(share < SHARE_MAX, "{idle}: {share} of a CPU");
-        until_asleep(&switch);
+        costs_little(&switch, idle);
         ping(&hosts);
         // Frames to the other two ports wake threads too, and the reply arrives.
         for end in ["v1", "v3"] {
@@ -91,4 +100,34 @@ fn ports_of_the_kernel_alone_cost_next_to_no_cpu_time_without_frames() {
         }
         assert_eq!(switch.end(), Some(0));
     }
+}
+
+#[test]
+fn a_router_between_ports_of_the_kernel_costs_next_to_no_cpu_time_without_frames() {
+    let hosts = ["a", "b"].map(|host| Namespace::new(&format!("mute-{host}")));
+    let middle = Namespace::new("mute");
+    let directory = TempDir::new().unwrap();
+    let ports = [
+        ("tap", format!("tap:eth0?netns={}", hosts[0].name())),
+        ("pair", format!("veth:qwpair?netns={}", hosts[1].name())),
+    ];
+    let switch = Switch::start(&middle, directory.path(), &ports, &["--idle", "interrupt"]);
+    for (number, (port, host)) in ["tap", "pair"].into_iter().zip(&hosts).enumerate() {
+        let address = |end: u8| format!("10.9.{}.{end}", 3 + number);
+        let gateway = address(1);
+        let with_length = format!("{gateway}/24");
+        let name = format!("r{number}");
+        let interface = ["add", "interface", &name, "--port", port];
+        switch.change(&[&interface[..], &["--address", &with_length]].concat());
+        let own = format!("{}/24", address(2));
+        host.ip(&["address", "add", &own, "dev", "eth0"]);
+        host.ip(&["route", "add", "default", "via", &gateway]);
+    }
+    ping_to(&hosts[0], "10.9.4.2");
+    costs_little(&switch, "router");
+    // ARP requests and packets to the router wake the service thread.
+    hosts[1].ip(&["neighbour", "flush", "all"]);
+    ping_to(&hosts[0], "10.9.4.2");
+    ping_to(&hosts[0], "10.9.3.1");
+    assert_eq!(switch.end(), Some(0));
 }

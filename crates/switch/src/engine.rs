@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use quietwire_dpdk::{Eal, Mempool};
+use quietwire_dpdk::{Bell, Eal, Mempool};
 use quietwire_packet::VlanId;
 
 use crate::bridge_view::{BridgeView, History};
@@ -36,7 +36,7 @@ use crate::config::bridging::BridgingSetting;
 use crate::config::{BridgePlan, Group, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
-use crate::forward::{BridgeStage, Domain, FilteredStage, Segmenter, Shared, Stage};
+use crate::forward::{BridgeStage, Domain, Doze, FilteredStage, Segmenter, Shared, Stage};
 use crate::layer3::{Exchange, SharedLayer3};
 use crate::observe::Watches;
 use crate::report::MoveReport;
@@ -89,6 +89,9 @@ pub(crate) struct Engine {
     copies: Option<Mempool>,
     /// Resources for segmenting TCP data. Created with the first port that can yield such frames.
     segmenter: Option<Segmenter>,
+    /// Sleep state of the service thread until it starts, and its bell, if threads wait instead of polling without frames.
+    service_doze: Option<Doze>,
+    service_bell: Option<Arc<Bell>>,
     maker: Arc<dyn Maker>,
     eal: Eal,
 }
@@ -111,6 +114,7 @@ impl Engine {
         let started = Instant::now();
         let layer3 = SharedLayer3::new(Exchange::new(eal), started)?;
         let domain = Arc::new(without_interfaces(&layer3));
+        let service_doze = threads::doze_of(crate::threads::SERVICE, plan.idle)?;
         let mut engine = Self {
             forwarders: Vec::new(),
             ending: Vec::new(),
@@ -134,11 +138,18 @@ impl Engine {
             pools: 0,
             copies: None,
             segmenter: None,
+            service_bell: service_doze.as_ref().map(|doze| Arc::clone(doze.bell())),
+            service_doze,
             maker,
             eal: eal.clone(),
         };
         engine.apply(plan.clone())?;
         Ok(engine)
+    }
+
+    /// Returns the sleep state for the service thread, once.
+    pub(crate) fn take_service_doze(&mut self) -> Option<Doze> {
+        self.service_doze.take()
     }
 
     /// Returns the counters of all current and ended threads.

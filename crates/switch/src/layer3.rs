@@ -155,6 +155,11 @@ fn seed() -> u64 {
 }
 
 impl Layer3 {
+    /// Returns true if only forwarding threads have work for the service thread, besides timers: no interface has a tap, and nothing is followed.
+    pub(crate) fn serves_threads_only(&self) -> bool {
+        self.taps.is_empty() && self.monitor.is_none() && self.neighbour_monitor.is_none()
+    }
+
     /// Assigns numbers to these VRFs. Existing VRFs keep theirs; new VRFs get tables.
     ///
     /// # Errors

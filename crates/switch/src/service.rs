@@ -7,16 +7,18 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use crate::bridge_view::BridgeView;
-use crate::forward::Shared;
+use crate::forward::{Doze, Shared};
 use crate::layer3::SharedLayer3;
 use quietwire_tables::fdb::Fdb;
 
 /// Interval between two turns.
 const TURN: Duration = Duration::from_millis(100);
 /// Interval between two polls for punted packets, while there are some and while there are none. It polls because a forwarding thread makes
-/// no system call to wake another.
+/// no system call to wake another, unless the idle strategy requires it.
 const PAUSE_BUSY: Duration = Duration::from_micros(20);
 const PAUSE_IDLE: Duration = Duration::from_micros(500);
+/// Interval between two polls for neighbour timers, ms, while punted packets wake the thread.
+const PAUSE_ASLEEP_MS: u8 = 10;
 /// Buckets of each table swept per turn: a table of 65536 entries in half a second, one of a million in six.
 const BUCKETS_A_TURN: usize = 8192;
 
@@ -70,11 +72,11 @@ impl Sweep {
     }
 }
 
-/// Runs until the stop flag is set.
+/// Runs until the stop flag is set. With a sleep state, forwarding threads wake the thread.
 pub(crate) fn run(
     housekeeping: &Housekeeping,
     layer3: &SharedLayer3,
-    shared: &Shared,
+    (shared, doze): (&Shared, Option<&Doze>),
     started: Instant,
 ) {
     let mut turned: Option<Instant> = None;
@@ -85,15 +87,27 @@ pub(crate) fn run(
             shared.now_s.store(now_s, Ordering::Relaxed);
             housekeeping.turn(now_s);
         }
-        let mut layer3 = layer3.lock();
-        let pause = if !layer3.has_interfaces() {
-            TURN
-        } else if layer3.turn() {
-            PAUSE_BUSY
-        } else {
-            PAUSE_IDLE
-        };
-        drop(layer3);
-        park_timeout(pause);
+        let mut router = layer3.lock();
+        let has_interfaces = router.has_interfaces();
+        let is_busy = has_interfaces && router.turn();
+        let serves_threads_only = router.serves_threads_only();
+        drop(router);
+        match doze {
+            _ if !has_interfaces => park_timeout(TURN),
+            _ if is_busy => park_timeout(PAUSE_BUSY),
+            Some(doze) if serves_threads_only => sleep(doze, layer3),
+            _ => park_timeout(PAUSE_IDLE),
+        }
     }
+}
+
+/// Sleeps until a forwarding thread punts a packet, or for some time.
+fn sleep(doze: &Doze, layer3: &SharedLayer3) {
+    doze.bell().fall_asleep();
+    // Packets that were punted before do not wake the thread.
+    let is_busy = layer3.lock().turn();
+    if !is_busy {
+        doze.wait(PAUSE_ASLEEP_MS);
+    }
+    doze.bell().wake_up();
 }

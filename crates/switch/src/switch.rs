@@ -184,7 +184,7 @@ impl Switch {
             stop: Arc::clone(stop),
             ..Shared::default()
         });
-        let engine = Engine::start(&eal, plan, &shared)?;
+        let mut engine = Engine::start(&eal, plan, &shared)?;
         let housekeeping = Housekeeping::default();
         housekeeping.set(&engine.bridges);
         let mut threads = Threads {
@@ -193,7 +193,7 @@ impl Switch {
             left: Arc::default(),
             has_failed: Arc::default(),
         };
-        start_service(&mut threads, &engine, housekeeping.clone())?;
+        start_service(&mut threads, &mut engine, housekeeping.clone())?;
         let mut controller = Controller::new(settings.clone(), engine, housekeeping);
         controller.load()?;
         start_control(
@@ -306,9 +306,10 @@ fn eal_options(plan: &Plan) -> Result<EalOptions, SwitchError> {
 
 fn start_service(
     threads: &mut Threads,
-    engine: &Engine,
+    engine: &mut Engine,
     housekeeping: Housekeeping,
 ) -> Result<(), SwitchError> {
+    let doze = engine.take_service_doze();
     let (shared, started) = (Arc::clone(&engine.shared), engine.started);
     let layer3 = engine.layer3.clone();
     let pinned = engine.plan.pinning == Pinning::Roles;
@@ -317,7 +318,7 @@ fn start_service(
         threads::SERVICE,
         (&threads.stop, engine.plan.seccomp),
         move || if pinned { thread::pin(&cpus) } else { Ok(()) },
-        move || service::run(&housekeeping, &layer3, &shared, started),
+        move || service::run(&housekeeping, &layer3, (&shared, doze.as_ref()), started),
     )?;
     threads.running.push((threads::SERVICE, handle));
     Ok(())

@@ -164,7 +164,8 @@ impl Engine {
                             .to_owned(),
                     });
                 }
-                let (sender, frames) = ring::channel(&self.eal, RING_FRAMES);
+                let bell = self.service_bell.clone();
+                let (sender, frames) = ring::channel_with_bell(&self.eal, RING_FRAMES, bell);
                 let counters = self.ended.get(&cpu.0).cloned();
                 let counters = counters.unwrap_or_else(|| Arc::new(ThreadCounters::new()));
                 let start = ThreadStart {

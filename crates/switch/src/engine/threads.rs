@@ -180,15 +180,19 @@ struct SystemThread {
     handle: Option<JoinHandle<()>>,
 }
 
+/// Returns the sleep state of a thread, if threads wait instead of polling without frames.
+pub(super) fn doze_of(thread: &str, idle: Idle) -> Result<Option<Doze>, SwitchError> {
+    let doze = matches!(idle, Idle::Sleep | Idle::Interrupt).then(Doze::new);
+    doze.transpose().map_err(|cause| SwitchError::Thread {
+        name: thread.to_owned(),
+        what: format!("cannot wait for receive interrupts: {cause}"),
+    })
+}
+
 /// Starts a thread of the operating system.
 pub(super) fn start_system_thread(start: ThreadStart<'_>) -> Result<StartedThread, SwitchError> {
     let name = forwarding_name(start.cpu);
-    let may_wait = matches!(start.plan.idle, Idle::Sleep | Idle::Interrupt);
-    let doze = may_wait.then(Doze::new);
-    let doze = doze.transpose().map_err(|cause| SwitchError::Thread {
-        name: name.clone(),
-        what: format!("cannot wait for receive interrupts: {cause}"),
-    })?;
+    let doze = doze_of(&name, start.plan.idle)?;
     let bell = doze.as_ref().map(|doze| Arc::clone(doze.bell()));
     let (line, commands) = forward::line(&name, bell.clone(), &start.shared.stop);
     let (eal, shared, cpu) = (start.eal.clone(), Arc::clone(start.shared), start.cpu);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sleep of a forwarding thread until a receive interrupt.
+//! Sleep of a thread until a receive interrupt or until another thread rings its bell.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -95,10 +95,15 @@ impl Doze {
         } else {
             SLEEP_MAX_MS
         };
+        self.wait(longest_ms);
+    }
+
+    /// Sleeps until an event or for this time.
+    pub(crate) fn wait(&self, longest_ms: u8) {
         let mut events = [EpollEvent::empty(); EVENTS];
         match self.epoll.wait(&mut events, EpollTimeout::from(longest_ms)) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => tracing::debug!("a forwarding thread cannot sleep: {error}"),
+            Err(error) => tracing::debug!("a thread cannot sleep: {error}"),
         }
     }
 }
