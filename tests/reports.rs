@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of what `quietwire` makes of stores, with the real binary and a simulated device: files for other programs.
+//! Tests of what `quietwire` makes of stores, with the real binary and a simulated device: files for other programs, and trends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -129,4 +129,47 @@ fn results_are_exported_and_bad_paths_are_refused_first() {
         let report = ["study", "report", "missing.sqlite", option, path];
         workspace.refused(&report, &[option, path]);
     }
+}
+
+const FAILED: i32 = 1;
+
+#[test]
+fn a_regression_over_stores_ends_with_code_1_and_a_page() {
+    let workspace = Workspace::new();
+    for number in 1..=10 {
+        let capacity = if number <= 5 { "5M" } else { "2M" };
+        workspace.study(capacity, &format!("stores/{number:02}.sqlite"));
+    }
+    fs::write(workspace.path("stores/other.sqlite"), "no store").unwrap();
+    let table = workspace.output(FAILED, &["trend", "stores", "--html", "out/trend.html"]);
+    assert!(
+        table.contains("REGRESSION: NDR of c") && table.contains("06.sqlite"),
+        "{table}"
+    );
+    assert!(table.contains("skipped: other.sqlite"), "{table}");
+    let page = fs::read_to_string(workspace.path("out/trend.html")).unwrap();
+    assert!(page.contains("Trend of 10 stores"), "{page}");
+    let json = workspace.output(FAILED, &["trend", "stores", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(document["series"][0]["changes"][0]["is_regression"], true);
+    assert_eq!(document["stores"].as_array().unwrap().len(), 10);
+    // A large margin accepts the change.
+    workspace.output(0, &["trend", "stores", "--margin", "90"]);
+}
+
+#[test]
+fn a_trend_without_stores_or_with_bad_options_is_refused() {
+    let workspace = Workspace::new();
+    fs::create_dir(workspace.path("empty")).unwrap();
+    workspace.refused(&["trend", "empty"], &["empty", "no store"]);
+    workspace.refused(&["trend", "missing"], &["missing"]);
+    workspace.refused(
+        &["trend", "empty", "--error-rate", "0.9"],
+        &["--error-rate", "0.001 to 0.5"],
+    );
+    workspace.refused(
+        &["trend", "empty", "--margin", "100"],
+        &["--margin", "0 to 99"],
+    );
+    workspace.refused(&["trend", "empty", "--html", "empty"], &["--html", "empty"]);
 }

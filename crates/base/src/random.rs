@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random numbers that follow from a seed, for fuzzing and for faults in tests.
+//! Random numbers that follow from a seed, for fuzzing, for faults in tests and for permutation tests.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 #[derive(Clone, Debug)]

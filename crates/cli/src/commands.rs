@@ -19,3 +19,4 @@ pub(crate) mod partition;
 pub(crate) mod study;
 pub(crate) mod switch;
 pub(crate) mod tester;
+pub(crate) mod trend;

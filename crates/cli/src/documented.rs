@@ -20,7 +20,7 @@ use super::Cli;
 use super::commands::manual;
 
 /// Commands and the pages that document their options.
-const PAGES: [(&str, &str); 23] = [
+const PAGES: [(&str, &str); 24] = [
     ("application", "docs/applications.md"),
     ("generate", "docs/tester.md"),
     ("tester calibrate", "docs/tester.md"),
@@ -38,6 +38,7 @@ const PAGES: [(&str, &str); 23] = [
     ("study run", "docs/studies.md"),
     ("study report", "docs/studies.md"),
     ("compare", "docs/compare.md"),
+    ("trend", "docs/compare.md"),
     ("lab", "docs/lab.md"),
     ("guest-agent", "docs/guests.md"),
     ("host", "docs/host.md"),

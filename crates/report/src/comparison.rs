@@ -17,6 +17,7 @@ use crate::error::ReportError;
 use crate::summary::samples;
 
 pub use conditions::Difference;
+pub(crate) use conditions::{differing, settings};
 
 /// Settings of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,7 +140,8 @@ impl Comparison {
     }
 }
 
-fn measured(results: &StudyResults) -> impl Iterator<Item = &Case> {
+/// Returns the cases that were run.
+pub(crate) fn measured(results: &StudyResults) -> impl Iterator<Item = &Case> {
     let cases = results.file.cases.iter();
     cases.filter(|case| results.was_tried(case) && results.unavailable(&case.name).is_none())
 }
@@ -151,7 +153,7 @@ fn unmatched(results: &StudyResults, other: &StudyResults) -> Vec<String> {
 }
 
 /// Returns what both studies measure.
-fn measures(first: &StudyFile, second: &StudyFile) -> Vec<Measure> {
+pub(crate) fn measures(first: &StudyFile, second: &StudyFile) -> Vec<Measure> {
     let of = |quantity, point| Measure {
         quantity,
         load_percent: None,

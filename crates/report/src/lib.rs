@@ -24,6 +24,7 @@ mod tenants;
 mod terminal_table;
 #[cfg(test)]
 mod tests;
+mod trend;
 mod unfinished;
 
 use std::path::Path;
@@ -49,6 +50,9 @@ pub use summary::{
 };
 pub use table::text_table;
 pub use terminal_table::TerminalTable;
+pub use trend::{
+    Trend, TrendChange, TrendConfig, TrendPoint, TrendSeries, TrendStore, TrendStores,
+};
 pub use unfinished::unfinished_text;
 
 /// Version of the JSON document's shape.

@@ -23,7 +23,14 @@ const WITHOUT_EFFECT: [&str; 5] = ["name", "title", "rounds", "objective", "publ
 
 /// Returns the settings of the last runs that differ, in the order of their names.
 pub(super) fn differences(first: &StudyResults, second: &StudyResults) -> Vec<Difference> {
-    let [one, other] = [first, second].map(settings);
+    differing(&settings(first), &settings(second))
+}
+
+/// Returns the settings that differ, in the order of their names.
+pub(crate) fn differing(
+    one: &BTreeMap<String, String>,
+    other: &BTreeMap<String, String>,
+) -> Vec<Difference> {
     let names = one.keys().chain(other.keys());
     let mut names: Vec<&String> = names.collect();
     names.sort();
@@ -40,7 +47,8 @@ pub(super) fn differences(first: &StudyResults, second: &StudyResults) -> Vec<Di
         .collect()
 }
 
-fn settings(results: &StudyResults) -> BTreeMap<String, String> {
+/// Returns the settings of the last run: those of the study that affect a result, of the machine and of the software.
+pub(crate) fn settings(results: &StudyResults) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     if let Ok(Value::Object(mut file)) = serde_json::to_value(&results.file) {
         file.retain(|key, _| !WITHOUT_EFFECT.contains(&key.as_str()));
