@@ -32,6 +32,15 @@ pub struct MonitorError {
     pub cause: String,
 }
 
+/// Side of an interval at which a snapshot is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// Its start.
+    Start,
+    /// Its end.
+    End,
+}
+
 /// Counters of the machine at an instant.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -185,40 +194,37 @@ impl Snapshot {
         })
     }
 
-    /// Reads the counters of all monitors, and all threads of `watched`, from files below `root`.
+    /// Reads the counters of all monitors, and all threads of `watched`, from files below `root`. Reading all of them takes some
+    /// milliseconds, so those of [`Self::take`] are read at the side of the interval that they begin or end.
     ///
     /// # Errors
     /// Errors of [`Self::take`].
-    pub fn take_all(root: &Path, watched: &[Watched]) -> Result<Self, MonitorError> {
+    pub fn take_all(root: &Path, watched: &[Watched], edge: Edge) -> Result<Self, MonitorError> {
         let target = Target { root, watched };
-        let mut snapshot = Self::of(&target)?;
-        snapshot.others = OtherCounters::read(&target);
-        // Reading everything takes a moment. Rates refer to the counters of CPUs and threads, which are read at the end.
-        snapshot.read_base(&target)?;
-        Ok(snapshot)
+        let before = match edge {
+            Edge::Start => Some(OtherCounters::read(&target)),
+            Edge::End => None,
+        };
+        let snapshot = Self::of(&target)?;
+        Ok(Self {
+            others: before.unwrap_or_else(|| OtherCounters::read(&target)),
+            ..snapshot
+        })
     }
 
     fn of(target: &Target<'_>) -> Result<Self, MonitorError> {
-        let mut snapshot = Self {
-            taken: Instant::now(),
-            cpus: Default::default(),
-            threads: Default::default(),
-            interrupts: None,
-            others: OtherCounters::default(),
-        };
-        snapshot.read_base(target)?;
-        Ok(snapshot)
-    }
-
-    fn read_base(&mut self, target: &Target<'_>) -> Result<(), MonitorError> {
-        self.cpus = Cpus::read(target).map_err(|reason| MonitorError {
+        let cpus = Cpus::read(target).map_err(|reason| MonitorError {
             path: target.root.join("proc/stat"),
             cause: reason.0,
         })?;
-        self.interrupts = Interrupts::read(target).ok();
-        self.taken = Instant::now();
-        self.threads = Threads::read(target).unwrap_or_default();
-        Ok(())
+        let interrupts = Interrupts::read(target).ok();
+        Ok(Self {
+            taken: Instant::now(),
+            cpus,
+            threads: Threads::read(target).unwrap_or_default(),
+            interrupts,
+            others: OtherCounters::default(),
+        })
     }
 
     /// Returns process and thread ID of each forwarding thread of the watched processes.
@@ -447,8 +453,8 @@ mod tests {
         // Threads of a process that does not exist are none.
         assert_eq!(available.count(), 1);
         let watched = [Watched::of(std::process::id(), Owner::Tester)];
-        let take = || Snapshot::take_all(root, &watched).unwrap();
-        let activity = Activity::between(&take(), &take());
+        let take = |edge| Snapshot::take_all(root, &watched, edge).unwrap();
+        let activity = Activity::between(&take(Edge::Start), &take(Edge::End));
         assert!(
             activity
                 .threads
@@ -456,7 +462,7 @@ mod tests {
                 .all(|one| one.owner == Some(Owner::Tester))
         );
         assert!(activity.system_calls.is_empty());
-        assert!(take().forwarding_threads().is_empty());
+        assert!(take(Edge::End).forwarding_threads().is_empty());
     }
 
     #[test]

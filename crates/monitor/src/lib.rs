@@ -16,7 +16,7 @@ mod settings;
 mod tests;
 mod ticks;
 
-pub use activity::{Activity, MonitorError, Snapshot, offers};
+pub use activity::{Activity, Edge, MonitorError, Snapshot, offers};
 pub use monitor::{Offer, Owner, Unavailable, Watched};
 pub use monitors::cpus::{CpuActivity, cpu_times};
 pub use monitors::energy::DomainEnergy;

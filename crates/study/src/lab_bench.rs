@@ -24,7 +24,7 @@ use quietwire_lab::{
     Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, NetNs, Setup, Stop,
     TESTER_PRIORITY, check_idle,
 };
-use quietwire_monitor::SystemCallSampler;
+use quietwire_monitor::{Edge, SystemCallSampler};
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
     Calibrations, CitedCalibration, FrameAccess, Limits, MissingCalibration, Preparation,
@@ -211,12 +211,12 @@ impl LabBench {
         leave_cpu();
         let at_work = lab.neighbours_at_work()?;
         let device = lab.device().ok_or(LabBenchError::NoCase)?;
-        let before = DeviceSnapshot::take(device, at_work.as_ref())?;
+        let before = DeviceSnapshot::take(device, at_work.as_ref(), Edge::Start)?;
         let done = || act(tester, &mut LabDevice(&mut *lab), action, frames);
         let observation = self.place.enter(done)??;
         // A restart changes the process.
         let device = lab.device().ok_or(LabBenchError::NoCase)?;
-        let after = DeviceSnapshot::take(device, at_work.as_ref())?;
+        let after = DeviceSnapshot::take(device, at_work.as_ref(), Edge::End)?;
         lab.check()?;
         let device = lab.device().ok_or(LabBenchError::NoCase)?;
         let activity = activity(lab, device, (&before, &after), at_work, Vec::new())?;
@@ -236,12 +236,12 @@ impl LabBench {
         };
         let at_work = lab.neighbours_at_work()?;
         let frames = device.frames();
-        let before = DeviceSnapshot::take(device, at_work.as_ref())?;
+        let before = DeviceSnapshot::take(device, at_work.as_ref(), Edge::Start)?;
         // The record of the machine says why there is no sampler.
         let sampler = before.sample_calls(&sampler_cpus).ok();
         let mut result = self.place.enter(|| tester.run(trial))??;
         let calls = sampler.map(SystemCallSampler::finish).unwrap_or_default();
-        let after = DeviceSnapshot::take(device, at_work.as_ref())?;
+        let after = DeviceSnapshot::take(device, at_work.as_ref(), Edge::End)?;
         result.account_for(&device.layout(), &frames, &device.frames());
         self.lab.check()?;
         let device = self.lab.device().ok_or(LabBenchError::NoCase)?;

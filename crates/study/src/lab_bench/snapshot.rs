@@ -8,7 +8,7 @@ use quietwire_host::CpuList;
 use quietwire_lab::up::UpLab;
 use quietwire_lab::{CycleCount, Lab, NeighbourSample};
 use quietwire_monitor::{
-    Activity, Owner, Snapshot, SystemCallSampler, SystemCallSamples, Unavailable, Watched,
+    Activity, Edge, Owner, Snapshot, SystemCallSampler, SystemCallSamples, Unavailable, Watched,
 };
 
 use super::LabBenchError;
@@ -27,10 +27,11 @@ pub(super) struct DeviceSnapshot {
 const NEIGHBOUR_THREADS_MAX: usize = 32;
 
 impl DeviceSnapshot {
-    /// Takes a sample of the device, the tester and the neighbours.
+    /// Takes a sample of the device, the tester and the neighbours at a side of a trial.
     pub(super) fn take(
         device: &UpLab,
         at_work: Option<&NeighbourSample>,
+        edge: Edge,
     ) -> Result<Self, LabBenchError> {
         let cycles = device.cycles();
         let elements = topology::elements(device.state()).into_iter();
@@ -41,7 +42,7 @@ impl DeviceSnapshot {
         let neighbours = neighbours.iter();
         watched.extend(neighbours.map(|pid| Watched::of(*pid, Owner::Neighbour)));
         Ok(Self {
-            machine: Snapshot::take_all(Path::new("/"), &watched)?,
+            machine: Snapshot::take_all(Path::new("/"), &watched, edge)?,
             cycles,
         })
     }
