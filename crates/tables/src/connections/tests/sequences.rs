@@ -7,26 +7,26 @@ use super::super::reference::Reference;
 use super::*;
 
 /// Numbers of the conversations below.
-const CONVERSATIONS: usize = 10;
+pub(super) const CONVERSATIONS: usize = 10;
 const TCP_CONVERSATIONS: usize = 5;
 
 /// What a generated packet is like.
 #[derive(Clone, Debug)]
-struct Draft {
-    conversation: usize,
-    is_reply: bool,
-    shape: Shape,
+pub(super) struct Draft {
+    pub(super) conversation: usize,
+    pub(super) is_reply: bool,
+    pub(super) shape: Shape,
     /// Added to the numbers that fit.
-    sequence: i32,
-    acknowledgement: i32,
-    window: u16,
-    scale: Option<u8>,
-    data: u16,
-    is_accepted: bool,
+    pub(super) sequence: i32,
+    pub(super) acknowledgement: i32,
+    pub(super) window: u16,
+    pub(super) scale: Option<u8>,
+    pub(super) data: u16,
+    pub(super) is_accepted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Shape {
+pub(super) enum Shape {
     Flags(u8),
     /// An ICMP error about the last packet of the conversation.
     Error,
@@ -107,13 +107,13 @@ fn conversation(number: usize) -> (u16, [Endpoint; 2]) {
 }
 
 /// The sides of all conversations.
-struct Hosts {
+pub(super) struct Hosts {
     talks: Vec<Talk>,
     last: Vec<Option<Sent>>,
 }
 
 impl Hosts {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let talk = |number| {
             let (zone, ends) = conversation(number);
             Talk {
@@ -147,7 +147,7 @@ impl Hosts {
         Content::Tcp(segment)
     }
 
-    fn packet(&mut self, draft: &Draft) -> Sent {
+    pub(super) fn packet(&mut self, draft: &Draft) -> Sent {
         let number = draft.conversation;
         let side = usize::from(draft.is_reply);
         let Talk { zone, ends, .. } = self.talks[number].clone();
@@ -230,7 +230,7 @@ fn bursts(operation: Operation) -> Vec<(u32, Vec<Draft>)> {
     }
 }
 
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     let short = State::ALL
         .into_iter()
         .fold(Timeouts::default(), |timeouts, state| {
