@@ -10,10 +10,10 @@ mod bird;
 mod bystander;
 #[path = "switch_ports/captures.rs"]
 mod captures;
-#[path = "switch_ports/conversations.rs"]
-mod conversations;
 #[path = "switch_ports/cni.rs"]
 mod cni;
+#[path = "switch_ports/conversations.rs"]
+mod conversations;
 #[path = "switch_ports/files.rs"]
 mod files;
 #[path = "switch_ports/kernel.rs"]

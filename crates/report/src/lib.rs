@@ -44,9 +44,9 @@ pub use summary::{
     Applications, Baselines, CaseSummary, CpuShare, CycleSource, CyclesPerFrame, GoalSummary,
     Health, HighestLoad, LatencyAtLoad, LikeForLike, Limit, Limiter, LossPlaces, LossPoint,
     LossesAtRate, MachineFinding, MeasuredRatios, MethodFigures, MethodResult, NeighbourShare,
-    ObjectiveVerdict, OwnPart, PercentileValue, PublishedRow, RankedCase, Ranking, RepeatedRates, RoundTrip,
-    SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt, TenantsFound,
-    TenantsSummary, ThreadShare, UnavailableCase,
+    ObjectiveVerdict, OwnPart, PercentileValue, PublishedRow, RankedCase, Ranking, RepeatedRates,
+    RoundTrip, SearchOutcome, SizeSummary, Spread, State, Summary, SweepPoint, TenantsAt,
+    TenantsFound, TenantsSummary, ThreadShare, UnavailableCase,
 };
 pub use table::text_table;
 pub use terminal_table::TerminalTable;

@@ -275,6 +275,7 @@ trait Offers {
     fn is_done(&self) -> bool;
     fn empty_ring(&mut self);
     fn look_at_link(&mut self);
+    fn settle(&mut self);
 }
 
 impl Offers for Lane<'_> {
@@ -299,6 +300,11 @@ impl Offers for Lane<'_> {
 
     fn look_at_link(&mut self) {
         Lane::look_at_link(self);
+    }
+
+    #[inline(always)]
+    fn settle(&mut self) {
+        Lane::settle(self);
     }
 }
 
@@ -337,11 +343,11 @@ fn offer(
         }
         if (now >= end && done) || now >= limit || signals.ends_sending() {
             health.offer_ticks = now - began;
-            lanes.iter_mut().for_each(Lane::settle);
+            lanes.iter_mut().for_each(Offers::settle);
             return;
         }
         if let Some(pause) = times.leave.after(largest) {
-            lanes.iter_mut().for_each(Lane::settle);
+            lanes.iter_mut().for_each(Offers::settle);
             std::thread::sleep(pause);
             let woken = cycles::now();
             if health.is_long(woken - last, long_gap) {
@@ -429,6 +435,8 @@ mod tests {
         }
 
         fn look_at_link(&mut self) {}
+
+        fn settle(&mut self) {}
     }
 
     #[test]

@@ -195,9 +195,9 @@ pub(crate) struct Sent {
     /// Sum of all times that are at least [`PAUSE_NS`], nanoseconds.
     pub(crate) pauses_ns: u64,
     /// When the lane was last served; 0 before the first time.
-    served: u64,
+    pub(crate) served: u64,
     /// True if the lane was not served for more than [`STALL_US`] since the latest burst.
-    is_stalled: bool,
+    pub(crate) is_stalled: bool,
 }
 
 impl Sent {

@@ -31,7 +31,6 @@ use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::counters::{self, QueueCounters};
 use crate::port::interrupts::{Interrupts, Watched};
-use quietwire_base::netns::{self, Failure};
 use crate::port::offload::{Offload, header_of};
 use crate::port::options::{PortOptions, interface_mtu, length_max};
 use crate::port::stats::PortStats;
@@ -40,6 +39,7 @@ use crate::segment::{LargeKind, MERGED_MAX};
 use crate::sys::TO_CUT;
 use crate::uri::PortUri;
 pub(crate) use file::TUN_DEVICE;
+use quietwire_base::netns::{self, Failure};
 
 /// Most pieces of a frame to send: the header, 64 KiB in buffers of 2 KiB, and some with less.
 const PIECES_MAX: usize = 48;

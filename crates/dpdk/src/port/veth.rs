@@ -23,10 +23,10 @@ use self::links::Links;
 use self::marker::Marker;
 use self::message::{End, Link};
 use crate::error::Error;
-use quietwire_base::netns::{self, Failure};
 use crate::port::options::{ETHERNET_OVERHEAD, PortOptions, interface_mtu};
 use crate::promiscuity::Promiscuity;
 use crate::uri::PortUri;
+use quietwire_base::netns::{self, Failure};
 
 /// Flags of the near end: the kernel of this side must not reply to ARP requests, which are the port's.
 const NEAR_FLAGS: libc::c_int = libc::IFF_UP | libc::IFF_NOARP;

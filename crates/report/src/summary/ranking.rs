@@ -330,6 +330,7 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
         for step in &mut results.steps {
             // Only ours counts its cycles: 100 for each frame.
             let counted = (step.case_name == "ours").then(|| quietwire_study::CycleCount {
+                bursts: 1,
                 cycles: 200_000,
                 frames: 2000,
                 threads: vec![200_000],
