@@ -5,6 +5,8 @@
 
 #[path = "study_end_to_end/findings.rs"]
 mod findings;
+#[path = "study_end_to_end/external.rs"]
+mod external;
 #[path = "study_end_to_end/isolation.rs"]
 mod isolation;
 #[path = "study_end_to_end/procedures.rs"]

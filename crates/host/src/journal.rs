@@ -100,6 +100,13 @@ pub enum Change {
         /// Its command.
         command: String,
     },
+    /// A device that quietwire does not start is prepared by a command of its owner. Undoing runs the command that restores it.
+    DevicePrepared {
+        /// Words of the command that restores the device. The first is the program.
+        restore: Vec<String>,
+        /// Time that this command has, milliseconds. It is killed then.
+        timeout_ms: u64,
+    },
     /// Not a change, but a damaged line of the journal. Its change cannot be undone.
     Unreadable {
         /// Number of the line, from 1.

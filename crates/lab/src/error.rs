@@ -110,6 +110,16 @@ pub enum LabError {
         /// The command that started it.
         command: String,
     },
+    /// A device that the lab does not start could not be prepared.
+    #[error("preparing the device: `{command}` {what}. Its last lines:\n{printed}")]
+    Prepare {
+        /// The command.
+        command: String,
+        /// The failure.
+        what: String,
+        /// The end of its output.
+        printed: String,
+    },
     /// Neighbours did not start.
     #[error("the neighbours {what}. Their last words:\n{log}\n(the command was: {command})")]
     Neighbours {

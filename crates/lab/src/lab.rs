@@ -3,6 +3,7 @@
 //! environment: a partition, neighbours.
 
 mod case;
+mod external;
 mod running;
 
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use crate::state_directory::{
 use crate::up::UpLab;
 
 pub use case::{Case, ExternalCase};
+pub use external::{DeviceCommand, ExternalDevice};
 
 /// Size of a huge page, MiB.
 const HUGE_PAGE_MIB: u64 = 2;

@@ -60,6 +60,10 @@ pub(crate) fn judge(undone: Vec<(Change, UndoOutcome)>) -> Result<(), LabError> 
     let failures: Vec<String> = undone
         .iter()
         .filter_map(|(change, outcome)| match outcome {
+            // The reason has the command.
+            UndoOutcome::Failed(reason) if matches!(change, Change::DevicePrepared { .. }) => {
+                Some(format!("restoring the device: {reason}"))
+            }
             UndoOutcome::Failed(reason) | UndoOutcome::ChangedSince(reason) => {
                 Some(format!("{change:?}: {reason}"))
             }

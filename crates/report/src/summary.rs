@@ -23,8 +23,8 @@ mod verdicts;
 use std::collections::BTreeMap;
 
 use quietwire_study::{
-    Case, FrameSize, Goal, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, Switch,
-    TrialRecord, Verdict,
+    Case, FrameSize, Goal, NeighboursIn, RunEnd, StepPlan, StudyFile, StudyResults, TrialRecord,
+    Verdict,
 };
 use quietwire_tester::{DamageCheck, FrameSizes, InvalidCause};
 use serde::Serialize;
@@ -385,7 +385,8 @@ const NOT_OURS: &str =
 
 /// Returns the description of a case.
 pub(crate) fn description(file: &StudyFile, case: &Case) -> String {
-    if file.device.switch == Switch::Other {
+    let is_isolated = case.isolation().is_some_and(|it| !it.parts.is_empty());
+    if file.is_external() && !is_isolated && case.neighbours == NeighboursIn::None {
         return NOT_OURS.to_owned();
     }
     let neighbours = match case.neighbours {

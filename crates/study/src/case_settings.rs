@@ -114,7 +114,7 @@ pub struct LabVersions {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum CaseSettings {
-    /// A case of a device that the lab started.
+    /// A case in the lab. The lab or a command of the study has started its device.
     Lab(Box<LabCase>),
     /// A case of a device that runs elsewhere or is simulated.
     Generator(Box<GeneratorCase>),
@@ -135,8 +135,9 @@ pub struct LabCase {
     pub neighbours_cpus: Option<CpuList>,
     /// Outcome of confining other work; `None` if it was not confined.
     pub confined: Option<ConfinedWork>,
-    /// State of the lab: topology, CPUs, elements.
-    pub lab: LabState,
+    /// State of the lab: topology, CPUs, elements. `None` for a device that the lab did not start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lab: Option<LabState>,
     /// The tester.
     pub tester: TesterRecord,
 }

@@ -4,6 +4,7 @@
 mod check;
 mod device;
 mod earlier;
+pub(crate) mod external;
 pub(crate) mod limits;
 pub(crate) mod locate;
 mod objective;

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A [`Bench`] without a lab: a traffic generator and a device that runs elsewhere or is simulated.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use quietwire_base::Deadline;
 use quietwire_lab::{IsolationRecord, RunningSwitch};
 use quietwire_search::procedure::Action;
 use quietwire_tester::{
@@ -16,13 +13,11 @@ use quietwire_tester::{
 use crate::activity::TrialActivity;
 use crate::bench::{ActionOutcome, Bench, BenchError, CaseSpec, Measured};
 use crate::case_settings::{CaseSettings, Environment, GeneratorCase, MachineRecord, Versions};
-use crate::executor::{Device, act};
+use crate::executor::act;
 use crate::file::{Case, FrameSize, NeighboursIn, StudyFile};
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, CLEAN_SHARE, Pace, kept_rate};
 use crate::pause::after_invalid;
-
-/// Interval between checks for an interruption.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+use crate::unmanaged::UnmanagedDevice;
 
 /// A generator without a lab.
 pub struct GeneratorBench {
@@ -36,37 +31,6 @@ pub struct GeneratorBench {
     isolation: Option<IsolationRecord>,
     /// Traffic of the entered case; none between cases.
     frames: Option<Trial>,
-}
-
-/// Control of a device that runs elsewhere: nothing can restart it. The generator of a simulated device
-/// restarts that itself.
-struct NoDevice {
-    is_simulated: bool,
-    /// Time until the device has forgotten its addresses, seconds.
-    ageing_s: Option<f64>,
-    abort: Arc<AtomicBool>,
-}
-
-impl Device for NoDevice {
-    fn restart(&mut self) -> Result<(), String> {
-        if self.is_simulated {
-            Ok(())
-        } else {
-            Err("quietwire cannot restart a device that it did not start (run the study in the lab)".to_owned())
-        }
-    }
-
-    fn forget(&mut self) -> Option<Result<(), String>> {
-        let ageing_s = self.ageing_s.filter(|_| !self.is_simulated)?;
-        let is_aborted = || self.abort.load(Ordering::Relaxed).then_some(());
-        let aged = Deadline::after(Duration::try_from_secs_f64(ageing_s).unwrap_or(Duration::MAX));
-        if aged.poll(POLL_INTERVAL, is_aborted).is_some() {
-            return Some(Err(
-                "interrupted while waiting for addresses to age out".to_owned()
-            ));
-        }
-        Some(Ok(()))
-    }
 }
 
 impl GeneratorBench {
@@ -284,7 +248,7 @@ impl Bench for GeneratorBench {
 
     fn act(&mut self, action: &Action, frames: &Trial) -> Result<ActionOutcome, BenchError> {
         self.leave_cpu();
-        let mut device = NoDevice {
+        let mut device = UnmanagedDevice {
             is_simulated: self.identity.is_simulated,
             ageing_s: self.ageing_s,
             abort: self.generator.abort_flag(),

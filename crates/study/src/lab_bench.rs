@@ -11,6 +11,7 @@ mod topology;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quietwire_base::supervised::Command;
@@ -19,7 +20,7 @@ use quietwire_dpdk::{Eal, EalOptions, HugePages, Memory, PortUri};
 use quietwire_host::CpuList;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::threads::online_cpus;
-use quietwire_lab::up::check_none_up;
+use quietwire_lab::up::{UpLab, check_none_up};
 use quietwire_lab::{
     Applied, Case, IsolationPart, Lab, LabError, LabOptions, NeighbourSpec, NetNs, Setup, Stop,
     TESTER_PRIORITY, check_idle,
@@ -40,12 +41,14 @@ use crate::case_settings::{
     Versions,
 };
 use crate::executor::act;
-use crate::file::{FrameSize, NeighboursIn, StudyFile, Switch};
+use crate::file::{FrameSize, NeighboursIn, StudyFile};
+use crate::generator_bench::GeneratorBench;
 use crate::highest_rate::{CALIBRATION_MARGIN, CALIBRATION_S, Pace, kept_rate, rate_of_both};
 use crate::methods::ApplicationPlan;
 use crate::pause::after_invalid;
 use crate::requirements::{CaseRequirements, setup};
 use crate::run::frames;
+use crate::unmanaged::UnmanagedDevice;
 use demand::{frame_size_max, memory_mib, neighbours};
 use snapshot::{DeviceSnapshot, LabDevice, activity};
 
@@ -71,6 +74,16 @@ pub struct LabBench {
     /// Frames that the tester offers in that case, at the first frame size.
     frames: Option<Trial>,
     opened: u32,
+}
+
+/// The tester's side of a case.
+struct TesterSide {
+    /// URIs of its ports.
+    uris: Vec<String>,
+    /// Their location.
+    place: NetNs,
+    /// Its preparation of the device before each trial.
+    preparation: Preparation,
 }
 
 /// Size of a huge page, MiB.
@@ -127,8 +140,8 @@ impl LabBench {
     /// # Errors
     /// [`LabBenchError`]: the first obstacle.
     pub fn check(file: &StudyFile, options: &LabOptions) -> Result<(), LabBenchError> {
-        if file.device.switch == Switch::Other {
-            return Err(LabBenchError::NotOurs);
+        if file.is_external() {
+            check_external(file)?;
         }
         let online = online_cpus(Path::new("/"))?;
         check_cpus(file, &online)?;
@@ -210,16 +223,21 @@ impl LabBench {
         lab.check()?;
         leave_cpu();
         let at_work = lab.neighbours_at_work()?;
-        let device = lab.device().ok_or(LabBenchError::NoCase)?;
-        let before = DeviceSnapshot::take(device, at_work.as_ref(), Edge::Start)?;
-        let done = || act(tester, &mut LabDevice(&mut *lab), action, frames);
+        let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::Start)?;
+        let mut unmanaged = self.file.is_external().then(|| UnmanagedDevice {
+            is_simulated: false,
+            ageing_s: self.file.ageing_s(),
+            abort: Arc::clone(self.stop.flag()),
+        });
+        let done = || match &mut unmanaged {
+            Some(device) => act(tester, device, action, frames),
+            None => act(tester, &mut LabDevice(&mut *lab), action, frames),
+        };
         let observation = self.place.enter(done)??;
         // A restart changes the process.
-        let device = lab.device().ok_or(LabBenchError::NoCase)?;
-        let after = DeviceSnapshot::take(device, at_work.as_ref(), Edge::End)?;
+        let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::End)?;
         lab.check()?;
-        let device = lab.device().ok_or(LabBenchError::NoCase)?;
-        let activity = activity(lab, device, (&before, &after), at_work, Vec::new())?;
+        let activity = activity(lab, (&before, &after), at_work, Vec::new())?;
         Ok(ActionOutcome {
             observation,
             activity,
@@ -231,21 +249,22 @@ impl LabBench {
         leave_cpu();
         let sampler_cpus = self.sampler_cpus();
         let lab = &self.lab;
-        let (Some(tester), Some(device)) = (&mut self.tester, lab.device()) else {
+        let Some(tester) = &mut self.tester else {
             return Err(LabBenchError::NoCase);
         };
         let at_work = lab.neighbours_at_work()?;
-        let frames = device.frames();
-        let before = DeviceSnapshot::take(device, at_work.as_ref(), Edge::Start)?;
+        let frames = lab.device().map(UpLab::frames);
+        let before = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::Start)?;
         // The record of the machine says why there is no sampler.
         let sampler = before.sample_calls(&sampler_cpus).ok();
         let mut result = self.place.enter(|| tester.run(trial))??;
         let calls = sampler.map(SystemCallSampler::finish).unwrap_or_default();
-        let after = DeviceSnapshot::take(device, at_work.as_ref(), Edge::End)?;
-        result.account_for(&device.layout(), &frames, &device.frames());
+        let after = DeviceSnapshot::take(lab.device(), at_work.as_ref(), Edge::End)?;
+        if let Some((device, frames)) = lab.device().zip(frames) {
+            result.account_for(&device.layout(), &frames, &device.frames());
+        }
         self.lab.check()?;
-        let device = self.lab.device().ok_or(LabBenchError::NoCase)?;
-        let activity = activity(&self.lab, device, (&before, &after), at_work, calls)?;
+        let activity = activity(&self.lab, (&before, &after), at_work, calls)?;
         Ok(Measured { result, activity })
     }
 
@@ -292,12 +311,18 @@ impl LabBench {
             partition: arranged.partition,
         })?;
         let mut commands = begun.commands;
-        let options = topology::options(&self.file, spec, &self.options, &online, &self.stop)?;
-        let state = self.lab.bring_up(&options)?.state();
-        let record = state.clone();
-        let of_elements = state.elements.iter();
-        commands.extend(of_elements.flat_map(|element| element.commands.iter().cloned()));
-        let uris = topology::uris(state, &self.file);
+        let record = if self.file.is_external() {
+            let device = self.file.external_device(&spec.case);
+            commands.extend(self.lab.prepare_external(&device, &self.stop)?);
+            None
+        } else {
+            let options = topology::options(&self.file, spec, &self.options, &online, &self.stop)?;
+            let state = self.lab.bring_up(&options)?.state();
+            let of_elements = state.elements.iter();
+            commands.extend(of_elements.flat_map(|element| element.commands.iter().cloned()));
+            Some(state.clone())
+        };
+        let uris = self.tester_side()?.uris;
         self.open_tester_at_device()?;
         self.wait_until_through()?;
         let neighbours = arranged.neighbours.map(|cpus| self.neighbours(spec, cpus));
@@ -315,13 +340,30 @@ impl LabBench {
         })))
     }
 
+    /// Returns where the tester's ports are, and how it prepares the device.
+    fn tester_side(&self) -> Result<TesterSide, LabBenchError> {
+        if self.file.is_external() {
+            return Ok(TesterSide {
+                uris: topology::external_uris(&self.file)?,
+                place: NetNs::Current,
+                preparation: Preparation::default(),
+            });
+        }
+        let state = self.lab.device().ok_or(LabBenchError::NoCase)?.state();
+        Ok(TesterSide {
+            uris: topology::uris(state, &self.file),
+            place: NetNs::of(state.tester.namespace.as_deref())?,
+            preparation: topology::preparation(state),
+        })
+    }
+
     /// Opens a tester at the device's ports, for as long as the case runs.
     fn open_tester_at_device(&mut self) -> Result<(), LabBenchError> {
-        let device = self.lab.device().ok_or(LabBenchError::NoCase)?;
-        let state = device.state();
-        let uris = topology::uris(state, &self.file);
-        let place = NetNs::of(state.tester.namespace.as_deref())?;
-        let preparation = topology::preparation(state);
+        let TesterSide {
+            uris,
+            place,
+            preparation,
+        } = self.tester_side()?;
         let stop = self.stop.clone();
         let mut tester = topology::opened(&place, &stop, self.next_tester(&uris, preparation))?;
         // A stop request ends a trial, which may be long.
@@ -505,6 +547,17 @@ fn cite_calibration(tester: &mut Tester) {
 
 fn numbers(cpus: &CpuList) -> Vec<u32> {
     cpus.iter().map(|cpu| cpu.0).collect()
+}
+
+/// Checks whether a study can run on a device that the lab does not start.
+fn check_external(file: &StudyFile) -> Result<(), LabBenchError> {
+    if file.tester.ports.is_empty() {
+        return Err(LabBenchError::NoPorts);
+    }
+    if file.application.is_some() {
+        return Err(LabBenchError::ApplicationsOutside);
+    }
+    Ok(GeneratorBench::check_without_lab(file)?)
 }
 
 fn check_cpus(file: &StudyFile, online: &CpuList) -> Result<(), LabBenchError> {

@@ -34,6 +34,7 @@ pub mod simulated;
 mod store;
 #[cfg(test)]
 mod tests;
+mod unmanaged;
 mod verdict;
 
 pub use activity::TrialActivity;

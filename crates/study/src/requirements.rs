@@ -26,6 +26,13 @@ impl CaseRequirements {
     pub(crate) fn of(file: &StudyFile, case: &Case, machine: &Inventory) -> Result<Self, String> {
         let online = machine.cpus_online.clone().unwrap_or_default();
         let setup = setup(file, case, &online).map_err(|error| error.to_string())?;
+        let isolates = case.isolation().is_some_and(|it| !it.parts.is_empty());
+        if file.is_external() && isolates && setup.forwarding.is_empty() {
+            return Err(
+                "quietwire cannot isolate a device whose CPUs it does not know (name them in forwarding-cpus of [device])"
+                    .to_owned(),
+            );
+        }
         Self::of_setup(case, machine, &setup)
     }
 
@@ -107,6 +114,9 @@ pub(crate) fn setup(
     online: &CpuList,
 ) -> Result<Setup, TopologyError> {
     let device = file.device_of(case);
+    if file.is_external() {
+        return Ok(external_setup(file, device, online));
+    }
     let given = assignment(file, &device, &device.graph()?, online)?;
     // The tester is the first.
     let forwarding = given.elements.iter().skip(1);
@@ -116,6 +126,21 @@ pub(crate) fn setup(
         forwarding,
         ports: device.ports,
     })
+}
+
+/// Returns who has which CPUs around a device that the lab does not start: the device those of its roles, if it is on this machine.
+fn external_setup(file: &StudyFile, device: Device, online: &CpuList) -> Setup {
+    let forwarding = device.forwarding_cpus;
+    let others = device.service_cpus.union(&device.control_cpus);
+    let rest = match others.is_empty() {
+        true => online.difference(&file.tester.cpu),
+        false => others,
+    };
+    Setup {
+        apparatus: rest.union(&file.tester.cpu).difference(&forwarding),
+        forwarding,
+        ports: device.ports,
+    }
 }
 
 fn placement(neighbours: NeighboursIn) -> Option<Placement> {
@@ -215,6 +240,27 @@ mod tests {
         // If an isolation keeps siblings idle, no CPU there is left for neighbours.
         let why = neighbours_of(&machine, "full", "siblings");
         assert!(why.contains("keeps the CPUs 33 free"), "{why}");
+    }
+
+    #[test]
+    fn a_device_outside_the_lab_is_isolated_if_its_cpus_are_known() {
+        let machine = read(&two_packages_with_clusters());
+        let text = SMALL
+            .replace("switch = \"quietwire\"", "switch = \"other\"")
+            .replace("link = \"memif\"", "link = \"other\"")
+            .replace(
+                "neighbours = \"everywhere\"\nisolation = \"none\"",
+                "neighbours = \"everywhere\"\nisolation = \"isolated\"",
+            );
+        let of = |text: &str| {
+            let file = StudyFile::parse(text, Path::new("small.toml")).unwrap();
+            CaseRequirements::of(&file, &file.cases[1], &machine)
+        };
+        let arranged = of(&text).unwrap();
+        assert_eq!(arranged.partition.unwrap().isolated().to_string(), "1");
+        assert_eq!(arranged.neighbours.unwrap().to_string(), "0,2-63");
+        let why = of(&text.replace("forwarding-cpus = \"1\"\n", "")).unwrap_err();
+        assert!(why.contains("forwarding-cpus of [device]"), "{why}");
     }
 
     #[test]

@@ -32,6 +32,9 @@ impl fmt::Display for Change {
                 let program = command.split_whitespace().next().unwrap_or_default();
                 write!(f, "process {} ({program})", process.pid)
             }
+            Self::DevicePrepared { restore, .. } => {
+                write!(f, "device, restored by `{}`", restore.join(" "))
+            }
             Self::Unreadable { line, text } => {
                 write!(f, "damaged line {line} of the journal, '{text}'")
             }

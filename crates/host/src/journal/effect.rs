@@ -64,7 +64,8 @@ fn is_in_effect(files: &dyn Files, change: &Change) -> bool {
             })
         }
         Change::ProcessStarted { process, .. } => process.is_alive(),
-        Change::Unreadable { .. } => true,
+        // Only the command that restores the device knows.
+        Change::DevicePrepared { .. } | Change::Unreadable { .. } => true,
     }
 }
 

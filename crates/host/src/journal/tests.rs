@@ -215,6 +215,46 @@ fn a_namespace_whose_maker_was_killed_between_is_undone() {
     assert!(!path.exists());
 }
 
+#[test]
+fn a_prepared_device_is_restored_by_its_command() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("restored");
+    let restored_by = |script: &str, timeout_ms| {
+        let words = ["sh", "-c", script, "sh", path.to_str().unwrap()];
+        let change = Change::DevicePrepared {
+            restore: words.map(str::to_owned).to_vec(),
+            timeout_ms,
+        };
+        undo(&[change]).remove(0).1
+    };
+    let failed = |script: &str, timeout_ms| match restored_by(script, timeout_ms) {
+        UndoOutcome::Failed(reason) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        restored_by("echo x > \"$1\"", 60_000),
+        UndoOutcome::Restored
+    );
+    assert!(path.exists());
+    let reason = failed("echo no such card; exit 3", 60_000);
+    assert!(
+        reason.contains("exit status: 3") && reason.ends_with("no such card"),
+        "{reason}"
+    );
+    let reason = failed("sleep 600", 1);
+    assert!(reason.contains("did not end within 0.001 s"), "{reason}");
+    // A program that does not exist is not "already gone".
+    let change = Change::DevicePrepared {
+        restore: vec!["/nonexistent/restore".to_owned()],
+        timeout_ms: 60_000,
+    };
+    let outcome = undo(&[change]).remove(0).1;
+    assert!(
+        matches!(&outcome, UndoOutcome::Failed(reason) if reason.contains("cannot be run")),
+        "{outcome:?}"
+    );
+}
+
 /// Parses any octets as a journal, and each of their lines as the object of a line with a checksum. What is accepted is the same after it
 /// was written.
 fn fuzz_journal(octets: &[u8]) -> bool {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
-use quietwire_base::ProcessId;
+use quietwire_base::supervised::{Command, last_lines};
+use quietwire_base::{Deadline, ProcessId};
 
 use super::same::{is_on_the_way, same};
 use super::{Change, TaskAffinity, TaskChange, TaskPlace, UndoOutcome};
@@ -81,6 +82,10 @@ impl UndoContext<'_> {
                 return UndoOutcome::AlreadyGone;
             }
             Change::ProcessStarted { process, .. } => process.end(TIMEOUT).map(|_| ()),
+            Change::DevicePrepared {
+                restore,
+                timeout_ms,
+            } => return restore_device(restore, *timeout_ms),
             Change::AffinitiesNoted { tasks } => return undo_affinities(tasks),
             Change::AffinitiesSet { tasks } => return self.affinities(tasks),
             Change::TasksMoved { tasks, to } => return self.tasks(tasks, to),
@@ -217,6 +222,29 @@ impl UndoContext<'_> {
         }
         came.outcome()
     }
+}
+
+/// Longest time for a command that restores a device. A damaged or old journal may contain any number.
+const RESTORE_MAX: Duration = Duration::from_secs(3600);
+
+/// Runs the command that restores a device.
+fn restore_device(words: &[String], timeout_ms: u64) -> UndoOutcome {
+    let timeout = Duration::from_millis(timeout_ms).min(RESTORE_MAX);
+    let line = words.join(" ");
+    let finished = match Command::of(words).run(Deadline::after(timeout)) {
+        Ok(finished) => finished,
+        Err(error) => return UndoOutcome::Failed(format!("`{line}` cannot be run: {error}")),
+    };
+    let what = match finished.status {
+        Some(status) if status.success() => return UndoOutcome::Restored,
+        Some(status) => format!("failed with {status}"),
+        None => format!(
+            "did not end within {} s and was killed",
+            timeout.as_secs_f64()
+        ),
+    };
+    let printed = last_lines(&finished.printed());
+    UndoOutcome::Failed(format!("`{line}` {what}. Its last lines:\n{printed}"))
 }
 
 /// Removes the name of a network namespace. The kernel removes the namespace with its last process.

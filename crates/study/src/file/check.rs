@@ -2,6 +2,7 @@
 //! Checks of a study file beyond its syntax.
 
 mod application;
+mod external;
 mod objectives;
 mod published;
 mod ring_sizes;
@@ -59,8 +60,9 @@ fn whole(file: &StudyFile) -> Checked {
 fn device(file: &StudyFile) -> Checked {
     let device = &file.device;
     if device.switch == Switch::Other {
-        return topology::not_of_cases(file);
+        return external::external(file);
     }
+    external::no_external_keys(file)?;
     if device.link == Some(Link::Other) {
         return fault(
             &[Key("device"), Key("link")],

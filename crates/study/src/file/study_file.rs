@@ -103,7 +103,7 @@ pub struct TesterSettings {
     #[serde(default)]
     pub huge_pages_mib: u32,
     /// Network cards of the tester, by PCI address, in the order of the device's cards that they are cabled to. None
-    /// if device and tester are connected within the machine.
+    /// if device and tester are connected within the machine. With `switch = "other"`: URIs of the tester's ports, or PCI addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<String>,
 }

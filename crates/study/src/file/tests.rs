@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+mod external;
 mod guide;
 mod isolation;
 mod objectives;

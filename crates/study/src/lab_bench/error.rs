@@ -41,11 +41,19 @@ pub enum LabBenchError {
         /// The online CPUs.
         online: CpuList,
     },
-    /// A device that the lab does not start.
+    /// A device that the lab does not start, and a tester without ports.
     #[error(
-        "the study's device is not started by the lab (switch = \"other\" in [device]); choose a tester with --tester, or use `quietwire measure`"
+        "the lab does not start the study's device (switch = \"other\" in [device]), and the tester has no ports (add ports to [tester], or choose a tester with --tester)"
     )]
-    NotOurs,
+    NoPorts,
+    /// An invalid port of the tester.
+    #[error("[tester] ports: {0}")]
+    BadPort(String),
+    /// Applications through a device that the lab does not start.
+    #[error(
+        "[application] requires a device that the lab starts, and switch is \"other\" in [device] (remove the section, or choose another switch)"
+    )]
+    ApplicationsOutside,
     /// A case that this machine does not support.
     #[error("the case is unavailable on this machine: {0}")]
     Unavailable(String),
@@ -97,7 +105,11 @@ impl LabBenchError {
             Self::Lab(error) => error.fault(),
             Self::Dpdk(error) => error.fault(),
             Self::Tester(error) => error.fault(),
-            Self::Offline { .. } | Self::NotOurs | Self::Topology(_) => Fault::BadInput,
+            Self::Offline { .. }
+            | Self::NoPorts
+            | Self::BadPort(_)
+            | Self::ApplicationsOutside
+            | Self::Topology(_) => Fault::BadInput,
             Self::Unavailable(_) => Fault::MissingPrerequisite,
             Self::Monitor(_)
             | Self::Read(_)

@@ -27,14 +27,15 @@ pub(super) struct DeviceSnapshot {
 const NEIGHBOUR_THREADS_MAX: usize = 32;
 
 impl DeviceSnapshot {
-    /// Takes a sample of the device, the tester and the neighbours at a side of a trial.
+    /// Takes a sample of the device, unless another program has started it, the tester and the neighbours, at a side of a trial.
     pub(super) fn take(
-        device: &UpLab,
+        device: Option<&UpLab>,
         at_work: Option<&NeighbourSample>,
         edge: Edge,
     ) -> Result<Self, LabBenchError> {
-        let cycles = device.cycles();
-        let elements = topology::elements(device.state()).into_iter();
+        let cycles = device.map(UpLab::cycles).unwrap_or_default();
+        let elements = device.map(|device| topology::elements(device.state()));
+        let elements = elements.unwrap_or_default().into_iter();
         let pids = elements.flat_map(|element| element.pids);
         let mut watched: Vec<Watched> = pids.map(|pid| Watched::of(pid, Owner::Device)).collect();
         watched.push(Watched::of(std::process::id(), Owner::Tester));
@@ -71,7 +72,6 @@ impl Device for LabDevice<'_> {
 /// Returns the work of machine and device between two samples, with the activity of neighbours if there are any.
 pub(super) fn activity(
     lab: &Lab,
-    device: &UpLab,
     (before, after): (&DeviceSnapshot, &DeviceSnapshot),
     at_work: Option<NeighbourSample>,
     system_calls: Vec<SystemCallSamples>,
@@ -81,7 +81,9 @@ pub(super) fn activity(
     activity.system_calls = system_calls;
     let cycles = (&before.cycles, &after.cycles);
     let hz = quietwire_dpdk::cycles::hz();
-    let elements = topology::elements(device.state());
+    let device = lab.device();
+    let elements = device.map(|device| topology::elements(device.state()));
+    let elements = elements.unwrap_or_default();
     let elements = elements::activity_of(&elements, cycles, &activity, hz);
     let neighbours = at_work
         .map(|at_work| lab.intensity_since(&at_work))

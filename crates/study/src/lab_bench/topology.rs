@@ -19,7 +19,8 @@ use super::demand::{addresses, frame_size_max, memory_mib};
 use super::elements::Element;
 use super::functions;
 use crate::bench::CaseSpec;
-use crate::file::{Case, Device, NeighboursIn, StudyFile, Switch};
+use crate::file::external::port_uri;
+use crate::file::{Case, Device, NeighboursIn, StudyFile};
 use crate::requirements::{CaseRequirements, assignment};
 
 /// Name of the lab; a study has one lab at a time.
@@ -46,11 +47,11 @@ pub(crate) fn unavailable(
     machine: &Inventory,
 ) -> Option<String> {
     let device = file.device_of(case);
-    if device.switch == Switch::Other {
-        return None;
-    }
     if let Err(why) = CaseRequirements::of(file, case, machine) {
         return Some(why);
+    }
+    if file.is_external() {
+        return lacks_cards(file);
     }
     // The check of the file has refused invalid topologies already.
     let graph = match device.graph() {
@@ -87,8 +88,8 @@ fn lacks_image(device: &Device) -> Option<String> {
 
 /// Returns the reason why the tester cannot use its network cards.
 fn lacks_cards(file: &StudyFile) -> Option<String> {
-    let mut cards = file.tester.ports.iter();
-    cards.find_map(|address| {
+    let cards = file.tester_cards();
+    cards.iter().find_map(|address| {
         let what = lacks_card(address)?;
         Some(format!("the tester: its network card {address}: {what}"))
     })
@@ -102,11 +103,9 @@ fn lacks_card(address: &str) -> Option<String> {
 
 /// Network cards of the tester that DPDK can drive; cases that require others are unavailable.
 pub(super) fn cards(file: &StudyFile) -> Vec<String> {
-    let cards = file.tester.ports.iter();
+    let mut cards = file.tester_cards();
+    cards.retain(|address| lacks_card(address).is_none());
     cards
-        .filter(|address| lacks_card(address).is_none())
-        .cloned()
-        .collect()
 }
 
 /// Returns the topology to start for a case. Virtual functions of network cards exist already.
@@ -181,7 +180,7 @@ fn settings(file: &StudyFile, spec: &CaseSpec) -> SwitchSettings {
 /// Returns the CPUs of a case's device by role, for the isolation by a lab.
 pub(super) fn roles(file: &StudyFile, setup: &Setup) -> Roles {
     let device = &file.device;
-    match file.runs_in_topologies() {
+    match file.runs_in_topologies() || file.is_external() {
         true => Roles {
             forwarding: setup.forwarding.clone(),
             service: setup.apparatus.clone(),
@@ -202,6 +201,18 @@ pub(super) fn uris(state: &LabState, file: &StudyFile) -> Vec<String> {
         return cards.map(|address| format!("pci:{address}")).collect();
     }
     state.tester.uris()
+}
+
+/// Returns the locations of the tester's ports at a device that the lab does not start.
+///
+/// # Errors
+/// A port that the check of the file has refused already.
+pub(super) fn external_uris(file: &StudyFile) -> Result<Vec<String>, LabBenchError> {
+    let ports = file.tester.ports.iter();
+    let uri = |text: &String| port_uri(text).map(|uri| uri.to_string());
+    ports
+        .map(|text| uri(text).map_err(LabBenchError::BadPort))
+        .collect()
 }
 
 /// Returns the preparation of a device before the traffic of each trial.

@@ -89,14 +89,3 @@ fn only_alone(file: &StudyFile) -> Checked {
         None => Ok(()),
     }
 }
-
-/// Checks that a device outside the lab is the same in all cases.
-pub(super) fn not_of_cases(file: &StudyFile) -> Checked {
-    match file.cases.iter().position(Case::has_own_device) {
-        Some(index) => fault(
-            &[Key("case"), Index(index)],
-            "the device is \"other\" in [device], which the lab does not start, so a case cannot change it (remove this key)",
-        ),
-        None => Ok(()),
-    }
-}

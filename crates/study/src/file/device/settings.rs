@@ -56,8 +56,21 @@ pub struct Device {
     /// few.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cpus: BTreeMap<String, CpuList>,
-    /// CPUs that poll ports. None for a device that the lab does not start. Default for topologies other than the standalone quietwire
-    /// switch: all CPUs but the tester's.
+    /// `switch = "other"` only: words of the command that prepares the device, before the tester's ports are opened. The first is the
+    /// program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prepare: Vec<String>,
+    /// Time that the command has, seconds. It is killed then. Default: 60.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prepare_timeout_s: Option<f64>,
+    /// `switch = "other"` only: words of the command that restores the device after each case.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restore: Vec<String>,
+    /// Time that the command has, seconds. It is killed then. Default: 60.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore_timeout_s: Option<f64>,
+    /// CPUs that poll ports. For a device that the lab does not start: its CPUs, if it is on this machine. Default for topologies other
+    /// than the standalone quietwire switch: all CPUs but the tester's.
     #[serde(default)]
     pub forwarding_cpus: CpuList,
     /// CPUs of the service thread.
