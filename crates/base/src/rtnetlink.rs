@@ -142,6 +142,18 @@ pub fn attribute(mut octets: &[u8], wanted: u16) -> Option<&[u8]> {
     }
 }
 
+/// Returns the attributes in these octets: type without flags, and value. Ends at the first malformed one.
+pub fn attributes(mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(u16::from_ne_bytes(*octets.first_chunk()?));
+        let kind = u16::from_ne_bytes(*octets.get(2..)?.first_chunk()?);
+        let value = octets.get(ATTRIBUTE_HEADER..length)?;
+        let next = length.next_multiple_of(ATTRIBUTE_HEADER);
+        octets = octets.get(next..).unwrap_or_default();
+        Some((kind & TYPE_MASK, value))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -162,6 +174,9 @@ mod tests {
         for length in 0..octets.len() {
             assert_eq!(attribute(&octets[..length], 9), None, "{length}");
         }
+        let all: Vec<(u16, &[u8])> = attributes(&octets).collect();
+        assert_eq!(all, [(7, &[][..]), (8, &[1, 2, 3]), (9, &[4, 5, 6, 7])]);
+        assert_eq!(attributes(&octets[..octets.len() - 1]).count(), 2);
         assert!(push(&mut octets, 1, &[0; 65_536]).is_err());
     }
 
@@ -201,6 +216,9 @@ mod tests {
         #[test]
         fn any_octets_are_read_to_an_end(octets in prop::collection::vec(any::<u8>(), 0..64), wanted in 0u16..4) {
             if let Some(value) = attribute(&octets, wanted) {
+                prop_assert!(value.len() < octets.len());
+            }
+            for (_, value) in attributes(&octets) {
                 prop_assert!(value.len() < octets.len());
             }
             let _ = contents(&octets, wanted);

@@ -41,12 +41,12 @@ pub use mempool::Mempool;
 pub use port::{
     FrameReader, FrameSource, FramesTaken, Guest, Port, PortHandle, PortOptions, PortStats,
     RxQueue, Scratch, SlotBuffer, StartedPort, TxQueue, XdpMode, remove_left_veth_pairs,
-    remove_left_xdp_programs,
+    remove_left_xdp_programs, restore_left_functions,
 };
 pub use quietwire_base::BURST_MAX;
 pub use registered::Registered;
 pub use segment::{ExclusiveFrame, HeaderLengths, LargeKind, MERGED_MAX, MergedFrame};
-pub use uri::{PortUri, Role, UriError};
+pub use uri::{FunctionSettings, PortUri, Role, UriError};
 
 /// Returns the version of the DPDK library in use (`DPDK 22.11.11`).
 #[must_use]

@@ -96,6 +96,44 @@ pub fn check_for_guest(root: &Path, address: &str) -> Result<(), Problem> {
     }
 }
 
+/// A virtual function (SR-IOV): its physical function, and its number there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VirtualFunction {
+    /// PCI address of the physical function.
+    pub(crate) physical: String,
+    /// Number of the virtual function, from 0.
+    pub(crate) number: u32,
+}
+
+/// Returns the physical function of a device, and its number there, from the links `physfn` and `virtfnN`. `None` if the device is no
+/// virtual function. `root` is that of [`check`].
+pub(crate) fn virtual_function(root: &Path, address: &str) -> Option<VirtualFunction> {
+    let devices = root.join("sys/bus/pci/devices");
+    let physical = name_of_link(&devices.join(address).join("physfn"))?;
+    let directory = devices.join(&physical);
+    let links = names_in(&directory);
+    let mut numbers = links.iter().filter_map(|link| {
+        let number = link.strip_prefix("virtfn")?.parse().ok()?;
+        (name_of_link(&directory.join(link))? == address).then_some(number)
+    });
+    let number = numbers.next()?;
+    Some(VirtualFunction { physical, number })
+}
+
+/// Returns the first kernel interface of a device: its name and its index. `None` if no driver of the kernel has made one in the network
+/// namespace of sysfs. `root` is that of [`check`].
+pub(crate) fn interface(root: &Path, address: &str) -> Option<(String, u32)> {
+    let directory = root.join("sys/bus/pci/devices").join(address).join("net");
+    let name = names_in(&directory).into_iter().next()?;
+    let index = fs::read_to_string(directory.join(&name).join("ifindex")).ok()?;
+    Some((name, index.trim().parse().ok()?))
+}
+
+/// Returns the driver of a device. `root` is that of [`check`].
+pub(crate) fn driver(root: &Path, address: &str) -> Option<String> {
+    Device::at(root, address).driver()
+}
+
 /// Name of groups of devices under vfio without an IOMMU (drivers/vfio/group.c).
 const NO_IOMMU: &str = "vfio-noiommu";
 
@@ -279,6 +317,36 @@ mod tests {
             &machine.message("0000:00:1f.2"),
             &["wrong: is not a network card", "0x010601"],
         );
+    }
+
+    #[test]
+    fn a_virtual_function_has_a_number_and_its_physical_function_an_interface() {
+        let other = "0000:17:02.4";
+        let machine = Machine::new()
+            .with(CARD, "0x020000", Some("ice"))
+            .with(FUNCTION, "0x020000", Some(VFIO))
+            .with(other, "0x020000", None);
+        // Its name sorts before that of function 3.
+        for (number, address) in [(12, other), (3, FUNCTION)] {
+            let link = machine.device(CARD).join(format!("virtfn{number}"));
+            symlink(format!("../{address}"), link).unwrap();
+            symlink(format!("../{CARD}"), machine.device(address).join("physfn")).unwrap();
+        }
+        for (number, address) in [(12, other), (3, FUNCTION)] {
+            let physical = CARD.to_owned();
+            let expected = VirtualFunction { physical, number };
+            assert_eq!(virtual_function(&machine.0, address), Some(expected));
+        }
+        assert_eq!(virtual_function(&machine.0, CARD), None);
+        assert_eq!(interface(&machine.0, CARD), None);
+        let interface_directory = machine.device(CARD).join("net/ens1f0");
+        fs::create_dir_all(&interface_directory).unwrap();
+        fs::write(interface_directory.join("ifindex"), "7\n").unwrap();
+        let found = interface(&machine.0, CARD);
+        assert_eq!(found, Some(("ens1f0".to_owned(), 7)));
+        // A function whose physical function does not list it.
+        fs::remove_file(machine.device(CARD).join("virtfn3")).unwrap();
+        assert_eq!(virtual_function(&machine.0, FUNCTION), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod checksum;
 pub(crate) mod counters;
 mod device;
 mod features;
+mod function;
 mod in_place;
 mod interface_request;
 mod interrupts;
@@ -44,6 +45,7 @@ use crate::uri::PortUri;
 use interrupts::Interrupts;
 use options::{buffer_size, check_options, check_pairs, no_interrupts};
 
+pub use function::restore_left_functions;
 pub use in_place::{FrameReader, FrameSource, FramesTaken, Scratch, SlotBuffer};
 pub use options::PortOptions;
 pub use peer::Guest;

@@ -4,6 +4,7 @@
 //! `pcap:?rx=FILE&tx=FILE`, `null:`, `pci:0000:17:00.0`.
 
 mod arguments;
+mod function;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use quietwire_packet::MacAddress;
+
+pub use function::FunctionSettings;
 
 /// Role of a port at its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,6 +153,8 @@ pub enum PortUri {
         address: String,
         /// Receive queues.
         queues: u16,
+        /// Settings of a virtual function.
+        function: FunctionSettings,
     },
 }
 
@@ -431,6 +436,11 @@ impl PortUri {
                     when(true, format!("netns={netns}"));
                 }
                 when(*persist, "persist=on".to_owned());
+            }
+            Self::Pci { function, .. } => {
+                for option in function.options() {
+                    when(true, option);
+                }
             }
             Self::Pcap { rx, tx, repeat } => {
                 for (key, file) in [("rx", rx), ("tx", tx)] {

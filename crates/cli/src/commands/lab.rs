@@ -99,7 +99,13 @@ fn run_clean(args: &CleanArgs) -> Result<()> {
                 "veth pair of a killed process, interface {interface}: removed"
             ))?;
         }
+        for address in &report.virtual_functions {
+            print(format!(
+                "virtual function {address} of a killed process: settings restored"
+            ))?;
+        }
         let is_empty = report.undone.is_empty()
+            && report.virtual_functions.is_empty()
             && report.xdp_interfaces.is_empty()
             && report.veth_pairs.is_empty();
         if is_empty && report.busy.is_none() && report.up.is_empty() {

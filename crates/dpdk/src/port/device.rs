@@ -11,6 +11,7 @@ use std::{mem, ptr};
 use quietwire_packet::complete_partial_checksum;
 
 use super::counters::{self, QueueCounters};
+use super::function::ConfiguredFunction;
 use super::interrupts::{Interrupts, Watched};
 use super::options::{ETHERNET_OVERHEAD, PortOptions, length_max, no_interrupts, pairs};
 use super::stats::PortStats;
@@ -33,6 +34,8 @@ pub(crate) struct Device {
     device: *mut sys::rte_device,
     name: String,
     uri: PortUri,
+    // Restored when the driver of the function has ended.
+    _function: Option<ConfiguredFunction>,
     // Removed when the driver has detached the program.
     _xdp_program: Option<RecordedProgram>,
     // Released before the buffers that the kernel uses for them.
@@ -191,7 +194,9 @@ impl Device {
         if let PortUri::AfXdp { interface, .. } = uri {
             xdp_program::remove_left_on(interface);
         }
-        let mut device = probe(eal, uri, options, pool)?;
+        let function = ConfiguredFunction::open(uri, options)?;
+        let mut device = probe(eal, uri, options, pool, function.is_some())?;
+        device._function = function;
         device.rx = (0..options.rx_queues).map(|_| Arc::default()).collect();
         device.tx = (0..options.tx_queues).map(|_| Arc::default()).collect();
         if let PortUri::AfXdp { interface, .. } = uri {
@@ -570,7 +575,14 @@ fn likely_cause(uri: &PortUri, data_room: u16) -> String {
     }
 }
 
-fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Result<Device, Error> {
+/// Finds a device, or starts its driver. With `again`, a driver that runs already is started again, to read changed settings of its device.
+fn probe(
+    eal: &Eal,
+    uri: &PortUri,
+    options: &PortOptions,
+    pool: &Mempool,
+    again: bool,
+) -> Result<Device, Error> {
     let arguments = uri.device_arguments(eal.next_device(), pairs(options));
     let fail = |step: &'static str, cause: String| Error::PortOpen {
         port: options.name.clone(),
@@ -591,9 +603,26 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
     // pointers for which zero is a value.
     unsafe {
         let mut id = 0;
-        let mut find = || sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id);
+        let find = |id: &mut u16| {
+            sys::rte_eth_dev_get_port_by_name(c_name.as_ptr(), std::ptr::from_mut(id))
+        };
         // The EAL probes PCI devices in its arguments (`-a`) at its start.
-        if !is_pci || find() != 0 {
+        let is_found = is_pci && find(&mut id) == 0;
+        if is_found && again {
+            let mut info: sys::rte_eth_dev_info = mem::zeroed();
+            let mut code = sys::rte_eth_dev_info_get(id, &raw mut info);
+            if code == 0 {
+                code = sys::rte_dev_remove(info.device);
+            }
+            if code != 0 {
+                let cause = error::text(code) + &mark.message();
+                return Err(fail(
+                    "starting the driver of the virtual function again",
+                    cause,
+                ));
+            }
+        }
+        if !is_found || again {
             let code = sys::rte_dev_probe(c_arguments.as_ptr());
             if code != 0 {
                 return Err(fail(
@@ -602,7 +631,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
                 ));
             }
         }
-        let code = find();
+        let code = find(&mut id);
         if code != 0 {
             return Err(fail(
                 "finding the device",
@@ -620,6 +649,7 @@ fn probe(eal: &Eal, uri: &PortUri, options: &PortOptions, pool: &Mempool) -> Res
             device: info.device,
             name: options.name.clone(),
             uri: uri.clone(),
+            _function: None,
             _xdp_program: None,
             xdp_sockets: XdpSockets::default(),
             _pool: pool.clone(),

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parser of port URIs.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use quietwire_packet::MacAddress;
 
-use super::{PortUri, Role, UriError, default_peer};
+use super::{FunctionSettings, PortUri, Role, UriError, default_peer};
 
 /// Longest path of a Unix socket: sun_path of unix(7), 108 octets with the terminating NUL.
 pub(super) const SOCKET_PATH_MAX: usize = 107;
@@ -20,6 +21,10 @@ const QUEUES_MAX: u16 = 64;
 /// MTUs of a pair: the kernel's smallest (ETH_MIN_MTU of linux/if_ether.h), and that of the largest frame, 9216 octets.
 const MTU_MIN: u16 = 68;
 const MTU_MAX: u16 = 9198;
+
+/// Largest VLAN ID (IEEE 802.1Q, table 9-2), and the largest rate of a virtual function, Mbit/s.
+const VLAN_MAX: u16 = 4094;
+const RATE_MAX: u32 = 1_000_000;
 
 /// Schemes that support `queues`.
 const MULTI_QUEUE: &[&str] = &[
@@ -47,7 +52,11 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("trust-memory", &["memif", "vhost"]),
     ("first-queue", &["af-xdp"]),
     ("copy", &["af-xdp"]),
-    ("mac", &["tap", "veth"]),
+    ("mac", &["tap", "veth", "pci"]),
+    ("vlan", &["pci"]),
+    ("trust", &["pci"]),
+    ("spoof-check", &["pci"]),
+    ("max-tx-rate", &["pci"]),
     ("netns", &["tap", "veth"]),
     ("persist", &["tap", "veth"]),
     ("gro", &["tap", "af-packet", "veth"]),
@@ -157,6 +166,37 @@ impl<'uri> Options<'uri> {
             Some("off") => Ok(false),
             Some(other) => Err(format!("{key} must be 'on' or 'off', not '{other}'")),
         }
+    }
+
+    /// Returns a switch that has no default.
+    fn optional_switch(&self, key: &str) -> Result<Option<bool>, String> {
+        self.get(key).map(|_| self.switch(key, false)).transpose()
+    }
+
+    fn number<T: FromStr + PartialOrd + fmt::Display>(
+        &self,
+        key: &str,
+        most: T,
+    ) -> Result<Option<T>, String> {
+        let Some(text) = self.get(key) else {
+            return Ok(None);
+        };
+        match text.parse::<T>() {
+            Ok(number) if number <= most => Ok(Some(number)),
+            _ => Err(format!(
+                "{key} must be a number from 0 to {most}, not '{text}'"
+            )),
+        }
+    }
+
+    fn function(&self) -> Result<FunctionSettings, String> {
+        Ok(FunctionSettings {
+            mac: self.mac("mac")?,
+            vlan: self.number("vlan", VLAN_MAX)?,
+            trust: self.optional_switch("trust")?,
+            spoof_check: self.optional_switch("spoof-check")?,
+            max_tx_rate: self.number("max-tx-rate", RATE_MAX)?,
+        })
     }
 
     fn file(&self, key: &str) -> Result<Option<PathBuf>, String> {
@@ -402,6 +442,7 @@ fn parse(text: &str) -> Result<PortUri, String> {
         "pci" => Ok(PortUri::Pci {
             address: pci_address(place)?,
             queues,
+            function: options.function()?,
         }),
         _ if place.is_empty() => Ok(PortUri::Null),
         _ => Err("null: supports nothing after the colon".to_owned()),

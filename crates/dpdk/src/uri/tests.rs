@@ -34,6 +34,8 @@ fn every_form_survives_printing_and_reading() {
         "null:",
         "pci:0000:17:00.0",
         "pci:0000:17:00.0?queues=8",
+        "pci:0000:17:02.0?queues=2&mac=02:00:00:00:00:0a&vlan=4094&trust=on&spoof-check=off&max-tx-rate=1000",
+        "pci:0000:17:02.0?vlan=0&trust=off&spoof-check=on&max-tx-rate=0",
     ] {
         let uri: PortUri = text.parse().unwrap();
         assert_eq!(uri.to_string(), text);
@@ -131,6 +133,11 @@ fn wrong_uris_say_what_is_wrong() {
         ("af-packet:a/b", "not a name"),
         ("pci:banana", "PCI address"),
         ("pci:0000:17:00.9", "PCI address"),
+        ("pci:0000:17:02.0?vlan=4095", "0 to 4094, not '4095'"),
+        ("pci:0000:17:02.0?trust=1", "'on' or 'off', not '1'"),
+        ("pci:0000:17:02.0?max-tx-rate=-1", "0 to 1000000, not '-1'"),
+        ("pci:0000:17:02.0?mac=01:00:5e:00:00:01", "unicast"),
+        ("af-xdp:eth0?vlan=5", "af-xdp does not support vlan"),
         ("tun:x", "'tun'"),
         ("tap:", "not a name"),
         ("tap:qw%d", "not a name for a new"),

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Records of changed settings of virtual functions: one line in a file per function, written before the first change.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use quietwire_base::{ProcessId, durable};
+
+use super::message::Setting;
+use crate::pci::VirtualFunction;
+
+/// A changed setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) former: Setting,
+    pub(super) new: Setting,
+}
+
+/// Changed settings of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// PCI address of the function.
+    pub(super) address: String,
+    pub(super) function: VirtualFunction,
+    /// Number and start time of the process that changed it ([`ProcessId`]).
+    pub(super) process: (i32, u64),
+    pub(super) changes: Vec<Change>,
+}
+
+impl Record {
+    fn path(&self, directory: &Path) -> PathBuf {
+        directory.join(&self.address)
+    }
+
+    /// Writes the record. Other users can neither write nor read it.
+    pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+        let VirtualFunction { physical, number } = &self.function;
+        let (pid, start) = self.process;
+        let mut line = format!("{} {physical} {number} {pid} {start}", self.address);
+        for Change { former, new } in &self.changes {
+            line += &format!(" {former}>{new}");
+        }
+        line.push('\n');
+        durable::replace(&self.path(directory), line.as_bytes(), 0o600)
+    }
+
+    /// Removes the record.
+    pub(super) fn remove(&self, directory: &Path) {
+        let path = self.path(directory);
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("cannot remove {}: {error}", path.display());
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        Some(Self {
+            address: words.next()?.to_owned(),
+            function: VirtualFunction {
+                physical: words.next()?.to_owned(),
+                number: words.next()?.parse().ok()?,
+            },
+            process: (words.next()?.parse().ok()?, words.next()?.parse().ok()?),
+            changes: words.map(Change::parse).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Returns all records. A directory or file that does not exist has none. A file with another name than its function is none.
+    pub(super) fn all(directory: &Path) -> Vec<Self> {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| {
+                let text = fs::read_to_string(entry.path()).ok()?;
+                let record = Self::parse(&text)?;
+                (entry.file_name() == record.address.as_str()).then_some(record)
+            })
+            .collect()
+    }
+
+    /// Returns true if another process than this one has the function.
+    pub(super) fn is_of_another(&self) -> bool {
+        let (pid, start_time) = self.process;
+        let boot = None;
+        let process = ProcessId {
+            pid,
+            start_time,
+            boot,
+        };
+        let own = ProcessId::own().map(|own| (own.pid, own.start_time));
+        own != Some(self.process) && process.is_alive()
+    }
+}
+
+impl Change {
+    fn parse(text: &str) -> Option<Self> {
+        let (former, new) = text.split_once('>')?;
+        let (former, new): (Setting, Setting) = (former.parse().ok()?, new.parse().ok()?);
+        (former.name() == new.name()).then_some(Self { former, new })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(address: &str, process: (i32, u64)) -> Record {
+        Record {
+            address: address.to_owned(),
+            function: VirtualFunction {
+                physical: "0000:17:00.0".to_owned(),
+                number: 3,
+            },
+            process,
+            changes: vec![
+                Change {
+                    former: Setting::Vlan { id: 0, priority: 0 },
+                    new: Setting::Vlan { id: 5, priority: 0 },
+                },
+                Change {
+                    former: Setting::Trust(false),
+                    new: Setting::Trust(true),
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written_until_they_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = directory.path().join("functions");
+        assert_eq!(Record::all(&records), []);
+        let (one, two) = (
+            record("0000:17:02.3", (1, 2)),
+            record("0000:17:02.4", (1, 2)),
+        );
+        one.write(&records).unwrap();
+        two.write(&records).unwrap();
+        // The name of the file is that of the function.
+        fs::copy(records.join("0000:17:02.3"), records.join("0000:17:02.5")).unwrap();
+        fs::write(records.join("other"), "1 2 3\n").unwrap();
+        let mut all = Record::all(&records);
+        all.sort_by(|a, b| a.address.cmp(&b.address));
+        assert_eq!(all, [one.clone(), two.clone()]);
+        one.remove(&records);
+        one.remove(&records);
+        assert_eq!(Record::all(&records), [two]);
+    }
+
+    #[test]
+    fn lines_without_sense_are_no_records() {
+        let begin = "0000:17:02.3 0000:17:00.0 3 1 2";
+        assert!(Record::parse(begin).is_some());
+        for change in ["x", "vlan=0,0", "vlan=0,0>vlan=x", "vlan=0,0>trust=on"] {
+            assert_eq!(
+                Record::parse(&format!("{begin} {change}")),
+                None,
+                "{change}"
+            );
+        }
+        for line in ["", "0000:17:02.3 0000:17:00.0 3 1", "a b c 1 2"] {
+            assert_eq!(Record::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_function_is_of_another_process_while_that_runs() {
+        let own = ProcessId::own().unwrap();
+        assert!(!record("a", (own.pid, own.start_time)).is_of_another());
+        assert!(!record("a", (own.pid, own.start_time + 1)).is_of_another());
+        let parent = ProcessId::of(i32::try_from(std::os::unix::process::parent_id()).unwrap());
+        let parent = parent.unwrap();
+        assert!(record("a", (parent.pid, parent.start_time)).is_of_another());
+    }
+}
