@@ -4,6 +4,7 @@
 //! Read-only. The caller gives the root directory of all files and the search path for commands, so a recorded machine can
 //! be examined too.
 
+mod cards;
 mod check;
 mod cpus;
 mod kernel;
@@ -33,6 +34,7 @@ pub fn examine(root: &Path, search_path: &OsStr) -> Vec<Check> {
     checks.extend(cpus::examine(&machine));
     checks.extend(memory::examine(&machine));
     checks.extend(kernel::examine(&machine));
+    checks.push(cards::examine(root));
     checks.extend(unread_files(&machine));
     checks
 }

@@ -30,7 +30,7 @@ use crate::{CpuId, CpuList};
 
 pub use frequency::{Frequency, IdleState};
 pub use irq::Irq;
-pub use nic::Nic;
+pub use nic::{GroupDevice, Nic, NicLink};
 pub use rdt::{BandwidthAllocation, CacheAllocation, Monitoring, RESCTRL, Rdt};
 pub use topology::{Cache, CoreKind, CpuPlace, HugePagePool, NumaNode};
 

@@ -4,6 +4,7 @@
 
 pub mod apply;
 mod boot_parameters;
+pub mod cards;
 pub mod cpu;
 pub mod cpuset;
 pub mod doctor;

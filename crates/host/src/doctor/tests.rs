@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use tempfile::TempDir;
@@ -12,6 +12,8 @@ use super::check::{Check, State};
 use super::{examine, worst};
 
 const SEARCH_PATH: &str = "/usr/bin:/usr/sbin";
+/// Directory of the network card.
+const CARD: &str = "sys/bus/pci/devices/0000:17:00.0";
 
 /// Files of a complete machine with two CPUs.
 const GOOD: &[(&str, &str)] = &[
@@ -82,6 +84,7 @@ const GOOD: &[(&str, &str)] = &[
         "200\n",
     ),
     ("sys/bus/event_source/devices/cpu/type", "4\n"),
+    ("sys/bus/pci/devices/0000:17:00.0/class", "0x020000\n"),
     ("dev/kvm", ""),
     ("dev/vfio/vfio", ""),
     ("dev/net/tun", ""),
@@ -141,7 +144,21 @@ impl Tree {
             let executable = fs::Permissions::from_mode(0o755);
             fs::set_permissions(tree.0.path().join(command), executable).unwrap();
         }
+        tree.bind("vfio-pci");
         tree
+    }
+
+    /// Binds the network card to a driver.
+    fn bind(&self, driver: &str) {
+        let card = self.0.path().join(CARD);
+        fs::create_dir_all(&card).unwrap();
+        for (link, target) in [
+            ("driver", format!("../../drivers/{driver}")),
+            ("iommu_group", "../../../kernel/iommu_groups/7".to_owned()),
+        ] {
+            let _ = fs::remove_file(card.join(link));
+            symlink(target, card.join(link)).unwrap();
+        }
     }
 
     fn write(&self, path: &str, text: &str) {
@@ -498,4 +515,44 @@ fn the_machine_that_runs_this_can_be_examined() {
     let checks = examine(Path::new("/"), &path);
     let kernel = checks.iter().find(|c| c.name == "kernel").unwrap();
     assert!(!kernel.found.is_empty());
+}
+
+#[test]
+fn network_cards_are_described_or_say_what_is_wrong() {
+    let check = Tree::good().check("network-cards");
+    assert_eq!(
+        check.found,
+        "0000:17:00.0: vfio-pci, node unknown, IOMMU group 7"
+    );
+    let check = without("network-cards", &format!("{CARD}/driver"));
+    assert_eq!(
+        (check.state, check.found.as_str()),
+        (State::Warning, "0000:17:00.0 has no driver")
+    );
+    assert!(
+        remedy(&check).contains("--bind=vfio-pci 0000:17:00.0"),
+        "{check:?}"
+    );
+    let tree = Tree::good();
+    tree.bind("ice");
+    tree.write(&format!("{CARD}/net/ens1f0/flags"), "0x1002\n");
+    assert_eq!(
+        remedy(&tree.check("network-cards")),
+        "ip link set ens1f0 up"
+    );
+    let none = without("network-cards", CARD);
+    assert_eq!(none.state, State::Unavailable);
+    // A card may have hundreds of virtual functions.
+    let tree = Tree::good();
+    for function in 0..20 {
+        let directory = format!("sys/bus/pci/devices/0000:17:{:02x}.0/class", function + 1);
+        tree.write(&directory, "0x020000\n");
+    }
+    let check = tree.check("network-cards");
+    assert!(
+        check
+            .found
+            .ends_with("and 12 more (`quietwire host show` lists all)"),
+        "{check:?}"
+    );
 }

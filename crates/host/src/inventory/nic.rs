@@ -19,6 +19,9 @@ pub struct Nic {
     pub driver: Option<String>,
     /// IOMMU group.
     pub iommu_group: Option<u32>,
+    /// The other devices of this group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group_devices: Vec<GroupDevice>,
     /// PCI vendor ID (`0x8086`).
     pub vendor_id: Option<String>,
     /// PCI device ID (`0x1592`).
@@ -26,6 +29,9 @@ pub struct Nic {
     /// Names of its kernel interfaces.
     #[serde(default)]
     pub interfaces: Vec<String>,
+    /// States of the links of these interfaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<NicLink>,
     /// Its interrupts (`msi_irqs`).
     #[serde(default)]
     pub irqs: Vec<u32>,
@@ -40,8 +46,34 @@ pub struct Nic {
     pub physical_function: Option<String>,
 }
 
+/// Another device in the IOMMU group of a network card.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupDevice {
+    /// PCI address.
+    pub pci_address: String,
+    /// Bound driver.
+    pub driver: Option<String>,
+}
+
+/// State of the link of a kernel interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NicLink {
+    /// Name of the interface.
+    pub interface: String,
+    /// True if the interface is set up (`IFF_UP` in `flags`).
+    pub is_up: Option<bool>,
+    /// True if it has a carrier. The kernel reports it only if the interface is set up.
+    pub has_carrier: Option<bool>,
+}
+
 /// Directory of PCI devices in sysfs.
 const DEVICES: &str = "sys/bus/pci/devices";
+/// Directory of IOMMU groups in sysfs.
+const GROUPS: &str = "sys/kernel/iommu_groups";
+/// Most devices of a group that are listed.
+const GROUP_DEVICES_MAX: usize = 64;
+/// Flag of an interface that is set up (linux/if.h).
+const IFF_UP: u32 = 1;
 /// PCI class of network controllers (first of three octets).
 const NETWORK: &str = "0x02";
 
@@ -61,11 +93,20 @@ pub(super) fn nics(tree: &Tree) -> Vec<Nic> {
 fn nic(tree: &Tree, address: String) -> Nic {
     let at = |file: &str| format!("{DEVICES}/{address}/{file}");
     let functions_max = tree.value::<u32>(&at("sriov_totalvfs"));
-    let mut interfaces = tree.names(&at("net"), |_| true);
+    let mut directories = vec![at("net")];
     // The interface of a virtio device is one directory deeper.
-    for bus in tree.names(&at(""), |name| name.starts_with("virtio")) {
-        interfaces.extend(tree.names(&at(&format!("{bus}/net")), |_| true));
+    let buses = tree.names(&at(""), |name| name.starts_with("virtio"));
+    directories.extend(buses.iter().map(|bus| at(&format!("{bus}/net"))));
+    let mut interfaces = Vec::new();
+    let mut links = Vec::new();
+    for directory in directories {
+        let names = tree.names(&directory, |_| true);
+        links.extend(names.iter().filter_map(|name| link(tree, &directory, name)));
+        interfaces.extend(names);
     }
+    let iommu_group = tree
+        .link_name(&at("iommu_group"))
+        .and_then(|group| group.parse().ok());
     Nic {
         // The kernel reports -1 for an unknown node.
         node: tree
@@ -73,12 +114,12 @@ fn nic(tree: &Tree, address: String) -> Nic {
             .and_then(|node| u32::try_from(node).ok()),
         local_cpus: tree.value(&at("local_cpulist")),
         driver: tree.link_name(&at("driver")),
-        iommu_group: tree
-            .link_name(&at("iommu_group"))
-            .and_then(|group| group.parse().ok()),
+        group_devices: iommu_group.map_or_else(Vec::new, |group| others(tree, group, &address)),
+        iommu_group,
         vendor_id: tree.text(&at("vendor")),
         device_id: tree.text(&at("device")),
         interfaces,
+        links,
         irqs: tree.numbered(&at("msi_irqs"), ""),
         functions_max,
         functions: tree.value(&at("sriov_numvfs")),
@@ -88,4 +129,33 @@ fn nic(tree: &Tree, address: String) -> Nic {
         physical_function: tree.link_name(&at("physfn")),
         pci_address: address,
     }
+}
+
+/// Returns the state of an interface; `None` if the kernel reports nothing about it.
+fn link(tree: &Tree, directory: &str, interface: &str) -> Option<NicLink> {
+    let flags = tree.text(&format!("{directory}/{interface}/flags"));
+    let flags = flags.and_then(|text| u32::from_str_radix(text.strip_prefix("0x")?, 16).ok());
+    let carrier = tree.value::<u8>(&format!("{directory}/{interface}/carrier"));
+    if flags.is_none() && carrier.is_none() {
+        return None;
+    }
+    Some(NicLink {
+        interface: interface.to_owned(),
+        is_up: flags.map(|flags| flags & IFF_UP != 0),
+        has_carrier: carrier.map(|carrier| carrier != 0),
+    })
+}
+
+/// Returns the devices of an IOMMU group without this one.
+fn others(tree: &Tree, group: u32, address: &str) -> Vec<GroupDevice> {
+    let devices = tree.names(&format!("{GROUPS}/{group}/devices"), |name| name != address);
+    let device = |other: String| GroupDevice {
+        driver: tree.link_name(&format!("{DEVICES}/{other}/driver")),
+        pci_address: other,
+    };
+    devices
+        .into_iter()
+        .take(GROUP_DEVICES_MAX)
+        .map(device)
+        .collect()
 }

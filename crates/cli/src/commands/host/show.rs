@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use quietwire_host::apply::{STATE_DIRECTORY, applied_plan};
+use quietwire_host::cards::{self, CardReport};
 use quietwire_host::drawing::draw;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::partition::{PartitionRequest, Plan, plan};
@@ -167,7 +168,7 @@ fn summary(machine: &Inventory) -> String {
     lines.extend(alike.map(|(name, value)| format!("{name:<WIDTH$}{value}")));
     lines.extend(machine.nodes.iter().map(node));
     lines.extend(sharing(machine));
-    lines.extend(machine.nics.iter().map(nic));
+    lines.extend(cards::report(machine).iter().flat_map(card));
     lines.join("\n")
 }
 
@@ -244,23 +245,13 @@ fn sharing(machine: &Inventory) -> Vec<String> {
         .collect()
 }
 
-fn nic(nic: &quietwire_host::inventory::Nic) -> String {
-    let mut parts = vec![nic.pci_address.clone()];
-    parts.extend(nic.interfaces.iter().cloned());
-    parts.push(nic.driver.clone().unwrap_or_else(|| "no driver".to_owned()));
-    parts.push(
-        nic.node
-            .map_or("node unknown".to_owned(), |node| format!("node {node}")),
-    );
-    parts.extend(nic.iommu_group.map(|group| format!("IOMMU group {group}")));
-    parts.extend(
-        nic.functions_max
-            .map(|most| format!("{} of {most} functions", nic.functions.unwrap_or(0))),
-    );
-    parts.extend(
-        nic.physical_function
-            .as_ref()
-            .map(|of| format!("function of {of}")),
-    );
-    format!("{:<WIDTH$}{}", "controller", parts.join(", "))
+/// Describes a network card, with a line for each of its problems and the remedy.
+fn card(card: &CardReport) -> Vec<String> {
+    let parts = [&[card.pci_address.clone()][..], &card.facts].concat();
+    let mut lines = vec![format!("{:<WIDTH$}{}", "controller", parts.join(", "))];
+    for problem in &card.problems {
+        lines.push(format!("{:<WIDTH$}{}", "", problem.what));
+        lines.push(format!("{:<WIDTH$}-> {}", "", problem.remedy));
+    }
+    lines
 }

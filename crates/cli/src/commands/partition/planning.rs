@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use quietwire_host::cards;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::partition::{InfeasibleRequest, PartitionRequest, Plan, derive, plan, propose};
 use quietwire_host::render::Target;
@@ -73,11 +74,12 @@ fn request(config: Option<&Path>, machine: &Inventory) -> Result<PartitionReques
         .map_err(|error| Usage(format!("{}: {error}", path.display())).into())
 }
 
-fn made(input: &InputArgs) -> Result<Plan> {
+fn made(input: &InputArgs) -> Result<(Plan, Inventory)> {
     let root = open(&input.root)?;
     let machine = Inventory::read(root.path());
     let request = request(input.config.as_deref(), &machine)?;
-    plan(&machine, &request).map_err(|infeasible| refusal(&infeasible).into())
+    let plan = plan(&machine, &request).map_err(|infeasible| refusal(&infeasible))?;
+    Ok((plan, machine))
 }
 
 /// Describes the conflicts and the nearest feasible request.
@@ -94,11 +96,11 @@ fn refusal(infeasible: &InfeasibleRequest) -> Usage {
 }
 
 pub(super) fn run(args: &PlanningArgs) -> Result<()> {
-    let plan = made(&args.input)?;
+    let (plan, machine) = made(&args.input)?;
     if args.json {
         return print(serde_json::to_string_pretty(&plan)?);
     }
-    print(describe_plan(&plan))
+    print(describe_plan(&plan) + &describe_cards(&plan, &machine))
 }
 
 pub(super) fn run_derive(args: &DeriveArgs) -> Result<()> {
@@ -111,7 +113,7 @@ pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
     let plan = match &args.plan {
         Some(path) => serde_json::from_str(&read(path)?)
             .map_err(|error| Usage(format!("{}: {error}", path.display())))?,
-        None => made(&args.input)?,
+        None => made(&args.input)?.0,
     };
     let files = args.target.render(&plan);
     if files.is_empty() {
@@ -137,6 +139,26 @@ pub(super) fn run_render(args: &RenderArgs) -> Result<()> {
 
 /// Width of the column of names.
 const WIDTH: usize = 16;
+
+/// Describes the network cards of the plan: where they are, and what is wrong with them. Empty without cards.
+fn describe_cards(plan: &Plan, machine: &Inventory) -> String {
+    let mut cards = cards::report(machine);
+    let is_in_plan = |address: &str| plan.nics.iter().any(|nic| nic.pci_address == address);
+    cards.retain(|card| is_in_plan(&card.pci_address));
+    let mut lines = Vec::new();
+    for card in &cards {
+        let address = &card.pci_address;
+        lines.push(format!("{address:<WIDTH$} {}", card.facts.join(", ")));
+        for problem in &card.problems {
+            lines.push(format!("{:<WIDTH$} {}", "", problem.what));
+            lines.push(format!("{:<WIDTH$} -> {}", "", problem.remedy));
+        }
+    }
+    match lines.is_empty() {
+        true => String::new(),
+        false => format!("\n\nnetwork cards\n{}", lines.join("\n")),
+    }
+}
 
 /// Formats the plan as text: the groups with their resources, then the reasons.
 fn describe_plan(plan: &Plan) -> String {
@@ -174,4 +196,36 @@ fn describe_plan(plan: &Plan) -> String {
             .map(|reason| format!("{:<WIDTH$} {}", reason.subject, reason.text)),
     );
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use quietwire_host::machines::two_packages_with_clusters;
+
+    use super::*;
+
+    #[test]
+    fn network_cards_of_a_plan_are_described_with_their_problems() {
+        let root = tempfile::tempdir().unwrap();
+        two_packages_with_clusters().write(root.path()).unwrap();
+        let mut machine = Inventory::read(root.path());
+        let mut plan = plan(&machine, &derive(&machine)).unwrap();
+        let address = plan.nics.first().unwrap().pci_address.clone();
+        let place = |nics: &[quietwire_host::inventory::Nic]| {
+            nics.iter().position(|nic| nic.pci_address == address)
+        };
+        let index = place(&machine.nics).unwrap();
+        machine.nics[index].driver = None;
+        let text = describe_cards(&plan, &machine);
+        assert!(text.starts_with("\n\nnetwork cards\n"), "{text}");
+        assert!(text.contains("has no driver"), "{text}");
+        assert!(
+            text.contains(&format!(
+                "-> modprobe vfio-pci && dpdk-devbind.py --bind=vfio-pci {address}"
+            )),
+            "{text}"
+        );
+        plan.nics.clear();
+        assert_eq!(describe_cards(&plan, &machine), "");
+    }
 }
