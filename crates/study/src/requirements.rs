@@ -27,9 +27,13 @@ impl CaseRequirements {
         let online = machine.cpus_online.clone().unwrap_or_default();
         let setup = setup(file, case, &online).map_err(|error| error.to_string())?;
         let isolates = case.isolation().is_some_and(|it| !it.parts.is_empty());
-        if file.is_external() && isolates && setup.forwarding.is_empty() {
+        let is_relative = !matches!(
+            case.neighbours,
+            NeighboursIn::None | NeighboursIn::Everywhere
+        );
+        if file.is_external() && setup.forwarding.is_empty() && (isolates || is_relative) {
             return Err(
-                "quietwire cannot isolate a device whose CPUs it does not know (name them in forwarding-cpus of [device])"
+                "the CPUs of the device are unknown (name them in forwarding-cpus of [device])"
                     .to_owned(),
             );
         }
@@ -259,8 +263,16 @@ mod tests {
         let arranged = of(&text).unwrap();
         assert_eq!(arranged.partition.unwrap().isolated().to_string(), "1");
         assert_eq!(arranged.neighbours.unwrap().to_string(), "0,2-63");
-        let why = of(&text.replace("forwarding-cpus = \"1\"\n", "")).unwrap_err();
-        assert!(why.contains("forwarding-cpus of [device]"), "{why}");
+        let elsewhere = text.replace("forwarding-cpus = \"1\"\n", "");
+        let beside = elsewhere
+            .replace("\"everywhere\"", "\"off-forwarding-cpus\"")
+            .replace("\"isolated\"", "\"none\"");
+        for text in [&elsewhere, &beside] {
+            let why = of(text).unwrap_err();
+            assert!(why.contains("forwarding-cpus of [device]"), "{why}");
+        }
+        let noisy = elsewhere.replace("\"isolated\"", "\"none\"");
+        assert!(of(&noisy).unwrap().neighbours.is_some());
     }
 
     #[test]
