@@ -4,10 +4,12 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use quietwire_packet::{EtherType, IpProtocol, MacAddress, Parsed, Transport, VlanId, parse};
+use quietwire_packet::{MacAddress, Parsed, Transport, VlanId, parse};
+use quietwire_tables::filter::PacketMatch;
 use serde::{Deserialize, Serialize};
 
-/// Filter of watched frames. Fields that are not set match everything. Damaged frames match only the port and the MAC addresses.
+/// Filter of watched frames. Fields that are not set match everything. Damaged frames match only the port and the MAC addresses. The
+/// addresses of an ARP packet are those of its sender and its target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Filter {
@@ -17,18 +19,13 @@ pub struct Filter {
     pub mac: Option<MacAddress>,
     /// VLAN of the outermost tag.
     pub vlan: Option<VlanId>,
-    /// EtherType behind the tags.
-    pub ethertype: Option<u16>,
     /// Prefix of the source or destination IP address.
     pub address: Option<IpNet>,
-    /// Prefix of the source address.
-    pub source: Option<IpNet>,
-    /// Prefix of the destination address.
-    pub destination: Option<IpNet>,
-    /// IP protocol number.
-    pub protocol: Option<u8>,
     /// UDP or TCP port, source or destination.
     pub l4_port: Option<u16>,
+    /// Headers, as in filter rules.
+    #[serde(flatten)]
+    pub packet: PacketMatch,
 }
 
 /// A [`Filter`] with a resolved port number.
@@ -83,42 +80,67 @@ fn addresses_of(frame: &[u8]) -> Option<[MacAddress; 2]> {
 
 impl Filter {
     fn admits(&self, parsed: &Parsed, frame: &[u8]) -> bool {
-        let vlan = || parsed.tags[0].map(|tag| tag.tci & 0xfff);
-        let has = |wanted: Option<IpNet>, of: [bool; 2]| {
-            let Some(wanted) = wanted else { return true };
-            let Some([source, destination]) = ip_addresses(parsed, frame) else {
-                return false;
-            };
-            (of[0] && wanted.contains(&source)) || (of[1] && wanted.contains(&destination))
-        };
-        let protocol = || parsed.ip().map(|ip| ip.protocol);
-        let ports = || match parsed.ip().map(|ip| ip.transport) {
-            Some(
-                Transport::Udp {
-                    source_port,
-                    destination_port,
-                }
-                | Transport::Tcp {
-                    source_port,
-                    destination_port,
-                    ..
-                },
-            ) => [Some(source_port), Some(destination_port)],
-            _ => [None, None],
-        };
-        self.vlan.is_none_or(|wanted| vlan() == Some(wanted.get()))
-            && self
+        let packet = &self.packet;
+        let protocol = || parsed.ip().map(|ip| ip.protocol.0);
+        self.vlan
+            .is_none_or(|wanted| outer_vlan(parsed) == Some(wanted.get()))
+            && packet
                 .ethertype
-                .is_none_or(|wanted| parsed.ethertype == EtherType(wanted))
-            && self
+                .is_none_or(|wanted| parsed.ethertype.0 == wanted.0)
+            && packet
                 .protocol
-                .is_none_or(|wanted| protocol() == Some(IpProtocol(wanted)))
-            && self
-                .l4_port
-                .is_none_or(|wanted| ports().contains(&Some(wanted)))
-            && has(self.address, [true, true])
-            && has(self.source, [true, false])
-            && has(self.destination, [false, true])
+                .is_none_or(|wanted| protocol() == Some(wanted.0))
+            && self.admits_ports(parsed)
+            && self.admits_addresses(parsed, frame)
+    }
+
+    fn admits_ports(&self, parsed: &Parsed) -> bool {
+        let wanted = (self.packet.source_port, self.packet.destination_port);
+        if (self.l4_port, wanted) == (None, (None, None)) {
+            return true;
+        }
+        let Some([source, destination]) = ports(parsed) else {
+            return false;
+        };
+        self.l4_port
+            .is_none_or(|wanted| [source, destination].contains(&wanted))
+            && wanted.0.is_none_or(|wanted| wanted.contains(source))
+            && wanted.1.is_none_or(|wanted| wanted.contains(destination))
+    }
+
+    fn admits_addresses(&self, parsed: &Parsed, frame: &[u8]) -> bool {
+        let wanted = [self.address, self.packet.source, self.packet.destination];
+        if wanted == [None; 3] {
+            return true;
+        }
+        let Some([source, destination]) = ip_addresses(parsed, frame) else {
+            return false;
+        };
+        let [either, from, to] = wanted;
+        either.is_none_or(|wanted| wanted.contains(&source) || wanted.contains(&destination))
+            && from.is_none_or(|wanted| wanted.contains(&source))
+            && to.is_none_or(|wanted| wanted.contains(&destination))
+    }
+}
+
+/// Returns the VLAN of the outermost tag.
+fn outer_vlan(parsed: &Parsed) -> Option<u16> {
+    parsed.tags[0].map(|tag| tag.tci & 0xfff)
+}
+
+/// Returns source and destination port of UDP or TCP.
+fn ports(parsed: &Parsed) -> Option<[u16; 2]> {
+    match parsed.ip()?.transport {
+        Transport::Udp {
+            source_port,
+            destination_port,
+        }
+        | Transport::Tcp {
+            source_port,
+            destination_port,
+            ..
+        } => Some([source_port, destination_port]),
+        _ => None,
     }
 }
 
@@ -156,8 +178,8 @@ mod tests {
             (r#"{"mac":"02:00:00:00:00:02","vlan":7}"#, true),
             (r#"{"mac":"02:00:00:00:00:03"}"#, false),
             (r#"{"vlan":8}"#, false),
-            (r#"{"ethertype":2048}"#, true),
-            (r#"{"ethertype":2054}"#, false),
+            (r#"{"ethertype":"ipv4"}"#, true),
+            (r#"{"ethertype":"arp"}"#, false),
             (r#"{"address":"10.0.1.0/24"}"#, true),
             (r#"{"source":"10.0.1.0/24"}"#, false),
             (
@@ -165,10 +187,18 @@ mod tests {
                 true,
             ),
             (r#"{"destination":"10.0.0.0/24"}"#, false),
-            (r#"{"protocol":17,"l4-port":53}"#, true),
+            (r#"{"protocol":"udp","l4-port":53}"#, true),
             (r#"{"l4-port":1000}"#, true),
             (r#"{"l4-port":54}"#, false),
-            (r#"{"protocol":6}"#, false),
+            (r#"{"protocol":"6"}"#, false),
+            (r#"{"source-port":"1000"}"#, true),
+            (r#"{"source-port":"53"}"#, false),
+            (
+                r#"{"source-port":"0-2000","destination-port":"50-53"}"#,
+                true,
+            ),
+            (r#"{"destination-port":"54-60"}"#, false),
+            (r#"{"l4-port":53,"destination-port":"1000"}"#, false),
             (r#"{"address":"::/0"}"#, false),
         ] {
             let filter: Filter = serde_json::from_str(says).unwrap();
@@ -182,15 +212,28 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_with_unknown_fields_or_wrong_values_is_refused() {
+        for text in [
+            r#"{"l4-ports":53}"#,
+            r#"{"source_port":"53"}"#,
+            r#"{"protocol":17}"#,
+            r#"{"ethertype":"0x12345"}"#,
+        ] {
+            assert!(serde_json::from_str::<Filter>(text).is_err(), "{text}");
+        }
+        let text =
+            r#"{"port":"a","mac":null,"vlan":7,"address":null,"l4-port":53,"protocol":"udp"}"#;
+        let filter: Filter = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&filter).unwrap(), text);
+    }
+
+    #[test]
     fn damaged_frames_only_match_what_is_reported_of_their_outside() {
         let cut = &frame()[..20];
         let matcher = |filter| FrameMatcher::new(filter, Some(1));
         assert!(matcher(Filter::default()).accepts(1, cut));
         assert!(matcher(Filter::default()).accepts(1, &[]));
-        let inside = Filter {
-            protocol: Some(17),
-            ..Filter::default()
-        };
+        let inside: Filter = serde_json::from_str(r#"{"protocol":"udp"}"#).unwrap();
         assert!(!matcher(inside).accepts(1, cut));
     }
 }

@@ -126,6 +126,14 @@ impl Protocol {
     }
 }
 
+impl Ports {
+    /// Returns true if the range contains the port.
+    #[must_use]
+    pub const fn contains(self, port: u16) -> bool {
+        self.first <= port && port <= self.last
+    }
+}
+
 impl FromStr for Ports {
     type Err = String;
 

@@ -80,7 +80,7 @@ pub(super) fn capture(args: &CaptureArgs) -> Result<()> {
     let started: CaptureStarted = request(
         socket,
         WatchRequest::StartCapture {
-            filter: args.filter.filter(),
+            filter: (&args.filter).into(),
             directions: match args.direction {
                 DirectionArg::In => Directions::In,
                 DirectionArg::Out => Directions::Out,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet conditions of rules: options of the commands that add rules, and their text in tables.
+//! Packet conditions of rules, captures and traces: options of the commands, and their text in tables.
+
+use std::net::IpAddr;
 
 use clap::Args;
 use ipnet::IpNet;
@@ -8,8 +10,8 @@ use quietwire_switch::config::{
     Dscp, EtherType, OrSet, PacketMatch, Ports, Protocol, RuleMatch, TcpFlags,
 };
 
-/// Packet conditions of a rule.
-#[derive(Debug, Args)]
+/// Packet conditions.
+#[derive(Clone, Copy, Debug, Args)]
 pub(super) struct MatchArgs {
     /// EtherType after the VLAN tags: ipv4, ipv6, arp, lldp, or a number such as 0x88cc. [default: any]
     #[arg(long, value_name = "ETHERTYPE")]
@@ -18,10 +20,10 @@ pub(super) struct MatchArgs {
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
     /// Source prefix. [default: any]
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     source: Option<IpNet>,
     /// Destination prefix. [default: any]
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     destination: Option<IpNet>,
     /// Source port or range, such as 179 or 5000-5010. [default: any]
     #[arg(long, value_name = "PORTS")]
@@ -132,4 +134,24 @@ pub(super) fn condition_text(options: impl Iterator<Item = (&'static str, String
         .map(|(key, value)| format!("{key} {value}"))
         .collect();
     options.join(", ")
+}
+
+/// Parses a prefix. An address alone is a prefix of its full length.
+pub(super) fn parse_prefix(text: &str) -> Result<IpNet, String> {
+    text.parse::<IpNet>()
+        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        .map_err(|_| {
+            format!("'{text}' is not a prefix (examples: 10.0.0.0/8, 192.0.2.7, 2001:db8::/32)")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_read() {
+        assert_eq!(parse_prefix("10.0.0.1"), parse_prefix("10.0.0.1/32"));
+        assert!(parse_prefix("fd00::/8").is_ok() && parse_prefix("10.0.0.0/33").is_err());
+    }
 }

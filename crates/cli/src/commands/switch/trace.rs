@@ -40,7 +40,7 @@ pub(super) fn trace(args: &TraceArgs) -> Result<()> {
     let started: TraceStarted = request(
         socket,
         WatchRequest::StartTrace {
-            filter: args.filter.filter(),
+            filter: (&args.filter).into(),
             count: args.count,
         },
     )?;

@@ -14,6 +14,7 @@ use quietwire_switch::observe::{Filter, WatchRequest};
 use serde::de::DeserializeOwned;
 
 use super::bridging::parse_vlan;
+use super::packet::{MatchArgs, parse_prefix};
 use crate::units::{parse_duration, parse_path};
 
 /// Polling interval while the switch has no news.
@@ -36,38 +37,33 @@ pub(super) struct FilterArgs {
     /// VLAN of the outermost tag.
     #[arg(long, value_name = "ID", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
-    /// EtherType after tags: a number like 0x0806, or ipv4, ipv6, arp.
-    #[arg(long, value_name = "TYPE", value_parser = parse_ethertype)]
-    ethertype: Option<u16>,
     /// Prefix of the source or destination IP address.
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     address: Option<IpNet>,
-    /// Prefix of the source IP address.
-    #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
-    source: Option<IpNet>,
-    /// Prefix of the destination IP address.
-    #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
-    destination: Option<IpNet>,
-    /// IP protocol: a number, or tcp, udp, icmp, icmpv6, ospf.
-    #[arg(long, value_name = "PROTOCOL", value_parser = parse_protocol)]
-    protocol: Option<u8>,
     /// Source or destination port of UDP or TCP.
     #[arg(long, value_name = "N")]
     l4_port: Option<u16>,
+    #[command(flatten)]
+    packet: MatchArgs,
 }
 
-impl FilterArgs {
-    pub(super) fn filter(&self) -> Filter {
-        Filter {
-            port: self.port.clone(),
-            mac: self.mac,
-            vlan: self.vlan,
-            ethertype: self.ethertype,
-            address: self.address,
-            source: self.source,
-            destination: self.destination,
-            protocol: self.protocol,
-            l4_port: self.l4_port,
+impl From<&FilterArgs> for Filter {
+    fn from(args: &FilterArgs) -> Self {
+        let FilterArgs {
+            port,
+            mac,
+            vlan,
+            address,
+            l4_port,
+            packet,
+        } = args;
+        Self {
+            port: port.clone(),
+            mac: *mac,
+            vlan: *vlan,
+            address: *address,
+            l4_port: *l4_port,
+            packet: (*packet).into(),
         }
     }
 }
@@ -93,56 +89,4 @@ impl UntilArgs {
 /// Sends a request and parses the answer.
 pub(super) fn request<T: DeserializeOwned>(socket: &Path, request: WatchRequest) -> Result<T> {
     Ok(ask(socket, &Request::Watch(request))?)
-}
-
-fn parse_ethertype(text: &str) -> Result<u16, String> {
-    let number = match text {
-        "ipv4" => return Ok(0x0800),
-        "ipv6" => return Ok(0x86dd),
-        "arp" => return Ok(0x0806),
-        _ => text.strip_prefix("0x").unwrap_or(text),
-    };
-    u16::from_str_radix(number, 16).map_err(|_| {
-        "an EtherType is a hexadecimal number of 16 bits, like 0x0806, or ipv4, ipv6, arp"
-            .to_owned()
-    })
-}
-
-fn parse_protocol(text: &str) -> Result<u8, String> {
-    Ok(match text {
-        "icmp" => 1,
-        "tcp" => 6,
-        "udp" => 17,
-        "icmpv6" => 58,
-        "ospf" => 89,
-        _ => {
-            return text.parse().map_err(|_| {
-                "a protocol is a number up to 255, or tcp, udp, icmp, icmpv6, ospf".to_owned()
-            });
-        }
-    })
-}
-
-/// Parses a prefix. An address alone is a prefix of its full length.
-fn parse_prefix(text: &str) -> Result<IpNet, String> {
-    text.parse::<IpNet>()
-        .or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from))
-        .map_err(|_| "a prefix is an address, or one with a length, like 10.0.0.0/8".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn types_protocols_and_prefixes_are_read() {
-        assert_eq!(parse_ethertype("arp"), Ok(0x0806));
-        assert_eq!(parse_ethertype("0x88CC"), Ok(0x88cc));
-        assert!(parse_ethertype("0x12345").is_err() && parse_ethertype("").is_err());
-        assert_eq!(parse_protocol("ospf"), Ok(89));
-        assert_eq!(parse_protocol("47"), Ok(47));
-        assert!(parse_protocol("256").is_err());
-        assert_eq!(parse_prefix("10.0.0.1"), parse_prefix("10.0.0.1/32"));
-        assert!(parse_prefix("fd00::/8").is_ok() && parse_prefix("10.0.0.0/33").is_err());
-    }
 }
