@@ -5,8 +5,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::Deadline;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -122,7 +123,7 @@ impl Lines {
         &mut self,
         timeout: Duration,
     ) -> Result<T, LineError> {
-        let until = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         let mut searched = 0;
         loop {
             let found = self.held[searched..].iter().position(|c| *c == b'\n');
@@ -140,7 +141,7 @@ impl Lines {
             if searched >= LINE_MAX {
                 return Err(LineError::TooLong);
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.remaining();
             if left.is_zero() {
                 return Err(LineError::Silent(timeout));
             }

@@ -2,8 +2,9 @@
 //! QEMU's monitor, with its machine protocol (QMP: docs/interop/qmp-spec.txt of QEMU 7.2).
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::Deadline;
 use serde_json::{Value, json};
 
 use super::lines::{LineError, Lines};
@@ -78,13 +79,15 @@ impl Monitor {
 
     /// Executes a command without arguments and returns its result.
     pub(crate) fn execute(&mut self, command: &str) -> Result<Value, String> {
-        let until = Instant::now() + ANSWER_DEADLINE;
+        let deadline = Deadline::after(ANSWER_DEADLINE);
         self.lines
             .send(&json!({ "execute": command }), ANSWER_DEADLINE)
             .map_err(qmp_error)?;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let answer: Value = self.lines.receive(left).map_err(qmp_error)?;
+            let answer: Value = self
+                .lines
+                .receive(deadline.remaining())
+                .map_err(qmp_error)?;
             if let Some(result) = result_of(answer, command) {
                 return result;
             }

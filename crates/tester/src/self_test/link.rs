@@ -3,10 +3,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use quietwire_base::Deadline;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Ledger;
@@ -104,7 +105,7 @@ impl<R: Read + AsFd, W: Write> DeviceLink<R, W> {
     }
 
     fn reply(&mut self) -> Result<Reply, TesterError> {
-        let line = self.line(Instant::now() + DEADLINE)?;
+        let line = self.line(Deadline::after(DEADLINE))?;
         serde_json::from_slice(&line).map_err(|error| {
             let text = String::from_utf8_lossy(&line);
             failed(format!("unexpected reply '{text}': {error}"))
@@ -112,14 +113,14 @@ impl<R: Read + AsFd, W: Write> DeviceLink<R, W> {
     }
 
     /// Reads one line and strips the newline.
-    fn line(&mut self, deadline: Instant) -> Result<Vec<u8>, TesterError> {
+    fn line(&mut self, deadline: Deadline) -> Result<Vec<u8>, TesterError> {
         loop {
             if let Some(end) = self.buffer.iter().position(|octet| *octet == b'\n') {
                 let mut line: Vec<u8> = self.buffer.drain(..=end).collect();
                 line.pop();
                 return Ok(line);
             }
-            if Instant::now() >= deadline {
+            if deadline.has_passed() {
                 let waited_s = DEADLINE.as_secs();
                 return Err(failed(format!("no reply within {waited_s} s")));
             }

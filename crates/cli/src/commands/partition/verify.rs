@@ -13,6 +13,7 @@ use clap::Args;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
+use quietwire_base::Deadline;
 use quietwire_host::apply::{ApplyError, applied_plan};
 use quietwire_host::partition::Plan;
 use quietwire_host::verify::{Check, Sample, Verdict, exposition, live_checks, static_checks};
@@ -252,9 +253,9 @@ fn serve(
         std::thread::sleep(duration);
         return Ok(());
     };
-    let end = Instant::now() + duration;
+    let deadline = Deadline::after(duration);
     loop {
-        let left = end.saturating_duration_since(Instant::now());
+        let left = deadline.remaining();
         if left.is_zero() || stop.load(Ordering::Relaxed) {
             return Ok(());
         }

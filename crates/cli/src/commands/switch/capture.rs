@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -107,8 +107,8 @@ fn copy(args: &CaptureArgs, started: &CaptureStarted, stop: &AtomicBool) -> Resu
     let mut frames = 0;
     loop {
         // Evaluated before the request, so that frames captured until the end are still read.
-        let is_over = stop.load(Ordering::Relaxed)
-            || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let is_over =
+            stop.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| deadline.has_passed());
         let id = started.id;
         let news: Captured = request(&args.until.control_socket, WatchRequest::ReadCapture { id })?;
         let room = usize::try_from(wanted - frames).unwrap_or(usize::MAX);

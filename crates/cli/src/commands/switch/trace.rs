@@ -66,8 +66,8 @@ fn follow(args: &TraceArgs, id: u64, stop: &AtomicBool) -> Result<(u32, u64)> {
     let mut first = None;
     let mut quiet_since = Instant::now();
     loop {
-        let is_over = stop.load(Ordering::Relaxed)
-            || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let is_over =
+            stop.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| deadline.has_passed());
         let news: Traced = request(&args.until.control_socket, WatchRequest::ReadTrace { id })?;
         for event in &news.events {
             let first = *first.get_or_insert(event.time_ns);

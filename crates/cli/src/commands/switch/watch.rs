@@ -2,11 +2,12 @@
 //! Common parts of `switch capture` and `switch trace`: the filter, the duration, and requests to the running switch.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use ipnet::IpNet;
+use quietwire_base::Deadline;
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::CONTROL_SOCKET_DEFAULT;
 use quietwire_switch::control::{Request, ask};
@@ -81,8 +82,8 @@ pub(super) struct UntilArgs {
 
 impl UntilArgs {
     /// Returns the time to stop, counted from now.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        Some(Instant::now() + self.interval?)
+    pub(super) fn deadline(&self) -> Option<Deadline> {
+        self.interval.map(Deadline::after)
     }
 }
 

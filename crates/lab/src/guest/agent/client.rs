@@ -2,8 +2,9 @@
 //! The host's side of the agent. Every request has a deadline, whatever the peer does.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::Deadline;
 use quietwire_host::CpuList;
 use quietwire_host::jitter::JitterReport;
 use serde::de::DeserializeOwned;
@@ -122,7 +123,7 @@ impl Agent {
         ask: &AgentCommand,
         timeout: Duration,
     ) -> Result<Outcome, String> {
-        let until = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         let question = AgentRequest {
             version: VERSION,
             id,
@@ -132,7 +133,7 @@ impl Agent {
             .send(&question, timeout)
             .map_err(|error| error.to_string())?;
         for _ in 0..STALE_MAX {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.remaining();
             let line: Value = self.lines.receive(left).map_err(|error| match error {
                 LineError::Silent(_) => {
                     format!("it did not answer in {} s", timeout.as_secs_f64())
