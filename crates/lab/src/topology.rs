@@ -2,7 +2,6 @@
 //! Topologies: elements, their connections, their places and their CPUs. Topologies are data; nothing here changes the
 //! machine.
 
-mod alone;
 mod build;
 mod catalog;
 mod check;
@@ -15,6 +14,7 @@ mod partitioned;
 mod program;
 mod relay;
 mod settings;
+mod standalone;
 mod text;
 
 #[cfg(test)]

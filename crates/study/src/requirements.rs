@@ -75,8 +75,8 @@ impl CaseRequirements {
     }
 }
 
-/// Who has which CPUs: the tester the one that the file gives it, quietwire's switch alone all forwarding CPUs; of what is
-/// compared, elements have those of `[device] cpus`, and the others one each of the forwarding CPUs.
+/// Assigns CPUs: the tester has its CPU of the file, and the standalone quietwire switch all forwarding CPUs. Elements of other topologies
+/// have those of `[device] cpus`, or one each of the forwarding CPUs.
 pub(crate) fn assignment(
     file: &StudyFile,
     device: &Device,

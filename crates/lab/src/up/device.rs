@@ -27,7 +27,7 @@ impl UpLab {
     pub fn restart(&mut self) -> Result<(), LabError> {
         let ([running], Some(claim)) = (&mut self.running[..], &mut self.claim) else {
             return Err(LabError::Topology(format!(
-                "{} elements are up, and only a switch alone can be restarted",
+                "{} elements are up, but only a standalone switch can be restarted",
                 self.state.elements.len()
             )));
         };

@@ -14,27 +14,12 @@ use super::{Link, Mode, Switch};
 
 pub use settings::Device;
 
-/// Name of the topology of the standalone quietwire switch.
-const ALONE: &str = "vNet1";
-
 impl Device {
-    /// Returns true for the standalone quietwire switch, connected to the tester by memif: the topology of which `[device]` decides
-    /// every setting.
+    /// Returns true for the standalone quietwire switch, of which `[device]` decides every setting.
     #[must_use]
-    pub fn is_switch_alone(&self) -> bool {
-        self.switch == Switch::Program(Program::Quietwire)
-            && self.topology.0.name == ALONE
-            && matches!(self.link, None | Some(Link::Memif))
-            && self.vnf.is_none()
-            && self.chains.is_none()
-            && self.length.is_none()
-            && self.encapsulation.is_none()
-            && self.place.is_none()
-            && self.accelerator.is_none()
-            && self.rules.is_none()
-            && self.image.is_none()
-            && self.ports.is_empty()
-            && self.cpus.is_empty()
+    pub fn is_standalone_switch(&self) -> bool {
+        let is_standalone = |graph: Graph| graph.is_standalone_switch();
+        self.cpus.is_empty() && self.graph().is_ok_and(is_standalone)
     }
 
     /// Returns the encapsulation of the frames.
@@ -188,8 +173,8 @@ impl StudyFile {
     /// switch. One other device is enough, so that all compared devices start the same way.
     #[must_use]
     pub fn runs_in_topologies(&self) -> bool {
-        let is_topology = |case: &Case| !self.device_of(case).is_switch_alone();
-        self.device.switch != Switch::Other && self.cases.iter().any(is_topology)
+        let has_lab_settings = |case: &Case| !self.device_of(case).is_standalone_switch();
+        self.device.switch != Switch::Other && self.cases.iter().any(has_lab_settings)
     }
 
     /// Returns the case whose 100 % of the load applies to this case: the first with the same device and traffic. None if

@@ -84,7 +84,7 @@ impl Method for AddressCachingPlan {
 
     fn shorten(&mut self) {}
 
-    fn is_for_switch_alone(&self) -> bool {
+    fn requires_standalone_switch(&self) -> bool {
         true
     }
 

@@ -29,8 +29,8 @@ pub(crate) trait Method {
     /// Shortens the measurement for `--quick`.
     fn shorten(&mut self);
 
-    /// Returns true if only the standalone quietwire switch supports the method.
-    fn is_for_switch_alone(&self) -> bool {
+    /// Returns true if the method requires the standalone quietwire switch.
+    fn requires_standalone_switch(&self) -> bool {
         false
     }
 

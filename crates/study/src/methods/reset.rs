@@ -75,7 +75,7 @@ impl Method for ResetPlan {
 
     fn shorten(&mut self) {}
 
-    fn is_for_switch_alone(&self) -> bool {
+    fn requires_standalone_switch(&self) -> bool {
         true
     }
 

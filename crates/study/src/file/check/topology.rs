@@ -12,13 +12,12 @@ use super::super::locate::At::{Index, Key};
 use super::super::study_file::{Case, StudyFile};
 use super::ring_sizes::rings;
 
-/// Message for methods that require the standalone quietwire switch (vNet1 over memif).
-const ALONE: &str = "this requires the standalone quietwire switch (set switch = \"quietwire\", topology = \"vNet1\" and link = \"memif\" in all cases)";
+/// Message for keys and methods that require the standalone quietwire switch.
+const STANDALONE: &str = "this requires the standalone quietwire switch (set switch = \"quietwire\", topology = \"vNet1\" and link = \"memif\" in all cases)";
 
 /// Checks the device of every case, and keys that it does not support.
 pub(super) fn topologies(file: &StudyFile) -> Checked {
     rings(&file.device)?;
-    only_alone(file)?;
     for (index, case) in file.cases.iter().enumerate() {
         if let Err(error) = file.device_of(case).graph() {
             let message = error.to_string();
@@ -31,7 +30,7 @@ pub(super) fn topologies(file: &StudyFile) -> Checked {
         rules(file, case, index)?;
         cards(file, case, index)?;
     }
-    Ok(())
+    standalone_only(file)
 }
 
 /// Parses firewall rules now, before the firewall starts.
@@ -73,19 +72,20 @@ fn own(is_in_case: bool, index: usize, key: &'static str) -> Vec<At> {
     }
 }
 
-fn only_alone(file: &StudyFile) -> Checked {
+/// Refuses keys and methods that not every device supports.
+fn standalone_only(file: &StudyFile) -> Checked {
     if file.device.max_entries.is_some() {
-        return fault(&[Key("device"), Key("max-entries")], ALONE);
+        return fault(&[Key("device"), Key("max-entries")], STANDALONE);
     }
     if file.device.idle != Idle::default() {
-        return fault(&[Key("device"), Key("idle")], ALONE);
+        return fault(&[Key("device"), Key("idle")], STANDALONE);
     }
     if file.neighbours.network_pps.is_some() {
-        return fault(&[Key("neighbours"), Key("network-pps")], ALONE);
+        return fault(&[Key("neighbours"), Key("network-pps")], STANDALONE);
     }
     let mut methods = file.methods().into_iter();
-    match methods.find(|method| method.is_for_switch_alone()) {
-        Some(method) => fault(&[Key(method.section())], ALONE),
+    match methods.find(|method| method.requires_standalone_switch()) {
+        Some(method) => fault(&[Key(method.section())], STANDALONE),
         None => Ok(()),
     }
 }

@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Additions to a topology for measurements of a standalone switch: settings, and a port that receives flooded frames.
+//! Topologies of a standalone switch, and additions to them: settings, and a port that receives flooded frames.
 
 use super::graph::{Element, End, Graph, Link};
-use super::kinds::Role;
+use super::kinds::{ElementPlace, Encapsulation, LinkKind, Role};
 use super::program::Program;
 use super::settings::SwitchSettings;
 
 impl Graph {
+    /// Returns true for one switch of quietwire on the host, connected to the tester by memif in one chain of Ethernet frames: it supports
+    /// [`Self::with_settings`] and [`Self::with_monitor`], and can be restarted.
+    #[must_use]
+    pub fn is_standalone_switch(&self) -> bool {
+        let [_, switch] = &self.elements[..] else {
+            return false;
+        };
+        switch.role == Role::Switch
+            && switch.program == Program::Quietwire
+            && switch.place == ElementPlace::Host
+            && self.chains.len() == 1
+            && self.encapsulation == Encapsulation::L2
+            && self.links.iter().all(|link| link.kind == LinkKind::Memif)
+    }
+
     /// Sets the settings of quietwire's switches.
     #[must_use]
     pub fn with_settings(mut self, settings: &SwitchSettings) -> Self {
@@ -46,17 +61,53 @@ impl Graph {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LinkKind, Parameters, named};
+    use super::super::{Parameters, named};
     use super::*;
 
-    fn switch_alone() -> Graph {
+    fn standalone_switch() -> Graph {
         let topology = named("vNet1").unwrap();
         topology.graph(&Parameters::default()).unwrap()
     }
 
     #[test]
+    fn one_switch_of_quietwire_over_memif_is_standalone() {
+        assert!(standalone_switch().is_standalone_switch());
+        assert!(standalone_switch().with_monitor().is_standalone_switch());
+        let usual = Parameters::default;
+        for (name, parameters) in [
+            ("vNet2", usual()),
+            ("vNet4-1VNF", usual()),
+            ("vComp1-Host", usual()),
+            (
+                "vNet1",
+                Parameters {
+                    link: Some(LinkKind::VhostUser),
+                    ..usual()
+                },
+            ),
+            (
+                "vNet1",
+                Parameters {
+                    switch: Program::TestpmdIo,
+                    ..usual()
+                },
+            ),
+            (
+                "vNet1",
+                Parameters {
+                    encapsulation: Encapsulation::Vxlan,
+                    ..usual()
+                },
+            ),
+        ] {
+            let graph = named(name).unwrap().graph(&parameters).unwrap();
+            assert!(!graph.is_standalone_switch(), "{name}: {parameters:?}");
+        }
+    }
+
+    #[test]
     fn a_monitor_is_one_more_port_that_nothing_is_joined_to() {
-        let graph = switch_alone();
+        let graph = standalone_switch();
         assert!(graph.monitors(1).is_empty());
         let graph = graph.with_monitor();
         assert_eq!(graph.monitors(1), [2]);
@@ -76,7 +127,7 @@ mod tests {
             }
         );
         // The chain is unchanged.
-        assert_eq!(graph.chains, switch_alone().chains);
+        assert_eq!(graph.chains, standalone_switch().chains);
         assert_eq!(graph.path(0), [0, 1, 0]);
     }
 
@@ -95,9 +146,9 @@ mod tests {
             mac_addresses_max: 1024,
             has_neighbour_ports: false,
         };
-        let plain = serde_json::to_string(&switch_alone()).unwrap();
+        let plain = serde_json::to_string(&standalone_switch()).unwrap();
         assert!(!plain.contains("settings"), "{plain}");
-        let graph = switch_alone().with_settings(&settings);
+        let graph = standalone_switch().with_settings(&settings);
         assert_eq!(graph.elements[0].settings, None);
         assert_eq!(graph.elements[1].settings, Some(settings));
         let written = serde_json::to_string(&graph).unwrap();
