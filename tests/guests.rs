@@ -409,10 +409,9 @@ fn neighbours_work_in_a_guest_on_their_cpus_and_go_with_their_case() {
     neighbours.check().unwrap();
     let case = Case {
         roles: Roles::default(),
-        rest_cpus: None,
         partition: None,
     };
-    drop(lab.begin(&case).unwrap());
+    lab.begin(&case).unwrap();
     let commands = lab.start_neighbours(&neighbours).unwrap();
     let in_guest = commands
         .iter()
@@ -446,7 +445,7 @@ fn neighbours_work_in_a_guest_on_their_cpus_and_go_with_their_case() {
     let set = changes.iter().find_map(set).unwrap();
     assert!(!set.exists(), "{}", set.display());
     // A neighbour that ends is reported.
-    drop(lab.begin(&case).unwrap());
+    lab.begin(&case).unwrap();
     lab.start_neighbours(&neighbours).unwrap();
     let changes = journal::read(&lab_directory.join("case-0002.jsonl")).unwrap();
     changes

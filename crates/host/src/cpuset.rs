@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use quietwire_base::ProcessId;
 
 use crate::CpuList;
@@ -88,17 +89,6 @@ pub struct Cpusets {
 pub struct Cpuset {
     /// Its directory.
     pub path: PathBuf,
-}
-
-/// Result of confining all other processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Confined {
-    /// Number of moved processes and (version 2) restricted groups.
-    pub moved: usize,
-    /// Kernel threads that stay because they are bound to their CPU.
-    pub bound: usize,
-    /// Processes that stay in CPU sets of other programs and may still use other CPUs.
-    pub foreign: usize,
 }
 
 impl Cpusets {
@@ -197,38 +187,6 @@ impl Cpusets {
             .map_err(io_error(&path, "enabling the controller"))
     }
 
-    /// Restricts all processes outside of quietwire's CPU sets to `cpus`. Processes of the root set move to the set `name`.
-    /// Processes in sets of other programs stay there. In version 2, those sets are restricted to `cpus`, unless this would
-    /// leave no CPU. In version 1, they are only counted, because a set cannot lose CPUs that its child sets use.
-    ///
-    /// # Errors
-    /// [`CpusetError::Io`].
-    pub fn confine_rest(
-        &self,
-        journal: &mut Journal,
-        name: &str,
-        cpus: &CpuList,
-        ours: &[&Cpuset],
-    ) -> Result<Confined, CpusetError> {
-        let theirs: Vec<PathBuf> = child_sets(&self.mount)
-            .map_err(io_error(&self.mount, "listing it"))?
-            .into_iter()
-            .filter(|path| ours.iter().all(|set| set.path != *path))
-            .collect();
-        let foreign = match self.version {
-            Version::V1 => count_outside(&theirs, cpus),
-            Version::V2 => Ok(0),
-        }?;
-        self.note_affinities(journal)?;
-        let rest = self.create(journal, name, cpus, TasksOnUndo::Return)?;
-        let mut confined = move_tasks(&self.mount, &rest.path)?;
-        confined.foreign = foreign;
-        if self.version == Version::V2 {
-            limit_groups(journal, &theirs, cpus, &mut confined)?;
-        }
-        Ok(confined)
-    }
-
     /// Journals the CPU affinity of tasks of the root set that may not use all CPUs: kernels before 6.2 lose it when a task
     /// moves to another set and back.
     pub(crate) fn note_affinities(&self, journal: &mut Journal) -> Result<(), CpusetError> {
@@ -288,83 +246,6 @@ pub(crate) fn child_sets_in(files: &dyn Files, top: &Path) -> io::Result<Vec<Pat
     Ok(sets)
 }
 
-/// Converts the error for a set that its owner has removed meanwhile to `None`. The kernel returns ENOENT for its directory,
-/// and ENODEV for files that were already open.
-fn unless_gone<T>(found: Result<T, CpusetError>) -> Result<Option<T>, CpusetError> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(CpusetError::Io { cause, .. })
-            if cause.kind() == io::ErrorKind::NotFound
-                || cause.raw_os_error() == Some(nix::errno::Errno::ENODEV as i32) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns the number of processes in sets and their child sets that may use CPUs other than `cpus`.
-fn count_outside(sets: &[PathBuf], cpus: &CpuList) -> Result<usize, CpusetError> {
-    let mut count = 0;
-    for set in sets {
-        let outside = unless_gone(count_outside_in(set, cpus))?.unwrap_or(0);
-        count = outside.saturating_add(count);
-    }
-    Ok(count)
-}
-
-fn count_outside_in(set: &Path, cpus: &CpuList) -> Result<usize, CpusetError> {
-    let below = child_sets(set).map_err(io_error(set, "listing it"))?;
-    let mut count = count_outside(&below, cpus)?;
-    if !cpus_of(set)?.difference(cpus).is_empty() {
-        let of_set = processes(set).map_err(io_error(set, "listing its processes"))?;
-        count = of_set.len().saturating_add(count);
-    }
-    Ok(count)
-}
-
-/// Restricts groups of other programs to `cpus`. A group that would have no CPU left stays unchanged.
-pub(crate) fn limit_groups(
-    journal: &mut Journal,
-    groups: &[PathBuf],
-    cpus: &CpuList,
-    confined: &mut Confined,
-) -> Result<(), CpusetError> {
-    for group in groups {
-        let Some(own) = unless_gone(cpus_of(group))? else {
-            continue;
-        };
-        // An empty list means all CPUs of the parent group.
-        let limited = if own.is_empty() {
-            cpus.clone()
-        } else {
-            own.intersection(cpus)
-        };
-        if limited.is_empty() {
-            let inside = processes(group).map_err(io_error(group, "listing its processes"));
-            let foreign = unless_gone(inside)?.map_or(0, |pids| pids.len());
-            confined.foreign = confined.foreign.saturating_add(foreign);
-            continue;
-        }
-        let file = group.join("cpuset.cpus");
-        if limited != own {
-            crate::settings::write(journal, &file, &limited.to_string())
-                .map_err(io_error(&file, "writing its CPUs"))?;
-        }
-        confined.moved = confined.moved.saturating_add(1);
-    }
-    Ok(())
-}
-
-/// Returns `cpuset.cpus` of a set.
-pub(crate) fn cpus_of(set: &Path) -> Result<CpuList, CpusetError> {
-    let path = set.join("cpuset.cpus");
-    fs::read_to_string(&path)
-        .map_err(io_error(&path, "reading its CPUs"))?
-        .parse()
-        .map_err(invalid(&path))
-}
-
 fn invalid(path: &Path) -> impl FnOnce(crate::cpu::CpuListError) -> CpusetError {
     move |error| CpusetError::Io {
         path: path.to_owned(),
@@ -404,20 +285,15 @@ fn processes_in(files: &dyn Files, path: &Path) -> io::Result<Vec<i32>> {
 /// Maximum number of passes: processes may fork while they are moved.
 const LOOKS_MAX: usize = 5;
 
-/// Moves the processes of one set to another.
-pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError> {
+/// Moves the processes of one set to another. Kernel threads that are bound to their CPU stay.
+pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<(), CpusetError> {
     let file = to.join("cgroup.procs");
-    let mut confined = Confined::default();
     for _ in 0..LOOKS_MAX {
-        let (mut moved, mut bound) = (0usize, 0usize);
+        let mut has_moved = false;
         for pid in processes(from).map_err(io_error(from, "listing its processes"))? {
             match fs::write(&file, pid.to_string()) {
-                Ok(()) => moved = moved.saturating_add(1),
-                // ESRCH: the process has ended. EINVAL: a kernel thread bound to its CPU.
-                Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32) => {}
-                Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINVAL as i32) => {
-                    bound = bound.saturating_add(1);
-                }
+                Ok(()) => has_moved = true,
+                Err(error) if stays(&error) => {}
                 Err(cause) => {
                     return Err(CpusetError::Io {
                         path: file,
@@ -427,13 +303,17 @@ pub(crate) fn move_tasks(from: &Path, to: &Path) -> Result<Confined, CpusetError
                 }
             }
         }
-        confined.moved = confined.moved.saturating_add(moved);
-        confined.bound = bound;
-        if moved == 0 {
+        if !has_moved {
             break;
         }
     }
-    Ok(confined)
+    Ok(())
+}
+
+/// Returns true if a process has ended (ESRCH), or is a kernel thread that is bound to its CPU (EINVAL).
+fn stays(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw);
+    matches!(code, Some(Errno::ESRCH | Errno::EINVAL))
 }
 
 /// Kills a process, if it is still in the set.

@@ -12,13 +12,14 @@ use std::time::Duration;
 use quietwire_base::Idle;
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpusets;
+use quietwire_host::inventory::Inventory;
 use quietwire_host::roles::Roles;
 use quietwire_host::settings::{HUGE_PAGES, REALTIME_RUNTIME};
 use quietwire_host::threads::online_cpus;
 use quietwire_lab::topology::{Assignment, Forwarding, Graph, Parameters, SwitchSettings, named};
 use quietwire_lab::up::{GuestOptions, UpOptions};
 use quietwire_lab::{
-    Case, ExternalCase, Lab, LabError, LabOptions, NeighbourPlace, NeighbourSpec, Stop,
+    Case, IsolationCase, Lab, LabError, LabOptions, NeighbourPlace, NeighbourSpec, Setup, Stop,
 };
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -162,16 +163,16 @@ impl Whole {
     }
 }
 
-/// Enters a case, step by step.
+/// Enters a case, step by step. Returns the settings and commands of its partition.
 pub(crate) fn enter(
     lab: &mut Lab,
     options: &LabOptions,
     whole: &Whole,
-) -> Result<ExternalCase, LabError> {
-    let external = lab.begin(&whole.case)?;
+) -> Result<Vec<String>, LabError> {
+    let commands = lab.begin(&whole.case)?;
     lab.bring_up(&whole.up(options))?;
     lab.start_neighbours(&whole.neighbours)?;
-    Ok(external)
+    Ok(commands)
 }
 
 /// Returns the PID of the running device.
@@ -181,8 +182,17 @@ pub(crate) fn device_pid(lab: &Lab) -> i32 {
     i32::try_from(element.pids[0]).unwrap()
 }
 
-/// Returns a case with a pinned device on its CPUs, and neighbours on the others.
+/// Returns a case with a pinned device on its CPUs, which are isolated, and neighbours on the others.
 pub(crate) fn partitioned(forwarding: &CpuList, others: &CpuList) -> Whole {
+    let isolated = IsolationCase::named("isolated").unwrap();
+    let setup = Setup {
+        forwarding: forwarding.clone(),
+        apparatus: others.clone(),
+        ports: Vec::new(),
+    };
+    let partition = isolated.plan(&Inventory::read(Path::new("/")), &setup);
+    let partition = partition.unwrap();
+    assert!(partition.is_some());
     Whole {
         case: Case {
             roles: Roles {
@@ -190,8 +200,7 @@ pub(crate) fn partitioned(forwarding: &CpuList, others: &CpuList) -> Whole {
                 service: others.clone(),
                 control: others.clone(),
             },
-            rest_cpus: Some(others.clone()),
-            partition: None,
+            partition,
         },
         forwarding: Forwarding::CrossConnect,
         has_monitor: false,
@@ -230,6 +239,12 @@ pub(crate) fn sets_of(pid: u32) -> Vec<PathBuf> {
         .collect();
     sets.sort();
     sets
+}
+
+/// Returns the CPU set of the neighbours of the lab in the process with this PID.
+pub(crate) fn neighbours_set(pid: u32) -> PathBuf {
+    let is_it = |path: &PathBuf| path.to_string_lossy().ends_with("-neighbours");
+    sets_of(pid).into_iter().find(is_it).unwrap()
 }
 
 /// State of the machine that a lab changes: CPUs of this process, the share of real-time threads, huge pages.

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use common::{
-    DEADLINE, device_pid, enter, machine, options, partitioned, sets_of, state_of_machine,
+    DEADLINE, device_pid, enter, machine, neighbours_set, options, partitioned, sets_of,
+    state_of_machine,
 };
 use quietwire_base::{LockOwner, ProcessId, wait_until};
 use quietwire_lab::{Lab, clean};
@@ -71,8 +72,8 @@ fn a_killed_lab_is_undone_by_another_process_and_only_once() {
         // The lab runs: `clean` changes nothing.
         let busy = clean(&state).unwrap().busy;
         assert_eq!(busy.and_then(LockOwner::pid), i32::try_from(pid).ok());
-        assert_eq!(sets_of(pid).len(), 3);
-        let neighbours: Vec<ProcessId> = fs::read_to_string(sets_of(pid)[1].join("cgroup.procs"))
+        let set = neighbours_set(pid);
+        let neighbours: Vec<ProcessId> = fs::read_to_string(set.join("cgroup.procs"))
             .unwrap()
             .lines()
             .filter_map(|line| ProcessId::of(line.parse().unwrap()))

@@ -6,14 +6,16 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{
-    DEADLINE, device_pid, enter, machine, options, partitioned, sets_of, state_of_machine,
+    DEADLINE, device_pid, enter, machine, neighbours_set, options, partitioned, sets_of,
+    state_of_machine,
 };
 use quietwire_base::{Fault, ProcessId, wait_until};
 use quietwire_host::CpuList;
+use quietwire_host::cpuset::Cpusets;
 use quietwire_host::threads::allowed_cpus;
 use quietwire_lab::topology::Forwarding;
 use quietwire_lab::{Lab, LabError};
@@ -27,6 +29,12 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn number(pid: u32) -> i32 {
     i32::try_from(pid).unwrap()
+}
+
+/// Returns the CPU set of a process.
+fn set_of(pid: i32) -> PathBuf {
+    let sets = Cpusets::find(Path::new("/")).unwrap();
+    sets.set_of(Path::new("/"), pid).unwrap()
 }
 
 /// Scheduling policy of a task (field 41 of `/proc/PID/stat`, proc(5)); 0 is SCHED_OTHER.
@@ -47,7 +55,7 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
     let mut lab = Lab::open(options.clone()).unwrap();
     let case = partitioned(&forwarding, &others);
     for round in 0..2 {
-        let external = enter(&mut lab, &options, &case).unwrap();
+        let commands = enter(&mut lab, &options, &case).unwrap();
         let up = lab.device().unwrap().state();
         let uris = up.tester.uris();
         assert_eq!(uris.len(), 2);
@@ -57,15 +65,12 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
         for role in ["forwarding", "service", "control"] {
             assert!(roles.contains(&role), "{roles:?}");
         }
-        // Device, neighbours and all other processes, each in a separate set.
-        let sets = sets_of(std::process::id());
-        assert_eq!(sets.len(), 3, "round {round}: {sets:?}");
-        assert!(external.confined.unwrap().moved > 0);
-        assert_eq!(
-            allowed_cpus(Path::new("/"), number(std::process::id())).as_ref(),
-            Some(&others)
-        );
-        let neighbours: Vec<i32> = fs::read_to_string(sets[1].join("cgroup.procs"))
+        // Other processes do not run on the CPUs of the device.
+        assert!(!commands.is_empty(), "round {round}");
+        let own = allowed_cpus(Path::new("/"), number(std::process::id())).unwrap();
+        assert!(own.intersection(&forwarding).is_empty(), "{own}");
+        let set = neighbours_set(std::process::id());
+        let neighbours: Vec<i32> = fs::read_to_string(set.join("cgroup.procs"))
             .unwrap()
             .lines()
             .map(|line| line.parse().unwrap())
@@ -135,7 +140,7 @@ fn a_device_or_neighbours_that_die_are_reported() {
     )));
     let _begun = enter(&mut lab, &options, &case).unwrap();
     lab.check().unwrap();
-    let set = sets_of(std::process::id()).remove(1);
+    let set = neighbours_set(std::process::id());
     let first: i32 = fs::read_to_string(set.join("cgroup.procs"))
         .unwrap()
         .lines()
@@ -165,6 +170,8 @@ fn a_device_is_restarted_and_forgets_where_it_was() {
     let _begun = enter(&mut lab, &options, &case).unwrap();
     assert_eq!(lab.device().unwrap().state().tester.uris().len(), 3);
     let first = ProcessId::of(device_pid(&lab)).unwrap();
+    let set = set_of(first.pid);
+    assert_ne!(set, set_of(number(std::process::id())));
     lab.restart_device().unwrap();
     assert!(!first.is_alive());
     let second = ProcessId::of(device_pid(&lab)).unwrap();
@@ -173,10 +180,7 @@ fn a_device_is_restarted_and_forgets_where_it_was() {
     lab.check().unwrap();
     lab.forget_addresses().unwrap();
     // In the CPU set that the first one was in.
-    let set = sets_of(std::process::id()).remove(0);
-    let members = fs::read_to_string(set.join("cgroup.procs")).unwrap();
-    let is_member = members.lines().any(|line| line == second.pid.to_string());
-    assert!(is_member, "{members}");
+    assert_eq!(set_of(second.pid), set);
     lab.leave().unwrap();
     assert!(!second.is_alive());
     assert!(sets_of(std::process::id()).is_empty());
@@ -262,13 +266,12 @@ fn cpus_that_make_no_sense_are_refused_before_anything_is_changed() {
     let mut lab = Lab::open(options.clone()).unwrap();
     let case = partitioned(&forwarding, &others);
     let absent: CpuList = "8000".parse().unwrap();
-    let mut wrong = [case.clone(), case.clone(), case.clone(), case.clone()];
+    let mut wrong = [case.clone(), case.clone(), case.clone()];
     wrong[0].case.roles.forwarding = absent;
     wrong[1].case.roles.service = forwarding.clone();
-    wrong[2].case.rest_cpus = Some(forwarding.union(&others));
     // Pinned, but without isolation of its CPUs.
-    wrong[3].case.rest_cpus = None;
-    wrong[3].settings.service_cpus = forwarding.clone();
+    wrong[2].case.partition = None;
+    wrong[2].settings.service_cpus = forwarding.clone();
     for case in &wrong {
         let error = enter(&mut lab, &options, case).unwrap_err();
         assert_eq!(error.fault(), Fault::BadInput, "{error}");

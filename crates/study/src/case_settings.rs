@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use quietwire_host::CpuList;
-use quietwire_host::cpuset::Confined;
 use quietwire_host::inventory::Inventory;
 use quietwire_lab::up::LabState;
 use quietwire_lab::{IsolationPart, IsolationRecord};
@@ -140,24 +139,6 @@ pub struct LabCase {
     pub lab: Option<LabState>,
     /// The tester.
     pub tester: TesterRecord,
-}
-
-/// Outcome of confining other work to CPUs that the device does not use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ConfinedWork {
-    /// Number of moved processes and (cgroup version 2) restricted groups.
-    pub moved_tasks: usize,
-    /// Kernel threads that stay because they are bound to their CPU.
-    pub bound_kernel_threads: usize,
-}
-
-impl From<Confined> for ConfinedWork {
-    fn from(confined: Confined) -> Self {
-        Self {
-            moved_tasks: confined.moved,
-            bound_kernel_threads: confined.bound,
-        }
-    }
 }
 
 /// The tester of a case.
@@ -315,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tester_and_confined_work_are_stored_in_the_documented_form() {
+    fn a_tester_is_stored_in_the_documented_form() {
         let tester = TesterRecord {
             cpu: "1".parse().unwrap(),
             ports: vec!["p".to_owned()],
@@ -325,12 +306,5 @@ mod tests {
         let expected =
             json!({ "cpu": "1", "ports": ["p"], "realtime_priority": null, "huge_pages": false });
         assert_eq!(stored(&tester), expected);
-        let confined = Confined {
-            moved: 3,
-            bound: 2,
-            foreign: 1,
-        };
-        let expected = json!({ "moved_tasks": 3, "bound_kernel_threads": 2 });
-        assert_eq!(stored(&ConfinedWork::from(confined)), expected);
     }
 }

@@ -305,9 +305,8 @@ impl LabBench {
         let setup = setup(&self.file, &spec.case, &online)?;
         let arranged = CaseRequirements::of_setup(&spec.case, &self.machine, &setup)
             .map_err(LabBenchError::Unavailable)?;
-        let begun = self.lab.begin(&Case {
+        let mut commands = self.lab.begin(&Case {
             roles: topology::roles(&self.file, &setup),
-            rest_cpus: None,
             partition: arranged.partition,
         })?;
         let mut commands = begun.commands;
@@ -334,7 +333,6 @@ impl LabBench {
             isolation: spec.case.isolation.clone(),
             isolation_parts: self.isolation_parts(spec, &setup),
             neighbours_cpus: neighbours.map(|neighbours| neighbours.cpus),
-            confined: begun.confined.map(Into::into),
             lab: record,
             tester: self.tester_record(uris),
         })))

@@ -111,37 +111,19 @@ fn the_rest_of_the_real_machine_moves_aside_and_comes_back() {
     let _tidy = Tidy(path.clone());
     let name = format!("quietwire-test-{}", std::process::id());
     let sleep = || Command::new("sleep").arg("60").spawn().unwrap();
-    let (mut ordinary, mut bound, mut foreign) = (sleep(), sleep(), sleep());
+    let (mut ordinary, mut bound) = (sleep(), sleep());
     let before = allowed(ordinary.id());
     let last: CpuList = online.iter().next_back().into_iter().collect();
     let pid = i32::try_from(bound.id()).unwrap();
     crate::threads::set_affinity(pid, &last).unwrap();
-    // A set of another program, with a process in it.
-    let theirs = sets
-        .create(
-            &mut journal,
-            &format!("{name}-theirs"),
-            &online,
-            TasksOnUndo::Return,
-        )
+    sets.note_affinities(&mut journal).unwrap();
+    let rest = format!("{name}-rest");
+    let rest = sets
+        .create(&mut journal, &rest, &aside, TasksOnUndo::Return)
         .unwrap();
-    fs::write(theirs.processes_file(), foreign.id().to_string()).unwrap();
-    let confined = sets
-        .confine_rest(&mut journal, &format!("{name}-rest"), &aside, &[])
-        .unwrap();
+    move_tasks(&sets.mount, &rest.path).unwrap();
     assert_eq!(allowed(ordinary.id()), aside.to_string());
     assert_eq!(allowed(bound.id()), aside.to_string());
-    assert!(confined.moved >= 2, "{confined:?}");
-    match sets.version {
-        // It stays in its set and is counted.
-        Version::V1 => {
-            assert_eq!(allowed(foreign.id()), before);
-            let counted = usize::from(online.len() > 1);
-            assert!(confined.foreign >= counted, "{confined:?}");
-        }
-        // It stays in its group, which is restricted.
-        Version::V2 => assert_eq!(allowed(foreign.id()), aside.to_string()),
-    }
     for (change, outcome) in journal::undo(&journal::read(&path).unwrap()) {
         assert!(
             matches!(outcome, UndoOutcome::Restored | UndoOutcome::AlreadyGone),
@@ -150,50 +132,20 @@ fn the_rest_of_the_real_machine_moves_aside_and_comes_back() {
     }
     assert_eq!(allowed(ordinary.id()), before);
     assert_eq!(allowed(bound.id()), last.to_string());
-    assert_eq!(allowed(foreign.id()), before);
-    for child in [&mut ordinary, &mut bound, &mut foreign] {
+    for child in [&mut ordinary, &mut bound] {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-}
-
-#[test]
-fn sets_that_their_owner_removes_meanwhile_are_passed_over() {
-    let root = unified("cpu cpuset memory\n");
-    let mount = root.path().join("sys/fs/cgroup");
-    let cpus: CpuList = "0,2".parse().unwrap();
-    let sets = [mount.join("gone.slice"), mount.join("away.slice")];
-    // Processes 7 and 8 are in the existing set, which has CPUs 1 and 3.
-    assert_eq!(count_outside(&sets, &cpus).unwrap(), 2);
-    let mut journal = Journal::open(&root.path().join("journal")).unwrap();
-    let mut confined = Confined::default();
-    limit_groups(&mut journal, &sets, &cpus, &mut confined).unwrap();
-    assert_eq!((confined.moved, confined.foreign), (0, 2));
-    // A file that exists but cannot be read is still an error.
-    let damaged = [mount.join("kept.slice")];
-    fs::write(damaged[0].join("cpuset.cpus"), "nonsense").unwrap();
-    assert!(count_outside(&damaged, &cpus).is_err());
 }
 
 /// Returns a version 2 tree of plain files, as the kernel would show it.
 fn unified(controllers: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let mount = root.path().join("sys/fs/cgroup");
-    for (group, cpus) in [
-        ("system.slice", "\n"),
-        ("kept.slice", "2-3\n"),
-        ("away.slice", "1,3\n"),
-    ] {
-        fs::create_dir_all(mount.join(group)).unwrap();
-        fs::write(mount.join(group).join("cpuset.cpus"), cpus).unwrap();
-        fs::write(mount.join(group).join("cgroup.procs"), "7\n8\n").unwrap();
-    }
+    fs::create_dir_all(&mount).unwrap();
     for (file, text) in [
         ("cgroup.controllers", controllers),
         ("cgroup.subtree_control", "cpu memory\n"),
-        ("cgroup.procs", ""),
-        ("cgroup.threads", ""),
-        ("cpuset.cpus.effective", "0-3\n"),
     ] {
         fs::write(mount.join(file), text).unwrap();
     }
@@ -207,28 +159,18 @@ fn unified(controllers: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn version_two_limits_the_other_groups_and_gives_them_back() {
+fn version_two_enables_the_controller_and_disables_it_again() {
     let root = unified("cpu cpuset memory\n");
     let sets = Cpusets::find(root.path()).unwrap();
     assert_eq!(sets.version, Version::V2);
     let path = root.path().join("journal");
     let mut journal = Journal::open(&path).unwrap();
-    let confined = sets
-        .confine_rest(&mut journal, "rest", &"0,2".parse().unwrap(), &[])
+    let cpus: CpuList = "0,2".parse().unwrap();
+    let set = sets
+        .create(&mut journal, "rest", &cpus, TasksOnUndo::Return)
         .unwrap();
-    // The group with none of these CPUs stays unchanged, with its two processes.
-    let wanted = Confined {
-        moved: 2,
-        bound: 0,
-        foreign: 2,
-    };
-    assert_eq!(confined, wanted);
-    let cpus =
-        |group: &str| fs::read_to_string(sets.mount.join(group).join("cpuset.cpus")).unwrap();
-    assert_eq!(cpus("rest"), "0,2");
-    assert_eq!(cpus("system.slice"), "0,2");
-    assert_eq!(cpus("kept.slice"), "2");
-    assert_eq!(cpus("away.slice"), "1,3\n");
+    let planned = fs::read_to_string(set.path.join("cpuset.cpus")).unwrap();
+    assert_eq!(planned, "0,2");
     let controllers = || fs::read_to_string(sets.mount.join("cgroup.subtree_control")).unwrap();
     assert_eq!(controllers(), "+cpuset");
     // The kernel's state after the change.
@@ -238,8 +180,6 @@ fn version_two_limits_the_other_groups_and_gives_them_back() {
     )
     .unwrap();
     let _ = journal::undo(&journal::read(&path).unwrap());
-    assert_eq!(cpus("system.slice"), "\n");
-    assert_eq!(cpus("kept.slice"), "2-3\n");
     assert_eq!(controllers(), "-cpuset");
 }
 

@@ -3,14 +3,13 @@
 
 use std::path::Path;
 
-use quietwire_host::CpuList;
-use quietwire_host::cpuset::{Confined, Cpuset, Cpusets};
+use quietwire_host::cpuset::Cpusets;
 use quietwire_host::inventory::Inventory;
 use quietwire_host::journal::TasksOnUndo;
 use quietwire_host::partition::Plan;
 use quietwire_host::roles::Roles;
 
-use super::{Lab, Running, being_entered};
+use super::{Lab, being_entered};
 use crate::error::LabError;
 use crate::neighbours::{Entrance, NeighbourContext, NeighbourSpec, Neighbours};
 use crate::up::{UpLab, UpOptions};
@@ -20,85 +19,30 @@ use crate::up::{UpLab, UpOptions};
 pub struct Case {
     /// CPUs of the device.
     pub roles: Roles,
-    /// CPUs of everything except the device; `None` for an unpartitioned machine.
-    pub rest_cpus: Option<CpuList>,
-    /// Instead of that: the partition of an isolation case.
+    /// Partition of its isolation case; `None` for an unpartitioned machine.
     pub partition: Option<Plan>,
 }
 
-/// A case whose device is not started yet.
-#[derive(Debug)]
-#[must_use = "the device of the case is not started yet"]
-pub struct ExternalCase {
-    /// Every setting and command so far, in order.
-    pub commands: Vec<String>,
-    /// Outcome of confining other work, if it was confined.
-    pub confined: Option<Confined>,
-}
-
 impl Lab {
-    /// Begins a case: excludes other work from its device's CPUs, if requested.
+    /// Begins a case: excludes other work from its device's CPUs, if requested. Returns every setting and command.
     ///
     /// # Errors
     /// The step that failed; the case is undone then.
-    pub fn begin(&mut self, case: &Case) -> Result<ExternalCase, LabError> {
+    pub fn begin(&mut self, case: &Case) -> Result<Vec<String>, LabError> {
         self.open_case()?;
-        let external = self.apply_external(case);
-        self.or_leave(external)
+        let commands = self.apply_partition(case);
+        self.or_leave(commands)
     }
 
-    fn apply_external(&mut self, case: &Case) -> Result<ExternalCase, LabError> {
-        if case.rest_cpus.is_some() || case.partition.is_some() {
-            let machine = Inventory::read(Path::new("/"));
-            case.roles.validate(&machine)?;
-        }
-        let mut external = ExternalCase {
-            commands: Vec::new(),
-            confined: None,
-        };
-        let mut set = None;
-        if let Some(rest_cpus) = &case.rest_cpus {
-            set = Some(self.confine(case, rest_cpus, &mut external)?);
-        }
+    fn apply_partition(&mut self, case: &Case) -> Result<Vec<String>, LabError> {
+        let mut commands = Vec::new();
         if let Some(plan) = &case.partition {
-            let (cpus, tasks) = (case.roles.all(), TasksOnUndo::Kill);
-            set = Some(self.isolate(plan, &cpus, tasks, &mut external.commands)?);
+            case.roles.validate(&Inventory::read(Path::new("/")))?;
+            let cpus = case.roles.all();
+            let set = self.isolate(plan, &cpus, TasksOnUndo::Kill, &mut commands)?;
+            being_entered(&mut self.running)?.set = Some(set);
         }
-        being_entered(&mut self.running)?.set = set;
-        Ok(external)
-    }
-
-    /// Confines everything except the device to these CPUs. Returns the device's CPU set.
-    fn confine(
-        &mut self,
-        case: &Case,
-        rest_cpus: &CpuList,
-        external: &mut ExternalCase,
-    ) -> Result<Cpuset, LabError> {
-        let shared = rest_cpus.intersection(&case.roles.forwarding);
-        if !shared.is_empty() {
-            return Err(LabError::Cpus(format!(
-                "CPU {shared} is a forwarding CPU and is left to the rest of the machine, too; a partition gives it to one of them"
-            )));
-        }
-        let Running { journal, tag, .. } = being_entered(&mut self.running)?;
-        let sets = Cpusets::find(Path::new("/"))?;
-        let (name, cpus) = (format!("{tag}-device"), case.roles.all());
-        let set = sets.create(journal, &name, &cpus, TasksOnUndo::Kill)?;
-        let commands = &mut external.commands;
-        commands.push(format!("cpuset {} = {cpus}", set.path.display()));
-        let seen = sets.confine_rest(journal, &format!("{tag}-rest"), rest_cpus, &[&set])?;
-        commands.push(format!("cpuset of everything else = {rest_cpus}"));
-        if seen.foreign > 0 {
-            let left = format!(
-                "{} processes in CPU sets of others may use other CPUs still",
-                seen.foreign
-            );
-            tracing::warn!("{left}");
-            commands.push(left);
-        }
-        external.confined = Some(seen);
-        Ok(set)
+        Ok(commands)
     }
 
     /// Starts the device of the begun case, in its CPU set.
