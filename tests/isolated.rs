@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use quietwire_base::test_turn::take_turn;
 use quietwire_host::apply::{STATE_DIRECTORY, Target, status};
 use quietwire_host::cpuset::Cpusets;
 use quietwire_host::files::Disk;
@@ -21,22 +22,10 @@ use serde_json::Value;
 const FAILED: i32 = 1;
 const BAD_INPUT: i32 = 2;
 const DEADLINE: Duration = Duration::from_secs(90);
-const TURN: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// CPU of the switch.
 const DEVICE: CpuId = CpuId(1);
 const MEMORY: [&str; 3] = ["--memory-mib", "64", "--no-huge"];
-
-/// Waits for exclusive use of the machine's settings, also among other processes.
-fn turn() -> File {
-    let turn = File::create("/run/lock/quietwire-tests.lock").unwrap();
-    let began = Instant::now();
-    while turn.try_lock().is_err() {
-        assert!(began.elapsed() < TURN, "other tests use the machine");
-        sleep(POLL_INTERVAL);
-    }
-    turn
-}
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -298,7 +287,7 @@ fn check_record(record: &Value) {
 
 #[test]
 fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
-    let _turn = turn();
+    let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let (before, set, forwarding) = (machine(), workspace.set_of_switch(), workspace.forwarding());
     let mut command = workspace.generate(&["--duration", "3s"]);
@@ -341,7 +330,7 @@ fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
 
 #[test]
 fn measure_and_calibrate_isolate_and_say_so() {
-    let _turn = turn();
+    let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let before = machine();
     let short = [
@@ -387,7 +376,7 @@ fn measure_and_calibrate_isolate_and_say_so() {
 
 #[test]
 fn a_signal_ends_it_and_undoes_everything() {
-    let _turn = turn();
+    let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let before = machine();
     for signal in ["TERM", "INT"] {
@@ -401,7 +390,7 @@ fn a_signal_ends_it_and_undoes_everything() {
 
 #[test]
 fn what_a_killed_tester_leaves_is_undone_without_anybody() {
-    let _turn = turn();
+    let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let (before, set, forwarding) = (machine(), workspace.set_of_switch(), workspace.forwarding());
     let mut running = workspace.isolated();
@@ -454,7 +443,7 @@ fn has_few_rights(pid: u32, uid: u32) {
 
 #[test]
 fn a_tester_that_becomes_another_user_leaves_nothing() {
-    let _turn = turn();
+    let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let user = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     let (before, set) = (machine(), workspace.set_of_switch());
@@ -503,7 +492,7 @@ fn a_user_that_does_not_exist_is_refused() {
 
 #[test]
 fn without_isolation_nothing_is_touched() {
-    let _turn = turn();
+    let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let (before, set) = (machine(), workspace.set_of_switch());
     let mut command = workspace.generate(&["--duration", "2s", "--isolation", "none"]);
@@ -569,7 +558,7 @@ fn cpus_that_the_device_cannot_have_are_refused() {
 
 #[test]
 fn who_is_not_root_is_reported_in_a_line_and_measures() {
-    let _turn = turn();
+    let _turn = take_turn().unwrap();
     let workspace = Workspace::new();
     let before = machine();
     let program = workspace.path("quietwire");

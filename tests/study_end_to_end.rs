@@ -12,16 +12,17 @@ mod isolation;
 #[path = "study_end_to_end/procedures.rs"]
 mod procedures;
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use quietwire_base::LockFile;
+use quietwire_base::test_turn::take_turn;
+
 const DEADLINE: Duration = Duration::from_secs(180);
-/// Timeout for other tests that use the machine.
-const TURN: Duration = Duration::from_secs(300);
 
 /// One study at a time: each uses the CPUs of the machine exclusively.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -29,19 +30,8 @@ static MACHINE: Mutex<()> = Mutex::new(());
 struct Workplace {
     directory: tempfile::TempDir,
     before: Machine,
-    _turn: File,
+    _turn: LockFile,
     _machine: MutexGuard<'static, ()>,
-}
-
-/// Waits for exclusive use of the machine's settings, also among other processes.
-fn turn() -> File {
-    let turn = File::create("/run/lock/quietwire-tests.lock").unwrap();
-    let began = Instant::now();
-    while turn.try_lock().is_err() {
-        assert!(began.elapsed() < TURN, "other tests use the machine");
-        sleep(Duration::from_millis(10));
-    }
-    turn
 }
 
 /// Machine state that a study changes and must restore.
@@ -78,7 +68,7 @@ impl Machine {
 impl Workplace {
     fn new() -> Self {
         let guard = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = turn();
+        let turn = take_turn().unwrap();
         let place = Self {
             directory: tempfile::tempdir().unwrap(),
             before: Machine::now(),

@@ -2,11 +2,13 @@
 //! This machine, for one test at a time.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use quietwire_base::LockFile;
+use quietwire_base::test_turn::take_turn;
 use quietwire_host::tasks::{self, DataPlane};
 use serde_json::Value;
 
@@ -18,8 +20,6 @@ pub(crate) const SETS: &str = "/sys/fs/cgroup/cpuset";
 pub(crate) const DATA_PLANE: &str = "/sys/fs/cgroup/cpuset/quietwire-data-plane/cgroup.procs";
 const POOL: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Time limit for the machine while other tests use it.
-const TURN: Duration = Duration::from_secs(300);
 
 /// Polls until a value is available.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -103,21 +103,12 @@ pub(crate) struct Machine {
     pub(crate) plan: PathBuf,
     pub(crate) before: BTreeMap<PathBuf, String>,
     children: Vec<Child>,
-    _turn: File,
+    _turn: LockFile,
 }
 
 impl Machine {
     pub(crate) fn new(pages: u64) -> Self {
-        let turn = File::create("/run/lock/quietwire-tests.lock").unwrap();
-        let began = Instant::now();
-        while let Err(error) = turn.try_lock() {
-            assert!(matches!(error, TryLockError::WouldBlock), "{error}");
-            assert!(
-                began.elapsed() < TURN,
-                "other tests have used the machine for {TURN:?}"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let turn = take_turn().unwrap();
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
         assert!(
             online.trim() != "0" && Path::new(SETS).join("cpuset.cpus").exists(),

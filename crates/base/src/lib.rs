@@ -29,6 +29,8 @@ pub mod rtnetlink;
 mod seccomp;
 pub mod storage;
 pub mod supervised;
+#[doc(hidden)]
+pub mod test_turn;
 
 pub use crc32c::crc32c;
 pub use deadline::{Deadline, wait_until};

@@ -13,6 +13,7 @@ use common::{
     DEADLINE, device_pid, enter, machine, neighbours_set, options, partitioned, sets_of,
     state_of_machine,
 };
+use quietwire_base::test_turn::take_turn;
 use quietwire_base::{LockOwner, ProcessId, wait_until};
 use quietwire_lab::{Lab, clean};
 
@@ -53,6 +54,7 @@ fn a_killed_lab_is_undone_by_another_process_and_only_once() {
     if let Some(directory) = std::env::var_os(VICTIM) {
         return be_the_victim(Path::new(&directory));
     }
+    let _turn = take_turn().unwrap();
     let before = state_of_machine();
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");

@@ -7,25 +7,18 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{
     DEADLINE, device_pid, enter, machine, neighbours_set, options, partitioned, sets_of,
     state_of_machine,
 };
+use quietwire_base::test_turn::take_turn;
 use quietwire_base::{Fault, ProcessId, wait_until};
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpusets;
 use quietwire_host::threads::allowed_cpus;
 use quietwire_lab::topology::Forwarding;
 use quietwire_lab::{Lab, LabError};
-
-/// Tests share one machine.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn number(pid: u32) -> i32 {
     i32::try_from(pid).unwrap()
@@ -46,7 +39,7 @@ fn policy(pid: i32) -> String {
 
 #[test]
 fn cases_come_up_one_after_the_other_and_leave_nothing() {
-    let _alone = alone();
+    let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let before = state_of_machine();
     let directory = tempfile::tempdir().unwrap();
@@ -105,7 +98,7 @@ fn cases_come_up_one_after_the_other_and_leave_nothing() {
 
 #[test]
 fn a_lab_that_is_dropped_with_a_case_up_undoes_it() {
-    let _alone = alone();
+    let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let before = state_of_machine();
     let directory = tempfile::tempdir().unwrap();
@@ -124,7 +117,7 @@ fn a_lab_that_is_dropped_with_a_case_up_undoes_it() {
 
 #[test]
 fn a_device_or_neighbours_that_die_are_reported() {
-    let _alone = alone();
+    let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
     let options = options(directory.path(), "works");
@@ -155,7 +148,7 @@ fn a_device_or_neighbours_that_die_are_reported() {
 
 #[test]
 fn a_device_is_restarted_and_forgets_where_it_was() {
-    let _alone = alone();
+    let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let before = state_of_machine();
     let directory = tempfile::tempdir().unwrap();
@@ -189,7 +182,7 @@ fn a_device_is_restarted_and_forgets_where_it_was() {
 
 #[test]
 fn a_device_that_does_not_come_back_or_forget_says_why() {
-    let _alone = alone();
+    let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
     let case = partitioned(&forwarding, &others);
@@ -211,7 +204,7 @@ fn a_device_that_does_not_come_back_or_forget_says_why() {
 
 #[test]
 fn what_does_not_come_up_says_why_and_is_undone() {
-    let _alone = alone();
+    let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let before = state_of_machine();
     let directory = tempfile::tempdir().unwrap();
@@ -240,7 +233,7 @@ fn what_does_not_come_up_says_why_and_is_undone() {
 
 #[test]
 fn a_device_that_only_says_it_is_pinned_is_found_out() {
-    let _alone = alone();
+    let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
     let options = options(directory.path(), "strays");
@@ -259,7 +252,7 @@ fn a_device_that_only_says_it_is_pinned_is_found_out() {
 
 #[test]
 fn cpus_that_make_no_sense_are_refused_before_anything_is_changed() {
-    let _alone = alone();
+    let _turn = take_turn().unwrap();
     let (forwarding, others) = machine();
     let directory = tempfile::tempdir().unwrap();
     let options = options(directory.path(), "works");
@@ -285,7 +278,7 @@ fn cpus_that_make_no_sense_are_refused_before_anything_is_changed() {
 
 #[test]
 fn a_second_lab_reports_who_has_the_machine() {
-    let _alone = alone();
+    let _turn = take_turn().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let first = Lab::open(options(directory.path(), "works")).unwrap();
     let error = Lab::open(options(directory.path(), "works")).unwrap_err();

@@ -3,23 +3,21 @@
 
 use std::process::Command;
 
-use quietwire_base::wait_until;
+use quietwire_base::test_turn::take_turn;
+use quietwire_base::{LockFile, wait_until};
 
 use super::*;
 use crate::journal::{self, UndoOutcome};
 
 /// Returns the CPU sets of this machine and a lock: all tests and programs share one tree, and a test also confines the
 /// processes of the others.
-fn real_sets() -> (Cpusets, fs::File) {
+fn real_sets() -> (Cpusets, LockFile) {
     let sets = Cpusets::find(Path::new("/")).unwrap();
     assert!(
         nix::unistd::geteuid().is_root(),
         "CPU sets require root: run the tests as root"
     );
-    let turn = fs::File::create("/run/lock/quietwire-tests.lock").unwrap();
-    let is_ours = wait_until(Duration::from_secs(120), || turn.try_lock().is_ok());
-    assert!(is_ours, "another test has held the lock for two minutes");
-    (sets, turn)
+    (sets, take_turn().unwrap())
 }
 
 fn allowed(pid: u32) -> String {
