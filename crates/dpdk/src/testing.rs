@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Helpers of tests: the EAL, which a process can start only once, and polling.
+//! Helpers of tests: the EAL, which a process can start only once, polling, and network namespaces.
 
 use std::sync::OnceLock;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
 
 use crate::eal::{Eal, EalOptions, HugePages};
 
@@ -33,4 +36,19 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
         );
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Starts a thread in a new network namespace. Requires root.
+pub(crate) fn spawn_in_namespace<T: Send + 'static>(
+    inside: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("requires root");
+        inside()
+    })
+}
+
+/// Runs a test in a thread with a new network namespace.
+pub(crate) fn in_a_namespace(test: impl FnOnce() + Send + 'static) {
+    spawn_in_namespace(test).join().unwrap();
 }

@@ -7,13 +7,11 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nix::sched::{CloneFlags, unshare};
-
 use super::*;
 use crate::eal::Eal;
 use crate::port::checksum;
 use crate::segment::{HeaderLengths, LargeKind};
-use crate::testing;
+use crate::testing::{self, in_a_namespace};
 
 const TCP: LargeKind = LargeKind {
     is_ipv4: true,
@@ -39,8 +37,7 @@ fn run(command: &str) {
 /// Runs a test in a thread with a separate network namespace: v0, for the port, and v1 with 10.0.0.1/24. Only the test sends
 /// frames there.
 fn in_a_network(test: impl FnOnce() + Send + 'static) {
-    let network = || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("needs root");
+    in_a_namespace(move || {
         run("ip link add v0 type veth peer name v1 address 02:00:00:00:00:01");
         for end in ["v0", "v1"] {
             run(&format!("ip link set {end} arp off addrgenmode none up"));
@@ -48,8 +45,7 @@ fn in_a_network(test: impl FnOnce() + Send + 'static) {
         run("ip addr add 10.0.0.1/24 dev v1");
         run("ip neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 nud permanent dev v1");
         test();
-    };
-    std::thread::spawn(network).join().unwrap();
+    });
 }
 
 /// The other end of the cable: a plain packet socket.

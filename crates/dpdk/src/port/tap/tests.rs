@@ -4,9 +4,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
-use std::thread;
 
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
 use proptest::prelude::*;
@@ -18,7 +16,7 @@ use quietwire_vhost::ring::header::{
 use super::*;
 use crate::burst::Mbuf;
 use crate::segment::{HeaderLengths, LargeKind};
-use crate::testing;
+use crate::testing::{self, in_a_namespace, spawn_in_namespace};
 
 /// Octets of Ethernet, IPv4 and TCP headers.
 const HEADERS: usize = 14 + 20 + 20;
@@ -445,14 +443,6 @@ fn ip(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn in_a_namespace(test: impl FnOnce() + Send + 'static) {
-    let inside = move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("requires root");
-        test();
-    };
-    thread::spawn(inside).join().unwrap();
-}
-
 fn opened(uri: &str, options: &PortOptions) -> Result<(Interface, Vec<Receiver>), Error> {
     let eal = testing::eal();
     let name = format!("{}-{}", options.name, eal.next_device());
@@ -519,8 +509,7 @@ fn an_interface_is_as_the_uri_says_and_is_deleted_unless_it_persists() {
 fn an_interface_is_in_its_namespace_and_may_move() {
     let (made, namespace) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
-    let other = thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("requires root");
+    let other = spawn_in_namespace(move || {
         made.send(File::open("/proc/thread-self/ns/net").unwrap())
             .unwrap();
         let _ = ended.recv();

@@ -3,27 +3,18 @@
 
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use nix::net::if_::if_nametoindex;
-use nix::sched::{CloneFlags, unshare};
 
 use super::*;
-use crate::testing;
+use crate::testing::{self, in_a_namespace, spawn_in_namespace};
 
 fn ip(arguments: &str) -> String {
     let words = arguments.split(' ');
     let output = Command::new("ip").args(words).output().unwrap();
     assert!(output.status.success(), "{arguments}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
-}
-
-fn in_a_namespace(test: impl FnOnce() + Send + 'static) {
-    let inside = move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("requires root");
-        test();
-    };
-    thread::spawn(inside).join().unwrap();
 }
 
 /// A further namespace, that of a thread which lists its interfaces on demand.
@@ -40,7 +31,6 @@ impl Other {
         let (reply, replies) = channel();
         let (opened, file) = channel();
         let inside = move || {
-            unshare(CloneFlags::CLONE_NEWNET).expect("requires root");
             opened
                 .send(File::open("/proc/thread-self/ns/net").unwrap())
                 .unwrap();
@@ -48,7 +38,7 @@ impl Other {
                 reply.send(ip(&request)).unwrap();
             }
         };
-        let thread = Some(thread::spawn(inside));
+        let thread = Some(spawn_in_namespace(inside));
         Self {
             file: file.recv().unwrap(),
             requests,
