@@ -29,6 +29,8 @@ mod spawn;
 mod state_directory;
 mod stop;
 mod switch_command;
+#[cfg(test)]
+mod testing;
 mod thread;
 pub mod topology;
 mod unavailable;

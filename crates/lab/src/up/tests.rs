@@ -7,58 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quietwire_host::journal::Journal;
-use quietwire_tester::account::ElementCounts;
 
 use super::*;
-use crate::element::Process;
 use crate::programs::tests::plan;
-use crate::thread::DeviceThread;
-
-/// A script instead of a forwarding program. It is up when it prints "ready".
-#[derive(Debug)]
-struct Script {
-    text: String,
-    processes: Vec<Process>,
-}
-
-impl Forwarder for Script {
-    fn probe(&self) -> Result<String, Unavailable> {
-        Ok(String::new())
-    }
-
-    fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError> {
-        let words = ["sh", "-c", &self.text].map(str::to_owned);
-        self.processes
-            .push(context.spawn(plan, "log", &[], &words)?);
-        let log = plan.directory.join("log");
-        context.wait_until(
-            plan,
-            &mut self.processes,
-            "say so",
-            || match std::fs::read_to_string(&log) {
-                Ok(printed) if printed.contains("ready") => Ok(()),
-                Ok(printed) => Err(printed),
-                Err(error) => Err(error.to_string()),
-            },
-        )
-    }
-
-    fn frames(&self, _plan: &Plan, _deadline: Deadline) -> Result<ElementCounts, String> {
-        Err("a script counts none".to_owned())
-    }
-
-    fn threads(&self, _plan: &Plan) -> Result<Vec<DeviceThread>, String> {
-        Ok(Vec::new())
-    }
-
-    fn configuration(&self, _plan: &Plan) -> Result<Vec<String>, String> {
-        Ok(Vec::new())
-    }
-
-    fn processes(&mut self) -> &mut [Process] {
-        &mut self.processes
-    }
-}
+use crate::testing::Scripts;
 
 /// Returns an element for that script, in a separate directory.
 fn element(directory: &Path, name: &str, text: String) -> Running {
@@ -69,9 +21,9 @@ fn element(directory: &Path, name: &str, text: String) -> Running {
             name: name.to_owned(),
             ..plan(&own)
         },
-        forwarder: Box::new(Script {
-            text,
-            processes: Vec::new(),
+        forwarder: Box::new(Scripts {
+            scripts: vec![("log", text)],
+            ..Scripts::default()
         }),
         version: String::new(),
         commands: Vec::new(),

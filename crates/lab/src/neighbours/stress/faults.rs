@@ -11,6 +11,7 @@ use quietwire_host::journal;
 
 use super::*;
 use crate::neighbours::Neighbours;
+use crate::testing::StartOutcomes;
 
 /// Seeds of `make test`: a start takes some 60 ms.
 const SEEDS: u64 = 100;
@@ -38,15 +39,7 @@ fn start(journal: &mut Journal, around: &NeighbourContext<'_>) -> Result<Neighbo
     Ok(neighbours)
 }
 
-/// Outcomes of starts.
-#[derive(Debug, Default)]
-struct Ends {
-    complete: u64,
-    damaged: u64,
-    refused: u64,
-}
-
-fn run(seed: u64, ends: &mut Ends) {
+fn run(seed: u64, ends: &mut StartOutcomes) {
     let mut random = Random::new(seed);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
@@ -76,10 +69,7 @@ fn run(seed: u64, ends: &mut Ends) {
             let has_died = workers.any(|worker| worker.child.process().is_none());
             let checked = neighbours.check();
             assert_eq!(checked.is_err(), has_died, "{checked:?}");
-            match has_died {
-                true => ends.damaged += 1,
-                false => ends.complete += 1,
-            }
+            ends.count_started(has_died);
             neighbours.stop().unwrap();
         }
     }
@@ -92,17 +82,8 @@ fn run(seed: u64, ends: &mut Ends) {
 
 #[test]
 fn neighbours_are_at_work_or_gone_after_any_fault_of_spawning() {
-    let mut ends = Ends::default();
+    let mut ends = StartOutcomes::default();
     let test = "neighbours::stress::faults";
     let seeds = run_seeds(SEEDS, "quietwire-lab", test, |seed| run(seed, &mut ends));
-    println!("{seeds} seeds: {ends:?}");
-    if seeds >= SEEDS {
-        let Ends {
-            complete,
-            damaged,
-            refused,
-        } = ends;
-        assert!(complete.min(refused) > seeds / 10, "{ends:?}");
-        assert!(damaged > 0, "{ends:?}");
-    }
+    ends.check(seeds, SEEDS);
 }

@@ -6,50 +6,25 @@ use quietwire_base::faults::{Faults, Injected, Random, When, run_process, run_se
 use quietwire_host::settings;
 
 use super::*;
+use crate::testing::Rig;
 
 /// Seeds of `make test`.
 const SEEDS: u64 = 1000;
 const NAME: &str = "lab";
 
-/// A state directory, and a setting that the lab changes.
-struct Rig(tempfile::TempDir);
-
-impl Rig {
-    fn new() -> Self {
-        let rig = Self(tempfile::tempdir().unwrap());
-        fs::write(rig.setting(), "1\n").unwrap();
-        rig
-    }
-
-    fn state(&self) -> PathBuf {
-        self.0.path().join("state")
-    }
-
-    fn setting(&self) -> PathBuf {
-        self.0.path().join("setting")
-    }
-
-    /// Runs a lab from its start to its end.
-    fn run_lab(&self, storage: &dyn Storage) -> Result<(), LabError> {
-        let mut claim = Claim::take(storage, &self.state(), NAME)?;
-        let setting = self.setting();
-        let done = settings::write(claim.journal(), &setting, "2")
-            .map_err(io_error(&setting, "writing"))
-            .and_then(|_| {
-                let element = claim.directory().join("element");
-                fs::create_dir(&element)
-                    .and_then(|()| fs::write(element.join("log"), "text"))
-                    .map_err(io_error(&element, "filling"))
-            });
-        done.and(claim.release(storage))
-    }
-
-    /// Fails unless nothing of any lab is left.
-    fn assert_clean(&self) {
-        assert_eq!(fs::read_to_string(self.setting()).unwrap(), "1\n");
-        let named = self.state().join(NAMED);
-        assert!(!named.exists(), "{:?}", Disk.list(&named));
-    }
+/// Runs a lab from its start to its end.
+fn run_lab(rig: &Rig, storage: &dyn Storage) -> Result<(), LabError> {
+    let mut claim = Claim::take(storage, &rig.state(), NAME)?;
+    let setting = rig.setting();
+    let done = settings::write(claim.journal(), &setting, "2")
+        .map_err(io_error(&setting, "writing"))
+        .and_then(|_| {
+            let element = claim.directory().join("element");
+            fs::create_dir(&element)
+                .and_then(|()| fs::write(element.join("log"), "text"))
+                .map_err(io_error(&element, "filling"))
+        });
+    done.and(claim.release(storage))
 }
 
 /// Ends of processes.
@@ -88,7 +63,7 @@ fn run(seed: u64, operations: u64, ends: &mut Ends) {
     for _ in 0..=random.below(3) {
         let faults = faults(&mut random, operations);
         if random.below(3) > 0 {
-            let ended = run_process(|| rig.run_lab(&faults));
+            let ended = run_process(|| run_lab(&rig, &faults));
             if let Some(Ok(())) = ended {
                 rig.assert_clean();
             }
@@ -104,7 +79,7 @@ fn run(seed: u64, operations: u64, ends: &mut Ends) {
     }
     assert!(up.is_empty(), "{up:?}");
     rig.assert_clean();
-    rig.run_lab(&Disk).unwrap();
+    run_lab(&rig, &Disk).unwrap();
     rig.assert_clean();
 }
 
@@ -112,7 +87,7 @@ fn run(seed: u64, operations: u64, ends: &mut Ends) {
 fn after_any_fault_a_lab_can_be_cleaned_and_its_name_used_again() {
     let rig = Rig::new();
     let counting = Faults::new(When::Never, None, Random::new(0));
-    rig.run_lab(&counting).unwrap();
+    run_lab(&rig, &counting).unwrap();
     let operations = counting.count();
     let mut ends = Ends::default();
     let seeds = run_seeds(SEEDS, "quietwire-lab", "up::registry::faults", |seed| {
@@ -137,7 +112,7 @@ fn a_lab_that_was_killed_before_its_first_line_leaves_its_name_free() {
         let left = rig.state().join(NAMED).join(NAME);
         make_directory(&Disk, &left).unwrap();
         fs::write(left.join(LAB_JOURNAL), start).unwrap();
-        rig.run_lab(&Disk).unwrap();
+        run_lab(&rig, &Disk).unwrap();
         rig.assert_clean();
         make_directory(&Disk, &left).unwrap();
         fs::write(left.join(LAB_JOURNAL), start).unwrap();
