@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use quietwire_base::test_turn::take_turn;
+use quietwire_base::testing::take_turn;
 use quietwire_host::apply::{STATE_DIRECTORY, Target, status};
 use quietwire_host::cpuset::Cpusets;
 use quietwire_host::files::Disk;

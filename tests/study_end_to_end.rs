@@ -20,7 +20,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use quietwire_base::LockFile;
-use quietwire_base::test_turn::take_turn;
+use quietwire_base::testing::take_turn;
 
 const DEADLINE: Duration = Duration::from_secs(180);
 

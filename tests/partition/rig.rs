@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use quietwire_base::LockFile;
-use quietwire_base::test_turn::take_turn;
+use quietwire_base::testing::{KillOnDrop, take_turn};
 use quietwire_host::tasks::{self, DataPlane};
 use serde_json::Value;
 
@@ -102,7 +102,7 @@ pub(crate) struct Machine {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) plan: PathBuf,
     pub(crate) before: BTreeMap<PathBuf, String>,
-    children: Vec<Child>,
+    children: Vec<KillOnDrop>,
     _turn: LockFile,
 }
 
@@ -134,7 +134,7 @@ impl Machine {
     pub(crate) fn start(&mut self, command: &mut Command) -> u32 {
         let child = command.spawn().unwrap();
         let pid = child.id();
-        self.children.push(child);
+        self.children.push(KillOnDrop(child));
         pid
     }
 
@@ -146,10 +146,7 @@ impl Machine {
 
     /// Terminates all started processes.
     pub(crate) fn end_all(&mut self) {
-        for mut child in self.children.drain(..) {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.children.clear();
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quietwire_base::testing::KillOnDrop;
 
 use crate::rig::until;
 
@@ -50,13 +51,14 @@ fn watching_goes_on_and_is_there_for_prometheus() {
     let directory = tempfile::tempdir().unwrap();
     let plan = directory.path().join("plan.json");
     fs::write(&plan, PLAN).unwrap();
-    let mut watcher = Command::new(env!("CARGO_BIN_EXE_quietwire"))
+    let watcher = Command::new(env!("CARGO_BIN_EXE_quietwire"))
         .args(["partition", "verify", "--watch", "--for", "200ms"])
         .args(["--metrics", "127.0.0.1:0", "--plan"])
         .arg(&plan)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut watcher = KillOnDrop(watcher);
     let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
     let address = first.strip_prefix("metrics at http://").unwrap();

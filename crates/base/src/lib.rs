@@ -30,7 +30,7 @@ mod seccomp;
 pub mod storage;
 pub mod supervised;
 #[doc(hidden)]
-pub mod test_turn;
+pub mod testing;
 
 pub use crc32c::crc32c;
 pub use deadline::{Deadline, wait_until};

@@ -12,7 +12,7 @@ use common::{
     DEADLINE, device_pid, enter, machine, neighbours_set, options, partitioned, sets_of,
     state_of_machine,
 };
-use quietwire_base::test_turn::take_turn;
+use quietwire_base::testing::take_turn;
 use quietwire_base::{Fault, ProcessId, wait_until};
 use quietwire_host::CpuList;
 use quietwire_host::cpuset::Cpusets;

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use quietwire_base::test_turn::take_turn;
+use quietwire_base::testing::take_turn;
 use quietwire_base::{LockFile, wait_until};
 
 use super::*;
