@@ -69,11 +69,11 @@ test: ## Lint, build and run every test that is not ignored; ends with what ran 
 	@$(MAKE) --no-print-directory lint
 	@scripts/run-tests --locked
 
-test-labs: ## Bring up all topologies with guests, and whatever else takes minutes, and check them
+test-labs: ## Tests of minutes each: all topologies with guests, every switch and network function
 	@scripts/build-l3fwd
 	cargo test --workspace --test labs --test guests --test self_test --locked -- --ignored --nocapture
 
-test-hardware: ## Tests that require hardware or a kernel that few machines have; each says which
+test-hardware: ## Tests that require hardware or a kernel that few machines have; each names it
 	cargo test --workspace --lib --test host --locked --no-fail-fast -- --ignored
 
 test-all: test ## `make test`, then every test that it leaves out

@@ -85,9 +85,9 @@ impl Bench {
     }
 
     fn quietwire(&mut self, kind: Kind, addresses: u32) -> Measured {
-        let room = (addresses * 2).max(1024).to_string();
+        let space = (addresses * 2).max(1024).to_string();
         let directory = self.fresh();
-        let more = ["--bridge", "br0=p0,p1", "--max-entries", &room];
+        let more = ["--bridge", "br0=p0,p1", "--max-entries", &space];
         let switch = Switch::start(&directory, kind, 2, &more);
         let more: &[&str] = match addresses {
             0..MANY => &[],

@@ -123,8 +123,8 @@ fn simulated(rounds: u32, turns: &mut Lcg, run: &mut Run, name: &str, written: &
 /// Measures the bridge with many addresses, one way.
 fn on_the_switch(options: &Options, turns: &mut Lcg, run: &mut Run) {
     let directory = tempfile::tempdir().unwrap();
-    let room = (MAC_ADDRESSES * 4).to_string();
-    let more = ["--bridge", "br0=p0,p1", "--max-entries", &room];
+    let space = (MAC_ADDRESSES * 4).to_string();
+    let more = ["--bridge", "br0=p0,p1", "--max-entries", &space];
     let device = Switch::start(&directory.path().join("switch"), Kind::Memif, 2, &more);
     let eal = common::start_dpdk("repeatability", 256);
     let ports = [0, 1].map(|port| {

@@ -50,7 +50,7 @@ struct Shared {
     /// Number of probes sent to it.
     sent: AtomicU32,
     /// Time at which the first of them returned, ticks; 0 before that.
-    seen: AtomicU64,
+    observed: AtomicU64,
     frames_sent: AtomicU64,
     stop: AtomicBool,
 }
@@ -138,8 +138,8 @@ impl Traffic<'_> {
                 .frames()
                 .any(|frame| frame.get(30..34) == Some(&wanted[..]))
             {
-                let seen = &self.shared.seen;
-                let _ = seen.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
+                let observed = &self.shared.observed;
+                let _ = observed.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
             }
             burst.free();
         }
@@ -204,14 +204,14 @@ fn round(eal: &Eal, directory: &Path, round: u32) -> (Vec<Sample>, f64) {
 /// Sends probes to a network, adds its route, and waits for the first probe that returns.
 fn add(switch: &Switch, shared: &Shared, network: u32) -> Sample {
     shared.network.store(network, Ordering::Release);
-    shared.seen.store(0, Ordering::Release);
+    shared.observed.store(0, Ordering::Release);
     shared.sent.store(0, Ordering::Release);
     sleep(BEFORE_ASKING);
     common::wait_until("probes", DEADLINE, || {
         shared.sent.load(Ordering::Acquire) > 10
     });
     assert_eq!(
-        shared.seen.load(Ordering::Acquire),
+        shared.observed.load(Ordering::Acquire),
         0,
         "forwarded without a route"
     );
@@ -232,19 +232,19 @@ fn add(switch: &Switch, shared: &Shared, network: u32) -> Sample {
     ask::<IgnoredAny>(&socket, &request).unwrap();
     let answered = cycles::now();
     let began = Instant::now();
-    let seen = loop {
-        match shared.seen.load(Ordering::Acquire) {
+    let observed = loop {
+        match shared.observed.load(Ordering::Acquire) {
             0 => assert!(
                 began.elapsed() < DEADLINE,
                 "nothing is forwarded to {prefix}"
             ),
-            seen => break seen,
+            observed => break observed,
         }
         sleep(PAUSE);
     };
     let microseconds = |tick: u64| tick.saturating_sub(asked) as f64 * 1e6 / cycles::hz() as f64;
     Sample {
-        forwarded_us: microseconds(seen),
+        forwarded_us: microseconds(observed),
         answered_us: microseconds(answered),
     }
 }

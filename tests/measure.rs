@@ -747,7 +747,7 @@ fn a_place_for_results_that_will_not_do_is_refused_before_the_first_trial() {
         let measure = ["measure", "single-run", "--tester", "sim", option, path];
         workspace.refused(&measure, &[option, path]);
     }
-    // A disk without room accepts a file, but no contents.
+    // A disk without space accepts a file, but no contents.
     let script = r#"mount -t tmpfs -o size=20k none "$1" || exit 99; shift; exec "$@""#;
     for option in ["--html", "--store"] {
         let path = elsewhere.path().join("result");
@@ -776,7 +776,7 @@ fn a_place_for_results_that_will_not_do_is_refused_before_the_first_trial() {
 #[test]
 fn what_was_measured_is_printed_even_if_the_page_cannot_be_written() {
     let disk = tempfile::tempdir().unwrap();
-    // There is room for the check of 64 KiB, but not for the page of twenty searches.
+    // There is space for the check of 64 KiB, but not for the page of twenty searches.
     let script = r#"mount -t tmpfs -o size=68k none "$1" || exit 99; shift; "$@"; code=$?; ls -A "${0%/*}"; exit $code"#;
     let page = disk.path().join("page.html");
     let output = Command::new("unshare")

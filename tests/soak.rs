@@ -106,10 +106,10 @@ impl Shared {
     /// Stops the threads while `look` looks. Returns `None` if the run ends.
     fn rest<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
         self.rests.store(true, Ordering::Release);
-        let seen = self.wait_for(THREADS).then(look);
+        let observed = self.wait_for(THREADS).then(look);
         self.rests.store(false, Ordering::Release);
         self.wait_for(0);
-        seen
+        observed
     }
 }
 

@@ -193,11 +193,14 @@ fn switches_are_measured_beside_each_other_and_what_is_missing_is_reported() {
     let cycles = &case(summary, "linux-bridge")["cycles"];
     assert_eq!(cycles["cycle_source"], "cpu_time", "{cycles}");
     for name in ["quietwire", "quietwire-veth", "linux-bridge", "ovs-netdev"] {
-        let seen = case(summary, name);
-        assert_accounted(seen);
-        assert!(seen["max_rate_pps"].as_f64().unwrap() > 0.0, "{seen}");
+        let observed = case(summary, name);
+        assert_accounted(observed);
         assert!(
-            seen["highest_load"]["forwarding_pps"]["median"]
+            observed["max_rate_pps"].as_f64().unwrap() > 0.0,
+            "{observed}"
+        );
+        assert!(
+            observed["highest_load"]["forwarding_pps"]["median"]
                 .as_f64()
                 .unwrap()
                 > 0.0
@@ -230,9 +233,12 @@ fn applications_talk_through_a_ready_made_study() {
     assert_eq!(summary["is_quick"], true);
     assert_eq!(summary["state"]["state"], "finished");
     for name in ["quiet", "noisy", "noisy-pinned"] {
-        let seen = &case(summary, name)["applications"];
+        let observed = &case(summary, name)["applications"];
         for key in ["tcp_up_bps", "tcp_down_bps", "echo_mean_ns"] {
-            assert!(seen[key]["median"].as_f64().unwrap() > 0.0, "{name} {seen}");
+            assert!(
+                observed[key]["median"].as_f64().unwrap() > 0.0,
+                "{name} {observed}"
+            );
         }
     }
     let rows = summary["sizes"][0]["published"].as_array().unwrap();
@@ -388,8 +394,8 @@ fn what_a_machine_lacks_for_a_case_is_reported_and_the_others_are_run() {
         why("image").contains("no-kernel is no file"),
         "{left_out:?}"
     );
-    let seen = case(&reported["summary"], "firewall");
-    assert!(seen["round_trip"].is_object(), "{seen}");
+    let observed = case(&reported["summary"], "firewall");
+    assert!(observed["round_trip"].is_object(), "{observed}");
 }
 
 /// A study of quietwire's switch beside neighbours.

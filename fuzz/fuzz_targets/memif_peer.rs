@@ -159,8 +159,8 @@ impl Peer {
     /// Writes into the shared memory, as far as it goes.
     fn poke(&self, at: u64, octets: &[u8]) {
         let length = self.memory.metadata().expect("a file").len();
-        let room = usize::try_from(length.saturating_sub(at)).unwrap_or(0);
-        let octets = &octets[..octets.len().min(room)];
+        let space = usize::try_from(length.saturating_sub(at)).unwrap_or(0);
+        let octets = &octets[..octets.len().min(space)];
         self.memory.write_all_at(octets, at).expect("room");
     }
 

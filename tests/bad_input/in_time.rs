@@ -217,7 +217,7 @@ fn a_command_whose_reader_does_not_read_ends_in_time() {
     });
     let pipe = workspace.path("pipe");
     mkfifo(&pipe, Mode::S_IRWXU).unwrap();
-    // The reader does not read, and the writer looks whether there is room.
+    // The reader does not read, and the writer looks whether there is space.
     let reader = OpenOptions::new()
         .read(true)
         .write(true)

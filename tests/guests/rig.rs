@@ -155,9 +155,9 @@ impl Rig {
         const TRIALS: usize = 4;
         let file = self.path("traffic.toml");
         fs::write(&file, traffic).unwrap();
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         let began = Instant::now();
-        while seen.len() < TRIALS && began.elapsed() < DEADLINE {
+        while observed.len() < TRIALS && began.elapsed() < DEADLINE {
             let port = |index: u64| {
                 format!(
                     "memif:{}?role=client",
@@ -207,9 +207,9 @@ impl Rig {
             if offered > 300 && result["received_frames"] == offered {
                 return offered;
             }
-            seen.push(result);
+            observed.push(result);
         }
-        panic!("{what}: no trial without loss: {seen:?}");
+        panic!("{what}: no trial without loss: {observed:?}");
     }
 }
 

@@ -17,7 +17,7 @@ use crate::vhost;
 
 /// Descriptor limit of the switch.
 const LIMIT: &str = "--nofile=256:256";
-const ROOM: usize = 250;
+const OPEN_MAX: usize = 250;
 /// Duration of an observation, the maximum CPU time of all threads but the forwarding ones during it, and the maximum number
 /// of log lines.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -78,17 +78,17 @@ fn memif_peers_that_use_up_descriptors_cost_their_own_ports_only() {
         let (file, event) = (memory(memif::REGION), EventFd::new().unwrap());
         let (region, wake) = ([file.as_raw_fd()], [event.as_raw_fd()]);
         // Peers with the maximum number of regions and rings; the last descriptors remain for connections alone.
-        let is_room = || Footprint::of(scene.switch.pid()).unwrap().descriptors < ROOM;
+        let has_space = || Footprint::of(scene.switch.pid()).unwrap().descriptors < OPEN_MAX;
         let greedy = ["v.sock", "w.sock"].map(|name| {
             let peer = memif::Peer::begun(&scene.path(name));
             let taken = |octets: &[u8], files: &[i32]| peer.ask(octets, files) == Some(memif::ACK);
             let regions = (0..256).take_while(|index| {
-                is_room() && taken(&memif::add_region(*index, memif::REGION), &region)
+                has_space() && taken(&memif::add_region(*index, memif::REGION), &region)
             });
             println!("{name}: {} regions", regions.count());
             let rings = (0..256).take_while(|index| {
                 let ring = memif::add_ring(index % 2 == 0, index / 2, 0, 0, memif::LOG2);
-                is_room() && taken(&ring, &wake)
+                has_space() && taken(&ring, &wake)
             });
             println!("{name}: {} rings", rings.count());
             peer

@@ -64,7 +64,7 @@ fn race(event: &EventFd, rng: &mut Rng, publish: impl Fn(), is_taken: impl Fn() 
     let everywhere = keep_off_the_last_cpu();
     let began = Instant::now();
     std::thread::scope(|scope| {
-        // If the switch was first, the peer waits for room.
+        // If the switch was first, the peer waits for space.
         scope.spawn(|| {
             let mut last = 0;
             while !is_over.load(Ordering::Relaxed) {
@@ -167,8 +167,8 @@ fn a_memif_peer_whose_eventfd_is_full_and_blocks_holds_nobody() {
             let got = Cell::new(0_u16);
             let publish = || {
                 got.set(got.get().wrapping_add(1));
-                let room = got.get().wrapping_add(memif::SLOTS / 2);
-                peer.set(memif::RING + memif::HEAD, room);
+                let space = got.get().wrapping_add(memif::SLOTS / 2);
+                peer.set(memif::RING + memif::HEAD, space);
                 other.set(memif::HEAD, got.get());
             };
             let is_taken = || peer.get(memif::RING + memif::TAIL) == got.get();

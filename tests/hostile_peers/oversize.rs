@@ -105,13 +105,13 @@ fn send_over_vhost(path: &Path, rng: &mut Rng) {
     }
 }
 
-/// Returns a receiver with room for frames.
+/// Returns a receiver with space for frames.
 fn listens(scene: &Scene) -> memif::Shared {
     let peer = memif::Shared::new(&scene.path("out.sock"));
     for slot in 0..memif::SLOTS {
         let place = 2 * memif::RING + u64::from(slot) * memif::BUFFER;
-        let (place, room) = (place as u32, memif::BUFFER as u32);
-        peer.describe(memif::RING, slot, 0, 0, room, place);
+        let (place, space) = (place as u32, memif::BUFFER as u32);
+        peer.describe(memif::RING, slot, 0, 0, space, place);
     }
     peer.set(memif::RING + memif::HEAD, memif::SLOTS);
     peer
@@ -179,13 +179,13 @@ fn are_dropped(kind: &str, attacker: Attacker, ways: &[PortKind], opened: Opened
     let mut wrong = Vec::new();
     for (to, [from, ..]) in ways {
         let count = |port: &str, name: &str| scene.switch.port(port)[name].as_u64().unwrap();
-        let seen = (
+        let observed = (
             scene.errors(from),
             count(from, "rx_frames"),
             count(to, "tx_frames"),
         );
-        if seen != (sent, 0, 0) {
-            wrong.push(format!("to {to}: {seen:?}"));
+        if observed != (sent, 0, 0) {
+            wrong.push(format!("to {to}: {observed:?}"));
         }
     }
     assert!(

@@ -88,7 +88,7 @@ fn a_storm_of_guests_and_of_ring_messages_holds_nobody() {
     scene.ends();
 }
 
-/// Sends as soon as there is room for a message; returns false if the port has ended the connection.
+/// Sends as soon as there is space for a message; returns false if the port has ended the connection.
 fn says(guest: &vhost::Guest, octets: &[u8], files: &[i32]) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use std::os::fd::AsFd;

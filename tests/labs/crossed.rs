@@ -63,7 +63,7 @@ fn assert_crossed(labs: &Labs, state: &Value) {
 }
 
 /// Crosses a topology with two chains between the tester's ports, and then restores it.
-fn is_seen_crossed(words: &[&str]) {
+fn is_reported_crossed(words: &[&str]) {
     let labs = Labs::new();
     let state = labs.up(&[words, &["--chains", "2"]].concat());
     exchange_ports(&labs, words[0]);
@@ -78,22 +78,22 @@ const CONTAINERS: [&str; 2] = ["--place", "container"];
 
 #[test]
 fn crossed_chains_of_one_vnf_fail_the_check() {
-    is_seen_crossed(&[&["vNet4-nVNF"], &CONTAINERS[..]].concat());
+    is_reported_crossed(&[&["vNet4-nVNF"], &CONTAINERS[..]].concat());
 }
 
 #[test]
 fn crossed_chains_beside_a_switch_in_a_container_fail_the_check() {
-    is_seen_crossed(&[&["vNet5-nVNF"], &CONTAINERS[..]].concat());
+    is_reported_crossed(&[&["vNet5-nVNF"], &CONTAINERS[..]].concat());
 }
 
 #[test]
 fn crossed_chains_of_several_vnfs_fail_the_check() {
-    is_seen_crossed(&[&["vNet6-nVNFch", "--length", "2"], &CONTAINERS[..]].concat());
+    is_reported_crossed(&[&["vNet6-nVNFch", "--length", "2"], &CONTAINERS[..]].concat());
 }
 
 #[test]
 fn crossed_chains_of_several_vnfs_beside_a_switch_in_a_container_fail_the_check() {
-    is_seen_crossed(&[&["vNet7-nVNFch", "--length", "2"], &CONTAINERS[..]].concat());
+    is_reported_crossed(&[&["vNet7-nVNFch", "--length", "2"], &CONTAINERS[..]].concat());
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn crossed_chains_with_guests_fail_the_check() {
     let several = CATALOG.iter().filter(|one| one.chains == Chains::Many);
     for topology in several {
         eprintln!("{}", topology.name);
-        is_seen_crossed(&[topology.name]);
+        is_reported_crossed(&[topology.name]);
     }
 }
 

@@ -272,8 +272,8 @@ fn all_settings_are_as_before_after_any_of_twenty_kills() {
         "quietwire-host",
         "/task/",
     ] {
-        let is_seen = applied.iter().any(|one| one.contains(part));
-        assert!(is_seen, "{part} is not among {applied:#?}");
+        let is_applied = applied.iter().any(|one| one.contains(part));
+        assert!(is_applied, "{part} is not among {applied:#?}");
     }
     done(&["rollback"]);
     assert_as_before(&before, "applied");

@@ -193,7 +193,7 @@ impl Checks {
         found.unwrap_or_else(|| panic!("no check {name}: {}", self.checks))
     }
 
-    pub(crate) fn seen(&self, name: &str) -> &str {
+    pub(crate) fn actual(&self, name: &str) -> &str {
         self.named(name)["actual"].as_str().unwrap()
     }
 
@@ -210,7 +210,7 @@ impl Checks {
     pub(crate) fn assert_unblamed(&self, tid: u32, names: &[&str]) {
         for name in names {
             let check = self.named(name);
-            let is_named = self.seen(name).contains(&format!("({tid}"));
+            let is_named = self.actual(name).contains(&format!("({tid}"));
             assert!(
                 check["verdict"] != "unknown" && !is_named,
                 "thread {tid}: {check:#}"

@@ -198,9 +198,9 @@ fn who_gets_onto_a_forwarding_cpu_is_named() {
     assert_eq!(checks.code, Some(1));
     checks.assert("fail", &["intruders", "who-ran", "forwarding-switches"]);
     assert!(
-        checks.seen("who-ran").contains(&intruder.to_string()),
+        checks.actual("who-ran").contains(&intruder.to_string()),
         "{}",
-        checks.seen("who-ran")
+        checks.actual("who-ran")
     );
     machine.end_all();
     done(&["rollback"]);
@@ -244,7 +244,11 @@ fn a_remedy_that_is_run_makes_its_check_pass() {
     let after = Checks::now();
     for check in CHECKS {
         assert_eq!(after.verdict(check), before.verdict(check), "{check}");
-        assert!(!after.seen(check).contains(&set), "{}", after.seen(check));
+        assert!(
+            !after.actual(check).contains(&set),
+            "{}",
+            after.actual(check)
+        );
     }
     for thread in [confined, pinned] {
         after.assert_unblamed(thread, &["intruders"]);

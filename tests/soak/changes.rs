@@ -76,7 +76,7 @@ pub(crate) struct Changer<'a> {
     rng: Rng,
     /// The arguments that remove each object, by class and name.
     objects: BTreeMap<(Class, String), Vec<String>>,
-    seen: BTreeSet<String>,
+    observed: BTreeSet<String>,
 }
 
 impl<'a> Changer<'a> {
@@ -86,7 +86,7 @@ impl<'a> Changer<'a> {
             directory: directory.to_owned(),
             rng: Rng::of(seed),
             objects: BTreeMap::new(),
-            seen: BTreeSet::new(),
+            observed: BTreeSet::new(),
         }
     }
 
@@ -317,7 +317,7 @@ impl<'a> Changer<'a> {
                     .chars()
                     .filter(|letter| !letter.is_ascii_digit())
                     .collect();
-                if self.seen.insert(kind) {
+                if self.observed.insert(kind) {
                     println!("refused: {arguments:?}: {}", printed.trim());
                 }
                 false

@@ -54,13 +54,13 @@ impl AtRest {
     ) -> Self {
         network.wait_for_routes(switch);
         // Entries that a port or a bridge took along, and peers that have just ended, are removed within moments.
-        let mut seen = String::new();
+        let mut observed = String::new();
         until("the configuration is that of the start", || {
-            seen = configuration(switch);
-            if seen != start {
-                println!("{seen}");
+            observed = configuration(switch);
+            if observed != start {
+                println!("{observed}");
             }
-            (seen == start).then_some(())
+            (observed == start).then_some(())
         });
         let look = || Footprint::of(switch.pid()).expect("the switch runs");
         // The end of a connection takes moments too, also at the start. Descriptors that stay are found at the end of the run.

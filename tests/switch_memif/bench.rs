@@ -375,10 +375,10 @@ pub(crate) struct Neighbour {
 impl Neighbour {
     pub(crate) fn on(cpu: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
+        let observed = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             quietwire_dpdk::thread::pin(&[cpu]).unwrap();
-            while !seen.load(Ordering::Relaxed) {
+            while !observed.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
         });

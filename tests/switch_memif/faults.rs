@@ -304,7 +304,7 @@ fn an_entry_that_does_not_fit_into_the_bridge_is_refused() {
         assert!(output.status.success(), "{output:?}");
     }
     let third = ["add", "fdb", "lan", "02:00:00:00:00:03", "a"];
-    check_refused(&bench, 2, &third, "no room for 02:00:00:00:00:03");
+    check_refused(&bench, 2, &third, "no space for 02:00:00:00:00:03");
     check_pair(&bench, ["a", "b"], 1);
     restart_from_own_configuration(bench);
 }

@@ -87,12 +87,12 @@ fn malformed_frames_do_not_slip_past_rules_unless_they_are_matched() {
         let dropped = format!("dropped: malformed ({})", case.kind);
         assert_eq!(verdict == dropped, !case.kind.is_empty(), "{}", case.name);
     }
-    let seen = drops(&bench, 0);
+    let observed = drops(&bench, 0);
     assert_eq!(
         (
-            seen[PortDrop::Malformed],
-            seen[PortDrop::Denied],
-            seen.sum()
+            observed[PortDrop::Malformed],
+            observed[PortDrop::Denied],
+            observed.sum()
         ),
         (malformed, denied, malformed + denied)
     );

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the RFCs ask of the router, as frames: what is sent to it, and every frame that has to come of it, octet by octet.
+"""Requirements of the RFCs on the router, as frames: the frames sent to it, and every frame that it must send, octet by octet.
 
-scapy makes them all, so that nothing here knows how the router does it. `requirements.py ROOMS` prints one JSON document:
-the cases in the order in which they are to be played, and the requirements that the code in ROOMS (the directory of the
-switch's sources) names and that no case covers.
+scapy makes all frames, independently of the router's code. `requirements.py DIRECTORY` prints one JSON document: the cases in order,
+and the requirements that the code in DIRECTORY (the sources of the switch and its tables) names and that no case covers.
 
-A case says by `covers` which requirements it holds: "RFC SECTION", or "RFC" where the code names no section.
+`covers` of a case lists its requirements: "RFC SECTION", or "RFC" if the code names no section.
 """
 
 import json
@@ -415,10 +414,10 @@ def neighbour_discovery():
     bad = [solicitation(host, mac, US_A6, hlim=254), wrong_code, wrong_sum, group, length]
     unspecified = solicitation("::", mac, US_A6)
     case("invalid solicitations", ["4861 7.1", "4861 7.1.1"], step("a", [*bad, unspecified, good], a=[answer]))
-    # A host is about to use our address: all hosts are told that it is taken.
+    # A host is about to use our address: the router announces the address to all nodes.
     probe = solicitation("::", "02:00:00:00:00:21", US_A6, option=False)
-    told = IPv6(src=US_A6, dst="ff02::1", hlim=255) / ICMPv6ND_NA(tgt=US_A6, R=1, S=0, O=1) / ICMPv6NDOptDstLLAddr(lladdr=ROUTER_A)
-    case("our address is taken", ["4862 5.4.3"], step("a", [probe], a=[Ether(src=ROUTER_A, dst="33:33:00:00:00:01") / told]))
+    announcement = IPv6(src=US_A6, dst="ff02::1", hlim=255) / ICMPv6ND_NA(tgt=US_A6, R=1, S=0, O=1) / ICMPv6NDOptDstLLAddr(lladdr=ROUTER_A)
+    case("our address is taken", ["4862 5.4.3"], step("a", [probe], a=[Ether(src=ROUTER_A, dst="33:33:00:00:00:01") / announcement]))
 
     # The first packet waits for the answer.
     unknown, mac = "2001:db8:b::30", "02:00:00:00:00:30"

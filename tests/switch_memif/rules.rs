@@ -450,7 +450,7 @@ fn what_rules_drop_is_not_routed_and_not_answered() {
     assert_eq!(answers[0][40..42], [0, 3]);
 }
 
-/// More rules than a request has room for, from a file and one by one.
+/// More rules than a request has space for, from a file and one by one.
 #[test]
 fn thousands_of_rules_decide_and_count_each_by_itself() {
     const RULES: usize = 3000;

@@ -114,12 +114,12 @@ fn access_trunk_native_and_tunnel_ports() {
     // Addresses are learned per VLAN.
     let mut entries: Vec<FdbReport> = bench.show("fdb");
     entries.sort_by_key(|entry| (entry.vlan, entry.mac));
-    let seen: Vec<(Option<VlanId>, &str)> = entries
+    let observed: Vec<(Option<VlanId>, &str)> = entries
         .iter()
         .map(|entry| (entry.vlan, entry.port.as_str()))
         .collect();
     assert_eq!(
-        seen,
+        observed,
         [
             (vlan(10), "a"),
             (vlan(10), "b"),

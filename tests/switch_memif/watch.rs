@@ -145,8 +145,8 @@ fn scapy_reads(file: &Path, count: usize) {
         "import sys\nfrom scapy.utils import rdpcap\nprint(len(rdpcap(sys.argv[1])))\n";
     let python = std::env::var("QUIETWIRE_PYTHON")
         .expect("QUIETWIRE_PYTHON must name a Python with scapy (`make test` installs one)");
-    let seen = output(Command::new(python).args(["-c", SCRIPT]).arg(file));
-    assert_eq!(seen.trim(), count.to_string());
+    let observed = output(Command::new(python).args(["-c", SCRIPT]).arg(file));
+    assert_eq!(observed.trim(), count.to_string());
 }
 
 #[test]

@@ -80,9 +80,9 @@ pub(crate) use own_loss::is_testers_own_loss;
 /// with other tests.
 pub(crate) fn lossless(what: &str, carrier: Carrier, mut command: impl FnMut() -> Command) {
     const TRIALS: usize = 3;
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     let began = Instant::now();
-    while seen.len() < TRIALS && began.elapsed() < DEADLINE {
+    while observed.len() < TRIALS && began.elapsed() < DEADLINE {
         let output = command().output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_invalid = printed.contains("the trial is invalid");
@@ -103,9 +103,9 @@ pub(crate) fn lossless(what: &str, carrier: Carrier, mut command: impl FnMut() -
         if result["received_frames"] == result["offered_frames"] {
             return;
         }
-        seen.push(result);
+        observed.push(result);
     }
-    panic!("{what}: no trial without loss: {seen:?}");
+    panic!("{what}: no trial without loss: {observed:?}");
 }
 
 /// A network namespace that is removed with this value.

@@ -15,7 +15,7 @@ use crate::rig::{Namespace, Switch, quietwire, until};
 /// The socket of the test, in place of the service manager's.
 struct Manager {
     socket: UnixDatagram,
-    seen: VecDeque<String>,
+    observed: VecDeque<String>,
 }
 
 impl Manager {
@@ -26,19 +26,19 @@ impl Manager {
             .unwrap();
         Self {
             socket,
-            seen: VecDeque::new(),
+            observed: VecDeque::new(),
         }
     }
 
     /// Returns the next line of a notification that has arrived.
     fn next(&mut self) -> Option<String> {
-        if self.seen.is_empty() {
+        if self.observed.is_empty() {
             let mut buffer = [0; 1024];
             let length = self.socket.recv(&mut buffer).ok()?;
             let text = std::str::from_utf8(&buffer[..length]).unwrap();
-            self.seen.extend(text.lines().map(str::to_owned));
+            self.observed.extend(text.lines().map(str::to_owned));
         }
-        self.seen.pop_front()
+        self.observed.pop_front()
     }
 
     /// Waits for a line that begins so.

@@ -94,9 +94,9 @@ mod tests {
         let other =
             crate::testing::spawn_in_namespace(|| File::open("/proc/thread-self/ns/net").unwrap());
         let other = other.join().unwrap();
-        let seen = within(Some(&other), || Ok(own())).unwrap();
-        assert_eq!(seen, other.metadata().unwrap().ino());
-        assert_ne!(seen, before);
+        let observed = within(Some(&other), || Ok(own())).unwrap();
+        assert_eq!(observed, other.metadata().unwrap().ino());
+        assert_ne!(observed, before);
         assert_eq!(within(None::<File>, || Ok(own())).unwrap(), before);
         assert_eq!(own(), before);
         let file = File::open("/dev/null").unwrap();

@@ -56,14 +56,14 @@ pub(crate) fn on_signals(flag: &Arc<AtomicBool>) -> anyhow::Result<()> {
 pub(crate) fn stop_on_signals(left: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     on_signals(&flag)?;
-    let (mut seen, sent) = UnixStream::pair().context("cannot wait for signals")?;
+    let (mut receiver, sent) = UnixStream::pair().context("cannot wait for signals")?;
     for signal in signals() {
         let sent = sent.try_clone().context("cannot wait for signals")?;
         signal_hook::low_level::pipe::register(signal, sent)
             .with_context(|| format!("cannot catch signal {signal}"))?;
     }
     let watch = move || {
-        if seen.read_exact(&mut [0]).is_ok() {
+        if receiver.read_exact(&mut [0]).is_ok() {
             thread::sleep(END);
             end_by_force(left);
         }
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nohup_is_seen() {
+    fn nohup_is_respected() {
         let status = "Name:\tx\nSigIgn:\t0000000000001001\n";
         assert!(is_ignored(status, SIGHUP) && !is_ignored(status, SIGTERM));
         assert!(!is_ignored("", SIGHUP));

@@ -49,8 +49,8 @@ pub(crate) fn make_parent(option: &str, path: &Path) -> Result<()> {
     }
 }
 
-/// Least room for a file, octets. A page is larger, and so is a store.
-const ROOM: usize = 64 << 10;
+/// Least space for a file, octets. A page is larger, and so is a store.
+const SPACE: usize = 64 << 10;
 
 /// Refuses a path at which no file can be written. Directories that are not there are no hindrance: they are made.
 pub(crate) fn check_place(option: &str, path: &Path) -> Result<()> {
@@ -94,12 +94,12 @@ pub(crate) fn check_place(option: &str, path: &Path) -> Result<()> {
         false => Ok(()),
     };
     // A full disk accepts new files, but no contents. Pages are written beside their places first.
-    let room = || {
+    let space = || {
         let mut file = tempfile::tempfile_in(nearest)?;
-        file.write_all(&[0; ROOM])?;
+        file.write_all(&[0; SPACE])?;
         file.sync_all()
     };
     writable
-        .and_then(|()| room())
+        .and_then(|()| space())
         .map_err(|error| unwritable(option, path, &error))
 }

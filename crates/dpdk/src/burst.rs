@@ -16,7 +16,7 @@ use crate::sys::field;
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
 
-/// Writes a tag after the addresses. Returns false if there is no room.
+/// Writes a tag after the addresses. Returns false if there is no space.
 #[inline(always)]
 fn write_tag(octets: &mut [u8], tpid: u16, tci: u16) -> bool {
     match octets.get_mut(ADDRESSES..ADDRESSES + TAG) {
@@ -64,12 +64,12 @@ pub(crate) unsafe fn first_segment<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8]
     }
 }
 
-/// Returns the room of a buffer without shared segments, from the start of its data.
+/// Returns the space of a buffer without shared segments, from the start of its data.
 ///
 /// # Safety
 /// The caller owns `mbuf` for `'a`, and it is not shared.
 #[inline(always)]
-pub(crate) unsafe fn room<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
+pub(crate) unsafe fn space<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
     // SAFETY: the caller owns `mbuf` for 'a. DPDK keeps data_off within the buffer of buf_len octets.
     unsafe {
         let offset = *field::data_off(mbuf);
@@ -86,8 +86,8 @@ pub(crate) unsafe fn room<'a>(mbuf: *mut sys::rte_mbuf) -> &'a mut [u8] {
 pub(crate) struct Start {
     /// `data_off`, `refcnt`, `nb_segs` and `port`.
     first_fields: [u16; 4],
-    /// Room of a buffer, octets.
-    pub(crate) room: usize,
+    /// Space of a buffer, octets.
+    pub(crate) space: usize,
 }
 
 impl Start {
@@ -97,7 +97,7 @@ impl Start {
     /// read only if a flag is set, and written before that.
     ///
     /// # Safety
-    /// The caller owns `mbuf`, which is from the same pool, is not shared and has room for `length` octets.
+    /// The caller owns `mbuf`, which is from the same pool, is not shared and has space for `length` octets.
     #[inline(always)]
     pub(crate) unsafe fn begin(self, mbuf: *mut sys::rte_mbuf, length: u16) {
         // SAFETY: the caller owns `mbuf`.
@@ -128,7 +128,7 @@ fn take(pool: &Mempool, mbufs: &mut [*mut sys::rte_mbuf]) -> Option<Start> {
     Some(Start {
         // RTE_MBUF_PORT_INVALID is the largest number.
         first_fields: [offset, 1, 1, u16::MAX],
-        room: usize::from(length - offset),
+        space: usize::from(length - offset),
     })
 }
 
@@ -172,10 +172,10 @@ impl Burst {
         self.len == 0
     }
 
-    /// Returns the number of frames for which there is room.
+    /// Returns the number of frames for which there is space.
     #[inline(always)]
     #[must_use]
-    pub fn room(&self) -> usize {
+    pub fn space(&self) -> usize {
         BURST_MAX - self.len
     }
 
@@ -319,7 +319,7 @@ impl Burst {
         }
     }
 
-    /// Adds a frame. Returns it as an error if there is no room.
+    /// Adds a frame. Returns it as an error if there is no space.
     ///
     /// # Errors
     /// The frame itself.
@@ -409,7 +409,7 @@ impl Burst {
         }
     }
 
-    /// Adds owned frames as long as there is room. Returns the number of frames in the burst.
+    /// Adds owned frames as long as there is space. Returns the number of frames in the burst.
     pub(crate) fn append_raw(&mut self, frames: impl Iterator<Item = *mut sys::rte_mbuf>) -> usize {
         for (place, frame) in self.mbufs.iter_mut().skip(self.len).zip(frames) {
             *place = frame;
@@ -423,7 +423,7 @@ impl Burst {
     pub(crate) fn fill_from(&mut self, port: u16, queue: u16, most: usize) -> usize {
         if self.len == 0 {
             let most = most.min(BURST_MAX) as u16;
-            // SAFETY: the array has room for `most`; the caller owns the started queue.
+            // SAFETY: the array has space for `most`; the caller owns the started queue.
             self.len =
                 unsafe { sys::qw_rx_burst(port, queue, self.mbufs.as_mut_ptr(), most) } as usize;
         }
@@ -500,8 +500,8 @@ impl Blank<'_> {
         // the buffer (checked).
         unsafe {
             let mbuf = self.mbuf;
-            let room = (*field::buf_len(mbuf)).saturating_sub(*field::data_off(mbuf));
-            if *field::refcnt(mbuf) != 1 || *field::nb_segs(mbuf) != 1 || length > room {
+            let space = (*field::buf_len(mbuf)).saturating_sub(*field::data_off(mbuf));
+            if *field::refcnt(mbuf) != 1 || *field::nb_segs(mbuf) != 1 || length > space {
                 return None;
             }
             *field::data_len(mbuf) = length;
@@ -624,9 +624,9 @@ impl<'eal> Mbuf<'eal> {
         // SAFETY: not shared (checked); the four octets in front are within the buffer (checked).
         let octets = unsafe {
             let mbuf = self.mbuf;
-            let room =
+            let space =
                 *field::data_off(mbuf) >= TAG as u16 && *field::data_len(mbuf) >= ADDRESSES as u16;
-            if *field::refcnt(mbuf) != 1 || !room {
+            if *field::refcnt(mbuf) != 1 || !space {
                 return false;
             }
             *field::data_off(mbuf) -= TAG as u16;

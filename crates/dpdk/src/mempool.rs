@@ -31,7 +31,7 @@ unsafe impl Sync for MempoolInner {}
 pub struct Mempool(Arc<MempoolInner>);
 
 impl Mempool {
-    /// Creates a pool of `count` buffers, each with room for `data_room` octets of a frame.
+    /// Creates a pool of `count` buffers, each with space for `data_room` octets of a frame.
     ///
     /// # Errors
     /// [`Error::Mempool`] if there is too little memory or the name is in use.
@@ -63,13 +63,13 @@ impl Mempool {
         let c_name =
             CString::new(name).map_err(|_| fail("the name contains a NUL character".to_owned()))?;
         let headroom = u16::try_from(sys::RTE_PKTMBUF_HEADROOM).unwrap_or(128);
-        let room = data_room
+        let space = data_room
             .checked_add(headroom)
             .ok_or_else(|| fail(format!("{data_room} octets per buffer are too many")))?;
         const ANY_NODE: i32 = -1;
         // SAFETY: the EAL is started; the name is terminated.
         let pool = unsafe {
-            sys::rte_pktmbuf_pool_create(c_name.as_ptr(), count, cache, 0, room, ANY_NODE)
+            sys::rte_pktmbuf_pool_create(c_name.as_ptr(), count, cache, 0, space, ANY_NODE)
         };
         let pool = NonNull::new(pool).ok_or_else(|| fail(error::last()))?;
         Ok(Self(Arc::new(MempoolInner {
@@ -86,7 +86,7 @@ impl Mempool {
         self.0.count
     }
 
-    /// Returns the room for frame octets in each buffer.
+    /// Returns the space for frame octets in each buffer.
     #[must_use]
     pub fn data_room(&self) -> u16 {
         self.0.data_room

@@ -21,7 +21,7 @@ impl Registered {
     /// signals.
     ///
     /// # Errors
-    /// [`Error::Thread`] if DPDK has no room for more threads (RTE_MAX_LCORE).
+    /// [`Error::Thread`] if DPDK has no space for more threads (RTE_MAX_LCORE).
     pub fn new(eal: &Eal) -> Result<Self, Error> {
         refuse_signals()?;
         // SAFETY: the EAL is started; the thread is not registered twice through this type

@@ -155,15 +155,15 @@ mod tests {
         }
         assert_eq!((sent, burst.len()), (100, 20));
         burst.free();
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         for _ in 0..2 {
             receiver.receive(&mut burst, 30);
-            seen.extend(burst.frames().map(|frame| frame[0]));
+            observed.extend(burst.frames().map(|frame| frame[0]));
             // A burst that is not empty stays unchanged.
             assert_eq!(receiver.receive(&mut burst, 30), 30);
             burst.free();
         }
-        assert_eq!(seen, (0..60).collect::<Vec<u8>>());
+        assert_eq!(observed, (0..60).collect::<Vec<u8>>());
         // Tags are inserted into and removed from frames that are not shared.
         assert_eq!(receiver.receive(&mut burst, 1), 1);
         let mut frame = burst.drain().next().unwrap();

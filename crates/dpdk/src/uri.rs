@@ -189,7 +189,7 @@ impl PortUri {
         }
     }
 
-    /// Returns true if the peer's receive queue is shared memory. A frame without room there was
+    /// Returns true if the peer's receive queue is shared memory. A frame without space there was
     /// offered to the peer and lost by it. Returns false if a device or kernel of this host transmits.
     #[must_use]
     pub fn is_shared_memory(&self) -> bool {

@@ -315,25 +315,26 @@ mod tests {
         write("proc/meminfo", "MemTotal:       2048 kB\nMemFree: 1 kB\n");
         write("sys/devices/system/cpu/online", "0-3\n");
         write("sys/devices/system/cpu/isolated", "\n");
-        let seen = Inventory::read(root.path());
-        assert_eq!(seen.cpu_vendor.as_deref(), Some("AuthenticAMD"));
-        assert_eq!(seen.cpu_model.as_deref(), Some("A: B"));
-        assert_eq!(seen.is_virtual, Some(true));
-        assert_eq!(seen.memory_mib, Some(2));
-        assert_eq!(seen.cpus_online.unwrap().len(), 4);
-        assert!(seen.cpus_isolated.unwrap().is_empty());
-        assert_eq!(seen.governor, None);
-        assert_eq!((seen.packages, seen.last_level_cache), (None, None));
+        let observed = Inventory::read(root.path());
+        assert_eq!(observed.cpu_vendor.as_deref(), Some("AuthenticAMD"));
+        assert_eq!(observed.cpu_model.as_deref(), Some("A: B"));
+        assert_eq!(observed.is_virtual, Some(true));
+        assert_eq!(observed.memory_mib, Some(2));
+        assert_eq!(observed.cpus_online.unwrap().len(), 4);
+        assert!(observed.cpus_isolated.unwrap().is_empty());
+        assert_eq!(observed.governor, None);
+        assert_eq!((observed.packages, observed.last_level_cache), (None, None));
     }
 
     #[test]
     fn the_running_machine_survives_being_written_and_read() {
-        let seen = Inventory::read(Path::new("/"));
-        assert!(seen.cpus_online.is_some() && seen.kernel_release.is_some());
-        let read: Inventory = serde_json::from_str(&serde_json::to_string(&seen).unwrap()).unwrap();
-        assert_eq!(read, seen);
-        let cpus: CpuList = seen.cpus.iter().map(|place| place.cpu).collect();
-        assert!(seen.cpus_online.unwrap().difference(&cpus).is_empty());
+        let observed = Inventory::read(Path::new("/"));
+        assert!(observed.cpus_online.is_some() && observed.kernel_release.is_some());
+        let read: Inventory =
+            serde_json::from_str(&serde_json::to_string(&observed).unwrap()).unwrap();
+        assert_eq!(read, observed);
+        let cpus: CpuList = observed.cpus.iter().map(|place| place.cpu).collect();
+        assert!(observed.cpus_online.unwrap().difference(&cpus).is_empty());
     }
 
     #[test]

@@ -313,7 +313,7 @@ mod tests {
         };
         let report = measured.report(Vec::new(), Vec::new());
         assert_eq!((report.shortest_ns, report.gaps), (30, 4));
-        let close = |seen: u64, wanted: u64| seen.abs_diff(wanted) * 500 <= wanted;
+        let close = |observed: u64, wanted: u64| observed.abs_diff(wanted) * 500 <= wanted;
         assert!(
             close(report.longest_ns, 50_000) && close(report.lost_ns, 56_000),
             "{report:?}"

@@ -423,7 +423,7 @@ pub fn keep_damaged_in(storage: &dyn Storage, journal: &Path, to: &Path) -> io::
     let numbered = |number| PathBuf::from(format!("{}.{number}", to.display()));
     let names = std::iter::once(to.to_owned()).chain((2..KEPT_MAX).map(numbered));
     for name in names {
-        // A link requires no room on a full disk.
+        // A link requires no space on a full disk.
         match storage.link(journal, &name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             linked => {

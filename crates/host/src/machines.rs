@@ -859,38 +859,38 @@ mod tests {
     #[test]
     fn each_kind_is_read_as_it_was_described() {
         for machine in all() {
-            let seen = machine.inventory();
-            assert_eq!(seen.vendor(), machine.vendor, "{}", machine.name);
-            assert_eq!(seen.packages, Some(machine.packages as usize));
+            let read = machine.inventory();
+            assert_eq!(read.vendor(), machine.vendor, "{}", machine.name);
+            assert_eq!(read.packages, Some(machine.packages as usize));
             let cores = (machine.cores + machine.efficiency_cores) * machine.packages;
             let gone = u32::from(machine.name == "offline");
             assert_eq!(
-                seen.cores,
+                read.cores,
                 Some((cores - gone) as usize),
                 "{}",
                 machine.name
             );
             assert_eq!(
-                seen.nodes.len() as u32,
+                read.nodes.len() as u32,
                 machine.packages * machine.nodes_per_package
             );
-            assert_eq!(seen.nics.len(), machine.controllers.len());
-            assert_eq!(seen.is_virtual.unwrap_or(false), machine.is_virtual);
-            assert_eq!(seen.rdt.is_mounted, machine.resctrl.is_some());
-            let last = seen.caches.iter().filter(|cache| cache.level == 3).count() as u32;
+            assert_eq!(read.nics.len(), machine.controllers.len());
+            assert_eq!(read.is_virtual.unwrap_or(false), machine.is_virtual);
+            assert_eq!(read.rdt.is_mounted, machine.resctrl.is_some());
+            let last = read.caches.iter().filter(|cache| cache.level == 3).count() as u32;
             assert_eq!(last, machine.packages * machine.caches);
             let fast = machine.priority.as_ref().map_or(0, |priority| {
                 priority.cores.len() as u32 * machine.threads * machine.packages
             });
-            assert_eq!(seen.high_priority().len() as u32, fast, "{}", machine.name);
+            assert_eq!(read.high_priority().len() as u32, fast, "{}", machine.name);
         }
-        let seen = two_packages_with_clusters().inventory();
+        let read = two_packages_with_clusters().inventory();
         assert_eq!(
-            seen.nics[1].function_addresses,
+            read.nics[1].function_addresses,
             ["0000:17:00.1", "0000:17:00.2"]
         );
-        assert_eq!(seen.nics[1].interfaces, ["ens1f0"]);
-        assert_eq!(seen.rdt.bandwidth.map(|limits| limits.step), Some(10));
-        assert_eq!(seen.nodes[0].distances, [10, 11, 21, 21]);
+        assert_eq!(read.nics[1].interfaces, ["ens1f0"]);
+        assert_eq!(read.rdt.bandwidth.map(|limits| limits.step), Some(10));
+        assert_eq!(read.nodes[0].distances, [10, 11, 21, 21]);
     }
 }

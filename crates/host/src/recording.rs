@@ -335,8 +335,8 @@ mod tests {
             machine
         };
         let opened = Root::open(&file).unwrap();
-        let seen = Inventory::read(opened.path());
-        assert_eq!(steady(seen), steady(Inventory::read(Path::new("/"))));
+        let observed = Inventory::read(opened.path());
+        assert_eq!(steady(observed), steady(Inventory::read(Path::new("/"))));
         let unpacked = opened.path().to_owned();
         drop(opened);
         assert!(!unpacked.exists());

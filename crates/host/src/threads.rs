@@ -155,12 +155,12 @@ mod tests {
         // The thread has ended between listing and reading.
         fs::create_dir_all(root.path().join("proc/self/task/30")).unwrap();
         let threads = own_threads(root.path()).unwrap();
-        let seen: Vec<(i32, &str, String)> = threads
+        let observed: Vec<(i32, &str, String)> = threads
             .iter()
             .map(|t| (t.tid, t.name.as_str(), t.cpus.to_string()))
             .collect();
         assert_eq!(
-            seen,
+            observed,
             [
                 (9, "quietwire", "0-1".to_owned()),
                 (20, "qw-fwd-3", "3".to_owned())

@@ -39,7 +39,7 @@ fn ends(direction: Direction) -> (Sender, Receiver) {
 
 #[inline(never)]
 fn send(sender: &mut Sender, frames: &[Frame; BURST], length: usize) {
-    assert_eq!(sender.room(BURST), BURST);
+    assert_eq!(sender.space(BURST), BURST);
     for frame in frames {
         let put = sender.put(std::iter::once(&frame[..length]));
         assert!(matches!(put, PutResult::Sent));

@@ -542,7 +542,7 @@ impl Ends {
             return;
         };
         let size = usize::from(sender.size());
-        assert!(sender.room(64) <= size.min(64));
+        assert!(sender.space(64) <= size.min(64));
         let frame = [0x5a; 700];
         let mut count = 0;
         for _ in 0..input.u8() % 40 {

@@ -92,7 +92,7 @@ impl Doorbell {
         if self.submit() {
             return true;
         }
-        // Completions are not needed. Collecting them makes room for new ones.
+        // Completions are not needed. Collecting them makes space for new ones.
         self.collect();
         self.submit()
     }
@@ -140,7 +140,7 @@ impl Doorbell {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: the array has room for the requested number of completions; the call does not wait.
+        // SAFETY: the array has space for the requested number of completions; the call does not wait.
         unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -195,7 +195,7 @@ mod tests {
     fn each_ring_adds_one() {
         let (copy, event) = eventfd();
         let doorbell = Doorbell::new(copy).unwrap();
-        // More often than there is room for completions.
+        // More often than there is space for completions.
         for _ in 0..1000 {
             assert!(doorbell.ring());
         }

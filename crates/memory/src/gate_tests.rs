@@ -72,10 +72,10 @@ fn a_keeper_that_goes_leaves_the_value_to_the_visit() {
 fn threads_that_visit_and_take_away_never_meet() {
     let (mut owner, mut reader) = channel::<[u64; 64]>();
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let seen = std::sync::Arc::clone(&stop);
+    let observed = std::sync::Arc::clone(&stop);
     let thread = std::thread::spawn(move || {
         let mut visits = 0_u64;
-        while !seen.load(Ordering::Relaxed) {
+        while !observed.load(Ordering::Relaxed) {
             if let Some(mut visit) = reader.enter() {
                 let first = visit[0];
                 assert!(visit.iter().all(|number| *number == first));

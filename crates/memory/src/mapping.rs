@@ -233,7 +233,7 @@ impl Mapping {
         // SAFETY: the range is the mapping just made; the advice changes no contents.
         unsafe { madvise(base.cast(), len, MmapAdvise::MADV_DONTDUMP) }
             .map_err(system("madvise(MADV_DONTDUMP)"))?;
-        // Dropped, and so unmapped, when there is no room.
+        // Dropped, and so unmapped, when there is no space.
         let registration = Registration::new(base.addr().get(), len, page);
         mapping.registration = Some(registration.ok_or(MapError::TooMany)?);
         Ok(mapping)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handler for page faults in shared memory.
 //!
-//! If another process truncates a file that is mapped here, or the file system has no room for a page, the next access
+//! If another process truncates a file that is mapped here, or the file system has no space for a page, the next access
 //! raises SIGBUS (mmap(2)). The handler replaces the missing page with an empty private page and marks the mapping; the
 //! access is then repeated and succeeds. The owner of the mapping checks the mark and unmaps it.
 

@@ -358,7 +358,8 @@ mod tests {
         let after = Snapshot::take(after.path(), &[7, 99]).unwrap();
         let activity = Activity::between(&before, &after);
         let cpu = &activity.cpus[0];
-        let close = |seen: f64, wanted: f64| assert!((seen - wanted).abs() < 1e-9, "{cpu:?}");
+        let close =
+            |observed: f64, wanted: f64| assert!((observed - wanted).abs() < 1e-9, "{cpu:?}");
         // User time includes guest time, which is separate here: 120 ticks minus the 20 of guests.
         close(cpu.user_s, 1.0);
         close(cpu.guest_s, 0.2);
@@ -418,8 +419,8 @@ mod tests {
         let root = machine("cpu0 1 1 1 1 1 1 1 1 1 1\n", "", 3);
         fs::remove_file(root.path().join("proc/7/task/8/sched")).unwrap();
         fs::remove_file(root.path().join("proc/interrupts")).unwrap();
-        let seen = Snapshot::take(root.path(), &[7]).unwrap();
-        let activity = Activity::between(&seen, &seen);
+        let observed = Snapshot::take(root.path(), &[7]).unwrap();
+        let activity = Activity::between(&observed, &observed);
         assert_eq!(activity.threads[0].migrations, None);
         assert!(activity.interrupts.is_empty());
     }

@@ -68,7 +68,7 @@ impl EthernetFrame<'_> {
     /// [`BuildError`].
     pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BuildError> {
         let needed = link_length(self.tag) + self.payload.len();
-        let frame = room(buffer, self.size_with_fcs, needed)?;
+        let frame = frame_of(buffer, self.size_with_fcs, needed)?;
         let payload = write_link(
             frame,
             self.destination,
@@ -122,7 +122,7 @@ impl UdpFrame<'_> {
     /// [`BuildError`].
     pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BuildError> {
         let needed = self.payload_offset() + self.payload.len();
-        let frame = room(buffer, self.size_with_fcs, needed)?;
+        let frame = frame_of(buffer, self.size_with_fcs, needed)?;
         let packet = write_link(
             frame,
             self.destination_mac,
@@ -182,7 +182,7 @@ fn link_length(tag: Option<VlanTag>) -> usize {
 }
 
 /// Returns the part of `buffer` that a frame of this size fills.
-fn room(buffer: &mut [u8], size_with_fcs: u16, needed: usize) -> Result<&mut [u8], BuildError> {
+fn frame_of(buffer: &mut [u8], size_with_fcs: u16, needed: usize) -> Result<&mut [u8], BuildError> {
     let length = usize::from(size_with_fcs).saturating_sub(FCS_LENGTH);
     if length < needed {
         return Err(BuildError::SizeTooSmall {

@@ -182,7 +182,7 @@ mod tests {
                 sums[sum as usize] = true;
             }
         }
-        assert!(sums.iter().all(|seen| *seen));
+        assert!(sums.iter().all(|observed| *observed));
         const EDGES: [u16; 12] = [
             0, 1, 2, 0xff, 0x100, 0x7fff, 0x8000, 0x8001, 0xff00, 0xfffd, 0xfffe, 0xffff,
         ];

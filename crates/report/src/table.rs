@@ -46,8 +46,8 @@ pub fn text_table(summary: &Summary, width: Option<u16>) -> String {
             text.push_str(&of_methods(&method_tables, width));
         }
         for case in &size.cases {
-            if let Some(seen) = &case.applications {
-                text.push_str(&format!("\n{}: {}", case.name, sentence(seen)));
+            if let Some(observed) = &case.applications {
+                text.push_str(&format!("\n{}: {}", case.name, sentence(observed)));
             }
         }
         if !size.published.is_empty() {

@@ -248,10 +248,10 @@ fn the_highest_load_and_the_sweep_are_those_recomputed_from_the_trials() {
             .filter(|(_, trial)| trial.request.offered_rate_pps == top)
             .map(|(_, trial)| trial.result.forwarding_rate_pps)
             .collect();
-        let seen = case.highest_load.as_ref().unwrap();
+        let observed = case.highest_load.as_ref().unwrap();
         let achieved = sweep().map(|(_, trial)| trial.result.achieved_rate_pps);
-        assert_eq!(seen.offered_pps, achieved.fold(0.0, f64::max));
-        assert_eq!(seen.forwarding_pps.median, median_of(forwarded));
+        assert_eq!(observed.offered_pps, achieved.fold(0.0, f64::max));
+        assert_eq!(observed.forwarding_pps.median, median_of(forwarded));
         assert_eq!(case.sweep.len(), loads);
         for point in &case.sweep {
             let losses: Vec<f64> = sweep()
@@ -449,9 +449,9 @@ fn how_hard_neighbours_worked_is_reported_and_starved_ones_are_named() {
     for step in &mut results.steps {
         for trial in &mut step.trials {
             if step.case_name == "noisy"
-                && let Some(seen) = &mut trial.activity.neighbours
+                && let Some(observed) = &mut trial.activity.neighbours
             {
-                seen.share = 0.01;
+                observed.share = 0.01;
             }
         }
     }

@@ -77,7 +77,9 @@ impl Method for LossDistribution {
         match verdict {
             Verdict::Repeat => return Ok(()),
             Verdict::Loss(loss_ratio) => {
-                let rank = rate.loss_ratios.partition_point(|seen| *seen <= loss_ratio);
+                let rank = rate
+                    .loss_ratios
+                    .partition_point(|observed| *observed <= loss_ratio);
                 rate.loss_ratios.insert(rank, loss_ratio);
             }
             Verdict::GiveUp => {

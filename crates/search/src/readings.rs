@@ -52,7 +52,7 @@ enum GoalTrial {
 impl Rule {
     /// Returns whether a rate holds by its valid trials.
     fn holds(self, trials: &[GoalTrial]) -> bool {
-        let count = |seen| trials.iter().filter(|it| **it == seen).count();
+        let count = |observed| trials.iter().filter(|it| **it == observed).count();
         match self {
             Self::Best(_) => count(GoalTrial::Held) > 0,
             Self::Worst(needed) => {
@@ -67,13 +67,13 @@ impl Rule {
             return trials.contains(&GoalTrial::Invalid);
         };
         let (mut losses, mut has_invalid) = (0, false);
-        for seen in trials {
-            if *seen == GoalTrial::Held {
+        for observed in trials {
+            if *observed == GoalTrial::Held {
                 (losses, has_invalid) = (0, false);
                 continue;
             }
             losses += 1;
-            has_invalid |= *seen == GoalTrial::Invalid;
+            has_invalid |= *observed == GoalTrial::Invalid;
             if losses >= allowed && has_invalid {
                 return true;
             }
@@ -87,7 +87,9 @@ impl Rule {
         match self {
             Self::Best(_) => trials.contains(&GoalTrial::Invalid),
             Self::Worst(needed) => {
-                let until_lost = trials.iter().take_while(|seen| **seen != GoalTrial::Lost);
+                let until_lost = trials
+                    .iter()
+                    .take_while(|observed| **observed != GoalTrial::Lost);
                 until_lost.count() >= needed as usize && trials.contains(&GoalTrial::Invalid)
             }
         }
@@ -157,14 +159,14 @@ fn by_rate(history: &[Attempt], tolerance: LossRatio) -> Vec<(f64, Vec<GoalTrial
     let mut rates: Vec<(f64, Vec<GoalTrial>)> = Vec::new();
     for attempt in history {
         let rate_pps = attempt.request.rate_pps;
-        let seen = match attempt.outcome {
+        let observed = match attempt.outcome {
             Outcome::Invalid { .. } => GoalTrial::Invalid,
             Outcome::Valid { loss_ratio, .. } if tolerance.allows(loss_ratio) => GoalTrial::Held,
             Outcome::Valid { .. } => GoalTrial::Lost,
         };
         match rates.binary_search_by(|(known, _)| known.total_cmp(&rate_pps)) {
-            Ok(at) => rates[at].1.push(seen),
-            Err(at) => rates.insert(at, (rate_pps, vec![seen])),
+            Ok(at) => rates[at].1.push(observed),
+            Err(at) => rates.insert(at, (rate_pps, vec![observed])),
         }
     }
     rates

@@ -31,7 +31,7 @@ const OFFSETS: [f64; 4] = [0.0, 1.0, -1.0, 2.0];
 pub struct Soak {
     config: SoakConfig,
     ledger: Ledger,
-    seen: Vec<ValidTrial>,
+    observed: Vec<ValidTrial>,
     trials_s: f64,
     stretch: Posterior,
     erf: Posterior,
@@ -48,7 +48,7 @@ impl Soak {
         let ratio = config.loss_ratio.get();
         Ok(Self {
             ledger: Ledger::default(),
-            seen: Vec::new(),
+            observed: Vec::new(),
             trials_s: 0.0,
             stretch: Posterior::new(Shape::Stretch, ratio),
             erf: Posterior::new(Shape::Erf, ratio),
@@ -78,31 +78,31 @@ impl Soak {
 
     fn next_rate(&self) -> f64 {
         let config = &self.config;
-        let rate_pps = match self.seen.as_slice() {
+        let rate_pps = match self.observed.as_slice() {
             [] => config.max_rate_pps,
             [first] => config.max_rate_pps * (first.load - first.lost / first.frames_of_max),
-            seen => {
+            observed => {
                 let critical = self.critical_load();
-                critical.mean_pps + OFFSETS[seen.len() % OFFSETS.len()] * critical.deviation_pps
+                critical.mean_pps + OFFSETS[observed.len() % OFFSETS.len()] * critical.deviation_pps
             }
         };
         rate_pps.clamp(config.min_rate_pps, config.max_rate_pps)
     }
 
     fn result(&self, end: SoakEnd) -> SearchResult {
-        let has_seen = !self.seen.is_empty();
-        let critical = has_seen.then(|| self.critical_load());
+        let has_trials = !self.observed.is_empty();
+        let critical = has_trials.then(|| self.critical_load());
         SearchResult {
             findings: Findings::Soak(Box::new(SoakFindings {
                 config: self.config.clone(),
                 end,
                 critical_load: critical,
-                stretch: has_seen.then(|| self.estimate(&self.stretch)),
-                erf: has_seen.then(|| self.estimate(&self.erf)),
+                stretch: has_trials.then(|| self.estimate(&self.stretch)),
+                erf: has_trials.then(|| self.estimate(&self.erf)),
                 is_over_range: critical.is_some_and(|critical| {
                     !(..=self.config.max_rate_pps).contains(&critical.mean_pps)
                 }),
-                trials: u32::try_from(self.seen.len()).unwrap_or(u32::MAX),
+                trials: u32::try_from(self.observed.len()).unwrap_or(u32::MAX),
                 trials_s: self.trials_s,
             })),
             history: self.ledger.history().to_vec(),
@@ -119,7 +119,7 @@ impl Method for Soak {
         if let Some(end) = &self.end {
             return Step::Done(self.result(end.clone()));
         }
-        let grown_s = self.config.trial_growth_s * self.seen.len() as f64;
+        let grown_s = self.config.trial_growth_s * self.observed.len() as f64;
         Step::Run(self.ledger.issue(TrialRequest {
             rate_pps: self.next_rate(),
             duration_s: self.config.first_trial_duration_s + grown_s,
@@ -139,13 +139,13 @@ impl Method for Soak {
                 });
             }
             Verdict::Loss(loss_ratio) => {
-                self.seen.push(ValidTrial {
+                self.observed.push(ValidTrial {
                     load: request.rate_pps / self.config.max_rate_pps,
                     frames_of_max: self.config.max_rate_pps * request.duration_s,
                     lost: loss_ratio * request.rate_pps * request.duration_s,
                 });
-                self.stretch.add(&self.seen);
-                self.erf.add(&self.seen);
+                self.stretch.add(&self.observed);
+                self.erf.add(&self.observed);
                 self.trials_s += request.duration_s;
                 if self.trials_s >= self.config.duration_s {
                     self.end = Some(SoakEnd::Finished);

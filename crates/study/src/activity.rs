@@ -67,9 +67,9 @@ mod tests {
             "elapsed_s": 1.5, "cpus": [], "threads": [], "vanished_threads": 0, "new_threads": 0,
             "interrupts": [], "anomalies": ["a"],
         });
-        let seen = read(machine.clone()).unwrap();
-        assert_eq!(seen.machine.as_ref().unwrap().elapsed_s, 1.5);
-        assert_eq!(serde_json::to_value(&seen).unwrap(), machine);
+        let observed = read(machine.clone()).unwrap();
+        assert_eq!(observed.machine.as_ref().unwrap().elapsed_s, 1.5);
+        assert_eq!(serde_json::to_value(&observed).unwrap(), machine);
         let with = |key: &str, value: Value| {
             let mut changed = machine.clone();
             changed[key] = value;
@@ -77,8 +77,8 @@ mod tests {
         };
         let share =
             json!({ "threads": 1, "cpus": 2, "cpu_time_s": 1.0, "elapsed_s": 1.5, "share": 0.5 });
-        let seen = with("neighbours", share).unwrap();
-        assert_eq!(seen.neighbours.unwrap().share, 0.5);
+        let observed = with("neighbours", share).unwrap();
+        assert_eq!(observed.neighbours.unwrap().share, 0.5);
         assert!(
             with("neighbours", Value::Null)
                 .unwrap()

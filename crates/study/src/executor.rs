@@ -61,11 +61,11 @@ pub(crate) fn act(
                 reduced_pps,
                 reduced_s,
             };
-            let seen = generator.step_down(&with_rate(overload_pps), step)?;
+            let observed = generator.step_down(&with_rate(overload_pps), step)?;
             Ok(unless_invalid(
-                seen.validity,
+                observed.validity,
                 Observation::Recovered {
-                    after_s: seen.recovered_after_s,
+                    after_s: observed.recovered_after_s,
                 },
             ))
         }
@@ -73,15 +73,15 @@ pub(crate) fn act(
             rate_pps, limit_s, ..
         } => {
             let restart: &mut Restart<'_> = &mut || device.restart();
-            let seen = match generator.outage(&with_rate(rate_pps), limit_s, restart) {
+            let observed = match generator.outage(&with_rate(rate_pps), limit_s, restart) {
                 Err(TesterError::Restart(reason)) => return Ok(Observation::Invalid { reason }),
-                seen => seen?,
+                observed => observed?,
             };
             Ok(unless_invalid(
-                seen.validity,
+                observed.validity,
                 Observation::Restored {
-                    lost_frames: seen.lost_frames,
-                    gap_s: seen.gap_s,
+                    lost_frames: observed.lost_frames,
+                    gap_s: observed.gap_s,
                 },
             ))
         }
@@ -100,31 +100,31 @@ pub(crate) fn act(
             addresses,
             rate_pps,
         } => {
-            let seen = generator.probe(&with_rate(rate_pps), addresses)?;
+            let observed = generator.probe(&with_rate(rate_pps), addresses)?;
             Ok(unless_invalid(
-                seen.validity,
+                observed.validity,
                 Observation::Probed {
-                    flooded_frames: seen.flooded_frames,
-                    lost_frames: seen.lost_frames,
+                    flooded_frames: observed.flooded_frames,
+                    lost_frames: observed.lost_frames,
                 },
             ))
         }
     }
 }
 
-fn unless_invalid(validity: Validity, seen: Observation) -> Observation {
+fn unless_invalid(validity: Validity, observed: Observation) -> Observation {
     match validity.text() {
-        None => seen,
+        None => observed,
         Some(reason) => Observation::Invalid { reason },
     }
 }
 
 fn passed(result: TrialResult) -> Observation {
-    let seen = Observation::Passed {
+    let observed = Observation::Passed {
         lost_frames: result.lost_frames,
         rate_pps: burst_rate_pps(&result),
     };
-    unless_invalid(result.validity, seen)
+    unless_invalid(result.validity, observed)
 }
 
 /// Returns the rate of a sent burst. The measured time ends at the start of the last part, so the last part does not count. A burst

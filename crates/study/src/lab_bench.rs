@@ -282,9 +282,9 @@ impl LabBench {
             online
         };
         let stop = self.stop.flag();
-        let seen = device.with_ends(|ends| application::measure(plan, ends, &cpus, stop))??;
+        let observed = device.with_ends(|ends| application::measure(plan, ends, &cpus, stop))??;
         self.open_tester_at_device()?;
-        Ok(seen)
+        Ok(observed)
     }
 
     fn enter(&mut self, spec: &CaseSpec) -> Result<CaseSettings, LabBenchError> {

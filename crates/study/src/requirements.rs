@@ -238,8 +238,8 @@ mod tests {
             ("isolated", "same-llc", "2-15,32,34-47"),
             ("rdt-cat-mba", "other-node", "8-31,40-63"),
         ] {
-            let seen = neighbours_of(&machine, isolation, neighbours);
-            assert_eq!(seen, wanted, "{isolation}, {neighbours}");
+            let observed = neighbours_of(&machine, isolation, neighbours);
+            assert_eq!(observed, wanted, "{isolation}, {neighbours}");
         }
         // If an isolation keeps siblings idle, no CPU there is left for neighbours.
         let why = neighbours_of(&machine, "full", "siblings");

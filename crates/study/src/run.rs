@@ -237,9 +237,10 @@ impl Runner<'_> {
                 Next::Run(asked) => self.run_trial(&position, sequence, asked, &mut machine)?,
                 Next::Do(action) => self.do_action(&position, sequence, action, &mut machine)?,
                 Next::Apply(plan) => {
-                    let seen = self.bench.apply(&plan);
+                    let observed = self.bench.apply(&plan);
                     machine.applied(
-                        seen.map_err(|source| of_bench(spec, "measuring applications", source))?,
+                        observed
+                            .map_err(|source| of_bench(spec, "measuring applications", source))?,
                     );
                 }
                 Next::Done(_) => {}
@@ -295,34 +296,35 @@ impl Runner<'_> {
             position.frame_size,
         );
         let mut act = |action: &Action| {
-            let seen = self.bench.act(action, &frames);
-            seen.map_err(|source| {
+            let observed = self.bench.act(action, &frames);
+            observed.map_err(|source| {
                 of_bench(position.spec, "running an action of a procedure", source)
             })
         };
         let mut failed = None;
         if let Some(learn) = self.relearn.take() {
-            let is_invalid =
-                |seen: &ActionOutcome| matches!(seen.observation, Observation::Invalid { .. });
+            let is_invalid = |observed: &ActionOutcome| {
+                matches!(observed.observation, Observation::Invalid { .. })
+            };
             for again in [Action::FlushFdb, learn] {
                 failed = failed.or(Some(act(&again)?).filter(is_invalid));
             }
         }
         // If the device fails to learn the addresses again, looking them up proves nothing.
-        let seen = match failed {
+        let observed = match failed {
             Some(failed) => failed,
             None => act(&action)?,
         };
-        self.count_invalid(matches!(seen.observation, Observation::Invalid { .. }));
+        self.count_invalid(matches!(observed.observation, Observation::Invalid { .. }));
         self.store.add_action(
             position.step_id,
             sequence,
             &action,
-            &seen.observation,
-            &seen.activity,
+            &observed.observation,
+            &observed.activity,
         )?;
-        self.report_action(position, sequence, &action, &seen.observation, false);
-        observe(machine, position, seen.observation)
+        self.report_action(position, sequence, &action, &observed.observation, false);
+        observe(machine, position, observed.observation)
     }
 
     /// Replays a procedure; see [`Self::replay`].
@@ -387,8 +389,8 @@ impl Runner<'_> {
         machine: &mut Machine,
     ) -> Result<u32, RunError> {
         let mut sequence = 0;
-        if let Some(seen) = self.store.application_of(step_id)? {
-            machine.applied(seen);
+        if let Some(observed) = self.store.application_of(step_id)? {
+            machine.applied(observed);
         }
         for stored in self.store.trials_of(step_id)? {
             let is_same = stored.sequence == sequence

@@ -365,7 +365,7 @@ fn a_killed_run_keeps_every_finished_trial() {
             .spawn()
             .unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let seen = loop {
+        let observed = loop {
             assert!(
                 Instant::now() < deadline,
                 "the child stores too few trials in time"
@@ -387,7 +387,7 @@ fn a_killed_run_keeps_every_finished_trial() {
         let mut store = open(&path, OpenMode::Resume);
         let results = store.results().unwrap();
         let kept = results.trials().count();
-        assert!(kept >= seen, "{kept} of {seen} trials were kept");
+        assert!(kept >= observed, "{kept} of {observed} trials were kept");
         assert!(
             kept < whole.trials().count(),
             "the child finished before it was killed"

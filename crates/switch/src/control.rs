@@ -96,7 +96,7 @@ pub enum Request {
     Show(Subject),
     /// Changes the configuration completely or not at all.
     Change(Change),
-    /// Stages filter rules for [`Change::SetRules`], because a request has no room for many. Staged rules replace those of earlier
+    /// Stages filter rules for [`Change::SetRules`], because a request has no space for many. Staged rules replace those of earlier
     /// requests from `at` on, and change nothing else.
     StageRules {
         /// Number of rules staged before, at most that of the switch. 0 starts again.

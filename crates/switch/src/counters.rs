@@ -242,7 +242,7 @@ mod tests {
             assert_eq!(Step::ALL.get(step as usize), Some(&step));
             steps.of(step).cycles.add(1 + step as u64);
         }
-        let seen = Step::ALL.map(|step| steps.of(step).cycles.get());
-        assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        let observed = Step::ALL.map(|step| steps.of(step).cycles.get());
+        assert_eq!(observed, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }
 }

@@ -286,11 +286,11 @@ impl Layer3 {
             if interface_info.is_some_and(|interface_info| {
                 interface_info.is_on_link(address) && !interface_info.is_own(address)
             }) {
-                let has_room = self
+                let has_space = self
                     .neighbours
                     .set(now, number, address, mac, &mut self.actions);
-                if !has_room {
-                    tracing::warn!("no room for static neighbour {address}");
+                if !has_space {
+                    tracing::warn!("no space for static neighbour {address}");
                 }
             }
         }

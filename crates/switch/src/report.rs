@@ -562,7 +562,7 @@ pub struct RouterCounts {
     pub neighbour_requests: u64,
     /// Neighbour requests suppressed by the rate limit.
     pub neighbour_requests_limited: u64,
-    /// Neighbours evicted to make room for others.
+    /// Neighbours evicted to make space for others.
     pub neighbours_evicted: u64,
     /// Neighbours not added because the table was full.
     pub neighbour_table_full: u64,

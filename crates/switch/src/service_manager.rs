@@ -23,7 +23,7 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG_USEC: &str = "WATCHDOG_USEC";
 /// Name of the variable with the process that the watchdog is meant for.
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
-/// Maximum wait for room in the socket.
+/// Maximum wait for space in the socket.
 const SEND_MAX: Duration = Duration::from_secs(1);
 /// Pause between two attempts to send.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -260,7 +260,7 @@ impl Engine {
             neighbour_requests: neighbours.asked,
             neighbour_requests_limited: neighbours.not_asked,
             neighbours_evicted: neighbours.evicted,
-            neighbour_table_full: neighbours.no_room,
+            neighbour_table_full: neighbours.no_space,
             neighbour_queue_drops: neighbours.overflowed,
             address_conflicts: neighbours.conflicts,
         }

@@ -2,7 +2,7 @@
 //! Cost of the address table per frame: `cargo bench -p quietwire-tables --bench fdb`.
 //!
 //! Bursts of 64 frames, each with a known source address and a known destination: hash and prefetch all, then learn and look up all, as the
-//! bridge does. The addresses are taken in turn from 1 to 1,000,000, all in a table with room for 1,000,000. Criterion's elements per
+//! bridge does. The addresses are taken in turn from 1 to 1,000,000, all in a table with space for 1,000,000. Criterion's elements per
 //! second are frames per second of one CPU.
 
 use std::hint::black_box;

@@ -63,7 +63,7 @@ fn ipv4(criterion: &mut Criterion) {
         for (number, prefix) in prefixes.iter().enumerate() {
             routes
                 .insert(*prefix, 1 + number as u32 % 1000)
-                .expect("room");
+                .expect("space");
         }
         println!("ipv4: {count} routes in {:?}", began.elapsed());
         let mut random = Random(9);
@@ -96,7 +96,7 @@ fn ipv6(criterion: &mut Criterion) {
         let began = Instant::now();
         let numbered = prefixes.iter().enumerate();
         let all = numbered.map(|(number, prefix)| (*prefix, 1 + number as u32 % 1000));
-        routes.insert_all(all).expect("room");
+        routes.insert_all(all).expect("space");
         println!(
             "ipv6: {count} routes in {:?}, {} nodes",
             began.elapsed(),
@@ -129,7 +129,7 @@ fn changes(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("change");
     let mut routes = Ipv4Routes::new(1 << 16).expect("memory");
     for prefix in prefixes4(1_000_000) {
-        routes.insert(prefix, 1).expect("room");
+        routes.insert(prefix, 1).expect("space");
     }
     let prefix: Ipv4Net = "198.51.100.64/26".parse().expect("a prefix");
     let mut epoch = 0;
@@ -137,7 +137,7 @@ fn changes(criterion: &mut Criterion) {
         bencher.iter(|| {
             epoch += 1;
             routes.set_epoch(epoch);
-            routes.insert(prefix, 2).expect("room");
+            routes.insert(prefix, 2).expect("space");
             routes.remove(prefix);
             routes.reclaim(epoch);
         });
@@ -145,14 +145,14 @@ fn changes(criterion: &mut Criterion) {
     let mut routes = Ipv6Routes::new(1 << 22).expect("memory");
     routes
         .insert_all(prefixes6(500_000).into_iter().map(|prefix| (prefix, 1)))
-        .expect("room");
+        .expect("space");
     let prefix: Ipv6Net = "2000:100:1:2::/64".parse().expect("a prefix");
     group.bench_function("ipv6", |bencher| {
         bencher.iter(|| {
             epoch += 1;
             routes.set_epoch(epoch);
-            routes.insert(prefix, 2).expect("room");
-            routes.remove(prefix).expect("room");
+            routes.insert(prefix, 2).expect("space");
+            routes.remove(prefix).expect("space");
             routes.reclaim(epoch);
         });
     });

@@ -33,19 +33,19 @@ fn v6(number: u32) -> Ipv6Net {
 
 /// Returns both tables with this number of routes, all through one neighbour.
 fn router(routes: u32) -> Router {
-    let mut next_hops = NextHopWriter::new(64).expect("room for next hops");
+    let mut next_hops = NextHopWriter::new(64).expect("space for next hops");
     let hop = NextHop::Adjacency {
         interface: 1,
         mac: NEIGHBOUR,
     };
-    let hop = next_hops.add(hop).expect("room");
+    let hop = next_hops.add(hop).expect("space");
     let mut ipv4 = Ipv4Routes::new(1 << 16).expect("memory");
     let mut ipv6 = Ipv6Routes::new(1 << 20).expect("memory");
     for number in 0..routes {
-        ipv4.insert(v4(number), hop).expect("room");
+        ipv4.insert(v4(number), hop).expect("space");
     }
     let all = (0..routes).map(|number| (v6(number), hop));
-    ipv6.insert_all(all).expect("room");
+    ipv6.insert_all(all).expect("space");
     let interface = |number| Interface {
         place: InterfaceBinding::Port(number),
         vlan: None,

@@ -66,7 +66,7 @@ impl Blocks {
         }
     }
 
-    /// Allocates a block that no reader uses and returns its first unit; `None` if there is no room.
+    /// Allocates a block that no reader uses and returns its first unit; `None` if there is no space.
     pub fn take(&mut self, units: u32) -> Option<u32> {
         let order = order_of(units);
         let taken = match self.free.get_mut(order)?.pop() {

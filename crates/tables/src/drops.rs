@@ -14,7 +14,7 @@ named! {
     /// except `TxFull` and `NotSegmented`, which are counted at the egress port. The most frequent reasons come first: their counters share
     /// a cache line with the port's frames and octets.
     pub enum PortDrop {
-        /// The transmit queue has no room.
+        /// The transmit queue has no space.
         TxFull = "tx_full", "transmit queue full";
         /// Shorter than an Ethernet header ([`quietwire_packet::Damage::Short`]), or truncated within a tag that the port examines
         /// ([`quietwire_packet::Damage::TruncatedVlan`]).

@@ -8,7 +8,7 @@
 //! Buckets are cache lines of eight entries. An entry is one word (`word`), read and exchanged as a whole, so that readers never see a
 //! partial entry. An entry fits into a word because the hash is a permutation of the keys (`hash`): the part of the key that the bucket
 //! number determines is not stored. Each key has two buckets, and uses the second only if the first is full. If both are full, one of their
-//! entries is moved to its own other bucket if that has room.
+//! entries is moved to its own other bucket if that has space.
 //!
 //! Memory: at most three quarters of the slots are used, and the number of buckets is a power of two: 10.7 to 21.3 octets per address of
 //! capacity (65,536 addresses: 1 MiB, the minimum; 1,000,000: 16 MiB; 4,194,304: 64 MiB), and 24 KiB for counters. A look-up of a known
@@ -104,7 +104,7 @@ impl Selection {
 pub enum StaticError {
     /// The table is full.
     #[error(
-        "no room for {address}: the table is full with {entries_max} addresses (raise max-entries, or flush learned addresses)"
+        "no space for {address}: the table is full with {entries_max} addresses (raise max-entries, or flush learned addresses)"
     )]
     Full {
         /// The address of the entry.
@@ -459,7 +459,7 @@ impl Fdb {
     #[inline(never)]
     fn insert(&self, hash: Hash, port: u16, now: Now, limit: u32) -> Learned {
         // A full table is only read, even under a flood of new addresses. Threads that pass this check concurrently may each take the last
-        // place: there is room for that.
+        // place: there is space for that.
         if self.entries() >= self.entries_max || port >= PORTS_MAX {
             return Learned::Full;
         }

@@ -36,7 +36,7 @@ pub enum FibError {
     NextHop(u32),
     /// The table is full.
     #[error(
-        "no room for {0}: the forwarding table of the VRF is full (delete routes, or aggregate prefixes)"
+        "no space for {0}: the forwarding table of the VRF is full (delete routes, or aggregate prefixes)"
     )]
     Full(ipnet::IpNet),
     /// Out of memory.

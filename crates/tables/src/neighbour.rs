@@ -243,7 +243,7 @@ pub struct Counts {
     /// Packets dropped because too many waited, or because no request could be sent.
     pub overflowed: u64,
     /// Neighbours not added because the table was full.
-    pub no_room: u64,
+    pub no_space: u64,
     /// Neighbours evicted by another.
     pub evicted: u64,
     /// Packets dropped because no neighbour can have their next-hop address.

@@ -217,8 +217,8 @@ fn elapsed_s(lanes: &[LaneResult], times: &Timetable, hz: f64) -> f64 {
         .max()
         .unwrap_or(0);
     let nominal = times.end - times.start;
-    let seen = last.saturating_sub(times.start);
-    seen.max(nominal) as f64 / hz
+    let observed = last.saturating_sub(times.start);
+    observed.max(nominal) as f64 / hz
 }
 
 fn latency(lanes: &[LaneResult]) -> Recorder {

@@ -30,7 +30,7 @@ impl Ring {
         self.frames
     }
 
-    /// Returns the length of the shortest row that may have filled the ring. A peer may drop a whole burst even if the ring has room for
+    /// Returns the length of the shortest row that may have filled the ring. A peer may drop a whole burst even if the ring has space for
     /// a part of it.
     fn row_min(self) -> u64 {
         self.frames - self.frames / 8
@@ -109,9 +109,10 @@ impl Backlog {
             self.began
         };
         let before = since.saturating_sub(self.began);
-        let seen = (before > 0).then(|| received.saturating_sub(self.row) as f64 / before as f64);
-        let rate = match (seen, self.expected_rate) {
-            (Some(seen), Some(expected)) => seen.max(expected),
+        let observed =
+            (before > 0).then(|| received.saturating_sub(self.row) as f64 / before as f64);
+        let rate = match (observed, self.expected_rate) {
+            (Some(observed), Some(expected)) => observed.max(expected),
             (Some(rate), None) | (None, Some(rate)) => rate,
             (None, None) => HIGHEST_RATE_PPS / self.ticks_per_second,
         };
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_the_higher_of_that_expected_and_that_seen() {
+    fn the_rate_is_the_higher_of_that_expected_and_that_observed() {
         let rates = [
             // 1000 frames in 1000 us; then 1 ms, in which 1024 were received.
             (Some(2e6), 976),

@@ -179,7 +179,7 @@ mod tests {
 
     /// A service that stalls delays every request that was due during the stall, not only one.
     #[test]
-    fn a_stall_is_seen_by_every_request_that_was_due() {
+    fn a_stall_is_observed_by_every_request_that_was_due() {
         let service = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = service.local_addr().unwrap();
         let (never, stop) = (AtomicBool::new(false), AtomicBool::new(false));

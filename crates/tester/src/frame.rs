@@ -203,7 +203,7 @@ impl FrameWriter {
         self.cursor = cursor;
     }
 
-    /// Writes the frame of a template into private memory. Returns false if it has no room for the head.
+    /// Writes the frame of a template into private memory. Returns false if it has no space for the head.
     #[inline(always)]
     fn write_frame<const N: usize>(
         &self,
@@ -394,21 +394,21 @@ pub(crate) mod tests {
         for (port, first) in [(0, 16), (1, 48)] {
             let mut writer = FrameWriter::new(&trial, port, 1 - port, Share::WHOLE).unwrap();
             writer.begin(Epoch(2));
-            let mut seen = std::collections::BTreeMap::new();
+            let mut observed = std::collections::BTreeMap::new();
             for frame in frames::<IPV4>(&mut writer, 4000) {
                 assert_eq!(quietwire_packet::checksum(&frame[14..34]), 0);
                 assert_eq!(udp_sum_over_ipv4(&frame), 0, "{frame:?}");
                 let destination: [u8; 4] = frame[30..34].try_into().unwrap();
-                *seen.entry(Ipv4Addr::from(destination)).or_insert(0) += 1;
+                *observed.entry(Ipv4Addr::from(destination)).or_insert(0) += 1;
             }
             let expected = (0..8).map(|number| Ipv4Addr::new(first, 0, number, 1));
             assert_eq!(
-                seen.keys().copied().collect::<Vec<_>>(),
+                observed.keys().copied().collect::<Vec<_>>(),
                 expected.collect::<Vec<_>>()
             );
             assert!(
-                seen.values().all(|count| (350..650).contains(count)),
-                "{seen:?}"
+                observed.values().all(|count| (350..650).contains(count)),
+                "{observed:?}"
             );
         }
     }

@@ -67,7 +67,7 @@ pub(crate) struct Lane<'port> {
     pub(crate) writer: Writer,
     pub(crate) pacer: Option<Pacer>,
     low_rate: LowRate,
-    /// Estimate of the frames that the receive ring had no room for.
+    /// Estimate of the frames that the receive ring had no space for.
     backlog: Backlog,
     /// [`STALL_US`] in ticks.
     stall: u64,
@@ -242,7 +242,7 @@ impl<'port> Lane<'port> {
         rings: Rings,
         role: Role,
         writer: Writer,
-        seen: Received,
+        observed: Received,
     ) -> Self {
         let is_in_place = rings.may_be_in_place
             && rings.drops_when_full
@@ -267,7 +267,7 @@ impl<'port> Lane<'port> {
             turns_of_ring: rings.receive.frames() / RX_FRAMES_A_TURN + 1,
             tx_burst: Burst::new(eal),
             rx_burst: Burst::new(eal),
-            received: seen,
+            received: observed,
             sent: Sent::default(),
             slices: None,
         }

@@ -387,16 +387,16 @@ impl Pacer {
         self.scheduled = self.scheduled.min(due.max(self.offered));
     }
 
-    /// Returns the number of unsent frames to send in addition to those due, at most `room`.
+    /// Returns the number of unsent frames to send in addition to those due, at most `space`.
     #[cold]
-    fn make_good(&mut self, now: u64, room: u64) -> u64 {
+    fn make_good(&mut self, now: u64, space: u64) -> u64 {
         let passed = now.saturating_sub(self.owed_since) as f64;
         let frames_per_tick = self.frames_per_tick / self.part.of as f64;
         let allowed = (passed * frames_per_tick * SURPLUS) as u64;
         let frames = allowed
             .saturating_sub(self.made_good)
             .min(self.unsent)
-            .min(room);
+            .min(space);
         self.made_good += frames;
         self.unsent -= frames;
         frames

@@ -102,15 +102,15 @@ impl Tester {
             ..TrialProfile::of_load(pace, ports)
         };
         let trial = alone(trial, step.overload_s + step.reduced_s);
-        let conducted = self.run_trial(&trial, &profile, &mut |_| ())?;
+        let trial_run = self.run_trial(&trial, &profile, &mut |_| ())?;
         let sent = merged(
-            conducted
+            trial_run
                 .lanes
                 .iter()
                 .filter_map(|lane| lane.slices.as_ref()),
         );
         let came = merged(
-            conducted
+            trial_run
                 .lanes
                 .iter()
                 .filter_map(|lane| lane.received.times.slices.as_ref()),
@@ -120,9 +120,9 @@ impl Tester {
             .and_then(|(sent, came)| last_loss(&sent, &came));
         Ok(SteppedDown {
             recovered_after_s: after.map(|ticks| {
-                (ticks as f64 / conducted.ticks_per_second as f64).min(step.reduced_s)
+                (ticks as f64 / trial_run.ticks_per_second as f64).min(step.reduced_s)
             }),
-            validity: conducted.result.validity,
+            validity: trial_run.result.validity,
         })
     }
 
@@ -147,14 +147,14 @@ impl Tester {
             warm_up_s: trial.warm_up_s,
             ..alone(trial, longest_s)
         };
-        let mut seen = Restarted::NoFrames;
-        let conducted = self.run_trial(&trial, &profile, &mut |control| {
-            seen = restart_meanwhile(control, limit_s, restart);
+        let mut observed = Restarted::NoFrames;
+        let trial_run = self.run_trial(&trial, &profile, &mut |control| {
+            observed = restart_meanwhile(control, limit_s, restart);
             control.stop_sending.store(true, Ordering::Relaxed);
         })?;
-        let validity = conducted.result.validity.clone();
-        let silent = |lanes: &[bool]| longest_silence(&conducted, lanes);
-        Ok(match seen {
+        let validity = trial_run.result.validity.clone();
+        let silent = |lanes: &[bool]| longest_silence(&trial_run, lanes);
+        Ok(match observed {
             Restarted::Failed(reason) => return Err(TesterError::Restart(reason)),
             Restarted::NoFrames => Outage {
                 lost_frames: None,
@@ -169,7 +169,7 @@ impl Tester {
                 validity,
             },
             Restarted::Back(lanes) => Outage {
-                lost_frames: Some(conducted.result.lost_frames),
+                lost_frames: Some(trial_run.result.lost_frames),
                 gap_s: silent(&lanes),
                 validity,
             },
@@ -183,8 +183,8 @@ impl Tester {
     /// [`TesterError`] as in [`Self::run`]; [`TesterError::BadTrial`] if the tester does not have three ports.
     pub fn learn(&mut self, trial: &Trial, addresses: u32) -> Result<Validity, TesterError> {
         let addressing = Addressing::FromMany(addresses);
-        let conducted = self.address(trial, addresses, LEARNING_PORT, addressing)?;
-        let result = &conducted.result;
+        let trial_run = self.address(trial, addresses, LEARNING_PORT, addressing)?;
+        let result = &trial_run.result;
         let asked_s = f64::from(addresses) / trial.offered_rate_pps;
         let late_s = result.health.stretch_ratio * asked_s;
         let is_late = late_s > (LEARNING_STRETCH_MAX * asked_s).max(LEARNING_STRETCH_S);
@@ -205,13 +205,13 @@ impl Tester {
     /// Errors of [`Self::learn`].
     pub fn probe(&mut self, trial: &Trial, addresses: u32) -> Result<Probed, TesterError> {
         let addressing = Addressing::ToMany(addresses);
-        let conducted = self.address(trial, addresses, TEST_PORT, addressing)?;
-        let offered = conducted.result.offered_frames;
-        let at_home = arrived_to(&conducted.lanes, |port| port == LEARNING_PORT);
+        let trial_run = self.address(trial, addresses, TEST_PORT, addressing)?;
+        let offered = trial_run.result.offered_frames;
+        let at_home = arrived_to(&trial_run.lanes, |port| port == LEARNING_PORT);
         Ok(Probed {
-            flooded_frames: arrived_to(&conducted.lanes, |port| port != LEARNING_PORT),
+            flooded_frames: arrived_to(&trial_run.lanes, |port| port != LEARNING_PORT),
             lost_frames: offered.saturating_sub(at_home),
-            validity: whole(&conducted.result),
+            validity: whole(&trial_run.result),
         })
     }
 
@@ -295,15 +295,15 @@ enum Restarted {
 }
 
 /// Returns the longest time without a frame on the lanes selected, seconds.
-fn longest_silence(conducted: &TrialRun, lanes: &[bool]) -> Option<f64> {
-    let lanes = conducted
+fn longest_silence(trial_run: &TrialRun, lanes: &[bool]) -> Option<f64> {
+    let lanes = trial_run
         .lanes
         .iter()
         .zip(lanes)
         .filter(|(_, is_one)| **is_one);
     let silences = lanes.filter_map(|(lane, _)| lane.received.times.arrivals.as_ref()?.silence());
     let longest = silences.max()?;
-    Some(longest as f64 / conducted.ticks_per_second as f64)
+    Some(longest as f64 / trial_run.ticks_per_second as f64)
 }
 
 /// Restarts the device once frames flow, and waits until they flow again.

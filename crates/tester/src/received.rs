@@ -77,7 +77,7 @@ pub(crate) struct Received {
     /// Pattern of the payloads, if they have one.
     pattern: Option<Arc<Pattern>>,
     replayed: Option<(Arc<Capture>, usize)>,
-    replayed_seen: u32,
+    replayed_observed: u32,
     scale: Scale,
     /// Number of flows of one port: those of the load, then the low-rate stream.
     pub(crate) flows: usize,
@@ -119,7 +119,7 @@ impl Received {
             checksums: identity.checksums,
             pattern: identity.pattern,
             replayed: identity.replayed,
-            replayed_seen: 0,
+            replayed_observed: 0,
             scale: Scale::new(ticks_per_second),
             flows,
             trackers: Trackers::new(ports * flows, identity.window),
@@ -147,8 +147,9 @@ impl Received {
             return;
         };
         if capture.holds(frame) {
-            self.trackers.record(port * self.flows, self.replayed_seen);
-            self.replayed_seen = self.replayed_seen.wrapping_add(1);
+            self.trackers
+                .record(port * self.flows, self.replayed_observed);
+            self.replayed_observed = self.replayed_observed.wrapping_add(1);
         } else {
             self.foreign += 1;
         }

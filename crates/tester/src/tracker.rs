@@ -60,8 +60,8 @@ impl Trackers {
     pub(crate) fn record(&mut self, flow: usize, sequence: u32) -> Option<Arrival> {
         let tracker = self.flows.get_mut(flow)?;
         let first = flow * self.words;
-        let seen = self.windows.get_mut(first..first + self.words)?;
-        Some(tracker.record(seen, sequence))
+        let observed = self.windows.get_mut(first..first + self.words)?;
+        Some(tracker.record(observed, sequence))
     }
 
     /// Records the next `count` frames of a flow, which arrived in order. Returns the number of the first; `None` if there is no such
@@ -80,7 +80,7 @@ impl Trackers {
         let first = flow * self.words;
         Some(Tracked {
             tracker: self.flows.get(flow)?,
-            seen: self.windows.get(first..first + self.words)?,
+            observed: self.windows.get(first..first + self.words)?,
         })
     }
 
@@ -102,26 +102,26 @@ struct FlowTracker {
 }
 
 #[inline(always)]
-fn window_of(seen: &[u64]) -> u64 {
-    seen.len() as u64 * WORD_BITS
+fn window_of(observed: &[u64]) -> u64 {
+    observed.len() as u64 * WORD_BITS
 }
 
 #[inline(always)]
-fn word_of(seen: &[u64], sequence: u64) -> usize {
-    (sequence / WORD_BITS) as usize & seen.len().wrapping_sub(1)
+fn word_of(observed: &[u64], sequence: u64) -> usize {
+    (sequence / WORD_BITS) as usize & observed.len().wrapping_sub(1)
 }
 
 #[inline(always)]
-fn mark(seen: &mut [u64], sequence: u64) {
-    let word = word_of(seen, sequence);
-    if let Some(word) = seen.get_mut(word) {
+fn mark(observed: &mut [u64], sequence: u64) {
+    let word = word_of(observed, sequence);
+    if let Some(word) = observed.get_mut(word) {
         *word |= 1 << (sequence % WORD_BITS);
     }
 }
 
 #[inline(always)]
-fn is_marked(seen: &[u64], sequence: u64) -> bool {
-    let word = seen.get(word_of(seen, sequence));
+fn is_marked(observed: &[u64], sequence: u64) -> bool {
+    let word = observed.get(word_of(observed, sequence));
     word.is_some_and(|word| word & (1 << (sequence % WORD_BITS)) != 0)
 }
 
@@ -156,37 +156,37 @@ impl FlowTracker {
         let ahead = sequence.wrapping_sub(self.next as u32).cast_signed();
         if ahead >= 0 {
             if ahead != 0 {
-                self.skip(seen, u64::from(ahead.unsigned_abs()));
+                self.skip(observed, u64::from(ahead.unsigned_abs()));
             }
-            mark(seen, self.next);
+            mark(observed, self.next);
             self.next += 1;
             self.received += 1;
             return Arrival::InOrder;
         }
-        self.record_old(seen, u64::from(ahead.unsigned_abs()))
+        self.record_old(observed, u64::from(ahead.unsigned_abs()))
     }
 
     #[cold]
-    fn record_old(&mut self, seen: &mut [u64], back: u64) -> Arrival {
-        if back > window_of(seen) || back > self.next {
+    fn record_old(&mut self, observed: &mut [u64], back: u64) -> Arrival {
+        if back > window_of(observed) || back > self.next {
             self.stale += 1;
             return Arrival::Stale;
         }
         let sequence = self.next - back;
-        if is_marked(seen, sequence) {
+        if is_marked(observed, sequence) {
             self.duplicates += 1;
             return Arrival::Duplicate;
         }
-        mark(seen, sequence);
+        mark(observed, sequence);
         self.received += 1;
         self.reordered += 1;
         Arrival::Reordered
     }
 
     /// Moves on over `count` frames that were not received (yet).
-    fn skip(&mut self, seen: &mut [u64], count: u64) {
-        if count >= window_of(seen) {
-            seen.fill(0);
+    fn skip(&mut self, observed: &mut [u64], count: u64) {
+        if count >= window_of(observed) {
+            observed.fill(0);
         } else {
             each_word(seen, self.next, count, |word, bits| *word &= !bits);
         }
@@ -198,7 +198,7 @@ impl FlowTracker {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tracked<'a> {
     tracker: &'a FlowTracker,
-    seen: &'a [u64],
+    observed: &'a [u64],
 }
 
 impl Tracked<'_> {
@@ -219,7 +219,9 @@ impl Tracked<'_> {
     #[inline(always)]
     pub(crate) fn holds(&self, sequence: u64) -> bool {
         let next = self.tracker.next;
-        sequence < next && next - sequence <= window_of(self.seen) && is_marked(self.seen, sequence)
+        sequence < next
+            && next - sequence <= window_of(self.observed)
+            && is_marked(self.observed, sequence)
     }
 
     /// Returns the number of frames in the window with sequence numbers from `offered` on.
@@ -228,9 +230,9 @@ impl Tracked<'_> {
         if self.tracker.received == 0 {
             return 0;
         }
-        let first = offered.max(next.saturating_sub(window_of(self.seen)));
+        let first = offered.max(next.saturating_sub(window_of(self.observed)));
         (first..next)
-            .filter(|sequence| is_marked(self.seen, *sequence))
+            .filter(|sequence| is_marked(self.observed, *sequence))
             .count() as u64
     }
 
@@ -268,7 +270,7 @@ mod tests {
     /// Reference implementation: a set of all sequence numbers received.
     #[derive(Default)]
     struct Naive {
-        seen: HashSet<u64>,
+        observed: HashSet<u64>,
         next: u64,
     }
 
@@ -276,11 +278,11 @@ mod tests {
         fn record(&mut self, sequence: u64, window: u64) -> Arrival {
             if sequence >= self.next {
                 self.next = sequence + 1;
-                self.seen.insert(sequence);
+                self.observed.insert(sequence);
                 Arrival::InOrder
             } else if self.next - sequence > window {
                 Arrival::Stale
-            } else if self.seen.insert(sequence) {
+            } else if self.observed.insert(sequence) {
                 Arrival::Reordered
             } else {
                 Arrival::Duplicate
@@ -304,7 +306,7 @@ mod tests {
                 prop_assert_eq!(fast.record(1, sequence as u32), Some(expected));
             }
             let flow = fast.get(1).unwrap();
-            prop_assert_eq!((flow.received(), flow.stale()), (slow.seen.len() as u64, stale));
+            prop_assert_eq!((flow.received(), flow.stale()), (slow.observed.len() as u64, stale));
             prop_assert_eq!(fast.get(0).unwrap().received() + fast.get(2).unwrap().received(), 0);
         }
     }

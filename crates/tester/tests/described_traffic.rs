@@ -99,7 +99,7 @@ const KINDS: [&str; 4] = [
 
 // One test: the EAL can be started once in a process.
 #[test]
-fn what_is_described_is_seen_again() {
+fn what_is_described_is_received() {
     let directory = tempfile::tempdir().unwrap();
     let eal = Eal::start(&EalOptions {
         control_cpus: vec![0],

@@ -285,7 +285,7 @@ fn check_counts(tester: &mut Tester, directions: &[Directions]) {
 
 // One test: the EAL can be started once in a process.
 #[test]
-fn what_is_offered_is_seen_again() {
+fn what_is_offered_is_received() {
     let directory = tempfile::tempdir().unwrap();
     let eal = Eal::start(&EalOptions {
         control_cpus: vec![0],

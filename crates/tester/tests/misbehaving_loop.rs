@@ -203,24 +203,31 @@ fn restarts(tester: &mut Tester, habit: &AtomicU8, swallowed: &AtomicU64) {
     };
     for gone in [Habit::Swallow, Habit::SwallowRight] {
         become_(Habit::Forward);
-        let seen = tester.outage(&both, LIMIT_S, &mut || die(gone)).unwrap();
+        let observed = tester.outage(&both, LIMIT_S, &mut || die(gone)).unwrap();
         // No figure, and no failure of the tester: the device behaves like this.
-        assert_eq!((seen.lost_frames, seen.gap_s), (None, None), "{gone:?}");
-        assert_eq!(seen.validity, Validity::Valid, "{gone:?}");
+        assert_eq!(
+            (observed.lost_frames, observed.gap_s),
+            (None, None),
+            "{gone:?}"
+        );
+        assert_eq!(observed.validity, Validity::Valid, "{gone:?}");
     }
 
     become_(Habit::Forward);
-    let seen = tester
+    let observed = tester
         .outage(&both, LONG_S, &mut || {
             die(Habit::Swallow)?;
             become_(Habit::Forward);
             Ok(())
         })
         .unwrap();
-    assert_eq!(seen.validity, Validity::Valid);
-    assert!(seen.lost_frames.is_some_and(|lost| lost > 0), "{seen:?}");
-    let gap_s = seen.gap_s.unwrap();
-    assert!(gap_s > 0.0 && gap_s < LONG_S, "{seen:?}");
+    assert_eq!(observed.validity, Validity::Valid);
+    assert!(
+        observed.lost_frames.is_some_and(|lost| lost > 0),
+        "{observed:?}"
+    );
+    let gap_s = observed.gap_s.unwrap();
+    assert!(gap_s > 0.0 && gap_s < LONG_S, "{observed:?}");
 
     let abort = tester.abort_flag();
     let stop = Arc::clone(&abort);

@@ -107,31 +107,32 @@ fn overload(tester: &mut Tester) {
         reduced_pps: 20e3,
         reduced_s: 0.1,
     };
-    let seen = tester
+    let observed = tester
         .step_down(&trial(1.0, Directions::Both), step)
         .unwrap();
-    assert_valid_or(&seen.validity, "schedule");
+    assert_valid_or(&observed.validity, "schedule");
     // A loop loses nothing, unless the host preempts the tester for longer than the rings can bridge.
     assert!(
-        seen.recovered_after_s.is_none_or(|it| it <= 0.1),
-        "{seen:?}"
+        observed.recovered_after_s.is_none_or(|it| it <= 0.1),
+        "{observed:?}"
     );
 }
 
 fn restarts(tester: &mut Tester) {
     let mut restarts = 0;
-    let seen = tester
+    let observed = tester
         .outage(&trial(50e3, Directions::Both), LIMIT_S, &mut || {
             restarts += 1;
             Ok(())
         })
         .unwrap();
     assert_eq!(restarts, 1);
-    assert!(seen.lost_frames.is_some());
+    assert!(observed.lost_frames.is_some());
     assert!(
-        seen.gap_s
+        observed
+            .gap_s
             .is_some_and(|gap_s| gap_s > 0.0 && gap_s < LIMIT_S),
-        "{seen:?}"
+        "{observed:?}"
     );
     let error = tester
         .outage(&trial(50e3, Directions::OneWay), LIMIT_S, &mut || {
@@ -146,10 +147,10 @@ fn restarts(tester: &mut Tester) {
 fn silence(tester: &mut Tester) {
     let alone = trial(1e3, Directions::OneWay);
     let mut restart = || panic!("restarted although no frame came through before");
-    let seen = tester.outage(&alone, LIMIT_S, &mut restart).unwrap();
-    assert_eq!((seen.lost_frames, seen.gap_s), (None, None));
-    let Validity::Invalid(reasons) = &seen.validity else {
-        panic!("{seen:?}");
+    let observed = tester.outage(&alone, LIMIT_S, &mut restart).unwrap();
+    assert_eq!((observed.lost_frames, observed.gap_s), (None, None));
+    let Validity::Invalid(reasons) = &observed.validity else {
+        panic!("{observed:?}");
     };
     assert!(
         reasons[0].text.contains("no frame came through"),
@@ -161,8 +162,8 @@ fn silence(tester: &mut Tester) {
         reduced_pps: 1e3,
         reduced_s: 0.05,
     };
-    let seen = tester.step_down(&alone, step).unwrap();
-    assert_eq!(seen.recovered_after_s, None);
+    let observed = tester.step_down(&alone, step).unwrap();
+    assert_eq!(observed.recovered_after_s, None);
     let result = tester.burst(&alone, 100).unwrap();
     assert_eq!(result.lost_frames, 100);
     assert_eq!(result.validity, Validity::Valid);
@@ -174,9 +175,13 @@ fn addresses(tester: &mut Tester) {
         .learn(&trial(200e3, Directions::OneWay), 3000)
         .unwrap();
     assert_valid_or(&validity, "took");
-    let seen = tester.probe(&trial(200e3, Directions::Both), 3000).unwrap();
-    assert_eq!((seen.flooded_frames, seen.lost_frames), (0, 0), "{seen:?}");
-    assert_eq!(seen.validity, Validity::Valid);
+    let observed = tester.probe(&trial(200e3, Directions::Both), 3000).unwrap();
+    assert_eq!(
+        (observed.flooded_frames, observed.lost_frames),
+        (0, 0),
+        "{observed:?}"
+    );
+    assert_eq!(observed.validity, Validity::Valid);
     // Other trials do not use the third port.
     let result = tester.run(&trial(10e3, Directions::Both)).unwrap();
     assert_eq!(result.ports.len(), 2);

@@ -236,11 +236,11 @@ mod tests {
     #[test]
     fn each_bit_has_one_name() {
         for table in [VIRTIO_NAMES, PROTOCOL_NAMES] {
-            let mut seen = 0;
+            let mut observed = 0;
             for (mask, name) in table {
-                assert_eq!(seen & mask, 0, "{name}");
+                assert_eq!(observed & mask, 0, "{name}");
                 assert_eq!(mask.count_ones(), 1, "{name}");
-                seen |= mask;
+                observed |= mask;
             }
         }
     }

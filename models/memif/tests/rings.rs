@@ -38,7 +38,7 @@ fn ends(direction: Direction, log2_size: u8) -> (Sender, Receiver) {
 /// Puts a frame with this number into the ring and publishes it. Returns false if the ring is full, otherwise whether the receiver must be
 /// woken.
 fn send(sender: &mut Sender, number: u8) -> Option<bool> {
-    if sender.room(1) == 0 {
+    if sender.space(1) == 0 {
         return None;
     }
     let octets = [number; FRAME];

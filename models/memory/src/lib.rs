@@ -70,7 +70,7 @@ pub fn check(model: impl Fn() + Send + Sync + 'static) {
     check_with(3, model);
 }
 
-/// Starts a thread of a model with room for rings on its stack.
+/// Starts a thread of a model with space for rings on its stack.
 ///
 /// # Panics
 /// Outside a model.

@@ -63,7 +63,7 @@ impl<T> Producer<T> {
         let ring = &self.0;
         let written = ring.written.load(Ordering::Relaxed);
         let is_full = written - ring.read.load(order(Ordering::Acquire)) == 4;
-        assert!(!is_full, "no room for a reply");
+        assert!(!is_full, "no space for a reply");
         ring.values.lock().unwrap().push_back(value);
         ring.written.store(written + 1, order(Ordering::Release));
         Ok(())

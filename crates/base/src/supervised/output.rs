@@ -158,7 +158,7 @@ impl BoundedLog {
 
 impl Write for BoundedLog {
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        // Never more than a quarter at once, so there is room after a cut.
+        // Never more than a quarter at once, so there is space after a cut.
         let quarter = usize::try_from(self.max / 4).unwrap_or(usize::MAX).max(1);
         let octets = octets.get(..quarter).unwrap_or(octets);
         if self.length + octets.len() as u64 > self.max {

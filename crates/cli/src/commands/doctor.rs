@@ -67,9 +67,9 @@ fn list(checks: &[Check], width: usize) -> String {
 fn fold_after(line: &str, width: usize) -> String {
     match line.char_indices().nth(INDENT) {
         Some((at, _)) => {
-            let (columns, seen) = line.split_at(at);
-            let room = width.saturating_sub(INDENT).max(INDENT);
-            let folded = fold(seen, room, 0).replace('\n', &format!("\n{:INDENT$}", ""));
+            let (columns, sentence) = line.split_at(at);
+            let space = width.saturating_sub(INDENT).max(INDENT);
+            let folded = fold(sentence, space, 0).replace('\n', &format!("\n{:INDENT$}", ""));
             format!("{columns}{folded}")
         }
         None => line.to_owned(),

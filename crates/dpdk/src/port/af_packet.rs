@@ -36,7 +36,7 @@ use self::slot::Content;
 use self::socket::{Failure, PacketSocket};
 use self::whole::{Refusal, Sent, WholeSender};
 use crate::BURST_MAX;
-use crate::burst::{self, Burst, Mbuf, first_segment, room};
+use crate::burst::{self, Burst, Mbuf, first_segment, space};
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::port::interrupts::{Interrupts, Watched};
@@ -59,7 +59,7 @@ struct RxCounters {
     octets: AtomicU64,
     errors: AtomicU64,
     no_buffers: AtomicU64,
-    /// Long frames for which the socket's queue had no room.
+    /// Long frames for which the socket's queue had no space.
     lost: AtomicU64,
 }
 
@@ -222,8 +222,8 @@ impl AfPacketRx {
             };
             let is_outgoing = slot::is_outgoing(received.octets());
             // SAFETY: the buffer was just allocated, and is in no burst yet.
-            let room = unsafe { room(mbuf) };
-            let content = slot::unpack(received.status(), received.octets(), room);
+            let space = unsafe { space(mbuf) };
+            let content = slot::unpack(received.status(), received.octets(), space);
             drop(received);
             let header = match content {
                 Content::Queued(_) if is_outgoing => {
@@ -232,7 +232,7 @@ impl AfPacketRx {
                 }
                 _ if is_outgoing => continue,
                 Content::Frame(frame) => {
-                    // SAFETY: as above; the octets are within the room (unpack).
+                    // SAFETY: as above; the octets are within the space (unpack).
                     unsafe {
                         *field::data_len(mbuf) = frame.length as u16;
                         *field::pkt_len(mbuf) = frame.length as u32;
@@ -464,7 +464,7 @@ impl Requested {
         PutResult::Done
     }
 
-    /// Lets the kernel send. Frames for which it has no room return to the burst. Returns the numbers of sent and of dropped
+    /// Lets the kernel send. Frames for which it has no space return to the burst. Returns the numbers of sent and of dropped
     /// frames. No frame is requested afterwards.
     #[inline(always)]
     fn send(&mut self, ring: &mut Ring, queue: &Queue, burst: &mut Burst) -> (usize, usize) {
@@ -563,8 +563,8 @@ pub(crate) fn open(
         Promiscuity::of(interface).map_err(|error| fail("promiscuous mode", error.to_string()))?;
     let page_size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     let page_size = page_size.and_then(|size| usize::try_from(size).ok());
-    let slot_room = slot::room(options.frame_size_max);
-    let geometry = |slots| Geometry::new(slots, slot_room, page_size.unwrap_or(4096));
+    let slot_space = slot::space(options.frame_size_max);
+    let geometry = |slots| Geometry::new(slots, slot_space, page_size.unwrap_or(4096));
     let rx_geometry = geometry(options.rx_ring_size);
     let tx_geometry = geometry(options.tx_ring_size);
     let (mut rx, mut tx, mut shared) = (Vec::new(), Vec::new(), Vec::new());

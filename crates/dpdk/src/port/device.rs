@@ -351,7 +351,7 @@ impl Device {
         };
         let mut values = vec![sys::rte_eth_xstat::default(); count as usize];
         let mut names = vec![sys::rte_eth_xstat_name { name: [0; 64] }; count as usize];
-        // SAFETY: both arrays have room for `count`.
+        // SAFETY: both arrays have space for `count`.
         let counts = unsafe {
             [
                 sys::rte_eth_xstats_get(id, values.as_mut_ptr(), count),

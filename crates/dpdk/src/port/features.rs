@@ -61,12 +61,12 @@ struct Blocks {
 /// A structure that the kernel reads and writes for its command.
 ///
 /// # Safety
-/// It begins with its command and has room for the answer.
+/// It begins with its command and has space for the answer.
 unsafe trait Request {}
 
 // SAFETY: linux/ethtool.h, struct ethtool_sset_info; the kernel writes one word for each bit of the mask, and one bit is set.
 unsafe impl Request for SetInfo {}
-// SAFETY: struct ethtool_gstrings; the kernel writes all names of the set, of which there is room for `FEATURES_MAX` (checked by
+// SAFETY: struct ethtool_gstrings; the kernel writes all names of the set, of which there is space for `FEATURES_MAX` (checked by
 // `Features::of`).
 unsafe impl Request for Names {}
 // SAFETY: struct ethtool_gfeatures; the kernel writes at most `count` blocks.
@@ -140,7 +140,7 @@ fn request<T: Request>(
     value: &mut T,
 ) -> Result<(), Errno> {
     let mut request = InterfaceRequest::named(interface).ok_or(Errno::ENODEV)?;
-    // SAFETY: the structure has room for the answer (`Request`).
+    // SAFETY: the structure has space for the answer (`Request`).
     unsafe { request.call_with(socket, SIOCETHTOOL as _, value) }
 }
 

@@ -87,8 +87,8 @@ impl Scratch {
         length
     }
 
-    /// Returns room for a frame, at most the longest.
-    pub(crate) fn room(&mut self, length: usize) -> &mut [u8] {
+    /// Returns space for a frame, at most the longest.
+    pub(crate) fn space(&mut self, length: usize) -> &mut [u8] {
         self.0.get_mut(..length).unwrap_or_default()
     }
 
@@ -100,8 +100,8 @@ impl Scratch {
     ) -> usize {
         let mut length = 0;
         for piece in pieces {
-            let room = self.0.get_mut(length..).unwrap_or_default();
-            length += piece.copy_to(room);
+            let space = self.0.get_mut(length..).unwrap_or_default();
+            length += piece.copy_to(space);
         }
         reader.read(self.0.get(..length).unwrap_or_default());
         length
@@ -188,7 +188,7 @@ pub(crate) fn write<S: BufferSink>(
             }
             Err(Outcome::Full) => break,
             Err(Outcome::Refused | Outcome::Accepted) => {
-                let frame = scratch.room(length);
+                let frame = scratch.space(length);
                 source.write_apart(frame);
                 if !put(sink, frame, counters) {
                     taken.written += 1;

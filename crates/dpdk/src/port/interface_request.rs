@@ -54,7 +54,7 @@ impl InterfaceRequest {
     /// Calls ioctl(2) with a structure that the kernel reads and writes.
     ///
     /// # Safety
-    /// The structure has room for the answer to the question.
+    /// The structure has space for the answer to the question.
     ///
     /// # Errors
     /// The kernel's error.

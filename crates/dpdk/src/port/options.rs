@@ -38,7 +38,7 @@ impl PortOptions {
         }
     }
 
-    /// Returns the required room of each buffer of the port's pool, octets.
+    /// Returns the required space of each buffer of the port's pool, octets.
     #[must_use]
     pub fn data_room(&self) -> u16 {
         buffer_size(self)

@@ -153,7 +153,7 @@ impl Receiver {
                 counters.malformed.add(1);
                 continue;
             }
-            // The burst has room for `most`.
+            // The burst has space for `most`.
             if burst.push(arrival.frame).is_ok() {
                 octets += u64::from(length);
             }

@@ -7,7 +7,7 @@ use quietwire_memory::Span;
 
 use super::counters::QueueCounters;
 use crate::BURST_MAX;
-use crate::burst::{Burst, Mbuf, Start, first_segment, room};
+use crate::burst::{Burst, Mbuf, Start, first_segment, space};
 use crate::mempool::Mempool;
 use crate::sys::TO_CUT;
 use crate::sys::{self, field};
@@ -228,7 +228,7 @@ pub(crate) fn receive<S: Source>(
         counters.no_buffers.add(1);
         return 0;
     };
-    let short = start.room.min(limit as usize);
+    let short = start.space.min(limit as usize);
     let buffers = burst.held();
     let (mut kept, mut octets) = (0, 0);
     let mut dropped = Dropped::default();
@@ -244,7 +244,7 @@ pub(crate) fn receive<S: Source>(
                     return;
                 };
                 let Some(offload) = offload else {
-                    // SAFETY: owned by the burst, alone; there is room.
+                    // SAFETY: owned by the burst, alone; there is space.
                     unsafe { copy_whole(start, mbuf, frame) };
                     octets += frame.len() as u64;
                     kept += 1;
@@ -404,7 +404,7 @@ unsafe fn take_pieces<'ring, S: Source>(
 /// Copies a frame in one piece into a buffer just taken from its pool.
 ///
 /// # Safety
-/// `mbuf` is owned, is not shared, and has room for the frame.
+/// `mbuf` is owned, is not shared, and has space for the frame.
 #[inline(always)]
 unsafe fn copy_whole(start: Start, mbuf: *mut sys::rte_mbuf, from: Span<'_>) {
     // SAFETY: guaranteed by the caller.
@@ -433,7 +433,7 @@ unsafe fn copy_pieces<'ring>(
             // SAFETY: `tail` is the last of the frame's buffers, which are ours alone.
             unsafe {
                 let used = *field::data_len(tail) as usize;
-                let copied = room(tail)
+                let copied = space(tail)
                     .get_mut(used..)
                     .map_or(0, |free| from.copy_to(free));
                 *field::data_len(tail) += copied as u16;

@@ -24,7 +24,7 @@ use crate::uri::{PortUri, Role};
 type Opened = (PeerPort, Vec<Receiver>, Vec<Sender>);
 
 /// Octets for virtio's header, in a separate cache line before each frame.
-const HEADER_ROOM: u32 = 64;
+const HEADER_SPACE: u32 = 64;
 
 /// Opens a port. It listens or connects after its start.
 pub(super) fn open(
@@ -54,7 +54,7 @@ pub(super) fn open(
         pairs,
         options.rx_ring_size,
         options.tx_ring_size,
-        u32::from(buffer_size(options)) + HEADER_ROOM,
+        u32::from(buffer_size(options)) + HEADER_SPACE,
         *packed,
     )
     .map_err(|error| wrong(error.to_string()))?;

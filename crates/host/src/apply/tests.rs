@@ -555,7 +555,7 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_disk_that_is_full_for_a_while_leaves_a_journal_that_rolls_everything_back() {
-    // The disk has room again after N failures.
+    // The disk has space again after N failures.
     for again in [1, 3, 6, 1000] {
         let mut rig = Rig::new(FIRST_VERSION);
         for irq in 30..50 {
@@ -583,7 +583,7 @@ fn a_disk_that_is_full_for_a_while_leaves_a_journal_that_rolls_everything_back()
             last = length;
             if !is_filled && length > 3000 {
                 is_filled = true;
-                // As much as fits. The journal's last page has room for some more lines, and for a part of one.
+                // As much as fits. The journal's last page has space for some more lines, and for a part of one.
                 let _ = fs::write(&file, vec![0; 32 << 10]);
             }
             // The journal has the same length after a change and before the next one, and after each failure.

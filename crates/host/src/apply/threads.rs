@@ -170,12 +170,12 @@ mod tests {
                 boot: None,
             })
         };
-        let seen: Vec<(i32, String)> = changes(&plan, &tasks, id)
+        let observed: Vec<(i32, String)> = changes(&plan, &tasks, id)
             .into_iter()
             .map(|change| (change.task.pid, change.new.to_string()))
             .collect();
         let wanted = [(10, "1"), (12, "1"), (20, "0-1"), (21, "0-1")];
         let wanted = wanted.map(|(tid, cpus)| (tid, cpus.to_owned()));
-        assert_eq!(seen, wanted);
+        assert_eq!(observed, wanted);
     }
 }

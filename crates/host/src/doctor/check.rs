@@ -31,29 +31,29 @@ pub struct Check {
 }
 
 impl Check {
-    pub(super) fn new(name: &str, state: State, seen: impl Into<String>) -> Self {
+    pub(super) fn new(name: &str, state: State, found: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
             state,
-            found: seen.into(),
+            found: found.into(),
             remedy: None,
         }
     }
 
-    pub(super) fn ok(name: &str, seen: impl Into<String>) -> Self {
-        Self::new(name, State::Ok, seen)
+    pub(super) fn ok(name: &str, found: impl Into<String>) -> Self {
+        Self::new(name, State::Ok, found)
     }
 
-    pub(super) fn unavailable(name: &str, seen: impl Into<String>) -> Self {
-        Self::new(name, State::Unavailable, seen)
+    pub(super) fn unavailable(name: &str, found: impl Into<String>) -> Self {
+        Self::new(name, State::Unavailable, found)
     }
 
-    pub(super) fn warning(name: &str, seen: impl Into<String>) -> Self {
-        Self::new(name, State::Warning, seen)
+    pub(super) fn warning(name: &str, found: impl Into<String>) -> Self {
+        Self::new(name, State::Warning, found)
     }
 
-    pub(super) fn missing(name: &str, seen: impl Into<String>) -> Self {
-        Self::new(name, State::Missing, seen)
+    pub(super) fn missing(name: &str, found: impl Into<String>) -> Self {
+        Self::new(name, State::Missing, found)
     }
 
     pub(super) fn remedy(self, command: impl Into<String>) -> Self {

@@ -46,17 +46,17 @@ fn count(machine: &Machine, online: Option<&CpuList>) -> Check {
         return Check::unavailable(NAME, "the kernel does not report online CPUs");
     };
     let usable = allowed(machine).map_or_else(|| online.clone(), |cpus| cpus.intersection(online));
-    let seen = if usable == *online {
+    let found = if usable == *online {
         format!("{online} online")
     } else {
         format!("{online} online, {usable} of them available to this process")
     };
     if usable.len() >= CPUS_NEEDED {
-        return Check::ok(NAME, seen);
+        return Check::ok(NAME, found);
     }
     let check = Check::missing(
         NAME,
-        format!("{seen}; the tester and the device under test require one CPU each"),
+        format!("{found}; the tester and the device under test require one CPU each"),
     );
     if is_confined_by_us(machine) {
         // taskset cannot leave a CPU set.
@@ -127,13 +127,13 @@ fn frequency(machine: &Machine, online: Option<&CpuList>) -> Check {
             "no cpufreq: the hypervisor or the firmware controls the frequency",
         );
     }
-    let seen = governors.iter().cloned().collect::<Vec<_>>().join(", ");
+    let found = governors.iter().cloned().collect::<Vec<_>>().join(", ");
     if governors.iter().all(|governor| governor == "performance") {
-        return Check::ok(NAME, format!("governor {seen}"));
+        return Check::ok(NAME, format!("governor {found}"));
     }
     Check::warning(
         NAME,
-        format!("governor {seen}: the frequency changes during measurements"),
+        format!("governor {found}: the frequency changes during measurements"),
     )
     .remedy("echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
 }

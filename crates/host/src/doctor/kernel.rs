@@ -59,12 +59,12 @@ fn cpusets(machine: &Machine) -> Check {
         .map(|mount| (mount, "v1"))
         .or(second.map(|mount| (mount, "v2")));
     if let Some((mount, version)) = found {
-        let seen = format!("{version} at {}", mount.point);
+        let hierarchy = format!("{version} at {}", mount.point);
         if mount.has("ro") {
-            return Check::missing(NAME, format!("{seen}, mounted read-only"))
+            return Check::missing(NAME, format!("{hierarchy}, mounted read-only"))
                 .remedy(format!("mount -o remount,rw {}", mount.point));
         }
-        return Check::ok(NAME, seen);
+        return Check::ok(NAME, hierarchy);
     }
     let known = machine
         .text("/proc/cgroups")

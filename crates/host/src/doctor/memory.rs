@@ -24,14 +24,14 @@ fn available(machine: &Machine) -> Check {
     let Some(mib) = memory_mib(&text, "MemAvailable") else {
         return Check::unavailable(NAME, "/proc/meminfo does not report the available memory");
     };
-    let seen = format!("{mib} MiB available");
+    let found = format!("{mib} MiB available");
     if mib >= MEMORY_AMPLE_MIB {
-        Check::ok(NAME, seen)
+        Check::ok(NAME, found)
     } else if mib >= MEMORY_LEAST_MIB {
-        Check::warning(NAME, format!("{seen}: enough for small studies only"))
+        Check::warning(NAME, format!("{found}: enough for small studies only"))
             .remedy("stop processes, or free huge pages")
     } else {
-        Check::missing(NAME, format!("{seen}, less than {MEMORY_LEAST_MIB} MiB"))
+        Check::missing(NAME, format!("{found}, less than {MEMORY_LEAST_MIB} MiB"))
             .remedy("stop processes, or free huge pages")
     }
 }
@@ -75,7 +75,7 @@ fn huge_pages(machine: &Machine) -> Check {
         "echo 256 > {POOLS}/hugepages-{}kB/nr_hugepages",
         smallest.page_kib
     );
-    let seen: Vec<String> = pools
+    let found: Vec<String> = pools
         .iter()
         .filter(|pool| pool.total > 0)
         .map(|pool| {
@@ -85,15 +85,15 @@ fn huge_pages(machine: &Machine) -> Check {
             )
         })
         .collect();
-    if seen.is_empty() {
+    if found.is_empty() {
         return Check::warning(NAME, format!("none reserved; {PRICE}")).remedy(reserve);
     }
-    let seen = seen.join(", ");
+    let found = found.join(", ");
     if pools.iter().all(|pool| pool.free == 0) {
-        return Check::warning(NAME, format!("{seen}; {PRICE}"))
+        return Check::warning(NAME, format!("{found}; {PRICE}"))
             .remedy("remove files of terminated processes in /dev/hugepages, which occupy pages");
     }
-    Check::ok(NAME, seen)
+    Check::ok(NAME, found)
 }
 
 fn mount(machine: &Machine) -> Check {

@@ -304,9 +304,9 @@ mod tests {
     fn a_recorded_machine_is_read() {
         let directory = machine();
         let root = &Tree::new(directory.path());
-        let seen = cpus(root);
-        assert_eq!(seen.len(), 4);
-        assert_eq!(seen[2].siblings, Some("0,2".parse().unwrap()));
+        let observed = cpus(root);
+        assert_eq!(observed.len(), 4);
+        assert_eq!(observed[2].siblings, Some("0,2".parse().unwrap()));
         let offline = CpuPlace {
             cpu: CpuId(3),
             package: None,
@@ -319,8 +319,8 @@ mod tests {
             frequency: None,
             idle_states: Vec::new(),
         };
-        assert_eq!(seen[3], offline);
-        assert_eq!(counts(&seen), Some((2, 2)));
+        assert_eq!(observed[3], offline);
+        assert_eq!(counts(&observed), Some((2, 2)));
         let caches = caches(root);
         assert_eq!(caches.len(), 6, "{caches:?}");
         assert_eq!(caches[5].size_kib, Some(16_384));

@@ -14,7 +14,7 @@ struct FailingMedium(Arc<Mutex<Disk>>);
 struct Disk {
     contents: Vec<u8>,
     /// Octets that fit; any number if `None`.
-    room: Option<usize>,
+    space: Option<usize>,
     sync_fails: bool,
     truncate_fails: bool,
 }
@@ -36,8 +36,8 @@ impl OpenFile for FailingMedium {
 
     fn append(&mut self, octets: &[u8]) -> io::Result<()> {
         let mut disk = self.disk();
-        let room = disk.room.unwrap_or(usize::MAX);
-        let fitting = octets.len().min(room - room.min(disk.contents.len()));
+        let space = disk.space.unwrap_or(usize::MAX);
+        let fitting = octets.len().min(space - space.min(disk.contents.len()));
         disk.contents.extend(&octets[..fitting]);
         if fitting < octets.len() {
             return Err(io::ErrorKind::StorageFull.into());
@@ -97,30 +97,30 @@ fn is_unreadable(change: &Change) -> bool {
 fn a_write_that_is_cut_short_at_any_octet_leaves_a_readable_journal() {
     let all = changes(3);
     let (text, ends) = journal_of(&all);
-    for room in 0..text.len() {
+    for space in 0..text.len() {
         let medium = FailingMedium::default();
         let mut journal = Journal::on(Box::new(medium.clone()), Path::new("/run/journal"));
-        medium.disk().room = Some(room);
-        let fitting = ends.iter().filter(|end| **end <= room).count();
+        medium.disk().space = Some(space);
+        let fitting = ends.iter().filter(|end| **end <= space).count();
         for (index, change) in all.iter().enumerate() {
             let recorded = journal.record(change);
-            assert_eq!(recorded.is_ok(), index < fitting, "room for {room} octets");
+            assert_eq!(recorded.is_ok(), index < fitting, "space for {space} octets");
             if let Err(error) = recorded {
                 assert_eq!(error.kind(), io::ErrorKind::StorageFull);
                 assert!(error.to_string().contains("/run/journal"), "{error}");
                 break;
             }
         }
-        assert_eq!(medium.changes(), all[..fitting], "room for {room} octets");
-        // There is room again: the next change is recorded behind the last whole one.
-        medium.disk().room = None;
+        assert_eq!(medium.changes(), all[..fitting], "space for {space} octets");
+        // There is space again: the next change is recorded behind the last whole one.
+        medium.disk().space = None;
         journal.record(&written(99)).unwrap();
         let expected: Vec<Change> = all[..fitting]
             .iter()
             .cloned()
             .chain([written(99)])
             .collect();
-        assert_eq!(medium.changes(), expected, "room for {room} octets");
+        assert_eq!(medium.changes(), expected, "space for {space} octets");
     }
 }
 
@@ -144,15 +144,15 @@ fn nothing_is_written_behind_a_part_of_a_line_that_cannot_be_removed() {
     let mut journal = Journal::on(Box::new(medium.clone()), Path::new("/run/journal"));
     journal.record(&written(0)).unwrap();
     medium.disk().truncate_fails = true;
-    let room = medium.disk().contents.len() + 10;
-    medium.disk().room = Some(room);
+    let space = medium.disk().contents.len() + 10;
+    medium.disk().space = Some(space);
     journal.record(&written(1)).unwrap_err();
-    medium.disk().room = None;
+    medium.disk().space = None;
     for _ in 0..2 {
         let error = journal.record(&written(2)).unwrap_err().to_string();
         assert!(error.contains("no more changes"), "{error}");
     }
-    assert_eq!(medium.disk().contents.len(), room);
+    assert_eq!(medium.disk().contents.len(), space);
     assert_eq!(medium.changes(), [written(0)]);
 }
 
@@ -251,7 +251,7 @@ fn journals_of_earlier_versions_are_read() {
     assert_eq!(read(&whole), all);
     // The process was killed while it wrote the last line.
     assert_eq!(read(&whole[..whole.len() - 5]), all[..2]);
-    // The disk was full for the second line, and had room again for the third.
+    // The disk was full for the second line, and had space again for the third.
     let cut = format!("{}{}{}", lines[0], &lines[1][..40], lines[2]);
     let found = read(&cut);
     assert_eq!(found.len(), 3, "{found:?}");

@@ -217,7 +217,7 @@ impl FakeResctrl {
             if values.trim().is_empty() {
                 return self.refuse(format!("Missing '{resource}' value"));
             }
-            let mut seen = BTreeSet::new();
+            let mut observed = BTreeSet::new();
             for value in values.split(';') {
                 let parsed = value.split_once('=');
                 let parsed =
@@ -225,7 +225,7 @@ impl FakeResctrl {
                 let Some((domain, value)): Option<(u32, &str)> = parsed else {
                     return self.refuse("Missing '=' or non-numeric domain".to_owned());
                 };
-                if !seen.insert(domain) {
+                if !observed.insert(domain) {
                     return self.refuse(format!("Duplicate domain {domain}"));
                 }
                 if domain >= self.rules.domains {

@@ -50,7 +50,7 @@ fn forwarding(machine: &Machine<'_>) -> Check {
     for (cpu, _) in by_cpu.iter().filter(|(_, count)| **count > 1) {
         wrong.push(format!("several threads on CPU {cpu}"));
     }
-    let seen = match (found, wrong.is_empty()) {
+    let actual = match (found, wrong.is_empty()) {
         (0, _) => "no forwarding threads are running".to_owned(),
         (_, true) => format!("{found} forwarding threads, each on its own CPU"),
         (_, false) => some_of(&wrong),
@@ -62,7 +62,7 @@ fn forwarding(machine: &Machine<'_>) -> Check {
             "each forwarding thread alone on one of the CPUs {}",
             machine.forwarding
         ),
-        seen,
+        actual,
         wrong.is_empty(),
         "configure the data plane with the forwarding CPUs: quietwire partition render --for ovs|vpp|testpmd|vrouter|quietwire",
     )
@@ -82,7 +82,7 @@ fn intruders(machine: &Machine<'_>) -> Check {
         // Only an interval shows whether and how long these threads really ran there.
         .filter(|task| !(task.is_kernel && task.is_bound(machine.root)))
         .collect();
-    let seen = if wrong.is_empty() {
+    let actual = if wrong.is_empty() {
         format!(
             "{} threads, none of them on isolated CPUs",
             machine.tasks.len()
@@ -99,7 +99,7 @@ fn intruders(machine: &Machine<'_>) -> Check {
             "only forwarding threads and guests on the isolated CPUs {}",
             machine.isolated
         ),
-        seen,
+        actual,
         wrong.is_empty(),
         remedy.text,
     )

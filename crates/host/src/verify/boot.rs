@@ -41,12 +41,12 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
 fn given_as_planned(parameter: &BootParameter, given: &str) -> Check {
     let wanted = parameter.to_string();
     let is_fine = is_given(parameter, given);
-    let seen = value(given, &parameter.name);
+    let actual = value(given, &parameter.name);
     Check::new(
         "command-line",
         "/proc/cmdline",
         &wanted,
-        match seen {
+        match actual {
             Some(value) => format!("{}={value}", parameter.name),
             None if is_fine => wanted.clone(),
             None => format!("no {}", parameter.name),
@@ -82,13 +82,13 @@ fn took_effect(
         ));
     };
     // Some kernels print an empty set as `(null)`.
-    let seen: CpuList = text.parse().unwrap_or_default();
+    let actual: CpuList = text.parse().unwrap_or_default();
     Some(Check::new(
         name,
         format!("/{below}"),
         expected,
-        format!("CPUs {seen}"),
-        wanted.difference(&seen).is_empty(),
+        format!("CPUs {actual}"),
+        wanted.difference(&actual).is_empty(),
         format!(
             "{parameter}= has no effect: see `dmesg` for the reason (the kernel may be built without support for it)"
         ),

@@ -52,7 +52,7 @@ impl Check {
         name: &'static str,
         file: impl Into<String>,
         expected: impl Into<String>,
-        seen: impl Into<String>,
+        actual: impl Into<String>,
         is_fine: bool,
         remedy: impl Into<String>,
     ) -> Self {
@@ -65,7 +65,7 @@ impl Check {
             },
             file: file.into(),
             expected: expected.into(),
-            actual: seen.into(),
+            actual: actual.into(),
             remedy: (!is_fine).then(|| remedy.into()),
             commands: Vec::new(),
         }

@@ -77,7 +77,7 @@ fn class_check(machine: &Machine<'_>, class: &Class, resctrl: &Resctrl, groups: 
             None => wrong.insert(0, "class does not exist".to_owned()),
         }
     }
-    let seen = if wrong.is_empty() {
+    let actual = if wrong.is_empty() {
         "as planned".to_owned()
     } else {
         some_of(&wrong)
@@ -86,7 +86,7 @@ fn class_check(machine: &Machine<'_>, class: &Class, resctrl: &Resctrl, groups: 
         "classes",
         file,
         wanted.join(" "),
-        seen,
+        actual,
         wrong.is_empty(),
         APPLY,
     )
@@ -118,7 +118,7 @@ fn tasks(machine: &Machine<'_>, groups: &[Group]) -> Check {
             wrong.push(format!("{} ({}) in {}", task.name, task.tid, own.name));
         }
     }
-    let seen = if wrong.is_empty() {
+    let actual = if wrong.is_empty() {
         "none".to_owned()
     } else {
         some_of(&wrong)
@@ -127,7 +127,7 @@ fn tasks(machine: &Machine<'_>, groups: &[Group]) -> Check {
         "class-tasks",
         "/sys/fs/resctrl/*/tasks",
         "no forwarding thread in a class other than its CPU's class",
-        seen,
+        actual,
         wrong.is_empty(),
         "write the thread ID into the `tasks` file of the CPU's class",
     )

@@ -44,13 +44,13 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let started = machine.value::<CpuList>("sys/devices/system/cpu/isolated");
     let isolated = machine.isolated.difference(&started.unwrap_or_default());
     let expected = format!("0 in every set that contains any of the isolated CPUs {isolated}");
-    let (mut wrong, mut seen) = (Vec::new(), 0);
+    let (mut wrong, mut actual) = (Vec::new(), 0);
     let mut remedy = CpusetRemedy::default();
     for set in below(&sets.mount) {
         let Some(balanced) = read(&set.join("cpuset.sched_load_balance")) else {
             continue;
         };
-        seen += 1;
+        actual += 1;
         let both = cpus_in(sets, &set).intersection(&isolated);
         // A set with no CPU or one CPU has nothing to balance.
         if balanced == "1" && !both.is_empty() && cpus_in(sets, &set).len() > 1 {
@@ -65,12 +65,12 @@ fn balance(machine: &Machine<'_>, sets: &Cpusets) -> Check {
             }
         }
     }
-    if seen == 0 {
+    if actual == 0 {
         return Check::unknown(name, files, expected, UNREADABLE);
     }
     let is_fine = wrong.is_empty();
     let reported = if is_fine {
-        format!("{seen} sets, none of which balances isolated CPUs")
+        format!("{actual} sets, none of which balances isolated CPUs")
     } else {
         some_of(&wrong)
     };
@@ -127,7 +127,7 @@ impl CpusetRemedy {
         name: &'static str,
         files: String,
         expected: String,
-        seen: String,
+        actual: String,
         is_fine: bool,
     ) -> Check {
         let mut texts = Vec::new();
@@ -141,7 +141,7 @@ impl CpusetRemedy {
                 some_of(&self.sets)
             ));
         }
-        Check::new(name, files, expected, seen, is_fine, texts.join("; "))
+        Check::new(name, files, expected, actual, is_fine, texts.join("; "))
             .with_commands(self.commands)
     }
 }
@@ -218,7 +218,7 @@ fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
     let files = format!("{}/**/{}", machine.shown(&sets.mount), effective(sets));
     let allowed = machine.isolated.difference(&machine.plan.cpus(Role::Guest));
     let expected = format!("only quietwire's sets with processes on the isolated CPUs {allowed}");
-    let (mut wrong, mut seen) = (Vec::new(), 0);
+    let (mut wrong, mut actual) = (Vec::new(), 0);
     let mut remedy = CpusetRemedy::default();
     for set in below(&sets.mount) {
         // Sets below a set of quietwire belong to it. Directories above the mount point are not sets, whatever their names.
@@ -229,7 +229,7 @@ fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
         let Ok(inside) = processes(&set) else {
             continue;
         };
-        seen += 1;
+        actual += 1;
         let both = cpus_in(sets, &set).intersection(&allowed);
         if both.is_empty() {
             continue;
@@ -247,7 +247,7 @@ fn others(machine: &Machine<'_>, sets: &Cpusets) -> Check {
             }
         }
     }
-    if seen == 0 {
+    if actual == 0 {
         return Check::unknown(name, files, expected, UNREADABLE);
     }
     let is_fine = wrong.is_empty();

@@ -29,7 +29,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
         .filter(|cpu| of.contains(&cpu.0))
         .map(|cpu| format!("CPU {cpu}"))
         .collect();
-    let seen = if balanced.is_empty() {
+    let actual = if balanced.is_empty() {
         "none".to_owned()
     } else {
         format!("{} balanced with other CPUs", some_of(&balanced))
@@ -38,7 +38,7 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
         name,
         format!("/{file}"),
         expected,
-        seen,
+        actual,
         balanced.is_empty(),
         "add isolcpus=domain,… to the kernel command line, or create CPU sets without balancing: quietwire partition apply --config FILE",
     )]

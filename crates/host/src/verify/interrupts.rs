@@ -34,7 +34,7 @@ fn allowed(machine: &Machine<'_>) -> Check {
         let Some(allowed) = machine.value::<CpuList>(&file) else {
             continue;
         };
-        seen += 1;
+        actual += 1;
         // The effective affinity decides if the kernel reports it: the kernel chooses one of the allowed CPUs.
         let effective = machine.value::<CpuList>(&format!("{IRQS}/{irq}/effective_affinity_list"));
         let effective = effective.filter(|cpus| !cpus.is_empty());
@@ -59,11 +59,11 @@ fn allowed(machine: &Machine<'_>) -> Check {
             numbers.push(irq);
         }
     }
-    if seen == 0 {
+    if actual == 0 {
         return Check::unknown("interrupts", files, expected, UNREADABLE);
     }
     let mut reported = if wrong.is_empty() {
-        format!("{seen} interrupts, all on other CPUs")
+        format!("{actual} interrupts, all on other CPUs")
     } else {
         format!("interrupts {}", some_of(&wrong))
     };

@@ -91,12 +91,12 @@ impl<'a> Machine<'a> {
             Some(cpus) => {
                 let both = cpus.intersection(&self.isolated);
                 let is_fine = both.is_empty();
-                let seen = if is_fine {
+                let actual = if is_fine {
                     format!("CPUs {cpus}")
                 } else {
                     format!("CPUs {cpus}, including the isolated CPUs {both}")
                 };
-                Check::new(name, format!("/{file}"), expected, seen, is_fine, remedy)
+                Check::new(name, format!("/{file}"), expected, actual, is_fine, remedy)
             }
         }
     }

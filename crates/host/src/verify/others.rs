@@ -33,12 +33,12 @@ fn check(machine: &Machine<'_>, claim: &ProgramCpus) -> Check {
         ExpectedCpus::NotIsolated => cpus.intersection(&machine.isolated).is_empty(),
         ExpectedCpus::AllIsolated => machine.isolated.difference(cpus).is_empty(),
     };
-    let seen = format!("CPUs {cpus}");
+    let actual = format!("CPUs {cpus}");
     Check::new(
         claim.name,
         &claim.file,
         expected,
-        seen,
+        actual,
         is_fine,
         claim.remedy,
     )

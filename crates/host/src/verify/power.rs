@@ -62,12 +62,12 @@ fn all_hold(
         let why = format!("{UNREADABLE} for {}", some_of(&unknown));
         return Check::unknown(name, files, expected, why);
     }
-    let seen = if wrong.is_empty() {
+    let actual = if wrong.is_empty() {
         "as planned".to_owned()
     } else {
         some_of(&wrong)
     };
-    Check::new(name, files, expected, seen, wrong.is_empty(), APPLY)
+    Check::new(name, files, expected, actual, wrong.is_empty(), APPLY)
 }
 
 fn base_khz(machine: &Machine<'_>, cpu: CpuId) -> Option<u64> {
@@ -95,13 +95,13 @@ fn high_priority(machine: &Machine<'_>, setting: &FrequencySetting) -> Check {
         .filter(|cpu| base_khz(machine, *cpu) < Some(highest))
         .map(|cpu| format!("CPU {cpu}"))
         .collect();
-    let seen = if lower.is_empty() {
+    let actual = if lower.is_empty() {
         format!("{highest} kHz, the highest")
     } else {
         format!("less than {highest} kHz: {}", some_of(&lower))
     };
     let remedy = "enable SST-BF in the firmware or with intel-speed-select, or make a new plan";
-    Check::new(name, files, expected, seen, lower.is_empty(), remedy)
+    Check::new(name, files, expected, actual, lower.is_empty(), remedy)
 }
 
 /// Checks that the kernel does not poll isolated CPUs for corrected machine checks. By default, it polls all CPUs every five
@@ -121,7 +121,7 @@ fn machine_checks(machine: &Machine<'_>) -> Check {
     if !is_known {
         return Check::unknown("machine-checks", files, expected, UNREADABLE);
     }
-    let seen = if wrong.is_empty() {
+    let actual = if wrong.is_empty() {
         "1".to_owned()
     } else {
         format!("0: {}", some_of(&wrong))
@@ -130,7 +130,7 @@ fn machine_checks(machine: &Machine<'_>) -> Check {
         "machine-checks",
         files,
         expected,
-        seen,
+        actual,
         wrong.is_empty(),
         APPLY,
     )
@@ -142,11 +142,11 @@ fn wake_up(machine: &Machine<'_>) -> Option<Check> {
     machine.forwarding.first()?;
     let files = format!("/{CPUS}/cpu*/power/pm_qos_resume_latency_us");
     if machine.plan.idle == Idle::Poll {
-        let seen = "forwarding CPUs poll and never sleep";
-        return Some(Check::new(name, files, "any", seen, true, ""));
+        let actual = "forwarding CPUs poll and never sleep";
+        return Some(Check::new(name, files, "any", actual, true, ""));
     }
     let expected = "a limit, because forwarding CPUs sleep";
-    let (mut wrong, mut seen) = (Vec::new(), Vec::new());
+    let (mut wrong, mut actual) = (Vec::new(), Vec::new());
     for cpu in machine.forwarding.iter() {
         let file = format!("{CPUS}/cpu{cpu}/power/pm_qos_resume_latency_us");
         let Some(now) = machine.text(&file) else {
@@ -156,11 +156,11 @@ fn wake_up(machine: &Machine<'_>) -> Option<Check> {
         if now == "0" {
             wrong.push(format!("CPU {cpu}"));
         }
-        seen.push(format!("CPU {cpu} {now}"));
+        actual.push(format!("CPU {cpu} {now}"));
     }
     let is_fine = wrong.is_empty();
     let reported = if is_fine {
-        some_of(&seen)
+        some_of(&actual)
     } else {
         format!("none for {}", some_of(&wrong))
     };

@@ -73,13 +73,13 @@ fn siblings(machine: &Machine<'_>) -> Check {
         return Check::unknown(name, files, expected, why);
     }
     let is_fine = split.is_empty();
-    let seen = if is_fine {
+    let actual = if is_fine {
         "no shared core".to_owned()
     } else {
         some_of(&split)
     };
     let remedy = "use both threads of these cores for forwarding, or leave the other thread idle";
-    Check::new(name, files, expected, seen, is_fine, remedy)
+    Check::new(name, files, expected, actual, is_fine, remedy)
 }
 
 /// Checks for neighbours and guests that share the last level cache of forwarding CPUs without separate classes.
@@ -112,12 +112,12 @@ fn caches(machine: &Machine<'_>) -> Check {
         .union(&machine.plan.cpus(Role::Neighbour));
     let others = others.intersection(&sharing);
     if others.is_empty() || machine.plan.classes.len() > 1 {
-        let seen = if others.is_empty() {
+        let actual = if others.is_empty() {
             "not shared".to_owned()
         } else {
             format!("shared with CPUs {others} in separate classes")
         };
-        return Check::new(name, files, expected, seen, true, "");
+        return Check::new(name, files, expected, actual, true, "");
     }
     let why = format!(
         "shared with CPUs {others}, and this machine does not support cache allocation; measure the effect under load (quietwire study run)"

@@ -20,14 +20,14 @@ fn queues(machine: &Machine<'_>, interface: &str) -> Vec<String> {
 
 fn steering(machine: &Machine<'_>) -> Check {
     let files = format!("/{INTERFACES}/*/queues/rx-*/rps_cpus");
-    let (mut wrong, mut seen) = (Vec::new(), 0);
+    let (mut wrong, mut actual) = (Vec::new(), 0);
     for interface in machine.names(INTERFACES) {
         for queue in queues(machine, &interface) {
             let file = format!("{INTERFACES}/{interface}/queues/{queue}/rps_cpus");
             let Some(cpus) = machine.mask(&file) else {
                 continue;
             };
-            seen += 1;
+            actual += 1;
             let both = cpus.intersection(&machine.isolated);
             if !both.is_empty() {
                 wrong.push(format!("{interface} {queue} to CPUs {both}"));
@@ -36,11 +36,11 @@ fn steering(machine: &Machine<'_>) -> Check {
     }
     let expected = format!("no steering to the isolated CPUs {}", machine.isolated);
     // A machine without interfaces steers nothing. Without the directory, the state is unknown.
-    if seen == 0 && !machine.path(INTERFACES).is_dir() {
+    if actual == 0 && !machine.path(INTERFACES).is_dir() {
         return Check::unknown("receive-steering", files, expected, UNREADABLE);
     }
-    let seen = if wrong.is_empty() {
-        format!("{seen} queues, none steered to isolated CPUs")
+    let actual = if wrong.is_empty() {
+        format!("{actual} queues, none steered to isolated CPUs")
     } else {
         some_of(&wrong)
     };
@@ -48,7 +48,7 @@ fn steering(machine: &Machine<'_>) -> Check {
         "receive-steering",
         files,
         expected,
-        seen,
+        actual,
         wrong.is_empty(),
         APPLY,
     )

@@ -266,12 +266,12 @@ impl FakeMachine {
     fn spoilt<T>(&self, path: &str, text: &str, look: impl FnOnce() -> T) -> T {
         let former = fs::read_to_string(self.0.path().join(path));
         self.write(path, text);
-        let seen = look();
+        let actual = look();
         match former {
             Ok(former) => self.write(path, former.trim_end()),
             Err(_) => fs::remove_file(self.0.path().join(path)).unwrap(),
         }
-        seen
+        actual
     }
 
     fn checks(&self) -> Vec<Check> {

@@ -25,12 +25,12 @@ pub(crate) trait Forwarder: std::fmt::Debug + Send {
     fn start(&mut self, plan: &Plan, context: &mut ElementContext<'_>) -> Result<(), LabError>;
 
     /// Adds the ports, if the program accepts ports while it runs.
-    fn connect(&mut self, _plan: &Plan, _room: &mut ElementContext<'_>) -> Result<(), LabError> {
+    fn connect(&mut self, _plan: &Plan, _context: &mut ElementContext<'_>) -> Result<(), LabError> {
         Ok(())
     }
 
     /// Configures forwarding between the ports, if the program accepts that while it runs.
-    fn program(&mut self, _plan: &Plan, _room: &mut ElementContext<'_>) -> Result<(), LabError> {
+    fn program(&mut self, _plan: &Plan, _context: &mut ElementContext<'_>) -> Result<(), LabError> {
         Ok(())
     }
 

@@ -20,7 +20,7 @@ impl Forwarder for OwnImage {
         Err(Unavailable(WHY.to_owned()))
     }
 
-    fn start(&mut self, plan: &Plan, _room: &mut ElementContext<'_>) -> Result<(), LabError> {
+    fn start(&mut self, plan: &Plan, _context: &mut ElementContext<'_>) -> Result<(), LabError> {
         Err(LabError::Unavailable {
             name: plan.name.clone(),
             reason: Unavailable(WHY.to_owned()),

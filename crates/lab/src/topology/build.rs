@@ -8,7 +8,7 @@ use super::kinds::{ElementPlace, Encapsulation, Forwarding, LinkKind, Role};
 use super::program::Program;
 use super::relay::relayed;
 
-/// Maximum number of chains: the tester has two ports per chain, and room for 64.
+/// Maximum number of chains: the tester has two ports per chain, and space for 64.
 pub const CHAINS_MAX: u32 = 32;
 /// Maximum number of VNFs in a chain.
 pub const LENGTH_MAX: u32 = 32;

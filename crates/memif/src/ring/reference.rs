@@ -97,10 +97,10 @@ impl Plain {
         }
     }
 
-    /// Sends a frame; returns false if there is no room.
+    /// Sends a frame; returns false if there is no space.
     pub(super) fn send(&mut self, frame: &[u8]) -> bool {
         assert!(self.is_sender);
-        let room = |index| {
+        let space = |index| {
             if self.is_client {
                 self.buffer_size
             } else {
@@ -114,7 +114,7 @@ impl Plain {
             if parts.len() == usize::from(self.slots()) {
                 return false;
             }
-            let (part, more) = rest.split_at(rest.len().min(room(index) as usize));
+            let (part, more) = rest.split_at(rest.len().min(space(index) as usize));
             parts.push((index, part));
             rest = more;
         }

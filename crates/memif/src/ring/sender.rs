@@ -96,7 +96,7 @@ impl Sender {
 
     /// Returns the number of free slots, at most `most`. Reads the peer's index only if fewer than `most` are known.
     #[inline(always)]
-    pub fn room(&mut self, most: usize) -> usize {
+    pub fn space(&mut self, most: usize) -> usize {
         if usize::from(self.window.left()) < most {
             self.refresh();
         }
@@ -158,10 +158,10 @@ impl Sender {
         if length > slot.length() as usize {
             return self.put_chain(length, segments);
         }
-        let Some(room) = self.ring.regions.span(&slot) else {
+        let Some(space) = self.ring.regions.span(&slot) else {
             return PutResult::Bad;
         };
-        copy(room, segments);
+        copy(space, segments);
         self.finish(slot, length);
         PutResult::Sent
     }
@@ -308,8 +308,8 @@ impl Sender {
         segments: impl Iterator<Item = &'f [u8]> + Clone,
     ) -> PutResult {
         self.pieces.clear();
-        let room = self.window.peek().length().max(1) as usize;
-        if usize::from(self.window.left()) < length.div_ceil(room) {
+        let space = self.window.peek().length().max(1) as usize;
+        if usize::from(self.window.left()) < length.div_ceil(space) {
             self.refresh();
         }
         let start = self.window.next;
@@ -357,10 +357,10 @@ impl Sender {
     /// Copies a frame into `pieces`.
     fn fill_pieces<'f>(&self, segments: impl Iterator<Item = &'f [u8]>) {
         let mut pieces = self.pieces.iter();
-        let mut room: Option<Span<'_>> = None;
+        let mut space: Option<Span<'_>> = None;
         for mut segment in segments {
             while !segment.is_empty() {
-                let Some(part) = room
+                let Some(part) = space
                     .take()
                     .filter(|part| !part.is_empty())
                     .or_else(|| self.ring.regions.span(pieces.next()?))
@@ -369,7 +369,7 @@ impl Sender {
                 };
                 let count = part.copy_from(segment);
                 segment = segment.get(count..).unwrap_or_default();
-                room = Some(part.split_at(count).1);
+                space = Some(part.split_at(count).1);
             }
         }
     }
@@ -440,10 +440,10 @@ impl Sender {
 
 /// Copies a frame that fits into one buffer.
 #[inline(always)]
-fn copy<'f>(mut room: Span<'_>, segments: impl Iterator<Item = &'f [u8]>) {
+fn copy<'f>(mut space: Span<'_>, segments: impl Iterator<Item = &'f [u8]>) {
     for segment in segments {
-        room.copy_from(segment);
-        room = room.split_at(segment.len()).1;
+        space.copy_from(segment);
+        space = space.split_at(segment.len()).1;
     }
 }
 

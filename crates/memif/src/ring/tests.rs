@@ -202,7 +202,7 @@ fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// Sends and receives; frames arrive whole and in order, and a drained ring has room again.
+/// Sends and receives; frames arrive whole and in order, and a drained ring has space again.
 fn carry(memory: &Memory, from: &mut From, to: &mut To, steps: &[Step], longest: usize) {
     let mut under_way = VecDeque::new();
     let mut number = 0_u8;
@@ -395,7 +395,7 @@ fn rings_of_every_size_fill_up_and_drain() {
             let (mut sender, mut receiver) = (memory.sender(direction), memory.receiver(direction));
             let size = 1_usize << log2_size;
             for _ in 0..5 {
-                assert_eq!(sender.room(usize::MAX), size);
+                assert_eq!(sender.space(usize::MAX), size);
                 for _ in 0..size {
                     assert_eq!(sender.put([&[7_u8; 64][..]].into_iter()), PutResult::Sent);
                 }
@@ -549,7 +549,7 @@ fn a_client_offers_its_buffers_again_where_a_servers_index_jumps_to() {
         assert_eq!(memory.get(S2C, HEAD), 3 * size + 5);
         // A server that starts there finds the whole ring.
         let mut sender = memory.sender(S2C);
-        assert_eq!(sender.room(usize::MAX), usize::from(size));
+        assert_eq!(sender.space(usize::MAX), usize::from(size));
         assert_eq!(sender.put([&[1_u8; 99][..]].into_iter()), PutResult::Sent);
         let _ = sender.publish();
         assert_eq!(receiver.ready(32), 1);
@@ -562,10 +562,10 @@ fn a_sender_goes_on_where_a_peers_index_jumps_to() {
     for (direction, peer, own) in [(S2C, HEAD, TAIL), (C2S, TAIL, HEAD)] {
         let memory = Memory::new(5, 2048);
         let mut sender = memory.sender(direction);
-        assert_eq!(sender.room(32), 32);
+        assert_eq!(sender.space(32), 32);
         for (errors, index) in [1000_u16, 40, u16::MAX].into_iter().enumerate() {
             memory.set(direction, peer, index);
-            assert_eq!(sender.room(64), 0);
+            assert_eq!(sender.space(64), 0);
             assert_eq!(sender.errors(), errors as u64 + 1);
             assert_eq!(memory.get(direction, own), index);
         }
@@ -574,7 +574,7 @@ fn a_sender_goes_on_where_a_peers_index_jumps_to() {
             peer,
             if direction == S2C { 31 } else { u16::MAX },
         );
-        assert_eq!(sender.room(64), 32);
+        assert_eq!(sender.space(64), 32);
         assert_eq!(sender.put([&[1_u8; 60][..]].into_iter()), PutResult::Sent);
     }
 }
@@ -629,15 +629,15 @@ fn frames_that_no_ring_carries_are_bad() {
         );
         // More than the whole ring.
         assert_eq!(sender.put([&[0_u8; 8001][..]].into_iter()), PutResult::Bad);
-        assert_eq!(sender.room(64), 8);
+        assert_eq!(sender.space(64), 8);
         assert_eq!(sender.put([&[0_u8; 1001][..]].into_iter()), PutResult::Sent);
         assert_eq!(sender.put([&[0_u8; 8000][..]].into_iter()), PutResult::Full);
-        assert_eq!(sender.room(64), 6);
+        assert_eq!(sender.space(64), 6);
         let memory = Memory::new(8, 100);
         let mut sender = memory.sender(direction);
         assert_eq!(sender.put([&[0_u8; 6401][..]].into_iter()), PutResult::Bad);
         assert_eq!(sender.put([&[0_u8; 6400][..]].into_iter()), PutResult::Sent);
-        assert_eq!(sender.room(256), 192);
+        assert_eq!(sender.space(256), 192);
     }
 }
 

@@ -202,13 +202,13 @@ fn every_kind_of_damage_is_distinguished() {
         (v4(&ipv4(1, &[8, 0, 0])), Damage::TruncatedIcmp),
         (v6(&ipv6(58, &[128, 0, 0])), Damage::TruncatedIcmp),
     ];
-    let mut seen = BTreeSet::new();
+    let mut observed = BTreeSet::new();
     for (bytes, damage) in cases {
         let head = &bytes[..bytes.len().min(80)];
         assert_eq!(parse(&bytes), Err(damage), "{head:02x?}");
-        seen.insert(damage.index());
+        observed.insert(damage.index());
     }
-    assert_eq!(seen.len(), Damage::COUNT, "a kind without a case");
+    assert_eq!(observed.len(), Damage::COUNT, "a kind without a case");
 }
 
 #[test]
@@ -261,8 +261,8 @@ fn fragments_are_reported_by_their_offset_and_nothing_else() {
     ] {
         let mut packet = ipv4(47, &[0; 8]);
         packet[6..8].copy_from_slice(&flags.to_be_bytes());
-        let seen = fragment_of(&frame(EtherType::IPV4, &packet));
-        assert_eq!(seen, expected, "IPv4 {flags:#06x}");
+        let observed = fragment_of(&frame(EtherType::IPV4, &packet));
+        assert_eq!(observed, expected, "IPv4 {flags:#06x}");
     }
     // RFC 8200: 13 bits of offset, two reserved bits, more fragments.
     for (fields, expected) in [
@@ -274,8 +274,8 @@ fn fragments_are_reported_by_their_offset_and_nothing_else() {
     ] {
         let [high, low] = fields.to_be_bytes();
         let header = [47, 0xff, high, low, 0, 0, 0, 9];
-        let seen = fragment_of(&frame(EtherType::IPV6, &ipv6(44, &header)));
-        assert_eq!(seen, expected, "IPv6 {fields:#06x}");
+        let observed = fragment_of(&frame(EtherType::IPV6, &ipv6(44, &header)));
+        assert_eq!(observed, expected, "IPv6 {fields:#06x}");
     }
 }
 

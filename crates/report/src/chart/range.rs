@@ -14,7 +14,7 @@ const RIGHT: f64 = WIDTH - 40.0;
 const STEP: f64 = 52.0;
 const AXIS: f64 = 50.0;
 /// Minimum distance of labels. Labels closer to each other are in the table only.
-const ROOM: f64 = 74.0;
+const LABEL_WIDTH: f64 = 74.0;
 
 /// Draws the chart. Returns nothing if there are no latency trials.
 pub(crate) fn range(cases: &[CaseSummary]) -> Markup {
@@ -67,10 +67,10 @@ fn one(index: usize, name: &str, trip: &RoundTrip, scale: &Log, y: f64) -> Marku
             line class={ "reach end " (colour(index)) } x1=(px(max)) x2=(px(max)) y1=(px(y - 7.0)) y2=(px(y + 7.0)) {}
             (marker(index, mean, y, 5.5))
             text.value x=(px(mean)) y=(px(y - 12.0)) text-anchor="middle" { "mean " (trip.mean_text()) }
-            @if mean - min > ROOM {
+            @if mean - min > LABEL_WIDTH {
                 text.tick x=(px(min)) y=(px(y - 12.0)) text-anchor="middle" { (trip.min_text()) }
             }
-            @if max - mean > ROOM {
+            @if max - mean > LABEL_WIDTH {
                 text.tick x=(px(max)) y=(px(y - 12.0)) text-anchor="middle" { (trip.max_text()) }
             }
         }

@@ -35,7 +35,7 @@ pub(super) fn applications(size: &SizeSummary) -> Markup {
                             tr {
                                 th scope="row" { (case.name) }
                                 @match &case.applications {
-                                    Some(seen) => (cells(seen)),
+                                    Some(observed) => (cells(observed)),
                                     None => { td colspan="8" { "not measured" } }
                                 }
                             }
@@ -47,16 +47,16 @@ pub(super) fn applications(size: &SizeSummary) -> Markup {
     }
 }
 
-fn cells(seen: &Applications) -> Markup {
+fn cells(observed: &Applications) -> Markup {
     html! {
-        @for rate in [&seen.tcp_up_bps, &seen.tcp_down_bps] {
+        @for rate in [&observed.tcp_up_bps, &observed.tcp_down_bps] {
             td.num { (gbps(rate.median)) }
             td.num.dim { (range(rate)) }
         }
-        td.num { (format::time_ns(seen.echo_mean_ns.median)) }
-        td.num { (format::time_ns(seen.echo_min_ns as f64)) }
-        td.num { (seen.echo_p99_ns.as_ref().map_or_else(|| "–".to_owned(), |p99| format::time_ns(p99.median))) }
-        td.num { (format::time_ns(seen.echo_max_ns as f64)) }
+        td.num { (format::time_ns(observed.echo_mean_ns.median)) }
+        td.num { (format::time_ns(observed.echo_min_ns as f64)) }
+        td.num { (observed.echo_p99_ns.as_ref().map_or_else(|| "–".to_owned(), |p99| format::time_ns(p99.median))) }
+        td.num { (format::time_ns(observed.echo_max_ns as f64)) }
     }
 }
 
@@ -70,11 +70,11 @@ pub(crate) fn gbps(rate_bps: f64) -> String {
 }
 
 /// Formats one case: `9.41 Gbit/s up, 9.40 down, mean round trip 31 µs`.
-pub(crate) fn sentence(seen: &Applications) -> String {
+pub(crate) fn sentence(observed: &Applications) -> String {
     format!(
         "TCP {}{THIN}Gbit/s up, {} down, mean round trip {}",
-        gbps(seen.tcp_up_bps.median),
-        gbps(seen.tcp_down_bps.median),
-        format::time_ns(seen.echo_mean_ns.median)
+        gbps(observed.tcp_up_bps.median),
+        gbps(observed.tcp_down_bps.median),
+        format::time_ns(observed.echo_mean_ns.median)
     )
 }

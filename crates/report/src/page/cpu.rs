@@ -69,7 +69,7 @@ fn threads(size: &SizeSummary) -> Markup {
                     tr {
                         th scope="col" { "Case" }
                         th scope="col" { "Thread" }
-                        th.num scope="col" { "Seen on CPU" }
+                        th.num scope="col" { "Last CPU" }
                         th.num scope="col" { "Running" }
                         th.num scope="col" { "Preempted per second, median" }
                         th.num scope="col" { "max" }

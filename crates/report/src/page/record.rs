@@ -19,8 +19,9 @@ fn count_of(case: &CaseSummary, cause: InvalidCause) -> usize {
 }
 
 pub(super) fn health(size: &SizeSummary) -> Markup {
-    let is_seen = |cause: &InvalidCause| size.cases.iter().any(|case| count_of(case, *cause) > 0);
-    let causes: Vec<InvalidCause> = InvalidCause::ALL.into_iter().filter(is_seen).collect();
+    let is_counted =
+        |cause: &InvalidCause| size.cases.iter().any(|case| count_of(case, *cause) > 0);
+    let causes: Vec<InvalidCause> = InvalidCause::ALL.into_iter().filter(is_counted).collect();
     let reasons: Vec<_> = size
         .cases
         .iter()

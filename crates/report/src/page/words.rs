@@ -308,9 +308,9 @@ fn like_for_like(size: &SizeSummary) -> Vec<String> {
     if sentences.is_empty() {
         return sentences;
     }
-    sentences.extend(case.neighbours.as_ref().map(|seen| {
-        let share = format::percent(seen.share.median * 100.0);
-        if seen.share.median < FAIR {
+    sentences.extend(case.neighbours.as_ref().map(|observed| {
+        let share = format::percent(observed.share.median * 100.0);
+        if observed.share.median < FAIR {
             format!("Its neighbours got only {share} of their CPUs, so this machine cannot show the effect of the partition.")
         } else {
             format!("Its neighbours got {share} of their CPUs.")

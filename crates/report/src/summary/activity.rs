@@ -57,15 +57,15 @@ pub(super) fn neighbours<'a>(
     let reported = of_trials
         .map(|trial| &trial.activity)
         .chain(actions.map(|action| &action.activity));
-    let seen: Vec<Intensity> = reported
+    let observed: Vec<Intensity> = reported
         .filter_map(|activity| activity.neighbours)
         .collect();
     Some(NeighbourShare {
-        trials: seen.len(),
-        threads: seen.iter().map(|one| one.threads).max()?,
-        cpus: seen.iter().map(|one| one.cpus).max()?,
-        share: Spread::of(seen.iter().map(|one| one.share).collect())?,
-        network_pps: Spread::of(seen.iter().filter_map(|one| one.network_pps).collect()),
+        trials: observed.len(),
+        threads: observed.iter().map(|one| one.threads).max()?,
+        cpus: observed.iter().map(|one| one.cpus).max()?,
+        share: Spread::of(observed.iter().map(|one| one.share).collect())?,
+        network_pps: Spread::of(observed.iter().filter_map(|one| one.network_pps).collect()),
     })
 }
 

@@ -26,18 +26,18 @@ pub struct Applications {
 
 /// Summarises the completed rounds.
 pub(super) fn of_steps(steps: &Steps<'_>) -> Option<Applications> {
-    let seen: Vec<&ApplicationResult> = of_kind(steps, &StepKind::Application)
+    let observed: Vec<&ApplicationResult> = of_kind(steps, &StepKind::Application)
         .filter_map(|step| step.application.as_ref())
         .collect();
     let spread =
-        |of: fn(&ApplicationResult) -> f64| Spread::of(seen.iter().map(|it| of(it)).collect());
-    let p99 = seen.iter().filter_map(|it| it.echo.p99_ns);
+        |of: fn(&ApplicationResult) -> f64| Spread::of(observed.iter().map(|it| of(it)).collect());
+    let p99 = observed.iter().filter_map(|it| it.echo.p99_ns);
     Some(Applications {
         tcp_up_bps: spread(|it| it.up.received_bps)?,
         tcp_down_bps: spread(|it| it.down.received_bps)?,
         echo_mean_ns: spread(|it| it.echo.mean_ns)?,
-        echo_min_ns: seen.iter().map(|it| it.echo.min_ns).min()?,
-        echo_max_ns: seen.iter().map(|it| it.echo.max_ns).max()?,
+        echo_min_ns: observed.iter().map(|it| it.echo.min_ns).min()?,
+        echo_max_ns: observed.iter().map(|it| it.echo.max_ns).max()?,
         echo_p99_ns: Spread::of(p99.map(|ns| ns as f64).collect()),
     })
 }

@@ -250,8 +250,8 @@ at-least-ratio = 1.5
     );
     for step in &mut results.steps {
         for trial in &mut step.trials {
-            if let Some(seen) = &mut trial.activity.neighbours {
-                seen.share = 0.01;
+            if let Some(observed) = &mut trial.activity.neighbours {
+                observed.share = 0.01;
             }
         }
     }

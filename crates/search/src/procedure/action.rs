@@ -69,7 +69,8 @@ pub enum Action {
 
 /// Observation of an [`Action`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "seen")]
+// The key of stored observations.
+#[serde(rename_all = "kebab-case", tag = "seen")] // words: stores have it
 pub enum Observation {
     /// Loss of a burst.
     Passed {

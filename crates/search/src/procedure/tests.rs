@@ -150,7 +150,7 @@ fn bursts_have_limits_and_failures() {
 }
 
 #[test]
-fn what_cannot_have_been_seen_is_refused() {
+fn what_cannot_have_been_observed_is_refused() {
     let mut method = BackToBack::new(bursts()).unwrap();
     assert_eq!(
         method.record(Observation::Done),
@@ -309,7 +309,7 @@ fn a_switch_that_keeps_no_address_has_no_capacity() {
 fn recovery_is_measured_from_the_reduction() {
     let config = recovery();
     let mut method = SystemRecovery::new(config.clone()).unwrap();
-    let mut seen = [Some(1.0), None, Some(2.0)].into_iter();
+    let mut observed = [Some(1.0), None, Some(2.0)].into_iter();
     let mut count = 0;
     let result = drive(&mut method, 10, |action| {
         // 110 % exceeds the highest rate of the tester.
@@ -327,7 +327,7 @@ fn recovery_is_measured_from_the_reduction() {
             return failed("gap");
         }
         Observation::Recovered {
-            after_s: seen.next().unwrap(),
+            after_s: observed.next().unwrap(),
         }
     });
     let ProcedureFindings::SystemRecovery(found) = result.findings else {
@@ -349,9 +349,9 @@ fn recovery_is_measured_from_the_reduction() {
 #[test]
 fn resets_are_reported_by_loss_and_by_time() {
     let mut method = Reset::new(reset()).unwrap();
-    let mut seen = [(Some(1_500), Some(1.6)), (None, None), (Some(2_500), None)].into_iter();
+    let mut observed = [(Some(1_500), Some(1.6)), (None, None), (Some(2_500), None)].into_iter();
     let result = drive(&mut method, 10, |_| {
-        let (lost_frames, gap_s) = seen.next().unwrap();
+        let (lost_frames, gap_s) = observed.next().unwrap();
         Observation::Restored { lost_frames, gap_s }
     });
     let ProcedureFindings::Reset(found) = result.findings else {
@@ -472,9 +472,9 @@ fn one_frame_that_is_held_up_does_not_lessen_the_capacity() {
     };
     let mut probes = 0;
     let result = drive(&mut method, 2 * 3 * 18 + 3, |action| {
-        let seen = switch.sees(action);
+        let observed = switch.sees(action);
         probes += u32::from(matches!(action, Action::Probe { .. }));
-        match seen {
+        match observed {
             // Every other probe loses one frame, although the switch knows all addresses.
             Observation::Probed {
                 flooded_frames: 0, ..
@@ -482,7 +482,7 @@ fn one_frame_that_is_held_up_does_not_lessen_the_capacity() {
                 flooded_frames: 0,
                 lost_frames: 1,
             },
-            seen => seen,
+            observed => observed,
         }
     });
     let ProcedureFindings::AddressCaching(found) = result.findings else {

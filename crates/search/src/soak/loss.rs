@@ -163,10 +163,10 @@ mod tests {
         for shape in [Shape::Stretch, Shape::Erf] {
             for (ratio, capacity, spread) in [(0.9, 0.01, 1.0), (0.9, 0.5, 1e-3), (0.5, 0.3, 0.2)] {
                 let load = shape.critical_load(ratio, capacity, spread);
-                let seen = shape.lost(load, capacity, spread) / load;
+                let observed = shape.lost(load, capacity, spread) / load;
                 assert!(
-                    (seen / ratio - 1.0).abs() < 1e-9,
-                    "{shape:?}: {seen} and {ratio}"
+                    (observed / ratio - 1.0).abs() < 1e-9,
+                    "{shape:?}: {observed} and {ratio}"
                 );
             }
             assert!(shape.critical_load(1e-7, 0.01, 1.0) < 1e-9);
@@ -194,8 +194,8 @@ mod tests {
             let ratio = 10f64.powf(exponent);
             let spread = part * capacity;
             let load = shape.critical_load(ratio, capacity, spread);
-            let seen = shape.lost(load, capacity, spread) / load;
-            prop_assert!((seen / ratio - 1.0).abs() < 1e-3, "{} {}", seen, ratio);
+            let observed = shape.lost(load, capacity, spread) / load;
+            prop_assert!((observed / ratio - 1.0).abs() < 1e-3, "{} {}", observed, ratio);
         }
     }
 }

@@ -185,9 +185,9 @@ fn estimates_are_those_of_a_sum_over_the_whole_range() {
     for (device, seed) in [((0.6, 0.02), 1), ((0.35, 0.01), 2)] {
         let result = soaked(&models[seed as usize % 2], &config, device, seed);
         let found = found(&result);
-        let seen = trials(&result, config.max_rate_pps);
+        let observed = trials(&result, config.max_rate_pps);
         for (model, ours) in models.iter().zip([found.stretch, found.erf]) {
-            let (mean, deviation) = model.critical(&seen, 1e-7);
+            let (mean, deviation) = model.critical(&observed, 1e-7);
             let (mean, deviation) = (mean * config.max_rate_pps, deviation * config.max_rate_pps);
             let ours = ours.unwrap();
             assert!(

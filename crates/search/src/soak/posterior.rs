@@ -137,7 +137,7 @@ impl Posterior {
             };
             let sum = all
                 .iter()
-                .map(|seen| log_likelihood(self.shape, &cell, seen))
+                .map(|observed| log_likelihood(self.shape, &cell, observed))
                 .sum();
             cell.log_likelihood = sum;
             cells.push(cell);
@@ -151,38 +151,38 @@ fn moved(
     (low, high): (f64, f64),
     whole: (f64, f64),
     cells: usize,
-    seen: Moments,
+    observed: Moments,
 ) -> Option<(f64, f64)> {
     let cell = (high - low) / cells as f64;
     // A deviation below a quarter of a cell cannot be resolved.
-    let deviation = seen.deviation.max(cell / 4.0);
+    let deviation = observed.deviation.max(cell / 4.0);
     let is_narrow = deviation < CELLS_MIN * cell && cell > 1e-7;
     let near = REACH / 3.0 * deviation;
     // The grid cannot move beyond the bounds of the whole range.
-    let has_left = (low != whole.0 && seen.mean - low <= near)
-        || (high != whole.1 && high - seen.mean <= near);
+    let has_left = (low != whole.0 && observed.mean - low <= near)
+        || (high != whole.1 && high - observed.mean <= near);
     (is_narrow || has_left).then(|| {
         let reach = REACH * deviation;
         (
-            (seen.mean - reach).max(whole.0),
-            (seen.mean + reach).min(whole.1),
+            (observed.mean - reach).max(whole.0),
+            (observed.mean + reach).min(whole.1),
         )
     })
 }
 
 /// Returns the log-likelihood of a trial. Losses occur in clumps, so their number has a geometric distribution, in which a clump is less
 /// improbable than in Poisson's.
-fn log_likelihood(shape: Shape, cell: &Cell, seen: &ValidTrial) -> f64 {
-    let lost = shape.lost(seen.load, cell.capacity, cell.log_spread.exp());
-    let expected = (lost * seen.frames_of_max).max(1e-300);
-    seen.lost * expected.ln() - (seen.lost + 1.0) * expected.ln_1p()
+fn log_likelihood(shape: Shape, cell: &Cell, observed: &ValidTrial) -> f64 {
+    let lost = shape.lost(observed.load, cell.capacity, cell.log_spread.exp());
+    let expected = (lost * observed.frames_of_max).max(1e-300);
+    observed.lost * expected.ln() - (observed.lost + 1.0) * expected.ln_1p()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(load: f64, loss_ratio: f64, frames_of_max: f64) -> ValidTrial {
+    fn observed(load: f64, loss_ratio: f64, frames_of_max: f64) -> ValidTrial {
         ValidTrial {
             load,
             frames_of_max,
@@ -267,12 +267,12 @@ mod tests {
             let mut posterior = Posterior::new(shape, 1e-7);
             let mut all = Vec::new();
             for (load, loss_ratio) in [(1.0, 0.4), (0.6, 1e-3), (0.55, 0.0), (0.58, 1e-6)] {
-                all.push(seen(load, loss_ratio, 1e8));
+                all.push(observed(load, loss_ratio, 1e8));
                 posterior.add(&all);
                 for cell in &posterior.cells {
                     let sum: f64 = all
                         .iter()
-                        .map(|seen| log_likelihood(shape, cell, seen))
+                        .map(|observed| log_likelihood(shape, cell, observed))
                         .sum();
                     assert!((cell.log_likelihood / sum - 1.0).abs() < 1e-9);
                 }

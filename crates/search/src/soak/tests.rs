@@ -217,11 +217,11 @@ fn trials_go_round_the_mean_of_both_shapes_as_it_is_known_so_far() {
         let over = (1.0 - 11e6 / request.rate_pps).max(0.0);
         let loss_ratio = over.max(if request.rate_pps > 10.8e6 { 1e-5 } else { 0.0 });
         soak.record(Outcome::lost(loss_ratio)).unwrap();
-        let seen = soak.seen.last().unwrap();
-        near(seen.load, request.rate_pps / 20e6);
-        near(seen.frames_of_max, 20e6 * request.duration_s);
+        let observed = soak.observed.last().unwrap();
+        near(observed.load, request.rate_pps / 20e6);
+        near(observed.frames_of_max, 20e6 * request.duration_s);
         let offered = request.rate_pps * request.duration_s;
-        assert!((seen.lost - loss_ratio * offered).abs() <= 1e-9 * seen.lost);
+        assert!((observed.lost - loss_ratio * offered).abs() <= 1e-9 * observed.lost);
     }
     assert_eq!(others, 8);
     assert_eq!(soak.history().len(), 10);

@@ -194,7 +194,7 @@ fn the_trial_limit_ends_the_search() {
 }
 
 #[test]
-fn a_device_that_contradicts_itself_is_seen() {
+fn a_device_that_contradicts_itself_is_detected() {
     // 18 holds in the linear phase and loses in the binary one.
     let mut search = SingleRun::new(small()).unwrap();
     let result = drive(&mut search, 100, |trial, rate| match trial {

@@ -30,9 +30,9 @@ fn config(trials: u32, sides: Sides) -> BestWorstConfig {
 
 /// Returns a device that holds up to 17 and loses above 21. Between them, every second trial at a rate loses; the first one holds.
 fn uncertain() -> impl FnMut(usize, f64) -> Outcome {
-    let mut seen: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut observed: BTreeMap<u64, u32> = BTreeMap::new();
     move |_, rate| {
-        let count = seen.entry(rate.to_bits()).or_default();
+        let count = observed.entry(rate.to_bits()).or_default();
         *count += 1;
         let lost = rate > 21.0 || (rate > 17.0 && (*count).is_multiple_of(2));
         Outcome::lost(if lost { 0.5 } else { 0.0 })

@@ -15,7 +15,7 @@ pub(super) struct Reference {
 struct Bench<'a> {
     config: &'a SingleRunConfig,
     device: &'a mut dyn FnMut(usize, f64) -> Outcome,
-    seen: Vec<(f64, Outcome)>,
+    observed: Vec<(f64, Outcome)>,
 }
 
 impl Bench<'_> {
@@ -33,11 +33,11 @@ impl Bench<'_> {
     fn trial(&mut self, rate: f64) -> Result<bool, SearchEnd> {
         let mut reasons = vec![];
         loop {
-            if self.seen.len() == self.config.max_trials as usize {
+            if self.observed.len() == self.config.max_trials as usize {
                 return Err(SearchEnd::TrialLimit);
             }
-            let outcome = (self.device)(self.seen.len(), rate);
-            self.seen.push((rate, outcome.clone()));
+            let outcome = (self.device)(self.observed.len(), rate);
+            self.observed.push((rate, outcome.clone()));
             match outcome {
                 Outcome::Valid { loss_ratio, .. } => {
                     return Ok(loss_ratio <= self.config.loss_tolerance.get());
@@ -55,7 +55,7 @@ impl Bench<'_> {
 
     fn highest_held(&self) -> Option<f64> {
         let mut best: Option<f64> = None;
-        for (rate, outcome) in &self.seen {
+        for (rate, outcome) in &self.observed {
             if let Outcome::Valid { loss_ratio, .. } = outcome
                 && *loss_ratio <= self.config.loss_tolerance.get()
                 && best.is_none_or(|b| *rate > b)
@@ -130,11 +130,11 @@ pub(super) fn run(
     let mut bench = Bench {
         config,
         device,
-        seen: vec![],
+        observed: vec![],
     };
     let published = bench.search();
     let highest_held = bench.highest_held();
-    let lowest = bench.seen.iter().map(|(rate, _)| *rate);
+    let lowest = bench.observed.iter().map(|(rate, _)| *rate);
     let end = match &published {
         Err(end) => end.clone(),
         Ok(_) if highest_held.is_some() => SearchEnd::Converged,
@@ -144,7 +144,7 @@ pub(super) fn run(
         },
     };
     Reference {
-        rates: bench.seen.iter().map(|(rate, _)| *rate).collect(),
+        rates: bench.observed.iter().map(|(rate, _)| *rate).collect(),
         end,
         highest_held,
         published: published.ok(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Resources that a study requires: memory, room for frames and addresses, neighbours.
+//! Resources that a study requires: memory, space for frames and addresses, neighbours.
 
 use quietwire_host::CpuList;
 use quietwire_lab::{NeighbourKind, NeighbourSpec, NetworkNeighbour};

@@ -58,7 +58,9 @@ impl Machine {
                 ProcedureStep::Done(result) => Next::Done(Found::Procedure(result)),
             },
             Self::Application(plan, None) => Next::Apply(*plan),
-            Self::Application(_, Some(seen)) => Next::Done(Found::Application(seen.clone())),
+            Self::Application(_, Some(observed)) => {
+                Next::Done(Found::Application(observed.clone()))
+            }
             Self::Nothing => Next::Done(Found::Nothing),
             Self::Repeats(repeats) if repeats.left == 0 => Next::Done(Found::Nothing),
             Self::Repeats(repeats) => Next::Run(StepRequest {
@@ -82,9 +84,9 @@ impl Machine {
     }
 
     /// Records the results of the application measurements.
-    pub(crate) fn applied(&mut self, seen: ApplicationResult) {
+    pub(crate) fn applied(&mut self, observed: ApplicationResult) {
         if let Self::Application(_, into) = self {
-            *into = Some(Box::new(seen));
+            *into = Some(Box::new(observed));
         }
     }
 

@@ -163,7 +163,7 @@ pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::DiskFull) => StoreError::Full(path),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::ReadOnly(path),
         Some(ErrorCode::CannotOpen) => StoreError::CannotOpen { path, reason },
-        // SQLite reports a full disk so if it has no room for its files beside the store.
+        // SQLite reports a full disk so if it has no space for its files beside the store.
         Some(ErrorCode::SystemIoFailure) if is_full(&path) => StoreError::Full(path),
         Some(ErrorCode::SystemIoFailure) => StoreError::Io { path, reason },
         Some(ErrorCode::NotADatabase) => StoreError::NotAStore { path, reason },
@@ -173,14 +173,14 @@ pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> StoreError {
     }
 }
 
-/// Returns whether the disk of a file has no room for the smallest file of SQLite, the index of its log (32 KiB, "WAL-Index File Format").
+/// Returns whether the disk of a file has no space for the smallest file of SQLite, the index of its log (32 KiB, "WAL-Index File Format").
 fn is_full(path: &Path) -> bool {
     const SMALLEST: u64 = 32 << 10;
-    let room = statvfs(directory_of(path)).map(|disk| {
+    let space = statvfs(directory_of(path)).map(|disk| {
         let blocks = disk.blocks_available();
         blocks.saturating_mul(disk.fragment_size())
     });
-    room.is_ok_and(|room| room < SMALLEST)
+    space.is_ok_and(|space| space < SMALLEST)
 }
 
 /// Converts an error of the system on opening the file.

@@ -27,8 +27,8 @@ struct Event {
     run: usize,
     stored_unix_ns: u64,
     asked: String,
-    seen: String,
-    /// Histograms that belong to `seen`; none for actions, and before schema 3, in which they are part of it.
+    observed: String,
+    /// Histograms that belong to `observed`; none for actions, and before schema 3, in which they are part of it.
     histograms: Option<Vec<u8>>,
     activity: Activity,
 }
@@ -224,7 +224,7 @@ impl Store {
                     run: event.run,
                     stored_unix_ns: event.stored_unix_ns,
                     action: self.parsed("an action of a procedure", &event.asked)?,
-                    observation: self.parsed("an observation of a procedure", &event.seen)?,
+                    observation: self.parsed("an observation of a procedure", &event.observed)?,
                     activity: self.activity(event.activity)?,
                 })
             })
@@ -252,7 +252,7 @@ impl Store {
                     run: event.run,
                     stored_unix_ns: event.stored_unix_ns,
                     request: self.parsed("a trial's request", &event.asked)?,
-                    result: self.result(&event.seen, event.histograms.as_deref())?,
+                    result: self.result(&event.observed, event.histograms.as_deref())?,
                     activity: self.activity(event.activity)?,
                 })
             })
@@ -273,7 +273,7 @@ impl Store {
                 run: 0,
                 stored_unix_ns: ns(row.get(2)?),
                 asked: row.get(3)?,
-                seen: row.get(4)?,
+                observed: row.get(4)?,
                 histograms: row.get(5)?,
                 activity: row.get(6)?,
             };
@@ -379,7 +379,7 @@ impl Store {
                     is_finished,
                     findings,
                     procedure,
-                    seen,
+                    observed,
                 )| {
                     Ok(StepRecord {
                         id,
@@ -394,7 +394,7 @@ impl Store {
                         procedure: procedure
                             .map(|text| self.parsed("the findings of a procedure", &text))
                             .transpose()?,
-                        application: self.application(seen)?,
+                        application: self.application(observed)?,
                         actions: self.actions(id, run_index)?,
                         trials: self.trials(id, run_index)?,
                     })

@@ -262,7 +262,7 @@ impl Store {
                 None,
                 None,
             ),
-            Found::Application(seen) => (None, None, Some(json(APPLICATION, &**seen)?)),
+            Found::Application(observed) => (None, None, Some(json(APPLICATION, &**observed)?)),
             Found::Procedure(result) => {
                 // The actions are already stored one by one.
                 let result = ProcedureResult {

@@ -662,9 +662,9 @@ fn plan_statics(
             )));
         }
         bridge.statics.push(value.clone());
-        if !has_room(bridge) {
+        if !has_space(bridge) {
             return Err(location.wrong(format!(
-                "no room for {}: bridge '{}' has {} addresses at most, and all are static entries (raise max-entries)",
+                "no space for {}: bridge '{}' has {} addresses at most, and all are static entries (raise max-entries)",
                 value.mac, bridge.name, bridge.max_entries
             )));
         }
@@ -673,7 +673,7 @@ fn plan_statics(
 }
 
 /// Returns whether all static entries of a bridge fit into its table.
-fn has_room(bridge: &BridgePlan) -> bool {
+fn has_space(bridge: &BridgePlan) -> bool {
     let max_entries = bridge.max_entries as usize;
     let keys = || {
         bridge

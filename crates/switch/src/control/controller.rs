@@ -58,7 +58,7 @@ pub(crate) struct Controller {
     engine: Engine,
     housekeeping: Housekeeping,
     verified: Instant,
-    loads_seen: Instant,
+    loads_observed: Instant,
     denied_calls: DeniedCalls,
     /// Rules and sets for a later change.
     staged: StagedRules,
@@ -84,7 +84,7 @@ impl Controller {
             engine,
             housekeeping,
             verified: Instant::now(),
-            loads_seen: Instant::now(),
+            loads_observed: Instant::now(),
             denied_calls: DeniedCalls::new(Instant::now()),
             staged: StagedRules::default(),
             unconfirmed: None,
@@ -123,8 +123,8 @@ impl Controller {
                 tracing::warn!("{error}");
             }
         }
-        if self.loads_seen.elapsed() >= LOADS {
-            self.loads_seen = Instant::now();
+        if self.loads_observed.elapsed() >= LOADS {
+            self.loads_observed = Instant::now();
             self.engine.sample_loads();
             // The first missing reply of a thread is logged where it is noticed.
             match self.engine.reclaim() {
@@ -218,7 +218,7 @@ impl Controller {
             }
             Request::AddRoutes(routes) => {
                 let result_of = self.engine.layer3.lock().add_routes(&routes);
-                result(self.with_room(result_of, |layer3| layer3.add_routes(&routes)))
+                result(self.with_space(result_of, |layer3| layer3.add_routes(&routes)))
             }
             Request::DelRoutes { vrf, prefixes } => {
                 let mut layer3 = self.engine.layer3.lock();
@@ -250,7 +250,7 @@ impl Controller {
     }
 
     /// Runs an operation, and runs it again after a failure once memory that forwarding threads no longer use is reclaimed.
-    fn with_room<T>(
+    fn with_space<T>(
         &mut self,
         first: Result<T, SwitchError>,
         again: impl FnOnce(&mut Layer3) -> Result<T, SwitchError>,

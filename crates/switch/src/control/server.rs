@@ -29,7 +29,7 @@ const RENAMED: [(&str, &str, &str); 1] = [("/change/set-port", "anew", "reset")]
 /// Returns the end of a timeout.
 #[expect(
     clippy::arithmetic_side_effects,
-    reason = "the clock has room for a minute"
+    reason = "the clock does not overflow within a minute"
 )]
 fn after(start: Instant, timeout: Duration) -> Instant {
     start + timeout
@@ -116,7 +116,7 @@ impl Server {
         }
     }
 
-    /// Accepts waiting clients, at most as many as have room. Returns true if there is a new one.
+    /// Accepts waiting clients, at most as many as have space. Returns true if there is a new one.
     fn accept(&mut self) -> bool {
         if self.errors.is_paused() {
             return false;
@@ -279,12 +279,12 @@ impl Client {
                 return Err(Some(Answer::error(Fault::BadInput, what)));
             }
             let mut chunk = [0; CHUNK];
-            let room = REQUEST_MAX.saturating_sub(self.request.len());
-            let (room, _) = chunk.split_at_mut(room.min(CHUNK));
-            match self.stream.read(room) {
+            let space = REQUEST_MAX.saturating_sub(self.request.len());
+            let (space, _) = chunk.split_at_mut(space.min(CHUNK));
+            match self.stream.read(space) {
                 Ok(0) => return Err(None),
                 Ok(count) => {
-                    let read = room.get(..count).unwrap_or_default();
+                    let read = space.get(..count).unwrap_or_default();
                     self.request.extend_from_slice(read);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),

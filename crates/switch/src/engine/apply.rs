@@ -31,8 +31,8 @@ const BUFFERS_COPIES: u32 = buffers(4095);
 /// Maximum number of segments in flight, most of them in transmit queues. Guests may use a small segment size.
 const BUFFERS_SEGMENTS: u32 = 4095;
 const BUFFERS_SEGMENTS_OF_GUESTS: u32 = 8191;
-/// Buffers of this size have room for frames of the usual size. There are fewer buffers if each has more room.
-const USUAL_ROOM: u32 = 2048;
+/// Buffers of this size have space for frames of the usual size. There are fewer buffers if each has more space.
+const USUAL_SPACE: u32 = 2048;
 
 /// Returns the number of buffers. Tests of this crate make thousands of switches that forward nothing.
 const fn buffers(number: u32) -> u32 {
@@ -218,7 +218,7 @@ impl Engine {
         };
         let data_room = PortOptions::new("segments", plan.frame_size_max).data_room();
         let name = format!("{}-segments", self.maker.pools());
-        let count = usual * USUAL_ROOM / u32::from(data_room).max(USUAL_ROOM);
+        let count = usual * USUAL_SPACE / u32::from(data_room).max(USUAL_SPACE);
         let pool = Mempool::new(&self.eal, &name, count, data_room)?;
         let length_max = usize::from(plan.frame_size_max).saturating_sub(FCS_LENGTH);
         Ok(Some(Segmenter::new(pool, length_max)))

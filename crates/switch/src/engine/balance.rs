@@ -28,7 +28,7 @@ pub(crate) struct Load {
 /// Cost of each queue at the last sample.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
-    pub(super) seen: BTreeMap<QueueId, u64>,
+    pub(super) observed: BTreeMap<QueueId, u64>,
     pub(super) shares: BTreeMap<QueueId, f64>,
     pub(super) at: Option<Instant>,
 }

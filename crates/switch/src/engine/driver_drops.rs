@@ -11,9 +11,9 @@ struct Growing {
 }
 
 impl Growing {
-    fn update(&mut self, seen: u64) -> u64 {
-        self.total += seen.checked_sub(self.last).unwrap_or(seen);
-        self.last = seen;
+    fn update(&mut self, observed: u64) -> u64 {
+        self.total += observed.checked_sub(self.last).unwrap_or(observed);
+        self.last = observed;
         self.total
     }
 }
@@ -29,10 +29,10 @@ pub(crate) struct DriverDrops {
 impl DriverDrops {
     /// Reads the counters of the port.
     pub(crate) fn update(&mut self, handle: &PortHandle) {
-        let seen = handle.stats();
-        self.no_buffers.update(seen.rx_no_buffers);
-        self.rx_missed.update(seen.rx_missed);
-        self.rx_errors.update(seen.rx_errors);
+        let observed = handle.stats();
+        self.no_buffers.update(observed.rx_no_buffers);
+        self.rx_missed.update(observed.rx_missed);
+        self.rx_errors.update(observed.rx_errors);
     }
 
     /// Frames lost because no buffer was available.
@@ -58,10 +58,10 @@ mod tests {
     #[test]
     fn a_counter_that_begins_again_still_grows() {
         let mut growing = Growing::default();
-        let seen: Vec<u64> = [3, 5, 5, 0, 2, 1]
+        let observed: Vec<u64> = [3, 5, 5, 0, 2, 1]
             .into_iter()
             .map(|n| growing.update(n))
             .collect();
-        assert_eq!(seen, [3, 5, 5, 5, 7, 8]);
+        assert_eq!(observed, [3, 5, 5, 5, 7, 8]);
     }
 }

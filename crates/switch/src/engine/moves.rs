@@ -24,21 +24,21 @@ impl Engine {
             .loads
             .at
             .map(|at| (now - at).as_secs_f64() * cycles::hz() as f64);
-        let mut seen = BTreeMap::new();
+        let mut observed = BTreeMap::new();
         let mut shares = BTreeMap::new();
         for (_, slot) in self.ports() {
             for queue in &slot.queues {
                 let cost = queue.counters.cycles.get();
-                let before = self.loads.seen.get(&queue.id).copied().unwrap_or(cost);
+                let before = self.loads.observed.get(&queue.id).copied().unwrap_or(cost);
                 if let Some(ticks) = ticks.filter(|ticks| *ticks > 0.0) {
                     let share = cost.saturating_sub(before) as f64 / ticks;
                     shares.insert(queue.id, share.min(1.0));
                 }
-                seen.insert(queue.id, cost);
+                observed.insert(queue.id, cost);
             }
         }
         self.loads = Loads {
-            seen,
+            observed,
             shares,
             at: Some(now),
         };

@@ -119,7 +119,7 @@ impl Forwarder {
             Reply::Full(order) => {
                 let error = SwitchError::Thread {
                     name: forwarding_name(self.cpu),
-                    what: format!("no room for {order:?} (use more forwarding CPUs)"),
+                    what: format!("no space for {order:?} (use more forwarding CPUs)"),
                 };
                 let order = Some(order);
                 Err(Box::new(Unanswered { order, error }))

@@ -160,7 +160,7 @@ impl Path<'_> {
             };
             for port in ports {
                 match self.outputs.get_mut(*port) {
-                    // An output has room for the whole burst.
+                    // An output has space for the whole burst.
                     Some(Some(place)) => drop(place.waiting.push(frame.share())),
                     _ => lost += 1,
                 }

@@ -140,7 +140,7 @@ pub(crate) enum Reply {
         /// To be dropped.
         _former: Option<Box<Tracer>>,
     },
-    /// The order failed for lack of room and is returned.
+    /// The order failed for lack of space and is returned.
     Full(WorkerCommand),
 }
 

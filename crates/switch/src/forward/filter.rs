@@ -29,7 +29,7 @@ impl Path<'_> {
             } else {
                 for (frame, verdict) in self.received.drain().zip(verdicts) {
                     if verdict.accepts() {
-                        // `kept` has room for a burst.
+                        // `kept` has space for a burst.
                         drop(kept.push(frame));
                     }
                 }

@@ -95,7 +95,7 @@ impl<O, R> OrderReceiver<O, R> {
 
     /// Replies to the order with this number.
     pub(crate) fn reply(&mut self, number: u64, reply: R) {
-        // The ring has room: there is one order at a time, and the control thread reads the replies of earlier ones first.
+        // The ring has space: there is one order at a time, and the control thread reads the replies of earlier ones first.
         drop(self.replies.push((number, reply)));
     }
 

@@ -61,7 +61,7 @@ impl Path<'_> {
         if let Some(Some(place)) = self.outputs.get_mut(output) {
             for frame in self.received.drain() {
                 if frame.length() >= ETHERNET_HEADER_LENGTH as u32 {
-                    // The output has room: it never gets more than the received burst.
+                    // The output has space: it never gets more than the received burst.
                     drop(place.waiting.push(frame));
                 }
             }

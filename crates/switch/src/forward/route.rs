@@ -145,7 +145,7 @@ impl Path<'_> {
             match found {
                 Some(interface) if frame.length() >= ETHERNET_HEADER_LENGTH as u32 => {
                     frame.set_mark(u32::from(interface));
-                    // `local` has room for a burst.
+                    // `local` has space for a burst.
                     drop(context.routing.local.push(frame));
                 }
                 Some(_) => {}
@@ -203,7 +203,7 @@ impl Path<'_> {
 
     /// Adds a frame to the next routing pass, and runs the pass if it is full.
     fn route_next(&mut self, frame: Mbuf<'_>, domain: &Domain, context: &mut RouteContext<'_>) {
-        if context.routing.local.room() == 0 {
+        if context.routing.local.space() == 0 {
             self.route_marked(domain, context);
         }
         // The pass has just emptied the burst.
@@ -386,7 +386,7 @@ impl Path<'_> {
 
     fn is_full(&self, port: u16) -> bool {
         match self.outputs.get(usize::from(port)) {
-            Some(Some(place)) => place.waiting.room() == 0,
+            Some(Some(place)) => place.waiting.space() == 0,
             _ => false,
         }
     }
@@ -402,7 +402,7 @@ impl Path<'_> {
                 to_bridges, rest, ..
             } = &mut *context.routing;
             for frame in to_bridges.drain() {
-                // Both bursts have room for all frames.
+                // Both bursts have space for all frames.
                 drop(if frame.mark() == interface {
                     self.received.push(frame)
                 } else {

@@ -107,9 +107,10 @@ impl Segmenter {
     /// boundaries.
     fn data_in_each(&self, headers: &LargeFrame, frame: &Mbuf<'_>) -> Option<usize> {
         let tags = headers.ethernet_length().saturating_sub(14) / VLAN_TAG_LENGTH;
-        let room = (self.length_max + tags * VLAN_TAG_LENGTH).checked_sub(headers.headers_length());
-        let (requested, room) = (usize::from(frame.segment_size()?), room?);
-        let size = requested.min(room);
+        let space =
+            (self.length_max + tags * VLAN_TAG_LENGTH).checked_sub(headers.headers_length());
+        let (requested, space) = (usize::from(frame.segment_size()?), space?);
+        let size = requested.min(space);
         (size > 0 && (headers.is_tcp() || size == requested)).then_some(size)
     }
 }
@@ -145,7 +146,7 @@ impl SegmentingQueue {
     }
 
     /// Sends a burst and drops frames that the queue does not accept. Returns the number of frames sent, whole or in segments. If the burst
-    /// has frames to segment, the number includes frames that the queue had no room for.
+    /// has frames to segment, the number includes frames that the queue had no space for.
     #[inline(never)]
     pub(super) fn transmit(&mut self, burst: &mut Burst, counters: &PortCounters) -> usize {
         let accepts = if self.merges && burst.len() > 1 {
@@ -229,7 +230,7 @@ impl SegmentingQueue {
 
 /// Adds a frame to the ready burst, and sends the burst if it is full.
 fn put(tx: &mut TxQueue, ready: &mut Burst, frame: Mbuf<'_>, counters: &PortCounters) {
-    if ready.room() == 0 {
+    if ready.space() == 0 {
         send(tx, ready, counters);
     }
     // The burst has just been emptied.

@@ -10,7 +10,7 @@ pub(super) use rtrb::{Consumer, Producer};
 pub(super) use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-/// Number of replies that have room: one for the order under way, and some to spare.
+/// Number of replies that have space: one for the order under way, and some to spare.
 const REPLIES: usize = 4;
 /// Timeout for the lock of the letter box. The other side holds it for a few instructions.
 const LOCK: Duration = Duration::from_millis(100);

@@ -201,8 +201,8 @@ impl Worker {
                     Some(output) => self.set_output(port, Some(output)),
                     None => None,
                 };
-                let room = RELAYS_MAX - self.relays.len();
-                self.relays.extend(relays.drain(..room.min(relays.len())));
+                let space = RELAYS_MAX - self.relays.len();
+                self.relays.extend(relays.drain(..space.min(relays.len())));
                 self.drain_relays(|relay| relay.port == port);
                 // The emptied list returns too and is not freed here.
                 Reply::Inherited {

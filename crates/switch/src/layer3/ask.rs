@@ -57,7 +57,7 @@ impl Layer3 {
     fn undo(&mut self, done: Vec<(u16, IpNet, Option<Route>)>) {
         for (vrf, prefix, before) in done.into_iter().rev() {
             match before {
-                // The former routes had room.
+                // The former routes had space.
                 Some(route) => drop(self.rib.add(vrf, prefix, route)),
                 None => drop(self.rib.remove(vrf, prefix, Source::Static)),
             }
@@ -211,12 +211,12 @@ impl Layer3 {
         }
         let now = self.now();
         let mut actions = std::mem::take(&mut self.actions);
-        let has_room = self
-            .neighbours
-            .set(now, number, setting.address, setting.mac, &mut actions);
+        let has_space =
+            self.neighbours
+                .set(now, number, setting.address, setting.mac, &mut actions);
         self.actions = actions;
         self.settle();
-        if has_room {
+        if has_space {
             Ok(())
         } else {
             Err(wrong(

@@ -71,7 +71,7 @@ impl Exchange {
         let Some(pool) = &self.pool else {
             return false;
         };
-        if self.waiting.room() == 0 {
+        if self.waiting.space() == 0 {
             // Frames that do not fit are lost; the caller of `send` counts them.
             return false;
         }
@@ -93,6 +93,6 @@ impl Exchange {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.waiting.room() == 0
+        self.waiting.space() == 0
     }
 }

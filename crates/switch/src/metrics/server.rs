@@ -95,7 +95,7 @@ impl MetricsServer {
             .retain_mut(|client| Instant::now() < client.deadline && client.turn(text));
     }
 
-    /// Accepts waiting clients, at most as many as have room. Returns true if there is a new one.
+    /// Accepts waiting clients, at most as many as have space. Returns true if there is a new one.
     fn accept(&mut self) -> bool {
         if self.errors.is_paused() {
             return false;

@@ -269,7 +269,7 @@ mod tests {
         );
         assert_eq!(frames.len() as u64 + reader.missed(), rounds);
         assert!(reader.missed() > 0);
-        // The ring has room again.
+        // The ring has space again.
         assert!(tap.copy(RECEIVED, 0, [(&long[..], 1500)].into_iter()));
         assert_eq!(read(&mut reader).len(), 1);
     }

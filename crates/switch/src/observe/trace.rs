@@ -40,7 +40,7 @@ pub(crate) enum EventKind {
     Routed(u16, route::Decision),
     /// The frame, or a copy, was accepted by a port's driver.
     Sent(u16),
-    /// The port's transmit queue had no room.
+    /// The port's transmit queue had no space.
     QueueFull(u16),
     /// Handed to the thread that owns a transmit queue of this port.
     HandedOver(u16),
@@ -98,7 +98,7 @@ impl InFlight {
         Self(std::array::from_fn(|_| Default::default()))
     }
 
-    /// Records a frame before it is handed over. If there is no room, its trace ends.
+    /// Records a frame before it is handed over. If there is no space, its trace ends.
     fn put(&self, buffer: usize, packet: u32) {
         for (place, number) in &self.0 {
             if place
@@ -422,19 +422,22 @@ mod tests {
         let (mut tracer, mut reader) = trace(&common);
         tracer.follow(0x10, 0);
         tracer.follow(0x20, 1);
-        // A copy of the first frame is lost for lack of room, and the trace reports it.
+        // A copy of the first frame is lost for lack of space, and the trace reports it.
         tracer.copied(0x10, 0x30);
         tracer
             .offered
             .push((5, event(0, EventKind::Sent(1), 60, &[1; 200])));
         tracer.sent(1, 5);
         tracer.finish();
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         while let Ok(event) = reader.events.pop() {
             assert!(event.octets().len() <= SHOWN);
-            seen.push((event.packet, event.what));
+            observed.push((event.packet, event.what));
         }
-        assert_eq!(seen, [(0, EventKind::QueueFull(1)), (1, EventKind::Lost)]);
+        assert_eq!(
+            observed,
+            [(0, EventKind::QueueFull(1)), (1, EventKind::Lost)]
+        );
         assert_eq!(tracer.packet_in(0x10), None);
         assert_eq!(reader.missed(), 0);
     }

@@ -34,7 +34,7 @@ struct Held {
 }
 
 impl Held {
-    fn room(&self) -> std::ops::Range<u32> {
+    fn space(&self) -> std::ops::Range<u32> {
         self.first..self.first + self.units.next_power_of_two()
     }
 }
@@ -67,41 +67,41 @@ impl State {
     }
 
     /// Returns whether a request must succeed: a block of this or a larger size is free, or enough units were never used.
-    fn has_room(&self, room: u32) -> bool {
-        self.never_used >= room || self.free.iter().any(|(_, units)| *units >= room)
+    fn has_space(&self, space: u32) -> bool {
+        self.never_used >= space || self.free.iter().any(|(_, units)| *units >= space)
     }
 
     fn take(&mut self, units: u32) {
-        let room = units.next_power_of_two();
-        let expected = self.has_room(room);
+        let space = units.next_power_of_two();
+        let expected = self.has_space(space);
         let taken = self.blocks.take(units);
-        assert_eq!(taken.is_some(), expected, "room for {units}");
+        assert_eq!(taken.is_some(), expected, "space for {units}");
         let Some(first) = taken else { return };
         let new = Held {
             first,
             units,
             retired: None,
         };
-        let range = new.room();
+        let range = new.space();
         assert!(range.end <= self.units, "block {range:?} beyond the arena");
         for other in &self.held {
-            let other = other.room();
+            let other = other.space();
             let overlaps = other.start < range.end && range.start < other.end;
             assert!(!overlaps, "block {range:?} overlaps {other:?} in use");
         }
         self.held.push(new);
-        self.note_taken(first, room);
+        self.note_taken(first, space);
     }
 
     /// Removes a block from the free ones: a whole block, or the first part of a larger one, whose halves stay free.
-    fn note_taken(&mut self, first: u32, room: u32) {
+    fn note_taken(&mut self, first: u32, space: u32) {
         if first == self.units - self.never_used {
-            self.never_used -= room;
+            self.never_used -= space;
             return;
         }
         let at = self.free.iter().position(|(start, _)| *start == first);
         let (_, mut units) = self.free.swap_remove(at.expect("a free block"));
-        while units > room {
+        while units > space {
             units /= 2;
             self.free.push((first + units, units));
         }
@@ -141,7 +141,7 @@ impl State {
         let in_use = self.held.iter().filter(|block| block.retired.is_none());
         let used: u32 = in_use.map(|block| block.units.next_power_of_two()).sum();
         assert_eq!(self.blocks.used(), used as usize);
-        let held = self.held.iter().map(|block| block.room().len() as u32);
+        let held = self.held.iter().map(|block| block.space().len() as u32);
         let free = self.free.iter().map(|(_, units)| units);
         let all = held.sum::<u32>() + free.sum::<u32>() + self.never_used;
         assert_eq!(all, self.units, "units were lost");

@@ -35,7 +35,7 @@ const ADDRESSES: usize = 12;
 #[derive(Clone, Copy, Debug)]
 struct LearnedEntry {
     port: u16,
-    seen_s: u32,
+    observed_s: u32,
     is_static: bool,
 }
 
@@ -88,18 +88,19 @@ impl ReferenceBridge {
         self.known.remove(&(vlan, address));
     }
 
-    /// Sets a static entry. Returns false if there is no room.
+    /// Sets a static entry. Returns false if there is no space.
     pub fn set_static(&mut self, vlan: Option<VlanId>, address: MacAddress, port: u16) -> bool {
-        let room = self.known.contains_key(&(vlan, address)) || self.known.len() < self.entries_max;
-        if room {
+        let has_space =
+            self.known.contains_key(&(vlan, address)) || self.known.len() < self.entries_max;
+        if has_space {
             let known = LearnedEntry {
                 port,
-                seen_s: 0,
+                observed_s: 0,
                 is_static: true,
             };
             self.known.insert((vlan, address), known);
         }
-        room
+        has_space
     }
 
     /// Forgets addresses learned on a port, or on any port.
@@ -115,7 +116,7 @@ impl ReferenceBridge {
     pub fn sweep(&mut self, now_s: u32) {
         let ageing_s = self.ageing_s;
         self.known
-            .retain(|_, known| known.is_static || now_s - known.seen_s <= ageing_s);
+            .retain(|_, known| known.is_static || now_s - known.observed_s <= ageing_s);
     }
 
     /// Returns the number of addresses known.
@@ -306,7 +307,7 @@ impl ReferenceBridge {
         }
         let known = LearnedEntry {
             port: port.number,
-            seen_s: now_s,
+            observed_s: now_s,
             is_static: false,
         };
         self.known.insert((vlan, source), known);

@@ -373,10 +373,10 @@ proptest! {
 /// The comparison above is meaningful only if its frames exercise every rule.
 #[test]
 fn the_comparison_meets_every_rule() {
-    let seen = std::cell::RefCell::new(BTreeMap::new());
+    let observed = std::cell::RefCell::new(BTreeMap::new());
     let strategy = (settings(), prop::collection::vec(step(), 1..30));
     let note = |what: String| {
-        *seen.borrow_mut().entry(what).or_insert(0) += 1;
+        *observed.borrow_mut().entry(what).or_insert(0) += 1;
     };
     let mut runner = TestRunner::new_with_rng(
         ProptestConfig::with_cases(300),
@@ -435,11 +435,11 @@ fn the_comparison_meets_every_rule() {
         "OverLimit",
         "NoInput",
     ];
-    let seen = seen.into_inner();
+    let observed = observed.into_inner();
     for what in expected {
         assert!(
-            seen.get(what).is_some_and(|times: &u32| *times >= 5),
-            "{what}: {seen:?}"
+            observed.get(what).is_some_and(|times: &u32| *times >= 5),
+            "{what}: {observed:?}"
         );
     }
 }
@@ -512,7 +512,7 @@ fn what_happened_is_counted() {
 }
 
 #[test]
-fn one_decision_for_all_is_seen() {
+fn one_decision_for_all_is_detected() {
     let fdb = Fdb::new(64, AGEING_S);
     let mut decisions = Decisions::default();
     let mut common = |frames: &[Vec<u8>]| {

@@ -198,9 +198,9 @@ impl Compiler<'_> {
         let copies: usize = groups.iter().map(|(list, _)| list.len()).sum();
         let is_progress = groups.iter().all(|(list, _)| list.len() < node.list.len());
         let nodes = self.compiled.nodes.len() + window.size();
-        let has_room = self.copies + copies <= self.copies_max + node.list.len()
+        let has_space = self.copies + copies <= self.copies_max + node.list.len()
             && nodes <= NODES_A_COPY * self.copies_max + NODES_SPARE;
-        if !is_progress || !has_room {
+        if !is_progress || !has_space {
             return None;
         }
         self.copies = self.copies + copies - node.list.len();

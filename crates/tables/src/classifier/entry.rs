@@ -25,7 +25,7 @@ pub(super) struct Entry {
     rest: u32,
 }
 
-/// The words of a rule that an [`Entry`] has no room for.
+/// The words of a rule that an [`Entry`] has no space for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rest {
     value: [u32; WORDS],

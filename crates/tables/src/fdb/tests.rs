@@ -50,7 +50,7 @@ fn as_many_fit_as_were_promised() {
 }
 
 #[test]
-fn entries_age_from_when_they_were_last_seen() {
+fn entries_age_from_their_last_frame() {
     let fdb = Fdb::new(16, 10);
     learn(&fdb, 1, 1, 100);
     learn(&fdb, 2, 1, 100);

@@ -287,17 +287,17 @@ mod tests {
 
         /// Not before the ageing time, and at most a thirtieth and a second later because of rounding, twice.
         #[test]
-        fn entries_age_in_time(ageing_s in 1..=1_000_000u32, seen_s in 0..1u32 << 31, passed_s in 0..2_000_000u32) {
+        fn entries_age_in_time(ageing_s in 1..=1_000_000u32, observed_s in 0..1u32 << 31, passed_s in 0..2_000_000u32) {
             let ageing = Ageing::new(ageing_s);
-            let stamp = ageing.now(seen_s).stamp();
+            let stamp = ageing.now(observed_s).stamp();
             let unit_s = ageing_s.div_ceil(30);
-            let over = ageing.is_over(stamp, ageing.now(seen_s + passed_s));
+            let over = ageing.is_over(stamp, ageing.now(observed_s + passed_s));
             if passed_s <= ageing_s {
                 prop_assert!(!over);
             } else if (ageing_s + 2 * unit_s..=50 * unit_s).contains(&passed_s) {
                 prop_assert!(over);
             }
-            prop_assert!(!ageing.is_over(Stamp::STATIC, ageing.now(seen_s)));
+            prop_assert!(!ageing.is_over(Stamp::STATIC, ageing.now(observed_s)));
         }
     }
 
@@ -345,10 +345,10 @@ mod tests {
     fn every_age_on_the_clock_is_recognised() {
         for ageing_s in 1..=30 {
             let ageing = Ageing::new(ageing_s);
-            for seen_s in 0..62 {
-                let stamp = ageing.now(seen_s).stamp();
+            for observed_s in 0..62 {
+                let stamp = ageing.now(observed_s).stamp();
                 for passed_s in 0..=57 {
-                    let now = ageing.now(seen_s + passed_s);
+                    let now = ageing.now(observed_s + passed_s);
                     let expected = passed_s > ageing_s;
                     assert_eq!(
                         ageing.is_over(stamp, now),
@@ -359,8 +359,8 @@ mod tests {
                     assert_eq!(ageing.age_s(stamp, now), passed_s);
                 }
                 // A thread whose clock is behind.
-                for behind_s in 1..=4.min(seen_s) {
-                    let now = ageing.now(seen_s - behind_s);
+                for behind_s in 1..=4.min(observed_s) {
+                    let now = ageing.now(observed_s - behind_s);
                     let is_fresh = behind_s < 4;
                     assert_eq!(Ageing::is_fresh(stamp, now), is_fresh, "{behind_s}");
                 }

@@ -121,7 +121,7 @@ pub struct Ipv4Routes {
 }
 
 impl Ipv4Routes {
-    /// Creates an empty table with room for longer prefixes in this number of different /24.
+    /// Creates an empty table with space for longer prefixes in this number of different /24.
     ///
     /// # Errors
     /// [`FibError::Memory`].
@@ -269,7 +269,7 @@ impl Ipv4Routes {
         }
     }
 
-    /// Ensures that the /24 has a group. Returns `None` if there is no room.
+    /// Ensures that the /24 has a group. Returns `None` if there is no space.
     fn extend(&mut self, network: u32) -> Option<()> {
         let place = self.fib.first.get((network >> GROUP_BITS) as usize)?;
         let there = place.load(Ordering::Relaxed);

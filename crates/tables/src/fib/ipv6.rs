@@ -37,7 +37,7 @@ pub struct Ipv6Routes {
 }
 
 impl Ipv6Routes {
-    /// Creates an empty table with room for this number of nodes.
+    /// Creates an empty table with space for this number of nodes.
     ///
     /// # Errors
     /// [`FibError::Memory`].
@@ -96,7 +96,7 @@ impl Ipv6Routes {
         let former = self.control.set(network, length, Some(next_hop));
         if self.control.publish().is_err() {
             self.control.set(network, length, former);
-            // The previous state is restored; it had room before.
+            // The previous state is restored; it had space before.
             drop(self.control.publish());
             return Err(FibError::Full(IpNet::V6(prefix)));
         }
@@ -140,7 +140,7 @@ impl Ipv6Routes {
     /// Removes a prefix and returns its next hop.
     ///
     /// # Errors
-    /// [`FibError::Full`] if there is no room for the rebuilt nodes in addition to those that readers still use; nothing changes in that
+    /// [`FibError::Full`] if there is no space for the rebuilt nodes in addition to those that readers still use; nothing changes in that
     /// case.
     pub fn remove(&mut self, prefix: Ipv6Net) -> Result<Option<u32>, FibError> {
         let (network, length) = parts(prefix);

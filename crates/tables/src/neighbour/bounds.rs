@@ -33,8 +33,8 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// Makes room for a neighbour of this worth, if necessary by evicting another. Returns false if there is no room.
-    pub(super) fn make_room(
+    /// Makes space for a neighbour of this worth, if necessary by evicting another. Returns false if there is no space.
+    pub(super) fn make_space(
         &mut self,
         eviction_rank: EvictionRank,
         out: &mut Vec<Action<P>>,
@@ -49,7 +49,7 @@ impl<P> Neighbours<P> {
                 true
             }
             _ => {
-                self.counts.no_room += 1;
+                self.counts.no_space += 1;
                 false
             }
         }

@@ -122,8 +122,8 @@ impl<P> Neighbours<P> {
             self.counts.refused += dropped;
             return;
         }
-        // Room comes last: no neighbour may be evicted for one that is not requested in the end.
-        if !self.may_ask(now) || !self.make_room(EvictionRank::Solicited, out) {
+        // Space comes last: no neighbour may be evicted for one that is not requested in the end.
+        if !self.may_ask(now) || !self.make_space(EvictionRank::Solicited, out) {
             self.counts.overflowed += dropped;
             return;
         }
@@ -313,7 +313,7 @@ impl<P> Neighbours<P> {
                 State::Permanent => EvictionRank::Set,
                 _ => EvictionRank::Unconfirmed,
             };
-            if !self.make_room(eviction_rank, out) {
+            if !self.make_space(eviction_rank, out) {
                 return;
             }
             self.entries.insert(key, Entry::new(state, now));

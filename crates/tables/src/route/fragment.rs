@@ -93,9 +93,9 @@ impl<'packet> Parts<'packet> {
         let rest = self.payload.get(start..).filter(|rest| !rest.is_empty())?;
         let mut header = [0; HEADER_MAX];
         let header_length = self.copy_header(&mut header, start == 0)?;
-        let room = (mtu.checked_sub(header_length)? / 8) * 8;
+        let space = (mtu.checked_sub(header_length)? / 8) * 8;
         let last = header_length + rest.len() <= mtu;
-        let payload = if last { rest } else { rest.get(..room)? };
+        let payload = if last { rest } else { rest.get(..space)? };
         if payload.is_empty() {
             return None;
         }

@@ -262,7 +262,7 @@ impl Rib {
     /// the interfaces return.
     ///
     /// # Errors
-    /// [`RibError`] if there is no room; some routes may be missing in that case.
+    /// [`RibError`] if there is no space; some routes may be missing in that case.
     pub fn set_links(&mut self, links: BTreeMap<u16, Link>) -> Result<(), RibError> {
         let former = std::mem::replace(&mut self.links, links);
         for (number, link) in &former {
@@ -299,7 +299,7 @@ impl Rib {
             self.lose(Some(link.vrf), number, address);
         }
         self.targets.set_down(number);
-        // Even without room this cannot fail: routes are only removed.
+        // Even without space this cannot fail: routes are only removed.
         drop(self.settle(link.vrf));
     }
 
@@ -362,7 +362,7 @@ impl Rib {
         Ok(())
     }
 
-    /// Restores the previous route after a lack of room.
+    /// Restores the previous route after a lack of space.
     fn put_back(&mut self, vrf: u16, prefix: IpNet, source: Source, former: Option<StoredRoute>) {
         self.candidates(vrf, prefix, |candidates| {
             let mut all = candidates.map_or_else(Vec::new, |one| one.as_slice().to_vec());
@@ -482,7 +482,7 @@ impl Rib {
     /// Notes that a neighbour is resolved: routes through it, and packets to it, use it from now on.
     ///
     /// # Errors
-    /// [`RibError`] if there is no room for another next hop.
+    /// [`RibError`] if there is no space for another next hop.
     pub fn found(
         &mut self,
         interface: u16,

@@ -74,7 +74,7 @@ impl Row {
 
 impl FrameWriter {
     /// Has `send` take up to `count` frames with the time stamp `tick`, and counts all of them as written: those that the ring has no
-    /// room for are refused. Returns the number of frames sent.
+    /// space for are refused. Returns the number of frames sent.
     #[inline(always)]
     pub(crate) fn write_in_place(
         &mut self,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     proptest! {
-        /// Buffers are used again and again, by two writers in turn, with and without marks, and some frames find no room.
+        /// Buffers are used again and again, by two writers in turn, with and without marks, and some frames find no space.
         #[test]
         fn frames_in_place_are_those_of_packet_buffers(
             is_imix: bool,
@@ -318,12 +318,12 @@ mod tests {
             memory.span(0, SLOTS * BUFFER).unwrap().copy_from(&dirt);
             let mut marks = [0; SLOTS];
             let mut slot = 0;
-            for (number, (which, count, room)) in bursts.into_iter().enumerate() {
+            for (number, (which, count, space)) in bursts.into_iter().enumerate() {
                 let tick = 1000 + number as u64;
-                let room = room.min(count);
+                let space = space.min(count);
                 let mut written = Vec::new();
                 let sent = writers[which].write_in_place(count, tick, |source| {
-                    for _ in 0..room {
+                    for _ in 0..space {
                         let length = source.next_length();
                         let octets = memory.span((slot * BUFFER) as u64, BUFFER).unwrap();
                         source.write(SlotBuffer {
@@ -336,11 +336,11 @@ mod tests {
                         slot = (slot + 1) % SLOTS;
                     }
                     FramesTaken {
-                        sent: room,
-                        written: room,
+                        sent: space,
+                        written: space,
                     }
                 });
-                prop_assert_eq!(sent, room);
+                prop_assert_eq!(sent, space);
                 for index in 0..count {
                     let expected = reference(&mut references[which], tick);
                     if let Some(frame) = written.get(index) {

@@ -200,16 +200,16 @@ mod tests {
             let summary = recorder.summary().unwrap();
             prop_assert_eq!(summary.min_ns, values[0]);
             prop_assert_eq!(summary.max_ns, values[values.len() - 1]);
-            for (percentile, beyond, seen) in [
+            for (percentile, beyond, observed) in [
                 (50, 20, summary.p50_ns),
                 (90, 100, summary.p90_ns),
                 (99, 1000, summary.p99_ns),
                 (99, 10_000, summary.p99_9_ns),
             ] {
-                prop_assert_eq!(seen.is_some(), values.len() >= beyond);
-                let Some(seen) = seen else { continue };
+                prop_assert_eq!(observed.is_some(), values.len() >= beyond);
+                let Some(observed) = observed else { continue };
                 let exact = values[(percentile * values.len()).div_ceil(100) - 1];
-                prop_assert!(exact <= seen && seen <= exact + exact / 1000 + 1, "{} for {}", seen, exact);
+                prop_assert!(exact <= observed && observed <= exact + exact / 1000 + 1, "{} for {}", observed, exact);
             }
         }
 

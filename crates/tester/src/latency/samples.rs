@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_full_list_takes_no_more() {
         let mut samples = Samples::with_capacity(1);
-        let room = samples.list.capacity();
+        let space = samples.list.capacity();
         for sequence in 0..10 {
             samples.add(Sample {
                 port: 0,
@@ -131,6 +131,6 @@ mod tests {
                 delay_ns: 1,
             });
         }
-        assert_eq!((samples.len(), samples.list.capacity()), (room, room));
+        assert_eq!((samples.len(), samples.list.capacity()), (space, space));
     }
 }

@@ -82,11 +82,11 @@ mod tests {
             prop_assert_eq!((summary.min_ns, summary.max_ns), (values[0], values[values.len() - 1]));
             let mean = values.iter().sum::<i64>() as f64 / values.len() as f64;
             prop_assert!((summary.mean_ns - mean).abs() < 1e-6 * (1.0 + mean.abs()));
-            for (percentile, beyond, seen) in [(50, 20, summary.p50_ns), (90, 100, summary.p90_ns), (99, 1000, summary.p99_ns)] {
-                prop_assert_eq!(seen.is_some(), values.len() >= beyond);
-                let Some(seen) = seen else { continue };
+            for (percentile, beyond, observed) in [(50, 20, summary.p50_ns), (90, 100, summary.p90_ns), (99, 1000, summary.p99_ns)] {
+                prop_assert_eq!(observed.is_some(), values.len() >= beyond);
+                let Some(observed) = observed else { continue };
                 let exact = values[(percentile * values.len()).div_ceil(100) - 1];
-                prop_assert!(seen.abs_diff(exact) <= exact.unsigned_abs() / 1000 + 1, "{} for {}", seen, exact);
+                prop_assert!(observed.abs_diff(exact) <= exact.unsigned_abs() / 1000 + 1, "{} for {}", observed, exact);
             }
         }
 

@@ -38,7 +38,7 @@ fn with_epoch(epoch: Epoch, port: u8, flow: u16, sequence: u32, tick: u64) -> Ve
 }
 
 /// Returns the statistics of a port that receives the frames of port 1. There are three ports, each with two flows and a low-rate stream.
-fn seen() -> Received {
+fn observed() -> Received {
     let marks = FrameIdentity {
         place: HEAD,
         flows: 3,
@@ -51,18 +51,22 @@ fn seen() -> Received {
     Received::new(epoch(), 10, marks, 3, HZ)
 }
 
-fn record(seen: &mut Received, frames: &[Vec<u8>], now: u64) {
-    seen.record(frames.iter().map(Vec::as_slice), now);
+fn record(observed: &mut Received, frames: &[Vec<u8>], now: u64) {
+    observed.record(frames.iter().map(Vec::as_slice), now);
 }
 
 /// Returns the number of frames received of each flow, by source port.
-fn received(seen: &Received) -> Vec<u64> {
-    seen.trackers.iter().map(|flow| flow.received()).collect()
+fn received(observed: &Received) -> Vec<u64> {
+    observed
+        .trackers
+        .iter()
+        .map(|flow| flow.received())
+        .collect()
 }
 
 /// Returns number of samples, smallest, mean and largest latency.
-fn latency(seen: &Received) -> (u64, u64, f64, u64) {
-    let summary = seen.latency.summary().unwrap();
+fn latency(observed: &Received) -> (u64, u64, f64, u64) {
+    let summary = observed.latency.summary().unwrap();
     (
         summary.samples,
         summary.min_ns,
@@ -73,48 +77,51 @@ fn latency(seen: &Received) -> (u64, u64, f64, u64) {
 
 #[test]
 fn each_frame_has_the_latency_of_its_burst() {
-    let mut seen = seen();
+    let mut observed = observed();
     let bursts = [
         frame(1, 0, 0, 1000),
         frame(1, 1, 0, 1000),
         frame(1, 0, 1, 1060),
         frame(1, 0, 2, 1080),
     ];
-    record(&mut seen, &bursts, 1100);
+    record(&mut observed, &bursts, 1100);
     // 100, 100, 40, 20.
-    assert_eq!(latency(&seen), (4, 20, 65.0, 100));
-    assert_eq!(received(&seen), [0, 0, 0, 3, 1, 0, 0, 0, 0]);
-    assert_eq!((seen.foreign, seen.unknown, seen.damaged), (0, 0, 0));
+    assert_eq!(latency(&observed), (4, 20, 65.0, 100));
+    assert_eq!(received(&observed), [0, 0, 0, 3, 1, 0, 0, 0, 0]);
+    assert_eq!(
+        (observed.foreign, observed.unknown, observed.damaged),
+        (0, 0, 0)
+    );
 }
 
 #[test]
 fn a_burst_without_frames_of_the_trial_has_no_latency() {
-    let mut seen = seen();
-    record(&mut seen, &[vec![0; 60]], 500);
-    record(&mut seen, &[frame(1, 0, 0, 1000)], 1100);
-    record(&mut seen, &[], 1200);
-    assert_eq!(latency(&seen), (1, 100, 100.0, 100));
+    let mut observed = observed();
+    record(&mut observed, &[vec![0; 60]], 500);
+    record(&mut observed, &[frame(1, 0, 0, 1000)], 1100);
+    record(&mut observed, &[], 1200);
+    assert_eq!(latency(&observed), (1, 100, 100.0, 100));
 }
 
 #[test]
 fn a_frame_that_arrives_at_the_tick_at_which_it_was_sent_counts() {
-    let mut seen = seen();
-    record(&mut seen, &[frame(1, 0, 0, 1000)], 1000);
-    assert_eq!(latency(&seen), (1, 0, 0.0, 0));
+    let mut observed = observed();
+    record(&mut observed, &[frame(1, 0, 0, 1000)], 1000);
+    assert_eq!(latency(&observed), (1, 0, 0.0, 0));
 }
 
 #[test]
 fn duplicates_and_stale_frames_have_no_latency() {
-    let mut seen = seen();
+    let mut observed = observed();
     let frames = [
         frame(1, 0, 0, 1000),
         frame(1, 0, 0, 1010),
         frame(1, 0, 2000, 1020),
         frame(1, 0, 5, 1030),
     ];
-    record(&mut seen, &frames, 1100);
-    assert_eq!(latency(&seen), (2, 80, 90.0, 100));
-    let flow = seen.trackers.get(3).unwrap();
+    record(&mut observed, &frames, 1100);
+    assert_eq!(latency(&observed), (2, 80, 90.0, 100));
+    let flow = observed.trackers.get(3).unwrap();
     assert_eq!(
         (flow.received(), flow.duplicates(), flow.stale()),
         (2, 1, 1)
@@ -123,7 +130,7 @@ fn duplicates_and_stale_frames_have_no_latency() {
 
 #[test]
 fn every_frame_of_the_trial_is_counted_once_whatever_its_kind() {
-    let mut seen = seen();
+    let mut observed = observed();
     let sequences = [0, 1, 2, 3, 4, 2000];
     let mut frames: Vec<Vec<u8>> = sequences
         .map(|sequence| frame(1, 0, sequence, 1000))
@@ -137,53 +144,59 @@ fn every_frame_of_the_trial_is_counted_once_whatever_its_kind() {
     let mut damaged = frame(1, 0, 5, 1000);
     damaged[0] = 0;
     frames.extend(vec![damaged; 8]);
-    record(&mut seen, &frames, 1100);
-    let flow = seen.trackers.get(3).unwrap();
+    record(&mut observed, &frames, 1100);
+    let flow = observed.trackers.get(3).unwrap();
     assert_eq!(
         (flow.received(), flow.duplicates(), flow.stale()),
         (7, 3, 2)
     );
-    assert_eq!((seen.foreign, seen.unknown, seen.damaged), (4, 5, 8));
-    assert_eq!(seen.counted(), 29);
+    assert_eq!(
+        (observed.foreign, observed.unknown, observed.damaged),
+        (4, 5, 8)
+    );
+    assert_eq!(observed.counted(), 29);
 }
 
 #[test]
 fn misdirected_frames_are_counted_and_have_no_latency() {
-    let mut seen = seen();
+    let mut observed = observed();
     let frames = [frame(0, 1, 0, 1000), frame(2, 0, 0, 1000)];
-    record(&mut seen, &frames, 1100);
-    assert_eq!(received(&seen), [0, 1, 0, 0, 0, 0, 1, 0, 0]);
-    assert_eq!(latency(&seen).0, 0);
-    assert_eq!(seen.samples.len(), 0);
+    record(&mut observed, &frames, 1100);
+    assert_eq!(received(&observed), [0, 1, 0, 0, 0, 0, 1, 0, 0]);
+    assert_eq!(latency(&observed).0, 0);
+    assert_eq!(observed.samples.len(), 0);
 }
 
 #[test]
 fn flows_and_ports_that_the_trial_has_not_are_unknown() {
-    let mut seen = seen();
+    let mut observed = observed();
     let frames = [
         // The index would be the first flow of port 2.
         frame(1, 3, 0, 1000),
         frame(1, 100, 0, 1000),
         frame(3, 0, 0, 1000),
     ];
-    record(&mut seen, &frames, 1100);
-    assert_eq!((seen.unknown, seen.foreign), (3, 0));
-    assert_eq!(received(&seen), [0; 9]);
-    assert_eq!(latency(&seen).0, 0);
+    record(&mut observed, &frames, 1100);
+    assert_eq!((observed.unknown, observed.foreign), (3, 0));
+    assert_eq!(received(&observed), [0; 9]);
+    assert_eq!(latency(&observed).0, 0);
 }
 
 #[test]
 fn frames_of_others_are_foreign_and_those_of_the_warm_up_are_nothing() {
-    let mut seen = seen();
+    let mut observed = observed();
     let frames = [
         vec![0xff; 60],
         with_epoch(Epoch::of_trial(EPOCH + 1), 1, 0, 0, 1000),
         with_epoch(epoch().warm_up(), 1, 0, 0, 1000),
         frame(1, 0, 0, 1000)[..HEAD + 5].to_vec(),
     ];
-    record(&mut seen, &frames, 1100);
-    assert_eq!((seen.foreign, seen.unknown, seen.damaged), (3, 0, 0));
-    assert_eq!(received(&seen), [0; 9]);
+    record(&mut observed, &frames, 1100);
+    assert_eq!(
+        (observed.foreign, observed.unknown, observed.damaged),
+        (3, 0, 0)
+    );
+    assert_eq!(received(&observed), [0; 9]);
 }
 
 #[test]
@@ -192,7 +205,7 @@ fn damaged_frames_count_only_if_they_are_of_the_trial() {
         frame[0] = 0;
         frame
     };
-    let mut seen = seen();
+    let mut observed = observed();
     let frames = [
         damaged(frame(1, 0, 0, 1000)),
         damaged(frame(1, 0, 1, 1000)),
@@ -201,15 +214,15 @@ fn damaged_frames_count_only_if_they_are_of_the_trial() {
         vec![0; 60],
         frame(1, 0, 2, 1000),
     ];
-    record(&mut seen, &frames, 1100);
-    assert_eq!((seen.damaged, seen.foreign), (2, 1));
-    assert_eq!(received(&seen)[3], 1);
-    assert_eq!(latency(&seen).0, 1);
+    record(&mut observed, &frames, 1100);
+    assert_eq!((observed.damaged, observed.foreign), (2, 1));
+    assert_eq!(received(&observed)[3], 1);
+    assert_eq!(latency(&observed).0, 1);
 }
 
 #[test]
 fn frames_of_the_low_rate_stream_are_listed_and_make_no_variation_of_the_load() {
-    let mut seen = seen();
+    let mut observed = observed();
     let frames = [
         frame(1, 2, 0, 1000),
         frame(1, 2, 1, 1030),
@@ -219,31 +232,31 @@ fn frames_of_the_low_rate_stream_are_listed_and_make_no_variation_of_the_load() 
         frame(1, 1, 1, 1050),
         frame(1, 1, 2, 1050),
     ];
-    record(&mut seen, &frames, 1100);
-    let stream = seen.samples.of_port(1).ipdv().summary(0).unwrap();
-    assert_eq!((seen.samples.len(), stream.min_ns), (2, -30));
+    record(&mut observed, &frames, 1100);
+    let stream = observed.samples.of_port(1).ipdv().summary(0).unwrap();
+    assert_eq!((observed.samples.len(), stream.min_ns), (2, -30));
     // 50 - 60 in the first flow, two differences of zero.
-    let ipdv = seen.delays.ipdv.summary(0).unwrap();
+    let ipdv = observed.delays.ipdv.summary(0).unwrap();
     assert_eq!((ipdv.samples, ipdv.min_ns, ipdv.max_ns), (3, -10, 0));
-    assert_eq!(latency(&seen).0, 7);
+    assert_eq!(latency(&observed).0, 7);
     // The next frames continue the sequence: 100 - 50, then a difference of zero.
     record(
-        &mut seen,
+        &mut observed,
         &[frame(1, 0, 2, 1100), frame(1, 1, 3, 1150)],
         1200,
     );
-    let ipdv = seen.delays.ipdv.summary(0).unwrap();
+    let ipdv = observed.delays.ipdv.summary(0).unwrap();
     assert_eq!((ipdv.samples, ipdv.min_ns, ipdv.max_ns), (5, -10, 50));
     assert_eq!(ipdv.mean_ns, 8.0);
 }
 
 #[test]
 fn frames_are_noted_by_when_they_were_sent_and_when_they_came() {
-    let mut seen = seen();
+    let mut observed = observed();
     let slices = || Slices::new(0, HZ / 1000, HZ);
     let pulse = Arc::<Pulse>::default();
-    seen.times.slices = Some(slices());
-    seen.times.arrivals = Some(Arrivals::new(
+    observed.times.slices = Some(slices());
+    observed.times.arrivals = Some(Arrivals::new(
         Arc::new(AtomicBool::new(true)),
         Arc::clone(&pulse),
     ));
@@ -253,12 +266,12 @@ fn frames_are_noted_by_when_they_were_sent_and_when_they_came() {
         frame(1, 0, 1, 150_000),
         frame(1, 0, 2, 250_000),
     ];
-    record(&mut seen, &frames, 300_000);
+    record(&mut observed, &frames, 300_000);
     let mut sent = slices();
     for (tick, count) in [(50, 2), (150_000, 1), (250_000, 1)] {
         sent.add(tick, count);
     }
-    let came = seen.times.slices.clone().unwrap();
+    let came = observed.times.slices.clone().unwrap();
     // All frames sent arrived, and no others.
     assert_eq!(last_loss(&sent, &came), Some(0));
     for tick in [50, 150_000] {
@@ -268,10 +281,14 @@ fn frames_are_noted_by_when_they_were_sent_and_when_they_came() {
     }
     assert_eq!(pulse.last.load(Ordering::Relaxed), 300_000);
     // A frame without latency does not end a silence.
-    record(&mut seen, &[vec![0; 60], frame(1, 0, 2, 250_000)], 350_000);
+    record(
+        &mut observed,
+        &[vec![0; 60], frame(1, 0, 2, 250_000)],
+        350_000,
+    );
     assert_eq!(pulse.last.load(Ordering::Relaxed), 300_000);
-    record(&mut seen, &[frame(1, 0, 3, 380_000)], 400_000);
-    let arrivals = seen.times.arrivals.as_ref().unwrap();
+    record(&mut observed, &[frame(1, 0, 3, 380_000)], 400_000);
+    let arrivals = observed.times.arrivals.as_ref().unwrap();
     assert_eq!(arrivals.silence(), Some(100_000));
 }
 
@@ -299,7 +316,7 @@ fn replayed_frames_are_counted_by_how_they_end() {
         pattern: None,
         replayed: Some((Arc::new(capture()), 1)),
     };
-    let mut seen = Received::new(epoch(), 0, marks, 3, HZ);
+    let mut observed = Received::new(epoch(), 0, marks, 3, HZ);
     let frames = [
         vec![1; 60],
         vec![2; 60],
@@ -307,7 +324,7 @@ fn replayed_frames_are_counted_by_how_they_end() {
         vec![1; 60],
         vec![4; 60],
     ];
-    record(&mut seen, &frames, 1000);
-    assert_eq!(received(&seen), [0, 0, 3, 0, 0, 0]);
-    assert_eq!((seen.foreign, latency(&seen).0), (2, 0));
+    record(&mut observed, &frames, 1000);
+    assert_eq!(received(&observed), [0, 0, 3, 0, 0, 0]);
+    assert_eq!((observed.foreign, latency(&observed).0), (2, 0));
 }

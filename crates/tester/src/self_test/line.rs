@@ -71,7 +71,7 @@ impl DelayLine {
     #[inline(always)]
     pub(super) fn push(&mut self, frame: Mbuf<'_>, note: FrameFacts, due: u64) {
         let last = self.batches.back();
-        if !last.is_some_and(|last| last.due == due && last.burst.room() > 0) {
+        if !last.is_some_and(|last| last.due == due && last.burst.space() > 0) {
             self.begin_batch(due);
         }
         if let Some(batch) = self.batches.back_mut()
@@ -94,7 +94,7 @@ impl DelayLine {
         self.batches.push_back(batch);
     }
 
-    /// Sends the frames due, as far as the port has room. Calls `sent` with the note of each frame and its transmit tick.
+    /// Sends the frames due, as far as the port has space. Calls `sent` with the note of each frame and its transmit tick.
     #[inline(always)]
     pub(super) fn send(&mut self, tx: &mut TxQueue, mut sent: impl FnMut(&FrameFacts, u64)) {
         while let Some(batch) = self.batches.front_mut() {

@@ -332,10 +332,10 @@ mod tests {
     fn a_script_with_all_faults_has_them_all() {
         let script = Script::of(&Fault::ALL, 1);
         assert!(script.delay_us > 0);
-        let seen = actions(&script, 0, 100_000);
+        let observed = actions(&script, 0, 100_000);
         for rule in &script.rules {
             assert!(
-                seen.iter().any(|(_, action)| *action == rule.action),
+                observed.iter().any(|(_, action)| *action == rule.action),
                 "{rule:?}"
             );
         }

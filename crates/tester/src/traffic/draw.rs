@@ -105,17 +105,17 @@ mod tests {
         for (count, exponent) in [(1, 1.0), (2, 0.0), (10, 1.0), (1000, 1.2), (5, 10.0)] {
             let table = ZipfTable::new(count, exponent);
             let draws = 400_000u64;
-            let mut seen = vec![0u64; count as usize];
+            let mut observed = vec![0u64; count as usize];
             for index in 0..draws {
-                seen[table.draw(mix(index)) as usize] += 1;
+                observed[table.draw(mix(index)) as usize] += 1;
             }
             let sum: f64 = (1..=count).map(|n| f64::from(n).powf(-exponent)).sum();
-            for (index, seen) in seen.iter().enumerate().take(20) {
+            for (index, observed) in observed.iter().enumerate().take(20) {
                 let expected = (index as f64 + 1.0).powf(-exponent) / sum * draws as f64;
                 // Tolerance of six standard deviations: the numbers are always the same, and a wrong table deviates by far more.
                 assert!(
-                    (*seen as f64 - expected).abs() <= 6.0 * expected.sqrt() + 1.0,
-                    "{count} {exponent} {index}: {seen} of {expected}"
+                    (*observed as f64 - expected).abs() <= 6.0 * expected.sqrt() + 1.0,
+                    "{count} {exponent} {index}: {observed} of {expected}"
                 );
             }
         }

@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_changed_bit_is_seen(length in 24usize..2000, at in any::<prop::sample::Index>(), bit in 0..8) {
+        fn every_changed_bit_is_detected(length in 24usize..2000, at in any::<prop::sample::Index>(), bit in 0..8) {
             let (pattern, mut payload) = sealed(length, 5);
             prop_assert!(pattern.is_intact(&payload));
             payload.extend([0; 7]);
@@ -111,7 +111,7 @@ mod tests {
         }
 
         #[test]
-        fn a_payload_cut_short_is_seen(length in 24usize..2000, left in any::<prop::sample::Index>()) {
+        fn a_payload_cut_short_is_detected(length in 24usize..2000, left in any::<prop::sample::Index>()) {
             let (pattern, payload) = sealed(length, 5);
             prop_assert!(!pattern.is_intact(&payload[..left.index(length)]));
             prop_assert!(length < 32 || !Pattern::new(6).is_intact(&payload));

@@ -483,8 +483,8 @@ fn damaged_payloads_are_counted_apart() {
         pattern: Some(Arc::new(Pattern::new(0))),
         replayed: None,
     };
-    let mut seen = crate::received::Received::new(epoch, 3, marks, 1, 1_000_000_000);
-    seen.record(frames.iter().map(|frame| &frame[..]), 100);
-    let received = seen.trackers.get(0).unwrap().received();
-    assert_eq!((received, seen.damaged, seen.foreign), (7, 2, 1));
+    let mut observed = crate::received::Received::new(epoch, 3, marks, 1, 1_000_000_000);
+    observed.record(frames.iter().map(|frame| &frame[..]), 100);
+    let received = observed.trackers.get(0).unwrap().received();
+    assert_eq!((received, observed.damaged, observed.foreign), (7, 2, 1));
 }

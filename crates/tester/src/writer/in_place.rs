@@ -7,7 +7,7 @@ use super::{Described, Replayed, Writer};
 
 impl Writer {
     /// Sends the next `count` frames with the time stamp `tick` through the buffers of a queue's ring. All of them are written:
-    /// those that the ring has no room for are refused. Returns the number of frames sent.
+    /// those that the ring has no space for are refused. Returns the number of frames sent.
     #[inline(always)]
     pub(crate) fn send_in_place(
         &mut self,

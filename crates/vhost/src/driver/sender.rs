@@ -20,7 +20,7 @@ use crate::ring::layout::FLAG_NEXT;
 pub enum PutResult {
     /// The frame is in the ring.
     Sent,
-    /// The ring has no room for the frame now.
+    /// The ring has no space for the frame now.
     Full,
     /// The frame can never be sent: it is empty, is longer than the ring's buffers together or than 64 of them, or its
     /// segments do not have the given length.
@@ -76,7 +76,7 @@ impl<Q: Queue> Sender<Q> {
     }
 
     /// Reclaims buffers that the device has read, if few are free. Returns the number of single-buffer frames that
-    /// [`Self::put`] has room for, at most `most`. Call it before the first frame of a burst: buffers are not reclaimed
+    /// [`Self::put`] has space for, at most `most`. Call it before the first frame of a burst: buffers are not reclaimed
     /// between [`Self::put`] and [`Self::publish`].
     #[inline(always)]
     pub fn ready(&mut self, most: usize) -> usize {
@@ -118,10 +118,10 @@ impl<Q: Queue> Sender<Q> {
         };
         let mut at = 0;
         for segment in segments {
-            let Some(room) = data.sub(at, segment.len()) else {
+            let Some(space) = data.sub(at, segment.len()) else {
                 return PutResult::Bad;
             };
-            at += room.copy_from(segment);
+            at += space.copy_from(segment);
         }
         if at != length || length == 0 {
             return PutResult::Bad;
@@ -140,8 +140,8 @@ impl<Q: Queue> Sender<Q> {
     /// in several).
     #[inline(always)]
     pub fn buffer(&mut self, length: usize) -> Result<SlotBuffer<'_>, PutResult> {
-        let room = self.buffers.capacity() - HEADER_LEN;
-        if length == 0 || length > room {
+        let space = self.buffers.capacity() - HEADER_LEN;
+        if length == 0 || length > space {
             return Err(PutResult::Bad);
         }
         if self.slots.available() == 0 || self.fault.is_some() {
@@ -149,7 +149,7 @@ impl<Q: Queue> Sender<Q> {
         }
         self.prefetch(narrow::slots(PREFETCH_AHEAD), length);
         let slot = self.slots.upcoming(0);
-        let octets = self.buffers.data(slot, room).ok_or(PutResult::Bad)?;
+        let octets = self.buffers.data(slot, space).ok_or(PutResult::Bad)?;
         self.has_marks = true;
         Ok(SlotBuffer {
             octets,
@@ -259,14 +259,14 @@ impl<Q: Queue> Sender<Q> {
         for mut segment in segments {
             while !segment.is_empty() {
                 let slot = self.slots.upcoming(narrow::slots(total / capacity));
-                let room = self
+                let space = self
                     .buffers
                     .span(slot, capacity)
                     .and_then(|span| span.sub(total % capacity, capacity - total % capacity));
-                let Some(room) = room.filter(|_| total < length + HEADER_LEN) else {
+                let Some(space) = space.filter(|_| total < length + HEADER_LEN) else {
                     return PutResult::Bad;
                 };
-                let copied = room.copy_from(segment);
+                let copied = space.copy_from(segment);
                 total += copied;
                 segment = segment.get(copied..).unwrap_or(&[]);
             }

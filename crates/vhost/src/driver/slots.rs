@@ -206,11 +206,11 @@ mod tests {
                     prop_assert_eq!(slots.give_back(u32::from(number)), None);
                     prop_assert_eq!(slots.give_back(u32::from(number) + 65_536), None);
                 }
-                let mut seen: HashSet<u16> = chains.iter().flatten().copied().collect();
-                let taken = seen.len();
+                let mut observed: HashSet<u16> = chains.iter().flatten().copied().collect();
+                let taken = observed.len();
                 prop_assert_eq!(taken, chains.iter().map(Vec::len).sum::<usize>());
-                seen.extend((0..slots.available()).map(|skip| slots.upcoming(skip)));
-                prop_assert_eq!(seen.len(), usize::from(size));
+                observed.extend((0..slots.available()).map(|skip| slots.upcoming(skip)));
+                prop_assert_eq!(observed.len(), usize::from(size));
                 prop_assert_eq!(taken + usize::from(slots.available()), usize::from(size));
                 prop_assert!(slots.is_consistent());
             }

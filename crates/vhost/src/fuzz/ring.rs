@@ -393,9 +393,9 @@ mod tests {
             let Some(([taken, sent], receiver, sender)) = super::run(&octets) else {
                 continue;
             };
-            let seen = [taken, receiver.bad, receiver.resyncs, sent, sender.bad];
-            for (sum, seen) in all.iter_mut().zip(seen) {
-                *sum += seen;
+            let observed = [taken, receiver.bad, receiver.resyncs, sent, sender.bad];
+            for (sum, observed) in all.iter_mut().zip(observed) {
+                *sum += observed;
             }
         }
         assert!(all.iter().all(|sum| *sum >= 20), "{all:?}");

@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A message that is being written: room for the header, then the payload.
+/// A message that is being written: space for the header, then the payload.
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {

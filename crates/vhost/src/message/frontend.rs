@@ -368,13 +368,13 @@ impl FrontendRequest {
                 size,
                 flags,
             } => {
-                let room = [0; CONFIG_MAX];
-                let room = room.get(..usize::from(*size)).unwrap_or(&room);
+                let space = [0; CONFIG_MAX];
+                let space = space.get(..usize::from(*size)).unwrap_or(&space);
                 writer
                     .u32(*offset)
                     .u32((*size).into())
                     .u32(*flags)
-                    .bytes(room)
+                    .bytes(space)
             }
             Self::SetConfig(write) => write.write(writer),
             Self::GetInflight { rings, ring_size } => {

@@ -119,7 +119,7 @@ impl MemoryTable {
             .ok()
             .filter(|count| (1..=TABLE_REGIONS_MAX).contains(count))
             .ok_or_else(|| reader.value("number of memory regions"))?;
-        // The description has room for eight regions; front ends send those in use or all eight.
+        // The description has space for eight regions; front ends send those in use or all eight.
         if reader.left() != count * REGION && reader.left() != TABLE_REGIONS_MAX * REGION {
             return Err(reader.length());
         }

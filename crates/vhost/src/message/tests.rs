@@ -309,7 +309,7 @@ fn headers_are_checked() {
 }
 
 #[test]
-fn tables_may_have_room_for_eight_regions() {
+fn tables_may_have_space_for_eight_regions() {
     let mut payload = u32s(&[1, 0]);
     payload.extend(u64s(&[0x1000, 0x2000, 0x7000_0000, 0x4000]));
     payload.resize(8 + 8 * 32, 0xff);

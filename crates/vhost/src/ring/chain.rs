@@ -10,7 +10,7 @@ use super::header::HEADER_LEN;
 pub const PIECES_MAX: usize = 256;
 /// Maximum number of descriptors of a chain, including those of an indirect table.
 pub const CHAIN_MAX: usize = 256;
-/// Maximum length of a frame with its header, octets: the longest that segmentation offload allows, and room for headers.
+/// Maximum length of a frame with its header, octets: the longest that segmentation offload allows, and space for headers.
 pub const OCTETS_MAX: u32 = 65_536 + 128;
 
 /// Reason why a chain is not used.

@@ -91,13 +91,17 @@ pub mod split {
         2 + 4 * size as usize
     }
 
-    /// Returns the number of entries from number `from` up to an index of the other side; `None` if they exceed `room`, the number of
+    /// Returns the number of entries from number `from` up to an index of the other side; `None` if they exceed `space`, the number of
     /// entries that the other side may have added. The result is smaller than an earlier one if the index moved back.
     #[inline(always)]
     #[must_use]
-    pub const fn entries_up_to(index: u16, from: u16, room: u16) -> Option<u16> {
+    pub const fn entries_up_to(index: u16, from: u16, space: u16) -> Option<u16> {
         let entries = index.wrapping_sub(from);
-        if entries <= room { Some(entries) } else { None }
+        if entries <= space {
+            Some(entries)
+        } else {
+            None
+        }
     }
 
     /// Returns true if a notification is due by the event index (section 2.7.10): the other side requested one for entry
@@ -327,14 +331,14 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "too slow under Miri")]
-    fn every_index_within_the_room_is_accepted_and_no_other() {
-        for (start, room) in starts().flat_map(|start| (0..=8).map(move |room| (start, room))) {
+    fn every_index_within_the_space_is_accepted_and_no_other() {
+        for (start, space) in starts().flat_map(|start| (0..=8).map(move |space| (start, space))) {
             let mut expected = vec![None; 0x1_0000];
-            for entries in 0..=room {
+            for entries in 0..=space {
                 expected[usize::from(low(start + u32::from(entries)))] = Some(entries);
             }
             for (index, expected) in (0..=u16::MAX).zip(expected) {
-                assert_eq!(split::entries_up_to(index, low(start), room), expected);
+                assert_eq!(split::entries_up_to(index, low(start), space), expected);
             }
         }
     }

@@ -170,7 +170,7 @@ impl PackedQueue {
 
     /// Returns the number of slots that the driver may have made available and that were not read.
     #[inline(always)]
-    fn room(&self) -> u16 {
+    fn space(&self) -> u16 {
         let pending = self.inflight.as_ref().map_or(0, PackedInflight::pending);
         self.size.saturating_sub(self.held).saturating_sub(pending)
     }
@@ -179,7 +179,7 @@ impl PackedQueue {
     #[inline(always)]
     fn gather_direct(&mut self, wanted: usize, prefetch: &mut impl FnMut(u64)) -> usize {
         let Position { slot, wrap } = self.avail;
-        let most = wanted.min(usize::from(self.room().min(self.size - slot)));
+        let most = wanted.min(usize::from(self.space().min(self.size - slot)));
         let start = usize::from(slot);
         let Self {
             ring,
@@ -224,12 +224,12 @@ impl PackedQueue {
 
     /// Reads a chain of any kind, for the window.
     fn gather_chain(&mut self) -> Option<(Entry, Extent)> {
-        let room = self.room();
+        let space = self.space();
         let (address, first) = self.descriptor(self.avail.slot);
-        if room == 0 || !first.is_available(self.avail.wrap) {
+        if space == 0 || !first.is_available(self.avail.wrap) {
             return None;
         }
-        let (entry, extent) = self.read_chain(address, first, room)?;
+        let (entry, extent) = self.read_chain(address, first, space)?;
         self.avail = self.avail.advanced(extent.slots, self.size);
         Some((entry, extent))
     }
@@ -239,9 +239,9 @@ impl PackedQueue {
         &mut self,
         address: u64,
         first: PackedWord,
-        room: u16,
+        space: u16,
     ) -> Option<(Entry, Extent)> {
-        let tail_room = TAIL - self.tail_end.wrapping_sub(self.tail_start) as usize;
+        let tail_free = TAIL - self.tail_end.wrapping_sub(self.tail_start) as usize;
         let mut extent = Extent {
             slots: 1,
             tail: narrow::slots(self.tail_end as usize % TAIL),
@@ -249,8 +249,8 @@ impl PackedQueue {
         let mut kept = first.flags() & FLAGS_KEPT;
         let (mut id, mut flags) = (first.id(), first.flags());
         while flags & FLAG_NEXT != 0 {
-            if extent.slots >= room {
-                if room < self.size {
+            if extent.slots >= space {
+                if space < self.size {
                     // A driver that follows the rules has no such chain until some are returned.
                     return None;
                 }
@@ -259,7 +259,7 @@ impl PackedQueue {
             }
             // The end of a chain that is too long must be found all the same: the driver continues after it.
             let is_short = usize::from(extent.slots) < CHAIN_MAX;
-            if is_short && usize::from(extent.slots) > tail_room {
+            if is_short && usize::from(extent.slots) > tail_free {
                 return None;
             }
             let slot = self.avail.advanced(extent.slots, self.size).slot;
@@ -314,11 +314,11 @@ impl PackedQueue {
     fn resubmit(&mut self, wanted: usize) -> usize {
         let mut count = 0;
         while count < wanted {
-            let tail_room = TAIL - self.tail_end.wrapping_sub(self.tail_start) as usize;
+            let tail_free = TAIL - self.tail_end.wrapping_sub(self.tail_start) as usize;
             let Some(inflight) = &mut self.inflight else {
                 break;
             };
-            let Some(chain) = inflight.resubmit(tail_room) else {
+            let Some(chain) = inflight.resubmit(tail_free) else {
                 break;
             };
             let extent = Extent {
@@ -394,7 +394,7 @@ impl PackedQueue {
         if self.unpublished == 0 {
             self.first_used = (self.used.slot, word);
         } else if is_delayed {
-            // There is room: each has its own slot.
+            // There is space: each has its own slot.
             self.other_used.push((self.used.slot, word));
         } else {
             write_used(&self.ring, self.used.slot, word, Ordering::Relaxed);
@@ -446,7 +446,7 @@ impl Queue for PackedQueue {
         if wanted == 0 {
             return have;
         }
-        let moved = self.window.make_room(wanted);
+        let moved = self.window.make_space(wanted);
         if moved > 0 {
             self.extents.copy_within(moved.., 0);
         }

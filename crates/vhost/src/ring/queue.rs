@@ -110,9 +110,9 @@ impl Window {
         self.entries().get(ahead).copied()
     }
 
-    /// Makes room for `count` entries, up to the capacity of the window; returns by how many places the others moved.
+    /// Makes space for `count` entries, up to the capacity of the window; returns by how many places the others moved.
     #[inline(always)]
-    pub(crate) fn make_room(&mut self, count: usize) -> usize {
+    pub(crate) fn make_space(&mut self, count: usize) -> usize {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.end + count > WINDOW {
@@ -135,13 +135,13 @@ impl Window {
         self.entries.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// Adds filled places. The caller has made room for them.
+    /// Adds filled places. The caller has made space for them.
     #[inline(always)]
     pub(crate) fn extend(&mut self, count: usize) {
         self.end = (self.end + count).min(WINDOW);
     }
 
-    /// Adds an entry. The caller has made room for it.
+    /// Adds an entry. The caller has made space for it.
     pub(crate) fn push(&mut self, entry: Entry) {
         if let Some(place) = self.free().first_mut() {
             *place = entry;

@@ -25,7 +25,7 @@ pub struct SplitQueue {
     has_event_index: bool,
     has_indirect: bool,
     /// The driver's index, as last read.
-    seen: u16,
+    observed: u16,
     /// The next entry of the available ring to read.
     next: u16,
     /// Number of entries from `next` on whose descriptors were prefetched.
@@ -122,7 +122,7 @@ impl SplitQueue {
             mask: size - 1,
             has_event_index: features.has_event_index,
             has_indirect: features.has_indirect,
-            seen: next,
+            observed: next,
             next,
             ahead: 0,
             used_next: start,
@@ -148,12 +148,12 @@ impl SplitQueue {
         self.avail_ring.prefetch(usize::from(self.next & self.mask));
         let index = load(&self.avail, split::INDEX, Ordering::Acquire);
         let pending = self.inflight.as_ref().map_or(0, SplitInflight::pending);
-        let room = self.size.saturating_sub(self.held).saturating_sub(pending);
-        let Some(available) = split::entries_up_to(index, self.next, room) else {
+        let space = self.size.saturating_sub(self.held).saturating_sub(pending);
+        let Some(available) = split::entries_up_to(index, self.next, space) else {
             self.resynchronise(index);
             return 0;
         };
-        self.seen = index;
+        self.observed = index;
         available
     }
 
@@ -161,7 +161,7 @@ impl SplitQueue {
     #[cold]
     fn resynchronise(&mut self, index: u16) {
         self.counters.resyncs += 1;
-        self.seen = index;
+        self.observed = index;
         self.next = index;
         self.ahead = 0;
     }
@@ -169,7 +169,7 @@ impl SplitQueue {
     /// Returns the number of entries that can be read, at most `wanted`. See [`ENOUGH`].
     #[inline(always)]
     fn available(&mut self, wanted: usize) -> usize {
-        let mut available = self.seen.wrapping_sub(self.next);
+        let mut available = self.observed.wrapping_sub(self.next);
         if usize::from(available) < wanted.min(ENOUGH) {
             available = self.read_avail_index();
         }
@@ -207,7 +207,7 @@ impl SplitQueue {
     /// processed.
     #[inline(always)]
     fn prefetch_next(&mut self, wanted: u16) {
-        let known = self.seen.wrapping_sub(self.next);
+        let known = self.observed.wrapping_sub(self.next);
         if known == 0 {
             // The driver writes there.
             return;
@@ -296,7 +296,7 @@ impl Queue for SplitQueue {
         if wanted == 0 {
             return have;
         }
-        self.window.make_room(wanted);
+        self.window.make_space(wanted);
         if self.inflight.is_some() {
             wanted -= self.resubmit(wanted);
         }

@@ -14,7 +14,7 @@ use crate::line::{GivenUp, line};
 trait Table: Sized {
     type Readers: 'static;
 
-    /// Returns a table with room for one change at a time, and with a route for the destination of the readers.
+    /// Returns a table with space for one change at a time, and with a route for the destination of the readers.
     fn new() -> Self;
     fn readers(&self) -> Self::Readers;
     fn look_up(readers: &Self::Readers) -> u32;

@@ -69,7 +69,7 @@ fn regroup(in_place: bool) {
     let before = hops.add(BEFORE).unwrap();
     let group = hops.add_group(&[(before, 1)]).unwrap();
     if in_place {
-        // No room for other buckets: those of the group are changed.
+        // No space for other buckets: those of the group are changed.
         let other = (0..).map_while(|_| hops.add_group(&[(before, 1)]).ok());
         assert!(other.count() > 0);
     }

@@ -74,15 +74,15 @@ pub(super) fn run(args: &CheckArgs) -> Result<()> {
     let place = NetNs::of(state.tester.namespace.as_deref())?;
     // DPDK opens its sockets in the network namespace of the thread that opens a port.
     let result = place.enter(|| measure(args, &state))??;
-    let seen = ChainResult::of(&result);
+    let observed = ChainResult::of(&result);
     if args.json {
         print(serde_json::to_string_pretty(
             &json!({ "lab": state, "result": result, "consoles": state.consoles()? }),
         )?)?;
     } else {
-        print(seen.text(&state.warnings))?;
+        print(observed.text(&state.warnings))?;
     }
-    seen.judge(&result.validity)
+    observed.judge(&result.validity)
 }
 
 fn measure(args: &CheckArgs, state: &LabState) -> Result<TrialResult> {
@@ -246,8 +246,8 @@ impl ChainResult {
         let mut lines = Vec::new();
         for (chain, pair) in self.ports.chunks(2).enumerate() {
             let shown = |(offered, received): (u64, u64)| format!("{received} of {offered} frames");
-            let [back, forth] =
-                [pair.first(), pair.get(1)].map(|seen| shown(seen.copied().unwrap_or_default()));
+            let [back, forth] = [pair.first(), pair.get(1)]
+                .map(|observed| shown(observed.copied().unwrap_or_default()));
             lines.push(format!("chain {}  forth {forth}, back {back}", chain + 1));
         }
         lines.push(format!(
@@ -259,11 +259,11 @@ impl ChainResult {
     }
 
     fn judge(&self, validity: &Validity) -> Result<()> {
-        let is_seen = self
+        let is_complete = self
             .ports
             .iter()
             .all(|(offered, received)| *offered > 0 && received == offered);
-        if self.lost + self.misdirected == 0 && is_seen {
+        if self.lost + self.misdirected == 0 && is_complete {
             return Ok(());
         }
         let why = validity.text();

@@ -256,8 +256,8 @@ fn stop_unless_reported(stop: &Arc<AtomicBool>) -> Arc<AtomicBool> {
 fn is_hung_up(pipe: &impl AsFd) -> bool {
     let mut ends = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
     poll(&mut ends, PollTimeout::ZERO).is_ok_and(|_| {
-        let seen = ends[0].revents();
-        seen.is_some_and(|seen| seen.contains(PollFlags::POLLERR))
+        let observed = ends[0].revents();
+        observed.is_some_and(|observed| observed.contains(PollFlags::POLLERR))
     })
 }
 

@@ -25,7 +25,7 @@ const OPTIONS: [(&str, &str, &str); 8] = [
 
 /// Refuses a `--set` of a key that is set twice or has an option.
 pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     for setting in &args.settings {
         let section = setting.section.as_deref().unwrap_or(args.method.section);
         let place = (section, setting.key.as_str());
@@ -35,10 +35,10 @@ pub(super) fn check_settings(args: &MeasureArgs) -> Result<(), String> {
                 setting.key
             ));
         }
-        if seen.contains(&place) {
+        if observed.contains(&place) {
             return Err(format!("--set {section}.{} is given twice", setting.key));
         }
-        seen.push(place);
+        observed.push(place);
     }
     Ok(())
 }

@@ -111,8 +111,8 @@ fn copy(args: &CaptureArgs, started: &CaptureStarted, stop: &AtomicBool) -> Resu
             stop.load(Ordering::Relaxed) || deadline.is_some_and(|deadline| deadline.has_passed());
         let id = started.id;
         let news: Captured = request(&args.until.control_socket, WatchRequest::ReadCapture { id })?;
-        let room = usize::try_from(wanted - frames).unwrap_or(usize::MAX);
-        let taken = &news.frames[..news.frames.len().min(room)];
+        let space = usize::try_from(wanted - frames).unwrap_or(usize::MAX);
+        let taken = &news.frames[..news.frames.len().min(space)];
         frames += taken.len() as u64;
         match write(&mut file, taken) {
             // The reader has closed the pipe, which ends the capture.

@@ -118,7 +118,7 @@ fn of_port(port: &PortCounts) -> impl Iterator<Item = Counter> {
 fn of_bridge(bridge: &BridgeCounts) -> impl Iterator<Item = Counter> {
     let levels = [
         ("addresses known", u64::from(bridge.entries)),
-        ("room for", u64::from(bridge.max_entries)),
+        ("maximum", u64::from(bridge.max_entries)),
     ]
     .map(|(counter, count)| level(Owner::Bridge, &bridge.name, counter, count));
     let sums = [
@@ -149,16 +149,16 @@ fn of_router(counts: &RouterCounts) -> Vec<Counter> {
         ("packets fragmented", counts.fragmented),
         ("TCP data segmented", counts.segmented),
         ("not sent", counts.not_sent),
-        ("no room at the service thread", counts.service_full),
+        ("service thread full", counts.service_full),
         ("echo requests answered", counts.echoed),
         ("errors sent", counts.errors),
         ("for the router, not taken", counts.unknown_protocol),
         ("to the kernel", counts.to_kernel),
         ("not taken by the kernel", counts.kernel_refused),
-        ("neighbours asked", counts.neighbour_requests),
-        ("neighbours not asked", counts.neighbour_requests_limited),
+        ("neighbour requests", counts.neighbour_requests),
+        ("neighbour requests limited", counts.neighbour_requests_limited),
         ("neighbours evicted", counts.neighbours_evicted),
-        ("neighbours without room", counts.neighbour_table_full),
+        ("neighbour table full", counts.neighbour_table_full),
         ("waiting packets dropped", counts.neighbour_queue_drops),
         ("address conflicts", counts.address_conflicts),
     ]

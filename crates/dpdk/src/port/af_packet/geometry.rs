@@ -15,13 +15,13 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Returns a geometry of at least `slots` slots (a power of two) with room for `room` octets each.
-    pub(super) fn new(slots: u16, room: usize, page_size: usize) -> Self {
+    /// Returns a geometry of at least `slots` slots (a power of two) with space for `space` octets each.
+    pub(super) fn new(slots: u16, space: usize, page_size: usize) -> Self {
         let step = (page_size / SLOTS_PER_BLOCK as usize).max(ALIGNMENT);
         let slots = u32::from(slots).next_power_of_two().max(SLOTS_PER_BLOCK);
         Self {
             slots,
-            slot_size: room.next_multiple_of(step) as u32,
+            slot_size: space.next_multiple_of(step) as u32,
         }
     }
 

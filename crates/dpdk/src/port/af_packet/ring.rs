@@ -209,13 +209,13 @@ mod tests {
         #[test]
         fn geometries_are_what_the_kernel_takes(
             exponent in 5u32..=14,
-            room in 64usize..=9400,
+            space in 64usize..=9400,
             page in prop_oneof![Just(PAGE), Just(16384), Just(65536)],
         ) {
-            let geometry = Geometry::new(1 << exponent, room, page);
+            let geometry = Geometry::new(1 << exponent, space, page);
             let request = geometry.request();
             prop_assert_eq!(geometry.slots, 1 << exponent);
-            prop_assert!(geometry.slot_size as usize >= room);
+            prop_assert!(geometry.slot_size as usize >= space);
             prop_assert_eq!(request.tp_frame_size as usize % ALIGNMENT, 0);
             prop_assert_eq!(request.tp_block_size as usize % page, 0);
             prop_assert_eq!(request.tp_block_size % request.tp_frame_size, 0);

@@ -44,7 +44,7 @@ pub(super) enum Content {
     Frame(Unpacked),
     /// A frame that is longer than the slot. It waits in the socket's queue.
     Queued(Queued),
-    /// The start of a frame that is longer than the slot. The socket's queue had no room for it.
+    /// The start of a frame that is longer than the slot. The socket's queue had no space for it.
     Lost,
     /// The start of a frame that is too long, or no frame.
     Invalid,
@@ -62,7 +62,7 @@ pub(super) struct Queued {
 pub(super) struct Tag(pub(super) u16, pub(super) u16);
 
 /// Returns the size of a slot for frames of `frame_size_max` octets with FCS, in either direction, octets.
-pub(super) fn room(frame_size_max: u16) -> usize {
+pub(super) fn space(frame_size_max: u16) -> usize {
     RECEIVE_OFFSET_MAX + length_max(frame_size_max) + TAGS_MAX * TAG
 }
 

@@ -74,7 +74,7 @@ impl Peer {
     fn receive(&self) -> Option<Vec<u8>> {
         let mut frame = vec![0; 65536];
         let fd = self.0.as_raw_fd();
-        // SAFETY: an open socket and room of the length that is given.
+        // SAFETY: an open socket and space of the length that is given.
         let got = unsafe { libc::recv(fd, frame.as_mut_ptr().cast(), frame.len(), 0) };
         frame.truncate(usize::try_from(got).ok()?);
         Some(frame)

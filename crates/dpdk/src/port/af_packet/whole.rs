@@ -11,7 +11,7 @@ use quietwire_vhost::ring::header::{HEADER_LEN_LEGACY, RawHeader};
 
 use super::slot::{self, Queued, Tag};
 use super::socket::PacketSocket;
-use crate::burst::{self, Mbuf, room};
+use crate::burst::{self, Mbuf, space};
 use crate::mempool::Mempool;
 use crate::port::offload::{Offload, SEGMENTED_MAX, header_of};
 use crate::port::transfer::Outgoing;
@@ -53,11 +53,11 @@ pub(super) unsafe fn receive(
     pool: &Mempool,
 ) -> Result<RawHeader, Refusal> {
     let length = queued.length;
-    // SAFETY: guaranteed by the caller. All buffers of the pool have the same room.
-    let room_of_each = unsafe { room(mbuf).len() }.max(1);
+    // SAFETY: guaranteed by the caller. All buffers of the pool have the same space.
+    let space_of_each = unsafe { space(mbuf).len() }.max(1);
     let mut mbufs = [mbuf; BUFFERS_MAX];
     let fits = (slot::ETHERNET_HEADER..=SEGMENTED_MAX as usize).contains(&length);
-    let count = length.div_ceil(room_of_each);
+    let count = length.div_ceil(space_of_each);
     let Some(mbufs) = mbufs.get_mut(..count).filter(|_| fits) else {
         discard(socket);
         return Err(Refusal::Invalid);
@@ -76,7 +76,7 @@ pub(super) unsafe fn receive(
         *piece = IoSliceMut::new(&mut header);
     }
     for (mbuf, piece) in mbufs.iter().zip(all) {
-        // SAFETY: as above; each buffer is in one piece only, and its length is within its room (`chain`).
+        // SAFETY: as above; each buffer is in one piece only, and its length is within its space (`chain`).
         *piece = IoSliceMut::new(unsafe { burst::first_segment(*mbuf) });
     }
     let read = socket.read(pieces.get_mut(..=count).unwrap_or_default());
@@ -96,7 +96,7 @@ pub(super) unsafe fn receive(
 #[cold]
 pub(super) fn discard(socket: &PacketSocket) {
     let mut header = [0; HEADER_LEN_LEGACY];
-    // The kernel drops octets for which there is no room.
+    // The kernel drops octets for which there is no space.
     let _ = socket.read(&mut [IoSliceMut::new(&mut header)]);
 }
 
@@ -110,7 +110,7 @@ unsafe fn chain(mbufs: &[*mut sys::rte_mbuf], length: usize) {
         let next = mbufs.get(index + 1).copied().unwrap_or(ptr::null_mut());
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let octets = left.min(room(*mbuf).len());
+            let octets = left.min(space(*mbuf).len());
             *field::data_len(*mbuf) = octets as u16;
             *field::next(*mbuf) = next;
             left -= octets;
@@ -147,7 +147,7 @@ fn complete(frame: &mut Mbuf<'_>, offload: Offload, length_max: u32) -> bool {
 pub(super) enum Sent {
     /// Sent, with this number of octets.
     Done(u32),
-    /// The kernel has no room now.
+    /// The kernel has no space now.
     Busy,
     /// It can never be sent.
     Refused,

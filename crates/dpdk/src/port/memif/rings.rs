@@ -118,7 +118,7 @@ impl Source for RxRing {
 impl Sink for TxRing {
     #[inline(always)]
     fn ready(&mut self, count: usize) {
-        self.ring.room(count);
+        self.ring.space(count);
     }
 
     #[inline(always)]

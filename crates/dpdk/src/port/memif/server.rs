@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Makes room for one more client without an interface: ends the oldest of too many, which may never request one.
+    /// Makes space for one more client without an interface: ends the oldest of too many, which may never request one.
     fn end_oldest_greeting(&mut self, control: &mut Control<'_>) {
         let greetings = self
             .connections

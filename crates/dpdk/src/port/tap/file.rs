@@ -29,7 +29,7 @@ impl AsFd for TapFile {
 
 impl TapFile {
     /// Creates an interface in the network namespace of the thread, or adds a queue to it. An existing interface must be a tap with
-    /// room for one queue more.
+    /// space for one queue more.
     pub(super) fn attach(interface: &str, has_queues: bool) -> Result<Self, Failure> {
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = open(TUN_DEVICE, flags, Mode::empty()).map_err(|error| (TUN_DEVICE, error))?;
@@ -112,7 +112,7 @@ impl TapFile {
         }
     }
 
-    /// Reads one frame, preceded by its header. Returns the number of octets, which are as many as there is room for if the frame is too
+    /// Reads one frame, preceded by its header. Returns the number of octets, which are as many as there is space for if the frame is too
     /// long. EAGAIN if there is no frame.
     #[inline(always)]
     pub(super) fn read(&self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Packet buffers that wait for frames of the kernel.
 //!
-//! A read has to have room for the longest frame, which is known only afterwards: a buffer of the port's pool, which holds every frame without
-//! segmentation, and a large buffer for the rest of 64 KiB of TCP data. The large one stays for the next read until a frame needs it.
+//! A read has to have space for the longest frame, which is known only afterwards: a buffer of the port's pool, which holds every frame
+//! without segmentation, and a large buffer for the rest of 64 KiB of TCP data. The large one stays for the next read until a frame needs it.
 
 use std::io::IoSliceMut;
 use std::ptr;
@@ -13,15 +13,15 @@ use quietwire_vhost::ring::header::{HEADER_LEN, RawHeader};
 
 use super::file::TapFile;
 use crate::BURST_MAX;
-use crate::burst::{self, Mbuf, room};
+use crate::burst::{self, Mbuf, space};
 use crate::eal::Eal;
 use crate::error::Error;
 use crate::mempool::Mempool;
 use crate::sys::{self, field};
 
-/// Room of a large buffer, octets. Together with the smallest buffer (2048), it is more than 64 KiB of IP after an Ethernet header with tags,
-/// and with its headroom not more than a buffer can have.
-const LARGE_ROOM: u16 = 64_000;
+/// Space of a large buffer, octets. Together with the smallest buffer (2048), it is more than 64 KiB of IP after an Ethernet header with
+/// tags, and with its headroom not more than a buffer can have.
+const LARGE_SPACE: u16 = 64_000;
 /// Large buffers for each queue, and at most: a burst of them, and more in rings between threads.
 const LARGE_A_QUEUE: u32 = 96;
 const LARGE_MAX: u32 = 384;
@@ -30,7 +30,7 @@ const LARGE_MAX: u32 = 384;
 pub(super) fn large_pool(eal: &Eal, queues: u16) -> Result<Mempool, Error> {
     let count = (u32::from(queues) * LARGE_A_QUEUE).min(LARGE_MAX);
     let name = format!("tap{}-large", eal.next_device());
-    Mempool::uncached(eal, &name, count, LARGE_ROOM)
+    Mempool::uncached(eal, &name, count, LARGE_SPACE)
 }
 
 /// Buffers of one queue.
@@ -119,8 +119,8 @@ impl Stock {
             return Err(NoFrame::Nothing(Errno::ENOBUFS));
         }
         // SAFETY: both buffers are owned and not shared.
-        let (front, back) = unsafe { (room(small), room(large)) };
-        let (front_room, back_room) = (front.len(), back.len());
+        let (front, back) = unsafe { (space(small), space(large)) };
+        let (front_space, back_space) = (front.len(), back.len());
         let mut parts = [
             IoSliceMut::new(&mut self.header),
             IoSliceMut::new(front),
@@ -131,12 +131,12 @@ impl Stock {
         if length < ETHERNET_HEADER_LENGTH {
             return Err(NoFrame::Malformed);
         }
-        if length >= front_room + back_room {
+        if length >= front_space + back_space {
             return Err(NoFrame::TooLong);
         }
         self.count = last;
-        let front_length = length.min(front_room);
-        // SAFETY: the buffers are owned and not shared, and have room for these lengths (checked). They are empty: their other fields are
+        let front_length = length.min(front_space);
+        // SAFETY: the buffers are owned and not shared, and have space for these lengths (checked). They are empty: their other fields are
         // those of a frame in one segment.
         unsafe {
             *field::data_len(small) = front_length as u16;

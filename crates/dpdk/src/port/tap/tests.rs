@@ -313,7 +313,7 @@ fn offloads_that_make_no_sense_are_refused_and_counted() {
 }
 
 #[test]
-fn frames_stay_while_the_kernel_has_no_room_and_are_dropped_if_it_is_gone() {
+fn frames_stay_while_the_kernel_has_no_space_and_are_dropped_if_it_is_gone() {
     let mut rig = Rig::new("tap-full");
     let frame = [7; 1000];
     let filled = |rig: &Rig| {

@@ -75,7 +75,7 @@ struct Connection {
     input: Vec<u8>,
     files: Vec<OwnedFd>,
     replies: u32,
-    /// Requests that wait for room in the socket.
+    /// Requests that wait for space in the socket.
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     began: Instant,
     deadline: Deadline,
@@ -369,7 +369,7 @@ impl Endpoint {
 }
 
 impl Connection {
-    /// Sends queued requests as far as the socket has room. A back end without acknowledgements gets all of them at once.
+    /// Sends queued requests as far as the socket has space. A back end without acknowledgements gets all of them at once.
     fn flush(&mut self) -> Result<(), String> {
         while let Some((octets, files)) = self.outbox.front() {
             match socket::send(&self.socket, octets, files) {

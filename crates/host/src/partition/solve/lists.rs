@@ -39,7 +39,7 @@ impl<'a> Attempt<'a> {
 
     /// Records conflicts for network cards that do not exist and for virtual functions that they do not support.
     pub(super) fn known_nics(&mut self) {
-        let mut seen: Vec<&str> = Vec::new();
+        let mut observed: Vec<&str> = Vec::new();
         let mut kept = Vec::new();
         for entry in &self.request.nics {
             let Some(nic) = self.nic(&entry.pci) else {
@@ -61,11 +61,11 @@ impl<'a> Attempt<'a> {
                 );
                 continue;
             };
-            if seen.contains(&nic.pci_address.as_str()) {
+            if observed.contains(&nic.pci_address.as_str()) {
                 self.conflict(&entry.pci, "requested twice", "the first request only");
                 continue;
             }
-            seen.push(&nic.pci_address);
+            observed.push(&nic.pci_address);
             let mut entry = entry.clone();
             let most = nic.functions_max.unwrap_or(0);
             if let Some(functions) = entry.functions.filter(|functions| *functions > most) {

@@ -147,7 +147,7 @@ impl Attempt<'_> {
 
     /// Returns the memory of a node that may become huge pages, MiB. `None` if its memory is unknown. CPUs of unknown nodes
     /// share all memory.
-    fn room_mib(&self, node: Option<u32>) -> Option<u64> {
+    fn available_mib(&self, node: Option<u32>) -> Option<u64> {
         let known = self.machine.nodes.iter();
         let known = known.into_iter().find(|known| Some(known.node) == node);
         let mib = match known {
@@ -176,25 +176,25 @@ impl Attempt<'_> {
         };
         let page_mib = (page_kib / KIB_PER_MIB).max(1);
         // The size is a default, so it does not fill a small machine.
-        let most = self
-            .room_mib(node)
-            .map_or(u64::MAX, |room| room / CHOSEN_PART / page_mib * page_mib);
+        let most = self.available_mib(node).map_or(u64::MAX, |available_mib| {
+            available_mib / CHOSEN_PART / page_mib * page_mib
+        });
         computed.min(most.max(page_mib))
     }
 
     /// Checks that every node has the memory that the data plane requests.
     fn fit_data_plane(&mut self, pages: &mut BTreeMap<Option<u32>, u64>, page_kib: u64) {
         for (node, count) in pages {
-            let Some(room) = self.room_mib(*node) else {
+            let Some(available_mib) = self.available_mib(*node) else {
                 continue;
             };
-            let most = room * KIB_PER_MIB / page_kib;
+            let most = available_mib * KIB_PER_MIB / page_kib;
             if *count > most {
                 let requested = *count * page_kib / KIB_PER_MIB;
                 let suggestion = most * page_kib / KIB_PER_MIB;
                 self.conflict(
                     "forwarding",
-                    format!("{requested} MiB of huge pages are requested on node {}, but only {room} MiB are available beside the kernel's memory", in_words(&[*node])),
+                    format!("{requested} MiB of huge pages are requested on node {}, but only {available_mib} MiB are available beside the kernel's memory", in_words(&[*node])),
                     format!("{suggestion} MiB"),
                 );
                 self.nearest.forwarding.memory_mib = Some(suggestion);
@@ -232,11 +232,11 @@ impl Attempt<'_> {
         let mut short: Option<(Option<u32>, u64)> = None;
         for node in &nodes {
             let taken = pages.get(node).copied().unwrap_or(0);
-            let Some(room) = self.room_mib(*node) else {
+            let Some(available_mib) = self.available_mib(*node) else {
                 continue;
             };
-            let free =
-                (room * KIB_PER_MIB / page_kib).saturating_sub(taken) * page_kib / KIB_PER_MIB;
+            let free = (available_mib * KIB_PER_MIB / page_kib).saturating_sub(taken) * page_kib
+                / KIB_PER_MIB;
             if share * page_kib / KIB_PER_MIB > free && short.is_none_or(|(_, least)| free < least)
             {
                 short = Some((*node, free));

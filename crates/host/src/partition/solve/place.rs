@@ -60,7 +60,7 @@ impl Attempt<'_> {
             self.cores.give(*cpu, index);
         }
         if cpus.is_empty() {
-            self.make_room_for_host();
+            self.free_cores_for_host();
         } else if let Some(CpuRequest::Count(requested)) = entry {
             if requested == 0 {
                 self.conflict(
@@ -96,7 +96,7 @@ impl Attempt<'_> {
     }
 
     /// Removes the first core from lists that name every CPU.
-    fn make_room_for_host(&mut self) {
+    fn free_cores_for_host(&mut self) {
         let first: CpuList = self
             .cores
             .all
@@ -149,16 +149,16 @@ impl Attempt<'_> {
         if forwarding.node.is_none() && self.crosses_nodes(index, requested, &distinct) {
             return;
         }
-        let room: BTreeMap<Option<u32>, usize> = self
+        let free_cores: BTreeMap<Option<u32>, usize> = self
             .cores
             .nodes
             .iter()
-            .map(|node| (*node, self.forwarding_room(*node)))
+            .map(|node| (*node, self.forwarding_capacity(*node)))
             .collect();
-        let room_on = |node: &Option<u32>| room.get(node).copied().unwrap_or(0);
+        let free_cores_on = |node: &Option<u32>| free_cores.get(node).copied().unwrap_or(0);
         if let Some(full) = distinct
             .iter()
-            .find(|node| room_on(node) == 0 && distinct.len() > 1)
+            .find(|node| free_cores_on(node) == 0 && distinct.len() > 1)
         {
             self.leave_out_controllers_of(*full);
             return;
@@ -167,12 +167,12 @@ impl Attempt<'_> {
         let nodes = if is_tied {
             distinct.clone()
         } else {
-            self.free_nodes(&room)
+            self.free_nodes(&free_cores)
         };
-        let capacity: usize = nodes.iter().map(room_on).sum();
+        let capacity: usize = nodes.iter().map(free_cores_on).sum();
         let count = requested.unwrap_or_else(|| nics.len().clamp(1, capacity.max(1)));
         if capacity == 0 {
-            self.no_room_for_forwarding(&nodes);
+            self.too_few_cores_for_forwarding(&nodes);
             return;
         }
         if count > capacity {
@@ -208,7 +208,7 @@ impl Attempt<'_> {
             );
         }
         let weights = if is_tied { nic_nodes } else { Vec::new() };
-        let shares = split(count.clamp(1, capacity), &nodes, &weights, &room);
+        let shares = split(count.clamp(1, capacity), &nodes, &weights, &free_cores);
         for (node, share) in shares {
             self.take_forwarding(index, node, share);
         }
@@ -241,7 +241,7 @@ impl Attempt<'_> {
     }
 
     /// Returns the number of CPUs on a node that can forward.
-    fn forwarding_room(&self, node: Option<u32>) -> usize {
+    fn forwarding_capacity(&self, node: Option<u32>) -> usize {
         let cores = self.cores.all.iter().enumerate();
         let untouched =
             cores.filter(|(at, core)| core.node == node && self.cores.is_untouched(*at));
@@ -252,13 +252,17 @@ impl Attempt<'_> {
     }
 
     /// Returns the nodes with free cores: the one with the most first, then those nearest to it.
-    fn free_nodes(&self, room: &BTreeMap<Option<u32>, usize>) -> Vec<Option<u32>> {
-        let best = room
+    fn free_nodes(&self, free_cores: &BTreeMap<Option<u32>, usize>) -> Vec<Option<u32>> {
+        let best = free_cores
             .iter()
-            .max_by_key(|(node, room)| (**room, Reverse(**node)));
+            .max_by_key(|(node, free_cores)| (**free_cores, Reverse(**node)));
         let from: Vec<Option<u32>> = best.iter().map(|(node, _)| **node).collect();
         let mut nodes = self.cores.nearest(&from);
-        nodes.retain(|node| room.get(node).is_some_and(|room| *room > 0));
+        nodes.retain(|node| {
+            free_cores
+                .get(node)
+                .is_some_and(|free_cores| *free_cores > 0)
+        });
         nodes
     }
 
@@ -290,7 +294,7 @@ impl Attempt<'_> {
     }
 
     /// Handles a partition in which other groups have every core: the last group with CPUs gives one core back.
-    fn no_room_for_forwarding(&mut self, nodes: &[Option<u32>]) {
+    fn too_few_cores_for_forwarding(&mut self, nodes: &[Option<u32>]) {
         let places = in_words(nodes);
         let place = if places.is_empty() {
             String::new()
@@ -365,9 +369,9 @@ impl Attempt<'_> {
                     .is_some_and(|core| core.node == node)
             })
             .collect();
-        let mut room: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut free_cores: BTreeMap<usize, usize> = BTreeMap::new();
         for core in free.iter().filter_map(|at| self.cores.all.get(*at)) {
-            *room.entry(core.cache).or_default() += 1;
+            *free_cores.entry(core.cache).or_default() += 1;
         }
         free.sort_by_key(|at| {
             let core = self.cores.all.get(*at);
@@ -376,7 +380,7 @@ impl Attempt<'_> {
                 !core.is_some_and(|core| core.is_high),
                 Reverse(core.map_or(0, |core| core.strength)),
                 Some(*at) == first,
-                Reverse(room.get(&cache).copied().unwrap_or(0)),
+                Reverse(free_cores.get(&cache).copied().unwrap_or(0)),
                 cache,
                 *at,
             )
@@ -468,7 +472,7 @@ impl Attempt<'_> {
     fn place_guest(&mut self, index: usize, member: &Member) {
         let count = requested_count(member);
         let near = self.cores.nearest(&self.forwarding_nodes());
-        let room = |node: &Option<u32>| -> usize {
+        let free_cores = |node: &Option<u32>| -> usize {
             let cores = self.cores.all.iter().enumerate();
             let untouched =
                 cores.filter(|(at, core)| core.node == *node && self.cores.is_untouched(*at));
@@ -477,7 +481,7 @@ impl Attempt<'_> {
         let requested = member
             .node
             .filter(|node| self.cores.nodes.contains(&Some(*node)));
-        let whole = near.iter().copied().find(|node| room(node) >= count);
+        let whole = near.iter().copied().find(|node| free_cores(node) >= count);
         let (nodes, reason) = match (requested, whole) {
             (Some(node), _) => (vec![Some(node)], format!("on node {node}, as requested")),
             (None, Some(None)) => (
@@ -673,7 +677,7 @@ fn split(
     count: usize,
     nodes: &[Option<u32>],
     weights: &[Option<u32>],
-    room: &BTreeMap<Option<u32>, usize>,
+    free_cores: &BTreeMap<Option<u32>, usize>,
 ) -> Vec<(Option<u32>, usize)> {
     let mut shares: Vec<(Option<u32>, usize)> = nodes.iter().map(|node| (*node, 0)).collect();
     let turn: Vec<Option<u32>> = if weights.is_empty() {
@@ -684,7 +688,7 @@ fn split(
     let mut order = turn.into_iter().chain(weights.iter().copied().cycle());
     let mut left = count;
     let add = |shares: &mut Vec<(Option<u32>, usize)>, node: Option<u32>| {
-        let most = room.get(&node).copied().unwrap_or(0);
+        let most = free_cores.get(&node).copied().unwrap_or(0);
         let share = shares
             .iter_mut()
             .find(|(known, share)| *known == node && *share < most);

@@ -27,19 +27,19 @@ fn cpus(text: &str) -> CpuList {
 /// Checks the invariants of every plan.
 pub(crate) fn check(machine: &Inventory, plan: &Plan) {
     let online = machine.cpus_online.clone().unwrap();
-    let mut seen = CpuList::new();
+    let mut observed = CpuList::new();
     let mut names = BTreeSet::new();
     for group in &plan.groups {
         assert!(names.insert(&group.name), "{} twice", group.name);
         assert!(!group.cpus.is_empty());
         assert!(
-            seen.intersection(&group.cpus).is_empty(),
+            observed.intersection(&group.cpus).is_empty(),
             "a CPU of {} has two roles",
             group.name
         );
-        seen = seen.union(&group.cpus);
+        observed = observed.union(&group.cpus);
     }
-    assert_eq!(seen, online, "every CPU has a role");
+    assert_eq!(observed, online, "every CPU has a role");
     assert!(!plan.cpus(Role::Host).is_empty() && !plan.cpus(Role::Forwarding).is_empty());
     // The other threads of a forwarding core forward or stay idle.
     for cpu in plan.cpus(Role::Forwarding).iter() {

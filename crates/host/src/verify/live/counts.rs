@@ -62,7 +62,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
             }
         }
     }
-    let seen = |found: &[String]| {
+    let actual = |found: &[String]| {
         if found.is_empty() {
             "none".to_owned()
         } else {
@@ -75,7 +75,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
             "interrupts-that-came",
             file,
             devices_expected,
-            seen(&devices),
+            actual(&devices),
             devices.is_empty(),
             text,
         )
@@ -92,7 +92,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
         "tick",
         file,
         expected,
-        seen(&ticks),
+        actual(&ticks),
         is_fine,
         remedy,
     ));
@@ -100,7 +100,7 @@ fn interrupts(interval: &Interval<'_>) -> Vec<Check> {
         "interrupts-between-cpus",
         file,
         format!("at most {BETWEEN_CPUS_PER_S:.0} of each kind per second on the isolated CPUs {isolated}"),
-        seen(&between),
+        actual(&between),
         between.is_empty(),
         "RES: a thread was woken on the CPU; TLB: a process with threads on this and other CPUs released memory; CAL: kernel function calls. rcu_nocbs= and locked memory reduce them",
     ));
@@ -158,11 +158,11 @@ fn softirqs(interval: &Interval<'_>) -> Check {
             }
         }
     }
-    let seen = if wrong.is_empty() {
+    let actual = if wrong.is_empty() {
         "none above the limit".to_owned()
     } else {
         some_of(&wrong)
     };
     let remedy = "NET_RX and NET_TX come from interrupts and receive steering, the others from threads on these CPUs";
-    Check::new(name, file, expected, seen, wrong.is_empty(), remedy)
+    Check::new(name, file, expected, actual, wrong.is_empty(), remedy)
 }

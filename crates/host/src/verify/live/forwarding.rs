@@ -73,7 +73,7 @@ fn switches(interval: &Interval<'_>, pairs: &[Pair<'_>]) -> Check {
             ));
         }
     }
-    let seen = if wrong.is_empty() {
+    let actual = if wrong.is_empty() {
         format!("{} threads, none with more", pairs.len())
     } else {
         some_of(&wrong)
@@ -82,7 +82,7 @@ fn switches(interval: &Interval<'_>, pairs: &[Pair<'_>]) -> Check {
         "forwarding-switches",
         "/proc/*/task/*/status",
         format!("at most {SWITCHES_PER_S:.0} context switch per second for each forwarding thread"),
-        seen,
+        actual,
         wrong.is_empty(),
         "involuntary switches come from other threads on the CPU (see who-ran), voluntary switches from system calls that wait",
     )
@@ -109,13 +109,13 @@ fn migrations(pairs: &[Pair<'_>]) -> Check {
         let why = "the kernel does not count migrations (CONFIG_SCHED_DEBUG); at both ends of the interval the threads were on the same CPU";
         return Check::unknown(name, files, expected, why);
     }
-    let seen = if wrong.is_empty() {
+    let actual = if wrong.is_empty() {
         "none".to_owned()
     } else {
         some_of(&wrong)
     };
     let remedy = "give each forwarding thread one CPU";
-    Check::new(name, files, expected, seen, wrong.is_empty(), remedy)
+    Check::new(name, files, expected, actual, wrong.is_empty(), remedy)
 }
 
 /// Checks for system calls: a poll loop makes none. Samples show calls that wait. The time in the kernel shows short calls.
@@ -123,8 +123,8 @@ fn system_calls(interval: &Interval<'_>, pairs: &[Pair<'_>]) -> Check {
     let (name, files) = ("system-calls", "/proc/*/task/*/syscall, stat");
     let expected = "none in a poll loop";
     if interval.machine.plan.idle != Idle::Poll {
-        let seen = "the plan lets idle forwarding threads sleep or yield";
-        return Check::new(name, files, "any", seen, true, "");
+        let actual = "the plan lets idle forwarding threads sleep or yield";
+        return Check::new(name, files, "any", actual, true, "");
     }
     let (mut wrong, mut denied, mut looks) = (Vec::new(), 0, 0);
     for pair in pairs {
@@ -160,11 +160,11 @@ fn system_calls(interval: &Interval<'_>, pairs: &[Pair<'_>]) -> Check {
         };
         return Check::unknown(name, files, expected, why);
     }
-    let seen = if wrong.is_empty() {
+    let actual = if wrong.is_empty() {
         format!("none in {looks} samples")
     } else {
         some_of(&wrong)
     };
     let remedy = "disable yielding in idle loops (vRouter: --yield_option 0); `perf trace -t THREAD` shows the system calls";
-    Check::new(name, files, expected, seen, wrong.is_empty(), remedy)
+    Check::new(name, files, expected, actual, wrong.is_empty(), remedy)
 }

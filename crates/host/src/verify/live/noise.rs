@@ -35,7 +35,7 @@ fn frequency(interval: &Interval<'_>) -> Check {
         let mut settings = machine.plan.frequencies.iter();
         settings.find(|setting| setting.cpus.contains(cpu))?.min_khz
     };
-    let (mut slow, mut seen) = (Vec::new(), Vec::new());
+    let (mut slow, mut actual) = (Vec::new(), Vec::new());
     for cpu in machine.forwarding.iter() {
         let now = machine.value::<u64>(&format!("{CPUS}/cpu{cpu}/cpufreq/scaling_cur_freq"));
         let Some(now) = now else { continue };
@@ -44,14 +44,14 @@ fn frequency(interval: &Interval<'_>) -> Check {
         if least.is_some_and(|least| (now as f64) < least) {
             slow.push(text.clone());
         }
-        seen.push(text);
+        actual.push(text);
     }
     let expected = "forwarding CPUs at or above their planned lower limit";
-    if seen.is_empty() {
+    if actual.is_empty() {
         return Check::unknown(name, files, expected, UNREADABLE);
     }
     let is_fine = slow.is_empty();
-    let reported = some_of(if is_fine { &seen } else { &slow });
+    let reported = some_of(if is_fine { &actual } else { &slow });
     let remedy = "check the governor, the limits, temperature and power (turbostat)";
     Check::new(name, files, expected, reported, is_fine, remedy)
 }
@@ -75,7 +75,7 @@ fn occupancy(interval: &Interval<'_>) -> Vec<Check> {
     let (Some(resctrl), Some(all)) = (resctrl, all) else {
         return vec![Check::unknown(name, files, expected, UNREADABLE)];
     };
-    let (mut wrong, mut seen) = (Vec::new(), Vec::new());
+    let (mut wrong, mut actual) = (Vec::new(), Vec::new());
     for class in &machine.plan.classes {
         let Some(size) = cache_octets(interval, class) else {
             continue;
@@ -100,10 +100,10 @@ fn occupancy(interval: &Interval<'_>) -> Vec<Check> {
             if used as f64 > most {
                 wrong.push(text.clone());
             }
-            seen.push(text);
+            actual.push(text);
         }
     }
-    if seen.is_empty() {
+    if actual.is_empty() {
         return vec![Check::unknown(
             name,
             files,
@@ -112,7 +112,7 @@ fn occupancy(interval: &Interval<'_>) -> Vec<Check> {
         )];
     }
     let is_fine = wrong.is_empty();
-    let reported = some_of(if is_fine { &seen } else { &wrong });
+    let reported = some_of(if is_fine { &actual } else { &wrong });
     let remedy = "occupancy shrinks within minutes after a class loses ways; otherwise check the tasks of the class";
     vec![Check::new(name, files, expected, reported, is_fine, remedy)]
 }
@@ -161,13 +161,13 @@ fn noise(interval: &Interval<'_>) -> Check {
         .map(reported)
         .collect();
     let is_fine = wrong.is_empty();
-    let seen = if is_fine {
+    let actual = if is_fine {
         some_of(&available.iter().map(reported).collect::<Vec<_>>())
     } else {
         some_of(&wrong)
     };
     let remedy = "see the following columns for the kind of noise: hardware, NMI, interrupt, softirq, thread";
-    Check::new(name, format!("/{file}"), expected, seen, is_fine, remedy)
+    Check::new(name, format!("/{file}"), expected, actual, is_fine, remedy)
 }
 
 /// Returns the column `% OF CPU AVAILABLE` of each CPU's last line (kernel documentation: trace/osnoise-tracer.rst).

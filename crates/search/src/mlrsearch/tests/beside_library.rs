@@ -290,7 +290,7 @@ fn classes_are_those_of_the_library_trial_set_by_trial_set() {
         })
         .collect();
     let answers = printed(&json!({ "searches": [], "classes": classes }));
-    let mut seen = [0; 3];
+    let mut observed = [0; 3];
     for ((goal, trials), (optimistic, pessimistic, loss_ratio)) in sets.iter().zip(answers.classes)
     {
         let mut sums = DurationSums::default();
@@ -301,7 +301,7 @@ fn classes_are_those_of_the_library_trial_set_by_trial_set() {
             _ => LoadClass::Undecided,
         };
         assert_eq!(sums.class(goal), class, "{trials:?} for {goal:?}");
-        seen[class as usize] += 1;
+        observed[class as usize] += 1;
         let passed = conditional_throughput(goal, 1e6, trials);
         assert_eq!(
             passed,
@@ -309,5 +309,5 @@ fn classes_are_those_of_the_library_trial_set_by_trial_set() {
             "{trials:?} for {goal:?}"
         );
     }
-    assert!(seen.iter().all(|count| *count > 300), "{seen:?}");
+    assert!(observed.iter().all(|count| *count > 300), "{observed:?}");
 }

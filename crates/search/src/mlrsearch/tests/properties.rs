@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn cut_short_it_still_reports_only_what_was_seen(
+    fn cut_short_it_still_reports_only_what_was_observed(
         goals in prop::collection::vec(goals(), 1..4),
         device in devices(),
         seed in any::<u64>(),

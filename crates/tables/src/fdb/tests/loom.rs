@@ -224,7 +224,7 @@ fn move_and_refresh<const SETTLES: bool, const EXCHANGES: bool>() {
 }
 
 #[test]
-fn an_entry_that_is_moved_away_is_not_lost_when_it_is_seen_meanwhile() {
+fn an_entry_that_is_moved_away_is_not_lost_when_it_is_observed_meanwhile() {
     move_and_refresh::<true, true>();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table compared with a model, with keys that share the same four buckets, so that they use second buckets, move each other and run
-//! out of room.
+//! out of space.
 
 use std::collections::HashMap;
 
@@ -46,7 +46,7 @@ fn crowded_table(entries_max: u32) -> (Fdb, Vec<Key>) {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     port: u16,
-    seen_s: u32,
+    observed_s: u32,
     is_static: bool,
 }
 
@@ -83,7 +83,7 @@ struct Model {
 
 impl Model {
     fn is_over(&self, known: &Known) -> bool {
-        !known.is_static && self.now_s - known.seen_s > AGEING_S
+        !known.is_static && self.now_s - known.observed_s > AGEING_S
     }
 
     fn learn(&mut self, key: Key, port: u16, limit: u32) -> Learned {
@@ -102,7 +102,7 @@ impl Model {
         };
         let known = Known {
             port,
-            seen_s: self.now_s,
+            observed_s: self.now_s,
             is_static: false,
         };
         self.known.insert(key, known);
@@ -126,7 +126,7 @@ impl Model {
     }
 }
 
-/// No key is refused for lack of room in its buckets as long as they cannot both be full.
+/// No key is refused for lack of space in its buckets as long as they cannot both be full.
 const REFUSED_FROM: usize = 2 * SLOTS;
 
 fn take(step: Step, fdb: &Fdb, keys: &[Key], model: &mut Model) -> Result<(), TestCaseError> {
@@ -167,12 +167,12 @@ fn take(step: Step, fdb: &Fdb, keys: &[Key], model: &mut Model) -> Result<(), Te
             match fdb.set_static(key, port) {
                 Ok(()) => {
                     prop_assert!(known || model.known.len() < model.entries_max);
-                    let (seen_s, is_static) = (0, true);
+                    let (observed_s, is_static) = (0, true);
                     model.known.insert(
                         key,
                         Known {
                             port,
-                            seen_s,
+                            observed_s,
                             is_static,
                         },
                     );
@@ -200,7 +200,7 @@ fn take(step: Step, fdb: &Fdb, keys: &[Key], model: &mut Model) -> Result<(), Te
 
 fn sweep_model(model: &mut Model) -> u32 {
     let now_s = model.now_s;
-    model.retain(|_, known| known.is_static || now_s - known.seen_s <= AGEING_S)
+    model.retain(|_, known| known.is_static || now_s - known.observed_s <= AGEING_S)
 }
 
 proptest! {
@@ -229,7 +229,7 @@ proptest! {
         shown.retain(|entry| {
             let number = entry.vlan.map_or(0, VlanId::get);
             let known = &model.known[&Key::in_vlan(number, entry.address.to_u64())];
-            let age_s = if known.is_static { 0 } else { model.now_s - known.seen_s };
+            let age_s = if known.is_static { 0 } else { model.now_s - known.observed_s };
             (entry.port, entry.age_s, entry.is_static) == (known.port, age_s, known.is_static)
         });
         let expected = model.known.values().filter(|known| !model.is_over(known)).count();

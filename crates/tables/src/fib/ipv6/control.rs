@@ -10,7 +10,7 @@ use super::poptrie::{Ipv6Fib, NODE, NodeWords, ROOT_BITS, SLOTS, STRIDE, root_in
 use crate::arena::{Blocks, Epoch};
 use crate::fib::NO_ROUTE;
 
-/// No room. Nothing visible to readers has changed.
+/// No space. Nothing visible to readers has changed.
 #[derive(Debug)]
 pub(super) struct TableFull;
 
@@ -227,7 +227,7 @@ impl Control {
         }
     }
 
-    /// Publishes the noted changes. If there is no room, nothing is published and the notes stay.
+    /// Publishes the noted changes. If there is no space, nothing is published and the notes stay.
     pub(super) fn publish(&mut self) -> Result<(), TableFull> {
         let roots: Vec<u32> = self.dirty.iter().copied().collect();
         let mut shown = Vec::with_capacity(roots.len());
@@ -316,7 +316,7 @@ impl Control {
             words.push(now);
         }
         changed |= former.words.children != present;
-        // The published state is recorded from here on, and is restored if there is no room.
+        // The published state is recorded from here on, and is restored if there is no space.
         self.undo.push((index, former));
         if changed {
             shown.children = self.store_children(&words)?;
@@ -385,7 +385,7 @@ impl Control {
         }
     }
 
-    /// Rolls back after a lack of room: frees unpublished nodes and keeps them marked for rebuilding.
+    /// Rolls back after a lack of space: frees unpublished nodes and keeps them marked for rebuilding.
     fn take_back(&mut self, made: &[(u32, Option<u32>)]) {
         for (root, node) in made {
             if let (Some(node), Some((_, place))) = (node, self.roots.get(root))

@@ -67,7 +67,7 @@ proptest! {
     fn ipv4_is_what_the_obvious_table_says(steps in steps(prefix4())) {
         let mut routes = Ipv4Routes::new(1 << 12).unwrap();
         let mut reference = ReferenceFib::default();
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         for (epoch, step) in steps.iter().enumerate() {
             routes.set_epoch(epoch as u64);
             let touched: Vec<Ipv4Net> = match step {
@@ -89,10 +89,10 @@ proptest! {
                 }
             };
             routes.reclaim(epoch as u64);
-            seen.extend(touched.iter().flat_map(edges4));
+            observed.extend(touched.iter().flat_map(edges4));
             prop_assert_eq!(routes.len(), reference.len());
             let fib = routes.fib();
-            for burst in seen.chunks(64) {
+            for burst in observed.chunks(64) {
                 let mut found = [0; 64];
                 fib.look_up_burst(burst, &mut found);
                 for (destination, found) in burst.iter().zip(found) {
@@ -101,8 +101,8 @@ proptest! {
                     prop_assert_eq!(found, fib.look_up(*destination));
                 }
             }
-            if seen.len() > 512 {
-                seen.drain(..256);
+            if observed.len() > 512 {
+                observed.drain(..256);
             }
         }
     }
@@ -111,7 +111,7 @@ proptest! {
     fn ipv6_is_what_the_obvious_table_says(steps in steps(prefix6())) {
         let mut routes = Ipv6Routes::new(1 << 14).unwrap();
         let mut reference = ReferenceFib::default();
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         for (epoch, step) in steps.iter().enumerate() {
             routes.set_epoch(epoch as u64);
             let touched: Vec<Ipv6Net> = match step {
@@ -135,10 +135,10 @@ proptest! {
                 }
             };
             routes.reclaim(epoch as u64);
-            seen.extend(touched.iter().flat_map(edges6));
+            observed.extend(touched.iter().flat_map(edges6));
             prop_assert_eq!(routes.len(), reference.len());
             let fib = routes.fib();
-            for burst in seen.chunks(64) {
+            for burst in observed.chunks(64) {
                 let mut found = [0; 64];
                 fib.look_up_burst(burst, &mut found);
                 for (destination, found) in burst.iter().zip(found) {
@@ -147,8 +147,8 @@ proptest! {
                     prop_assert_eq!(found, fib.look_up(*destination));
                 }
             }
-            if seen.len() > 512 {
-                seen.drain(..256);
+            if observed.len() > 512 {
+                observed.drain(..256);
             }
         }
         // A table is empty after all routes are removed.
@@ -161,23 +161,23 @@ proptest! {
         prop_assert_eq!(routes.nodes(), 0);
     }
 
-    /// With very little room, changes fail sometimes, and look-ups always match the successful changes.
+    /// With very little space, changes fail sometimes, and look-ups always match the successful changes.
     #[test]
     fn a_crowded_ipv6_table_stays_whole(steps in steps(prefix6())) {
         let mut routes = Ipv6Routes::new(64).unwrap();
         let mut reference = ReferenceFib::default();
-        let mut seen: Vec<u128> = Vec::new();
+        let mut observed: Vec<u128> = Vec::new();
         for (epoch, step) in steps.iter().enumerate() {
             routes.set_epoch(epoch as u64);
             match step {
                 Step::Insert(prefix, hop) => {
-                    seen.extend(edges6(prefix));
+                    observed.extend(edges6(prefix));
                     if routes.insert(*prefix, *hop).is_ok() {
                         reference.insert((*prefix).into(), *hop);
                     }
                 }
                 Step::InsertAll(all) => {
-                    seen.extend(all.iter().flat_map(|(prefix, _)| edges6(prefix)));
+                    observed.extend(all.iter().flat_map(|(prefix, _)| edges6(prefix)));
                     if routes.insert_all(all.clone()).is_ok() {
                         for (prefix, hop) in all {
                             reference.insert((*prefix).into(), *hop);
@@ -192,13 +192,13 @@ proptest! {
             }
             routes.reclaim(epoch as u64);
             prop_assert_eq!(routes.len(), reference.len());
-            for destination in &seen {
+            for destination in &observed {
                 let address = Ipv6Addr::from_bits(*destination);
                 let found = routes.fib().look_up(*destination);
                 prop_assert_eq!(found, reference.look_up(address.into()), "{}", address);
             }
-            if seen.len() > 128 {
-                seen.drain(..64);
+            if observed.len() > 128 {
+                observed.drain(..64);
             }
         }
     }

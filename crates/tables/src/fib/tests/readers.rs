@@ -12,7 +12,7 @@ const ROUNDS: u64 = 400;
 /// Epoch of each reader: the one it saw last before a burst.
 struct Epochs {
     now: AtomicU64,
-    seen: [AtomicU64; READERS],
+    observed: [AtomicU64; READERS],
     stop: AtomicBool,
 }
 
@@ -20,15 +20,18 @@ impl Epochs {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             now: AtomicU64::new(1),
-            seen: Default::default(),
+            observed: Default::default(),
             stop: AtomicBool::new(false),
         })
     }
 
     /// Returns the epoch that all readers have reached: memory freed before it can be reused.
     fn over(&self) -> u64 {
-        let seen = self.seen.iter().map(|seen| seen.load(Ordering::SeqCst));
-        seen.min().unwrap_or(0)
+        let observed = self
+            .observed
+            .iter()
+            .map(|observed| observed.load(Ordering::SeqCst));
+        observed.min().unwrap_or(0)
     }
 }
 
@@ -36,7 +39,7 @@ impl Epochs {
 fn read(epochs: &Epochs, reader: usize, look_up: impl Fn(usize) -> u32, allowed: &[&[u32]]) {
     while !epochs.stop.load(Ordering::SeqCst) {
         let now = epochs.now.load(Ordering::SeqCst);
-        epochs.seen[reader].store(now, Ordering::SeqCst);
+        epochs.observed[reader].store(now, Ordering::SeqCst);
         for (destination, allowed) in allowed.iter().enumerate() {
             let found = look_up(destination);
             assert!(allowed.contains(&found), "{destination}: {found}");

@@ -99,7 +99,7 @@ fn requests_behind_extension_headers_are_answered_rfc_8200_4() {
 
 /// RFC 4443, section 2.4 (e.1, e.2): no errors about errors and redirects, behind any extension headers.
 #[test]
-fn errors_behind_extension_headers_are_seen_rfc_4443_2_4_e() {
+fn errors_behind_extension_headers_are_recognised_rfc_4443_2_4_e() {
     let authentication = [58, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
     let about = |first, headers: &[u8], rest: &[u8]| {
         let packet = with_headers(v6("2001:db8::7"), v6("2001:db8:9::9"), first, headers, rest);

@@ -111,7 +111,7 @@ fn other_operations_change_nothing_rfc_826() {
 
 /// RFC 6583, section 7: a resolved neighbour is worth more than one being resolved, and that more than one that only sent to us.
 #[test]
-fn the_least_useful_makes_room_rfc_6583() {
+fn the_least_useful_makes_space_rfc_6583() {
     let mut table = Table::with(limits(3));
     confirmed(&mut table, s(0), 10);
     asked_us(&mut table, s(0), 20);
@@ -135,12 +135,12 @@ fn the_least_useful_makes_room_rfc_6583() {
     assert_eq!(asked_us(&mut table, s(4), 23).len(), 1, "only the answer");
     assert_eq!(listed(&table), ["192.0.2.10", "192.0.2.31", "192.0.2.32"]);
     assert_eq!(table.neighbours.counts().evicted, 4);
-    assert_eq!(table.neighbours.counts().no_room, 1);
+    assert_eq!(table.neighbours.counts().no_space, 1);
 }
 
 /// A static neighbour evicts any neighbour except other static ones.
 #[test]
-fn set_neighbours_find_room() {
+fn set_neighbours_find_space() {
     let mut table = Table::with(limits(2));
     confirmed(&mut table, s(0), 10);
     confirmed(&mut table, s(1), 11);
@@ -180,7 +180,7 @@ fn waiting_packets_are_bounded_rfc_1122_2_3_2_2() {
         table.resolve(s(0), "192.0.2.9", Some(packet));
     }
     table.resolve(s(0), "192.0.2.10", Some(5));
-    // No room for another neighbour's first packet; a newer packet of the same neighbour replaces an older one.
+    // No space for another neighbour's first packet; a newer packet of the same neighbour replaces an older one.
     table.resolve(s(0), "192.0.2.11", Some(6));
     table.resolve(s(0), "192.0.2.10", Some(7));
     assert_eq!(table.neighbours.counts().overflowed, 3);

@@ -38,16 +38,16 @@ pub(super) fn quotas(size: usize, members: &[Member]) -> Vec<usize> {
 
 /// Assigns buckets to members with as few changes as possible. If there are more buckets than before, each former one counts for several.
 pub(super) fn share_out(before: &[u32], size: usize, members: &[Member]) -> Vec<u32> {
-    let mut room = quotas(size, members);
+    let mut space = quotas(size, members);
     let mut after = vec![NO_ROUTE; size];
     if !before.is_empty() {
         for (bucket, number) in after.iter_mut().enumerate() {
             let former = before[bucket % before.len()];
             let member = members.iter().position(|(one, _)| *one == former);
             if let Some(member) = member
-                && room[member] > 0
+                && space[member] > 0
             {
-                room[member] -= 1;
+                space[member] -= 1;
                 *number = former;
             }
         }
@@ -55,10 +55,10 @@ pub(super) fn share_out(before: &[u32], size: usize, members: &[Member]) -> Vec<
     let mut next = 0;
     for number in after.iter_mut().filter(|number| **number == NO_ROUTE) {
         // Round robin, so that the buckets of a leaving member go to all others.
-        while room[next % members.len()] == 0 {
+        while space[next % members.len()] == 0 {
             next += 1;
         }
-        room[next % members.len()] -= 1;
+        space[next % members.len()] -= 1;
         *number = members[next % members.len()].0;
         next += 1;
     }

@@ -149,7 +149,7 @@ fn shares_follow_weights() {
 
 /// Many large groups change within one epoch, as when an interface is removed: more than fit twice.
 #[test]
-fn groups_change_without_room_for_a_second_one() {
+fn groups_change_without_space_for_a_second_one() {
     let mut writer = NextHopWriter::new(64).unwrap();
     let members: Vec<Member> = (1..=8).map(|number| (number, 64)).collect();
     let groups: Vec<u32> = (0..)

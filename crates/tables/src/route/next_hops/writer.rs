@@ -24,7 +24,7 @@ pub struct NextHopWriter {
 }
 
 impl NextHopWriter {
-    /// Creates a table with room for this number of next hops, and buckets for a quarter as many groups.
+    /// Creates a table with space for this number of next hops, and buckets for a quarter as many groups.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -98,8 +98,8 @@ impl NextHopWriter {
             .map_or(0, |(group, _)| 1u32 << group.size_log2)
             .max(buckets_for(members));
         // The previous number of members always fits, because members that leave for a while may return.
-        let room = former.map_or(0, |(group, units)| units - (1u32 << group.size_log2));
-        let units = size + room.max(members.len() as u32);
+        let space = former.map_or(0, |(group, units)| units - (1u32 << group.size_log2));
+        let units = size + space.max(members.len() as u32);
         let Some(first) = self.buckets.take(units) else {
             return self.set_in_place(number, members);
         };

@@ -92,7 +92,7 @@ pub(super) struct Targets {
 
 impl Targets {
     pub(super) fn new(mut writer: NextHopWriter) -> Result<Self, NoMemory> {
-        // There is room for four in any.
+        // There is space for four in any.
         let mut add = |next_hop| writer.add(next_hop).map_err(|_| NoMemory(0));
         let (local, blackhole) = (add(NextHop::Local)?, add(NextHop::Blackhole)?);
         let (unreachable, prohibit) = (add(NextHop::Unreachable)?, add(NextHop::Prohibit)?);
@@ -316,7 +316,7 @@ impl Targets {
                 self.writer.set(neighbour.number, next_hop(interface, None));
             }
         }
-        // A smaller group requires no more room than before, except while both exist.
+        // A smaller group requires no more space than before, except while both exist.
         if let Err(error) = self.resolve_all(interface) {
             tracing::error!("cannot remove next hops of a removed interface: {error}");
         }

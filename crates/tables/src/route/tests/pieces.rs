@@ -41,7 +41,7 @@ proptest! {
         // Padding behind the packet, as in short frames.
         let padded = [&packet[..], &[0xee; 10]].concat();
         let mut again = vec![None; payload.len()];
-        let mut last_seen = false;
+        let mut is_last = false;
         let mut expected_offset = u32::from(offset) * 8;
         for (number, piece) in fragments(&padded, mtu).enumerate() {
             let mut frame = vec![0; piece.frame_length()];
@@ -67,10 +67,10 @@ proptest! {
             } else {
                 prop_assert!(kinds.contains(&130) && header.options.first() == Some(&130));
             }
-            last_seen = !header.more_fragments;
+            is_last = !header.more_fragments;
         }
         prop_assert_eq!(again.into_iter().collect::<Option<Vec<u8>>>(), Some(payload));
-        prop_assert_eq!(last_seen, !more);
+        prop_assert_eq!(is_last, !more);
     }
 }
 

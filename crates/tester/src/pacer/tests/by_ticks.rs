@@ -145,7 +145,7 @@ fn no_more_is_made_good_than_fits_and_is_owed() {
     drain(&mut pacer, 0);
     drain(&mut pacer, 110);
     assert_eq!((pacer.offered(), pacer.unsent()), (101, 10));
-    // One tick at a time without room to catch up, because the burst is full.
+    // One tick at a time without space to catch up, because the burst is full.
     (111..=5_110).for_each(|now| assert_eq!(pacer.due(now, 1), due(1, false)));
     assert_eq!(pacer.unsent(), 10);
     // The surplus allows ten frames by now; four fit in addition to the one due.

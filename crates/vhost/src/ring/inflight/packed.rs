@@ -156,9 +156,9 @@ impl PackedInflight {
         self.counter = taken
             .last()
             .map_or(0, |(counter, _)| counter.wrapping_add(1));
-        let mut seen = vec![false; usize::from(self.size)];
+        let mut observed = vec![false; usize::from(self.size)];
         for (_, entry) in taken {
-            if let Some(descriptors) = self.collect(entry, &mut seen) {
+            if let Some(descriptors) = self.collect(entry, &mut observed) {
                 self.pending_slots += slots(descriptors.len());
                 self.pending.push_back(Taken { entry, descriptors });
             } else if let Some(state) = self.states.get_mut(usize::from(entry)) {
@@ -169,7 +169,7 @@ impl PackedInflight {
     }
 
     /// Returns the descriptors of a chain; `None` if they do not form a separate chain.
-    fn collect(&self, entry: Index, seen: &mut [bool]) -> Option<Vec<PackedDescriptor>> {
+    fn collect(&self, entry: Index, observed: &mut [bool]) -> Option<Vec<PackedDescriptor>> {
         let num = self.state(entry).num;
         if num == 0 || num > self.size {
             return None;
@@ -177,10 +177,12 @@ impl PackedInflight {
         let mut at = entry;
         let mut indices = Vec::with_capacity(usize::from(num));
         for _ in 0..num {
-            let place = seen.get_mut(usize::from(at)).filter(|seen| !**seen);
+            let place = observed
+                .get_mut(usize::from(at))
+                .filter(|observed| !**observed);
             let Some(place) = place else {
                 for index in indices {
-                    if let Some(place) = seen.get_mut(usize::from(index)) {
+                    if let Some(place) = observed.get_mut(usize::from(index)) {
                         *place = false;
                     }
                 }
@@ -284,10 +286,10 @@ impl PackedInflight {
         self.pending_slots
     }
 
-    /// Returns the next of these chains, unless it has more than `room` descriptors after its first.
-    pub(crate) fn resubmit(&mut self, room: usize) -> Option<Vec<PackedDescriptor>> {
+    /// Returns the next of these chains, unless it has more than `space` descriptors after its first.
+    pub(crate) fn resubmit(&mut self, space: usize) -> Option<Vec<PackedDescriptor>> {
         let len = self.pending.front()?.descriptors.len();
-        if len > room + 1 && len <= super::super::chain::CHAIN_MAX {
+        if len > space + 1 && len <= super::super::chain::CHAIN_MAX {
             return None;
         }
         let taken = self.pending.pop_front()?;

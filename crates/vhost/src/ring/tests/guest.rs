@@ -252,14 +252,14 @@ impl Guest {
     }
 
     /// Returns the descriptors that are free.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn free_slots(&self) -> usize {
         usize::from(self.free_slots)
     }
 
-    /// Makes a chain available; returns false if the ring has no room.
+    /// Makes a chain available; returns false if the ring has no space.
     pub(super) fn offer(&mut self, buffers: &[Buffer], is_indirect: bool, token: u64) -> bool {
         let count = if is_indirect { 1 } else { buffers.len() };
-        if count > self.room() {
+        if count > self.free_slots() {
             return false;
         }
         if is_indirect {

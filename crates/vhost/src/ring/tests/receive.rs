@@ -29,7 +29,7 @@ pub(super) fn given() -> impl Strategy<Value = Given> {
     })
 }
 
-/// Offers frame number `seed`; returns what the device must see, or `None` if there is no room.
+/// Offers frame number `seed`; returns what the device must see, or `None` if there is no space.
 pub(super) fn offer(
     guest: &mut Guest,
     given: &Given,
@@ -46,7 +46,7 @@ pub(super) fn offer(
     if !is_indirect && pieces.len() > usize::from(guest.size) {
         pieces = vec![whole.len()];
     }
-    if pieces.len() > guest.room() && !is_indirect || guest.room() == 0 {
+    if pieces.len() > guest.free_slots() && !is_indirect || guest.free_slots() == 0 {
         return None;
     }
     let mut buffers = Vec::new();

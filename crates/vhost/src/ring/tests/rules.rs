@@ -188,7 +188,7 @@ fn put(sender: &mut Sender, len: usize) -> PutResult {
 }
 
 #[test]
-fn without_room_nothing_is_used() {
+fn without_space_nothing_is_used() {
     for kind in KINDS {
         let mut guest = Guest::new(MERGEABLE | kind, 8);
         let base = guest.first_base();

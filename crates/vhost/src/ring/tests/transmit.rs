@@ -12,23 +12,23 @@ use crate::ring::virtqueue::Ring;
 use crate::ring::{OffloadHeader, PIECES_MAX, PutResult, Sender, Transmit};
 
 /// A chain for frames: octets, cuts, and whether in an indirect table.
-type Room = (usize, Vec<usize>, bool);
+type Shape = (usize, Vec<usize>, bool);
 
-fn rooms() -> impl Strategy<Value = Vec<Room>> {
+fn shapes() -> impl Strategy<Value = Vec<Shape>> {
     let len = prop_oneof![4 => Just(1526_usize), 2 => 12..300_usize, 1 => 1600..9000_usize];
     let cuts = proptest::collection::vec(1..40_usize, 0..4);
     proptest::collection::vec((len, cuts, any::<bool>()), 1..6)
 }
 
-/// Offers a chain; returns its buffers, or `None` if there is no room.
-fn offer(guest: &mut Guest, room: &Room, token: u64) -> Option<Vec<Buffer>> {
-    let (len, cuts, is_indirect) = room;
+/// Offers a chain; returns its buffers, or `None` if too few slots are free.
+fn offer(guest: &mut Guest, shape: &Shape, token: u64) -> Option<Vec<Buffer>> {
+    let (len, cuts, is_indirect) = shape;
     let is_indirect = *is_indirect && guest.features & INDIRECT != 0;
     let mut pieces = cut(*len, cuts);
     if !is_indirect && pieces.len() > usize::from(guest.size) {
         pieces = vec![*len];
     }
-    if pieces.len() > guest.room() && !is_indirect || guest.room() == 0 {
+    if pieces.len() > guest.free_slots() && !is_indirect || guest.free_slots() == 0 {
         return None;
     }
     let buffers: Vec<Buffer> = pieces
@@ -89,8 +89,8 @@ fn collect(
         assert_eq!(number, *token);
         *token += 1;
         let chain = chains.pop_front().unwrap();
-        let room: u32 = chain.iter().map(|buffer| buffer.1).sum();
-        assert!(len <= room);
+        let space: u32 = chain.iter().map(|buffer| buffer.1).sum();
+        assert!(len <= space);
         let octets: Vec<u8> = chain
             .iter()
             .flat_map(|buffer| guest.read(buffer.0, buffer.1 as usize))
@@ -112,7 +112,7 @@ fn collect(
         }
         left -= 1;
         // All but the last must be full.
-        assert!(left == 0 || len == room);
+        assert!(left == 0 || len == space);
     }
     whole.drain(..guest.header_len());
     Some((header?, whole))
@@ -134,10 +134,10 @@ fn a_frame_waits_for_buffers_that_are_used_and_not_published() {
     for kind in [0, PACKED] {
         let mut guest = Guest::new(VERSION_1 | MERGEABLE | kind, 2);
         let mut sender = Sender::new(&guest.config(guest.first_base())).unwrap();
-        let room = |len| (len, Vec::new(), false);
+        let shape = |len| (len, Vec::new(), false);
         let mut chains = VecDeque::new();
-        chains.extend(offer(&mut guest, &room(300), 0));
-        chains.extend(offer(&mut guest, &room(100), 1));
+        chains.extend(offer(&mut guest, &shape(300), 0));
+        chains.extend(offer(&mut guest, &shape(100), 1));
         assert_eq!((chains.len(), sender.ready(2)), (2, 2));
         let (short, long) = (frame(1, 200), frame(2, 200));
         let header = OffloadHeader::default();
@@ -154,7 +154,7 @@ fn a_frame_waits_for_buffers_that_are_used_and_not_published() {
         let mut token = 0;
         let (_, octets) = collect(&mut guest, &mut chains, &mut token).unwrap();
         assert_eq!(octets, short);
-        chains.extend(offer(&mut guest, &room(150), 2));
+        chains.extend(offer(&mut guest, &shape(150), 2));
         assert_eq!(
             put(&guest, &mut sender, header, &long, &[]),
             PutResult::Sent
@@ -163,8 +163,8 @@ fn a_frame_waits_for_buffers_that_are_used_and_not_published() {
         let (_, octets) = collect(&mut guest, &mut chains, &mut token).unwrap();
         assert_eq!(octets, long);
         // The device has both buffers, and they are too small.
-        chains.extend(offer(&mut guest, &room(100), 3));
-        chains.extend(offer(&mut guest, &room(100), 4));
+        chains.extend(offer(&mut guest, &shape(100), 3));
+        chains.extend(offer(&mut guest, &shape(100), 4));
         assert_eq!(
             put(&guest, &mut sender, header, &long, &[]),
             PutResult::TooLong
@@ -178,28 +178,28 @@ proptest! {
     #[test]
     fn frames_reach_the_guest_whole_and_in_order(
         (features, size) in kinds(),
-        rooms in rooms(),
+        shapes in shapes(),
         lens in proptest::collection::vec((1..3000_usize, proptest::collection::vec(1..200_usize, 0..3)), 1..60),
         bursts in proptest::collection::vec((1..20_usize, 1..70_usize, 1..20_usize), 1..6),
     ) {
         let mut guest = Guest::new(features, size);
         guest.go_to_border(900);
         let mut sender = Sender::new(&guest.config(guest.first_base())).unwrap();
-        let mut rooms = rooms.iter().cycle();
+        let mut shapes = shapes.iter().cycle();
         let mut chains = VecDeque::new();
         let mut expected = VecDeque::new();
         let (mut offered, mut token) = (0, 0);
         let mut frames = lens.iter().enumerate().peekable();
-        let mut room = rooms.next().unwrap();
+        let mut shape = shapes.next().unwrap();
         let mut refused = 0;
         let has_log = features & LOG_ALL != 0;
         for (offers, most, puts) in bursts.iter().cycle() {
             let before_offers = chains.len();
             for _ in 0..*offers {
-                let Some(chain) = offer(&mut guest, room, offered) else { break };
+                let Some(chain) = offer(&mut guest, shape, offered) else { break };
                 chains.push_back(chain);
                 offered += 1;
-                room = rooms.next().unwrap();
+                shape = shapes.next().unwrap();
             }
             guest.want_notification(true);
             let before = if has_log {
@@ -233,7 +233,7 @@ proptest! {
                     }
                     PutResult::TooLong => {
                         // The first chain, or all that the ring can hold, is too short, or in too many pieces.
-                        let has_all = guest.room() == 0 && expected.is_empty();
+                        let has_all = guest.free_slots() == 0 && expected.is_empty();
                         let buffers = chains.iter().flatten();
                         let pieces: u32 = buffers.map(|buffer| 2 + buffer.1 / 4096).sum();
                         let too_many = pieces as usize > PIECES_MAX;

@@ -226,7 +226,7 @@ pub(super) fn describe_action(event: &ActionEvent<'_>) -> String {
         }
         Action::Probe { addresses, .. } => format!("frames to {addresses} addresses"),
     };
-    let seen = match event.observation {
+    let observed = match event.observation {
         Observation::Passed { lost_frames, .. } => format!("{lost_frames} lost"),
         Observation::Recovered { after_s: Some(s) } => format!("recovered after {:.3} ms", s * 1e3),
         Observation::Recovered { after_s: None } => "did not recover".to_owned(),
@@ -242,5 +242,5 @@ pub(super) fn describe_action(event: &ActionEvent<'_>) -> String {
         } => format!("{flooded_frames} flooded, {lost_frames} lost"),
         Observation::Invalid { reason } => format!("INVALID: {reason}"),
     };
-    format!("{action}: {seen}")
+    format!("{action}: {observed}")
 }

@@ -196,7 +196,7 @@ fn the_time_left_shrinks_with_what_is_to_do() {
 }
 
 #[test]
-fn actions_and_remarks_are_seen() {
+fn actions_and_remarks_are_shown() {
     let mut watched = watched();
     assert!(!watched.actions.is_empty());
     for screen in &watched.actions {
