@@ -23,7 +23,7 @@ impl Table {
             .kernel_lost(now, 3, ip(address), &mut self.out);
     }
 
-    fn entry(&self, address: &str) -> Option<(State, Origin, Option<MacAddress>)> {
+    fn observed(&self, address: &str) -> Option<(State, Origin, Option<MacAddress>)> {
         let mut all = self.neighbours.list(Duration::ZERO);
         all.find(|shown| shown.address == ip(address))
             .map(|shown| (shown.state, shown.origin, shown.mac))
@@ -35,10 +35,10 @@ fn one_that_was_set_in_the_kernel_holds_until_the_kernel_takes_it_back() {
     let mut table = Table::new();
     table.kernel_has(s(0), ADDRESS, THEIRS, true);
     let set = Some((State::Permanent, Origin::Kernel, Some(THEIRS)));
-    assert_eq!(table.entry(ADDRESS), set);
+    assert_eq!(table.observed(ADDRESS), set);
     // Regardless of messages on the link.
     table.arp(s(1), &arp_reply([192, 0, 2, 9], OTHER));
-    assert_eq!(table.entry(ADDRESS), set);
+    assert_eq!(table.observed(ADDRESS), set);
     assert!(table.tick(s(1_000)).is_empty());
     // A different MAC address from the kernel is a change.
     table.kernel_has(s(2), ADDRESS, OTHER, true);
@@ -46,7 +46,7 @@ fn one_that_was_set_in_the_kernel_holds_until_the_kernel_takes_it_back() {
     table.out.clear();
     table.kernel_lost(s(3), ADDRESS);
     assert!(matches!(table.out[..], [Action::Lost { .. }]));
-    assert_eq!(table.entry(ADDRESS), None);
+    assert_eq!(table.observed(ADDRESS), None);
 }
 
 #[test]
@@ -56,16 +56,16 @@ fn one_that_the_kernel_has_found_is_asked_by_the_router_from_then_on() {
     assert!(matches!(table.out[..], [Action::Found { mac: THEIRS, .. }]));
     table.out.clear();
     let kernels = (State::Reachable, Origin::Kernel, Some(THEIRS));
-    assert_eq!(table.entry(ADDRESS), Some(kernels));
+    assert_eq!(table.observed(ADDRESS), Some(kernels));
     table.kernel_lost(s(1), ADDRESS);
     assert_eq!(table.state(ADDRESS), Some(State::Stale));
     assert!(matches!(table.tick(s(6))[..], [Action::Transmit { .. }]));
     table.arp(s(6), &arp_reply([192, 0, 2, 9], THEIRS));
     let found = (State::Reachable, Origin::Found, Some(THEIRS));
-    assert_eq!(table.entry(ADDRESS), Some(found));
+    assert_eq!(table.observed(ADDRESS), Some(found));
     // A neighbour that the kernel lost no longer originates from it.
     table.kernel_lost(s(7), ADDRESS);
-    assert_eq!(table.entry(ADDRESS), Some(found));
+    assert_eq!(table.observed(ADDRESS), Some(found));
 }
 
 #[test]
@@ -81,14 +81,14 @@ fn what_an_operator_set_comes_before_the_kernels_word() {
                 .set(s(0), 3, ip(ADDRESS), THEIRS, &mut table.out)
         );
         let set = Some((State::Permanent, Origin::Static, Some(THEIRS)));
-        assert_eq!(table.entry(ADDRESS), set);
+        assert_eq!(table.observed(ADDRESS), set);
         for is_permanent in [false, true] {
             table.kernel_has(s(1), ADDRESS, OTHER, is_permanent);
             table.kernel_lost(s(1), ADDRESS);
-            assert_eq!(table.entry(ADDRESS), set);
+            assert_eq!(table.observed(ADDRESS), set);
         }
         table.neighbours.forget_kernel(s(2), 3, &mut table.out);
-        assert_eq!(table.entry(ADDRESS), set);
+        assert_eq!(table.observed(ADDRESS), set);
         table.neighbours.remove(3, ip(ADDRESS), &mut table.out);
     }
 }
@@ -108,9 +108,9 @@ fn what_cannot_be_a_neighbour_is_not_taken_over() {
     assert_eq!(table.neighbours.list(s(0)).count(), 2);
     // The tap of another interface goes.
     table.neighbours.forget_kernel(s(1), 4, &mut table.out);
-    assert!(table.entry("fe80::9").is_some());
+    assert!(table.observed("fe80::9").is_some());
     // The tap is removed: permanent neighbours of the kernel are removed with it, others are probed.
     table.neighbours.forget_kernel(s(1), 3, &mut table.out);
-    assert_eq!(table.entry("fe80::9"), None);
+    assert_eq!(table.observed("fe80::9"), None);
     assert_eq!(table.state(ADDRESS), Some(State::Stale));
 }
