@@ -3,6 +3,7 @@
 //! and rings.
 
 mod client;
+mod messages;
 mod program;
 mod queues;
 mod rings;

@@ -5,6 +5,7 @@
 //! An endpoint is the unit on one socket: a listener with its connections, or a client. A fault of a peer ends
 //! its connection; other endpoints continue.
 
+pub(crate) mod input;
 pub(crate) mod populate;
 pub(crate) mod socket;
 

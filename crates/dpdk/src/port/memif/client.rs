@@ -2,18 +2,18 @@
 //! A memif client. It connects to a server's socket, reconnects after a failure, and provides the memory.
 
 use std::any::Any;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use quietwire_base::Deadline;
-use quietwire_memif::message::{Direction, MESSAGE_LEN, Message};
+use quietwire_memif::message::Direction;
 use quietwire_memif::ring::{self, Layout};
 use quietwire_memif::session::{self, Action, ClientConfig, Offer, SessionError, goodbye};
 use quietwire_memory::{Doorbell, Mapping};
 
+use super::messages::{self, MESSAGES_AT_ONCE};
 use super::queues::Queues;
 use super::rings::{RxRing, TxRing};
 use crate::eal::Memory;
@@ -23,9 +23,6 @@ use crate::port::peers::{Control, Endpoint, LogLimit, RETRY, retry_after};
 
 /// Timeout for a server to set up the rings.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Most messages of a server per connection. A handshake has one per region and ring, and a few more.
-const MESSAGES_MAX: u32 = 1024;
-const MESSAGES_AT_ONCE: usize = 16;
 /// Interval between attempts to unmap memory that a thread uses.
 const COLLECT: Duration = Duration::from_millis(10);
 
@@ -112,22 +109,13 @@ impl Client {
 
     /// Reads one message. Returns false if there is none.
     fn read(&mut self) -> Result<bool, SessionError> {
-        let failed = |what: &str| SessionError::Failed(what.to_owned());
         let Some(connection) = &mut self.connection else {
             return Ok(false);
         };
-        let (mut octets, mut files) = ([0; MESSAGE_LEN + 1], Vec::new());
-        let count = match socket::receive(&connection.socket, &mut octets, &mut files) {
-            Ok(0) => return Err(failed("the server ended the connection")),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(SessionError::Failed(error.to_string())),
+        let read = messages::read(&connection.socket, &mut connection.messages, "server")?;
+        let Some((message, files)) = read else {
+            return Ok(false);
         };
-        connection.messages += 1;
-        if connection.messages > MESSAGES_MAX {
-            return Err(failed("too many messages"));
-        }
-        let message = Message::parse(octets.get(..count).unwrap_or(&[]), files.len())?;
         let actions = connection.session.handle(message, files)?;
         self.carry_out(actions)?;
         Ok(true)

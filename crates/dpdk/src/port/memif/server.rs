@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quietwire_base::{Deadline, RateLimit};
-use quietwire_memif::message::{Direction, MESSAGE_LEN, Message, RingLocation};
+use quietwire_memif::message::{Direction, RingLocation};
 use quietwire_memif::ring;
 use quietwire_memif::session::{
     self, Action, Greeting, Limits, ServerConfig, SessionError, goodbye,
 };
 use quietwire_memory::{Doorbell, Mapping, Sealing};
 
+use super::messages::{self, MESSAGES_AT_ONCE};
 use super::program::program;
 use super::queues::Queues;
 use super::rings::{RxRing, TxRing};
@@ -30,9 +31,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Rate limit of connections: a burst, then one per interval.
 const CONNECTIONS_BURST: u32 = 16;
 const CONNECTION_INTERVAL: Duration = Duration::from_millis(100);
-/// Most messages read from a client at once, and most messages of a connection until its rings are set up.
-const MESSAGES_AT_ONCE: usize = 16;
-const MESSAGES_MAX: u32 = 1024;
 /// Interval between checks of the client's memory.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between attempts to unmap memory that a thread uses.
@@ -225,22 +223,13 @@ impl Server {
 
     /// Reads one message. Returns false if there is none.
     fn read(&mut self, token: u32) -> Result<bool, SessionError> {
-        let failed = |what: &str| SessionError::Failed(what.to_owned());
         let Some(connection) = self.connections.get_mut(&token) else {
             return Ok(false);
         };
-        let (mut octets, mut files) = ([0; MESSAGE_LEN + 1], Vec::new());
-        let count = match socket::receive(&connection.socket, &mut octets, &mut files) {
-            Ok(0) => return Err(failed("the client ended the connection")),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(SessionError::Failed(error.to_string())),
+        let read = messages::read(&connection.socket, &mut connection.messages, "client")?;
+        let Some((message, files)) = read else {
+            return Ok(false);
         };
-        connection.messages += 1;
-        if connection.messages > MESSAGES_MAX {
-            return Err(failed("too many messages"));
-        }
-        let message = Message::parse(octets.get(..count).unwrap_or(&[]), files.len())?;
         let actions = match &mut connection.stage {
             Stage::Greeting(greeting) => {
                 let greeting =

@@ -15,7 +15,7 @@ use quietwire_base::{Deadline, RateLimit};
 use quietwire_memory::{Doorbell, Sealing};
 use quietwire_vhost::address_space::{Miss, Permission as Access};
 use quietwire_vhost::features::{F_ACCESS_PLATFORM, F_RING_PACKED};
-use quietwire_vhost::message::{FrontendRequest, Header, Permission, RingBase};
+use quietwire_vhost::message::{FrontendRequest, Permission, RingBase};
 use quietwire_vhost::ring::{self, Ring, RingError};
 use quietwire_vhost::session::backend::{Action, Backend, BackendConfig, Kick, RingConfig};
 
@@ -24,6 +24,7 @@ use super::rings::{IOTLB_PAGE, Misses, RingContext, RxRing, TxRing};
 use super::slots::Slots;
 use crate::port::interrupts::Watched;
 use crate::port::peer::{Guest, Status};
+use crate::port::peers::input::{Incoming, Input};
 use crate::port::peers::socket;
 
 /// Rate limit of messages of a connection: a burst, then one per interval.
@@ -89,8 +90,7 @@ pub(super) struct Connection {
     asked: Vec<(Miss, Instant)>,
     /// An invalidation that is answered when no forwarding thread uses the removed entries.
     invalidated: Option<Invalidated>,
-    input: Vec<u8>,
-    files: Vec<OwnedFd>,
+    input: Input,
     /// Deadlines for the complete message, and for parked rings.
     message_by: Option<Deadline>,
     parked_by: Option<Deadline>,
@@ -123,8 +123,7 @@ impl Connection {
             channel: None,
             asked: Vec::new(),
             invalidated: None,
-            input: Vec::new(),
-            files: Vec::new(),
+            input: Input::default(),
             message_by: None,
             parked_by: None,
             is_parked: false,
@@ -159,14 +158,16 @@ impl Connection {
                 self.unpark(slots);
                 return Ok(Step::Pause(wait));
             }
-            let Some((request, need_reply, files)) = self.read(now)? else {
+            let Some(incoming) = self.read(now)? else {
                 break;
             };
+            let request = incoming.message;
             self.was_iotlb = matches!(
                 request,
                 FrontendRequest::IotlbUpdate(_) | FrontendRequest::IotlbInvalidate(_)
             );
-            let actions = self.session.handle(request, need_reply, files);
+            let need_reply = incoming.header.need_reply();
+            let actions = self.session.handle(request, need_reply, incoming.files);
             self.actions
                 .extend(actions.map_err(|error| error.to_string())?);
         }
@@ -184,44 +185,16 @@ impl Connection {
     }
 
     /// Reads a message. `None` if it is not complete yet.
-    fn read(
-        &mut self,
-        now: Instant,
-    ) -> Result<Option<(FrontendRequest, bool, Vec<OwnedFd>)>, String> {
-        loop {
-            let wanted = match self.input.first_chunk() {
-                None => Header::LENGTH,
-                Some(octets) => {
-                    let header = Header::parse(octets).map_err(|error| error.to_string())?;
-                    let whole = Header::LENGTH + header.size();
-                    if self.input.len() == whole {
-                        let payload = self.input.get(Header::LENGTH..).unwrap_or(&[]);
-                        let request = FrontendRequest::parse(header, payload, self.files.len())
-                            .map_err(|error| error.to_string())?;
-                        self.input.clear();
-                        self.message_by = None;
-                        let files = std::mem::take(&mut self.files);
-                        return Ok(Some((request, header.need_reply(), files)));
-                    }
-                    whole
-                }
-            };
-            let have = self.input.len();
-            self.input.resize(wanted, 0);
-            let place = self.input.get_mut(have..).unwrap_or(&mut []);
-            let received = socket::receive(&self.socket, place, &mut self.files);
-            self.input
-                .truncate(have + received.as_ref().copied().unwrap_or(0));
-            match received {
-                Ok(0) => return Err("the front end ended the connection".to_owned()),
-                Ok(_) if self.message_by.is_none() => {
-                    self.message_by = Some(Deadline::at(now, MESSAGE));
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(error.to_string()),
-            }
-        }
+    fn read(&mut self, now: Instant) -> Result<Option<Incoming<FrontendRequest>>, String> {
+        let incoming = self
+            .input
+            .read(&self.socket, "front end", FrontendRequest::parse)?;
+        let is_partial = incoming.is_none() && !self.input.is_empty();
+        self.message_by = is_partial.then(|| {
+            self.message_by
+                .unwrap_or_else(|| Deadline::at(now, MESSAGE))
+        });
+        Ok(incoming)
     }
 
     /// Performs the actions of the session. Returns false if a thread uses a ring.

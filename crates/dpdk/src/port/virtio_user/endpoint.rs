@@ -14,7 +14,7 @@ use quietwire_memory::gate::GateOwner;
 use quietwire_memory::{Doorbell, Mapping};
 use quietwire_vhost::driver::Layout;
 use quietwire_vhost::features::F_RING_PACKED;
-use quietwire_vhost::message::{Header, Region, Reply, RingAddresses, RingBase};
+use quietwire_vhost::message::{Region, Reply, RingAddresses, RingBase};
 use quietwire_vhost::session::frontend::{
     Action, Frontend, FrontendConfig, FrontendRing, Inflight, Negotiated, Resources,
 };
@@ -22,6 +22,7 @@ use quietwire_vhost::session::frontend::{
 use super::rings::{RxRing, TxRing};
 use crate::eal::Memory;
 use crate::port::peer::{Guest, Status, shared_memory};
+use crate::port::peers::input::Input;
 use crate::port::peers::socket::{self, Address, Kind};
 use crate::port::peers::{self, Control, LogLimit, RETRY, retry_after};
 
@@ -72,8 +73,7 @@ impl Queues {
 struct Connection {
     socket: OwnedFd,
     session: Frontend<OwnedFd>,
-    input: Vec<u8>,
-    files: Vec<OwnedFd>,
+    input: Input,
     replies: u32,
     /// Requests that wait for space in the socket.
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
@@ -206,8 +206,7 @@ impl Endpoint {
         self.connection = Some(Connection {
             socket,
             session,
-            input: Vec::new(),
-            files: Vec::new(),
+            input: Input::default(),
             replies: 0,
             outbox: VecDeque::new(),
             began: control.now,
@@ -231,14 +230,19 @@ impl Endpoint {
         let Some(connection) = &mut self.connection else {
             return Ok(false);
         };
-        let Some((reply, files)) = connection.read()? else {
+        let incoming = connection
+            .input
+            .read(&connection.socket, "back end", Reply::parse)?;
+        let Some(incoming) = incoming else {
             return Ok(false);
         };
         connection.replies += 1;
         if connection.replies > REPLIES_MAX {
             return Err("too many replies".to_owned());
         }
-        let actions = connection.session.handle_reply(reply, files);
+        let actions = connection
+            .session
+            .handle_reply(incoming.message, incoming.files);
         self.carry_out(actions.map_err(|error| error.to_string())?)?;
         Ok(true)
     }
@@ -379,39 +383,6 @@ impl Connection {
             }
         }
         Ok(())
-    }
-
-    /// Reads a reply. `None` if there is no complete reply.
-    fn read(&mut self) -> Result<Option<(Reply, Vec<OwnedFd>)>, String> {
-        loop {
-            let wanted = match self.input.first_chunk() {
-                None => Header::LENGTH,
-                Some(octets) => {
-                    let header = Header::parse(octets).map_err(|error| error.to_string())?;
-                    let whole = Header::LENGTH + header.size();
-                    if self.input.len() == whole {
-                        let payload = self.input.get(Header::LENGTH..).unwrap_or(&[]);
-                        let reply = Reply::parse(header, payload, self.files.len())
-                            .map_err(|error| error.to_string())?;
-                        self.input.clear();
-                        return Ok(Some((reply, std::mem::take(&mut self.files))));
-                    }
-                    whole
-                }
-            };
-            let have = self.input.len();
-            self.input.resize(wanted, 0);
-            let place = self.input.get_mut(have..).unwrap_or(&mut []);
-            let received = socket::receive(&self.socket, place, &mut self.files);
-            self.input
-                .truncate(have + received.as_ref().copied().unwrap_or(0));
-            match received {
-                Ok(0) => return Err("the back end ended the connection".to_owned()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(error.to_string()),
-            }
-        }
     }
 }
 
