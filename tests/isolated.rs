@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use quietwire_base::testing::take_turn;
+use quietwire_base::testing::{KillOnDrop, take_turn};
 use quietwire_host::apply::{STATE_DIRECTORY, Target, status};
 use quietwire_host::cpuset::Cpusets;
 use quietwire_host::files::Disk;
@@ -199,7 +199,7 @@ impl Workspace {
         command
             .stdout(Stdio::null())
             .stderr(File::create(self.path("said")).unwrap());
-        let mut running = Running(command.spawn().unwrap());
+        let mut running = Running(KillOnDrop(command.spawn().unwrap()));
         let pid = running.0.id();
         until("the trial runs", || {
             let printed = || fs::read_to_string(self.path("said")).unwrap_or_default();
@@ -220,7 +220,7 @@ impl Workspace {
 }
 
 /// A process that is killed with this value.
-struct Running(Child);
+struct Running(KillOnDrop);
 
 impl Running {
     fn signal(&self, name: &str) {
@@ -236,13 +236,6 @@ impl Running {
             status.is_some()
         });
         status.unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -292,7 +285,7 @@ fn tester_and_device_are_isolated_while_it_runs_and_nothing_stays() {
     let (before, set, forwarding) = (machine(), workspace.set_of_switch(), workspace.forwarding());
     let mut command = workspace.generate(&["--duration", "3s"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = Running(command.spawn().unwrap());
+    let mut running = Running(KillOnDrop(command.spawn().unwrap()));
     until("CPUs are isolated", || {
         assert!(matches!(running.0.try_wait(), Ok(None)), "it ended");
         workspace.set_of_switch() != set
@@ -497,7 +490,7 @@ fn without_isolation_nothing_is_touched() {
     let (before, set) = (machine(), workspace.set_of_switch());
     let mut command = workspace.generate(&["--duration", "2s", "--isolation", "none"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = Running(command.spawn().unwrap());
+    let mut running = Running(KillOnDrop(command.spawn().unwrap()));
     while matches!(running.0.try_wait(), Ok(None)) {
         assert_eq!(machine(), before);
         assert_eq!((changes(), workspace.set_of_switch()), (0, set.clone()));

@@ -6,9 +6,10 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use quietwire_base::testing::KillOnDrop;
 use serde_json::{Value, json};
 
 const BAD_INPUT: i32 = 2;
@@ -470,7 +471,7 @@ fn a_measurement_cites_the_calibration_and_says_when_it_offers_more() {
 }
 
 /// A process that is killed with this value.
-struct Running(Child);
+struct Running(KillOnDrop);
 
 impl Running {
     fn signal(&self, name: &str) {
@@ -507,13 +508,6 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn has_tester_thread(process: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
         return false;
@@ -534,7 +528,7 @@ fn a_tester_that_is_held_up_says_so_and_ends() {
     command.args(["--duration", "500ms", "--warm-up", "0s", "--drain", "0s"]);
     command.stdout(File::create(&out).unwrap());
     command.stderr(File::create(workspace.path("said")).unwrap());
-    let mut running = Running(command.spawn().unwrap());
+    let mut running = Running(KillOnDrop(command.spawn().unwrap()));
     running.until("it sends", has_tester_thread);
     running.signal("STOP");
     // Stopped for this long: more than a second beyond its deadline.
@@ -585,7 +579,7 @@ impl Delaying {
             .arg("--control-socket")
             .arg(workspace.path("control"));
         command.stderr(File::create(workspace.path("switch-said")).unwrap());
-        let mut switch = Running(command.stdout(Stdio::null()).spawn().unwrap());
+        let mut switch = Running(KillOnDrop(command.stdout(Stdio::null()).spawn().unwrap()));
         switch.until("the switch has its ports", |_| {
             ["t0", "t1", "d0", "d1", "control"]
                 .iter()
@@ -616,7 +610,7 @@ impl Delaying {
         ready();
         Self {
             switch,
-            device: Running(child),
+            device: Running(KillOnDrop(child)),
         }
     }
 
@@ -654,7 +648,7 @@ fn what_a_stopped_tester_does_not_receive_is_no_loss_of_the_device() {
     command.args(["--memory-mib", "64", "--no-huge", "--isolation", "none"]);
     command.stdout(File::create(&out).unwrap());
     command.stderr(File::create(workspace.path("said")).unwrap());
-    let mut running = Running(command.spawn().unwrap());
+    let mut running = Running(KillOnDrop(command.spawn().unwrap()));
     // More frames than those of the preparation.
     running.until("frames come back", |_| {
         device.count(&workspace, "t1", "tx_frames") > 4000

@@ -4,8 +4,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use quietwire_base::testing::KillOnDrop;
 use quietwire_base::{ProcessId, wait_until};
 use quietwire_lab::topology::{CATALOG, Chains};
 use serde_json::Value;
@@ -165,20 +166,13 @@ const METHODS: [(&str, &str, &str); 3] = [
 ];
 
 /// A process that is stopped and continued. Killed with this value.
-struct Study(Child);
+struct Study(KillOnDrop);
 
 impl Study {
     fn signal(&self, name: &str) {
         let id = self.0.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &id]).status();
         assert!(sent.unwrap().success());
-    }
-}
-
-impl Drop for Study {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -208,7 +202,7 @@ fn finds_no_rate(labs: &Labs, text: &str) {
         .stdout(file("result.json"))
         .stderr(file("log"))
         .spawn();
-    let mut study = Study(child.unwrap());
+    let mut study = Study(KillOnDrop(child.unwrap()));
     let printed = || fs::read_to_string(path("log")).unwrap();
     // The switch starts first, then the VNFs and the tester: the study is stopped until the chains are crossed.
     let lab = labs.directory.path().join("named/study");

@@ -4,9 +4,11 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+use quietwire_base::testing::KillOnDrop;
 
 use crate::changes::{Kind, PORTS, kind_of, socket};
 use crate::rig::quietwire;
@@ -15,16 +17,6 @@ use crate::{PAUSE, Shared};
 
 /// Lifetime of a sender, milliseconds.
 const LIFE_MS: (u64, u64) = (300, 3000);
-
-/// A sender that is killed with this value.
-struct Sender(Child);
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Connects senders to ports and kills them, one after the other.
 pub(crate) fn run(shared: &Shared, directory: &Path, seed: u64) {
@@ -51,7 +43,7 @@ pub(crate) fn run(shared: &Shared, directory: &Path, seed: u64) {
 }
 
 /// Starts a sender on two of the ports that have sockets; `None` if there are not enough.
-fn connect(rng: &mut Rng, directory: &Path) -> Option<Sender> {
+fn connect(rng: &mut Rng, directory: &Path) -> Option<KillOnDrop> {
     let mut uris: Vec<String> = (0..PORTS)
         .filter(|port| socket(directory, *port).exists())
         .filter_map(|port| {
@@ -85,7 +77,7 @@ fn connect(rng: &mut Rng, directory: &Path) -> Option<Sender> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    Some(Sender(quiet.spawn().unwrap()))
+    Some(KillOnDrop(quiet.spawn().unwrap()))
 }
 
 /// Connects to a port, writes noise, and leaves.

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use quietwire_base::testing::KillOnDrop;
 use serde_json::Value;
 
 use super::*;
@@ -210,7 +211,7 @@ fn a_device_that_dies_in_the_midst_of_a_trial_ends_the_study_with_a_message() {
 }
 
 /// A switch outside the lab, killed with this value.
-struct Switch(Child);
+struct Switch(KillOnDrop);
 
 impl Switch {
     fn start(place: &Workplace, arguments: &[&str]) -> Self {
@@ -231,7 +232,7 @@ impl Switch {
         ]);
         command.args(["--memory-mib", "64", "--huge-pages", "never"]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let mut switch = Self(child.unwrap());
+        let mut switch = Self(KillOnDrop(child.unwrap()));
         let began = Instant::now();
         let sockets = ["a.sock", "b.sock", "c.sock"].map(|name| place.path(name));
         while !sockets.iter().all(|socket| socket.exists()) {
@@ -240,13 +241,6 @@ impl Switch {
             sleep(Duration::from_millis(5));
         }
         switch
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

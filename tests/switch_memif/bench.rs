@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use quietwire_base::testing::KillOnDrop;
 use quietwire_dpdk::{Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, StartedPort};
 use quietwire_host::threads::online_cpus;
 use quietwire_switch::control::{Request, Subject, ask};
@@ -244,7 +245,7 @@ impl Bench {
         command
             .stdout(File::create(&log).unwrap())
             .stderr(File::options().append(true).open(&log).unwrap());
-        let mut child = Ended(command.spawn().unwrap());
+        let mut child = KillOnDrop(command.spawn().unwrap());
         let status = until("the switch refuses", || child.0.try_wait().unwrap());
         let printed = fs::read_to_string(&log).unwrap();
         assert_eq!(status.code(), Some(code), "{more:?}: {printed}");
@@ -258,7 +259,7 @@ impl Bench {
 
     /// Sends a signal and waits for the end; returns the exit code.
     pub(crate) fn end(&mut self, signal: &str) -> Option<i32> {
-        let mut child = Ended(self.running.take().unwrap());
+        let mut child = KillOnDrop(self.running.take().unwrap());
         output(Command::new("kill").args([&format!("-{signal}"), &child.0.id().to_string()]));
         until("the switch ends", || child.0.try_wait().unwrap()).code()
     }
@@ -335,23 +336,13 @@ impl Bench {
     }
 }
 
-/// A process that is killed with this value.
-pub(crate) struct Ended(pub(crate) Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 impl Drop for Bench {
     fn drop(&mut self) {
         if let Some(child) = self.running.take() {
             // A switch that has ended does not answer.
             let show = Request::Show(Subject::Threads);
             let threads = ask::<Vec<ThreadReport>>(&self.path("control.sock"), &show);
-            drop(Ended(child));
+            drop(KillOnDrop(child));
             let denied = threads.iter().flatten();
             let denied: Vec<_> = denied.filter(|thread| thread.denied_calls > 0).collect();
             assert!(denied.is_empty() || std::thread::panicking(), "{denied:?}");

@@ -5,11 +5,12 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use quietwire_base::testing::KillOnDrop;
 use quietwire_switch::control::{Request, ask};
 use serde_json::{Value, json};
 
 use crate::account::{generate, places};
-use crate::bench::{Bench, Ended, Neighbour, forwarding_cpu, until};
+use crate::bench::{Bench, Neighbour, forwarding_cpu, until};
 
 /// The only reasons for which frames may be lost.
 const REASONS: [&str; 3] = ["receive_ring_full", "tx_full", "denied"];
@@ -45,7 +46,7 @@ fn overload(bench: &Bench, changes: &[Value]) -> Value {
     let more = ["--flows", "8", "--drain", "2s", "--cpus", "0", "--json"];
     let mut command = generate(bench, &[&trial[..], &more].concat());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut load = Ended(command.spawn().unwrap());
+    let mut load = KillOnDrop(command.spawn().unwrap());
     // Large results do not fit the pipe.
     let mut stdout = load.0.stdout.take().unwrap();
     let read = std::thread::spawn(move || std::io::read_to_string(&mut stdout).unwrap());

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
+use quietwire_base::testing::KillOnDrop;
 use quietwire_switch::config::rules::{Action, MalformedAction};
 use quietwire_switch::report::{PortDrop, PortReport, RulesReport};
 use serde::de::DeserializeOwned;
 
-use crate::bench::{Bench, Ended, frame, output, until};
+use crate::bench::{Bench, frame, output, until};
 use crate::watch::{command, steps, trace};
 
 const RULES: &str = r#"
@@ -373,7 +374,7 @@ fn rules_are_replaced_at_once_while_frames_flow() {
             (port(0).rx_frames > before + FRAMES).then_some(())
         });
     };
-    let _generator = Ended(bench.generator());
+    let _generator = KillOnDrop(bench.generator());
     let swap = |default: &str, action: &str| {
         for turn in 0..TURNS {
             let name = if turn % 2 == 0 { "one" } else { "two" };

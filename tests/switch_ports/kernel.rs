@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use quietwire_base::testing::KillOnDrop;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -350,26 +351,19 @@ fn matched(switch: &Switch, name: &str) -> Option<u64> {
 }
 
 /// A Python process in a namespace; it ends with this value.
-struct Python(Child);
+struct Python(KillOnDrop);
 
 impl Python {
     fn start(namespace: &Namespace, script: &str) -> Self {
         let mut command = namespace.command("python3");
         command.args(["-c", script]).stdout(Stdio::null());
-        Self(command.spawn().unwrap())
+        Self(KillOnDrop(command.spawn().unwrap()))
     }
 
     fn has_ended(&mut self) -> bool {
         let ended = self.0.try_wait().unwrap();
         assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
         ended.is_some()
-    }
-}
-
-impl Drop for Python {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -2,11 +2,12 @@
 //! Streams between the network stacks of two namespaces through taps, with the offloads that the kernel has by default.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::UdpGsoSegment;
+use quietwire_base::testing::KillOnDrop;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -82,7 +83,7 @@ impl Hosts {
         let mut command = self.ends[1].command("iperf3");
         command.args(["--server", "--one-off", "--bind", address]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let server = Server(command.spawn().unwrap());
+        let server = KillOnDrop(command.spawn().unwrap());
         let report = until("the server answers", || {
             let mut command = self.ends[0].command("iperf3");
             command
@@ -130,16 +131,6 @@ impl Hosts {
         let links = [0, 1].map(|end| self.ends[end].ip(&["link"]).contains(TAPS[end]));
         assert_eq!(links[0], links[1]);
         links[0]
-    }
-}
-
-/// A server that ends with this value.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -58,26 +58,18 @@ pub(super) fn processes_on(cpus: &CpuList) -> Vec<i32> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command, Stdio};
+    use std::process::{Command, Stdio};
 
+    use quietwire_base::testing::KillOnDrop;
     use quietwire_base::wait_until;
     use quietwire_host::threads::online_cpus;
 
     use super::*;
 
-    struct Running(Child);
-
-    impl Drop for Running {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
-    fn pinned(cpu: &str, script: &str) -> Running {
+    fn pinned(cpu: &str, script: &str) -> KillOnDrop {
         let mut command = Command::new("taskset");
         command.args(["-c", cpu, "sh", "-c", script]);
-        Running(command.stdin(Stdio::null()).spawn().unwrap())
+        KillOnDrop(command.stdin(Stdio::null()).spawn().unwrap())
     }
 
     #[test]
