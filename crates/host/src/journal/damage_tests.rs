@@ -104,7 +104,11 @@ fn a_write_that_is_cut_short_at_any_octet_leaves_a_readable_journal() {
         let fitting = ends.iter().filter(|end| **end <= space).count();
         for (index, change) in all.iter().enumerate() {
             let recorded = journal.record(change);
-            assert_eq!(recorded.is_ok(), index < fitting, "space for {space} octets");
+            assert_eq!(
+                recorded.is_ok(),
+                index < fitting,
+                "space for {space} octets"
+            );
             if let Err(error) = recorded {
                 assert_eq!(error.kind(), io::ErrorKind::StorageFull);
                 assert!(error.to_string().contains("/run/journal"), "{error}");

@@ -156,7 +156,10 @@ fn of_router(counts: &RouterCounts) -> Vec<Counter> {
         ("to the kernel", counts.to_kernel),
         ("not taken by the kernel", counts.kernel_refused),
         ("neighbour requests", counts.neighbour_requests),
-        ("neighbour requests limited", counts.neighbour_requests_limited),
+        (
+            "neighbour requests limited",
+            counts.neighbour_requests_limited,
+        ),
         ("neighbours evicted", counts.neighbours_evicted),
         ("neighbour table full", counts.neighbour_table_full),
         ("waiting packets dropped", counts.neighbour_queue_drops),
