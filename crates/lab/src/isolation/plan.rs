@@ -77,10 +77,10 @@ impl IsolationCase {
             return Ok(None);
         }
         let has = |part| parts.contains(&part);
-        let mut observed = machine.clone();
+        let mut planned = machine.clone();
         if !has(IsolationPart::IdleSiblings) {
             // The planner then treats each thread as a core, and the others may run on a forwarding core's second thread.
-            for place in &mut observed.cpus {
+            for place in &mut planned.cpus {
                 place.siblings = Some([place.cpu].into_iter().collect());
             }
         }
@@ -110,7 +110,7 @@ impl IsolationCase {
             },
             ..PartitionRequest::default()
         };
-        let mut made = plan(&observed, &request).map_err(|impossible| {
+        let mut made = plan(&planned, &request).map_err(|impossible| {
             let conflicts = impossible.conflicts.iter();
             let texts: Vec<String> = conflicts
                 .map(|conflict| format!("{}: {}", conflict.subject, conflict.text))

@@ -84,7 +84,7 @@ mod tests {
         root
     }
 
-    fn observed(root: &Path, name: &str, parameters: &Parameters) -> Result<(), LabError> {
+    fn checked(root: &Path, name: &str, parameters: &Parameters) -> Result<(), LabError> {
         let cards = Parameters {
             ports: CARDS.map(str::to_owned).to_vec(),
             ..parameters.clone()
@@ -104,8 +104,8 @@ mod tests {
             ..usual.clone()
         };
         let ready = machine(["uio_pci_generic", "mlx5_core"]);
-        observed(ready.path(), "vNet1", &usual).unwrap();
-        observed(ready.path(), "vNet4-1VNF", &usual).unwrap();
+        checked(ready.path(), "vNet1", &usual).unwrap();
+        checked(ready.path(), "vNet4-1VNF", &usual).unwrap();
         let nowhere = tempfile::tempdir().unwrap();
         let held = machine(["uio_pci_generic", "ixgbe"]);
         for (root, name, parameters, fault, printed) in [
@@ -145,7 +145,7 @@ mod tests {
                 "V: its network card 0000:17:00.0: linux-bridge: the kernel of the guests' image",
             ),
         ] {
-            let error = observed(root, name, parameters).unwrap_err();
+            let error = checked(root, name, parameters).unwrap_err();
             assert_eq!(error.fault(), fault, "{error}");
             assert!(error.to_string().contains(printed), "{error}");
         }
@@ -163,7 +163,7 @@ mod tests {
             symlink(&group, device.join("iommu_group")).unwrap();
         }
         for name in ["vComp1-VM", "vNet2", "vNet5-1VNF"] {
-            observed(machine.path(), name, &Parameters::default()).unwrap();
+            checked(machine.path(), name, &Parameters::default()).unwrap();
         }
     }
 }
