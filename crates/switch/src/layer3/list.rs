@@ -42,7 +42,7 @@ impl SharedLayer3 {
         let name = query.vrf.unwrap_or(VRF_MAIN);
         let limit = query.limit.clamp(1, PAGE_MAX);
         let mut total = 0;
-        let mut observed = 0;
+        let mut visited = 0;
         let mut prefixes: Vec<IpNet> = Vec::new();
         for part in 0..Rib::PARTS {
             let layer3 = self.lock();
@@ -54,10 +54,10 @@ impl SharedLayer3 {
                         prefixes.push(prefix);
                     }
                 }
-                observed += 1;
+                visited += 1;
             }
             drop(layer3);
-            pause_after(&mut observed);
+            pause_after(&mut visited);
             // One more prefix than has space tells that a further page follows.
             if prefixes.len() > 2 * limit + CHUNK {
                 prefixes.select_nth_unstable(limit);
@@ -105,7 +105,7 @@ impl SharedLayer3 {
             layer3.vrfs().map(|(_, name)| name.to_owned()).collect()
         };
         let mut routes = Vec::new();
-        let mut observed = 0;
+        let mut visited = 0;
         for name in names {
             let mut of_vrf: Vec<RouteSetting> = Vec::new();
             for part in 0..Rib::PARTS {
@@ -113,11 +113,11 @@ impl SharedLayer3 {
                 let number = layer3.vrf(&name);
                 let shown = number.into_iter();
                 let shown = shown.flat_map(|number| layer3.rib.routes_in(number, part));
-                let shown = shown.inspect(|_| observed += 1);
+                let shown = shown.inspect(|_| visited += 1);
                 let statics = shown.filter(|shown| shown.route.source == Source::Static);
                 of_vrf.extend(statics.filter_map(|shown| layer3.route_setting(&name, shown)));
                 drop(layer3);
-                pause_after(&mut observed);
+                pause_after(&mut visited);
             }
             of_vrf.sort_unstable_by_key(|setting| setting.prefix);
             routes.append(&mut of_vrf);
@@ -128,9 +128,9 @@ impl SharedLayer3 {
 }
 
 /// Pauses if the lock was held for about a chunk of routes since the last pause.
-fn pause_after(observed: &mut usize) {
-    if *observed >= CHUNK {
-        *observed = 0;
+fn pause_after(visited: &mut usize) {
+    if *visited >= CHUNK {
+        *visited = 0;
         std::thread::sleep(PAUSE);
     }
 }

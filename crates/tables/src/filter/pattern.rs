@@ -92,18 +92,18 @@ impl Pattern {
 
     #[inline(always)]
     /// Returns true if the packet matches.
-    pub fn matches(&self, observed: &Headers) -> bool {
+    pub fn matches(&self, headers: &Headers) -> bool {
         let is = |asked: u32, is: u32| asked == ANY || asked == is;
         let within = |address: u128, (bits, mask): (u128, u128)| address & mask == bits;
         let among = |port: u16, (first, last): (u16, u16)| (first..=last).contains(&port);
-        is(self.ethertype, observed.ethertype)
-            && is(self.protocol, observed.protocol)
+        is(self.ethertype, headers.ethertype)
+            && is(self.protocol, headers.protocol)
             && (!self.needs_addresses
-                || observed.addresses.is_some_and(|(from, to)| {
+                || headers.addresses.is_some_and(|(from, to)| {
                     within(to, self.destination) && within(from, self.source)
                 }))
             && (!self.needs_ports
-                || observed.ports.is_some_and(|(from, to)| {
+                || headers.ports.is_some_and(|(from, to)| {
                     among(from, self.source_ports) && among(to, self.destination_ports)
                 }))
     }
@@ -180,7 +180,7 @@ impl Headers {
 
     #[inline(always)]
     fn read(ethertype: u16, packet: &[u8]) -> Self {
-        let mut observed = Self {
+        let mut headers = Self {
             ethertype: u32::from(ethertype),
             protocol: ANY,
             addresses: None,
@@ -188,11 +188,11 @@ impl Headers {
         };
         // Truncation keeps the headers parsed so far.
         let _ = match ethertype {
-            IPV4 => observed.read_v4(packet),
-            IPV6 => observed.read_v6(packet),
+            IPV4 => headers.read_v4(packet),
+            IPV6 => headers.read_v6(packet),
             _ => None,
         };
-        observed
+        headers
     }
 
     #[inline(always)]

@@ -57,9 +57,9 @@ impl Compared {
     }
 
     #[inline(always)]
-    fn matches(&self, observed: &Headers, interface: u16, vrf: u16) -> bool {
+    fn matches(&self, headers: &Headers, interface: u16, vrf: u16) -> bool {
         let is = |asked: u32, is: u16| asked == ANY || asked == u32::from(is);
-        is(self.interface, interface) && is(self.vrf, vrf) && self.pattern.matches(observed)
+        is(self.interface, interface) && is(self.vrf, vrf) && self.pattern.matches(headers)
     }
 }
 
@@ -128,11 +128,11 @@ impl KernelFilter {
             let Some(interface) = all.get(*number) else {
                 continue;
             };
-            let Some(observed) = Headers::of_untagged(frame) else {
+            let Some(headers) = Headers::of_untagged(frame) else {
                 continue;
             };
             let mut rules = self.rules.iter().zip(&mut matched);
-            let matching = rules.find(|(rule, _)| rule.matches(&observed, *number, interface.vrf));
+            let matching = rules.find(|(rule, _)| rule.matches(&headers, *number, interface.vrf));
             if let Some((_, count)) = matching {
                 *count += 1;
                 decisions.set(place, Decision::Punt(Punt::KernelFilter));
