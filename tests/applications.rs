@@ -7,8 +7,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::wait_until;
 use serde_json::Value;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -89,12 +90,8 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < DEADLINE, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(wait_until(DEADLINE, is_so), "{what}");
 }
 
 #[test]
@@ -206,14 +203,14 @@ fn nothing_is_left_behind() {
                     name.is_ok_and(|name| name.trim() == "iperf3")
                 })
         };
-        wait_until("iperf3 runs on both sides", is_at_work);
+        until("iperf3 runs on both sides", is_at_work);
         let process = running.0.id().to_string();
         let sent = Command::new("kill").args([signal, &process]).status();
         assert!(sent.unwrap().success());
-        wait_until("the command ends", || {
+        until("the command ends", || {
             running.0.try_wait().unwrap().is_some()
         });
-        wait_until("iperf3 ends with the command", || {
+        until("iperf3 ends with the command", || {
             namespaces.processes().is_empty()
         });
         if signal == "-INT" {

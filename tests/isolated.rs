@@ -9,9 +9,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quietwire_base::testing::{KillOnDrop, take_turn};
+use quietwire_base::wait_until;
 use quietwire_host::apply::{STATE_DIRECTORY, Target, status};
 use quietwire_host::cpuset::Cpusets;
 use quietwire_host::files::Disk;
@@ -27,15 +28,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const DEVICE: CpuId = CpuId(1);
 const MEMORY: [&str; 3] = ["--memory-mib", "64", "--no-huge"];
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(
-            began.elapsed() < DEADLINE,
-            "timeout after {DEADLINE:?}: {what}"
-        );
-        sleep(POLL_INTERVAL);
-    }
+fn until(what: &str, done: impl FnMut() -> bool) {
+    let is_done = wait_until(DEADLINE, done);
+    assert!(is_done, "timeout after {DEADLINE:?}: {what}");
 }
 
 /// Returns the number of applied changes, from the partition's journal.

@@ -5,8 +5,9 @@
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::Deadline;
 use serde_json::Value;
 
 const FAILED: i32 = 1;
@@ -210,15 +211,10 @@ fn is_alive(pid: u32) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-fn wait_until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(value) = condition() {
-            return value;
-        }
-        assert!(began.elapsed() < DEADLINE, "timeout after {DEADLINE:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+fn wait_until<T>(condition: impl FnMut() -> Option<T>) -> T {
+    Deadline::after(DEADLINE)
+        .poll(Duration::from_millis(5), condition)
+        .unwrap_or_else(|| panic!("timeout after {DEADLINE:?}"))
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use quietwire_base::LockFile;
 use quietwire_base::testing::{KillOnDrop, take_turn};
+use quietwire_base::{Deadline, LockFile};
 use quietwire_host::tasks::{self, DataPlane};
 use serde_json::Value;
 
@@ -20,20 +20,13 @@ pub(crate) const SETS: &str = "/sys/fs/cgroup/cpuset";
 pub(crate) const DATA_PLANE: &str = "/sys/fs/cgroup/cpuset/quietwire-data-plane/cgroup.procs";
 const POOL: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 const DEADLINE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Polls until a value is available.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(
-            began.elapsed() < DEADLINE,
-            "timeout after {DEADLINE:?}: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    Deadline::after(DEADLINE)
+        .poll(PAUSE, look)
+        .unwrap_or_else(|| panic!("timeout after {DEADLINE:?}: {what}"))
 }
 
 /// Returns a plan with CPU 0 for the host, CPU 1 for forwarding, and this many huge pages for the data plane.

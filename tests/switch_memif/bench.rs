@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quietwire_base::Deadline;
 use quietwire_base::testing::KillOnDrop;
 use quietwire_dpdk::{Burst, Eal, EalOptions, HugePages, Mempool, Port, PortOptions, StartedPort};
 use quietwire_host::threads::online_cpus;
@@ -18,20 +19,13 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Polls until a value is available.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(
-            began.elapsed() < DEADLINE,
-            "timeout after {DEADLINE:?}: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(2));
-    }
+pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    Deadline::after(DEADLINE)
+        .poll(PAUSE, look)
+        .unwrap_or_else(|| panic!("timeout after {DEADLINE:?}: {what}"))
 }
 
 /// Returns the highest CPU.

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
+use quietwire_base::Deadline;
 use serde_json::Value;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -19,17 +20,8 @@ pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Polls for some time; returns `None` if no value is available by then.
-pub(crate) fn within<T>(time: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return Some(found);
-        }
-        if began.elapsed() >= time {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+pub(crate) fn within<T>(time: Duration, look: impl FnMut() -> Option<T>) -> Option<T> {
+    Deadline::after(time).poll(Duration::from_millis(10), look)
 }
 
 /// Returns the binary under test: that of this build unless `QUIETWIRE_TEST_BINARY` names another.

@@ -3,9 +3,10 @@
 
 use std::sync::OnceLock;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
+use quietwire_base::wait_until;
 
 use crate::eal::{Eal, EalOptions, HugePages};
 
@@ -26,16 +27,10 @@ pub(crate) fn eal() -> Eal {
 }
 
 /// Polls until `holds` returns true.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
     const DEADLINE: Duration = Duration::from_secs(60);
-    let began = Instant::now();
-    while !holds() {
-        assert!(
-            began.elapsed() < DEADLINE,
-            "not within {DEADLINE:?}: {what}"
-        );
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let is_so = wait_until(DEADLINE, holds);
+    assert!(is_so, "not within {DEADLINE:?}: {what}");
 }
 
 /// Starts a thread in a new network namespace. Requires root.
