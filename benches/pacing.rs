@@ -164,20 +164,10 @@ fn described(options: &Options, turns: &mut Lcg, run: &mut Run, tester: &mut Tes
     let trials = DESCRIBED.map(|(name, text)| {
         let traffic = Traffic::parse(text, Path::new(name)).expect("a description");
         let trial = Trial {
-            offered_rate_pps: 1.0,
-            duration_s: 0.5,
             warm_up_s: 0.1,
             drain_s: 0.1,
-            frame_sizes: FrameSizes::Fixed(64),
             directions: Directions::OneWay,
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
-            traffic: None,
+            ..Trial::new(1.0, 0.5, FrameSizes::Fixed(64))
         };
         let trial = trial.with_traffic(traffic).expect("no capture");
         (point("described frames, as fast as possible", name), trial)

@@ -17,8 +17,8 @@ use common::switch::{self, Kind, Switch};
 use common::{DEADLINE, Machine, Options};
 use quietwire_dpdk::{Eal, Mempool, Port, PortOptions, PortUri, StartedPort};
 use quietwire_tester::{
-    Directions, FrameAccess, FrameSizes, IpVersion, Limits, Preparation, Tester, TesterIdle,
-    TesterOptions, Trial,
+    Directions, FrameAccess, FrameSizes, Limits, Preparation, Tester, TesterIdle, TesterOptions,
+    Trial,
 };
 
 const PORTS: [usize; 5] = [2, 4, 8, 16, 32];
@@ -126,21 +126,11 @@ impl Bench {
         let mut tester = Tester::open(&self.eal, &pool, ports, options).unwrap();
         tester.wait_for_links(Duration::from_secs(10)).unwrap();
         let result = tester.run_unpaced(&Trial {
-            // Not used, but must be a valid rate.
-            offered_rate_pps: 1.0,
-            duration_s: self.options.seconds(),
             warm_up_s: 0.2,
             drain_s: 0.2,
-            frame_sizes: FrameSizes::Fixed(64),
             directions: spreading.directions(),
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
-            traffic: None,
+            // The rate is not used, but must be valid.
+            ..Trial::new(1.0, self.options.seconds(), FrameSizes::Fixed(64))
         });
         result.unwrap().forwarding_rate_pps
     }

@@ -24,8 +24,8 @@ use quietwire_search::{
     Outcome, Sides, SingleRun, SingleRunConfig, Soak, SoakConfig, Step, TrialRequest,
 };
 use quietwire_tester::{
-    Directions, FrameAccess, FrameSizes, IpVersion, Limits, Preparation, SimOptions,
-    SimulatedDevice, Tester, TesterIdle, TesterOptions, TrafficGenerator, Trial,
+    Directions, FrameAccess, FrameSizes, Limits, Preparation, SimOptions, SimulatedDevice, Tester,
+    TesterIdle, TesterOptions, TrafficGenerator, Trial,
 };
 
 const ROUNDS: u32 = 20;
@@ -161,20 +161,11 @@ fn on_the_switch(options: &Options, turns: &mut Lcg, run: &mut Run) {
 
 fn trial(duration_s: f64, warm_up_s: f64, drain_s: f64, mac_addresses: u32) -> Trial {
     Trial {
-        offered_rate_pps: 1.0,
-        duration_s,
         warm_up_s,
         drain_s,
-        frame_sizes: FrameSizes::Fixed(64),
         directions: Directions::OneWay,
-        flows: 1,
         mac_addresses,
-        destinations: 1,
-        ip: IpVersion::V4,
-        low_rate_pps: 0.0,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
+        ..Trial::new(1.0, duration_s, FrameSizes::Fixed(64))
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::{
-    Directions, FrameAccess, FrameSizes, IpVersion, LOW_RATE_PPS, Limits, Preparation,
-    RECEIVE_RING_SIZE, Tester, TesterIdle, TesterOptions, Trial, TrialResult,
+    FrameAccess, FrameSizes, LOW_RATE_PPS, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
+    TesterIdle, TesterOptions, Trial, TrialResult,
 };
 
 /// Frames per second, both ways together. The tester's ring of 1,024 frames is full once the switch has received nothing from it for
@@ -57,20 +57,15 @@ impl Traffic {
         let tester = Tester::open(&eal, "soak", &[port("a"), port("b")], options).unwrap();
         tester.wait_for_links(Duration::from_secs(10)).unwrap();
         let trial = Trial {
-            offered_rate_pps: RATE_PPS,
-            duration_s: TRIAL.min(duration / 8).as_secs_f64(),
             warm_up_s: 0.1,
             drain_s: 1.0,
-            frame_sizes: FrameSizes::Fixed(64),
-            directions: Directions::Both,
             flows: 8,
-            mac_addresses: 1,
-            destinations: 1,
-            ip: IpVersion::V4,
             low_rate_pps: LOW_RATE_PPS,
-            reflected: false,
-            rate_tolerance_pps: None,
-            traffic: None,
+            ..Trial::new(
+                RATE_PPS,
+                TRIAL.min(duration / 8).as_secs_f64(),
+                FrameSizes::Fixed(64),
+            )
         };
         Self {
             tester,

@@ -47,20 +47,10 @@ mod tests {
 
     fn check(ip: IpVersion, traffic: Option<Traffic>) -> DamageCheck {
         let trial = Trial {
-            offered_rate_pps: 1000.0,
-            duration_s: 1.0,
-            warm_up_s: 0.0,
-            drain_s: 0.0,
-            frame_sizes: FrameSizes::Fixed(128),
             directions: Directions::OneWay,
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
             ip,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
             traffic: traffic.map(Box::new),
+            ..Trial::new(1000.0, 1.0, FrameSizes::Fixed(128))
         };
         trial.damage_check()
     }

@@ -297,24 +297,13 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::traffic::Genome;
-    use crate::trial::{Directions, FrameSizes};
+    use crate::trial::FrameSizes;
 
     pub(crate) fn trial(frame_sizes: FrameSizes, flows: u16, mac_addresses: u32) -> Trial {
         Trial {
-            offered_rate_pps: 1.0,
-            duration_s: 1.0,
-            warm_up_s: 0.0,
-            drain_s: 0.0,
-            frame_sizes,
-            directions: Directions::Both,
             flows,
             mac_addresses,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
-            traffic: None,
+            ..Trial::new(1.0, 1.0, frame_sizes)
         }
     }
 

@@ -153,25 +153,13 @@ mod tests {
     mod limits;
 
     use super::*;
-    use crate::trial::{Directions, FrameSizes, IpVersion, PortResult, TesterHealth, Trial};
+    use crate::trial::{Directions, FrameSizes, PortResult, TesterHealth, Trial};
 
     fn clean() -> TrialResult {
         TrialResult {
             trial: Trial {
-                offered_rate_pps: 1000.0,
-                duration_s: 1.0,
-                warm_up_s: 0.0,
-                drain_s: 0.0,
-                frame_sizes: FrameSizes::Fixed(64),
                 directions: Directions::OneWay,
-                flows: 1,
-                mac_addresses: 1,
-                destinations: 1,
-                ip: IpVersion::V4,
-                low_rate_pps: 0.0,
-                reflected: false,
-                rate_tolerance_pps: None,
-                traffic: None,
+                ..Trial::new(1000.0, 1.0, FrameSizes::Fixed(64))
             },
             started_unix_ns: 0,
             elapsed_s: 1.0,

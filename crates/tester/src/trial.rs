@@ -294,6 +294,28 @@ impl Trial {
     /// Offered rate of a trial in which the tester sends as fast as it can.
     pub const UNPACED: f64 = f64::INFINITY;
 
+    /// Returns a trial with one IPv4 flow to one address and one destination from each port, without warm-up, drain and low-rate stream.
+    /// Parameters as those of the fields.
+    #[must_use]
+    pub fn new(offered_rate_pps: f64, duration_s: f64, frame_sizes: FrameSizes) -> Self {
+        Self {
+            offered_rate_pps,
+            duration_s,
+            warm_up_s: 0.0,
+            drain_s: 0.0,
+            frame_sizes,
+            directions: Directions::Both,
+            flows: 1,
+            mac_addresses: 1,
+            destinations: 1,
+            ip: IpVersion::V4,
+            low_rate_pps: 0.0,
+            reflected: false,
+            rate_tolerance_pps: None,
+            traffic: None,
+        }
+    }
+
     /// Returns true if the tester must send as fast as it can.
     #[must_use]
     pub fn is_unpaced(&self) -> bool {

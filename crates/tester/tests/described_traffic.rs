@@ -10,27 +10,17 @@ use pcap_file::pcap::{PcapPacket, PcapWriter};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    Directions, FrameAccess, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
-    TesterIdle, TesterOptions, Trial, TrialResult,
+    FrameAccess, FrameSizes, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle,
+    TesterOptions, Trial, TrialResult,
 };
 
 fn trial(rate: f64, traffic: &str) -> Trial {
     let traffic = Traffic::parse(traffic, Path::new("test.toml")).unwrap();
     Trial {
-        offered_rate_pps: rate,
-        duration_s: 0.2,
         warm_up_s: 0.05,
         drain_s: 0.1,
-        frame_sizes: FrameSizes::Fixed(128),
-        directions: Directions::Both,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: IpVersion::V4,
         low_rate_pps: 50.0,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
+        ..Trial::new(rate, 0.2, FrameSizes::Fixed(128))
     }
     .with_traffic(traffic)
     .unwrap()

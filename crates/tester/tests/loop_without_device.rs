@@ -14,21 +14,14 @@ use quietwire_tester::{
 
 fn trial(rate: f64, sizes: FrameSizes, directions: Directions) -> Trial {
     Trial {
-        offered_rate_pps: rate,
-        duration_s: 0.2,
         warm_up_s: 0.05,
         // Long enough for another process to release the CPU.
         drain_s: 0.5,
-        frame_sizes: sizes,
         directions,
         flows: 3,
         mac_addresses: 100,
-        destinations: 1,
-        ip: IpVersion::V4,
         low_rate_pps: 5.0,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
+        ..Trial::new(rate, 0.2, sizes)
     }
 }
 

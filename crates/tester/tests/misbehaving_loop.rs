@@ -14,7 +14,7 @@ use quietwire_dpdk::{
 };
 use quietwire_packet::update_checksum_u16;
 use quietwire_tester::{
-    Directions, FrameAccess, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
+    Directions, FrameAccess, FrameSizes, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
     TesterError, TesterIdle, TesterOptions, Trial, TrialResult, Validity,
 };
 
@@ -159,21 +159,10 @@ fn device(
 
 fn trial() -> Trial {
     Trial {
-        // Slow enough for a device that shares its CPU.
-        offered_rate_pps: 2e3,
-        duration_s: 0.3,
-        warm_up_s: 0.0,
         drain_s: 0.2,
-        frame_sizes: FrameSizes::Fixed(64),
         directions: Directions::OneWay,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: IpVersion::V4,
-        low_rate_pps: 0.0,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
+        // Slow enough for a device that shares its CPU.
+        ..Trial::new(2e3, 0.3, FrameSizes::Fixed(64))
     }
 }
 

@@ -7,28 +7,19 @@ use std::time::Duration;
 
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::{
-    Directions, FrameAccess, FrameSizes, IpVersion, Limits, Preparation, RECEIVE_RING_SIZE,
-    StepDown, Tester, TesterError, TesterIdle, TesterOptions, Trial, Validity,
+    Directions, FrameAccess, FrameSizes, Limits, Preparation, RECEIVE_RING_SIZE, StepDown, Tester,
+    TesterError, TesterIdle, TesterOptions, Trial, Validity,
 };
 
 const LIMIT_S: f64 = 20.0;
 
 fn trial(rate: f64, directions: Directions) -> Trial {
     Trial {
-        offered_rate_pps: rate,
-        duration_s: 0.1,
         warm_up_s: 0.02,
         drain_s: 0.05,
-        frame_sizes: FrameSizes::Fixed(64),
         directions,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: IpVersion::V4,
         low_rate_pps: 5.0,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
+        ..Trial::new(rate, 0.1, FrameSizes::Fixed(64))
     }
 }
 

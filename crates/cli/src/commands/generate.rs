@@ -485,20 +485,8 @@ mod tests {
 
     fn result(frame_sizes: FrameSizes) -> TrialResult {
         let trial = Trial {
-            offered_rate_pps: 1000.0,
-            duration_s: 1.0,
-            warm_up_s: 0.0,
-            drain_s: 0.0,
-            frame_sizes,
             directions: Directions::OneWay,
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
-            traffic: None,
+            ..Trial::new(1000.0, 1.0, frame_sizes)
         };
         let latency = LatencySummary {
             samples: 1000,

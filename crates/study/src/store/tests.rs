@@ -38,20 +38,8 @@ fn pragma(path: &Path, statement: &str) {
 
 pub(super) fn trial() -> quietwire_tester::Trial {
     quietwire_tester::Trial {
-        offered_rate_pps: 1e5,
-        duration_s: 1.0,
-        warm_up_s: 0.0,
-        drain_s: 0.0,
-        frame_sizes: quietwire_tester::FrameSizes::Fixed(64),
-        directions: quietwire_tester::Directions::Both,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: quietwire_tester::IpVersion::V4,
         low_rate_pps: quietwire_tester::LOW_RATE_PPS,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
+        ..quietwire_tester::Trial::new(1e5, 1.0, quietwire_tester::FrameSizes::Fixed(64))
     }
 }
 

@@ -7,25 +7,10 @@ use proptest::prelude::*;
 use super::reconcile::{LossSource, shared_out};
 use super::*;
 use crate::latency::LatencySummary;
-use crate::trial::{Directions, FrameSizes, IpVersion, PortResult, Trial, TrialResult};
+use crate::trial::{FrameSizes, PortResult, Trial, TrialResult};
 
 fn trial() -> Trial {
-    Trial {
-        offered_rate_pps: 1000.0,
-        duration_s: 1.0,
-        warm_up_s: 0.0,
-        drain_s: 0.0,
-        frame_sizes: FrameSizes::Fixed(64),
-        directions: Directions::Both,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: IpVersion::V4,
-        low_rate_pps: 0.0,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
-    }
+    Trial::new(1000.0, 1.0, FrameSizes::Fixed(64))
 }
 
 /// Simulated device with two ports. It forwards frames between them and loses those configured below.

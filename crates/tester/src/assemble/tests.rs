@@ -8,7 +8,7 @@ use crate::frame::{Epoch, Signature};
 use crate::latency::Sample;
 use crate::pacer::Pace;
 use crate::received::FrameIdentity;
-use crate::trial::{Directions, FrameSizes, IpVersion};
+use crate::trial::FrameSizes;
 
 /// Ticks per second. The timestamps of received frames use one tick per nanosecond.
 const HZ: u64 = 2_000_000_000;
@@ -20,20 +20,8 @@ const PORTS_MAX: usize = 4;
 
 fn trial() -> Trial {
     Trial {
-        offered_rate_pps: 1000.0,
-        duration_s: 1.0,
-        warm_up_s: 0.0,
-        drain_s: 0.0,
-        frame_sizes: FrameSizes::Fixed(64),
-        directions: Directions::Both,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: IpVersion::V4,
         low_rate_pps: 5.0,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
+        ..Trial::new(1000.0, 1.0, FrameSizes::Fixed(64))
     }
 }
 

@@ -324,20 +324,9 @@ mod tests {
         calibration.sizes[0].traffic = described(tagged);
         calibration.sizes[0].frame_sizes = FrameSizes::Fixed(68);
         let trial = Trial {
-            offered_rate_pps: 1.0,
-            duration_s: 1.0,
-            warm_up_s: 0.0,
-            drain_s: 0.0,
-            frame_sizes: FrameSizes::Fixed(68),
             directions: Directions::OneWay,
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
             traffic: described(tagged),
+            ..Trial::new(1.0, 1.0, FrameSizes::Fixed(68))
         };
         let clean = |trial: &Trial| Some(calibration.cited(trial, 1.0)?.clean_rate_pps);
         assert_eq!(clean(&trial), Some(1e6));

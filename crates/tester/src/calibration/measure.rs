@@ -108,20 +108,12 @@ impl Tester {
         let traffic = options.traffic.clone().map(Box::new);
         let directions = options.directions();
         let trial = |rate_pps: f64, duration_s: f64| Trial {
-            offered_rate_pps: rate_pps,
-            duration_s,
             warm_up_s: WARM_UP_S,
             drain_s: DRAIN_S,
-            frame_sizes,
             directions,
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
             ip: options.ip,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
             traffic: traffic.clone(),
+            ..Trial::new(rate_pps, duration_s, frame_sizes)
         };
         let unpaced = self.run_unpaced(&trial(1.0, options.search_s))?;
         if unpaced.received_frames == 0 {

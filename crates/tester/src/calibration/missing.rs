@@ -289,20 +289,8 @@ mod tests {
 
     fn trial(directions: Directions) -> Trial {
         Trial {
-            offered_rate_pps: 1.0,
-            duration_s: 1.0,
-            warm_up_s: 0.0,
-            drain_s: 0.0,
-            frame_sizes: FrameSizes::Fixed(64),
             directions,
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: 0.0,
-            rate_tolerance_pps: None,
-            reflected: false,
-            traffic: None,
+            ..Trial::new(1.0, 1.0, FrameSizes::Fixed(64))
         }
     }
 

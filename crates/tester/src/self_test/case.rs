@@ -12,7 +12,7 @@ use super::link::{DeviceLink, Orders};
 use super::script::{Fault, Script};
 use crate::error::TesterError;
 use crate::tester::Tester;
-use crate::trial::{Directions, FrameSizes, IpVersion, Trial};
+use crate::trial::{FrameSizes, Trial};
 
 /// A load and the faults of the device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -74,20 +74,13 @@ impl Case {
     /// Returns the trial of the case.
     pub(super) fn trial(&self, duration_s: f64) -> Trial {
         Trial {
-            offered_rate_pps: self.rate_pps,
-            duration_s,
             warm_up_s: WARM_UP_S,
             drain_s: DRAIN_S,
-            frame_sizes: FrameSizes::Fixed(self.frame_size),
-            directions: Directions::Both,
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
-            traffic: None,
+            ..Trial::new(
+                self.rate_pps,
+                duration_s,
+                FrameSizes::Fixed(self.frame_size),
+            )
         }
     }
 

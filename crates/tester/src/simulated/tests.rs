@@ -2,24 +2,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::trial::{Directions, FrameSizes, IpVersion};
+use crate::trial::FrameSizes;
 
 fn trial(rate_pps: f64) -> Trial {
     Trial {
-        offered_rate_pps: rate_pps,
-        duration_s: 1.0,
         warm_up_s: 0.1,
         drain_s: 0.1,
-        frame_sizes: FrameSizes::Fixed(64),
-        directions: Directions::Both,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: IpVersion::V4,
-        low_rate_pps: 0.0,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
+        ..Trial::new(rate_pps, 1.0, FrameSizes::Fixed(64))
     }
 }
 

@@ -8,27 +8,14 @@ use std::thread::JoinHandle;
 use quietwire_base::fuzz::{check, planted};
 
 use super::*;
-use crate::trial::IpVersion;
 
 /// Requests and replies in order. In a reply, `$id` stands for the id of the request.
 const SESSION: &str = include_str!("session.json");
 
 fn trial() -> Trial {
     Trial {
-        offered_rate_pps: 10_000.0,
-        duration_s: 0.1,
-        warm_up_s: 0.0,
         drain_s: 0.01,
-        frame_sizes: FrameSizes::Fixed(64),
-        directions: Directions::Both,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: IpVersion::V4,
-        low_rate_pps: 0.0,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
+        ..Trial::new(10_000.0, 0.1, FrameSizes::Fixed(64))
     }
 }
 

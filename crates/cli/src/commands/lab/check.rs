@@ -15,8 +15,7 @@ use quietwire_lab::up::{LabState, find};
 use quietwire_lab::{NetNs, STATE_DIRECTORY};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    Directions, FrameSizes, IpVersion, Preparation, Tester, TesterError, Trial, TrialResult,
-    Validity,
+    FrameSizes, Preparation, Tester, TesterError, Trial, TrialResult, Validity,
 };
 use serde_json::json;
 
@@ -159,20 +158,13 @@ fn trial(args: &CheckArgs, state: &LabState) -> Result<Trial> {
     let text = format!("[traffic]\nintegrity = true\n{headers}");
     let traffic = Traffic::parse(&text, Path::new("the check's traffic"))?;
     let trial = Trial {
-        offered_rate_pps: rate,
-        duration_s: args.duration.as_secs_f64(),
         warm_up_s: 0.2,
         drain_s: args.drain.as_secs_f64(),
-        frame_sizes: FrameSizes::Fixed(FRAME_SIZE),
-        directions: Directions::Both,
-        flows: 1,
-        mac_addresses: 1,
-        destinations: 1,
-        ip: IpVersion::V4,
-        low_rate_pps: 0.0,
-        reflected: false,
-        rate_tolerance_pps: None,
-        traffic: None,
+        ..Trial::new(
+            rate,
+            args.duration.as_secs_f64(),
+            FrameSizes::Fixed(FRAME_SIZE),
+        )
     };
     Ok(trial.with_traffic(traffic).map_err(TesterError::from)?)
 }
@@ -361,22 +353,7 @@ mod tests {
     }
 
     fn trial() -> Trial {
-        Trial {
-            offered_rate_pps: 400.0,
-            duration_s: 1.0,
-            warm_up_s: 0.0,
-            drain_s: 0.0,
-            frame_sizes: FrameSizes::Fixed(FRAME_SIZE),
-            directions: Directions::Both,
-            flows: 1,
-            mac_addresses: 1,
-            destinations: 1,
-            ip: IpVersion::V4,
-            low_rate_pps: 0.0,
-            reflected: false,
-            rate_tolerance_pps: None,
-            traffic: None,
-        }
+        Trial::new(400.0, 1.0, FrameSizes::Fixed(FRAME_SIZE))
     }
 
     /// Returns the error of the check, or none if it passes.
