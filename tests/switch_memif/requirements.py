@@ -454,7 +454,7 @@ ELSEWHERE = {
     "4861 6.3.2": "neighbours_are_asked_again",
     "6583": "a_scan_is_bounded",
     "6583 7": "repeated_questions_are_bounded_rfc_6583",
-    "6583 7.1": "the_least_useful_makes_room_rfc_6583",
+    "6583 7.1": "the_least_useful_makes_space_rfc_6583",
     "4291 2.5.5.2": "the_kernel_gets_what_the_obvious_filter_gives_it",
 }
 
