@@ -6,7 +6,7 @@ mod settings;
 use std::collections::BTreeSet;
 
 use quietwire_lab::topology::{
-    ElementPlace, Encapsulation, Forwarding, Graph, Parameters, Program, Role, TopologyError,
+    ElementPlace, Encapsulation, Forwarding, Graph, Parameters, Role, TopologyError,
 };
 
 use super::study_file::{Case, Neighbours, StudyFile, Traffic};
