@@ -3,10 +3,10 @@
 //! page, leave nothing behind after any kind of end, and continue where they stopped. No figure is judged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "study_end_to_end/findings.rs"]
-mod findings;
 #[path = "study_end_to_end/external.rs"]
 mod external;
+#[path = "study_end_to_end/findings.rs"]
+mod findings;
 #[path = "study_end_to_end/isolation.rs"]
 mod isolation;
 #[path = "study_end_to_end/procedures.rs"]

@@ -112,8 +112,8 @@ fn direction(segments: &[Segment], is_from_server: bool) -> Direction {
             let digits = 2 * at as usize..2 * at as usize + 2;
             let value = u8::from_str_radix(&segment.data[digits], 16).unwrap();
             let place = segment.sequence.wrapping_add(at);
-            let seen = all.octets.entry(place).or_default();
-            seen.insert((segment.fields(), value));
+            let observed = all.octets.entry(place).or_default();
+            observed.insert((segment.fields(), value));
         }
     }
     all
@@ -123,10 +123,10 @@ fn direction(segments: &[Segment], is_from_server: bool) -> Direction {
 fn compare(sent: &Direction, arrived: &Direction, case: &str) {
     assert_eq!(sent.octets.len(), OCTETS, "{case}: capture of the sender");
     assert_eq!(arrived.octets.len(), OCTETS, "{case}");
-    for (place, seen) in &arrived.octets {
+    for (place, observed) in &arrived.octets {
         let known = sent.octets.get(place);
-        let is_sent = known.is_some_and(|known| seen.is_subset(known));
-        assert!(is_sent, "{case}: {place}: {seen:?} sent as {known:?}");
+        let is_sent = known.is_some_and(|known| observed.is_subset(known));
+        assert!(is_sent, "{case}: {place}: {observed:?} sent as {known:?}");
     }
     assert!(arrived.ends.is_subset(&sent.ends), "{case}");
     assert!(arrived.others.is_subset(&sent.others), "{case}");

@@ -230,25 +230,28 @@ mod tests {
             Some("pcieport"),
             Some(42),
         );
-        let seen = card(root.path());
+        let observed = card(root.path());
         assert_eq!(
-            seen.facts,
+            observed.facts,
             [VFIO, "node 1", "IOMMU group 42 with 0000:16:00.0"]
         );
-        assert_eq!(seen.problems, []);
+        assert_eq!(observed.problems, []);
     }
 
     #[test]
     fn a_card_that_cannot_be_used_says_what_is_wrong_and_how_to_solve_it() {
         let root = tempfile::tempdir().unwrap();
         device(root.path(), CARD, "0x020000", None, None);
-        let seen = card(root.path());
+        let observed = card(root.path());
         let remedy = "modprobe vfio-pci && dpdk-devbind.py --bind=vfio-pci 0000:17:00.0";
-        assert_eq!(problems(&seen), [("has no driver", remedy)]);
+        assert_eq!(problems(&observed), [("has no driver", remedy)]);
         let root = tempfile::tempdir().unwrap();
         device(root.path(), CARD, "0x020000", Some(VFIO), None);
-        let seen = card(root.path());
-        assert!(problems(&seen)[0].0.contains("uses no IOMMU"), "{seen:?}");
+        let observed = card(root.path());
+        assert!(
+            problems(&observed)[0].0.contains("uses no IOMMU"),
+            "{observed:?}"
+        );
         let root = tempfile::tempdir().unwrap();
         device(root.path(), CARD, "0x020000", Some(VFIO), Some(3));
         device(
@@ -258,8 +261,8 @@ mod tests {
             Some("snd_hda_intel"),
             Some(3),
         );
-        let seen = card(root.path());
-        let (what, remedy) = problems(&seen)[0];
+        let observed = card(root.path());
+        let (what, remedy) = problems(&observed)[0];
         assert!(
             what.contains("IOMMU group 3 with 0000:00:1f.3 (snd_hda_intel)"),
             "{what}"
@@ -321,8 +324,8 @@ mod tests {
         for pages in [[0, 0], [0, 9], [9, 9]] {
             assert_eq!(with(pages).problems, [], "{pages:?}");
         }
-        let seen = with([9, 0]);
-        let (what, remedy) = problems(&seen)[0];
+        let observed = with([9, 0]);
+        let (what, remedy) = problems(&observed)[0];
         assert!(
             what.contains("on node 1") && what.contains("node 0 has some"),
             "{what}"

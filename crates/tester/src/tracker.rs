@@ -70,8 +70,8 @@ impl Trackers {
     pub(crate) fn record_row(&mut self, flow: usize, count: u64) -> Option<u64> {
         let tracker = self.flows.get_mut(flow)?;
         let first = flow * self.words;
-        let seen = self.windows.get_mut(first..first + self.words)?;
-        Some(tracker.record_row(seen, count))
+        let observed = self.windows.get_mut(first..first + self.words)?;
+        Some(tracker.record_row(observed, count))
     }
 
     /// Returns the state of a flow.
@@ -127,14 +127,14 @@ fn is_marked(observed: &[u64], sequence: u64) -> bool {
 
 /// Calls `change` for each word of a window that has bits of the `count` sequence numbers from `first` on, with these bits.
 #[inline(always)]
-fn each_word(seen: &mut [u64], first: u64, count: u64, mut change: impl FnMut(&mut u64, u64)) {
+fn each_word(observed: &mut [u64], first: u64, count: u64, mut change: impl FnMut(&mut u64, u64)) {
     let (mut at, end) = (first, first + count);
     while at < end {
         let bit = at % WORD_BITS;
         let bits = (WORD_BITS - bit).min(end - at);
         let mask = (u64::MAX >> (WORD_BITS - bits)) << bit;
-        let word = word_of(seen, at);
-        if let Some(word) = seen.get_mut(word) {
+        let word = word_of(observed, at);
+        if let Some(word) = observed.get_mut(word) {
             change(word, mask);
         }
         at += bits;
@@ -143,16 +143,16 @@ fn each_word(seen: &mut [u64], first: u64, count: u64, mut change: impl FnMut(&m
 
 impl FlowTracker {
     #[inline(always)]
-    fn record_row(&mut self, seen: &mut [u64], count: u64) -> u64 {
+    fn record_row(&mut self, observed: &mut [u64], count: u64) -> u64 {
         let first = self.next;
-        each_word(seen, first, count, |word, bits| *word |= bits);
+        each_word(observed, first, count, |word, bits| *word |= bits);
         self.next += count;
         self.received += count;
         first
     }
 
     #[inline(always)]
-    fn record(&mut self, seen: &mut [u64], sequence: u32) -> Arrival {
+    fn record(&mut self, observed: &mut [u64], sequence: u32) -> Arrival {
         let ahead = sequence.wrapping_sub(self.next as u32).cast_signed();
         if ahead >= 0 {
             if ahead != 0 {
@@ -188,7 +188,7 @@ impl FlowTracker {
         if count >= window_of(observed) {
             observed.fill(0);
         } else {
-            each_word(seen, self.next, count, |word, bits| *word &= !bits);
+            each_word(observed, self.next, count, |word, bits| *word &= !bits);
         }
         self.next += count;
     }

@@ -544,9 +544,13 @@ frames     a mix of 64, 594, 1518 octets in the ratio 7:4:1 (IMIX; RFC 6985:
             (3, 2, 3, true),
             (3, 3, 3, false),
         ] {
-            let seen = outcome(attempts, invalid);
-            assert_eq!((seen.0, seen.1), (runs, is_valid), "{attempts}, {invalid}");
-            assert_eq!(seen.2.len(), runs - 1);
+            let observed = outcome(attempts, invalid);
+            assert_eq!(
+                (observed.0, observed.1),
+                (runs, is_valid),
+                "{attempts}, {invalid}"
+            );
+            assert_eq!(observed.2.len(), runs - 1);
         }
         let (_, _, invalid_trials) = outcome(3, 2);
         let text = invalid_lines(&invalid_trials, 200);

@@ -235,10 +235,10 @@ mod tests {
             priority: None,
             table: None,
         };
-        let seen = |dst, gw| gateway(&route(dst, gw), &ips).unwrap().to_string();
-        assert_eq!(seen("0.0.0.0/0", None), "10.0.0.1");
-        assert_eq!(seen("::/0", None), "2001:db8::1");
-        assert_eq!(seen("0.0.0.0/0", Some("10.0.0.9")), "10.0.0.9");
+        let observed = |dst, gw| gateway(&route(dst, gw), &ips).unwrap().to_string();
+        assert_eq!(observed("0.0.0.0/0", None), "10.0.0.1");
+        assert_eq!(observed("::/0", None), "2001:db8::1");
+        assert_eq!(observed("0.0.0.0/0", Some("10.0.0.9")), "10.0.0.9");
         assert_eq!(gateway(&route("::/0", None), &ips[..1]), None);
     }
 

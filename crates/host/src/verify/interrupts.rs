@@ -27,14 +27,14 @@ pub(super) fn checks(machine: &Machine<'_>) -> Vec<Check> {
 fn allowed(machine: &Machine<'_>) -> Check {
     let files = format!("/{IRQS}/*/smp_affinity_list, effective_affinity_list");
     let expected = format!("no interrupt for the isolated CPUs {}", machine.isolated);
-    let (mut wrong, mut fixed, mut moving, mut seen) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut wrong, mut fixed, mut moving, mut read) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let (mut numbers, mut commands) = (Vec::new(), Vec::new());
     for irq in machine.names(IRQS) {
         let file = format!("{IRQS}/{irq}/smp_affinity_list");
         let Some(allowed) = machine.value::<CpuList>(&file) else {
             continue;
         };
-        actual += 1;
+        read += 1;
         // The effective affinity decides if the kernel reports it: the kernel chooses one of the allowed CPUs.
         let effective = machine.value::<CpuList>(&format!("{IRQS}/{irq}/effective_affinity_list"));
         let effective = effective.filter(|cpus| !cpus.is_empty());
@@ -59,11 +59,11 @@ fn allowed(machine: &Machine<'_>) -> Check {
             numbers.push(irq);
         }
     }
-    if actual == 0 {
+    if read == 0 {
         return Check::unknown("interrupts", files, expected, UNREADABLE);
     }
     let mut reported = if wrong.is_empty() {
-        format!("{actual} interrupts, all on other CPUs")
+        format!("{read} interrupts, all on other CPUs")
     } else {
         format!("interrupts {}", some_of(&wrong))
     };

@@ -302,14 +302,14 @@ fn rows_of_frames_end_when_the_ring_is_full_or_a_buffer_is_too_short() {
             assert_eq!(filled, 10);
             let _ = sender.publish();
             assert_eq!(receiver.ready(32), 10);
-            let mut seen = Vec::new();
+            let mut observed = Vec::new();
             let taken = receiver.take_contiguous(32, |span| {
                 assert_eq!(span.len(), 60);
-                seen.push(span.read_array::<60>());
+                observed.push(span.read_array::<60>());
             });
             assert_eq!(taken, 10);
             assert_eq!(
-                seen,
+                observed,
                 (1..=10).map(|octet| Some([octet; 60])).collect::<Vec<_>>()
             );
             receiver.release();
@@ -656,7 +656,7 @@ fn frames_of_one_length_leave_descriptors_alone() {
     }
     // A client does not read regions, which never change; so this shows that it does not write them either.
     memory.describe(C2S, 0, (0, 9, 60, 0));
-    // A wrong length is seen and corrected.
+    // A wrong length is observed and corrected.
     memory.describe(C2S, 1, (0, 9, 59, 0));
     for _ in 0..2 {
         assert_eq!(sender.put([&frame[..]].into_iter()), PutResult::Sent);

@@ -127,7 +127,7 @@ fn of_process(root: &Path, watched: Watched) -> Vec<((u32, i32), ThreadCounters)
     let threads = proc::threads(root, pid).unwrap_or_default();
     let process = proc::process_name(root, pid);
     // A thread that ends while it is read is left out, as if it had ended before.
-    let seen = |thread: &Thread| {
+    let observed = |thread: &Thread| {
         let counters = one(thread, &process)?;
         let owner = watched.owner;
         Some((
@@ -135,7 +135,7 @@ fn of_process(root: &Path, watched: Watched) -> Vec<((u32, i32), ThreadCounters)
             ThreadCounters { owner, ..counters },
         ))
     };
-    threads.iter().filter_map(seen).collect()
+    threads.iter().filter_map(observed).collect()
 }
 
 fn one(thread: &Thread, process: &str) -> Option<ThreadCounters> {

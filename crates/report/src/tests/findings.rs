@@ -89,8 +89,8 @@ fn starved_neighbours_are_a_finding_of_their_case() {
     let mut results = whole();
     for step in &mut results.steps {
         for trial in &mut step.trials {
-            if let Some(seen) = &mut trial.activity.neighbours {
-                seen.share = 0.01;
+            if let Some(observed) = &mut trial.activity.neighbours {
+                observed.share = 0.01;
             }
         }
     }

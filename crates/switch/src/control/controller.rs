@@ -65,7 +65,7 @@ pub(crate) struct Controller {
     /// Rules that wait for a confirmation.
     unconfirmed: Option<Unconfirmed>,
     timeouts: Timeouts,
-    timeouts_seen: Instant,
+    timeouts_observed: Instant,
 }
 
 impl Controller {
@@ -89,7 +89,7 @@ impl Controller {
             staged: StagedRules::default(),
             unconfirmed: None,
             timeouts: Timeouts::default(),
-            timeouts_seen: Instant::now(),
+            timeouts_observed: Instant::now(),
         };
         controller.follow_timeouts();
         controller
@@ -389,10 +389,10 @@ impl Controller {
 
     /// Removes the elements of sets whose time is over.
     fn end_elements(&mut self) {
-        if self.timeouts_seen.elapsed() < TIMEOUTS {
+        if self.timeouts_observed.elapsed() < TIMEOUTS {
             return;
         }
-        self.timeouts_seen = Instant::now();
+        self.timeouts_observed = Instant::now();
         let sets = &self.engine.plan.rules.sets;
         for (set, elements) in self.timeouts.due(sets, Instant::now()) {
             let count = elements.len();

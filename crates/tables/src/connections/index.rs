@@ -168,8 +168,8 @@ impl Index {
         let second = self.other_bucket(first, tag);
         self.put(first, tag, entry, false)
             || self.put(second, tag, entry, true)
-            || self.make_room(first) && self.put(first, tag, entry, false)
-            || self.make_room(second) && self.put(second, tag, entry, true)
+            || self.make_space(first) && self.put(first, tag, entry, false)
+            || self.make_space(second) && self.put(second, tag, entry, true)
     }
 
     /// Puts an entry into an empty slot of a bucket.
@@ -193,7 +193,7 @@ impl Index {
     }
 
     /// Moves one entry of a full bucket to its other bucket.
-    fn make_room(&mut self, bucket: usize) -> bool {
+    fn make_space(&mut self, bucket: usize) -> bool {
         for slot in 0..SLOTS {
             let Some(content) = self.buckets.get(bucket) else {
                 return false;

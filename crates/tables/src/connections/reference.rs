@@ -256,7 +256,7 @@ impl Reference {
             };
         }
         let state = first_state(sent).map_err(|_| Refusal::Conflict)?;
-        self.make_room(tuple.zone)?;
+        self.make_space(tuple.zone)?;
         self.changes += 1;
         let host = match &sent.content {
             Content::Tcp(segment) => Host::after_syn(segment),
@@ -275,7 +275,7 @@ impl Reference {
         Ok(())
     }
 
-    fn make_room(&mut self, zone: u16) -> Result<(), Refusal> {
+    fn make_space(&mut self, zone: u16) -> Result<(), Refusal> {
         let limits = &self.settings.zone_limits;
         let limit = limits.get(usize::from(zone)).ok_or(Refusal::NoZone)?;
         let count = self.known.keys().filter(|one| one.zone == zone).count();

@@ -358,7 +358,7 @@ impl Tracker {
             return Err(Refusal::Conflict);
         };
         let zone = packet.key.zone();
-        self.make_room(zone)?;
+        self.make_space(zone)?;
         let index = self.free.last().copied().ok_or(Refusal::TableFull)?;
         if !self.index.insert(hash, index) {
             return Err(Refusal::TableFull);
@@ -385,7 +385,7 @@ impl Tracker {
     }
 
     /// Drops an entry early if the zone or the table is full.
-    fn make_room(&mut self, zone: u16) -> Result<(), Refusal> {
+    fn make_space(&mut self, zone: u16) -> Result<(), Refusal> {
         let (count, limit) = self.zones.usage(zone).ok_or(Refusal::NoZone)?;
         let victim = if count >= limit {
             self.zones.victim_in(zone).ok_or(Refusal::ZoneFull)?

@@ -12,7 +12,7 @@ use crate::format;
 /// Voluntary switches per second of a thread that sleeps between frames.
 const PER_SECOND_MIN: f64 = 100.0;
 
-/// Reports the forwarding thread that slept most often, with the system call in which it was seen most.
+/// Reports the forwarding thread that slept most often, with the system call in which it was observed most.
 pub(super) fn system_calls(data: &CaseData<'_>) -> Option<MachineFinding> {
     let thread = data
         .forwarding()
@@ -22,7 +22,7 @@ pub(super) fn system_calls(data: &CaseData<'_>) -> Option<MachineFinding> {
     if per_second < PER_SECOND_MIN {
         return None;
     }
-    let seen = match most_seen(data, &thread.name) {
+    let observed = match most_observed(data, &thread.name) {
         Some((call, share)) => format!(
             " (seen in {call} in {} of the samples)",
             format::percent(share * 100.0)
@@ -30,7 +30,7 @@ pub(super) fn system_calls(data: &CaseData<'_>) -> Option<MachineFinding> {
         None => String::new(),
     };
     let text = format!(
-        "Forwarding thread {} gave up its CPU {} times per second in system calls{seen}.",
+        "Forwarding thread {} gave up its CPU {} times per second in system calls{observed}.",
         thread.name,
         format::number(per_second)
     );
@@ -52,8 +52,8 @@ pub(super) fn system_calls(data: &CaseData<'_>) -> Option<MachineFinding> {
     ))
 }
 
-/// Returns the system call in which threads of this name were seen most, and its share of the samples.
-fn most_seen(data: &CaseData<'_>, name: &str) -> Option<(String, f64)> {
+/// Returns the system call in which threads of this name were observed most, and its share of the samples.
+fn most_observed(data: &CaseData<'_>, name: &str) -> Option<(String, f64)> {
     let mut samples = 0_u64;
     let mut calls: BTreeMap<&str, u64> = BTreeMap::new();
     for activity in &data.activities {

@@ -62,9 +62,9 @@ pub(super) fn plan(sets: &[Located<SetSetting>]) -> Result<Vec<SetSetting>, Swit
         value
             .check()
             .map_err(|what| location.wrong(format!("set '{name}': {what}")))?;
-        let mut seen = HashSet::new();
+        let mut observed = HashSet::new();
         let mut set = value.clone();
-        set.elements.retain(|element| seen.insert(*element));
+        set.elements.retain(|element| observed.insert(*element));
         let count: usize = set.elements.iter().map(Element::compiled_count).sum();
         compiled = compiled.saturating_add(count);
         if compiled > SET_ELEMENTS_MAX {

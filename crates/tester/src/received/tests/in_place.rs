@@ -55,9 +55,9 @@ fn plain(ip: IpVersion) -> Received {
         pattern: None,
         replayed: None,
     };
-    let mut seen = Received::new(epoch(), 10, identity, 3, HZ);
-    seen.times.slices = Some(Slices::new(0, HZ, HZ));
-    seen
+    let mut observed = Received::new(epoch(), 10, identity, 3, HZ);
+    observed.times.slices = Some(Slices::new(0, HZ, HZ));
+    observed
 }
 
 /// Returns frames of a writer, in bursts with one time stamp each.
@@ -114,9 +114,14 @@ fn arrived(frames: Vec<Vec<u8>>, dispositions: &[Disposition]) -> Vec<Vec<u8>> {
 }
 
 /// Records frames like a ring: those that are not recorded where they lie are copied.
-fn record_in_place(seen: &mut Received, memory: &Mapping, frames: &[Vec<u8>], now: u64) -> usize {
+fn record_in_place(
+    observed: &mut Received,
+    memory: &Mapping,
+    frames: &[Vec<u8>],
+    now: u64,
+) -> usize {
     let mut copied = 0;
-    let mut reader = Reader::new(seen);
+    let mut reader = Reader::new(observed);
     reader.turn = Turn::at(now);
     for frame in frames {
         let octets = memory.span(0, frame.len()).unwrap();
@@ -131,18 +136,25 @@ fn record_in_place(seen: &mut Received, memory: &Mapping, frames: &[Vec<u8>], no
 }
 
 fn assert_same(one: &Received, other: &Received) {
-    let counts = |seen: &Received| (seen.foreign, seen.unknown, seen.damaged, seen.counted());
+    let counts = |observed: &Received| {
+        (
+            observed.foreign,
+            observed.unknown,
+            observed.damaged,
+            observed.counted(),
+        )
+    };
     assert_eq!(counts(one), counts(other));
     assert_eq!(one.latency.summary(), other.latency.summary());
-    let variation = |seen: &Received| seen.delays.ipdv.summary(2);
+    let variation = |observed: &Received| observed.delays.ipdv.summary(2);
     assert_eq!(variation(one), variation(other));
-    let rest = |seen: &Received| {
+    let rest = |observed: &Received| {
         let Received {
             trackers,
             samples,
             times,
             ..
-        } = seen;
+        } = observed;
         format!("{trackers:?} {samples:?} {times:?}")
     };
     assert_eq!(rest(one), rest(other));
@@ -193,15 +205,15 @@ fn frames_that_arrive_unchanged_are_not_copied() {
         let mut writer = FrameWriter::new(&trial, 0, 1, Share::WHOLE).unwrap();
         writer.begin(epoch());
         let mut frames = written(&mut writer, &memory, &[(20, 0), (20, 10)]);
-        let mut seen = plain(ip);
-        assert_eq!(record_in_place(&mut seen, &memory, &frames, 3000), 0);
-        assert_eq!(received(&seen)[0], 40);
-        assert_eq!(latency(&seen).0, 40);
+        let mut observed = plain(ip);
+        assert_eq!(record_in_place(&mut observed, &memory, &frames, 3000), 0);
+        assert_eq!(received(&observed)[0], 40);
+        assert_eq!(latency(&observed).0, 40);
         // One that changed is, and counts as damaged.
         let mut last = frames.pop().unwrap();
         last[45] ^= 1;
-        assert_eq!(record_in_place(&mut seen, &memory, &[last], 3000), 1);
-        assert_eq!(seen.damaged, 1);
+        assert_eq!(record_in_place(&mut observed, &memory, &[last], 3000), 1);
+        assert_eq!(observed.damaged, 1);
     }
 }
 
@@ -222,14 +234,14 @@ fn frames_of_a_capture_and_described_frames_are_copied() {
         pattern: None,
         replayed,
     };
-    let mut seen = Received::new(epoch(), 0, identity(Some((Arc::new(capture()), 1))), 3, HZ);
-    assert_eq!(record_in_place(&mut seen, &memory, &frames, 3000), 3);
-    assert_eq!(seen.foreign, 3);
+    let mut observed = Received::new(epoch(), 0, identity(Some((Arc::new(capture()), 1))), 3, HZ);
+    assert_eq!(record_in_place(&mut observed, &memory, &frames, 3000), 3);
+    assert_eq!(observed.foreign, 3);
     let described = FrameIdentity {
         checksums: Checksums::new(Vec::new()),
         ..identity(None)
     };
-    let mut seen = Received::new(epoch(), 0, described, 3, HZ);
-    assert_eq!(record_in_place(&mut seen, &memory, &frames, 3000), 3);
-    assert_eq!(received(&seen)[0], 3);
+    let mut observed = Received::new(epoch(), 0, described, 3, HZ);
+    assert_eq!(record_in_place(&mut observed, &memory, &frames, 3000), 3);
+    assert_eq!(received(&observed)[0], 3);
 }
