@@ -144,6 +144,11 @@ impl Case<'_> {
         for feature in self.has_not {
             assert!(!features.contains(&Value::from(*feature)), "{port}");
         }
+        if self.port.contains("tso=on") {
+            // What the host's kernel sends reaches the guest whole.
+            assert!(port["tx_tso_frames"].as_u64() > Some(50), "{port}");
+            assert_eq!(port["segmented"], 0, "{port}");
+        }
     }
 }
 
@@ -166,6 +171,20 @@ fn a_guest_that_leaves_checksums_to_the_host_is_understood() {
     Case {
         has: &["csum", "mrg-rxbuf", "version-1"],
         has_not: &["gso", "host-tso4", "host-tso6", "host-ecn", "host-ufo"],
+        ..PLAIN
+    }
+    .run();
+}
+
+#[test]
+#[ignore = "takes half a minute where guests are emulated; make test-labs runs it"]
+fn a_guest_with_segmentation_and_a_namespace_exchange_large_frames() {
+    Case {
+        name: "guest-tso",
+        octets: 4 * OCTETS,
+        port: "?tso=on",
+        has: &["csum", "host-tso4", "host-tso6", "guest-tso4", "guest-tso6"],
+        has_not: &["host-ecn", "host-ufo"],
         ..PLAIN
     }
     .run();
