@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use quietwire_base::fuzz::{check, planted};
 use quietwire_host::CpuList;
 
-use crate::config::rules::{RuleFile, RuleSetting};
+use crate::config::rules::{Hook, Imported, RuleFile, RuleSetting};
 use crate::config::{Group, Plan, Settings};
 use crate::control::{REQUEST_MAX, Request};
 use crate::observe::WatchRequest;
@@ -86,6 +86,32 @@ fn fuzz_rules(octets: &[u8]) -> bool {
 #[test]
 fn rules() {
     check(CRATE, "switch-rules", fuzz_rules);
+}
+
+/// Parses any text as a ruleset of nftables or iptables. What is imported is a valid file with the same rules.
+fn fuzz_import(octets: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(octets) else {
+        return false;
+    };
+    let Ok(imported) = Imported::parse(text, Hook::Forward) else {
+        return false;
+    };
+    planted("switch-import", || {
+        let is_deep = |rule: &RuleSetting| {
+            rule.packet.icmp_code.is_some_and(|code| code > 4) && rule.port.is_some()
+        };
+        imported.rules.iter().any(is_deep)
+    });
+    let file = imported.to_toml().unwrap();
+    let read = RuleFile::parse(Path::new("imported.toml"), &file).unwrap();
+    let rules: Vec<RuleSetting> = read.rules.into_iter().map(|rule| rule.value).collect();
+    assert_eq!(rules, imported.rules, "{file}");
+    !imported.rules.is_empty()
+}
+
+#[test]
+fn import() {
+    check(CRATE, "switch-import", fuzz_import);
 }
 
 /// What the first request changes.

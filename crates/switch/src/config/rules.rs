@@ -4,7 +4,10 @@
 mod change;
 mod check;
 mod diff;
+#[cfg(test)]
+mod documented;
 mod file;
+mod import;
 mod plan;
 mod sets;
 
@@ -16,6 +19,7 @@ pub use check::{NearRule, ReceivedPacket, RuleCheck};
 pub(crate) use check::{absent_port, wrong_packet};
 pub use diff::RuleDiff;
 pub use file::RuleFile;
+pub use import::{Hook, IMPORT_MAX, Imported, Missing};
 pub(super) use plan::plan;
 pub use quietwire_tables::filter::{
     Action, Element, Malformation, MalformedAction, SetName, SetType,

@@ -142,6 +142,15 @@ pub(super) fn low_bits(bits: u32) -> u128 {
         .map_or(u128::MAX, |above| above.wrapping_sub(1))
 }
 
+/// Returns a prefix of its first address as a number, its length and the number of bits of addresses.
+pub(super) fn prefix_of(bits: u128, length: u32, width: u32) -> Option<IpNet> {
+    let address = match width {
+        32 => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(bits).ok()?)),
+        _ => IpAddr::V6(Ipv6Addr::from_bits(bits)),
+    };
+    IpNet::new(address, u8::try_from(length).ok()?).ok()
+}
+
 /// Splits a range of numbers of `width` bits into prefixes: their first number and their length. At most 2 × `width`.
 pub(super) fn prefixes(first: u128, last: u128, width: u32) -> Vec<(u128, u32)> {
     let mut list = Vec::new();
@@ -179,6 +188,55 @@ impl Element {
             Self::Ipv6(first, last) => Some((first.to_bits(), last.to_bits(), 128)),
             Self::Mac(_) | Self::Ports(..) => None,
         }
+    }
+
+    /// Returns first and last value as numbers; `None` for MAC addresses.
+    #[must_use]
+    pub fn range(&self) -> Option<(u128, u128)> {
+        match self {
+            Self::Ports(first, last) => Some(((*first).into(), (*last).into())),
+            _ => self.addresses().map(|(first, last, _)| (first, last)),
+        }
+    }
+
+    /// Returns the highest value of a type; `None` for MAC addresses.
+    #[must_use]
+    pub const fn highest(kind: SetType) -> Option<u128> {
+        match kind {
+            SetType::Ipv4Addr => Some(0xffff_ffff),
+            SetType::Ipv6Addr => Some(u128::MAX),
+            SetType::InetService => Some(0xffff),
+            SetType::EtherAddr => None,
+        }
+    }
+
+    /// Returns the element of a range of numbers; `None` if the type has no such values.
+    #[must_use]
+    pub fn of_range(kind: SetType, first: u128, last: u128) -> Option<Self> {
+        let port = |number: u128| u16::try_from(number).ok();
+        let ipv4 = |number: u128| {
+            Some(IpAddr::from(Ipv4Addr::from_bits(
+                u32::try_from(number).ok()?,
+            )))
+        };
+        let ipv6 = |number: u128| IpAddr::from(Ipv6Addr::from_bits(number));
+        match kind {
+            SetType::InetService if first <= last => Some(Self::Ports(port(first)?, port(last)?)),
+            SetType::Ipv4Addr => Self::between(ipv4(first)?, ipv4(last)?),
+            SetType::Ipv6Addr => Self::between(ipv6(first), ipv6(last)),
+            _ => None,
+        }
+    }
+
+    /// Returns the prefixes of addresses; none for other elements.
+    #[must_use]
+    pub fn prefixes(&self) -> Vec<IpNet> {
+        let Some((first, last, width)) = self.addresses() else {
+            return Vec::new();
+        };
+        let list = prefixes(first, last, width).into_iter();
+        list.filter_map(|(bits, length)| prefix_of(bits, length, width))
+            .collect()
     }
 
     /// Returns the number of compiled rules that the element requires.

@@ -6,12 +6,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use quietwire_base::BURST_MAX;
 
-use super::element::{Element, SetField, low_bits, prefixes};
+use super::element::{Element, SetField, low_bits, prefix_of, prefixes};
 use crate::classifier::{Classifier, Field, Key, NO_RULE, Rule};
 
 /// Maximum number of pairs of a field and a set that all rules together refer to. The other bits of [`Field::METADATA`] are for others.
@@ -89,14 +88,6 @@ pub(super) const fn bit(place: usize) -> u32 {
         // No packet has it.
         false => 1 << 31,
     }
-}
-
-fn prefix_of(bits: u128, length: u32, width: u32) -> Option<IpNet> {
-    let address = match width {
-        32 => IpAddr::V4(Ipv4Addr::from_bits(bits as u32)),
-        _ => IpAddr::V6(Ipv6Addr::from_bits(bits)),
-    };
-    IpNet::new(address, u8::try_from(length).ok()?).ok()
 }
 
 /// Compiles addresses: long prefixes first, each with the sets of all prefixes that contain it.

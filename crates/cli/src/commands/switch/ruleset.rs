@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `quietwire switch rules`: checks, compares and replaces filter rules.
+//! `quietwire switch rules`: checks, compares, replaces and imports filter rules.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
-use clap::{Args, Subcommand};
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand, ValueEnum};
 use quietwire_packet::{MacAddress, VlanId};
-use quietwire_switch::config::rules::{ReceivedPacket, RuleCheck, RuleDiff, RuleFile, RuleSetting};
+use quietwire_switch::config::rules::{
+    Hook, IMPORT_MAX, Imported, ReceivedPacket, RuleCheck, RuleDiff, RuleFile, RuleSetting,
+};
 use quietwire_switch::config::{
     Change, DescribedPacket, Dscp, EtherType, FlagList, Protocol, Settings,
 };
@@ -23,7 +27,7 @@ use crate::exit::{CheckFailed, Usage};
 use crate::text::print;
 use crate::units::{parse_duration, parse_path};
 
-/// Check, compare and replace filter rules.
+/// Check, compare, replace and import filter rules.
 #[derive(Debug, Args)]
 pub(super) struct RulesetArgs {
     #[command(subcommand)]
@@ -37,6 +41,7 @@ enum Ruleset {
     Check(Box<CheckArgs>),
     Diff(DiffArgs),
     Replace(ReplaceArgs),
+    Import(ImportArgs),
     /// Keep the rules of `rules replace --confirm`.
     Confirm,
 }
@@ -113,6 +118,42 @@ struct ReplaceArgs {
     confirm: Option<Duration>,
 }
 
+/// Convert a ruleset of nftables (`nft -j list ruleset`) or iptables (`iptables-save`) into rules. Exit code 1: something cannot be
+/// expressed.
+#[derive(Debug, Args)]
+struct ImportArgs {
+    /// File, or - for standard input.
+    file: PathBuf,
+    /// Chains to import: those of this hook.
+    #[arg(long, value_enum, default_value_t = HookArg::Forward)]
+    hook: HookArg,
+    /// Interface of the ruleset and port of the switch that stands for it; repeatable.
+    #[arg(long = "rename", value_name = "INTERFACE=PORT", value_parser = parse_rename)]
+    renamed: Vec<(String, String)>,
+    /// Write the rules that can be expressed, with exit code 0, if others cannot.
+    #[arg(long)]
+    partial: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum HookArg {
+    /// Forwarded packets.
+    Forward,
+    /// Packets for the host.
+    Input,
+    /// All received packets.
+    Prerouting,
+    /// All received frames of a device.
+    Ingress,
+}
+
+fn parse_rename(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=');
+    let pair = pair.filter(|(interface, port)| !interface.is_empty() && !port.is_empty());
+    let (interface, port) = pair.ok_or("expected INTERFACE=PORT, like eth0=uplink")?;
+    Ok((interface.to_owned(), port.to_owned()))
+}
+
 /// First port of those that clients choose (RFC 6335, section 6).
 const CLIENT_PORT: u16 = 49_152;
 
@@ -122,6 +163,7 @@ pub(super) fn run(args: RulesetArgs) -> Result<()> {
         Ruleset::Check(args) => check(*args, &control),
         Ruleset::Diff(args) => diff(&args.file, &control),
         Ruleset::Replace(args) => replace(&args, &control),
+        Ruleset::Import(args) => import(&args, control.json),
         Ruleset::Confirm => {
             ask::<IgnoredAny>(&control.control_socket, &Request::ConfirmRules)?;
             Ok(())
@@ -296,6 +338,60 @@ fn replace(args: &ReplaceArgs, control: &ControlArgs) -> Result<()> {
         "the new rules are in force for {confirm_s} s (run `quietwire switch rules confirm` to keep them)"
     );
     Ok(())
+}
+
+/// Reads at most a little more than the importer accepts.
+fn read_ruleset(path: &Path) -> Result<String> {
+    let limit = IMPORT_MAX as u64 + 1;
+    let mut text = String::new();
+    let read = match path == Path::new("-") {
+        true => std::io::stdin().take(limit).read_to_string(&mut text),
+        false => File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text)),
+    };
+    read.map_err(|error| Usage(format!("cannot read {}: {error}", path.display())))?;
+    Ok(text)
+}
+
+fn import(args: &ImportArgs, is_json: bool) -> Result<()> {
+    let hook = match args.hook {
+        HookArg::Forward => Hook::Forward,
+        HookArg::Input => Hook::Input,
+        HookArg::Prerouting => Hook::Prerouting,
+        HookArg::Ingress => Hook::Ingress,
+    };
+    let imported = Imported::parse(&read_ruleset(&args.file)?, hook);
+    let mut imported =
+        imported.map_err(|what| Usage(format!("{}: {what}", args.file.display())))?;
+    imported.rename_ports(&args.renamed);
+    if is_json {
+        let report = serde_json::json!({
+            "rules": imported.rules.len(),
+            "sets": imported.sets.len(),
+            "missing": imported.missing,
+            "others": imported.others,
+        });
+        print(serde_json::to_string_pretty(&report)?)?;
+    }
+    for other in &imported.others {
+        tracing::info!("not imported: {other}");
+    }
+    for missing in &imported.missing {
+        tracing::warn!("{}: {}", missing.place, missing.reason);
+    }
+    let is_written = imported.missing.is_empty() || args.partial;
+    if is_written && !is_json {
+        let text = imported.to_toml().map_err(anyhow::Error::msg);
+        print(text.context("cannot write the rules")?)?;
+    }
+    match is_written {
+        true => Ok(()),
+        false => Err(CheckFailed(format!(
+            "{} rules or sets of {} cannot be expressed (remove them, or write the others with --partial)",
+            imported.missing.len(),
+            args.file.display()
+        ))
+        .into()),
+    }
 }
 
 /// # Errors

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Chains of an imported ruleset, and their expansion into one list of rules.
+
+use std::collections::HashMap;
+
+use quietwire_tables::filter::{Action, EtherType, OrSet, RULES_MAX, RuleMatch};
+use serde::Serialize;
+
+use super::condition::{Added, Alternatives, Condition};
+use crate::config::rules::{RuleSetting, SetSetting};
+
+/// Maximum number of filter rules for one imported rule.
+const ALTERNATIVES_MAX: usize = 1024;
+/// Maximum depth of jumps.
+const DEPTH_MAX: usize = 16;
+/// Maximum number of rules that are looked at, in chains that jumps repeat.
+const STEPS_MAX: usize = 4 * RULES_MAX;
+
+/// A rule or set that cannot be expressed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// Its line or its handle.
+    pub place: String,
+    /// The reason.
+    pub reason: String,
+}
+
+/// What a rule does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Verdict(Action),
+    Jump(String),
+}
+
+/// A rule that can be expressed.
+#[derive(Clone, Debug)]
+pub(super) struct Statement {
+    pub(super) place: String,
+    /// Unique name.
+    pub(super) name: String,
+    /// All have to hold.
+    pub(super) conditions: Vec<Alternatives>,
+    pub(super) target: Target,
+}
+
+/// A chain.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chain {
+    pub(super) rules: Vec<Result<Statement, Missing>>,
+}
+
+/// Packets that a base chain sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// IP packets of these EtherTypes.
+    Ip(&'static [EtherType]),
+    /// All frames.
+    Frames,
+}
+
+pub(super) const IPV4: EtherType = EtherType(0x0800);
+pub(super) const IPV6: EtherType = EtherType(0x86dd);
+
+/// An imported ruleset.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) scope: Scope,
+    /// Name of the base chain.
+    pub(super) base: String,
+    pub(super) policy: Action,
+    pub(super) chains: HashMap<String, Chain>,
+    pub(super) sets: Vec<SetSetting>,
+    pub(super) missing: Vec<Missing>,
+    /// Chains and tables that are not imported.
+    pub(super) others: Vec<String>,
+}
+
+/// One list of rules, and what is missing in it.
+#[derive(Debug)]
+pub(super) struct Expanded {
+    pub(super) default: Action,
+    pub(super) sets: Vec<SetSetting>,
+    pub(super) rules: Vec<RuleSetting>,
+    pub(super) missing: Vec<Missing>,
+}
+
+/// State of an expansion.
+struct Expansion<'source> {
+    source: &'source Source,
+    rules: Vec<RuleSetting>,
+    missing: Vec<Missing>,
+    steps: usize,
+    /// Number of rules with each name.
+    names: HashMap<String, usize>,
+}
+
+fn empty(name: &str, action: Action) -> RuleSetting {
+    RuleSetting {
+        name: name.to_owned(),
+        action,
+        port: None,
+        bridge: None,
+        vlan: None,
+        packet: RuleMatch::default(),
+    }
+}
+
+/// Adds alternatives to each of the rules so far. Rules that no packet can match are left out.
+fn multiply(
+    rules: Vec<RuleSetting>,
+    alternatives: &[Condition],
+) -> Result<Vec<RuleSetting>, String> {
+    let mut all = Vec::new();
+    for rule in rules {
+        for condition in alternatives {
+            let mut rule = rule.clone();
+            if condition.clone().add_to(&mut rule)? == Added::Possible {
+                all.push(rule);
+            }
+            if all.len() > ALTERNATIVES_MAX {
+                return Err(format!(
+                    "expands to more than {ALTERNATIVES_MAX} rules (use a named set)"
+                ));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Returns true if the rule matches IP packets only.
+fn is_of_ip(rule: &RuleSetting) -> bool {
+    let packet = &rule.packet;
+    let is_address = packet.source.is_some() || packet.destination.is_some();
+    is_address || packet.protocol.is_some() || packet.dscp.is_some()
+}
+
+/// Returns the EtherType of addresses of a rule, as far as it is known.
+fn version_of(rule: &RuleSetting) -> Option<EtherType> {
+    let prefixes = [&rule.packet.source, &rule.packet.destination];
+    prefixes.into_iter().flatten().find_map(|one| match one {
+        OrSet::Value(prefix) => Some(EtherType::of(prefix.addr())),
+        OrSet::Set(_) => None,
+    })
+}
+
+impl Source {
+    /// Expands the base chain.
+    pub(super) fn expand(&self) -> Expanded {
+        let mut expansion = Expansion {
+            source: self,
+            rules: Vec::new(),
+            missing: self.missing.clone(),
+            steps: 0,
+            names: HashMap::new(),
+        };
+        expansion.chain(&self.base, &[empty("", Action::Accept)], 0);
+        let default = match (self.scope, self.policy) {
+            (Scope::Ip(versions), Action::Drop) => {
+                // Other frames never meet the policy of such a chain.
+                for version in versions {
+                    let mut rule = empty(&format!("policy-{version}"), Action::Drop);
+                    rule.packet.ethertype = Some(*version);
+                    expansion.rules.push(rule);
+                }
+                Action::Accept
+            }
+            (_, policy) => policy,
+        };
+        let mut imported = Expanded {
+            default,
+            sets: Vec::new(),
+            rules: expansion.rules,
+            missing: expansion.missing,
+        };
+        let used = |set: &&SetSetting| {
+            let mut rules = imported.rules.iter();
+            rules.any(|rule| rule.packet.sets().any(|(_, name)| *name == set.name))
+        };
+        imported.sets = self.sets.iter().filter(used).cloned().collect();
+        imported
+    }
+}
+
+impl Expansion<'_> {
+    /// Expands a chain for each of the rules that jump to it.
+    fn chain(&mut self, name: &str, outer: &[RuleSetting], depth: usize) {
+        let source = self.source;
+        let Some(chain) = source.chains.get(name) else {
+            self.lack(name, "no such chain");
+            return;
+        };
+        for rule in &chain.rules {
+            self.steps = self.steps.saturating_add(1);
+            if self.steps > STEPS_MAX || self.rules.len() > RULES_MAX {
+                self.lack(name, "too many rules after expansion");
+                return;
+            }
+            match rule {
+                Ok(statement) => {
+                    if let Err(reason) = self.statement(statement, outer, depth) {
+                        self.lack(&statement.place, &reason);
+                    }
+                }
+                Err(missing) => self.lack(&missing.place, &missing.reason),
+            }
+        }
+    }
+
+    /// Notes what is missing, once for each place.
+    fn lack(&mut self, place: &str, reason: &str) {
+        let missing = Missing {
+            place: place.to_owned(),
+            reason: reason.to_owned(),
+        };
+        if !self.missing.contains(&missing) {
+            self.missing.push(missing);
+        }
+    }
+
+    fn statement(
+        &mut self,
+        statement: &Statement,
+        outer: &[RuleSetting],
+        depth: usize,
+    ) -> Result<(), String> {
+        let mut rules = outer.to_vec();
+        for alternatives in &statement.conditions {
+            rules = multiply(rules, alternatives)?;
+        }
+        match &statement.target {
+            Target::Jump(_) if depth >= DEPTH_MAX => {
+                Err(format!("more than {DEPTH_MAX} jumps within one another"))
+            }
+            Target::Jump(chain) => {
+                // Without rules that can match, nothing jumps.
+                if !rules.is_empty() {
+                    self.chain(chain, &rules, depth.saturating_add(1));
+                }
+                Ok(())
+            }
+            Target::Verdict(action) => {
+                let rules = self.in_scope(rules)?;
+                self.verdict(&statement.name, *action, rules);
+                Ok(())
+            }
+        }
+    }
+
+    /// Limits rules to the packets that the base chain sees.
+    fn in_scope(&self, rules: Vec<RuleSetting>) -> Result<Vec<RuleSetting>, String> {
+        let Scope::Ip(versions) = self.source.scope else {
+            return Ok(rules);
+        };
+        let mut all = Vec::new();
+        for rule in rules {
+            let version = rule.packet.ethertype.or(version_of(&rule));
+            let is_both = versions.len() > 1;
+            match version {
+                Some(version) if !versions.contains(&version) => {}
+                None if !(is_both && is_of_ip(&rule)) => {
+                    let versions: Vec<Condition> = versions
+                        .iter()
+                        .map(|one| Condition::Ethertype(*one))
+                        .collect();
+                    all.extend(multiply(vec![rule], &versions)?);
+                }
+                _ => all.push(rule),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Adds rules with a verdict.
+    fn verdict(&mut self, name: &str, action: Action, rules: Vec<RuleSetting>) {
+        for mut rule in rules {
+            let count = self.names.entry(name.to_owned()).or_default();
+            *count = count.saturating_add(1);
+            rule.name = match *count {
+                1 => name.to_owned(),
+                count => format!("{name}.{count}"),
+            };
+            rule.action = action;
+            self.rules.push(rule);
+        }
+    }
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reader of the text of `iptables-save` and `ip6tables-save` (iptables(8), iptables-extensions(8)).
+
+use std::collections::{BTreeSet, HashMap};
+
+use quietwire_tables::filter::{Action, Dscp, Element, EtherType, Protocol, SetType, TcpFlags};
+
+use super::chains::{Chain, IPV4, IPV6, Missing, Scope, Source, Statement, Target};
+use super::condition::{Alternatives, Condition, Wide, complement};
+use super::hook::Hook;
+use super::icmp::{TYPES, TYPES_V6};
+
+/// Maximum number of words of a line.
+const WORDS_MAX: usize = 256;
+
+/// Reads a file and selects the base chain of a hook, in table `filter`.
+pub(super) fn read(text: &str, hook: Hook) -> Result<Source, String> {
+    let base = match hook {
+        Hook::Forward => "FORWARD",
+        Hook::Input => "INPUT",
+        Hook::Prerouting | Hook::Ingress => {
+            return Err(format!(
+                "iptables has no filter chain with hook {} (use forward or input)",
+                hook.name()
+            ));
+        }
+    };
+    let version = version_of(text);
+    let mut source = Source {
+        scope: Scope::Ip(match version == IPV6 {
+            true => &[IPV6],
+            false => &[IPV4],
+        }),
+        base: base.to_owned(),
+        policy: Action::Accept,
+        chains: HashMap::new(),
+        sets: Vec::new(),
+        missing: Vec::new(),
+        others: Vec::new(),
+    };
+    let mut table = "";
+    let mut has_table = false;
+    let mut others: BTreeSet<String> = BTreeSet::new();
+    for (number, line) in (1usize..).zip(text.lines()) {
+        let line = line.trim();
+        let place = format!("line {number}");
+        if line.is_empty() || line.starts_with('#') || line == "COMMIT" {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+            has_table |= name == "filter";
+        } else if table != "filter" {
+            if !line.starts_with(':') {
+                others.insert(format!("table {table}"));
+            }
+        } else if let Some(chain) = line.strip_prefix(':') {
+            let mut words = chain.split_whitespace();
+            let name = words.next().unwrap_or_default();
+            if name == base && words.next() == Some("DROP") {
+                source.policy = Action::Drop;
+            }
+            source.chains.insert(name.to_owned(), Chain::default());
+        } else {
+            let (chain, read) = read_rule(line, version);
+            let read = match read {
+                Ok((conditions, target)) => Ok(Statement {
+                    name: format!("{chain}-{number}"),
+                    place,
+                    conditions,
+                    target,
+                }),
+                Err(reason) => Err(Missing { place, reason }),
+            };
+            match (source.chains.get_mut(&chain), read) {
+                (Some(chain), read) => chain.rules.push(read),
+                (None, Err(missing)) => source.missing.push(missing),
+                (None, Ok(statement)) => source.missing.push(Missing {
+                    place: statement.place,
+                    reason: format!("no such chain: '{chain}'"),
+                }),
+            }
+        }
+    }
+    for chain in ["INPUT", "FORWARD", "OUTPUT"] {
+        let rules = source
+            .chains
+            .get(chain)
+            .map_or(0, |chain| chain.rules.len());
+        if chain != base && rules > 0 {
+            others.insert(format!("chain {chain}"));
+        }
+    }
+    source.others.extend(others);
+    match has_table {
+        true => Ok(source),
+        false => Err(
+            "neither JSON of nftables nor a file of iptables-save: there is no line '*filter'"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Returns the IP version: the first line names the program.
+fn version_of(text: &str) -> EtherType {
+    let mut lines = text.lines().take(16);
+    match lines.any(|line| line.starts_with('#') && line.contains("ip6tables")) {
+        true => IPV6,
+        false => IPV4,
+    }
+}
+
+/// Splits a line into words. Words in double quotes may have spaces, and escapes by backslashes.
+fn words(line: &str) -> Result<Vec<String>, String> {
+    let mut all = Vec::new();
+    let mut word: Option<String> = None;
+    let mut is_quoted = false;
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => {
+                is_quoted = !is_quoted;
+                word.get_or_insert_default();
+            }
+            '\\' if is_quoted => {
+                let next = letters.next().ok_or("the line ends behind a backslash")?;
+                word.get_or_insert_default().push(next);
+            }
+            letter if letter.is_whitespace() && !is_quoted => all.extend(word.take()),
+            letter => word.get_or_insert_default().push(letter),
+        }
+        if all.len() > WORDS_MAX {
+            return Err(format!("more than {WORDS_MAX} words"));
+        }
+    }
+    if is_quoted {
+        return Err("a quotation does not end".to_owned());
+    }
+    all.extend(word);
+    Ok(all)
+}
+
+/// Returns the chain of a rule, and its conditions and target.
+fn read_rule(
+    line: &str,
+    version: EtherType,
+) -> (String, Result<(Vec<Alternatives>, Target), String>) {
+    let words = match words(line) {
+        Ok(words) => words,
+        Err(reason) => return (String::new(), Err(reason)),
+    };
+    let mut words = words.iter();
+    let mut first = words.next();
+    // With counters, a line begins with [packets:octets].
+    if first.is_some_and(|word| word.starts_with('[')) {
+        first = words.next();
+    }
+    if first.map(String::as_str) != Some("-A") {
+        return (
+            String::new(),
+            Err("not a rule (expected -A CHAIN)".to_owned()),
+        );
+    }
+    let chain = words.next().cloned().unwrap_or_default();
+    let mut options = Options {
+        words,
+        version,
+        conditions: Vec::new(),
+        target: None,
+    };
+    let read = options.read();
+    let target = options.target;
+    let conditions = options.conditions;
+    let read = read.and_then(|()| {
+        let target = target.ok_or("the rule has no target, so it only counts")?;
+        Ok((conditions, target))
+    });
+    (chain, read)
+}
+
+/// Options of a rule, read one by one.
+struct Options<'line> {
+    words: std::slice::Iter<'line, String>,
+    version: EtherType,
+    conditions: Vec<Alternatives>,
+    target: Option<Target>,
+}
+
+impl<'line> Options<'line> {
+    fn argument(&mut self, option: &str) -> Result<&'line str, String> {
+        let word = self.words.next().map(String::as_str);
+        word.ok_or_else(|| format!("{option} without a value"))
+    }
+
+    fn read(&mut self) -> Result<(), String> {
+        let mut is_not = false;
+        while let Some(option) = self.words.next().map(String::as_str) {
+            if option == "!" {
+                is_not = true;
+                continue;
+            }
+            self.option(option, is_not)?;
+            is_not = false;
+        }
+        Ok(())
+    }
+
+    fn option(&mut self, option: &str, is_not: bool) -> Result<(), String> {
+        match option {
+            "-s" | "--source" | "-d" | "--destination" => {
+                let field = match option {
+                    "-s" | "--source" => Wide::Source,
+                    _ => Wide::Destination,
+                };
+                let list = self.argument(option)?;
+                return self.wide(field, list, is_not);
+            }
+            "--sport" | "--source-port" | "--sports" | "--source-ports" => {
+                let list = self.argument(option)?;
+                return self.wide(Wide::SourcePort, list, is_not);
+            }
+            "--dport" | "--destination-port" | "--dports" | "--destination-ports" => {
+                let list = self.argument(option)?;
+                return self.wide(Wide::DestinationPort, list, is_not);
+            }
+            "--comment" => {
+                self.argument(option)?;
+                return Ok(());
+            }
+            _ if is_not => return Err(format!("'! {option}' cannot be expressed")),
+            _ => {}
+        }
+        let condition = match option {
+            "-p" | "--protocol" => match self.argument(option)? {
+                "all" => return Ok(()),
+                "ipv6-icmp" => Condition::Protocol(Protocol(58)),
+                name => Condition::Protocol(name.parse()?),
+            },
+            "-i" | "--in-interface" => {
+                let name = self.argument(option)?;
+                if name.ends_with('+') {
+                    return Err(format!(
+                        "'-i {name}' stands for several interfaces (name each)"
+                    ));
+                }
+                Condition::Port(name.to_owned())
+            }
+            "--syn" => Condition::TcpFlags(TcpFlags {
+                value: 0x02,
+                mask: 0x17,
+            }),
+            "--tcp-flags" => {
+                let mask = flags(self.argument(option)?)?;
+                let value = flags(self.argument(option)?)?;
+                if mask == 0 || value & !mask != 0 {
+                    return Err("flags that are not in the mask".to_owned());
+                }
+                Condition::TcpFlags(TcpFlags { value, mask })
+            }
+            "--icmp-type" | "--icmpv6-type" => {
+                let text = self.argument(option)?;
+                return self.icmp(text);
+            }
+            "--mac-source" => {
+                let mac = self.argument(option)?.parse::<Element>()?;
+                self.conditions.push(Wide::SourceMac.in_element(mac)?);
+                return Ok(());
+            }
+            "--dscp" => {
+                let text = self.argument(option)?;
+                let number = text
+                    .strip_prefix("0x")
+                    .map(|digits| u8::from_str_radix(digits, 16));
+                Condition::Dscp(match number {
+                    Some(Ok(number @ 0..64)) => Dscp(number),
+                    Some(_) => return Err(format!("'{text}' is not a DSCP")),
+                    None => text.parse()?,
+                })
+            }
+            "-m" | "--match" => {
+                return match self.argument(option)? {
+                    "tcp" | "udp" | "sctp" | "dccp" | "udplite" | "multiport" | "comment"
+                    | "icmp" | "icmp6" | "mac" | "dscp" => Ok(()),
+                    other => Err(format!("'-m {other}' cannot be expressed")),
+                };
+            }
+            "-j" | "--jump" => {
+                self.target = Some(match self.argument(option)? {
+                    "ACCEPT" => Target::Verdict(Action::Accept),
+                    "DROP" => Target::Verdict(Action::Drop),
+                    // The names of extensions are in capitals, and so may be those of chains.
+                    target @ ("REJECT" | "RETURN" | "LOG" | "NFLOG" | "QUEUE" | "NFQUEUE"
+                    | "MARK" | "CONNMARK" | "DSCP" | "TOS" | "TCPMSS" | "TEE"
+                    | "SNAT" | "DNAT" | "MASQUERADE" | "REDIRECT" | "SET" | "NOTRACK"
+                    | "CT" | "AUDIT" | "CLASSIFY") => {
+                        return Err(format!("'-j {target}' cannot be expressed"));
+                    }
+                    chain => Target::Jump(chain.to_owned()),
+                });
+                return Ok(());
+            }
+            other => return Err(format!("'{other}' cannot be expressed")),
+        };
+        self.conditions.push(vec![condition]);
+        Ok(())
+    }
+
+    /// Adds the alternatives of a list of addresses or ports.
+    fn wide(&mut self, field: Wide, list: &str, is_not: bool) -> Result<(), String> {
+        let mut elements = Vec::new();
+        for one in list.split(',') {
+            let is_port = matches!(field, Wide::SourcePort | Wide::DestinationPort);
+            let element: Element = match one.split_once(':') {
+                Some((first, last)) if is_port => {
+                    let first = if first.is_empty() { "0" } else { first };
+                    let last = if last.is_empty() { "65535" } else { last };
+                    format!("{first}-{last}").parse()?
+                }
+                _ => with_mask_length(one).parse()?,
+            };
+            if is_port != (element.kind() == SetType::InetService) {
+                return Err(format!("'{one}' is no value of this option"));
+            }
+            elements.push(element);
+        }
+        if is_not {
+            elements = complement(&elements)?;
+        }
+        let mut all = Vec::new();
+        for element in elements {
+            all.extend(field.in_element(element)?);
+        }
+        self.conditions.push(all);
+        Ok(())
+    }
+
+    /// Adds an ICMP type, and the code behind a slash.
+    fn icmp(&mut self, text: &str) -> Result<(), String> {
+        let (kind, code) = match text.split_once('/') {
+            Some((kind, code)) => (kind, Some(code)),
+            None => (text, None),
+        };
+        if kind == "any" {
+            return Ok(());
+        }
+        let names: &[(&str, u8)] = match self.version == IPV6 {
+            true => &TYPES_V6,
+            false => &TYPES,
+        };
+        let named = names.iter().find(|(name, _)| *name == kind);
+        let kind = named
+            .map(|(_, number)| *number)
+            .or_else(|| kind.parse().ok())
+            .ok_or_else(|| format!("ICMP type '{kind}' cannot be expressed"))?;
+        self.conditions.push(vec![Condition::IcmpType(kind)]);
+        if let Some(code) = code {
+            let code = code
+                .parse()
+                .map_err(|_| format!("ICMP code '{code}' cannot be expressed"))?;
+            self.conditions.push(vec![Condition::IcmpCode(code)]);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the bits of a list of flags.
+fn flags(list: &str) -> Result<u8, String> {
+    match list {
+        "ALL" => return Ok(0x3f),
+        "NONE" => return Ok(0),
+        _ => {}
+    }
+    let mut bits = 0;
+    for name in list.split(',') {
+        bits |= name.to_ascii_lowercase().parse::<TcpFlags>()?.mask;
+    }
+    Ok(bits)
+}
+
+/// Replaces a netmask behind a slash, such as 255.255.255.0, by its length.
+fn with_mask_length(text: &str) -> String {
+    let Some((address, mask)) = text.split_once('/') else {
+        return text.to_owned();
+    };
+    let Ok(mask) = mask.parse::<std::net::Ipv4Addr>() else {
+        return text.to_owned();
+    };
+    let bits = mask.to_bits();
+    match bits.leading_ones() == bits.count_ones() {
+        true => format!("{address}/{}", bits.count_ones()),
+        false => text.to_owned(),
+    }
+}

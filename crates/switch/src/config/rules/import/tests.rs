@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Imports of rulesets.
+
+use std::path::Path;
+
+use quietwire_tables::filter::Action;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::rules::RuleFile;
+
+/// Returns name, action and conditions of each rule.
+fn lines(imported: &Imported) -> Vec<String> {
+    let line = |rule: &RuleSetting| {
+        let words = rule.packet.words().into_iter();
+        let words: Vec<String> = words.map(|(key, value)| format!("{key}={value}")).collect();
+        let port = rule.port.as_ref().map(|port| format!("port={port} "));
+        let action = match rule.action {
+            Action::Accept => "accept",
+            Action::Drop => "drop",
+        };
+        format!(
+            "{} {action} {}{}",
+            rule.name,
+            port.unwrap_or_default(),
+            words.join(" ")
+        )
+    };
+    imported.rules.iter().map(line).collect()
+}
+
+fn missing(imported: &Imported) -> Vec<(&str, &str)> {
+    let missing = imported.missing.iter();
+    missing
+        .map(|one| (one.place.as_str(), one.reason.as_str()))
+        .collect()
+}
+
+/// Checks that the written file can be read, and has the same rules.
+fn read_again(imported: &Imported) {
+    let text = imported.to_toml().unwrap();
+    let file = RuleFile::parse(Path::new("imported.toml"), &text).unwrap();
+    let rules: Vec<RuleSetting> = file.rules.into_iter().map(|rule| rule.value).collect();
+    assert_eq!(rules, imported.rules, "{text}");
+    let sets: Vec<SetSetting> = file.sets.into_iter().map(|set| set.value).collect();
+    assert_eq!(sets, imported.sets);
+    assert_eq!(file.default, Some(imported.default));
+}
+
+fn payload(protocol: &str, field: &str) -> Value {
+    json!({"payload": {"protocol": protocol, "field": field}})
+}
+
+fn is(left: Value, right: Value) -> Value {
+    json!({"match": {"op": "==", "left": left, "right": right}})
+}
+
+/// Returns a ruleset with a base chain `forward` and a chain `guests`, which have these rules.
+fn ruleset(family: &str, policy: &str, forward: &[Value], guests: &[Value]) -> String {
+    let chain = |name: &str| json!({"family": family, "table": "filter", "name": name});
+    let mut base = chain("forward");
+    for (key, value) in [
+        ("type", json!("filter")),
+        ("hook", json!("forward")),
+        ("prio", json!(0)),
+        ("policy", json!(policy)),
+    ] {
+        base[key] = value;
+    }
+    let mut list = vec![
+        json!({"metainfo": {"version": "1.1.3"}}),
+        json!({"table": {"family": family, "name": "filter"}}),
+        json!({"chain": base}),
+        json!({"chain": chain("guests")}),
+        json!({"set": {
+            "family": family, "table": "filter", "name": "admins", "handle": 3, "type": "ipv4_addr",
+            "elem": [{"prefix": {"addr": "192.0.2.0", "len": 24}}, "198.51.100.1"],
+        }}),
+    ];
+    let mut handle = 10;
+    for (chain, rules) in [("forward", forward), ("guests", guests)] {
+        for expr in rules {
+            list.push(json!({"rule": {
+                "family": family, "table": "filter", "chain": chain, "handle": handle, "expr": expr,
+            }}));
+            handle += 1;
+        }
+    }
+    json!({"nftables": list}).to_string()
+}
+
+fn import(text: &str) -> Imported {
+    let imported = Imported::parse(text, Hook::Forward).unwrap();
+    read_again(&imported);
+    imported
+}
+
+#[test]
+fn a_ruleset_of_nftables_becomes_rules_and_sets() {
+    let accept = json!({"accept": null});
+    let text = ruleset(
+        "inet",
+        "drop",
+        &[
+            json!([is(payload("ip", "saddr"), json!("@admins")), is(payload("tcp", "dport"), json!(22)), {"counter": {"packets": 1, "bytes": 60}}, accept]),
+            json!([
+                is(
+                    payload("udp", "dport"),
+                    json!({"set": [53, {"range": [5000, 5010]}]})
+                ),
+                accept
+            ]),
+            json!([is(json!({"meta": {"key": "iifname"}}), json!("guest0")), {"jump": {"target": "guests"}}]),
+            json!([
+                is(payload("icmpv6", "type"), json!("nd-neighbor-solicit")),
+                accept
+            ]),
+            json!([{"match": {"op": "!=", "left": payload("tcp", "dport"), "right": 25}}, {"drop": null}]),
+        ],
+        &[
+            json!([
+                is(
+                    json!({"&": [payload("tcp", "flags"), ["syn", "ack"]]}),
+                    json!("syn")
+                ),
+                accept
+            ]),
+            json!([{"drop": null}]),
+        ],
+    );
+    let imported = import(&text);
+    assert!(imported.missing.is_empty(), "{:?}", imported.missing);
+    assert_eq!(imported.default, Action::Accept);
+    assert_eq!(imported.sets.len(), 1);
+    assert_eq!(
+        lines(&imported),
+        [
+            "forward-10 accept ethertype=ipv4 protocol=tcp source=@admins destination-port=22",
+            "forward-11 accept protocol=udp destination-port=53",
+            "forward-11.2 accept protocol=udp destination-port=5000-5010",
+            "guests-15 accept port=guest0 protocol=tcp tcp-flags=syn / syn,ack",
+            "guests-16 drop port=guest0 ethertype=ipv4",
+            "guests-16.2 drop port=guest0 ethertype=ipv6",
+            "forward-13 accept ethertype=ipv6 protocol=icmpv6 icmp-type=135",
+            "forward-14 drop protocol=tcp destination-port=0-24",
+            "forward-14.2 drop protocol=tcp destination-port=26-65535",
+            "policy-ipv4 drop ethertype=ipv4",
+            "policy-ipv6 drop ethertype=ipv6",
+        ]
+    );
+}
+
+#[test]
+fn what_nftables_says_and_rules_cannot_is_named_by_its_handle() {
+    let accept = json!({"accept": null});
+    let cases = [
+        (
+            json!([
+                is(json!({"ct": {"key": "state"}}), json!("established")),
+                accept
+            ]),
+            "'ct' cannot be expressed",
+        ),
+        (
+            json!([is(payload("tcp", "dport"), json!(22)), {"reject": null}]),
+            "'reject' cannot be expressed",
+        ),
+        (json!([{"counter": null}]), "no verdict"),
+        (
+            json!([is(payload("ip", "ttl"), json!(1)), accept]),
+            "'ip ttl'",
+        ),
+        (
+            json!([is(payload("ip", "saddr"), json!("@guests")), accept]),
+            "set 'guests' is missing",
+        ),
+        (
+            json!([{"match": {"op": "!=", "left": payload("ip", "saddr"), "right": "@admins"}}, accept]),
+            "'!=' of a named set",
+        ),
+        (
+            json!([is(json!({"meta": {"key": "oifname"}}), json!("b")), accept]),
+            "'meta oifname'",
+        ),
+        (
+            json!([
+                is(json!({"meta": {"key": "iifname"}}), json!("tap*")),
+                accept
+            ]),
+            "several interfaces",
+        ),
+        (json!([{"jump": {"target": "nowhere"}}]), "no such chain"),
+        (
+            json!([{"jump": {"target": "forward"}}]),
+            "jumps within one another",
+        ),
+        (
+            json!([{"match": {"op": "<", "left": payload("tcp", "dport"), "right": 9}}, accept]),
+            "operator '<'",
+        ),
+        (
+            json!([{"match": {"left": 1}}, accept]),
+            "match without 'op'",
+        ),
+        (json!([is(json!(1), json!(1)), accept]), "'value'"),
+        (
+            json!([{"accept": null}, {"log": null}]),
+            "behind the verdict",
+        ),
+    ];
+    for (expr, reason) in cases {
+        let imported = import(&ruleset("ip", "accept", std::slice::from_ref(&expr), &[]));
+        assert!(imported.rules.is_empty(), "{expr}");
+        let [(place, text)] = missing(&imported)[..] else {
+            panic!("{expr}: {:?}", imported.missing);
+        };
+        assert!(text.contains(reason), "{expr}: {text}");
+        assert!(place.contains("10") || place == "nowhere", "{place}");
+    }
+    // Rules behind a missing one are imported.
+    let rules = [json!([{"reject": null}]), json!([{"drop": null}])];
+    let imported = import(&ruleset("ip", "accept", &rules, &[]));
+    assert_eq!(lines(&imported), ["forward-11 drop ethertype=ipv4"]);
+    for (text, reason) in [
+        ("{}", "'nftables' is missing"),
+        ("{", "no JSON"),
+        (
+            "{\"nftables\":[]}",
+            "no chain of type filter with hook forward",
+        ),
+        ("", "neither JSON"),
+    ] {
+        let error = Imported::parse(text, Hook::Forward).unwrap_err();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+const IPTABLES: &str = "\
+# Generated by iptables-save v1.8.11 (nf_tables)
+*nat
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -p tcp -j DNAT --to-destination 10.0.0.2
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [10:840]
+:GUESTS - [0:0]
+-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A FORWARD -s 192.0.2.0/24 -p tcp -m tcp --dport 22 -m comment --comment \"for \\\"admins\\\"\" -j ACCEPT
+-A FORWARD -i guest0 -j GUESTS
+-A FORWARD ! -s 10.0.0.0/8 -d 10.0.0.0/255.0.0.0 -j DROP
+[7:420] -A GUESTS -p udp -m multiport --dports 53,123,5000:5010 -j ACCEPT
+-A GUESTS -p icmp -m icmp --icmp-type 8 -j ACCEPT
+-A GUESTS -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP
+-A GUESTS -j REJECT --reject-with icmp-port-unreachable
+COMMIT
+";
+
+#[test]
+fn a_file_of_iptables_save_becomes_rules() {
+    let imported = import(IPTABLES);
+    assert_eq!(
+        missing(&imported),
+        [
+            ("line 10", "'-m conntrack' cannot be expressed"),
+            ("line 17", "'-j REJECT' cannot be expressed"),
+        ]
+    );
+    assert_eq!(imported.others, ["table nat"]);
+    let lines = lines(&imported);
+    assert_eq!(
+        lines[..6],
+        [
+            "FORWARD-11 accept protocol=tcp source=192.0.2.0/24 destination-port=22",
+            "GUESTS-14 accept port=guest0 ethertype=ipv4 protocol=udp destination-port=53",
+            "GUESTS-14.2 accept port=guest0 ethertype=ipv4 protocol=udp destination-port=123",
+            "GUESTS-14.3 accept port=guest0 ethertype=ipv4 protocol=udp destination-port=5000-5010",
+            "GUESTS-15 accept port=guest0 ethertype=ipv4 protocol=icmp icmp-type=8",
+            "GUESTS-16 drop port=guest0 ethertype=ipv4 protocol=tcp tcp-flags=syn / fin,syn,rst,ack",
+        ]
+    );
+    // All addresses but a prefix of 8 bits: eight prefixes.
+    assert_eq!(lines.len(), 6 + 8 + 1);
+    assert!(
+        lines[6].ends_with("source=0.0.0.0/5 destination=10.0.0.0/8"),
+        "{}",
+        lines[6]
+    );
+    assert_eq!(lines[14], "policy-ipv4 drop ethertype=ipv4");
+}
+
+#[test]
+fn interfaces_become_ports_and_other_chains_are_listed() {
+    let mut imported = import(IPTABLES);
+    imported.rename_ports(&[("guest0".to_owned(), "vm".to_owned())]);
+    let ports: Vec<&str> = imported
+        .rules
+        .iter()
+        .filter_map(|rule| rule.port.as_deref())
+        .collect();
+    assert_eq!(ports, ["vm"; 5]);
+    let text = ruleset("ip", "accept", &[], &[]);
+    let error = Imported::parse(&text, Hook::Input).unwrap_err();
+    assert!(error.contains("hook input"), "{error}");
+    let mut parsed: Value = serde_json::from_str(&text).unwrap();
+    let other = json!({"chain": {
+        "family": "ip", "table": "nat", "name": "out", "type": "nat", "hook": "postrouting", "prio": 100,
+    }});
+    parsed["nftables"].as_array_mut().unwrap().push(other);
+    let imported = import(&parsed.to_string());
+    assert_eq!(imported.others, ["chain ip nat out (hook postrouting)"]);
+}
+
+#[test]
+fn what_iptables_says_and_rules_cannot_is_named_by_its_line() {
+    for (rule, reason) in [
+        ("-A FORWARD -o eth1 -j ACCEPT", "'-o'"),
+        ("-A FORWARD -i eth+ -j ACCEPT", "several interfaces"),
+        ("-A FORWARD -p tcp -m tcp ! --syn -j ACCEPT", "'! --syn'"),
+        ("-A FORWARD -j LOG --log-prefix x", "'-j LOG'"),
+        ("-A FORWARD -s", "-s without a value"),
+        ("-A FORWARD -s 10.0.0.0/33 -j DROP", "not an element"),
+        ("-A FORWARD -j NOWHERE", "no such chain"),
+        (
+            "-A FORWARD -m comment --comment \"x -j DROP",
+            "quotation does not end",
+        ),
+        ("-A FORWARD -p tcp", "no target"),
+        ("-X", "not a rule"),
+        ("-A OTHER -j DROP", "no such chain: 'OTHER'"),
+    ] {
+        let text = format!("*filter\n:FORWARD ACCEPT [0:0]\n{rule}\nCOMMIT\n");
+        let imported = import(&text);
+        assert!(imported.rules.is_empty(), "{rule}");
+        let [(_, text)] = missing(&imported)[..] else {
+            panic!("{rule}: {:?}", imported.missing);
+        };
+        assert!(text.contains(reason), "{rule}: {text}");
+    }
+    let six = "# Generated by ip6tables-save v1.8.11\n*filter\n:FORWARD DROP [0:0]\n-A FORWARD -p ipv6-icmp -m icmp6 --icmpv6-type 128/0 -j ACCEPT\nCOMMIT\n";
+    assert_eq!(
+        lines(&import(six)),
+        [
+            "FORWARD-4 accept ethertype=ipv6 protocol=icmpv6 icmp-type=128 icmp-code=0",
+            "policy-ipv6 drop ethertype=ipv6"
+        ]
+    );
+}
