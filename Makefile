@@ -45,7 +45,7 @@ export QUIETWIRE_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/venv
 # tuned's files, unpacked for tests.
 export QUIETWIRE_TUNED ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/quietwire/tuned
 
-.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models faults soak asan miri mutants deny clean-lab
+.PHONY: help setup build demo test test-labs test-hardware test-all test-dpdk-versions deb test-deb lint bench performance-page repeat-measurements fuzz test-fuzz models nftables faults soak asan miri mutants deny clean-lab
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -131,6 +131,10 @@ models: ## Models of threads with up to PREEMPTIONS preemptions, and small domai
 soak: ## A switch that changes at random for HOURS beside checked traffic; samples and plot into results/soak (needs root)
 	@QUIETWIRE_SOAK_SECONDS=$$(awk 'BEGIN { print int($(HOURS) * 3600) }') QUIETWIRE_SOAK_DIRECTORY=$(CURDIR)/results/soak \
 		cargo test --release --locked --package quietwire --test soak -- --nocapture
+
+nftables: ## A thousand generated rulesets with a thousand frames each, compared with the kernel's nftables (needs root and nft)
+	QUIETWIRE_NFT_RULESETS=1000 QUIETWIRE_NFT_FRAMES=1000 QUIETWIRE_SEED=1 \
+	    cargo test -p quietwire-switch --test nftables --locked
 
 faults: ## Partitions, labs and changes of a switch with failing files, processes, steps and threads: FAULT_SEEDS sequences, from seed FAULT_START on
 	TMPDIR=$${TMPDIR:-/dev/shm} QUIETWIRE_SEED=$(FAULT_START) QUIETWIRE_FAULT_SEEDS=$(FAULT_SEEDS) \

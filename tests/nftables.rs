@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Filter rules compared with the kernel's nftables: generated rulesets decide on the same frames in a chain at the ingress of a veth device,
+//! and, imported from the output of `nft -j list ruleset`, in the filter. The counters of all rules have to agree. Requires root and nft.
+//!
+//! `QUIETWIRE_NFT_RULESETS` and `QUIETWIRE_NFT_FRAMES` set the numbers of rulesets and of frames for each; `QUIETWIRE_SEED` the first seed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quietwire_base::BURST_MAX;
+use quietwire_base::random::Random;
+use quietwire_switch::config::rules::{Hook, Imported};
+use quietwire_tables::filter::{
+    Element, Fallback, PortRule, PortRules, RuleTable, SetField, SetName, Verdict,
+};
+use serde_json::Value;
+
+const RULESETS: u64 = 50;
+const FRAMES: u64 = 250;
+/// Time for a burst to pass the chain.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Sends frames, which are lines of hexadecimal digits, out of a device.
+const SEND: &str = "
+import socket, sys
+out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+out.bind(('qw-nft0', 0))
+for line in sys.stdin:
+    out.send(bytes.fromhex(line))
+";
+
+/// A network namespace with a pair of devices.
+struct Namespace(String);
+
+impl Namespace {
+    fn new() -> Self {
+        let name = format!("qw-nft-{}", std::process::id());
+        let run = |arguments: &[&str]| output(Command::new("ip").args(arguments), "");
+        run(&["netns", "add", &name]);
+        let namespace = Self(name);
+        // The kernel sends no frames of its own.
+        for scope in ["all", "default"] {
+            let setting = format!("net.ipv6.conf.{scope}.disable_ipv6=1");
+            output(namespace.command("sysctl").args(["-q", "-w", &setting]), "");
+        }
+        let name = namespace.0.as_str();
+        run(&[
+            "-n", name, "link", "add", "qw-nft0", "type", "veth", "peer", "name", "qw-nft1",
+        ]);
+        for device in ["qw-nft0", "qw-nft1"] {
+            run(&["-n", name, "link", "set", device, "up"]);
+        }
+        namespace
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0, program]);
+        command
+    }
+
+    /// Returns the ruleset as JSON.
+    fn list(&self) -> String {
+        output(self.command("nft").args(["-j", "list", "ruleset"]), "")
+    }
+
+    /// Returns the packets of each rule, by handle.
+    fn counters(&self) -> BTreeMap<u64, u64> {
+        let json: Value = serde_json::from_str(&self.list()).unwrap();
+        let rules = json["nftables"].as_array().unwrap().iter();
+        let rules = rules.filter_map(|object| object.get("rule"));
+        let counter = |rule: &Value| {
+            let mut parts = rule["expr"].as_array().unwrap().iter();
+            let counter = parts.find_map(|part| part.get("counter")).unwrap();
+            (
+                rule["handle"].as_u64().unwrap(),
+                counter["packets"].as_u64().unwrap(),
+            )
+        };
+        rules.map(counter).collect()
+    }
+
+    fn send(&self, frames: &[Vec<u8>]) {
+        let hex = |frame: &Vec<u8>| -> String {
+            let digits: String = frame.iter().map(|octet| format!("{octet:02x}")).collect();
+            digits + "\n"
+        };
+        let lines: String = frames.iter().map(hex).collect();
+        output(self.command("python3").args(["-c", SEND]), &lines);
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // A failure must not hide that of the test.
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// Runs a command with this input. Returns its output.
+fn output(command: &mut Command, input: &str) -> String {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error} (run scripts/setup --with-tests)"));
+    // Without input, the program may have ended before.
+    if !input.is_empty() {
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input.as_bytes())
+            .unwrap();
+    }
+    let ended = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{command:?}: {errors}\n{input}");
+    String::from_utf8(ended.stdout).unwrap()
+}
+
+fn number(key: &str, default: u64) -> u64 {
+    std::env::var(key).map_or(default, |text| text.parse().unwrap())
+}
+
+fn one_of<'a>(random: &mut Random, list: &[&'a str]) -> &'a str {
+    list[random.index(list.len())]
+}
+
+fn is_true(random: &mut Random, percent: u64) -> bool {
+    random.below(100) < percent
+}
+
+const ADDRESSES_V4: [[u8; 4]; 6] = [
+    [10, 0, 0, 1],
+    [10, 0, 1, 9],
+    [10, 7, 0, 1],
+    [192, 0, 2, 1],
+    [198, 51, 100, 5],
+    [198, 51, 100, 10],
+];
+const ADDRESSES_V6: [&str; 5] = [
+    "2001:db8::1",
+    "2001:db8:0:1::9",
+    "2001:db8:1::1",
+    "fe80::1",
+    "2001:db9::1",
+];
+const PORTS: [u16; 7] = [22, 25, 53, 80, 5005, 8001, 50_000];
+
+/// Returns a condition on addresses of a version.
+fn addresses(random: &mut Random, is_ipv4: bool) -> String {
+    let side = one_of(random, &["saddr", "daddr"]);
+    let value = match is_ipv4 {
+        true => one_of(
+            random,
+            &[
+                "10.0.0.0/8",
+                "10.0.0.0/23",
+                "10.0.0.1",
+                "@admins",
+                "!= 10.0.0.0/8",
+                "!= 192.0.2.1",
+                "10.0.0.0-10.0.0.200",
+                "{ 10.0.0.1, 192.0.2.0/24 }",
+                "!= { 10.0.0.0/16, 198.51.100.0/24 }",
+            ],
+        ),
+        false => one_of(
+            random,
+            &[
+                "2001:db8::/32",
+                "2001:db8::/64",
+                "2001:db8::1",
+                "@admins6",
+                "!= 2001:db8::/48",
+                "2001:db8::1-2001:db8:0:2::",
+                "{ fe80::/10, 2001:db8:1::1 }",
+            ],
+        ),
+    };
+    format!("{} {side} {value} ", if is_ipv4 { "ip" } else { "ip6" })
+}
+
+/// Returns a condition on the transport header of a version; `None` is any.
+fn transport(random: &mut Random, is_ipv4: Option<bool>) -> String {
+    let ports = |random: &mut Random| {
+        let side = one_of(random, &["sport", "dport"]);
+        let value = one_of(
+            random,
+            &[
+                "22",
+                "80",
+                "5000-5010",
+                "!= 25",
+                "!= 50-100",
+                "@web",
+                "{ 22, 53, 8000-8080 }",
+                "!= { 22, 80 }",
+            ],
+        );
+        format!("{side} {value} ")
+    };
+    match random.below(7) {
+        0 | 1 => format!("tcp {}", ports(random)),
+        2 => format!("udp {}", ports(random)),
+        3 => {
+            let flags = [
+                "syn / syn,ack",
+                "rst",
+                "& ack == ack",
+                "syn,fin / syn,fin",
+                "syn,ack",
+            ];
+            format!("tcp flags {} ", one_of(random, &flags))
+        }
+        4 if is_ipv4 != Some(false) => {
+            let code = if is_true(random, 40) {
+                "icmp code 1 "
+            } else {
+                ""
+            };
+            format!(
+                "icmp type {} {code}",
+                one_of(random, &["echo-request", "3", "0"])
+            )
+        }
+        5 if is_ipv4 != Some(true) => {
+            let code = if is_true(random, 40) {
+                "icmpv6 code 0 "
+            } else {
+                ""
+            };
+            format!(
+                "icmpv6 type {} {code}",
+                one_of(random, &["echo-request", "1", "135"])
+            )
+        }
+        _ => format!(
+            "meta l4proto {} ",
+            one_of(random, &["tcp", "udp", "47", "{ tcp, udp }"])
+        ),
+    }
+}
+
+fn rule(random: &mut Random) -> String {
+    let mut text = String::new();
+    if is_true(random, 15) {
+        text += &format!(
+            "ether saddr {} ",
+            one_of(random, &["02:00:00:00:00:01", "@macs"])
+        );
+    }
+    if is_true(random, 15) {
+        text += &format!("vlan id {} ", one_of(random, &["7", "{ 7, 9 }"]));
+    }
+    let version = match random.below(10) {
+        0..4 => Some(true),
+        4..7 => Some(false),
+        _ => None,
+    };
+    match version {
+        Some(is_ipv4) => {
+            text += &addresses(random, is_ipv4);
+            if is_true(random, 20) {
+                let family = if is_ipv4 { "ip" } else { "ip6" };
+                text += &format!(
+                    "{family} dscp {} ",
+                    one_of(random, &["ef", "af11", "cs0", "3"])
+                );
+            }
+        }
+        None if is_true(random, 20) => {
+            text += &format!("meta protocol {} ", one_of(random, &["ip", "ip6", "arp"]));
+            return format!("{text}counter {}", one_of(random, &["accept", "drop"]));
+        }
+        None => {}
+    }
+    if version.is_none() || is_true(random, 60) {
+        text += &transport(random, version);
+    }
+    format!("{text}counter {}", one_of(random, &["accept", "drop"]))
+}
+
+fn ruleset(random: &mut Random) -> String {
+    let rules: Vec<String> = (0..1 + random.below(30)).map(|_| rule(random)).collect();
+    format!(
+        "flush ruleset
+table netdev t {{
+    set admins {{ type ipv4_addr; flags interval; elements = {{ 192.0.2.0/24, 198.51.100.1-198.51.100.9 }}; }}
+    set admins6 {{ type ipv6_addr; flags interval; elements = {{ 2001:db8:1::/48, fe80::1 }}; }}
+    set web {{ type inet_service; flags interval; elements = {{ 80, 8000-8080 }}; }}
+    set macs {{ type ether_addr; elements = {{ 02:00:00:00:00:01, 02:00:00:00:00:03 }}; }}
+    chain c {{
+        type filter hook ingress device \"qw-nft1\" priority 0; policy accept;
+        {}
+        counter accept
+    }}
+}}
+",
+        rules.join("\n        ")
+    )
+}
+
+/// Returns protocol and transport header.
+fn payload(random: &mut Random, is_ipv4: bool) -> (u8, Vec<u8>) {
+    let port = |random: &mut Random| PORTS[random.index(PORTS.len())].to_be_bytes();
+    let (source, destination) = (port(random), port(random));
+    let ports = [source, destination].concat();
+    match random.below(8) {
+        0..3 => {
+            let flags = [0x02, 0x12, 0x10, 0x04, 0x03, 0x18, 0x00][random.index(7)];
+            let rest = [0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0];
+            (6, [&ports[..], &rest].concat())
+        }
+        3..5 => (17, [&ports[..], &[0, 12, 0, 0, 1, 2, 3, 4]].concat()),
+        5..7 => {
+            let kinds: [u8; 4] = if is_ipv4 {
+                [8, 3, 0, 11]
+            } else {
+                [128, 1, 135, 2]
+            };
+            let kind = kinds[random.index(4)];
+            let code = [0, 1, 3][random.index(3)];
+            let octets = [&[kind, code][..], &[0; 30]].concat();
+            (if is_ipv4 { 1 } else { 58 }, octets)
+        }
+        _ => (47, vec![0; 16]),
+    }
+}
+
+fn dscp(random: &mut Random) -> u8 {
+    [46, 10, 0, 0, 3][random.index(5)]
+}
+
+fn ipv4(random: &mut Random) -> Vec<u8> {
+    let address =
+        |random: &mut Random| Ipv4Addr::from(ADDRESSES_V4[random.index(ADDRESSES_V4.len())]);
+    let (source, destination) = (address(random), address(random));
+    let (protocol, payload) = payload(random, true);
+    let options = if is_true(random, 10) {
+        vec![1, 1, 1, 1]
+    } else {
+        Vec::new()
+    };
+    // A later fragment, behind the longest header.
+    let offset = if is_true(random, 8) { 100u16 } else { 0 };
+    let length = u16::try_from(20 + options.len() + payload.len()).unwrap();
+    let words = 5 + u8::try_from(options.len() / 4).unwrap();
+    let mut packet = vec![0x40 | words, dscp(random) << 2];
+    packet.extend(length.to_be_bytes());
+    packet.extend([0, 1]);
+    packet.extend(offset.to_be_bytes());
+    packet.extend([64, protocol, 0, 0]);
+    packet.extend(source.octets());
+    packet.extend(destination.octets());
+    [packet, options, payload].concat()
+}
+
+fn ipv6(random: &mut Random) -> Vec<u8> {
+    let address =
+        |random: &mut Random| -> Ipv6Addr { one_of(random, &ADDRESSES_V6).parse().unwrap() };
+    let (source, destination) = (address(random), address(random));
+    let (protocol, payload) = payload(random, false);
+    // Destination options or a later fragment.
+    let (next, extension) = match random.below(12) {
+        0 => (60, vec![protocol, 0, 1, 4, 0, 0, 0, 0]),
+        1 => (44, vec![protocol, 0, 3, 0x20, 0, 0, 0, 1]),
+        _ => (protocol, Vec::new()),
+    };
+    let length = u16::try_from(extension.len() + payload.len()).unwrap();
+    let dscp = dscp(random);
+    let mut packet = vec![0x60 | (dscp >> 2), dscp << 6, 0, 0];
+    packet.extend(length.to_be_bytes());
+    packet.extend([next, 64]);
+    packet.extend(source.octets());
+    packet.extend(destination.octets());
+    [packet, extension, payload].concat()
+}
+
+fn frame(random: &mut Random) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, [1, 2, 3][random.index(3)]];
+    if is_true(random, 20) {
+        frame.extend([0x81, 0, 0, [7, 9, 11][random.index(3)]]);
+    }
+    match random.below(10) {
+        0..5 => {
+            frame.extend([8, 0]);
+            frame.extend(ipv4(random));
+        }
+        5..9 => {
+            frame.extend([0x86, 0xdd]);
+            frame.extend(ipv6(random));
+        }
+        _ => {
+            frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+            frame.extend([0; 20]);
+        }
+    }
+    frame
+}
+
+/// Returns the frames that each rule decides on in the filter, by the handle of the rule in nftables.
+fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, u64> {
+    let imported = Imported::parse(json, Hook::Ingress).unwrap();
+    assert!(imported.missing.is_empty(), "{:?}", imported.missing);
+    let sets: Vec<Vec<Element>> = imported
+        .sets
+        .iter()
+        .map(|set| set.elements.clone())
+        .collect();
+    let number = |(field, name): (SetField, &SetName)| {
+        let place = imported.sets.iter().position(|set| set.name == *name);
+        (field, u32::try_from(place.unwrap()).unwrap())
+    };
+    let rules = imported.rules.iter().map(|rule| PortRule {
+        port: None,
+        group: None,
+        vlan: rule.vlan.map(|vlan| vlan.get()),
+        packet: rule.packet.packet(),
+        further: rule.packet.further(),
+        sets: rule.packet.sets().map(number).collect(),
+        action: rule.action,
+        frames: Arc::default(),
+    });
+    let table = RuleTable::with_sets(rules, &sets, Fallback::default());
+    let port = PortRules::new(Arc::new(table), 0, None);
+    let mut counters = BTreeMap::new();
+    for burst in frames.chunks(BURST_MAX) {
+        let mut verdicts = [Verdict::Short; BURST_MAX];
+        let received = burst
+            .iter()
+            .map(|frame| (&frame[..], u32::try_from(frame.len()).unwrap()));
+        port.judge(received, &mut verdicts);
+        for (verdict, frame) in verdicts.iter().zip(burst) {
+            let Verdict::Rule(rule, _) = verdict else {
+                panic!("{verdict:?}: {frame:02x?}");
+            };
+            let name = &imported.rules[*rule as usize].name;
+            let handle = name.strip_prefix("c-").unwrap();
+            let handle = handle.split('.').next().unwrap().parse().unwrap();
+            *counters.entry(handle).or_insert(0) += 1;
+        }
+    }
+    counters
+}
+
+#[test]
+fn generated_rulesets_decide_as_those_of_the_kernel_do() {
+    let (rulesets, frames) = (
+        number("QUIETWIRE_NFT_RULESETS", RULESETS),
+        number("QUIETWIRE_NFT_FRAMES", FRAMES),
+    );
+    let start = number("QUIETWIRE_SEED", u64::from(std::process::id()));
+    let namespace = Namespace::new();
+    for seed in start..start + rulesets {
+        let mut random = Random::new(seed);
+        let text = ruleset(&mut random);
+        let frames: Vec<Vec<u8>> = (0..frames).map(|_| frame(&mut random)).collect();
+        output(namespace.command("nft").args(["-f", "-"]), &text);
+        let json = namespace.list();
+        namespace.send(&frames);
+        let began = Instant::now();
+        let counted = loop {
+            let counters = namespace.counters();
+            let sum: u64 = counters.values().sum();
+            if sum >= frames.len() as u64 {
+                break counters;
+            }
+            assert!(
+                began.elapsed() < DEADLINE,
+                "{sum} of {} frames arrived: QUIETWIRE_SEED={seed}\n{text}",
+                frames.len()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let ours = filtered(&json, &frames);
+        let kernel: BTreeMap<u64, u64> = counted
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        assert_eq!(
+            ours, kernel,
+            "filter and kernel differ: QUIETWIRE_SEED={seed}\n{text}\n{json}"
+        );
+    }
+}
