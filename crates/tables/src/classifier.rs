@@ -27,6 +27,8 @@
 mod compile;
 mod cut;
 mod entry;
+#[cfg(test)]
+mod fuzz;
 mod key;
 mod lookup;
 mod node;
