@@ -16,7 +16,6 @@
 //! If the table or a zone is full, a new connection replaces the oldest embryonic one, or the oldest closed one; established connections stay.
 
 mod entry;
-mod index;
 mod key;
 mod list;
 mod names;

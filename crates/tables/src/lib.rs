@@ -12,8 +12,10 @@ pub mod drops;
 pub mod fdb;
 pub mod fib;
 pub mod filter;
+mod hash_index;
 pub mod icmp;
 mod named;
+pub mod nat;
 pub mod neighbour;
 pub mod route;
 #[cfg(test)]

@@ -7,12 +7,15 @@ mod sources {
     pub mod arena;
     pub mod bridge;
     pub mod classifier;
+    pub mod connections;
     pub mod drops;
     pub mod fdb;
     pub mod fib;
     pub mod filter;
+    mod hash_index;
     pub mod icmp;
     mod named;
+    pub mod nat;
     pub mod neighbour;
     pub mod route;
 }

@@ -5,7 +5,6 @@ use quietwire_base::BURST_MAX;
 use quietwire_memory::prefetch;
 
 use super::entry::{Entry, NONE};
-use super::index::Index;
 use super::key::Secret;
 use super::names::{CtState, Direction, InvalidReason, Refusal, State};
 use super::packet::{Kind, Packet};
@@ -14,6 +13,7 @@ use super::tcp::{self, Side, Step};
 use super::wheel::{Due, Wheel};
 use super::zones::Zones;
 use crate::arena::zeroed;
+use crate::hash_index::Index;
 
 /// Handle of a connection. A handle of an ended connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

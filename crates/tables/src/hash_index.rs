@@ -38,7 +38,7 @@ struct Position {
 
 /// Index of a table.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(crate) struct Index {
     buckets: Box<[Bucket]>,
     mask: usize,
 }
@@ -72,7 +72,7 @@ impl Index {
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub(super) fn new(entries_max: u32) -> Result<Self, NoMemory> {
+    pub(crate) fn new(entries_max: u32) -> Result<Self, NoMemory> {
         let buckets = (entries_max as usize)
             .div_ceil(LOAD)
             .next_power_of_two()
@@ -85,7 +85,7 @@ impl Index {
     }
 
     /// Returns the memory of the index, octets.
-    pub(super) fn octets(&self) -> usize {
+    pub(crate) fn octets(&self) -> usize {
         size_of_val(&self.buckets[..])
     }
 
@@ -103,7 +103,7 @@ impl Index {
 
     /// Prefetches the first bucket.
     #[inline(always)]
-    pub(super) fn prefetch(&self, hash: u64) {
+    pub(crate) fn prefetch(&self, hash: u64) {
         if let Some(bucket) = self.buckets.get(self.first_bucket(hash)) {
             prefetch(bucket);
         }
@@ -111,7 +111,7 @@ impl Index {
 
     /// Returns the entry that most likely belongs to a hash, for prefetching.
     #[inline(always)]
-    pub(super) fn candidate(&self, hash: u64) -> Option<u32> {
+    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
         let bucket = self.buckets.get(self.first_bucket(hash))?;
         let slot = bucket.slots_of(tag(hash)).trailing_zeros();
         bucket.entries.get(slot as usize).copied()
@@ -119,7 +119,7 @@ impl Index {
 
     /// Finds the entry of a hash for which `is_entry` returns true.
     #[inline(always)]
-    pub(super) fn find(&self, hash: u64, is_entry: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u64, is_entry: impl Fn(u32) -> bool) -> Option<u32> {
         let position = self.position(hash, is_entry)?;
         self.entry_at(position)
     }
@@ -163,7 +163,7 @@ impl Index {
 
     /// Adds an entry. Returns false if there is no room in the buckets of its hash, nor for one of their entries elsewhere.
     #[must_use]
-    pub(super) fn insert(&mut self, hash: u64, entry: u32) -> bool {
+    pub(crate) fn insert(&mut self, hash: u64, entry: u32) -> bool {
         let (first, tag) = (self.first_bucket(hash), tag(hash));
         let second = self.other_bucket(first, tag);
         self.put(first, tag, entry, false)
@@ -224,7 +224,7 @@ impl Index {
     }
 
     /// Removes an entry.
-    pub(super) fn remove(&mut self, hash: u64, entry: u32) {
+    pub(crate) fn remove(&mut self, hash: u64, entry: u32) {
         if let Some(position) = self.position(hash, |one| one == entry) {
             self.clear(position);
         }

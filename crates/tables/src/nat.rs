@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NAT44: translation of IPv4 addresses and ports between an inside and an outside.
+//!
+//! A mapping belongs to an inside endpoint (address, port, protocol) and an external endpoint, whatever the remote hosts:
+//! endpoint-independent mapping (RFC 4787, REQ-1; RFC 5382, REQ-1; RFC 5508, REQ-1) and filtering (RFC 4787, REQ-8; RFC 5382, REQ-3). Rules
+//! on the state of connections ([`crate::connections`]) filter by remote hosts.
+//!
+//! Each forwarding thread has its own [`Nat`], without locks. [`Nat::new`] makes all allocations, and every operation takes a bounded number
+//! of steps. A mapping takes 32 octets, its index 8 to 16, and each external address 768 KiB: the table from external ports to mappings, by
+//! which no two mappings share an external endpoint (RFC 4787, REQ-3; RFC 5382, REQ-7: no port overloading).
+//!
+//! A host has blocks of ports of one external address (RFC 4787, REQ-2: paired; RFC 7422, section 1: port block allocation). Only blocks
+//! have to be logged: [`Nat::take_events`].
+//!
+//! | requirement | here |
+//! |---|---|
+//! | RFC 4787, REQ-3a; RFC 5382, REQ-7: well-known ports stay well-known | no: external ports are of the pool's range |
+//! | RFC 4787, REQ-4: parity of the port | preserved if the host has a port of that parity left |
+//! | RFC 4787, REQ-5; RFC 5382, REQ-5; RFC 5508, REQ-2: time-outs | [`NatTimeouts`] |
+//! | RFC 4787, REQ-6: outbound packets refresh | yes; inbound packets do not |
+//! | RFC 4787, REQ-9; RFC 5382, REQ-8; RFC 5508, REQ-7: hairpinning | yes, with external source addresses |
+//! | RFC 4787, REQ-12; RFC 5382, REQ-10; RFC 5508, REQ-6: errors end no mapping | yes; errors change nothing |
+//! | RFC 5382, REQ-2: all sequences of TCP, simultaneous open included | yes |
+//! | RFC 5382, REQ-4: no answer to unsolicited SYNs | none is sent |
+//! | RFC 5382, REQ-9; RFC 5508, REQ-3, REQ-4, REQ-5: errors are translated | yes, with the packets in them |
+//! | RFC 4787, REQ-14: fragments | no: fragments are dropped ([`NatDrop::Fragment`]) |
+
+mod mapping;
+mod names;
+mod packet;
+mod pool;
+mod rewrite;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod translator;
+
+pub use mapping::MappingInfo;
+pub use names::{NatDrop, NatProtocol};
+pub use pool::BlockEvent;
+pub use settings::{
+    EXTERNALS_MAX, Forward, MAPPINGS_MAX, NatSettings, NatSettingsError, NatTimeouts, PortPool,
+};
+pub use translator::{Nat, NatCounters, NatOutcome};

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Parser of the parts of an IPv4 packet that NAT translates.
+
+use quietwire_packet::{
+    ICMP_HEADER_LENGTH, IPV4_HEADER_MIN, TCP_HEADER_MIN, UDP_HEADER_LENGTH, checksum,
+};
+
+use super::names::{NatDrop, NatProtocol};
+
+/// Octets of an ICMP echo's header, and of the header of an ICMP error in front of the packet that it is about.
+pub(super) const ICMP_LENGTH: usize = 2 * ICMP_HEADER_LENGTH;
+/// Octets of the inner packet's payload that an ICMP error has at least (RFC 792).
+const INNER_MIN: usize = 8;
+
+/// Address and port, or ICMP identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct End {
+    pub(super) address: u32,
+    pub(super) port: u16,
+}
+
+/// An IPv4 packet, or one within an ICMP error.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    /// Offset of the IP header.
+    pub(super) at: usize,
+    /// Offset of the transport header.
+    pub(super) transport: usize,
+    /// End of the IP packet, without padding. Of an inner packet, that of the outer one.
+    pub(super) end: usize,
+    /// Protocol of mappings. Of an ICMP error, it has no meaning.
+    pub(super) protocol: NatProtocol,
+    pub(super) source: End,
+    pub(super) destination: End,
+    /// TCP control bits; 0 for others.
+    pub(super) flags: u8,
+}
+
+/// Kind of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// TCP, UDP, or an echo request.
+    Plain,
+    /// An echo reply, which begins no mapping.
+    Reply,
+    /// An ICMP error with this packet in it.
+    Error(View),
+}
+
+fn be16(octets: &[u8], at: usize) -> Option<u16> {
+    octets
+        .get(at..)?
+        .first_chunk()
+        .map(|two| u16::from_be_bytes(*two))
+}
+
+fn be32(octets: &[u8], at: usize) -> Option<u32> {
+    octets
+        .get(at..)?
+        .first_chunk()
+        .map(|four| u32::from_be_bytes(*four))
+}
+
+/// Header of an IPv4 packet at an offset.
+struct Header {
+    length: usize,
+    total: usize,
+    protocol: u8,
+    source: u32,
+    destination: u32,
+    is_fragment: bool,
+}
+
+fn header(packet: &[u8], at: usize) -> Option<Header> {
+    let first = *packet.get(at)?;
+    let length = usize::from(first & 0x0f) * 4;
+    let total = usize::from(be16(packet, at + 2)?);
+    let header = Header {
+        length,
+        total,
+        protocol: *packet.get(at + 9)?,
+        source: be32(packet, at + 12)?,
+        destination: be32(packet, at + 16)?,
+        // More fragments, or an offset.
+        is_fragment: be16(packet, at + 6)? & 0x3fff != 0,
+    };
+    let is_sound = first >> 4 == 4 && length >= IPV4_HEADER_MIN && total >= length;
+    is_sound.then_some(header)
+}
+
+/// Parses an IPv4 packet from its IP header on. `length` is the number of octets in the frame, padding included; `packet` may end before
+/// (further buffers). ICMP errors must be complete.
+pub(super) fn read(packet: &[u8], length: usize) -> Result<(View, Kind), NatDrop> {
+    let header = header(packet, 0).ok_or(NatDrop::Malformed)?;
+    if header.total > length {
+        return Err(NatDrop::Malformed);
+    }
+    if header.is_fragment {
+        return Err(NatDrop::Fragment);
+    }
+    let payload = header.total - header.length;
+    let transport = header.length;
+    let view = |protocol, ports: (u16, u16), flags| View {
+        at: 0,
+        transport,
+        end: header.total,
+        protocol,
+        source: End {
+            address: header.source,
+            port: ports.0,
+        },
+        destination: End {
+            address: header.destination,
+            port: ports.1,
+        },
+        flags,
+    };
+    let has = |octets: usize| {
+        let is_whole = payload >= octets && packet.len() >= transport + octets;
+        is_whole.then_some(()).ok_or(NatDrop::Malformed)
+    };
+    let ports = || Some((be16(packet, transport)?, be16(packet, transport + 2)?));
+    match header.protocol {
+        6 => {
+            has(TCP_HEADER_MIN)?;
+            let ports = ports().ok_or(NatDrop::Malformed)?;
+            let flags = packet.get(transport + 13).copied().unwrap_or(0);
+            Ok((view(NatProtocol::Tcp, ports, flags), Kind::Plain))
+        }
+        17 => {
+            has(UDP_HEADER_LENGTH)?;
+            let ports = ports().ok_or(NatDrop::Malformed)?;
+            Ok((view(NatProtocol::Udp, ports, 0), Kind::Plain))
+        }
+        1 => {
+            has(ICMP_LENGTH)?;
+            let identifier = be16(packet, transport + 4).ok_or(NatDrop::Malformed)?;
+            let view = view(NatProtocol::Icmp, (identifier, identifier), 0);
+            let kind = match (packet.get(transport), packet.get(transport + 1)) {
+                (Some(8), Some(0)) => Kind::Plain,
+                (Some(0), Some(0)) => Kind::Reply,
+                (Some(3 | 11 | 12), _) => Kind::Error(inner(packet, transport, header.total)?),
+                _ => return Err(NatDrop::IcmpType),
+            };
+            Ok((view, kind))
+        }
+        _ => Err(NatDrop::Protocol),
+    }
+}
+
+/// Parses the packet within an ICMP error.
+fn inner(packet: &[u8], icmp: usize, end: usize) -> Result<View, NatDrop> {
+    let message = packet.get(icmp..end).ok_or(NatDrop::Malformed)?;
+    // RFC 5508, REQ-3: checksums of the message and of the inner IP header, not of the inner transport header.
+    if checksum(message) != 0 {
+        return Err(NatDrop::Checksum);
+    }
+    let at = icmp + ICMP_LENGTH;
+    let header = header(packet, at).ok_or(NatDrop::Malformed)?;
+    let transport = at + header.length;
+    if transport + INNER_MIN > end {
+        return Err(NatDrop::Malformed);
+    }
+    let octets = packet.get(at..transport).ok_or(NatDrop::Malformed)?;
+    if checksum(octets) != 0 {
+        return Err(NatDrop::Checksum);
+    }
+    // A later fragment has no ports, the first has.
+    let offset = be16(packet, at + 6).ok_or(NatDrop::Malformed)? & 0x1fff;
+    if offset != 0 {
+        return Err(NatDrop::Fragment);
+    }
+    let first = be16(packet, transport).ok_or(NatDrop::Malformed)?;
+    let second = be16(packet, transport + 2).ok_or(NatDrop::Malformed)?;
+    let third = be16(packet, transport + 4).ok_or(NatDrop::Malformed)?;
+    let (protocol, ports) = match header.protocol {
+        6 => (NatProtocol::Tcp, (first, second)),
+        17 => (NatProtocol::Udp, (first, second)),
+        // An echo request or reply.
+        1 if matches!(first >> 8, 0 | 8) => (NatProtocol::Icmp, (third, third)),
+        1 => return Err(NatDrop::IcmpType),
+        _ => return Err(NatDrop::Protocol),
+    };
+    Ok(View {
+        at,
+        transport,
+        end,
+        protocol,
+        source: End {
+            address: header.source,
+            port: ports.0,
+        },
+        destination: End {
+            address: header.destination,
+            port: ports.1,
+        },
+        flags: 0,
+    })
+}

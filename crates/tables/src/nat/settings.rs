@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Settings of NAT: external addresses and ports, blocks, static forwards, time-outs.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use super::names::NatProtocol;
+use crate::arena::NoMemory;
+
+/// Maximum number of external addresses.
+pub const EXTERNALS_MAX: usize = 256;
+/// Maximum number of mappings.
+pub const MAPPINGS_MAX: u32 = 1 << 24;
+/// Maximum number of port blocks of a host.
+pub(super) const HOST_BLOCKS_MAX: usize = 8;
+
+/// External addresses and their ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortPool {
+    /// External addresses.
+    pub addresses: Vec<Ipv4Addr>,
+    /// First port.
+    pub first_port: u16,
+    /// Last port. Ports at the end that fill no block are not used.
+    pub last_port: u16,
+    /// Ports of a block.
+    pub block_size: u16,
+    /// Maximum number of blocks of a host, 1 to 8.
+    pub blocks_per_host: u8,
+}
+
+/// Static forward: packets to an external endpoint go to an inside endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Forward {
+    /// Protocol: TCP or UDP.
+    pub protocol: NatProtocol,
+    /// External endpoint, of an address of the pool.
+    pub external: SocketAddrV4,
+    /// Inside endpoint.
+    pub internal: SocketAddrV4,
+}
+
+/// Time-outs of mappings without outbound packets, seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NatTimeouts {
+    /// UDP. Default: 300 (RFC 4787, REQ-5).
+    pub udp_s: u32,
+    /// TCP with packets in both directions. Default: 7440 (RFC 5382, REQ-5).
+    pub tcp_established_s: u32,
+    /// TCP that opens or closes. Default: 240 (RFC 5382, REQ-5).
+    pub tcp_transitory_s: u32,
+    /// ICMP echoes. Default: 60 (RFC 5508, REQ-2).
+    pub icmp_s: u32,
+}
+
+impl Default for NatTimeouts {
+    fn default() -> Self {
+        Self {
+            udp_s: 300,
+            tcp_established_s: 7440,
+            tcp_transitory_s: 240,
+            icmp_s: 60,
+        }
+    }
+}
+
+/// Settings of NAT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatSettings {
+    /// External addresses and ports.
+    pub pool: PortPool,
+    /// Static forwards. Port blocks that contain an external port of them are not given to hosts.
+    pub forwards: Vec<Forward>,
+    /// Maximum number of mappings, static ones included.
+    pub mappings_max: u32,
+    /// Maximum number of hosts with mappings.
+    pub hosts_max: u32,
+    /// Time-outs.
+    pub timeouts: NatTimeouts,
+}
+
+/// Error of creating NAT.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NatSettingsError {
+    /// Number of addresses out of range.
+    #[error("{0} external addresses are out of range (allowed: 1 to {EXTERNALS_MAX})")]
+    Addresses(usize),
+    /// An address twice.
+    #[error("external address {0} is listed twice")]
+    Twice(Ipv4Addr),
+    /// No block fits the ports.
+    #[error("ports {first} to {last} have no room for a block of {block} ports")]
+    Blocks {
+        /// First port.
+        first: u16,
+        /// Last port.
+        last: u16,
+        /// Ports of a block.
+        block: u16,
+    },
+    /// Blocks of a host out of range.
+    #[error("{0} port blocks per host are out of range (allowed: 1 to {HOST_BLOCKS_MAX})")]
+    HostBlocks(u8),
+    /// Number of mappings out of range.
+    #[error("{0} mappings are out of range (allowed: 1 to {MAPPINGS_MAX})")]
+    Mappings(u32),
+    /// Number of hosts out of range.
+    #[error("{0} hosts are out of range (allowed: 1 to {MAPPINGS_MAX})")]
+    Hosts(u32),
+    /// A forward of ICMP.
+    #[error("forward {0}: only TCP and UDP ports can be forwarded")]
+    ForwardProtocol(SocketAddrV4),
+    /// A forward whose external address is not of the pool.
+    #[error("forward {0}: the address is not an external address of the pool")]
+    ForwardAddress(SocketAddrV4),
+    /// Two forwards with one external or inside endpoint.
+    #[error("forward {external} to {internal}: another forward has one of these endpoints")]
+    ForwardTwice {
+        /// External endpoint.
+        external: SocketAddrV4,
+        /// Inside endpoint.
+        internal: SocketAddrV4,
+    },
+    /// More forwards than mappings.
+    #[error("{0} forwards exceed the maximum number of mappings")]
+    Forwards(usize),
+    /// Out of memory.
+    #[error(transparent)]
+    Memory(#[from] NoMemory),
+}
+
+impl PortPool {
+    /// Returns the number of blocks of an address.
+    pub(super) fn blocks(&self) -> usize {
+        let ports = (usize::from(self.last_port) + 1).saturating_sub(usize::from(self.first_port));
+        ports / usize::from(self.block_size.max(1))
+    }
+
+    fn check(&self) -> Result<(), NatSettingsError> {
+        let count = self.addresses.len();
+        if !(1..=EXTERNALS_MAX).contains(&count) {
+            return Err(NatSettingsError::Addresses(count));
+        }
+        let mut known = BTreeSet::new();
+        if let Some(twice) = self.addresses.iter().find(|one| !known.insert(**one)) {
+            return Err(NatSettingsError::Twice(*twice));
+        }
+        if !(1..=HOST_BLOCKS_MAX).contains(&usize::from(self.blocks_per_host)) {
+            return Err(NatSettingsError::HostBlocks(self.blocks_per_host));
+        }
+        // Port 0 is reserved.
+        if self.first_port == 0 || self.block_size == 0 || self.blocks() == 0 {
+            return Err(NatSettingsError::Blocks {
+                first: self.first_port,
+                last: self.last_port,
+                block: self.block_size,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl NatSettings {
+    /// Checks the numbers and the forwards.
+    ///
+    /// # Errors
+    /// [`NatSettingsError`], except [`NatSettingsError::Memory`].
+    pub fn check(&self) -> Result<(), NatSettingsError> {
+        self.pool.check()?;
+        if !(1..=MAPPINGS_MAX).contains(&self.mappings_max) {
+            return Err(NatSettingsError::Mappings(self.mappings_max));
+        }
+        if !(1..=MAPPINGS_MAX).contains(&self.hosts_max) {
+            return Err(NatSettingsError::Hosts(self.hosts_max));
+        }
+        if self.forwards.len() > self.mappings_max as usize {
+            return Err(NatSettingsError::Forwards(self.forwards.len()));
+        }
+        let (mut externals, mut internals) = (BTreeSet::new(), BTreeSet::new());
+        for forward in &self.forwards {
+            let Forward {
+                protocol,
+                external,
+                internal,
+            } = *forward;
+            if protocol == NatProtocol::Icmp {
+                return Err(NatSettingsError::ForwardProtocol(external));
+            }
+            if !self.pool.addresses.contains(external.ip()) {
+                return Err(NatSettingsError::ForwardAddress(external));
+            }
+            let is_new = externals.insert((protocol, external));
+            if !internals.insert((protocol, internal)) || !is_new {
+                return Err(NatSettingsError::ForwardTwice { external, internal });
+            }
+        }
+        Ok(())
+    }
+}
