@@ -25,7 +25,7 @@ use crate::state_directory::{
 };
 use crate::up::UpLab;
 
-pub use case::{Case, ExternalCase};
+pub use case::Case;
 pub use external::{DeviceCommand, ExternalDevice};
 
 /// Size of a huge page, MiB.

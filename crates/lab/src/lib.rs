@@ -45,7 +45,7 @@ pub use host_isolation::{IsolationRecord, IsolationRequest, RunningIsolation, TE
 pub use isolation::{
     Applied, IsolationCase, IsolationLevel, IsolationPart, Setup, isolation_cases,
 };
-pub use lab::{Case, DeviceCommand, ExternalCase, ExternalDevice, Lab, LabOptions};
+pub use lab::{Case, DeviceCommand, ExternalDevice, Lab, LabOptions};
 pub use neighbours::{
     Intensity, NeighbourKind, NeighbourPlace, NeighbourSample, NeighbourSpec, NetworkNeighbour,
     Placement, neighbour_kinds,

@@ -50,7 +50,7 @@ fn tracker(flows: u32) -> Tracker {
     let mut tracker = Tracker::new(&Settings::of_size(flows)).expect("memory");
     for number in 0..flows {
         let request = read(&datagram(number, false));
-        tracker.commit(&request, 0).expect("room");
+        tracker.commit(&request, 0).expect("space");
         let mut tracked = [Tracked::UNTRACKED];
         tracker.track(&[read(&datagram(number, true))], 0, &mut tracked);
     }

@@ -10,8 +10,8 @@ use pcap_file::pcap::{PcapPacket, PcapWriter};
 use quietwire_dpdk::{Eal, EalOptions, HugePages, PortUri};
 use quietwire_tester::traffic::Traffic;
 use quietwire_tester::{
-    FrameAccess, FrameSizes, Limits, Preparation, RECEIVE_RING_SIZE, Tester, TesterIdle,
-    TesterOptions, Trial, TrialResult,
+    Directions, FrameAccess, FrameSizes, Limits, Preparation, RECEIVE_RING_SIZE, Tester,
+    TesterIdle, TesterOptions, Trial, TrialResult,
 };
 
 fn trial(rate: f64, traffic: &str) -> Trial {

@@ -12,7 +12,7 @@ mod sources {
     pub mod fdb;
     pub mod fib;
     pub mod filter;
-    mod hash_index;
+    pub(crate) mod hash_index;
     pub mod icmp;
     mod named;
     pub mod nat;

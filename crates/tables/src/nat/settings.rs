@@ -89,7 +89,7 @@ pub enum NatSettingsError {
     #[error("external address {0} is listed twice")]
     Twice(Ipv4Addr),
     /// No block fits the ports.
-    #[error("ports {first} to {last} have no room for a block of {block} ports")]
+    #[error("ports {first} to {last} have no space for a block of {block} ports")]
     Blocks {
         /// First port.
         first: u16,

@@ -22,7 +22,7 @@ use super::table::table;
 use crate::exit::Usage;
 use crate::units::parse_path;
 
-/// Rules in one request. A request has room for rules with all conditions and long names.
+/// Rules in one request. A request has space for rules with all conditions and long names.
 const RULES_A_REQUEST: usize = 50;
 /// Elements of sets in one request: the longest has 79 octets.
 const ELEMENTS_A_REQUEST: usize = 500;

@@ -24,7 +24,7 @@ pub(super) fn system_calls(data: &CaseData<'_>) -> Option<MachineFinding> {
     }
     let observed = match most_observed(data, &thread.name) {
         Some((call, share)) => format!(
-            " (seen in {call} in {} of the samples)",
+            " (in {call} in {} of the samples)",
             format::percent(share * 100.0)
         ),
         None => String::new(),
@@ -95,7 +95,7 @@ mod tests {
         let finding = system_calls(&data).unwrap();
         let text = finding.text.replace(format::THIN, " ");
         let wanted = "Forwarding thread qw-fwd-1 gave up its CPU 900 times per second in system calls \
-                      (seen in clock_nanosleep in 75 % of the samples).";
+                      (in clock_nanosleep in 75 % of the samples).";
         assert_eq!(text, wanted);
         assert_eq!(
             finding.cure.unwrap(),
