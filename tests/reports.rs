@@ -61,7 +61,7 @@ impl Workspace {
             "run",
             "study.toml",
             "--tester",
-            &tester,
+            tester.as_str(),
             "--store",
             store,
         ];

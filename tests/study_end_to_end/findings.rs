@@ -41,7 +41,7 @@ fn findings(study: &str) -> Vec<(String, String)> {
     let all = document["summary"]["findings"].as_array().unwrap();
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
     let found = all.iter().map(|one| (text(one, "rule"), text(one, "text")));
-    let found = found.collect();
+    let found: Vec<(String, String)> = found.collect();
     let page = fs::read_to_string(place.path("s.html")).unwrap();
     assert!(page.contains("<h2>Findings</h2>"), "{found:?}");
     let machine = &document["runs"][0]["machine"];

@@ -74,6 +74,7 @@ fn threads(size: &SizeSummary) -> Markup {
                         th.num scope="col" { "Preempted per second, median" }
                         th.num scope="col" { "max" }
                         th.num scope="col" { "Migrations, all trials" }
+                        th.num scope="col" { "Waiting for a CPU" }
                     }
                 }
                 tbody {
@@ -87,6 +88,7 @@ fn threads(size: &SizeSummary) -> Markup {
                                 td.num { (number(thread.involuntary_switches_per_s.median)) }
                                 td.num { (number(thread.involuntary_switches_per_s.max)) }
                                 td.num { (thread.migrations.map_or_else(|| "unknown".to_owned(), grouped)) }
+                                td.num { (thread.run_delay_ratio.map_or_else(|| "unknown".to_owned(), |ratio| percent(ratio * 100.0))) }
                             }
                         }
                     }

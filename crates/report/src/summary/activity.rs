@@ -31,6 +31,8 @@ pub struct ThreadShare {
     pub involuntary_switches_per_s: Spread,
     /// Migrations to another CPU, in all trials together; none if the kernel does not report them.
     pub migrations: Option<u64>,
+    /// Share of time that it could run but had no CPU, 0 to 1, over all valid trials; none if the kernel does not report it.
+    pub run_delay_ratio: Option<f64>,
 }
 
 /// Load by the neighbours of a case.
@@ -131,6 +133,7 @@ struct ThreadSum {
     cpu_time_s: f64,
     involuntary_switches_per_s: Vec<f64>,
     migrations: Option<u64>,
+    run_delay_s: Option<f64>,
 }
 
 /// Returns the threads that ran for a large share of the time, the busiest first. Threads with the same name count as one, because
@@ -160,6 +163,9 @@ pub(super) fn threads(trials: &[&TrialRecord]) -> Vec<ThreadShare> {
             if let Some(moved) = thread.migrations {
                 *sum.migrations.get_or_insert(0) += moved;
             }
+            if let Some(delay_s) = thread.run_delay_s {
+                *sum.run_delay_s.get_or_insert(0.0) += delay_s;
+            }
         }
     }
     let mut shares: Vec<ThreadShare> = sums
@@ -172,6 +178,7 @@ pub(super) fn threads(trials: &[&TrialRecord]) -> Vec<ThreadShare> {
                 busy_ratio: sum.cpu_time_s / elapsed_s,
                 involuntary_switches_per_s: Spread::of(sum.involuntary_switches_per_s)?,
                 migrations: sum.migrations,
+                run_delay_ratio: sum.run_delay_s.map(|delay_s| delay_s / elapsed_s),
             })
         })
         .filter(|thread| thread.busy_ratio >= BUSY_RATIO_MIN)

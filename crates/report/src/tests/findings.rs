@@ -20,6 +20,7 @@ fn preempted() -> StudyResults {
                 thread.migrations = Some(0);
                 let is_it = thread.is_forwarding && step.case_name == "noisy";
                 thread.nonvoluntary_switches = if is_it { 900 } else { 0 };
+                thread.run_delay_s = is_it.then_some(0.65);
             }
             machine.threads.push(ThreadActivity {
                 pid: 900,
@@ -68,6 +69,11 @@ fn findings_are_on_page_and_table_before_the_results_and_in_the_document() {
             .iter()
             .any(|one| one["rule"] == "preempted" && one["case"] == "noisy")
     );
+    // 0.65 of 1.3 seconds.
+    let threads = &summary.sizes[0].cases[1].threads;
+    let forwarding = threads.iter().find(|one| one.name == "forwarding-0");
+    assert!((forwarding.unwrap().run_delay_ratio.unwrap() - 0.5).abs() < 1e-9);
+    assert!(page.contains("Waiting for a CPU"));
     // Neighbours are not threads of switch and tester.
     assert!(
         summary.sizes[0].cases[1]
