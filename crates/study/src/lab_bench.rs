@@ -167,14 +167,19 @@ impl LabBench {
         self.machine.cpus_online.clone().unwrap_or_default()
     }
 
-    /// Returns the CPUs that neither device nor tester uses.
+    /// Returns the CPUs of a thread that disturbs neither tester nor forwarding: service CPUs, or else CPUs without a role.
     fn sampler_cpus(&self) -> CpuList {
         let device = &self.file.device;
         let busy = device.cpus.values().fold(
             self.file.tester.cpu.union(&device.forwarding_cpus),
             |busy, cpus| busy.union(cpus),
         );
-        self.online().difference(&busy)
+        let service = device.service_cpus.difference(&busy);
+        if service.is_empty() {
+            self.online().difference(&busy)
+        } else {
+            service
+        }
     }
 
     /// Returns a case's neighbours, on these CPUs.
