@@ -282,9 +282,9 @@ fn the_remedy_of_a_balanced_set_makes_its_check_pass() {
     let after = Checks::now();
     assert_eq!(after.verdict(CHECK), before.verdict(CHECK));
     assert!(
-        !after.observed(CHECK).contains(set),
+        !after.actual(CHECK).contains(set),
         "{}",
-        after.observed(CHECK)
+        after.actual(CHECK)
     );
     drop(theirs);
     done(&["rollback"]);
@@ -299,7 +299,7 @@ fn the_remedy_of_an_interrupt_moves_it() {
     done(&["apply", "--plan", machine.plan()]);
     let before = Checks::now();
     // The machine may have interrupts that have not occurred since they were moved: then the check is unknown.
-    assert_ne!(before.verdict(CHECK), "fail", "{}", before.observed(CHECK));
+    assert_ne!(before.verdict(CHECK), "fail", "{}", before.actual(CHECK));
     // An interrupt stays at its CPU while that CPU is allowed, so this one needs no further occurrence to move. The kernel
     // refuses to change those that it places itself.
     let is_movable = |(path, cpus): &(PathBuf, String)| {
@@ -320,20 +320,20 @@ fn the_remedy_of_an_interrupt_moves_it() {
     let found = Checks::now();
     found.assert("fail", &[CHECK]);
     assert!(
-        found.observed(CHECK).contains(&named),
+        found.actual(CHECK).contains(&named),
         "{}",
-        found.observed(CHECK)
+        found.actual(CHECK)
     );
     let commands = found.commands(CHECK);
     assert_eq!(commands, [format!("echo 0 > {}", list.display())]);
     run("sh", &["-euc", commands[0]]);
     let after = Checks::now();
-    assert_ne!(after.verdict(CHECK), "fail", "{}", after.observed(CHECK));
+    assert_ne!(after.verdict(CHECK), "fail", "{}", after.actual(CHECK));
     let moves = format!(" {} (CPUs", number.to_str().unwrap());
     assert!(
-        !after.observed(CHECK).contains(&moves),
+        !after.actual(CHECK).contains(&moves),
         "{}",
-        after.observed(CHECK)
+        after.actual(CHECK)
     );
     done(&["rollback"]);
     assert_eq!(settings(), machine.before);

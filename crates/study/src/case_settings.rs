@@ -132,8 +132,6 @@ pub struct LabCase {
     pub isolation_parts: Option<Vec<IsolationPart>>,
     /// CPUs of the neighbours; `None` without neighbours.
     pub neighbours_cpus: Option<CpuList>,
-    /// Outcome of confining other work; `None` if it was not confined.
-    pub confined: Option<ConfinedWork>,
     /// State of the lab: topology, CPUs, elements. `None` for a device that the lab did not start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabState>,

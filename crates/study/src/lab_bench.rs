@@ -314,7 +314,6 @@ impl LabBench {
             roles: topology::roles(&self.file, &setup),
             partition: arranged.partition,
         })?;
-        let mut commands = begun.commands;
         let record = if self.file.is_external() {
             let device = self.file.external_device(&spec.case);
             commands.extend(self.lab.prepare_external(&device, &self.stop)?);

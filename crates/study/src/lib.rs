@@ -43,8 +43,8 @@ pub use bench::{
     Measured, TcpResult,
 };
 pub use case_settings::{
-    CaseLeftOut, CaseSettings, ConfinedWork, Environment, GeneratorCase, LabCase, LabVersions,
-    MachineRecord, ObservedMachine, TesterRecord, Versions,
+    CaseLeftOut, CaseSettings, Environment, GeneratorCase, LabCase, LabVersions, MachineRecord,
+    ObservedMachine, TesterRecord, Versions,
 };
 pub use file::{
     Case, Device, EarlierIsolation, FileError, FrameSize, Idle, Link, MaxRate, Measure, Mode,
