@@ -496,7 +496,8 @@ mod tests {
         let mut sent = Sent::default();
         // Served every 50 ticks, with a stall from 1150 to 1300. A burst at each of these times.
         let bursts = [1000, 1100, 1300, 1350];
-        for now in (1000..=1150).chain(1300..=1400).step_by(50) {
+        let served = (1000..=1150).step_by(50).chain((1300..=1400).step_by(50));
+        for now in served {
             sent.serve(now, 100);
             if bursts.contains(&now) {
                 sent.record_burst(now, scale);

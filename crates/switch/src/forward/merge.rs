@@ -150,7 +150,7 @@ mod tests {
     use crate::testing::eal;
 
     const LENGTH_MAX: usize = 1514;
-    const BUFFERS: u32 = 255;
+    const BUFFERS: u32 = 1023;
     /// Length of the headers: Ethernet, IPv4 and TCP.
     const HEADERS: usize = 54;
 

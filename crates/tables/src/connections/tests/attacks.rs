@@ -95,7 +95,11 @@ fn a_syn_flood_replaces_its_own_oldest_entries_and_no_established_ones() {
 
 #[test]
 fn a_table_full_of_established_connections_refuses_new_ones() {
-    let mut tracker = Tracker::new(&Settings::of_size(4)).unwrap();
+    let settings = Settings {
+        zone_limits: vec![10],
+        ..Settings::of_size(4)
+    };
+    let mut tracker = Tracker::new(&settings).unwrap();
     let mut talks: Vec<Talk> = (1..=4).map(Talk::new).collect();
     for talk in &mut talks {
         talk.open(&mut tracker, 0);

@@ -30,7 +30,8 @@ fn one_inside_endpoint_has_one_external_endpoint() {
 #[test]
 fn a_host_has_one_external_address() {
     let mut nat = Nat::new(&settings()).unwrap();
-    for host in 1..=20 {
+    // As many mappings as there may be, in two blocks for each host.
+    for host in 1..=12 {
         let ip = |port: u16| format!("10.0.0.{host}:{port}");
         let first = external(&mut nat, &ip(1), REMOTE, Content::Udp(3));
         for port in 2..=80 {
@@ -283,12 +284,9 @@ fn damaged_and_unrelated_errors_are_dropped() {
     inner[21] ^= 1;
     let unrelated = error_about(&inner, "203.0.113.7", source);
     assert_eq!(inbound(&mut nat, &unrelated, 0), Err(NatDrop::NoMapping));
-    for length in 0..error.len() {
+    for length in 20..error.len() {
         let result = inbound(&mut nat, &error[..length], 0);
-        assert!(
-            length < 20 || result == Err(NatDrop::Malformed),
-            "{length}: {result:?}"
-        );
+        assert_eq!(result, Err(NatDrop::Malformed), "{length}");
     }
 }
 
