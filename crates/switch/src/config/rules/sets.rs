@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::config::location::Located;
 use crate::error::SwitchError;
 
+/// Maximum number of sets.
+const SETS_MAX: usize = 1024;
+
 /// A set: elements of one type. Rules refer to it as `@name`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -58,6 +61,9 @@ pub(super) fn plan(sets: &[Located<SetSetting>]) -> Result<Vec<SetSetting>, Swit
         let name = &value.name;
         if !names.insert(name) {
             return Err(location.wrong(format!("duplicate set '{name}' (use unique names)")));
+        }
+        if planned.len() == SETS_MAX {
+            return Err(location.wrong(format!("too many sets (maximum: {SETS_MAX})")));
         }
         value
             .check()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Chains of an imported ruleset, and their expansion into one list of rules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use quietwire_tables::filter::{Action, EtherType, OrSet, RULES_MAX, RuleMatch};
+use quietwire_tables::filter::{Action, EtherType, OrSet, RULES_MAX, RuleMatch, SetName};
 use serde::Serialize;
 
 use super::condition::{Added, Alternatives, Condition};
@@ -17,7 +17,7 @@ const DEPTH_MAX: usize = 16;
 const STEPS_MAX: usize = 4 * RULES_MAX;
 
 /// A rule or set that cannot be expressed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Missing {
     /// Its line or its handle.
     pub place: String,
@@ -89,6 +89,8 @@ struct Expansion<'source> {
     source: &'source Source,
     rules: Vec<RuleSetting>,
     missing: Vec<Missing>,
+    /// What is in `missing`: a chain can be expanded several times.
+    seen: HashSet<Missing>,
     steps: usize,
     /// Number of rules with each name.
     names: HashMap<String, usize>,
@@ -150,6 +152,7 @@ impl Source {
             source: self,
             rules: Vec::new(),
             missing: self.missing.clone(),
+            seen: HashSet::new(),
             steps: 0,
             names: HashMap::new(),
         };
@@ -166,18 +169,22 @@ impl Source {
             }
             (_, policy) => policy,
         };
-        let mut imported = Expanded {
+        Expanded {
             default,
-            sets: Vec::new(),
+            sets: self.used_by(&expansion.rules),
             rules: expansion.rules,
             missing: expansion.missing,
-        };
-        let used = |set: &&SetSetting| {
-            let mut rules = imported.rules.iter();
-            rules.any(|rule| rule.packet.sets().any(|(_, name)| *name == set.name))
-        };
-        imported.sets = self.sets.iter().filter(used).cloned().collect();
-        imported
+        }
+    }
+
+    /// Returns the sets that rules refer to.
+    fn used_by(&self, rules: &[RuleSetting]) -> Vec<SetSetting> {
+        let names = rules
+            .iter()
+            .flat_map(|rule| rule.packet.sets().map(|(_, name)| name));
+        let used: HashSet<&SetName> = names.collect();
+        let sets = self.sets.iter().filter(|set| used.contains(&set.name));
+        sets.cloned().collect()
     }
 }
 
@@ -212,7 +219,7 @@ impl Expansion<'_> {
             place: place.to_owned(),
             reason: reason.to_owned(),
         };
-        if !self.missing.contains(&missing) {
+        if self.seen.insert(missing.clone()) {
             self.missing.push(missing);
         }
     }
