@@ -166,7 +166,7 @@ impl Dropped {
 pub struct RuleTable {
     compiled: Arc<Compiled>,
     /// Sets, by field.
-    sets: Vec<FieldSets>,
+    sets: Vec<Arc<FieldSets>>,
     fallback: Fallback,
 }
 
@@ -220,18 +220,18 @@ impl RuleTable {
             compared,
         };
         Self {
-            sets: compile(&compiled.uses, sets),
+            sets: compile(&compiled.uses, sets, &[]),
             compiled: Arc::new(compiled),
             fallback,
         }
     }
 
-    /// Returns the same rules with other contents of their sets. The rules are not compiled again.
+    /// Returns the same rules with other contents of their sets. Only the sets of fields that have changed are compiled.
     #[must_use]
     pub fn with_elements(&self, sets: &[Vec<Element>]) -> Self {
         Self {
             compiled: Arc::clone(&self.compiled),
-            sets: compile(&self.compiled.uses, sets),
+            sets: compile(&self.compiled.uses, sets, &self.sets),
             fallback: self.fallback.clone(),
         }
     }

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use quietwire_base::BURST_MAX;
@@ -24,6 +25,9 @@ const MAC: u64 = 0xffff_ffff_ffff;
 /// The sets that rules compare with one field.
 #[derive(Debug)]
 pub(super) struct FieldSets {
+    field: SetField,
+    /// Elements of all sets, each with the bit of its set.
+    elements: Vec<(Element, u32)>,
     /// Finds the most specific element.
     classifier: Classifier,
     /// Bits of the sets that contain the element.
@@ -32,7 +36,8 @@ pub(super) struct FieldSets {
 
 impl FieldSets {
     /// Compiles the elements of sets, each with the bit of its set.
-    fn new(field: SetField, elements: &[(Element, u32)]) -> Self {
+    fn new(field: SetField, all: Vec<(Element, u32)>) -> Self {
+        let elements = &all[..];
         let compiled = match field {
             SetField::Source => addresses(elements, Rule::with_source),
             SetField::Destination => addresses(elements, Rule::with_destination),
@@ -49,8 +54,10 @@ impl FieldSets {
         };
         let (rules, marks): (Vec<Rule>, Vec<u32>) = compiled.into_iter().unzip();
         Self {
+            field,
             classifier: Classifier::new(&rules),
             marks,
+            elements: all,
         }
     }
 
@@ -67,8 +74,13 @@ impl FieldSets {
     }
 }
 
-/// Compiles sets. The bit of a pair of field and set is its place among the `uses`; sets are numbered by their place in `sets`.
-pub(super) fn compile(uses: &[(SetField, u32)], sets: &[Vec<Element>]) -> Vec<FieldSets> {
+/// Compiles sets. The bit of a pair of field and set is its place among the `uses`; sets are numbered by their place in `sets`. The sets of a
+/// field that are as in `former` are not compiled again.
+pub(super) fn compile(
+    uses: &[(SetField, u32)],
+    sets: &[Vec<Element>],
+    former: &[Arc<FieldSets>],
+) -> Vec<Arc<FieldSets>> {
     let of_field = |field: SetField| {
         let mut elements = Vec::new();
         for (place, (used_by, set)) in uses.iter().enumerate() {
@@ -76,7 +88,12 @@ pub(super) fn compile(uses: &[(SetField, u32)], sets: &[Vec<Element>]) -> Vec<Fi
             let list = list.into_iter().flatten();
             elements.extend(list.map(|element| (*element, bit(place))));
         }
-        (!elements.is_empty()).then(|| FieldSets::new(field, &elements))
+        if elements.is_empty() {
+            return None;
+        }
+        let is_same = |one: &&Arc<FieldSets>| one.field == field && one.elements == elements;
+        let same = former.iter().find(is_same).map(Arc::clone);
+        Some(same.unwrap_or_else(|| Arc::new(FieldSets::new(field, elements))))
     };
     SetField::ALL.into_iter().filter_map(of_field).collect()
 }
