@@ -30,6 +30,7 @@ ready_made!(
     "cache-and-bandwidth",
     "density",
     "edge-noisy-neighbour",
+    "firewall",
     "hyperthread-sibling",
     "kernel-vs-userspace-latency",
     "noisy-neighbours",

@@ -19,7 +19,7 @@ impl Device {
     #[must_use]
     pub fn is_standalone_switch(&self) -> bool {
         let is_standalone = |graph: Graph| graph.is_standalone_switch();
-        self.cpus.is_empty() && self.graph().is_ok_and(is_standalone)
+        self.cpus.is_empty() && self.rule_count.is_none() && self.graph().is_ok_and(is_standalone)
     }
 
     /// Returns the encapsulation of the frames.
@@ -53,10 +53,30 @@ impl Device {
             },
             link: self.link.and_then(Link::kind),
             ports: self.ports.clone(),
-            rules: self.rules.clone(),
+            rules: match self.rule_count {
+                Some(count) => Some(generated_rules(count)),
+                None => self.rules.clone(),
+            },
             image: self.image.clone(),
         })
     }
+}
+
+/// Returns a file of this number of rules: UDP packets of a network of 256 addresses to a port each, which are never the tester's, and behind
+/// them one rule that accepts every frame.
+fn generated_rules(count: u32) -> String {
+    let Some(others) = count.checked_sub(1) else {
+        return "rule-default = \"accept\"\n".to_owned();
+    };
+    let rule = |number: u32| {
+        let [_, _, high, low] = number.to_be_bytes();
+        let port = 1000 + number % 60_000;
+        format!(
+            "[[rule]]\nname = \"r{number}\"\naction = \"drop\"\nprotocol = \"udp\"\nsource = \"10.{high}.{low}.0/24\"\ndestination-port = \"{port}\"\n"
+        )
+    };
+    let rules: String = (0..others).map(rule).collect();
+    format!("rule-default = \"drop\"\n{rules}[[rule]]\nname = \"others\"\naction = \"accept\"\n")
 }
 
 impl Device {
@@ -115,6 +135,7 @@ impl Case {
             || self.place.is_some()
             || self.accelerator.is_some()
             || self.rules.is_some()
+            || self.rule_count.is_some()
             || self.image.is_some()
             || self.ports.is_some()
     }
@@ -137,6 +158,10 @@ impl StudyFile {
             place: case.place.or(device.place),
             accelerator: case.accelerator.or(device.accelerator),
             rules: case.rules.clone().or(device.rules),
+            // Own rules of a case replace generated ones of the device.
+            rule_count: case
+                .rule_count
+                .or(device.rule_count.filter(|_| case.rules.is_none())),
             image: case.image.clone().or(device.image),
             ports: case.ports.clone().unwrap_or(device.ports),
             destinations: self.traffic_of(case).ip_destinations,
@@ -188,5 +213,33 @@ impl StudyFile {
             return None;
         }
         self.cases.iter().find(is_alike)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::path::Path;
+
+    use quietwire_switch::config::rules::RuleFile;
+
+    use super::generated_rules;
+
+    #[test]
+    fn generated_rules_are_distinct_and_end_with_one_for_every_frame() {
+        for count in [0, 1, 2, 10, 70_000] {
+            let text = generated_rules(count);
+            let file = RuleFile::parse(Path::new("rules"), &text).unwrap();
+            assert_eq!(file.rules.len(), count as usize);
+            let matches: HashSet<String> = file
+                .rules
+                .iter()
+                .map(|rule| format!("{:?}", rule.value.packet))
+                .collect();
+            assert_eq!(matches.len(), count as usize);
+            if let Some(last) = file.rules.last() {
+                assert!(last.value.packet.words().is_empty());
+            }
+        }
     }
 }

@@ -221,6 +221,9 @@ pub struct Case {
     /// Rules of firewalls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<String>,
+    /// Number of generated rules of firewalls, instead of rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule_count: Option<u32>,
     /// Boot image of guests with network functions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<OwnImage>,

@@ -22,7 +22,7 @@ pub use file::RuleFile;
 pub use import::{Hook, IMPORT_MAX, Imported, Missing};
 pub(super) use plan::plan;
 pub use quietwire_tables::filter::{
-    Action, Element, Malformation, MalformedAction, SetName, SetType,
+    Action, Element, Malformation, MalformedAction, RULES_MAX, SetName, SetType,
 };
 pub use sets::SetSetting;
 

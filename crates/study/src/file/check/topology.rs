@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use quietwire_base::Idle;
-use quietwire_switch::config::rules::RuleFile;
+use quietwire_switch::config::rules::{RULES_MAX, RuleFile};
 
 use super::super::limits::{Checked, fault};
 use super::super::locate::At;
@@ -35,7 +35,25 @@ pub(super) fn topologies(file: &StudyFile) -> Checked {
 
 /// Parses firewall rules now, before the firewall starts.
 fn rules(file: &StudyFile, case: &Case, index: usize) -> Checked {
-    let Some(text) = file.device_of(case).rules else {
+    let (count, rules) = match case.rule_count {
+        Some(count) => (Some(count), &case.rules),
+        None => (file.device.rule_count, &file.device.rules),
+    };
+    let is_own = case.rule_count.is_some();
+    if count.is_some() && rules.is_some() {
+        return fault(
+            &own(is_own, index, "rule-count"),
+            "rule-count and rules exclude each other (remove one)",
+        );
+    }
+    if let Some(count) = count.filter(|count| *count as usize > RULES_MAX) {
+        return fault(
+            &own(is_own, index, "rule-count"),
+            format!("{count} rules are too many (maximum: {RULES_MAX})"),
+        );
+    }
+    let device = file.device_of(case);
+    let Some(text) = device.rules.filter(|_| device.rule_count.is_none()) else {
         return Ok(());
     };
     RuleFile::parse(Path::new("rules"), &text).map_or_else(

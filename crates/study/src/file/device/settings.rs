@@ -46,6 +46,9 @@ pub struct Device {
     /// Rules of firewalls, in the syntax of rule files. Default: a common set of rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<String>,
+    /// Number of generated rules of firewalls, instead of [`Self::rules`]. 0: the firewall has no rules and accepts every frame.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule_count: Option<u32>,
     /// Boot image of guests with network functions. Default: the image that is built for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<OwnImage>,
