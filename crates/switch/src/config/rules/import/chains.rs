@@ -90,7 +90,7 @@ struct Expansion<'source> {
     rules: Vec<RuleSetting>,
     missing: Vec<Missing>,
     /// What is in `missing`: a chain can be expanded several times.
-    seen: HashSet<Missing>,
+    observed: HashSet<Missing>,
     steps: usize,
     /// Number of rules with each name.
     names: HashMap<String, usize>,
@@ -152,7 +152,7 @@ impl Source {
             source: self,
             rules: Vec::new(),
             missing: self.missing.clone(),
-            seen: HashSet::new(),
+            observed: HashSet::new(),
             steps: 0,
             names: HashMap::new(),
         };
@@ -219,7 +219,7 @@ impl Expansion<'_> {
             place: place.to_owned(),
             reason: reason.to_owned(),
         };
-        if self.seen.insert(missing.clone()) {
+        if self.observed.insert(missing.clone()) {
             self.missing.push(missing);
         }
     }
