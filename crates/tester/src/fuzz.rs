@@ -6,6 +6,7 @@ use std::path::Path;
 
 use quietwire_base::fuzz::{check, planted};
 
+use crate::connections::{Connections, feed_segments};
 use crate::traffic::{Capture, Genome, SEQUENCE_MAX, Traffic};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
@@ -78,4 +79,45 @@ fn fuzz_traffic(octets: &[u8]) -> bool {
 #[test]
 fn traffic() {
     check(CRATE, "tester-traffic", fuzz_traffic);
+}
+
+/// Parses any text as a description of conversations (TOML). What is accepted has at least one kind of them.
+fn fuzz_connections(octets: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(octets) else {
+        return false;
+    };
+    let connections = match Connections::parse(text, Path::new("fuzz.toml")) {
+        Ok(connections) => connections,
+        Err(error) => {
+            assert!(error.to_string().starts_with("fuzz.toml:"), "{error}");
+            return false;
+        }
+    };
+    assert!(connections.first_fault().is_none() && !connections.mix.is_empty());
+    assert!(connections.frame_size_max() <= 9000);
+    planted("tester-connections", || {
+        connections.open_max > 1_000_000 && connections.mix.len() > 2
+    });
+    true
+}
+
+#[test]
+fn connections() {
+    check(CRATE, "tester-connections", fuzz_connections);
+}
+
+/// Reads any octets as TCP segments, and feeds them to the end of a connection.
+fn fuzz_segments(octets: &[u8]) -> bool {
+    let segments = feed_segments(octets);
+    planted("tester-segments", || {
+        let options = segments.iter().map(|segment| segment.options);
+        let mut larger = options.filter(|options| options.segment_max > Some(40_000));
+        larger.any(|options| options.shift.is_some() && options.permits_sack)
+    });
+    !segments.is_empty()
+}
+
+#[test]
+fn segments() {
+    check(CRATE, "tester-segments", fuzz_segments);
 }

@@ -12,6 +12,7 @@ mod backlog;
 mod calibration;
 mod checksums;
 mod clock;
+pub mod connections;
 mod counts;
 mod damage_check;
 pub mod echo;

@@ -22,11 +22,16 @@ const OVERSTAY_S: u64 = 10;
 /// Sets RLIMIT_RTTIME (setrlimit(2)), by which the kernel ends the process if a real-time thread neither sleeps nor ends long after its
 /// trial. Such a thread could otherwise occupy its CPU forever.
 pub(crate) fn guard_realtime(trial: &Trial, lead_s: f64, realtime: bool) {
+    let trial_s = lead_s + trial.warm_up_s + trial.duration_s + trial.drain_s;
+    limit_realtime(trial_s, realtime);
+}
+
+/// Does the same for threads that run for `busy_s` seconds.
+pub(crate) fn limit_realtime(busy_s: f64, realtime: bool) {
     if !realtime {
         return;
     }
-    let trial_s = (lead_s + trial.warm_up_s + trial.duration_s + trial.drain_s).ceil() as u64;
-    let limit_us = (trial_s + OVERSTAY_S) * 1_000_000;
+    let limit_us = (busy_s.ceil() as u64 + OVERSTAY_S) * 1_000_000;
     let set = getrlimit(Resource::RLIMIT_RTTIME)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_RTTIME, limit_us.min(hard), hard));
     if let Err(error) = set {
@@ -126,22 +131,55 @@ fn spawn<'scope, 'port: 'scope>(
     Builder::new()
         .name(format!("qw-tester-{cpu}"))
         .spawn_scoped(scope, move || {
-            thread::pin(&[cpu])?;
-            let _registered = Registered::new(eal)?;
-            let realtime =
-                realtime_priority.is_some_and(|priority| match thread::set_realtime(priority) {
-                    Ok(()) => true,
-                    Err(error) => {
-                        tracing::warn!("the tester thread runs at ordinary priority: {error}");
-                        false
-                    }
-                });
-            let _filter = filter.install()?;
-            let health = engine::run(&mut lanes, times, signals);
-            if realtime {
-                thread::set_ordinary()?;
-            }
+            let work = || engine::run(&mut lanes, times, signals);
+            let (health, realtime) = as_tester(eal, (cpu, realtime_priority), filter, work)?;
             Ok((lanes, health, realtime))
         })
         .map_err(|error| TesterError::Thread(error.to_string()))
+}
+
+/// Does some work as a thread of the tester. Returns its result, and whether it had real-time priority.
+fn as_tester<T>(
+    eal: &Eal,
+    (cpu, realtime_priority): (u32, Option<u8>),
+    filter: &Filter,
+    work: impl FnOnce() -> T,
+) -> Result<(T, bool), TesterError> {
+    thread::pin(&[cpu])?;
+    let _registered = Registered::new(eal)?;
+    let realtime = realtime_priority.is_some_and(|priority| match thread::set_realtime(priority) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!("the tester thread runs at ordinary priority: {error}");
+            false
+        }
+    });
+    let _filter = filter.install()?;
+    let done = work();
+    if realtime {
+        thread::set_ordinary()?;
+    }
+    Ok((done, realtime))
+}
+
+/// Does some work on a thread of the tester's first CPU. Returns its result, and whether it had real-time priority.
+pub(crate) fn run_thread<T: Send>(
+    eal: &Eal,
+    (options, seccomp): (&TesterOptions, Seccomp),
+    work: impl FnOnce() -> T + Send,
+) -> Result<(T, bool), TesterError> {
+    let filter = Filter::new(Task::Packets, seccomp)?;
+    let denied_before = seccomp::of_task(Task::Packets).calls;
+    let cpu = options.cpus.first().copied().unwrap_or(0);
+    let priority = options.realtime_priority;
+    let done = scope(|scope| {
+        let thread = Builder::new()
+            .name(format!("qw-tester-{cpu}"))
+            .spawn_scoped(scope, || as_tester(eal, (cpu, priority), &filter, work))
+            .map_err(|error| TesterError::Thread(error.to_string()))?;
+        let panicked = |_| Err(TesterError::Thread("the thread panicked".to_owned()));
+        thread.join().unwrap_or_else(panicked)
+    });
+    warn_of_denied_calls(denied_before);
+    done
 }

@@ -57,7 +57,7 @@ pub(crate) fn signature_place(ip: IpVersion) -> usize {
 }
 
 /// Returns a locally administered MAC address of the tester, composed of the port and a number.
-fn mac_address(port: u8, number: u32) -> MacAddress {
+pub(crate) fn mac_address(port: u8, number: u32) -> MacAddress {
     let [a, b, c, d] = number.to_be_bytes();
     MacAddress([0x02, port, a, b, c, d])
 }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Conversations over TCP and UDP: the tester opens connections, sends requests, checks answers, and closes, with a TCP of its own.
+//!
+//! The ends are state machines without clock and input: they accept frames with the time of their arrival, and have packets to send. One
+//! part drives them over the tester's ports.
+
+// Frames and text from outside: no cast loses a value, and no index is unchecked.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap,
+        clippy::indexing_slicing
+    )
+)]
+
+mod client;
+mod description;
+mod drive;
+mod end;
+#[cfg(test)]
+mod kernel_tests;
+mod nat;
+mod outcome;
+mod pattern;
+mod plan;
+mod request;
+mod result;
+mod server;
+mod session;
+mod table;
+mod tcp;
+#[cfg(test)]
+mod tests;
+mod udp;
+mod wire;
+
+pub use description::{
+    ADDRESSES_MAX, ClientSide, Connections, Conversation, MIX_MAX, OPEN_MAX, RATE_MAX, Role,
+    ServerSide, Size, TransportProtocol,
+};
+pub use nat::{PoolAddress, TranslationReport};
+pub use outcome::FailureCause;
+pub use result::{
+    ClientResult, ConnectionHealth, ConnectionResult, MixResult, ServerResult, TcpResult,
+};
+#[cfg(test)]
+pub(crate) use tcp::feed as feed_segments;

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Drives the ends over the tester's ports, on one thread.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quietwire_dpdk::{Burst, Eal, Mempool, PortStats, RxQueue, TxQueue, cycles};
+use quietwire_packet::MacAddress;
+
+use crate::clock::{ClockCheck, ticks_per_second};
+use crate::error::TesterError;
+use crate::frame::mac_address;
+use crate::latency::Scale;
+use crate::tester::{Tester, TesterIdle, TesterPort};
+use crate::threads::{limit_realtime, run_thread};
+
+use super::description::{Connections, Role};
+use super::result::{ConnectionHealth, ConnectionResult, RunTimes, assemble};
+use super::session::Session;
+use super::wire::{Link, Packet};
+
+/// Frames in a burst at most.
+const BURST: usize = 32;
+/// Bursts of a queue that are received in a turn at most.
+const BURSTS_A_TURN: usize = 8;
+/// Bursts that are sent in a turn at most.
+const SENDS_A_TURN: usize = 16;
+
+/// How long an idle thread that may sleep does so.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// A port with its end of the conversations.
+#[derive(Debug)]
+struct Line<'port> {
+    rx: &'port mut [RxQueue],
+    tx: Option<&'port mut TxQueue>,
+    pool: &'port Mempool,
+    link: Link,
+    drops_when_full: bool,
+    received: Burst,
+    sending: Burst,
+    /// Packets that found no room in the transmit ring.
+    refused: u64,
+}
+
+impl<'port> Line<'port> {
+    fn new(eal: &Eal, pool: &'port Mempool, port: &'port mut TesterPort, link: Link) -> Self {
+        Self {
+            rx: &mut port.port.rx,
+            // Conversations use one queue: their order matters.
+            tx: port.port.tx.first_mut(),
+            pool,
+            link,
+            drops_when_full: port.drops_when_full,
+            received: Burst::new(eal),
+            sending: Burst::new(eal),
+            refused: 0,
+        }
+    }
+
+    /// Receives what has arrived, a few bursts of each queue at most. Returns the number of frames.
+    fn receive(&mut self, mut take: impl FnMut(&[u8])) -> usize {
+        let mut all = 0;
+        for queue in self.rx.iter_mut() {
+            for _ in 0..BURSTS_A_TURN {
+                let count = queue.receive(&mut self.received, BURST);
+                self.received.frames().for_each(&mut take);
+                self.received.free();
+                all += count;
+                if count < BURST {
+                    break;
+                }
+            }
+        }
+        all
+    }
+
+    /// Sends waiting packets, as far as there are buffers and room in the ring.
+    fn send(&mut self, outbox: &mut VecDeque<Packet>) {
+        let Some(tx) = &mut self.tx else {
+            return;
+        };
+        for _ in 0..SENDS_A_TURN {
+            if self.sending.is_empty() {
+                let count = outbox.len().min(BURST);
+                // Without buffers, the packets wait.
+                if count == 0 || !self.sending.allocate(self.pool, count) {
+                    return;
+                }
+                let mut packets = outbox.drain(..count);
+                self.sending.write_each(|frame| {
+                    if let Some(packet) = packets.next()
+                        && let Some(octets) = frame.octets(packet.length())
+                    {
+                        packet.write(&self.link, octets);
+                    }
+                });
+            }
+            tx.send(&mut self.sending);
+            if !self.sending.is_empty() {
+                if !self.drops_when_full {
+                    return;
+                }
+                self.refused += self.sending.len() as u64;
+                self.sending.free();
+            }
+        }
+    }
+}
+
+/// Times of the loop, nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    duration: u64,
+    drain: u64,
+    sleeps: bool,
+}
+
+/// Gaps of the loop, nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gaps {
+    longest: u64,
+    longest_of_host: u64,
+    elapsed: u64,
+}
+
+/// Runs the ends until all conversations are over, or until the end of the drain time.
+fn run_loop(
+    session: &mut Session,
+    client: &mut Option<Line<'_>>,
+    server: &mut Option<Line<'_>>,
+    limits: Limits,
+    abort: &AtomicBool,
+) -> Gaps {
+    let (origin, scale) = (cycles::now(), Scale::new(ticks_per_second()));
+    let clock = || scale.ns(cycles::now().saturating_sub(origin));
+    let (mut gaps, mut last) = (Gaps::default(), 0);
+    loop {
+        let now = clock();
+        gaps.longest_of_host = gaps.longest_of_host.max(now.saturating_sub(last));
+        let mut received = 0;
+        if let (Some(end), Some(line)) = (&mut session.client, client.as_mut()) {
+            received += line.receive(|frame| end.receive(frame, now));
+        }
+        if let (Some(end), Some(line)) = (&mut session.server, server.as_mut()) {
+            received += line.receive(|frame| end.receive(frame, now));
+        }
+        session.turn(now);
+        if let (Some(end), Some(line)) = (&mut session.client, client.as_mut()) {
+            line.send(end.shared().outbox());
+        }
+        if let (Some(end), Some(line)) = (&mut session.server, server.as_mut()) {
+            line.send(end.shared().outbox());
+        }
+        let is_over = now >= limits.duration.saturating_add(limits.drain)
+            || (now >= limits.duration && session.is_done(now));
+        if is_over || abort.load(Ordering::Relaxed) {
+            gaps.elapsed = now;
+            return gaps;
+        }
+        last = clock();
+        gaps.longest = gaps.longest.max(last.saturating_sub(now));
+        if limits.sleeps && received == 0 {
+            std::thread::sleep(PAUSE);
+            last = clock();
+            gaps.longest = gaps.longest.max(last.saturating_sub(now));
+        }
+    }
+}
+
+/// Returns the MAC addresses of the frames of one end: those of the tester's other frames unless others are given.
+fn link(end: u8, own: Option<MacAddress>, next_hop: Option<MacAddress>) -> Link {
+    Link {
+        source: own.unwrap_or_else(|| mac_address(end, 0)),
+        destination: next_hop.unwrap_or_else(|| mac_address(1 - end, 0)),
+    }
+}
+
+impl Tester {
+    /// Opens conversations for `duration`, and waits for them to end for at most `drain`. The client has the first port, the server the
+    /// last one.
+    ///
+    /// # Errors
+    /// [`TesterError`] if the run cannot begin or was aborted. A failure of the tester during the run makes the result invalid and is not
+    /// an error.
+    pub fn run_connections(
+        &mut self,
+        description: &Connections,
+        duration: Duration,
+        drain: Duration,
+    ) -> Result<ConnectionResult, TesterError> {
+        self.check_connections(description)?;
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let limits = Limits {
+            duration: nanoseconds(duration),
+            drain: nanoseconds(drain),
+            sleeps: self.options.idle == TesterIdle::Sleep,
+        };
+        let busy_s = (duration + drain).as_secs_f64();
+        limit_realtime(busy_s, self.options.realtime_priority.is_some());
+        let before: Vec<PortStats> = self
+            .ports
+            .iter()
+            .map(|port| port.port.handle.stats())
+            .collect();
+        let mut session = Session::new(description, limits.duration);
+        let started = SystemTime::now().duration_since(UNIX_EPOCH);
+        let check = ClockCheck::begin();
+        let (gaps, realtime, refused) = self.drive(&mut session, description, limits)?;
+        let clock_error_ratio = check.error_ratio();
+        if self.abort.load(Ordering::Relaxed) {
+            return Err(TesterError::Aborted);
+        }
+        let times = RunTimes {
+            started_unix_ns: started.map_or(0, nanoseconds),
+            duration_s: duration.as_secs_f64(),
+            elapsed_s: gaps.elapsed as f64 / 1e9,
+        };
+        let health = ConnectionHealth {
+            missed: 0,
+            longest_gap_ns: gaps.longest,
+            longest_host_gap_ns: gaps.longest_of_host,
+            dropped_packets: refused,
+            receive_drops: self.receive_drops(&before),
+            clock_error_ratio,
+            links_down: self.links_down(),
+            realtime,
+        };
+        assemble(session, description, times, health).map_err(TesterError::Result)
+    }
+
+    /// Runs the loop on a thread of the tester. Returns its gaps, whether it had real-time priority, and the packets that were refused.
+    fn drive(
+        &mut self,
+        session: &mut Session,
+        description: &Connections,
+        limits: Limits,
+    ) -> Result<(Gaps, bool, u64), TesterError> {
+        let (client, server) = (&description.client, &description.server);
+        let of_client = link(0, client.mac, client.next_hop_mac);
+        let of_server = link(1, server.mac, server.next_hop_mac);
+        let (eal, pool) = (&self.eal, &self.pool);
+        let mut ports = self.ports.iter_mut();
+        let mut line = |link: Link| {
+            let port = ports.next()?;
+            Some(Line::new(eal, pool, port, link))
+        };
+        let mut lines = match description.role {
+            Role::Both => (line(of_client), line(of_server)),
+            Role::Client => (line(of_client), None),
+            Role::Server => (None, line(of_server)),
+        };
+        let abort = &*self.abort;
+        let (client, server) = (&mut lines.0, &mut lines.1);
+        let (gaps, realtime) = run_thread(eal, (&self.options, self.seccomp), || {
+            run_loop(session, client, server, limits, abort)
+        })?;
+        let lines = [lines.0, lines.1];
+        let refused = lines.iter().flatten().map(|line| line.refused).sum();
+        Ok((gaps, realtime, refused))
+    }
+
+    fn check_connections(&self, description: &Connections) -> Result<(), TesterError> {
+        let bad = |text: String| Err(TesterError::BadTrial(text));
+        if let Some(fault) = description.first_fault() {
+            return bad(fault.message);
+        }
+        let needed = description.role.ports();
+        if self.ports.len() != needed {
+            return bad(format!(
+                "conversations with role = \"{}\" require {needed} ports, and {} are given",
+                description.role.name(),
+                self.ports.len()
+            ));
+        }
+        if !description.has_load() {
+            return bad(
+                "the description has neither a rate nor a number of concurrent conversations (add one of them)"
+                    .to_owned(),
+            );
+        }
+        if description.frame_size_max() > self.options.frame_size_max {
+            return bad(format!(
+                "frames of {} octets exceed the limit of the open ports, {} octets (use a smaller mss)",
+                description.frame_size_max(),
+                self.options.frame_size_max
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Results of runs with conversations.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::latency::LatencySummary;
+use crate::validity::{InvalidCause, InvalidReason, Validity};
+
+use super::client::Client;
+use super::description::Connections;
+use super::nat::TranslationReport;
+use super::outcome::FailureCause;
+use super::server::Server;
+use super::session::Session;
+
+/// Largest share of the schedule that the tester may fail to open, as a ratio.
+const MISSED_RATIO_MAX: f64 = 0.01;
+/// Largest disagreement of the clocks, as a ratio.
+const CLOCK_ERROR_RATIO_MAX: f64 = 0.001;
+
+/// Result of a run with conversations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionResult {
+    /// Start of the run, nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// Time in which conversations were opened, seconds.
+    pub duration_s: f64,
+    /// Whole time of the run, seconds.
+    pub elapsed_s: f64,
+    /// The client's end; `None` if the tester had none.
+    pub client: Option<ClientResult>,
+    /// The server's end; `None` if the tester had none.
+    pub server: Option<ServerResult>,
+    /// Health of the tester.
+    pub health: ConnectionHealth,
+    /// Whether the result describes the device.
+    pub validity: Validity,
+}
+
+/// Counters and times of the client's end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientResult {
+    /// Conversations of the schedule.
+    pub scheduled: u64,
+    /// Conversations opened.
+    pub opened: u64,
+    /// Connections whose handshake was completed.
+    pub established: u64,
+    /// Conversations with all answers, whose connection was closed by both ends.
+    pub completed: u64,
+    /// Completed conversations per second of the whole run.
+    pub completed_rate: f64,
+    /// Failed conversations by cause.
+    pub failed: BTreeMap<FailureCause, u64>,
+    /// Conversations that were open at the end.
+    pub unfinished: u64,
+    /// Largest number of open conversations.
+    pub open_largest: u64,
+    /// Answers received completely.
+    pub transactions: u64,
+    /// Answers per second of the whole run.
+    pub transaction_rate: f64,
+    /// Datagrams without an answer.
+    pub lost_datagrams: u64,
+    /// Octets of payload received and checked.
+    pub received_octets: u64,
+    /// TCP.
+    pub tcp: TcpResult,
+    /// Time from a SYN to its answer.
+    pub handshake: LatencySummary,
+    /// Time from a request to its whole answer.
+    pub transaction: LatencySummary,
+    /// By entry of the mix.
+    pub mix: Vec<MixResult>,
+}
+
+/// Counters of one entry of the mix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MixResult {
+    /// Name of the entry.
+    pub name: String,
+    /// Conversations opened.
+    pub opened: u64,
+    /// Conversations completed.
+    pub completed: u64,
+    /// Conversations failed.
+    pub failed: u64,
+    /// Answers received completely.
+    pub transactions: u64,
+}
+
+/// Counters of the server's end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerResult {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections that ended after all answers.
+    pub completed: u64,
+    /// Failed connections by cause.
+    pub failed: BTreeMap<FailureCause, u64>,
+    /// Connections without room in the table.
+    pub refused: u64,
+    /// Datagrams answered.
+    pub datagrams: u64,
+    /// Octets of payload received and checked.
+    pub received_octets: u64,
+    /// TCP.
+    pub tcp: TcpResult,
+    /// What a NAT between the ends has changed.
+    pub translations: TranslationReport,
+}
+
+/// Counters of TCP, and of frames that belong to no conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpResult {
+    /// Segments sent again.
+    pub retransmitted_segments: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Segments with data that arrived beyond a gap.
+    pub out_of_order_segments: u64,
+    /// Segments outside the window.
+    pub unexpected_segments: u64,
+    /// Frames of other protocols or addresses.
+    pub foreign_frames: u64,
+    /// Frames with a wrong length, checksum or option.
+    pub damaged_frames: u64,
+    /// Packets of conversations that do not exist, or not any more.
+    pub stray_packets: u64,
+}
+
+/// Health of the tester in a run with conversations.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionHealth {
+    /// Conversations of the schedule that were not opened in time.
+    pub missed: u64,
+    /// Longest time between two turns of the tester, nanoseconds.
+    pub longest_gap_ns: u64,
+    /// Longest time for which the host kept the tester from running, nanoseconds.
+    pub longest_host_gap_ns: u64,
+    /// Packets that found no room in the tester, or no buffer, or a full transmit ring.
+    pub dropped_packets: u64,
+    /// Frames that the tester's own ports dropped.
+    pub receive_drops: u64,
+    /// Excess of the tester's time over the kernel's, as a ratio.
+    pub clock_error_ratio: f64,
+    /// Names of ports without link at the end.
+    pub links_down: Vec<String>,
+    /// Whether the thread had real-time priority.
+    pub realtime: bool,
+}
+
+fn client_result(
+    client: &mut Client,
+    description: &Connections,
+    scheduled: u64,
+    elapsed_s: f64,
+) -> Result<ClientResult, String> {
+    let tcp = TcpResult::of(client.shared());
+    let record = client.record();
+    let counts = description.mix.iter().zip(&record.classes);
+    let mix: Vec<MixResult> = counts
+        .map(|(entry, counts)| MixResult {
+            name: entry.name.clone(),
+            opened: counts.opened,
+            completed: counts.completed,
+            failed: counts.failed,
+            transactions: counts.transactions,
+        })
+        .collect();
+    let completed = mix.iter().map(|entry| entry.completed).sum::<u64>();
+    let transactions = mix.iter().map(|entry| entry.transactions).sum::<u64>();
+    let per_second = |count: u64| count as f64 / elapsed_s.max(f64::MIN_POSITIVE);
+    Ok(ClientResult {
+        scheduled,
+        opened: client.opened(),
+        established: record.established,
+        completed,
+        completed_rate: per_second(completed),
+        failed: record.failures.by_cause(),
+        unfinished: client.open_count(),
+        open_largest: record.open_largest,
+        transactions,
+        transaction_rate: per_second(transactions),
+        lost_datagrams: record.lost_datagrams,
+        received_octets: record.received_octets,
+        tcp,
+        handshake: record.handshake.summary()?,
+        transaction: record.transaction.summary()?,
+        mix,
+    })
+}
+
+fn server_result(server: &mut Server) -> ServerResult {
+    let tcp = TcpResult::of(server.shared());
+    let record = server.record();
+    ServerResult {
+        accepted: record.accepted,
+        completed: record.completed,
+        failed: record.failures.by_cause(),
+        refused: record.refused,
+        datagrams: record.datagrams,
+        received_octets: record.received_octets,
+        tcp,
+        translations: server.translations().report(),
+    }
+}
+
+impl TcpResult {
+    fn of(shared: &super::end::Shared) -> Self {
+        let (counters, others) = (&shared.counters, &shared.others);
+        Self {
+            retransmitted_segments: counters.retransmitted,
+            timeouts: counters.timeouts,
+            out_of_order_segments: counters.out_of_order,
+            unexpected_segments: counters.unexpected,
+            foreign_frames: others.foreign,
+            damaged_frames: others.damaged,
+            stray_packets: others.stray,
+        }
+    }
+}
+
+/// Times of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunTimes {
+    pub(crate) started_unix_ns: u64,
+    pub(crate) duration_s: f64,
+    pub(crate) elapsed_s: f64,
+}
+
+/// Returns the result of a run.
+///
+/// # Errors
+/// A histogram cannot be summarised.
+pub(crate) fn assemble(
+    mut session: Session,
+    description: &Connections,
+    times: RunTimes,
+    health: ConnectionHealth,
+) -> Result<ConnectionResult, String> {
+    let (scheduled, missed) = session.end_schedule();
+    let elapsed_s = times.elapsed_s;
+    let client = session.client.as_mut();
+    let client = client
+        .map(|client| client_result(client, description, scheduled, elapsed_s))
+        .transpose()?;
+    let mut dropped = health.dropped_packets;
+    dropped += session.client.as_mut().map_or(0, |it| it.shared().dropped);
+    dropped += session.server.as_mut().map_or(0, |it| it.shared().dropped);
+    let mut result = ConnectionResult {
+        started_unix_ns: times.started_unix_ns,
+        duration_s: times.duration_s,
+        elapsed_s,
+        client,
+        server: session.server.as_mut().map(server_result),
+        health: ConnectionHealth {
+            missed,
+            dropped_packets: dropped,
+            ..health
+        },
+        validity: Validity::Valid,
+    };
+    result.validity = Validity::of(reasons(&result, description));
+    Ok(result)
+}
+
+/// Returns the failures of the tester.
+fn reasons(result: &ConnectionResult, description: &Connections) -> Vec<InvalidReason> {
+    let health = &result.health;
+    let cause = |cause: InvalidCause| {
+        cause.unless_of_host(health.longest_gap_ns, health.longest_host_gap_ns)
+    };
+    let mut reasons = Vec::new();
+    let scheduled = result.client.as_ref().map_or(0, |client| client.scheduled);
+    if health.missed as f64 > MISSED_RATIO_MAX * scheduled as f64 {
+        reasons.push(cause(InvalidCause::RateMissed).because(format!(
+            "the tester did not open {} of {scheduled} conversations of its schedule in time (limit: {:.0} %; use a lower rate, or a larger \
+             open-max or more client addresses if they are exhausted)",
+            health.missed,
+            MISSED_RATIO_MAX * 100.0
+        )));
+    }
+    if result
+        .client
+        .as_ref()
+        .is_some_and(|client| client.opened == 0)
+    {
+        reasons.push(cause(InvalidCause::RateMissed).because("no conversation was opened"));
+    }
+    let own_timeouts = result.tcp_timeouts();
+    if health.longest_gap_ns as f64 > description.rto_min_ms * 1e6 / 2.0 && own_timeouts > 0 {
+        reasons.push(cause(InvalidCause::ReceiveGap).because(format!(
+            "the tester did not run for {:.3} ms, so some of the {own_timeouts} retransmission timeouts may be its own",
+            health.longest_gap_ns as f64 / 1e6
+        )));
+    }
+    if health.receive_drops > 0 {
+        reasons.push(InvalidCause::ReceiveDrops.because(format!(
+            "the tester's own ports dropped {} received frames",
+            health.receive_drops
+        )));
+    }
+    let refused = result.server.as_ref().map_or(0, |server| server.refused);
+    if refused > 0 {
+        reasons.push(InvalidCause::Other.because(format!(
+            "the tester's server refused {refused} connections, because its table was full (increase open-max)"
+        )));
+    }
+    if health.dropped_packets > 0 {
+        reasons.push(InvalidCause::Other.because(format!(
+            "the tester dropped {} of its own packets, because its transmit rings or buffers were full",
+            health.dropped_packets
+        )));
+    }
+    if health.clock_error_ratio.abs() > CLOCK_ERROR_RATIO_MAX {
+        reasons.push(InvalidCause::Clock.because(format!(
+            "the tester's clock and the kernel's disagree by {:.3} % about the length of the run (limit: {:.3} %)",
+            health.clock_error_ratio.abs() * 100.0,
+            CLOCK_ERROR_RATIO_MAX * 100.0
+        )));
+    }
+    for name in &health.links_down {
+        let text = format!("port {name} had no link at the end of the run");
+        reasons.push(InvalidCause::LinkLost.because(text));
+    }
+    reasons
+}
+
+impl ConnectionResult {
+    /// Returns the number of retransmission timeouts of both ends.
+    fn tcp_timeouts(&self) -> u64 {
+        let client = self.client.as_ref().map_or(0, |it| it.tcp.timeouts);
+        client + self.server.as_ref().map_or(0, |it| it.tcp.timeouts)
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One or both ends of a run, and the schedule of new conversations. All times are nanoseconds since the start of the run.
+
+use crate::pacer::{Pace, Pacer};
+
+use super::client::Client;
+use super::description::{Connections, Role};
+use super::plan::Plan;
+use super::server::Server;
+
+/// Ticks of the schedule per second: nanoseconds.
+const PER_SECOND: u64 = 1_000_000_000;
+/// Conversations that are opened in a turn at most.
+const OPENS_A_TURN: u64 = 32;
+/// Conversations that a late tester may open in a row.
+const CATCH_UP: u64 = 256;
+/// Room for packets that a turn of opening requires.
+const ROOM: usize = 64;
+/// Timers that fire in a turn at most.
+const TIMERS_A_TURN: usize = 64;
+
+/// When conversations are opened.
+#[derive(Debug)]
+enum Schedule {
+    /// At a rate.
+    Rate(Box<Pacer>),
+    /// Whenever fewer than a number are open, at most at a rate per second.
+    Concurrent {
+        number: u64,
+        rate_max: Option<f64>,
+        until: u64,
+    },
+}
+
+/// Ends of a run.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: Option<Client>,
+    pub(crate) server: Option<Server>,
+    schedule: Schedule,
+    /// Conversations that were due and not opened, because the table was full or no endpoint was free.
+    unopened: u64,
+}
+
+impl Session {
+    /// Creates the ends of a valid description, of which conversations are opened for `duration_ns`.
+    pub(crate) fn new(description: &Connections, duration_ns: u64) -> Self {
+        let plan = Plan::new(description);
+        let schedule = match description.concurrent {
+            Some(number) => Schedule::Concurrent {
+                number: u64::from(number),
+                rate_max: description.rate,
+                until: duration_ns,
+            },
+            None => {
+                let pace = Pace::Rate(description.rate.unwrap_or(0.0));
+                let pacer = Pacer::new(pace, 0, duration_ns, PER_SECOND, CATCH_UP);
+                Schedule::Rate(Box::new(pacer))
+            }
+        };
+        let (has_client, has_server) = match description.role {
+            Role::Both => (true, true),
+            Role::Client => (true, false),
+            Role::Server => (false, true),
+        };
+        Self {
+            client: has_client.then(|| Client::new(plan.clone())),
+            server: has_server.then(|| Server::new(plan)),
+            schedule,
+            unopened: 0,
+        }
+    }
+
+    /// Opens the conversations that are due, and acts on expired timers.
+    pub(crate) fn turn(&mut self, now: u64) {
+        if let Some(client) = &mut self.client {
+            let unopened = open_due(client, &mut self.schedule, now);
+            self.unopened += unopened;
+            client.expire(now, TIMERS_A_TURN);
+            client.resume(now);
+        }
+        if let Some(server) = &mut self.server {
+            server.expire(now, TIMERS_A_TURN);
+            server.resume(now);
+        }
+    }
+
+    /// Returns true if the client has opened all conversations, and none of them is open.
+    pub(crate) fn is_done(&self, now: u64) -> bool {
+        let is_opened = match &self.schedule {
+            Schedule::Rate(pacer) => pacer.is_done(),
+            Schedule::Concurrent { until, .. } => now >= *until,
+        };
+        let client = self.client.as_ref();
+        is_opened && client.is_some_and(|client| client.open_count() == 0)
+    }
+
+    /// Ends the schedule. Returns the number of conversations in it, and of those that were not opened in time. Without a rate, both
+    /// are what was opened.
+    pub(crate) fn end_schedule(&mut self) -> (u64, u64) {
+        let opened = self.client.as_ref().map_or(0, Client::opened);
+        match &mut self.schedule {
+            Schedule::Rate(pacer) => {
+                pacer.close();
+                (pacer.scheduled(), pacer.unsent() + self.unopened)
+            }
+            Schedule::Concurrent { .. } => (opened, 0),
+        }
+    }
+}
+
+/// Opens the conversations that are due. Returns the number of those that could not be opened.
+fn open_due(client: &mut Client, schedule: &mut Schedule, now: u64) -> u64 {
+    if client.shared().room() < ROOM {
+        return 0;
+    }
+    match schedule {
+        Schedule::Rate(pacer) => {
+            let due = pacer.due(now, OPENS_A_TURN).frames;
+            let opened = (0..due).filter(|_| client.open(now)).count() as u64;
+            due - opened
+        }
+        Schedule::Concurrent {
+            number,
+            rate_max,
+            until,
+        } => {
+            if now >= *until {
+                return 0;
+            }
+            let seconds = now as f64 / PER_SECOND as f64;
+            let most = rate_max.map_or(f64::INFINITY, |rate| rate * seconds + 1.0);
+            for _ in 0..OPENS_A_TURN {
+                let is_due = client.open_count() < *number && (client.opened() as f64) < most;
+                if !is_due || !client.open(now) {
+                    break;
+                }
+            }
+            0
+        }
+    }
+}

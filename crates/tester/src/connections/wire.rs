@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames of conversations: Ethernet, IPv4 or IPv6, TCP or UDP.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use quietwire_packet::{
+    Checksum, Damage, ETHERNET_HEADER_LENGTH, EtherType, Fragment, IPV4_HEADER_MIN,
+    IPV6_HEADER_LENGTH, IpProtocol, MacAddress, TCP_CHECKSUM_OFFSET, TcpHeader,
+    UDP_CHECKSUM_OFFSET, UDP_HEADER_LENGTH, UdpHeader, checksum, parse, udp_checksum,
+};
+
+use super::request::Contents;
+use super::tcp::{HEADER_MAX, Segment};
+
+/// Shortest frame, octets without FCS.
+const FRAME_MIN: usize = 60;
+/// Hop limit and time to live of all packets.
+const TTL: u8 = 64;
+
+/// Addresses of both ends of a packet. IPv4 addresses are mapped (RFC 4291, section 2.5.5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) source: Ipv6Addr,
+    pub(crate) destination: Ipv6Addr,
+    pub(crate) source_port: u16,
+    pub(crate) destination_port: u16,
+}
+
+/// Part of what one end sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Payload {
+    pub(crate) contents: Contents,
+    pub(crate) offset: u32,
+    pub(crate) length: u16,
+}
+
+/// Transport header of a packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Tcp(Segment),
+    Udp,
+}
+
+/// A packet to send. Its payload is generated when it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) addresses: Addresses,
+    pub(crate) transport: Transport,
+    pub(crate) payload: Option<Payload>,
+}
+
+/// MAC addresses of the frames of one end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) source: MacAddress,
+    pub(crate) destination: MacAddress,
+}
+
+impl Packet {
+    fn payload_length(&self) -> usize {
+        usize::from(self.payload.map_or(0, |payload| payload.length))
+    }
+
+    /// Returns the octets of the transport header, and their number. The checksum is zero.
+    fn transport_header(&self) -> ([u8; HEADER_MAX], usize) {
+        let mut header = [0; HEADER_MAX];
+        let Addresses {
+            source_port,
+            destination_port,
+            ..
+        } = self.addresses;
+        let length = match &self.transport {
+            Transport::Tcp(segment) => segment.write(source_port, destination_port, &mut header),
+            Transport::Udp => {
+                let length = UDP_HEADER_LENGTH + self.payload_length();
+                let fields = [source_port, destination_port, limited(length), 0];
+                let octets = fields.into_iter().flat_map(u16::to_be_bytes);
+                header
+                    .iter_mut()
+                    .zip(octets)
+                    .for_each(|(to, from)| *to = from);
+                UDP_HEADER_LENGTH
+            }
+        };
+        (header, length)
+    }
+
+    fn ip_length(&self) -> usize {
+        match self.addresses.source.to_ipv4_mapped() {
+            Some(_) => IPV4_HEADER_MIN,
+            None => IPV6_HEADER_LENGTH,
+        }
+    }
+
+    fn protocol(&self) -> IpProtocol {
+        match self.transport {
+            Transport::Tcp(_) => IpProtocol::TCP,
+            Transport::Udp => IpProtocol::UDP,
+        }
+    }
+
+    /// Returns the length of the frame, octets without FCS.
+    pub(crate) fn length(&self) -> u16 {
+        let (_, header) = self.transport_header();
+        let length = ETHERNET_HEADER_LENGTH + self.ip_length() + header + self.payload_length();
+        limited(length.max(FRAME_MIN))
+    }
+
+    /// Writes the frame. `frame` has the length of [`Self::length`].
+    pub(crate) fn write(&self, link: &Link, frame: &mut [u8]) {
+        let (header, header_length) = self.transport_header();
+        let transport_length = header_length + self.payload_length();
+        let ethertype = match self.ip_length() {
+            IPV4_HEADER_MIN => EtherType::IPV4,
+            _ => EtherType::IPV6,
+        };
+        let mut rest = put(frame, &link.destination.0);
+        rest = put(rest, &link.source.0);
+        rest = put(rest, &ethertype.0.to_be_bytes());
+        rest = self.write_ip(rest, transport_length);
+        let Some((segment, padding)) = rest.split_at_mut_checked(transport_length) else {
+            return;
+        };
+        padding.fill(0);
+        let data = put(segment, header.get(..header_length).unwrap_or_default());
+        if let Some(payload) = &self.payload {
+            payload.contents.fill(payload.offset, data);
+        }
+        let sum = transport_sum(&self.addresses, self.protocol(), segment);
+        let (sum, at) = match self.transport {
+            Transport::Tcp(_) => (sum, TCP_CHECKSUM_OFFSET),
+            Transport::Udp => (udp_checksum(sum), UDP_CHECKSUM_OFFSET),
+        };
+        if let Some(place) = segment.get_mut(at..) {
+            put(place, &sum.to_be_bytes());
+        }
+    }
+
+    /// Writes the IP header. Returns the octets after it.
+    fn write_ip<'a>(&self, octets: &'a mut [u8], payload: usize) -> &'a mut [u8] {
+        let IpProtocol(protocol) = self.protocol();
+        let Addresses {
+            source,
+            destination,
+            ..
+        } = self.addresses;
+        let mapped = source.to_ipv4_mapped().zip(destination.to_ipv4_mapped());
+        let Some((source, destination)) = mapped else {
+            let [high, low] = limited(payload).to_be_bytes();
+            let rest = put(octets, &[0x60, 0, 0, 0, high, low, protocol, TTL]);
+            let rest = put(rest, &self.addresses.source.octets());
+            return put(rest, &self.addresses.destination.octets());
+        };
+        let [high, low] = limited(IPV4_HEADER_MIN + payload).to_be_bytes();
+        let ([a, b, c, d], [e, f, g, h]) = (source.octets(), destination.octets());
+        // Don't fragment: such a packet needs no unique identification (RFC 6864, section 4.1).
+        let header = |x: u8, y: u8| {
+            [
+                0x45, 0, high, low, 0, 0, 0x40, 0, TTL, protocol, x, y, a, b, c, d, e, f, g, h,
+            ]
+        };
+        let [x, y] = checksum(&header(0, 0)).to_be_bytes();
+        put(octets, &header(x, y))
+    }
+}
+
+/// Copies octets to the front. Returns the octets after them.
+#[inline]
+fn put<'a>(to: &'a mut [u8], from: &[u8]) -> &'a mut [u8] {
+    let count = from.len().min(to.len());
+    let (front, rest) = to.split_at_mut(count);
+    front
+        .iter_mut()
+        .zip(from)
+        .for_each(|(to, from)| *to = *from);
+    rest
+}
+
+/// Returns a length. Frames have less than 2^16 octets.
+fn limited(length: usize) -> u16 {
+    u16::try_from(length).unwrap_or(u16::MAX)
+}
+
+/// Returns the checksum of a segment or datagram with its pseudo header (RFC 9293, section 3.1; RFC 768; RFC 8200, section 8.1). It is
+/// zero over octets that include a correct checksum.
+fn transport_sum(addresses: &Addresses, protocol: IpProtocol, octets: &[u8]) -> u16 {
+    let mut sum = Checksum::new();
+    for address in [addresses.source, addresses.destination] {
+        match address.to_ipv4_mapped() {
+            Some(address) => sum.add(&address.octets()),
+            None => sum.add(&address.octets()),
+        }
+    }
+    sum.add(&[0, protocol.0]);
+    let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
+    sum.add(&length.to_be_bytes());
+    sum.add(octets);
+    sum.finish()
+}
+
+/// A packet that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrived<'a> {
+    pub(crate) addresses: Addresses,
+    pub(crate) content: Content<'a>,
+}
+
+/// Contents of a packet that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content<'a> {
+    /// A segment and its data.
+    Tcp(Segment, &'a [u8]),
+    /// The data of a datagram.
+    Udp(&'a [u8]),
+}
+
+/// Why a frame is not of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rejected {
+    /// It is neither TCP nor UDP, or a fragment.
+    Foreign,
+    /// A length, a checksum or an option is wrong.
+    Damaged,
+}
+
+impl From<Damage> for Rejected {
+    fn from(_: Damage) -> Self {
+        Self::Damaged
+    }
+}
+
+/// Reads a frame, and verifies its checksums.
+///
+/// # Errors
+/// [`Rejected`].
+pub(crate) fn read(frame: &[u8]) -> Result<Arrived<'_>, Rejected> {
+    let parsed = parse(frame)?;
+    let ip = parsed.ip().ok_or(Rejected::Foreign)?;
+    if ip.fragment != Fragment::Whole {
+        return Err(Rejected::Foreign);
+    }
+    let (source, destination) = match (parsed.ipv4(frame), parsed.ipv6(frame)) {
+        (Some(header), _) => {
+            if !header.checksum_is_right() {
+                return Err(Rejected::Damaged);
+            }
+            let mapped = Ipv4Addr::to_ipv6_mapped;
+            (mapped(&header.source()), mapped(&header.destination()))
+        }
+        (None, Some(header)) => (header.source(), header.destination()),
+        (None, None) => return Err(Rejected::Foreign),
+    };
+    let (start, end) = (usize::from(ip.transport_offset), usize::from(ip.end));
+    let octets = frame.get(start..end).ok_or(Rejected::Damaged)?;
+    let of_ports = |source_port, destination_port| Addresses {
+        source,
+        destination,
+        source_port,
+        destination_port,
+    };
+    match ip.protocol {
+        IpProtocol::TCP => {
+            let (header, data) = TcpHeader::split(octets)?;
+            let addresses = of_ports(header.source_port(), header.destination_port());
+            if transport_sum(&addresses, IpProtocol::TCP, octets) != 0 {
+                return Err(Rejected::Damaged);
+            }
+            let segment = Segment::read(&header).ok_or(Rejected::Damaged)?;
+            Ok(Arrived {
+                addresses,
+                content: Content::Tcp(segment, data),
+            })
+        }
+        IpProtocol::UDP => {
+            let (header, rest) = UdpHeader::split(octets)?;
+            let data = header.payload(rest)?;
+            let addresses = of_ports(header.source_port(), header.destination_port());
+            let datagram = octets.get(..usize::from(header.length()));
+            let datagram = datagram.ok_or(Rejected::Damaged)?;
+            // Zero means that the sender computed none, which only IPv4 permits.
+            let has_none = header.checksum() == 0 && source.to_ipv4_mapped().is_some();
+            if !has_none && transport_sum(&addresses, IpProtocol::UDP, datagram) != 0 {
+                return Err(Rejected::Damaged);
+            }
+            Ok(Arrived {
+                addresses,
+                content: Content::Udp(data),
+            })
+        }
+        _ => Err(Rejected::Foreign),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::{SlicedPacket, TransportSlice};
+    use proptest::prelude::*;
+
+    use super::super::tcp::ACK;
+    use super::*;
+
+    fn packet(is_ipv4: bool, is_tcp: bool, number: u64, length: u16) -> Packet {
+        let address = |last: u8| {
+            if is_ipv4 {
+                Ipv4Addr::new(198, 18, 0, last).to_ipv6_mapped()
+            } else {
+                Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, u16::from(last))
+            }
+        };
+        Packet {
+            addresses: Addresses {
+                source: address(1),
+                destination: address(2),
+                source_port: 1024,
+                destination_port: 80,
+            },
+            transport: if is_tcp {
+                Transport::Tcp(Segment {
+                    sequence: 5,
+                    flags: ACK,
+                    ..Segment::default()
+                })
+            } else {
+                Transport::Udp
+            },
+            payload: (length > 0).then(|| Payload {
+                contents: Contents::of_server(1, number),
+                offset: 3,
+                length,
+            }),
+        }
+    }
+
+    const LINK: Link = Link {
+        source: MacAddress([2, 0, 0, 0, 0, 1]),
+        destination: MacAddress([2, 0, 0, 0, 0, 2]),
+    };
+
+    fn written(packet: &Packet) -> Vec<u8> {
+        let mut frame = vec![0xee; usize::from(packet.length())];
+        packet.write(&LINK, &mut frame);
+        frame
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(is_ipv4: bool, is_tcp: bool, number in any::<u64>(), length in 0u16..1400, at in any::<prop::sample::Index>(), change in 1u8..) {
+            let packet = packet(is_ipv4, is_tcp, number, length);
+            let mut frame = written(&packet);
+            prop_assert!(frame.len() >= FRAME_MIN);
+            let arrived = read(&frame).unwrap();
+            prop_assert_eq!(arrived.addresses, packet.addresses);
+            let mut expected = vec![0; usize::from(length)];
+            Contents::of_server(1, number).fill(3, &mut expected);
+            match (arrived.content, packet.transport) {
+                (Content::Tcp(segment, data), Transport::Tcp(sent)) => {
+                    prop_assert_eq!(segment, sent);
+                    prop_assert_eq!(data, &expected[..]);
+                }
+                (Content::Udp(data), Transport::Udp) => prop_assert_eq!(data, &expected[..]),
+                other => prop_assert!(false, "{:?}", other),
+            }
+            // An octet of the transport header or the data that changes is noticed.
+            let start = ETHERNET_HEADER_LENGTH + packet.ip_length();
+            let end = start + packet.transport_header().1 + usize::from(length);
+            frame[start + at.index(end - start)] ^= change;
+            if let Ok(arrived) = read(&frame) {
+                // The checksum of UDP over IPv4 may become zero, which means none.
+                prop_assert!(!is_tcp && is_ipv4, "{:?}", arrived);
+            }
+        }
+
+        #[test]
+        fn others_read_the_same(is_ipv4: bool, is_tcp: bool, number in any::<u64>(), length in 1u16..1400) {
+            let packet = packet(is_ipv4, is_tcp, number, length);
+            let frame = written(&packet);
+            let sliced = SlicedPacket::from_ethernet(&frame).unwrap();
+            match sliced.transport {
+                Some(TransportSlice::Tcp(tcp)) => {
+                    prop_assert!(is_tcp);
+                    prop_assert_eq!((tcp.source_port(), tcp.destination_port()), (1024, 80));
+                    prop_assert_eq!(tcp.payload().len(), usize::from(length));
+                }
+                Some(TransportSlice::Udp(udp)) => {
+                    prop_assert!(!is_tcp);
+                    prop_assert_eq!((udp.source_port(), udp.destination_port()), (1024, 80));
+                    prop_assert_eq!(udp.payload().len(), usize::from(length));
+                }
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+
+        #[test]
+        fn any_frame_is_read_or_rejected(frame in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read(&frame);
+        }
+    }
+
+    #[test]
+    fn frames_without_conversations_are_foreign() {
+        let mut frame = written(&packet(true, true, 1, 100));
+        frame[12] = 0x88;
+        assert_eq!(read(&frame), Err(Rejected::Foreign));
+        assert_eq!(read(&frame[..10]), Err(Rejected::Damaged));
+    }
+}
