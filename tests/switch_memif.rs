@@ -9,6 +9,8 @@ mod account;
 mod bench;
 #[path = "switch_memif/changes.rs"]
 mod changes;
+#[path = "switch_memif/connections.rs"]
+mod connections;
 #[path = "switch_memif/faults.rs"]
 mod faults;
 #[path = "switch_memif/gateways.rs"]

@@ -8,6 +8,37 @@ use crate::workspace::Workspace;
 use crate::{BAD_INPUT, FAILED, LACKS};
 
 #[test]
+fn a_wrong_description_of_conversations_is_named_with_line_and_key() {
+    let workspace = Workspace::new();
+    let with = |text: &str, options: &[&str]| {
+        fs::write(workspace.path("c.toml"), text).unwrap();
+        let fixed = ["--port", "null:", "--connections", "c.toml"];
+        workspace.generate(&[&fixed, options].concat())
+    };
+    let at_rate = "[connections]\nrate = 1.0";
+    for (text, options, parts) in [
+        (
+            "[connections]\ncolour = 1",
+            &[] as &[&str],
+            &["c.toml:2:1", "connections.colour"] as &[&str],
+        ),
+        ("[connections]\nrate = 0", &[], &["c.toml:2:8", "rate is 0"]),
+        (
+            "[connections]\n\nmss = 9000",
+            &["--concurrent", "1"],
+            &["c.toml:3:7", "536 to 8922"],
+        ),
+        ("[connections]", &[], &["add --connections-rate"]),
+        (at_rate, &[], &["require 2 ports, and 1"]),
+        (at_rate, &["--rate", "1k"], &["--rate", "cannot be used"]),
+        (at_rate, &["--connections-rate", "0"], &["above 0"]),
+        (at_rate, &["--concurrent", "0"], &["--concurrent"]),
+    ] {
+        workspace.refused(BAD_INPUT, with(text, options), parts);
+    }
+}
+
+#[test]
 fn a_wrong_description_is_named_with_line_and_key() {
     let workspace = Workspace::new();
     let with = |text: &str, options: &[&str]| {

@@ -14,6 +14,7 @@ use quietwire_host::partition::{Group, NicPlan, PartitionRequest, Plan, QueueCpu
 use quietwire_host::render::Target;
 use quietwire_study::StudyFile;
 use quietwire_switch::config::Settings;
+use quietwire_tester::connections::Connections;
 use quietwire_tester::traffic::Traffic;
 
 use super::Cli;
@@ -339,6 +340,15 @@ fn every_description_of_traffic_in_the_guide_makes_sense() {
     let page = fs::read_to_string(root().join("docs/tester.md")).unwrap();
     let descriptions = fenced(&page, "toml");
     assert!(descriptions.len() >= 5);
+    let (conversations, descriptions): (Vec<String>, Vec<String>) = descriptions
+        .into_iter()
+        .partition(|description| description.starts_with("[connections]"));
+    assert!(!conversations.is_empty());
+    for description in conversations {
+        let connections = Connections::parse(&description, Path::new("tester.md"));
+        let connections = connections.unwrap_or_else(|error| panic!("{error}: {description}"));
+        assert!(connections.has_load(), "{description}");
+    }
     for description in descriptions {
         let traffic = Traffic::parse(&description, Path::new("tester.md"));
         let traffic = traffic.unwrap_or_else(|error| panic!("{error}: {description}"));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use quietwire_base::Seccomp;
+use quietwire_tester::connections::RATE_MAX;
 use quietwire_tester::{FrameSizes, LOW_RATE_PPS_MAX, OFFERED_RATE_PPS_MAX};
 
 /// Returns the parser of `--seccomp` by name.
@@ -44,6 +45,17 @@ pub(crate) fn parse_pps(text: &str) -> Result<f64, String> {
     scaled(text).ok_or_else(|| {
         "a rate is a number of frames per second, such as 250000, 250k or 1.5M".to_owned()
     })
+}
+
+/// Parses `1000`, `300k` or `0.5`: conversations per second.
+pub(crate) fn parse_connection_rate(text: &str) -> Result<f64, String> {
+    match scaled(text) {
+        Some(rate) if rate > 0.0 && rate <= RATE_MAX => Ok(rate),
+        _ => Err(
+            "a rate is a number of conversations per second above 0 and at most 100M, such as 1000 or 300k"
+                .to_owned(),
+        ),
+    }
 }
 
 /// Parses `5` or `0.5k`, from 0 to the highest rate of a low-rate stream.

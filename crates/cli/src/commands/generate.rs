@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `quietwire generate`: one trial with the tester through a running device.
 
+mod connections;
 mod latency;
 mod losses;
+mod settle;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -24,8 +26,10 @@ use quietwire_tester::{
 
 use serde::Serialize;
 
+use connections::{ConnectionArgs, Setup};
 use latency::{latency_lines, withhold};
 use losses::{INDENT, loss_lines};
+use settle::leave_alone;
 
 use super::device::DeviceArgs;
 use super::isolation::IsolationArgs;
@@ -44,11 +48,13 @@ pub(crate) struct GenerateArgs {
     #[arg(long = "port", value_name = "URI", required = true)]
     ports: Vec<PortUri>,
     /// Frames per second, summed over the sending ports, such as 250000, 1.5M or max. Default: that of the traffic file.
-    #[arg(long, value_name = "RATE", value_parser = parse_rate, required_unless_present = "traffic")]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, required_unless_present_any = ["traffic", "connections", "connections_rate", "concurrent"])]
     rate: Option<Rate>,
     /// Traffic description (TOML): headers, flows, sizes, bursts, checked payload.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ip", "flows", "destinations", "mac_addresses"])]
     traffic: Option<PathBuf>,
+    #[command(flatten)]
+    connections: ConnectionArgs,
     /// Frame size with FCS, octets, 64 (IPv6: 84) to 9000, or imix. Default: the smallest.
     #[arg(long, value_name = "SIZE", value_parser = parse_frame_sizes)]
     frame_size: Option<FrameSizes>,
@@ -124,6 +130,18 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
             "--port: {} ports given, but a tester has one or two",
             args.ports.len()
         )));
+    }
+    if args.connections.is_requested() {
+        return connections::run(&Setup {
+            connections: &args.connections,
+            ports: &args.ports,
+            tester: &args.tester,
+            isolation: &args.isolation,
+            duration: args.duration,
+            drain: args.drain,
+            settle: args.settle,
+            json: args.json,
+        });
     }
     let cpus = args.tester.cpus()?;
     args.isolation.check(&args.tester)?;
@@ -255,14 +273,6 @@ fn invalid_lines(invalid_trials: &[InvalidTrial], width: usize) -> String {
         }
     }
     text
-}
-
-/// Waits for `time`, or until `abort` is set.
-fn leave_alone(time: Duration, abort: &AtomicBool) {
-    let began = Instant::now();
-    while began.elapsed() < time && !abort.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(10).min(time));
-    }
 }
 
 fn check_trial(is_unpaced: bool, trial: &Trial) -> Result<()> {

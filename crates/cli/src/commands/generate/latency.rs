@@ -90,6 +90,28 @@ pub(super) fn withhold(document: &mut Value, result: &TrialResult) {
     }
 }
 
+/// Returns the head of a table of times.
+fn head() -> String {
+    format!(
+        "{:11}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}",
+        "us", "min", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "max", "samples"
+    )
+}
+
+/// Formats a table of times, one row for each that has samples. Empty if none has.
+pub(super) fn summary_lines<'a>(
+    times: impl IntoIterator<Item = (&'static str, &'a LatencySummary)>,
+) -> Vec<String> {
+    let times = times.into_iter().filter(|(_, times)| times.samples > 0);
+    let rows: Vec<String> = times
+        .map(|(name, times)| Row::of(name, times).line())
+        .collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    [head()].into_iter().chain(rows).collect()
+}
+
 /// Formats a table of latency, IPDV and PDV. Empty if the tester received no frame. A percentile with fewer than ten samples
 /// above it is shown as a dash.
 pub(super) fn latency_lines(result: &TrialResult) -> Vec<String> {
@@ -97,13 +119,7 @@ pub(super) fn latency_lines(result: &TrialResult) -> Vec<String> {
         return Vec::new();
     }
     let own = own_latency(result);
-    let mut lines = vec![
-        format!(
-            "{:11}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}",
-            "us", "min", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "max", "samples"
-        ),
-        Row::of_latency(&result.latency, own).line(),
-    ];
+    let mut lines = vec![head(), Row::of_latency(&result.latency, own).line()];
     lines.extend(own.map(|own| Row::of("own part", own).line()));
     lines.extend([
         Row::of_signed("IPDV", &result.variation.ipdv).line(),
