@@ -179,7 +179,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_head_is_read_back_and_each_change_is_noticed(number in any::<u64>(), address in any::<u128>(), at in 0..HEAD_LENGTH, change in 1u8..) {
+        fn a_head_is_read_back_and_each_change_is_noticed(
+            number in any::<u64>(),
+            address in any::<u128>(),
+            at in 0..HEAD_LENGTH,
+            change in 1u8..,
+        ) {
             let request = request(number, address);
             for (sender, other) in [(Sender::Client, Sender::Server), (Sender::Server, Sender::Client)] {
                 let mut head = request.head(5, sender);
@@ -193,7 +198,12 @@ mod tests {
         }
 
         #[test]
-        fn parts_of_contents_are_parts_of_the_whole(number in any::<u64>(), from in 0usize..120, length in 1usize..100, at in any::<prop::sample::Index>()) {
+        fn parts_of_contents_are_parts_of_the_whole(
+            number in any::<u64>(),
+            from in 0usize..120,
+            length in 1usize..100,
+            at in any::<prop::sample::Index>(),
+        ) {
             let request = request(number, 7);
             let all = [
                 Contents::of_client(5, &request),

@@ -277,8 +277,8 @@ fn reasons(result: &ConnectionResult, description: &Connections) -> Vec<InvalidR
     let scheduled = result.client.as_ref().map_or(0, |client| client.scheduled);
     if health.missed as f64 > MISSED_RATIO_MAX * scheduled as f64 {
         reasons.push(cause(InvalidCause::RateMissed).because(format!(
-            "the tester did not open {} of {scheduled} conversations of its schedule in time (limit: {:.0} %; use a lower rate, or a larger \
-             open-max or more client addresses if they are exhausted)",
+            "the tester did not open {} of {scheduled} conversations of its schedule in time (limit: {:.0} %; use a lower rate, or a \
+             larger open-max or more client addresses if they are exhausted)",
             health.missed,
             MISSED_RATIO_MAX * 100.0
         )));

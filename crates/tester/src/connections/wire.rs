@@ -344,7 +344,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(is_ipv4: bool, is_tcp: bool, number in any::<u64>(), length in 0u16..1400, at in any::<prop::sample::Index>(), change in 1u8..) {
+        fn what_is_written_is_read(
+            is_ipv4: bool,
+            is_tcp: bool,
+            number in any::<u64>(),
+            length in 0u16..1400,
+            at in any::<prop::sample::Index>(),
+            change in 1u8..,
+        ) {
             let packet = packet(is_ipv4, is_tcp, number, length);
             let mut frame = written(&packet);
             prop_assert!(frame.len() >= FRAME_MIN);

@@ -204,7 +204,8 @@ impl Tcp {
         outgoing
     }
 
-    /// Returns a segment without data after all that was sent, so that it is in order even after a timeout, with an acknowledgement and the blocks received beyond gaps.
+    /// Returns a segment without data after all that was sent, so that it is in order even after a timeout. It has an acknowledgement
+    /// and the blocks received beyond gaps.
     fn without_data(&mut self, environment: &Environment<'_>, flags: u8) -> Outgoing {
         self.take(ACK_DUE);
         let settings = environment.settings;

@@ -76,7 +76,7 @@ impl Fixture {
         now
     }
 
-    fn from_peer(&self, flags: u8) -> Segment {
+    fn peer_segment(&self, flags: u8) -> Segment {
         Segment {
             sequence: PEER + 1,
             acknowledgement: OWN + 1,
@@ -92,13 +92,13 @@ fn a_reset_needs_the_exact_number() {
     let mut end = Fixture::established(settings());
     let near = Segment {
         sequence: PEER + 2,
-        ..end.from_peer(RST)
+        ..end.peer_segment(RST)
     };
     assert_eq!(end.receive(near, &[]), None);
     assert_eq!(end.tcp.state(), State::Established);
     // The challenge.
     assert_eq!(end.next(3).unwrap().segment.flags, ACK);
-    end.receive(end.from_peer(RST), &[]);
+    end.receive(end.peer_segment(RST), &[]);
     assert_eq!(end.tcp.state(), State::Closed(Ending::Reset));
     assert_eq!(end.next(3), None);
 }
@@ -109,17 +109,17 @@ fn a_refusal_is_taken_only_for_this_syn() {
     end.next(1).unwrap();
     let wrong = Segment {
         acknowledgement: OWN,
-        ..end.from_peer(RST | ACK)
+        ..end.peer_segment(RST | ACK)
     };
     assert_eq!(end.receive(wrong, &[]), None);
     assert_eq!(end.tcp.state(), State::SynSent);
     // A segment of an earlier connection is reset by its number.
     let old = Segment {
         acknowledgement: 77,
-        ..end.from_peer(ACK)
+        ..end.peer_segment(ACK)
     };
     assert_eq!(end.receive(old, &[]).unwrap().sequence, 77);
-    end.receive(end.from_peer(RST | ACK), &[]);
+    end.receive(end.peer_segment(RST | ACK), &[]);
     assert_eq!(end.tcp.state(), State::Closed(Ending::Refused));
 }
 
@@ -130,27 +130,27 @@ fn both_ends_may_open_and_close_at_once() {
     let syn = Segment {
         sequence: PEER,
         flags: SYN,
-        ..end.from_peer(SYN)
+        ..end.peer_segment(SYN)
     };
     end.receive(syn, &[]);
     assert_eq!(end.next(2).unwrap().segment.flags, SYN | ACK);
-    end.receive(end.from_peer(ACK), &[]);
+    end.receive(end.peer_segment(ACK), &[]);
     assert_eq!(end.tcp.state(), State::Established);
     end.tcp.finish();
     assert_eq!(end.next(3).unwrap().segment.flags, ACK | FIN);
     assert_eq!(end.tcp.state(), State::FinWait1);
-    end.receive(end.from_peer(ACK | FIN), &[]);
+    end.receive(end.peer_segment(ACK | FIN), &[]);
     assert_eq!(end.tcp.state(), State::Closing);
     let last = Segment {
         sequence: PEER + 2,
         acknowledgement: OWN + 2,
-        ..end.from_peer(ACK)
+        ..end.peer_segment(ACK)
     };
     end.receive(last, &[]);
     assert_eq!(end.tcp.state(), State::TimeWait);
     // A FIN that is repeated is acknowledged again.
     while end.next(4).is_some() {}
-    end.receive(end.from_peer(ACK | FIN), &[]);
+    end.receive(end.peer_segment(ACK | FIN), &[]);
     assert_eq!(end.next(4).unwrap().segment.acknowledgement, PEER + 2);
     end.expire();
     assert_eq!(end.tcp.state(), State::Closed(Ending::Complete));
@@ -161,7 +161,7 @@ fn a_shut_window_is_probed_until_it_opens() {
     let mut end = Fixture::established(settings());
     let shut = Segment {
         window: 0,
-        ..end.from_peer(ACK)
+        ..end.peer_segment(ACK)
     };
     let settings = end.settings;
     end.tcp.provide(&settings, 1_000, 3);
@@ -214,7 +214,7 @@ fn windows_are_scaled_if_both_ends_scale() {
         assert_eq!((syn.window, syn.options.shift), (u16::MAX, Some(3)));
         let mut answer = Segment {
             sequence: PEER,
-            ..end.from_peer(SYN | ACK)
+            ..end.peer_segment(SYN | ACK)
         };
         answer.window = 100;
         answer.options.shift = shift;
@@ -230,7 +230,7 @@ fn windows_are_scaled_if_both_ends_scale() {
         let more = Segment {
             acknowledgement: OWN + 101,
             window: 100,
-            ..end.from_peer(ACK)
+            ..end.peer_segment(ACK)
         };
         end.receive(more, &[]);
         let sent: u32 = std::iter::from_fn(|| end.next(4))
@@ -246,14 +246,14 @@ fn blocks_begin_with_what_came_last() {
     end.next(1).unwrap();
     let mut answer = Segment {
         sequence: PEER,
-        ..end.from_peer(SYN | ACK)
+        ..end.peer_segment(SYN | ACK)
     };
     answer.options.permits_sack = true;
     end.receive(answer, &[]);
     for start in [10, 30, 20] {
         let data = Segment {
             sequence: PEER + 1 + start,
-            ..end.from_peer(ACK | PSH)
+            ..end.peer_segment(ACK | PSH)
         };
         end.receive(data, &[0; 5]);
     }
@@ -264,11 +264,11 @@ fn blocks_begin_with_what_came_last() {
         [block(20), block(10), block(30)]
     );
     // The gaps close one after the other.
-    end.receive(end.from_peer(ACK | PSH), &[0; 12]);
+    end.receive(end.peer_segment(ACK | PSH), &[0; 12]);
     assert_eq!(end.tcp.received(), 15);
     let next = Segment {
         sequence: PEER + 16,
-        ..end.from_peer(ACK | PSH)
+        ..end.peer_segment(ACK | PSH)
     };
     end.receive(next, &[0; 40]);
     assert_eq!(end.tcp.received(), 55);
