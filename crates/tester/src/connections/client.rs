@@ -361,7 +361,7 @@ impl Client {
     /// Sends what conversations still have to send, as long as there is room for it.
     pub(crate) fn resume(&mut self, now: u64) {
         for _ in 0..self.waiting.len() {
-            if self.shared.room() == 0 {
+            if self.shared.space() == 0 {
                 return;
             }
             let Some(entry) = self.waiting.pop_front() else {
@@ -439,7 +439,7 @@ impl Client {
         self.count(class, |counts| counts.transactions += answered);
     }
 
-    /// Sends the segments that are due, as long as there is room.
+    /// Sends the segments that are due, as long as there is space.
     fn transmit(&mut self, entry: u32, key: &Key, now: u64) {
         let addresses = self.addresses(key);
         let Some(conversation) = self.table.get_mut(entry) else {
@@ -461,7 +461,7 @@ impl Client {
             port: addresses.source_port,
         };
         let seed = self.plan.seed;
-        while self.shared.room() > 0 {
+        while self.shared.space() > 0 {
             let Some(outgoing) = tcp.next(&mut self.shared.environment(), now) else {
                 return;
             };
@@ -505,7 +505,7 @@ impl Client {
             .failure
             .or(FailureCause::of_ending(ending))
             .or((!has_all).then_some(FailureCause::ClosedEarly));
-        // A reset that is still due waits for room.
+        // A reset that is still due waits for space.
         if conversation.is_waiting {
             return;
         }
@@ -525,7 +525,7 @@ impl Client {
     /// Sends the datagrams that are due. Counts and removes the conversation if it is over.
     fn send_datagrams(&mut self, entry: u32, key: &Key, now: u64) {
         let addresses = self.addresses(key);
-        while self.shared.room() > 0 {
+        while self.shared.space() > 0 {
             let Some(conversation) = self.table.get_mut(entry) else {
                 return;
             };

@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     gaps: GapPool,
     pub(crate) counters: Counters,
     pub(crate) others: OtherFrames,
-    /// Packets for which there was no room.
+    /// Packets for which there was no space.
     pub(crate) dropped: u64,
     outbox: VecDeque<Packet>,
 }
@@ -60,14 +60,14 @@ impl Shared {
         }
     }
 
-    /// Returns the number of packets for which there is room.
-    pub(crate) fn room(&self) -> usize {
+    /// Returns the number of packets for which there is space.
+    pub(crate) fn space(&self) -> usize {
         OUTBOX_MAX.saturating_sub(self.outbox.len())
     }
 
-    /// Adds a packet to send. It is dropped if there is no room, which TCP repairs.
+    /// Adds a packet to send. It is dropped if there is no space, which TCP repairs.
     pub(crate) fn push(&mut self, packet: Packet) {
-        if self.room() > 0 {
+        if self.space() > 0 {
             self.outbox.push_back(packet);
         } else {
             self.dropped += 1;

@@ -274,9 +274,9 @@ fn server_with_kernel(octets: u32) {
     }
     client.join().unwrap();
     assert_eq!(server.record().received_octets, u64::from(octets));
-    let seen = server.translations().report();
+    let observed = server.translations().report();
     // The client named another port.
-    assert_eq!((seen.changed, seen.pool.len()), (1, 1));
+    assert_eq!((observed.changed, observed.pool.len()), (1, 1));
 }
 
 #[test]

@@ -14,7 +14,7 @@ const MAPPINGS_MAX: usize = 1 << 18;
 /// Address and port.
 pub(crate) type Endpoint = (Ipv6Addr, u16);
 
-/// Translations that the server has seen.
+/// Translations that the server has observed.
 #[derive(Debug)]
 pub(crate) struct Translations {
     unchanged: u64,
@@ -89,14 +89,14 @@ impl Translations {
         }
         self.changed += 1;
         let (address, port) = arrived;
-        let has_room = self.pool.len() < ADDRESSES_MAX;
+        let has_space = self.pool.len() < ADDRESSES_MAX;
         match self.pool.get_mut(&address) {
             Some(range) => {
                 range.conversations += 1;
                 range.first = range.first.min(port);
                 range.last = range.last.max(port);
             }
-            None if has_room => {
+            None if has_space => {
                 let range = PortRange {
                     conversations: 1,
                     first: port,
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn pool_ports_and_repeated_mappings_are_reported() {
-        let mut seen = Translations::new();
-        seen.note(endpoint(1, 10), endpoint(1, 10));
+        let mut observed = Translations::new();
+        observed.note(endpoint(1, 10), endpoint(1, 10));
         for (meant, arrived) in [
             (endpoint(1, 10), endpoint(9, 5000)),
             (endpoint(2, 10), endpoint(8, 6000)),
@@ -160,9 +160,9 @@ mod tests {
             (endpoint(1, 10), endpoint(9, 4000)),
             (endpoint(1, 10), endpoint(8, 5000)),
         ] {
-            seen.note(meant, arrived);
+            observed.note(meant, arrived);
         }
-        let report = seen.report();
+        let report = observed.report();
         assert_eq!(
             (report.unchanged, report.changed, report.unlisted),
             (1, 5, 0)
@@ -190,12 +190,12 @@ mod tests {
 
     #[test]
     fn a_hostile_number_of_addresses_is_counted_and_not_listed() {
-        let mut seen = Translations::new();
+        let mut observed = Translations::new();
         for number in 0..10_000_u32 {
             let arrived = (Ipv4Addr::from(number).to_ipv6_mapped(), 1);
-            seen.note(endpoint(1, 1), arrived);
+            observed.note(endpoint(1, 1), arrived);
         }
-        let report = seen.report();
+        let report = observed.report();
         assert_eq!(report.pool.len(), ADDRESSES_MAX);
         assert_eq!(report.unlisted, 10_000 - ADDRESSES_MAX as u64);
     }

@@ -144,7 +144,7 @@ impl Server {
         &self.record
     }
 
-    /// Returns the translations seen so far.
+    /// Returns the translations observed so far.
     pub(crate) fn translations(&self) -> &Translations {
         &self.translations
     }
@@ -312,7 +312,7 @@ impl Server {
     /// Sends what connections still have to send, as long as there is room for it.
     pub(crate) fn resume(&mut self, now: u64) {
         for _ in 0..self.waiting.len() {
-            if self.shared.room() == 0 {
+            if self.shared.space() == 0 {
                 return;
             }
             let Some(entry) = self.waiting.pop_front() else {
@@ -358,7 +358,7 @@ impl Server {
         }
     }
 
-    /// Sends the segments that are due, as long as there is room.
+    /// Sends the segments that are due, as long as there is space.
     fn transmit(&mut self, entry: u32, key: &Key, now: u64) {
         let addresses = self.addresses(key);
         let Some(connection) = self.table.get_mut(entry) else {
@@ -366,7 +366,7 @@ impl Server {
         };
         let seed = self.plan.seed;
         let number = connection.order.map_or(0, |order| order.number);
-        while self.shared.room() > 0 {
+        while self.shared.space() > 0 {
             let next = connection.tcp.next(&mut self.shared.environment(), now);
             let Some(outgoing) = next else {
                 return;
@@ -389,7 +389,7 @@ impl Server {
             self.table.set_timer(entry, deadline);
             return;
         };
-        // A reset that is still due waits for room.
+        // A reset that is still due waits for space.
         if connection.is_waiting {
             return;
         }

@@ -15,7 +15,7 @@ const OPENS_A_TURN: u64 = 32;
 /// Conversations that a late tester may open in a row.
 const CATCH_UP: u64 = 256;
 /// Room for packets that a turn of opening requires.
-const ROOM: usize = 64;
+const SPARE: usize = 64;
 /// Timers that fire in a turn at most.
 const TIMERS_A_TURN: usize = 64;
 
@@ -111,7 +111,7 @@ impl Session {
 
 /// Opens the conversations that are due. Returns the number of those that could not be opened.
 fn open_due(client: &mut Client, schedule: &mut Schedule, now: u64) -> u64 {
-    if client.shared().room() < ROOM {
+    if client.shared().space() < SPARE {
         return 0;
     }
     match schedule {

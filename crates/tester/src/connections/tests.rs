@@ -150,26 +150,35 @@ fn a_nat_is_learned_at_the_server() {
     let result = run(text, &mut network);
     let client = result.client.unwrap();
     assert_eq!(client.completed, 400, "{client:?}");
-    let seen = result.server.unwrap().translations;
-    assert_eq!((seen.unchanged, seen.changed), (0, 400));
-    let pool: Vec<String> = seen.pool.iter().map(|it| it.address.to_string()).collect();
+    let observed = result.server.unwrap().translations;
+    assert_eq!((observed.unchanged, observed.changed), (0, 400));
+    let pool: Vec<String> = observed
+        .pool
+        .iter()
+        .map(|it| it.address.to_string())
+        .collect();
     assert_eq!(pool, ["203.0.113.0", "203.0.113.1"]);
     assert!(
-        seen.pool
+        observed
+            .pool
             .iter()
             .all(|it| it.first_port >= 20_000 && it.last_port < 20_104)
     );
     // 104 endpoints, of which each had one mapping all the time.
     assert_eq!(
-        (seen.same_mapping, seen.other_port, seen.other_address),
+        (
+            observed.same_mapping,
+            observed.other_port,
+            observed.other_address
+        ),
         (296, 0, 0)
     );
     // A NAT that forgets.
     let mut network = Network::new(1, Faults::default());
     network.nat = Some(network::Nat::new(2, 20_000).forgetting());
-    let seen = run(text, &mut network).server.unwrap().translations;
-    assert_eq!(seen.same_mapping, 0);
-    assert_eq!(seen.other_port + seen.other_address, 296);
+    let observed = run(text, &mut network).server.unwrap().translations;
+    assert_eq!(observed.same_mapping, 0);
+    assert_eq!(observed.other_port + observed.other_address, 296);
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(crate) struct Udp {
     /// Highest index that was answered, plus 1.
     highest: u32,
     /// The 64 indices below `highest` that were answered, the highest in the lowest bit.
-    seen: u64,
+    observed: u64,
 }
 
 impl Udp {
@@ -52,7 +52,7 @@ impl Udp {
             sent: 0,
             answered: 0,
             highest: 0,
-            seen: 0,
+            observed: 0,
         }
     }
 
@@ -124,7 +124,7 @@ impl Udp {
     fn mark(&mut self, index: u32) -> bool {
         if index >= self.highest {
             let shift = index + 1 - self.highest;
-            self.seen = self.seen.checked_shl(shift).unwrap_or(0) | 1;
+            self.observed = self.observed.checked_shl(shift).unwrap_or(0) | 1;
             self.highest = index + 1;
             return true;
         }
@@ -132,8 +132,8 @@ impl Udp {
         let Some(bit) = 1_u64.checked_shl(below) else {
             return false;
         };
-        let is_new = self.seen & bit == 0;
-        self.seen |= bit;
+        let is_new = self.observed & bit == 0;
+        self.observed |= bit;
         is_new
     }
 }

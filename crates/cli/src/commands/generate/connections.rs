@@ -248,18 +248,18 @@ fn server_lines(server: &ServerResult, width: usize) -> Vec<String> {
 }
 
 /// Describes what a NAT has changed; nothing if there is none.
-fn translation_line(seen: &TranslationReport, width: usize) -> Option<String> {
-    let (first, last) = (seen.pool.first()?, seen.pool.last()?);
-    let ports = seen.pool.iter();
+fn translation_line(observed: &TranslationReport, width: usize) -> Option<String> {
+    let (first, last) = (observed.pool.first()?, observed.pool.last()?);
+    let ports = observed.pool.iter();
     let ports = ports.fold((u16::MAX, 0), |(low, high), listed| {
         (low.min(listed.first_port), high.max(listed.last_port))
     });
-    let addresses = if seen.pool.len() == 1 {
+    let addresses = if observed.pool.len() == 1 {
         first.address.to_string()
     } else {
         format!(
             "{} addresses from {} to {}",
-            seen.pool.len(),
+            observed.pool.len(),
             first.address,
             last.address
         )
@@ -268,13 +268,13 @@ fn translation_line(seen: &TranslationReport, width: usize) -> Option<String> {
         "{:INDENT$}{} of {} sources changed to {addresses}, ports {} to {}; repeated sources: {} with the same mapping, {} with another \
          port, {} with another address",
         "NAT",
-        seen.changed,
-        seen.changed + seen.unchanged,
+        observed.changed,
+        observed.changed + observed.unchanged,
         ports.0,
         ports.1,
-        seen.same_mapping,
-        seen.other_port,
-        seen.other_address
+        observed.same_mapping,
+        observed.other_port,
+        observed.other_address
     );
     Some(fold(&line, width, INDENT))
 }

@@ -89,13 +89,13 @@ impl Tcp {
             return false;
         }
         let Some(gaps) = environment.gaps.take(&mut self.gaps) else {
-            // Without room, blocks count as plain duplicates.
+            // Without space, blocks count as plain duplicates.
             return true;
         };
         let before = gaps.sacked;
         for range in valid {
             if !gaps.sacked.insert(range) {
-                make_room(&mut gaps.sacked, range);
+                make_space(&mut gaps.sacked, range);
             }
         }
         gaps.sacked != before
@@ -205,7 +205,7 @@ impl Tcp {
     }
 
     /// Returns the octets that the congestion window permits to send.
-    pub(super) fn room(&self, environment: &Environment<'_>) -> u32 {
+    pub(super) fn space(&self, environment: &Environment<'_>) -> u32 {
         let in_flight = self.in_flight(environment);
         self.congestion_window.saturating_sub(in_flight)
     }
@@ -243,7 +243,7 @@ impl Tcp {
 }
 
 /// Adds a range in place of the last one if it is before it: holes are repaired from the lowest on.
-fn make_room(sacked: &mut Ranges, range: Range) {
+fn make_space(sacked: &mut Ranges, range: Range) {
     let last = sacked.iter().next_back();
     if last.is_some_and(|last| range.start < last.start) {
         sacked.remove_last();

@@ -116,7 +116,7 @@ impl Tcp {
         }
         let sacked = &environment.gaps.get(self.gaps)?.sacked;
         let segment_max = u32::from(self.segment_max);
-        if self.room(environment) < segment_max {
+        if self.space(environment) < segment_max {
             return None;
         }
         let mut start = self.retransmitted.max(self.una);
@@ -154,7 +154,7 @@ impl Tcp {
         let length = whole.min(in_window);
         // Small segments only at the end, or if nothing else will open the window (RFC 9293, section 3.8.6.2.1).
         let is_worth_it = length == whole || start == self.una;
-        let is_allowed = length > 0 && is_worth_it && self.room(environment) >= length;
+        let is_allowed = length > 0 && is_worth_it && self.space(environment) >= length;
         is_allowed.then_some(Range {
             start,
             end: start + length,
