@@ -318,7 +318,7 @@ goal = [{{ name = "PDR", loss-ratio = 0.005 }}]
     fn a_study_of_one_switch_has_no_ranking() {
         let text = text().replace("\"testpmd-io\"", "\"quietwire\"\nmode = \"bridge\"");
         let begin = text.find("[[case]]\nname = \"l2\"").unwrap();
-        let text = text[..begin].replace("switch = ", "isolation = \"none\"\nswitch = ");
+        let text = text[..begin].replace("[[case]]\n", "[[case]]\nisolation = \"none\"\n");
         let results = run(&text);
         assert!(Summary::of(&results).unwrap().sizes[0].rankings.is_empty());
     }
