@@ -425,6 +425,7 @@ fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, u64> {
         packet: rule.packet.packet(),
         further: rule.packet.further(),
         sets: rule.packet.sets().map(number).collect(),
+        ct_states: rule.ct_state,
         action: rule.action,
         frames: Arc::default(),
     });

@@ -11,6 +11,8 @@ mod bench;
 mod changes;
 #[path = "switch_memif/connections.rs"]
 mod connections;
+#[path = "switch_memif/ct_state.rs"]
+mod ct_state;
 #[path = "switch_memif/faults.rs"]
 mod faults;
 #[path = "switch_memif/gateways.rs"]

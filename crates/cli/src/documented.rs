@@ -321,7 +321,12 @@ fn fenced(page: &str, language: &str) -> Vec<String> {
 
 #[test]
 fn every_configuration_in_the_guide_makes_a_switch() {
-    let pages = ["docs/switch.md", "docs/router.md", "docs/kernel-path.md"];
+    let pages = [
+        "docs/switch.md",
+        "docs/router.md",
+        "docs/kernel-path.md",
+        "docs/connections.md",
+    ];
     let texts = pages.map(|page| fs::read_to_string(root().join(page)).unwrap());
     let configurations = texts.each_ref().map(|text| fenced(text, "toml"));
     assert!(configurations.iter().all(|of_page| !of_page.is_empty()));

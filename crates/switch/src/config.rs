@@ -3,6 +3,7 @@
 
 pub mod bridging;
 mod change;
+pub mod connections;
 mod edit;
 mod file;
 pub mod kernel_filter;

@@ -28,6 +28,7 @@ mod timeouts;
 
 use std::net::IpAddr;
 
+use crate::config::connections::ConnectionSelection;
 use crate::config::layer3::{NeighbourSetting, RouteSetting};
 use crate::config::rebalance::Rules;
 use crate::config::rules::{Action, MalformedAction, ReceivedPacket, RuleSetting, SetSetting};
@@ -174,6 +175,20 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<IpNet>,
     },
+    /// Shows a page of connections. The reply is a [`crate::report::ConnectionsReport`], which may have fewer connections than asked for
+    /// even if there are more.
+    ShowConnections {
+        /// Connections to show.
+        #[serde(default)]
+        selection: ConnectionSelection,
+        /// Maximum number of connections, up to 16,384; one is the minimum.
+        limit: usize,
+        /// Position to start from: `next` of the page before.
+        #[serde(default)]
+        from: u32,
+    },
+    /// Removes connections. The reply is their number.
+    FlushConnections(ConnectionSelection),
     /// Sets a neighbour.
     AddNeighbour(NeighbourSetting),
     /// Forgets a neighbour.

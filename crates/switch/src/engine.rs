@@ -6,6 +6,7 @@ mod apply;
 mod assign;
 mod balance;
 mod clean_up;
+mod connections;
 mod counted;
 mod driver_drops;
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 mod bridge;
 mod command;
+mod connections;
 mod doze;
 mod filter;
 mod input;
@@ -34,6 +35,7 @@ use crate::counters::Step;
 pub(crate) use bridge::BridgeStage;
 use bridge::Bridging;
 pub(crate) use command::{CommandReceiver, CommandSender, Reply, Unanswered, WorkerCommand, line};
+pub(crate) use connections::{ConnectionQuery, ConnectionStage, ConnectionTotals};
 pub(crate) use doze::Doze;
 pub(crate) use input::Input;
 pub(crate) use mark::Mark;
@@ -74,7 +76,7 @@ pub(crate) fn run(worker: &mut Worker, shared: &Shared) {
     let mut idle_turns = 0;
     while !worker.ended && !shared.stop.load(Ordering::Relaxed) {
         let (empty, has_relayed) = turn(worker, shared);
-        worker.run_commands();
+        worker.run_commands(shared.now_s.load(Ordering::Relaxed));
         let inputs = worker.inputs.len() as u64;
         turns += 1;
         worker.counters.turns.set(turns);
@@ -130,7 +132,8 @@ fn turn(worker: &mut Worker, shared: &Shared) -> (u64, bool) {
         };
         let stage = match &*input.stage {
             Stage::Filtered(filtered) => {
-                let has_more = path.filter(port, &filtered.rules, &mut worker.kept);
+                let connections = (worker.connections.as_deref_mut(), context.now_s);
+                let has_more = path.filter(port, &filtered.rules, connections, &mut worker.kept);
                 has_more.then_some(&filtered.then)
             }
             stage => Some(stage),

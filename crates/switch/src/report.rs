@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::rules::{Action, MalformedAction};
 use crate::counters::Step;
-use quietwire_tables::filter::{PacketMatch, RuleMatch, in_snake_case, rule_in_snake_case};
+use quietwire_tables::filter::{
+    CtStates, PacketMatch, Protocol, RuleMatch, in_snake_case, rule_in_snake_case,
+};
 use quietwire_tables::neighbour::{Origin, State};
 use quietwire_tables::route::rib::Source;
 
@@ -526,8 +528,73 @@ pub struct RuleReport {
     /// Packets to match.
     #[serde(flatten, with = "rule_in_snake_case")]
     pub packet: RuleMatch,
+    /// States of connections to match, if set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ct_state: Option<CtStates>,
     /// Frames that it has decided on since it was created.
     pub frames: u64,
+}
+
+/// A page of the connections of a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionsReport {
+    /// The connections.
+    pub connections: Vec<ConnectionReport>,
+    /// Position to continue from; none at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
+    /// Number of connections in the table, including expired ones that are not yet removed.
+    pub total: u64,
+    /// Maximum number of connections.
+    pub max_entries: u64,
+    /// Memory of the table, octets.
+    pub octets: u64,
+    /// Counters since the forwarding thread started.
+    pub counters: ConnectionCounters,
+}
+
+/// A connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionReport {
+    /// IP protocol.
+    pub protocol: Protocol,
+    /// Source address of the first packet.
+    pub source: IpAddr,
+    /// Source port of the first packet; the identifier of an ICMP echo.
+    pub source_port: u16,
+    /// Destination address of the first packet.
+    pub destination: IpAddr,
+    /// Destination port of the first packet.
+    pub destination_port: u16,
+    /// State ([`quietwire_tables::connections::State`]).
+    pub state: String,
+    /// True if both sides have sent packets.
+    pub is_replied: bool,
+    /// Seconds until it expires, unless further packets arrive.
+    pub expires_in_s: u32,
+    /// Packets of the original direction and of the other.
+    pub packets: [u64; 2],
+    /// Octets of IP packets of the original direction and of the other.
+    pub octets: [u64; 2],
+}
+
+/// Counters of connection tracking.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionCounters {
+    /// Packets by class ([`quietwire_tables::connections::CtState`]).
+    pub packets: BTreeMap<String, u64>,
+    /// Invalid packets by reason ([`quietwire_tables::connections::InvalidReason`]).
+    pub invalid: BTreeMap<String, u64>,
+    /// Refused connections by reason ([`quietwire_tables::connections::Refusal`]).
+    pub refused: BTreeMap<String, u64>,
+    /// New connections.
+    pub created: u64,
+    /// Expired connections.
+    pub expired: u64,
+    /// Connections dropped early, in favour of new ones.
+    pub dropped_early: u64,
+    /// Connections removed by request.
+    pub flushed: u64,
 }
 
 /// Counters of the router.

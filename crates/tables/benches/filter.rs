@@ -61,6 +61,7 @@ fn judge_bursts(criterion: &mut Criterion) {
         },
         further: FurtherMatch::default(),
         sets: Vec::new(),
+        ct_states: None,
         action: Action::Drop,
         frames: Default::default(),
     };

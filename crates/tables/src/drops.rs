@@ -29,6 +29,8 @@ named! {
         Denied = "denied", "by a rule";
         /// Dropped by the filter because its headers are malformed ([`crate::filter::Malformation`]).
         Malformed = "malformed", "malformed headers";
+        /// The first packet of a connection, for which the connection table or its zone has no space ([`crate::connections::Refusal`]).
+        ConnectionRefused = "connection_refused", "no space for the connection";
         /// A tagged frame on a port that admits only untagged and priority-tagged frames, or one of those on a port that admits only tagged
         /// frames (IEEE 802.1Q, section 6.9).
         FrameType = "frame_type", "frame type not admitted";

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet matching: header patterns of kernel filters and of port rules, and the rules of a port, a stateless packet filter.
+//! Packet matching: header patterns of kernel filters and of port rules, and the rules of a port: a packet filter, stateless but for
+//! the state of connections that the caller tracks.
 
 mod action;
+mod ct_states;
 mod described;
 mod element;
 mod further;
@@ -17,10 +19,12 @@ mod sets;
 mod tests;
 
 pub use action::{Action, MalformedAction};
+pub use ct_states::CtStates;
 pub use described::{DescribedPacket, Difference};
 pub use element::{Element, SetField, SetType};
 pub use malformed::Malformation;
 pub use packet::{EtherType, PacketMatch, Ports, Protocol, in_snake_case};
+pub(crate) use pattern::after_tags;
 pub use pattern::{Headers, Pattern};
 pub use rule_match::{
     Dscp, FlagList, FurtherMatch, OrSet, RuleMatch, SetName, TcpFlags, rule_in_snake_case,

@@ -5,6 +5,7 @@ mod answers;
 mod bridging;
 mod capture;
 mod change;
+mod connections;
 mod cycles;
 mod packet;
 mod router;
@@ -57,6 +58,7 @@ enum SwitchCommand {
     Del(change::DelArgs),
     Set(change::SetArgs),
     Flush(change::FlushArgs),
+    Connections(connections::ConnectionsArgs),
     Rebalance(change::RebalanceArgs),
     Rules(ruleset::RulesetArgs),
     Capture(capture::CaptureArgs),
@@ -174,7 +176,9 @@ struct ShowArgs {
     /// Show only routes within this prefix (routes only).
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<IpNet>,
-    /// Most routes or rules to show (routes and rules only).
+    #[command(flatten)]
+    connections: connections::SelectionArgs,
+    /// Most routes, rules or connections to show (routes, rules and connections only).
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
     /// Number of the first rule to show, from 0 (rules only).
@@ -226,6 +230,9 @@ enum SubjectArg {
     /// Routes of a VRF.
     #[value(alias = "route")]
     Routes,
+    /// Tracked connections, and the size of their table.
+    #[value(alias = "connection")]
+    Connections,
     /// Neighbours of interfaces.
     #[value(aliases = ["neighbour", "neighbors", "neighbor"])]
     Neighbours,
@@ -249,6 +256,7 @@ pub(crate) fn run(args: SwitchArgs) -> Result<()> {
         SwitchCommand::Del(args) => change::del(args),
         SwitchCommand::Set(args) => change::set(args),
         SwitchCommand::Flush(args) => change::flush(args),
+        SwitchCommand::Connections(args) => connections::run(&args),
         SwitchCommand::Rebalance(args) => change::rebalance(&args),
         SwitchCommand::Rules(args) => ruleset::run(args),
         SwitchCommand::Capture(args) => capture::capture(&args),
@@ -413,6 +421,10 @@ fn show(args: &ShowArgs) -> Result<()> {
         SubjectArg::Moves => Subject::Moves,
         SubjectArg::Cycles => return show_cycles(args),
         SubjectArg::Routes => return show_routes(args),
+        SubjectArg::Connections => {
+            let socket = &args.control_socket;
+            return connections::show(&args.connections, args.limit, socket, args.json);
+        }
         SubjectArg::Vrfs => Subject::Vrfs,
         SubjectArg::Interfaces => Subject::Interfaces,
         SubjectArg::Neighbours => Subject::Neighbours,

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
+use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location, wrong};
@@ -53,6 +54,7 @@ struct File {
     set: Option<Vec<Spanned<SetSetting>>>,
     neighbour: Option<Vec<Spanned<NeighbourSetting>>>,
     rebalance: Option<Rules>,
+    connections: Option<ConnectionsSetting>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -198,5 +200,6 @@ fn parse(path: &Path, text: &str) -> Result<Settings, SwitchError> {
         rule_default: file.rule_default,
         rule_malformed: file.rule_malformed,
         rebalance: file.rebalance,
+        connections: file.connections,
     })
 }

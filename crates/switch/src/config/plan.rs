@@ -10,6 +10,7 @@ use quietwire_host::{CpuId, CpuList, CpuSequence};
 use quietwire_packet::{MacAddress, VlanId};
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
+use super::connections::{self, ConnectionsSetting};
 use super::layer3::{self, Layer3Plan};
 use super::location::Location;
 use super::rebalance::Rules;
@@ -215,6 +216,8 @@ pub struct Plan {
     pub rules: rules::Rules,
     /// Automatic rebalancing of receive queues.
     pub rebalance: Option<Rules>,
+    /// Connection tracking.
+    pub connections: Option<ConnectionsSetting>,
 }
 
 impl Settings {
@@ -260,6 +263,8 @@ impl Settings {
             &ports.iter().map(|port| port.name.as_str()).collect(),
             &names.keys().copied().collect(),
         )?;
+        let threads = cpus.forwarding.iter().count();
+        connections::check(self.connections.as_ref(), threads, &rules.rules)?;
         Ok(Plan {
             ports,
             groups,
@@ -282,6 +287,7 @@ impl Settings {
             layer3,
             rules,
             rebalance: self.rebalance,
+            connections: self.connections,
         })
     }
 }
@@ -326,6 +332,7 @@ impl Plan {
             ("seccomp", self.seccomp == next.seccomp),
             ("metrics", self.metrics == next.metrics),
             ("control-socket", self.control_socket == next.control_socket),
+            ("connections", self.connections == next.connections),
         ];
         match same.iter().find(|(_, same)| !same) {
             None => Ok(()),

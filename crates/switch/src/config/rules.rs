@@ -15,14 +15,15 @@ use quietwire_packet::VlanId;
 use quietwire_tables::filter::RuleMatch;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use check::absent_port;
 pub use check::{NearRule, ReceivedPacket, RuleCheck};
-pub(crate) use check::{absent_port, wrong_packet};
 pub use diff::RuleDiff;
 pub use file::RuleFile;
 pub use import::{Hook, IMPORT_MAX, Imported, Missing};
 pub(super) use plan::plan;
+pub use quietwire_tables::connections::CtState;
 pub use quietwire_tables::filter::{
-    Action, Element, Malformation, MalformedAction, RULES_MAX, SetName, SetType,
+    Action, CtStates, Element, Malformation, MalformedAction, RULES_MAX, SetName, SetType,
 };
 pub use sets::SetSetting;
 
@@ -43,6 +44,9 @@ pub struct RuleSetting {
     /// VLAN of the outermost tag on arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanId>,
+    /// States of connections to match. Requires `[connections]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ct_state: Option<CtStates>,
     /// Packets to match.
     #[serde(flatten)]
     pub packet: RuleMatch,

@@ -8,6 +8,7 @@ use quietwire_host::{CpuList, CpuSequence};
 use serde::{Deserialize, Serialize};
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
+use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{InterfaceSetting, NeighbourSetting, RouteSetting, VrfSetting};
 use super::location::{Located, Location};
@@ -149,6 +150,8 @@ pub struct Settings {
     pub rule_malformed: Option<MalformedAction>,
     /// Automatic rebalancing of receive queues between forwarding threads, by load. Default: disabled.
     pub rebalance: Option<Rules>,
+    /// Connection tracking. Default: disabled.
+    pub connections: Option<ConnectionsSetting>,
 }
 
 impl Settings {
@@ -186,6 +189,7 @@ impl Settings {
             rule_default: self.rule_default.or(other.rule_default),
             rule_malformed: self.rule_malformed.or(other.rule_malformed),
             rebalance: self.rebalance.or(other.rebalance),
+            connections: self.connections.or(other.connections),
         }
     }
 }

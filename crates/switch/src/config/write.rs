@@ -6,6 +6,7 @@ use quietwire_host::{CpuList, CpuSequence};
 use serde::Serialize;
 
 use super::bridging::{BridgingSetting, FloodingSetting, StaticSetting};
+use super::connections::ConnectionsSetting;
 use super::kernel_filter::KernelFilterSetting;
 use super::layer3::{Attachment, InterfacePlan, InterfaceSetting, VRF_MAIN, VrfSetting};
 use super::plan::{Group, Plan};
@@ -38,6 +39,8 @@ struct File<'plan> {
     rule_malformed: MalformedAction,
     #[serde(skip_serializing_if = "Option::is_none")]
     rebalance: Option<Rules>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections: Option<&'plan ConnectionsSetting>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     port: Vec<Port<'plan>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -154,6 +157,7 @@ impl Plan {
             seccomp: self.seccomp,
             metrics: self.metrics,
             rebalance: self.rebalance,
+            connections: self.connections.as_ref(),
             port: port.collect(),
             cross_connect,
             bridge,

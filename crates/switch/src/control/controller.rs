@@ -235,6 +235,14 @@ impl Controller {
                 after,
                 limit,
             })),
+            Request::ShowConnections {
+                selection,
+                limit,
+                from,
+            } => result(self.engine.connections(&selection, limit, from)),
+            Request::FlushConnections(selection) => {
+                result(self.engine.flush_connections(&selection))
+            }
             Request::AddNeighbour(setting) => {
                 result(self.engine.layer3.lock().add_neighbour(&setting))
             }

@@ -11,6 +11,7 @@ use quietwire_packet::FCS_LENGTH;
 use quietwire_tables::fdb::Fdb;
 
 use super::Engine;
+use super::connections::connection_stage;
 use super::driver_drops::DriverDrops;
 use super::maker::step;
 use super::slot::Slot;
@@ -168,6 +169,7 @@ impl Engine {
                 let (sender, frames) = ring::channel_with_bell(&self.eal, RING_FRAMES, bell);
                 let counters = self.ended.get(&cpu.0).cloned();
                 let counters = counters.unwrap_or_else(|| Arc::new(ThreadCounters::new()));
+                let connections = step(&*maker, "connection table", || connection_stage(next))?;
                 let start = ThreadStart {
                     eal: &self.eal,
                     plan: next,
@@ -175,6 +177,7 @@ impl Engine {
                     copies: &copies,
                     service: sender,
                     counters: Arc::clone(&counters),
+                    connections,
                     shared: &self.shared,
                 };
                 let started = step(&*maker, "thread", || maker.start_thread(start))?;

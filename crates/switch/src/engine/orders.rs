@@ -45,7 +45,10 @@ impl Engine {
     /// Like [`Self::send_command`]; the error tells whether the order takes effect later.
     pub(super) fn order(&mut self, cpu: u32, order: WorkerCommand) -> Result<Reply, Failed> {
         self.collect_late_replies();
-        let is_check = matches!(order, WorkerCommand::Nothing);
+        let is_check = matches!(
+            order,
+            WorkerCommand::Nothing | WorkerCommand::Connections(_)
+        );
         let reply = match self.forwarders.iter_mut().find(|one| one.cpu == cpu) {
             Some(forwarder) => forwarder.ask(order),
             None => Err(Box::new(Unanswered {
@@ -111,7 +114,8 @@ impl Engine {
             | Reply::Domain { .. }
             | Reply::Injected { .. }
             | Reply::Capture { .. }
-            | Reply::Trace { .. } => {}
+            | Reply::Trace { .. }
+            | Reply::Connections(_) => {}
         }
     }
 

@@ -12,7 +12,6 @@ use super::counted::{CompiledRules, CountedRules};
 use crate::config::Group;
 use crate::config::rules::{
     Action, Element, ReceivedPacket, RuleCheck, RuleSetting, SetName, SetSetting, absent_port,
-    wrong_packet,
 };
 use crate::error::SwitchError;
 use crate::report::{RuleReport, RulesReport};
@@ -123,8 +122,10 @@ impl Engine {
             rule.port.as_deref().is_none_or(|name| name == port)
                 && (rule.bridge.is_none() || rule.bridge.as_ref() == bridge)
         };
-        let is_looked_at =
-            fallback.default == Action::Drop || rules.iter().any(|(rule, _)| concerns(rule));
+        // Connections are tracked at all ports, because their answers arrive at others than the requests.
+        let is_looked_at = fallback.default == Action::Drop
+            || self.plan.connections.is_some()
+            || rules.iter().any(|(rule, _)| concerns(rule));
         let group = bridge.and_then(|name| bridge_number(&compiled.bridges, name));
         is_looked_at.then(|| PortRules::new(Arc::clone(&compiled.table), number, group))
     }
@@ -142,7 +143,7 @@ impl Engine {
     pub(crate) fn check_rules(&self, received: &ReceivedPacket) -> Result<RuleCheck, SwitchError> {
         let number = self.number(&received.port);
         let number = number.ok_or_else(|| absent_port(&received.port))?;
-        received.packet.check().map_err(wrong_packet)?;
+        self.plan.rules.check_packet(&received.packet)?;
         let bridge = match self.group_of(&received.port) {
             Some(Group::Bridge(bridge)) => Some(bridge.name.as_str()),
             _ => None,
@@ -162,6 +163,7 @@ impl Engine {
             bridge: rule.bridge.clone(),
             vlan: rule.vlan,
             packet: rule.packet.clone(),
+            ct_state: rule.ct_state,
             frames: frames.load(Ordering::Relaxed),
         };
         let fallback = &self.rules.fallback;
@@ -217,6 +219,7 @@ fn table_of(
         packet: rule.packet.packet(),
         further: rule.packet.further(),
         sets: sets_of(rule, &numbers),
+        ct_states: rule.ct_state,
         action: rule.action,
         frames: Arc::clone(frames),
     });

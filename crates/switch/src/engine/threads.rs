@@ -15,8 +15,8 @@ use crate::config::{Idle, Pinning, Plan};
 use crate::counters::ThreadCounters;
 use crate::error::SwitchError;
 use crate::forward::{
-    self, CommandReceiver, CommandSender, Doze, Reply, Routing, Shared, Unanswered, Worker,
-    WorkerCommand,
+    self, CommandReceiver, CommandSender, ConnectionStage, Doze, Reply, Routing, Shared,
+    Unanswered, Worker, WorkerCommand,
 };
 use crate::threads::{forwarding_name, spawn};
 
@@ -59,6 +59,8 @@ pub(crate) struct ThreadStart<'a> {
     pub(crate) service: FrameSender,
     /// It continues with these.
     pub(crate) counters: Arc<ThreadCounters>,
+    /// Connection tracking, if the plan has it.
+    pub(crate) connections: Option<Box<ConnectionStage>>,
     pub(crate) shared: &'a Arc<Shared>,
 }
 
@@ -68,7 +70,7 @@ impl ThreadStart<'_> {
         Worker::new(
             self.eal,
             self.copies.clone(),
-            Routing::new(self.eal, self.service),
+            (Routing::new(self.eal, self.service), self.connections),
             (self.plan.idle, doze),
             self.counters,
             commands,

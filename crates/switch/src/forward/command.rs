@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use quietwire_dpdk::Bell;
 use quietwire_dpdk::ring::FrameReceiver;
 
+use super::connections::ConnectionQuery;
 use super::input::Input;
 use super::line::{GivenUp, OrderReceiver, OrderSender};
 use super::output::{Output, Relay};
@@ -87,6 +88,8 @@ pub(crate) enum WorkerCommand {
     Trace(Option<Box<Tracer>>),
     /// Expect frames with TCP data of any length: see [`super::Segmenter`].
     Segment(Segmenter),
+    /// List or remove connections.
+    Connections(Box<ConnectionQuery>),
     /// No operation. The reply confirms that all earlier work is complete.
     Nothing,
     /// End. The thread returns its resources by ending.
@@ -140,6 +143,8 @@ pub(crate) enum Reply {
         /// To be dropped.
         _former: Option<Box<Tracer>>,
     },
+    /// The answered request about connections.
+    Connections(Box<ConnectionQuery>),
     /// The order failed for lack of space and is returned.
     Full(WorkerCommand),
 }

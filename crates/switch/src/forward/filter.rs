@@ -3,6 +3,7 @@
 
 use quietwire_dpdk::{BURST_MAX, Burst};
 
+use super::connections::ConnectionStage;
 use super::lengths::measure;
 use super::path::Path;
 use crate::config::rules::Action;
@@ -11,13 +12,25 @@ use quietwire_tables::drops::PortDrop;
 use quietwire_tables::filter::{PortRules, Verdict, Verdicts};
 
 impl Path<'_> {
-    /// Drops the malformed frames of a burst, and those that the rules refuse. Returns false if no frame is left. `kept` is empty before and after.
+    /// Drops the malformed frames of a burst, those that the rules refuse, and the first ones of connections for which there is no space.
+    /// Returns false if no frame is left. `kept` is empty before and after.
     #[inline(never)]
-    pub(super) fn filter(&mut self, input: usize, rules: &PortRules, kept: &mut Burst) -> bool {
+    pub(super) fn filter(
+        &mut self,
+        input: usize,
+        rules: &PortRules,
+        (connections, now_s): (Option<&mut ConnectionStage>, u32),
+        kept: &mut Burst,
+    ) -> bool {
         let frames = self.received.len();
         let mut verdicts: Verdicts = [Verdict::Default(Action::Drop); BURST_MAX];
-        let received = self.received.frames().zip(self.received.lengths());
-        let reasons = rules.judge(received, &mut verdicts);
+        let reasons = match connections {
+            Some(stage) => stage.judge(self.received, rules, now_s, &mut verdicts),
+            None => {
+                let received = self.received.frames().zip(self.received.lengths());
+                rules.judge(received, &mut verdicts)
+            }
+        };
         let dropped = reasons.sum();
         if self.telemetry.is_watched() {
             self.telemetry.filtered(self.received, &verdicts);
@@ -43,6 +56,9 @@ impl Path<'_> {
                 counters
                     .dropped(PortDrop::Malformed)
                     .add(reasons.malformed as u64);
+                counters
+                    .dropped(PortDrop::ConnectionRefused)
+                    .add(reasons.refused as u64);
                 counters.rx_frames.add(dropped as u64);
                 counters.rx_octets.add(octets - measure(self.received).0);
             }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use quietwire_dpdk::{BURST_MAX, Burst, Eal, Mempool};
 
 use super::command::{CommandReceiver, Reply, WorkerCommand};
+use super::connections::ConnectionStage;
 use super::doze::Doze;
 use super::input::Input;
 use super::output::{Output, Relay, TxPath};
@@ -46,6 +47,8 @@ pub(crate) struct Worker {
     /// Pool for copies of frames.
     pub(super) copies: Mempool,
     pub(super) routing: Routing,
+    /// Connection tracking, if it is configured.
+    pub(super) connections: Option<Box<ConnectionStage>>,
     pub(super) idle: Idle,
     /// Sleep state, if threads may sleep until a receive interrupt.
     doze: Option<Doze>,
@@ -60,7 +63,7 @@ impl Worker {
     pub(crate) fn new(
         eal: &Eal,
         copies: Mempool,
-        routing: Routing,
+        (routing, connections): (Routing, Option<Box<ConnectionStage>>),
         (idle, doze): (Idle, Option<Doze>),
         counters: Arc<ThreadCounters>,
         commands: CommandReceiver,
@@ -74,6 +77,7 @@ impl Worker {
             decisions: Decisions::default(),
             copies,
             routing,
+            connections,
             idle,
             doze,
             telemetry: Telemetry::new(Arc::clone(&counters)),
@@ -140,25 +144,25 @@ impl Worker {
 
     /// Executes one order, if there is one. Runs between two turns, when no frame waits in any output.
     #[inline(always)]
-    pub(super) fn run_commands(&mut self) {
+    pub(super) fn run_commands(&mut self, now_s: u32) {
         if self.commands.has_order() {
-            self.run_command();
+            self.run_command(now_s);
         }
     }
 
     #[cold]
-    fn run_command(&mut self) {
+    fn run_command(&mut self, now_s: u32) {
         let Some((number, order)) = self.commands.take() else {
             return;
         };
         // A queue that moves to another thread must not be armed.
         self.wake_up();
-        let reply = self.carry_out(order);
+        let reply = self.carry_out(order, now_s);
         self.commands.reply(number, reply);
         self.telemetry.lap(Step::Control);
     }
 
-    fn carry_out(&mut self, order: WorkerCommand) -> Reply {
+    fn carry_out(&mut self, order: WorkerCommand, now_s: u32) -> Reply {
         match order {
             WorkerCommand::Adopt(input) if self.inputs.len() == INPUTS_MAX => {
                 Reply::Full(WorkerCommand::Adopt(input))
@@ -226,6 +230,12 @@ impl Worker {
             WorkerCommand::Segment(segmenter) => {
                 self.enable_segmentation(&segmenter);
                 Reply::Done
+            }
+            WorkerCommand::Connections(mut query) => {
+                if let Some(stage) = &mut self.connections {
+                    stage.answer(&mut query, now_s);
+                }
+                Reply::Connections(query)
             }
             WorkerCommand::Nothing => Reply::Done,
             WorkerCommand::End => {
@@ -326,7 +336,7 @@ impl Worker {
     /// Executes an order.
     pub(crate) fn obey(&mut self, order: WorkerCommand) -> Reply {
         self.wake_up();
-        self.carry_out(order)
+        self.carry_out(order, 0)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

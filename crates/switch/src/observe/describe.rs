@@ -104,6 +104,7 @@ impl Names {
             Verdict::Default(action) => format!("{}: no rule matches", done(action)),
             Verdict::Malformed(kind) => format!("dropped: malformed ({})", kind.name()),
             Verdict::Short => "shorter than its header".to_owned(),
+            Verdict::Refused(refusal) => format!("dropped: {}", refusal.text()),
         }
     }
 

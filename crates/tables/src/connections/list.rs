@@ -111,21 +111,38 @@ impl Tracker {
     /// begin or end between two parts may be missing.
     #[must_use]
     pub fn list(&self, filter: &ConnectionFilter, from: u32, count: usize, budget: usize) -> Page {
-        let mut page = Page::default();
+        let mut page = Page {
+            connections: Vec::with_capacity(count.min(budget)),
+            next: None,
+        };
+        page.next = self.list_into(filter, from, (count, budget), &mut page.connections);
+        page
+    }
+
+    /// As [`Self::list`], into a list that never has more than `count` connections, from at most `budget` entries. Allocates nothing if the
+    /// list has space for them.
+    pub fn list_into(
+        &self,
+        filter: &ConnectionFilter,
+        from: u32,
+        (count, budget): (usize, usize),
+        list: &mut Vec<ConnectionInfo>,
+    ) -> Option<u32> {
         let start = (from as usize).min(self.entries.len());
         let end = start.saturating_add(budget).min(self.entries.len());
         for (position, entry) in (from..).zip(&self.entries[start..end]) {
-            if page.connections.len() == count {
-                page.next = Some(position);
-                return page;
+            if list.len() >= count {
+                return Some(position);
             }
             let listed = info(entry, self.now()).filter(|info| filter.matches(info));
-            page.connections.extend(listed);
+            list.extend(listed);
         }
-        if end < self.entries.len() {
-            page.next = u32::try_from(end).ok();
+        let is_last = end >= self.entries.len();
+        if is_last {
+            None
+        } else {
+            u32::try_from(end).ok()
         }
-        page
     }
 
     /// Removes connections from position `from` on, out of at most `budget` entries. Returns their number, and the position to continue

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! States, classes and reasons of the tracker. Counters, JSON and texts are generated from these lists.
 
+use std::str::FromStr;
+
 use crate::named;
 
 named! {
     /// Class of a packet, by its connection: `ct state` of nftables.
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
     pub enum CtState {
         /// The first packet of a connection, or a further one while only one side has sent packets.
         New = "new", "first packets of a connection";
@@ -16,6 +20,18 @@ named! {
         Invalid = "invalid", "does not fit a connection";
         /// Not tracked: no IP packet, or a message between neighbours or multicast routers of IPv6.
         Untracked = "untracked", "not tracked";
+    }
+}
+
+impl FromStr for CtState {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let state = Self::ALL.into_iter().find(|state| state.name() == text);
+        state.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("'{text}' is not a state of connections (use {names})")
+        })
     }
 }
 

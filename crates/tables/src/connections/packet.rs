@@ -9,6 +9,7 @@ use quietwire_packet::{
 use super::key::{Addresses, Echo, Key, Sorted};
 use super::names::InvalidReason;
 use super::tcp::{SYN, Segment};
+use crate::filter::after_tags;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -69,6 +70,21 @@ impl Packet {
         is_from_higher: false,
         octets: 0,
     };
+
+    /// Parses the packet in a frame, behind up to two tags. `octets` are those of the first buffer; `length` is that of the frame.
+    #[inline]
+    #[must_use]
+    pub fn of_frame(octets: &[u8], length: usize, zone: u16) -> Self {
+        let rest = after_tags(octets).map_or(&[][..], |(_, rest)| rest);
+        match rest.split_first_chunk::<2>() {
+            Some((ethertype, packet)) => {
+                let before = octets.len() - packet.len();
+                let length = length.saturating_sub(before);
+                Self::read(u16::from_be_bytes(*ethertype), packet, length, zone)
+            }
+            None => Self::UNTRACKED,
+        }
+    }
 
     /// Parses a packet of this EtherType from its IP header on. `octets` may end before the packet does (further buffers); `length` is the
     /// number of octets in the frame, padding included.

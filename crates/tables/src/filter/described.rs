@@ -6,17 +6,19 @@ use std::net::IpAddr;
 use quietwire_packet::{MacAddress, VlanId};
 use serde::{Deserialize, Serialize};
 
+use super::ct_states::set_state;
 use super::element::{Element, SetField};
 use super::packet::{EtherType, Protocol};
 use super::rule_match::{Dscp, FlagList, OrSet, RuleMatch, SetName, TcpFlags};
 use crate::classifier::{Field, Key};
+use crate::connections::CtState;
 
 const ICMP: Protocol = Protocol(1);
 const TCP: Protocol = Protocol(6);
 const ICMPV6: Protocol = Protocol(58);
 
 /// A packet by its fields. A field that is not set is absent: a packet without ports is a later fragment. The EtherType is that of the
-/// addresses; DSCP, TCP flags and ICMP code are 0.
+/// addresses; DSCP, TCP flags and ICMP code are 0. A packet without a state of its connection is not tracked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct DescribedPacket {
@@ -46,6 +48,8 @@ pub struct DescribedPacket {
     pub icmp_code: Option<u8>,
     /// DSCP.
     pub dscp: Option<Dscp>,
+    /// State of its connection.
+    pub ct_state: Option<CtState>,
 }
 
 /// A field in which a packet differs from a rule.
@@ -111,6 +115,12 @@ impl DescribedPacket {
         if self.dscp.is_some() && !has_addresses {
             return Err("dscp requires source and destination (set both)".to_owned());
         }
+        if self.own_ct_state() != CtState::Untracked && !has_addresses {
+            return Err(
+                "ct-state requires source and destination (set both; other packets are untracked)"
+                    .to_owned(),
+            );
+        }
         Ok(())
     }
 
@@ -141,6 +151,12 @@ impl DescribedPacket {
     /// Returns ICMP type and code; `None` if it has none.
     fn own_icmp_type(&self) -> Option<(u8, u8)> {
         Some((self.icmp_type?, self.icmp_code.unwrap_or(0)))
+    }
+
+    /// Returns the state of its connection.
+    #[must_use]
+    pub fn own_ct_state(&self) -> CtState {
+        self.ct_state.unwrap_or(CtState::Untracked)
     }
 
     /// Returns the packet as a key of the classifier, without ingress.
@@ -180,6 +196,7 @@ impl DescribedPacket {
             key.set(Field::DSCP, u32::from(dscp));
             key.set(Field::HAS_DSCP, 1);
         }
+        set_state(&mut key, self.own_ct_state());
         key
     }
 
@@ -296,7 +313,8 @@ mod tests {
         };
         for fine in [
             "{}",
-            r#"{"ethertype":"arp","vlan":7}"#,
+            r#"{"ethertype":"arp","vlan":7,"ct-state":"untracked"}"#,
+            r#"{"source":"::1","destination":"::2","ct-state":"established"}"#,
             r#"{"source":"10.0.0.1","destination":"10.0.0.2","protocol":"tcp","source-port":1,"destination-port":2,"tcp-flags":"syn,ack"}"#,
             r#"{"source":"::1","destination":"::2","protocol":"icmpv6","icmp-type":1,"icmp-code":4,"dscp":"ef"}"#,
         ] {
@@ -326,6 +344,7 @@ mod tests {
                 "and ports",
             ),
             (r#"{"dscp":"ef"}"#, "dscp requires"),
+            (r#"{"ct-state":"new"}"#, "ct-state requires"),
         ] {
             let error = check(wrong).unwrap_err();
             assert!(error.contains(reason), "{wrong}: {error}");

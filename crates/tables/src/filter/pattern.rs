@@ -112,7 +112,7 @@ impl Pattern {
 /// Returns the octets behind a frame's tags, from the EtherType on, and the VLAN of the outermost tag (IEEE 802.1Q, table 9-1: customer and
 /// service tags).
 #[inline(always)]
-pub(super) fn after_tags(frame: &[u8]) -> Option<(Option<u16>, &[u8])> {
+pub(crate) fn after_tags(frame: &[u8]) -> Option<(Option<u16>, &[u8])> {
     let mut vlan = None;
     let mut rest = frame.get(ADDRESSES..)?;
     for _ in 0..TAGS_MAX {

@@ -10,6 +10,7 @@ use quietwire_packet::ETHERNET_HEADER_LENGTH;
 
 use super::RULES_MAX;
 use super::action::{Action, MalformedAction};
+use super::ct_states::{CtStates, set_state};
 use super::described::DescribedPacket;
 use super::element::{Element, SetField};
 use super::further::Compared;
@@ -19,6 +20,7 @@ use super::pattern::{Headers, after_tags};
 use super::rule_match::FurtherMatch;
 use super::sets::{FieldSets, bit, compile};
 use crate::classifier::{Classifier, Field, Key, NO_RULE, Rule, Shape};
+use crate::connections::{CtState, Refusal, Tracked};
 
 /// A rule of ports.
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ pub struct PortRule {
     pub further: FurtherMatch,
     /// Sets that contain values of the packet: the field, and the number of the set.
     pub sets: Vec<(SetField, u32)>,
+    /// States of connections to match. Requires packets with states ([`PortRules::judge_tracked`]).
+    pub ct_states: Option<CtStates>,
     /// Action for matching frames.
     pub action: Action,
     /// Frames that it has decided on, at all ports.
@@ -61,6 +65,9 @@ impl PortRule {
         }
         if let Some(vlan) = self.vlan {
             rule = rule.with_vlan(vlan);
+        }
+        if let Some(states) = self.ct_states {
+            rule = states.required_by(rule);
         }
         if let Some(ethertype) = ethertype {
             rule = rule.with_ethertype(ethertype.0);
@@ -109,13 +116,15 @@ pub enum Verdict {
     Malformed(Malformation),
     /// The frame is shorter than its header: the next stage drops and counts it.
     Short,
+    /// Accepted, but there is no space for its connection: dropped. The caller that tracks connections sets it.
+    Refused(Refusal),
 }
 
 impl Verdict {
     /// Returns true if the frame is accepted.
     #[inline(always)]
     pub const fn accepts(self) -> bool {
-        !self.is_denied() && !matches!(self, Self::Malformed(_))
+        !self.is_denied() && !matches!(self, Self::Malformed(_) | Self::Refused(_))
     }
 
     /// Returns true if a rule or the default drops the frame.
@@ -151,13 +160,15 @@ pub struct Dropped {
     pub denied: usize,
     /// As malformed.
     pub malformed: usize,
+    /// For lack of space for their connections.
+    pub refused: usize,
 }
 
 impl Dropped {
     /// Returns the number of dropped frames.
     #[must_use]
     pub const fn sum(self) -> usize {
-        self.denied + self.malformed
+        self.denied + self.malformed + self.refused
     }
 }
 
@@ -302,6 +313,33 @@ impl PortRules {
         frames: impl Iterator<Item = (&'frame [u8], u32)>,
         verdicts: &mut Verdicts,
     ) -> Dropped {
+        self.judge_all(frames, |_, _| {}, verdicts)
+    }
+
+    /// As [`Self::judge`], for frames with these states of their connections.
+    pub fn judge_tracked<'frame>(
+        &self,
+        frames: impl Iterator<Item = (&'frame [u8], u32)>,
+        tracked: &[Tracked],
+        verdicts: &mut Verdicts,
+    ) -> Dropped {
+        let set = |key: &mut Key, number: usize| {
+            let state = tracked
+                .get(number)
+                .map_or(CtState::Untracked, |one| one.state);
+            set_state(key, state);
+        };
+        self.judge_all(frames, set, verdicts)
+    }
+
+    /// Judges a burst. `complete` adds fields to the key of a frame, by its number.
+    #[inline(always)]
+    fn judge_all<'frame>(
+        &self,
+        frames: impl Iterator<Item = (&'frame [u8], u32)>,
+        complete: impl Fn(&mut Key, usize),
+        verdicts: &mut Verdicts,
+    ) -> Dropped {
         let table = &*self.table;
         let default = table.fallback.default;
         let mut keys = [Key::EMPTY; BURST_MAX];
@@ -313,6 +351,7 @@ impl PortRules {
             *verdict = match self.read(octets, length) {
                 Ok(read) => {
                     *key = read;
+                    complete(key, count);
                     Verdict::Default(default)
                 }
                 Err(verdict) => verdict,
@@ -338,7 +377,7 @@ impl PortRules {
                     }
                     None => unmatched += 1,
                 },
-                Verdict::Rule(..) | Verdict::Short => {}
+                Verdict::Rule(..) | Verdict::Short | Verdict::Refused(_) => {}
             }
             dropped.denied += usize::from(verdict.is_denied());
         }

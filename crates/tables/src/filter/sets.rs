@@ -14,7 +14,8 @@ use quietwire_base::BURST_MAX;
 use super::element::{Element, SetField, low_bits, prefix_of, prefixes};
 use crate::classifier::{Classifier, Field, Key, NO_RULE, Rule};
 
-/// Maximum number of pairs of a field and a set that all rules together refer to. The other bits of [`Field::METADATA`] are for others.
+/// Maximum number of pairs of a field and a set that all rules together refer to. The next bits of [`Field::METADATA`] are the
+/// states of connections.
 pub const SET_USES_MAX: usize = 24;
 /// Maximum number of compiled elements of all sets together. A range of addresses is compiled into prefixes.
 pub const SET_ELEMENTS_MAX: usize = 1 << 18;

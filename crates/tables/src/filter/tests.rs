@@ -286,6 +286,7 @@ fn judged(
             packet: *asked,
             further: FurtherMatch::default(),
             sets: Vec::new(),
+            ct_states: None,
             action: *action,
             frames: Arc::clone(&counts[number]),
         });
@@ -465,6 +466,7 @@ fn rules_of_ports_and_groups_match_at_these_only() {
         packet: PacketMatch::default(),
         further: FurtherMatch::default(),
         sets: Vec::new(),
+        ct_states: None,
         action: Action::Drop,
         frames: Arc::default(),
     };
@@ -502,6 +504,7 @@ fn counters_of_many_rules_are_exact() {
         packet: PacketMatch::default(),
         further: FurtherMatch::default(),
         sets: Vec::new(),
+        ct_states: None,
         action: Action::Accept,
         frames: Arc::clone(&counters[usize::from(number)]),
     });

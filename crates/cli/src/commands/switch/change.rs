@@ -2,7 +2,7 @@
 //! `quietwire switch add|del|set|flush|rebalance`: changes of a running switch.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -35,6 +35,13 @@ pub(super) struct ControlArgs {
     /// Control socket of the switch.
     #[arg(long, global = true, value_name = "PATH", default_value = CONTROL_SOCKET_DEFAULT, value_parser = parse_path)]
     pub(super) control_socket: PathBuf,
+}
+
+impl ControlArgs {
+    /// Returns the control socket of the switch.
+    pub(super) fn socket(&self) -> &Path {
+        &self.control_socket
+    }
 }
 
 /// Add an object to a running switch. A failure changes nothing.

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use quietwire_packet::VlanId;
 use quietwire_report::TerminalTable;
 use quietwire_switch::config::rules::{
-    Action, Element, MalformedAction, RuleFile, RuleSetting, SetName, SetSetting, SetType,
+    Action, CtStates, Element, MalformedAction, RuleFile, RuleSetting, SetName, SetSetting, SetType,
 };
 use quietwire_switch::config::{Change, Staged};
 use quietwire_switch::control::{Request, ask};
@@ -78,6 +78,9 @@ pub(super) struct RuleArgs {
     /// VLAN of the outermost tag of received frames. [default: any, or no tag]
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
+    /// States of connection tracking, such as established,related. Requires [connections] in the configuration. [default: any]
+    #[arg(long, value_name = "STATES")]
+    ct_state: Option<CtStates>,
     #[command(flatten)]
     packet: RuleMatchArgs,
 }
@@ -114,6 +117,7 @@ impl RuleArgs {
             port: self.port,
             bridge: self.bridge,
             vlan: self.vlan,
+            ct_state: self.ct_state,
             packet: self.packet.into(),
         }
     }
@@ -263,6 +267,7 @@ pub(super) fn conditions(rule: &RuleSetting) -> String {
         ("port", rule.port.clone()),
         ("bridge", rule.bridge.clone()),
         ("vlan", rule.vlan.map(|vlan| vlan.to_string())),
+        ("ct-state", rule.ct_state.map(|states| states.to_string())),
     ];
     let location = location
         .into_iter()
@@ -302,6 +307,7 @@ fn rules(report: RulesReport) -> TerminalTable {
             port: report.port,
             bridge: report.bridge,
             vlan: report.vlan,
+            ct_state: report.ct_state,
             packet: report.packet,
         };
         let conditions = conditions(&rule);

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_switch::config::rules::{
-    Hook, IMPORT_MAX, Imported, ReceivedPacket, RuleCheck, RuleDiff, RuleFile, RuleSetting,
+    CtState, Hook, IMPORT_MAX, Imported, ReceivedPacket, RuleCheck, RuleDiff, RuleFile, RuleSetting,
 };
 use quietwire_switch::config::{
     Change, DescribedPacket, Dscp, EtherType, FlagList, Protocol, Settings,
@@ -97,6 +97,10 @@ struct CheckArgs {
     /// DSCP. [default: cs0]
     #[arg(long, value_name = "DSCP")]
     dscp: Option<Dscp>,
+    /// State of the connection: new, established, related, invalid or untracked. Required for IP packets if a rule has ct-state.
+    /// [default: untracked]
+    #[arg(long, value_name = "STATE")]
+    ct_state: Option<CtState>,
 }
 
 /// Compare the rules of a file with those of the running switch. Exit code 1: they differ.
@@ -211,6 +215,7 @@ fn received(args: CheckArgs) -> ReceivedPacket {
             icmp_type: args.icmp_type,
             icmp_code: args.icmp_code,
             dscp: args.dscp,
+            ct_state: args.ct_state,
         },
     }
 }

@@ -74,7 +74,7 @@ impl Settings {
         if !ports.contains(received.port.as_str()) {
             return Err(absent_port(&received.port));
         }
-        received.packet.check().map_err(wrong_packet)?;
+        rules.check_packet(&received.packet)?;
         let mut all = self.bridges.iter().flatten();
         let bridge = all.find(|bridge| bridge.ports.contains(&received.port));
         Ok(rules.check(received, bridge.map(|bridge| bridge.name.as_str()), None))
@@ -90,7 +90,7 @@ pub(crate) fn absent_port(name: &str) -> SwitchError {
 }
 
 /// Returns the error of a packet that cannot be.
-pub(crate) fn wrong_packet(what: String) -> SwitchError {
+fn wrong_packet(what: String) -> SwitchError {
     SwitchError::Config {
         location: "packet".to_owned(),
         what,
@@ -98,6 +98,22 @@ pub(crate) fn wrong_packet(what: String) -> SwitchError {
 }
 
 impl Rules {
+    /// Checks that a packet can have its fields, and has those without which the rules cannot decide.
+    ///
+    /// # Errors
+    /// [`SwitchError::Config`].
+    pub(crate) fn check_packet(&self, packet: &DescribedPacket) -> Result<(), SwitchError> {
+        packet.check().map_err(wrong_packet)?;
+        let is_unknown = packet.source.is_some() && packet.ct_state.is_none();
+        match self.rules.iter().find(|rule| rule.ct_state.is_some()) {
+            Some(rule) if is_unknown => Err(wrong_packet(format!(
+                "rule '{}' compares the state of connections (set ct-state, such as new)",
+                rule.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Explains the decision on a packet. `bridge` is that of the port; `found` is the number of the rule as forwarding threads find it.
     /// Default: the first rule without a difference.
     pub(crate) fn check(
@@ -167,6 +183,14 @@ fn differences(
             });
         }
     }
+    let state = received.packet.own_ct_state();
+    if let Some(states) = rule.ct_state.filter(|states| !states.contains(state)) {
+        found.push(Difference {
+            field: "ct-state".to_owned(),
+            rule: states.to_string(),
+            packet: Some(state.name().to_owned()),
+        });
+    }
     let elements = |name: &SetName| sets.get(name).copied().unwrap_or_default();
     found.extend(received.packet.differences(&rule.packet, elements));
     found
@@ -207,7 +231,11 @@ destination-port = "80-443"
 "#;
 
     fn check(packet: &str) -> Result<RuleCheck, String> {
-        let settings = super::super::RuleFile::parse(Path::new("rules.toml"), FILE).unwrap();
+        check_with(FILE, packet)
+    }
+
+    fn check_with(file: &str, packet: &str) -> Result<RuleCheck, String> {
+        let settings = super::super::RuleFile::parse(Path::new("rules.toml"), file).unwrap();
         let received: ReceivedPacket = serde_json::from_str(packet).unwrap();
         let found = settings.settings().check_rules(&received);
         found.map_err(|error| error.to_string())
@@ -254,5 +282,32 @@ destination-port = "80-443"
         assert_eq!(tcp("x", "192.0.2.9", 443).rule.as_deref(), Some("web"));
         let error = check(r#"{"port":"x","packet":{"protocol":"tcp"}}"#).unwrap_err();
         assert!(error.contains("requires source and destination"), "{error}");
+    }
+
+    #[test]
+    fn rules_on_states_require_the_state_of_the_packet() {
+        let file = "rule-default = \"drop\"\n[[rule]]\nname = \"answers\"\naction = \"accept\"\n\
+                    ct-state = \"established,related\"\n";
+        let check = |state: &str| {
+            check_with(
+                file,
+                &format!(
+                    r#"{{"port":"x","packet":{{"source":"10.0.0.1","destination":"10.0.0.2"{state}}}}}"#
+                ),
+            )
+        };
+        let error = check("").unwrap_err();
+        assert!(error.contains("rule 'answers' compares"), "{error}");
+        let answer = check(r#","ct-state":"related""#).unwrap();
+        assert_eq!(answer.rule.as_deref(), Some("answers"));
+        let first = check(r#","ct-state":"new""#).unwrap();
+        assert_eq!((first.rule, first.action), (None, Action::Drop));
+        let difference = &first.near[0].difference;
+        assert_eq!(
+            (difference.field.as_str(), difference.packet.as_deref()),
+            ("ct-state", Some("new"))
+        );
+        let arp = check_with(file, r#"{"port":"x","packet":{"ethertype":"arp"}}"#).unwrap();
+        assert_eq!(arp.rule, None);
     }
 }

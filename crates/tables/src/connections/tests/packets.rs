@@ -58,6 +58,25 @@ fn damaged_packets_are_malformed() {
 }
 
 #[test]
+fn packets_in_tagged_frames_are_the_same_connection() {
+    let syn = Talk::new(1).segment(0, SYN, 0);
+    let mut tracker = Tracker::new(&Settings::of_size(2)).unwrap();
+    let tags: [&[u8]; 3] = [&[], &[0x81, 0, 0, 7], &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 8]];
+    for tags in tags {
+        let mut frame = [&[0; 12][..], tags, &[0x08, 0], &syn.octets()].concat();
+        // Padding.
+        frame.resize(80, 0);
+        let packet = Packet::of_frame(&frame, frame.len(), 0);
+        tracker.commit(&packet, 0).unwrap();
+        for length in 0..14 + tags.len() {
+            let short = Packet::of_frame(&frame[..length], length, 0);
+            assert!(tracker.commit(&short, 0).is_err());
+        }
+    }
+    assert_eq!(tracker.len(), 1);
+}
+
+#[test]
 fn fragments_without_a_header_are_invalid() {
     let v4 = udp(end("10.0.0.1", 1), end("10.0.0.2", 2));
     let fragment = |octets: [u8; 2]| verdict(&v4, |packet| packet[6..8].copy_from_slice(&octets));

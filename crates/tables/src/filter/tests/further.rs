@@ -314,6 +314,7 @@ fn rule(wanted: &Wanted) -> PortRule {
         },
         further: wanted.further,
         sets: wanted.sets.clone(),
+        ct_states: None,
         action: Action::Drop,
         frames: Arc::default(),
     }

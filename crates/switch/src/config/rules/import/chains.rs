@@ -103,6 +103,7 @@ fn empty(name: &str, action: Action) -> RuleSetting {
         port: None,
         bridge: None,
         vlan: None,
+        ct_state: None,
         packet: RuleMatch::default(),
     }
 }

@@ -4,7 +4,7 @@
 use ipnet::IpNet;
 use quietwire_packet::{MacAddress, VlanId};
 use quietwire_tables::filter::{
-    Dscp, Element, EtherType, OrSet, Ports, Protocol, RuleMatch, SetName, TcpFlags,
+    CtStates, Dscp, Element, EtherType, OrSet, Ports, Protocol, RuleMatch, SetName, TcpFlags,
 };
 
 use crate::config::rules::RuleSetting;
@@ -26,6 +26,7 @@ pub(super) enum Condition {
     IcmpType(u8),
     IcmpCode(u8),
     Dscp(Dscp),
+    CtState(CtStates),
 }
 
 /// Alternatives of which one has to hold. None: nothing matches.
@@ -135,6 +136,16 @@ impl Condition {
             Self::IcmpType(kind) => equal(&mut packet.icmp_type, kind),
             Self::IcmpCode(code) => equal(&mut packet.icmp_code, code),
             Self::Dscp(dscp) => equal(&mut packet.dscp, dscp),
+            Self::CtState(states) => {
+                let former = rule.ct_state.unwrap_or(states);
+                match former.intersection(states) {
+                    None => Added::Never,
+                    both => {
+                        rule.ct_state = both;
+                        Added::Possible
+                    }
+                }
+            }
         })
     }
 }

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use quietwire_tables::filter::{Action, Dscp, Element, EtherType, Protocol, SetType, TcpFlags};
+use quietwire_tables::filter::{
+    Action, CtStates, Dscp, Element, EtherType, Protocol, SetType, TcpFlags,
+};
 
 use super::chains::{Chain, IPV4, IPV6, Missing, Scope, Source, Statement, Target};
 use super::condition::{Alternatives, Condition, Wide, complement};
@@ -227,6 +229,18 @@ impl<'line> Options<'line> {
                 self.argument(option)?;
                 return Ok(());
             }
+            "--ctstate" | "--state" => {
+                let names = self.argument(option)?.to_ascii_lowercase();
+                let states = names.parse::<CtStates>()?;
+                let states = match is_not {
+                    true => states.complement(),
+                    false => Some(states),
+                };
+                // No alternative: no packet has none of all states.
+                let conditions = states.into_iter().map(Condition::CtState);
+                self.conditions.push(conditions.collect());
+                return Ok(());
+            }
             _ if is_not => return Err(format!("'! {option}' cannot be expressed")),
             _ => {}
         }
@@ -280,7 +294,7 @@ impl<'line> Options<'line> {
             "-m" | "--match" => {
                 return match self.argument(option)? {
                     "tcp" | "udp" | "sctp" | "dccp" | "udplite" | "multiport" | "comment"
-                    | "icmp" | "icmp6" | "mac" | "dscp" => Ok(()),
+                    | "icmp" | "icmp6" | "mac" | "dscp" | "conntrack" | "state" => Ok(()),
                     other => Err(format!("'-m {other}' cannot be expressed")),
                 };
             }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use quietwire_packet::VlanId;
 use quietwire_tables::filter::{
-    Action, Dscp, Element, EtherType, Protocol, SetName, SetType, TcpFlags,
+    Action, CtStates, Dscp, Element, EtherType, Protocol, SetName, SetType, TcpFlags,
 };
 use serde_json::{Map, Value};
 
@@ -286,6 +286,7 @@ enum Left {
     Icmpv6Type,
     Icmpv6Code,
     Dscp,
+    CtState,
 }
 
 /// Reads a match: the conditions on its field, and those that the field implies.
@@ -309,6 +310,7 @@ fn read_match(value: &Value, sets: &[SetSetting]) -> Result<Vec<Alternatives>, S
     };
     match (left, mask) {
         (Left::TcpFlags, _) => conditions.push(flags(op, mask, right)?),
+        (Left::CtState, None) => conditions.push(ct_states(op, right)?),
         (_, Some(_)) => return Err("'&' of this field cannot be expressed".to_owned()),
         (Left::Wide(field), None) => {
             let name = right.as_str().and_then(|right| right.strip_prefix('@'));
@@ -372,6 +374,12 @@ fn protocol(number: u8) -> Alternatives {
 fn read_left(left: &Value) -> Result<(Left, Vec<Alternatives>), String> {
     let payload = left.get("payload").and_then(Value::as_object);
     let meta = left.get("meta").and_then(Value::as_object);
+    if let Some(ct) = left.get("ct").and_then(Value::as_object) {
+        return match text(ct, "key") {
+            "state" => Ok((Left::CtState, Vec::new())),
+            key => Err(format!("'ct {key}' cannot be expressed")),
+        };
+    }
     match (payload, meta) {
         (Some(payload), _) => read_payload(text(payload, "protocol"), text(payload, "field")),
         (None, Some(meta)) => {
@@ -476,8 +484,28 @@ fn narrow(left: Left, value: &Value) -> Result<Condition, String> {
         Left::IcmpCode => Condition::IcmpCode(number(&CODES)?),
         Left::Icmpv6Code => Condition::IcmpCode(number(&CODES_V6)?),
         Left::Dscp => Condition::Dscp(text.parse::<Dscp>()?),
-        Left::Wide(_) | Left::TcpFlags => return Err("this field has a list of values".to_owned()),
+        Left::Wide(_) | Left::TcpFlags | Left::CtState => {
+            return Err("this field has a list of values".to_owned());
+        }
     })
+}
+
+/// Returns the alternatives of a match on states of connections: a name, a list, or an anonymous set.
+fn ct_states(op: &str, right: &Value) -> Result<Alternatives, String> {
+    let wrong = || format!("'ct state {op} {right}' cannot be expressed");
+    let list = match right.get("set").unwrap_or(right) {
+        Value::Array(list) => list.as_slice(),
+        other => std::slice::from_ref(other),
+    };
+    let names: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
+    let states = names.ok_or_else(wrong)?.join(",").parse::<CtStates>()?;
+    let states = match op {
+        "==" | "in" => Some(states),
+        "!=" => states.complement(),
+        _ => return Err(wrong()),
+    };
+    // No alternative: no packet has none of all states.
+    Ok(states.into_iter().map(Condition::CtState).collect())
 }
 
 /// Returns the bits of flags: a name, a list, or `{"|": [...]}`.

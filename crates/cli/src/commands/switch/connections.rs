@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `quietwire switch show connections` and `switch connections flush`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use ipnet::IpNet;
+use quietwire_switch::config::Protocol;
+use quietwire_switch::config::connections::ConnectionSelection;
+use quietwire_switch::control::{Request, ask};
+use quietwire_switch::report::{ConnectionReport, ConnectionsReport};
+
+use super::change::ControlArgs;
+use super::table::table;
+use crate::text::print;
+
+/// Connections of a request.
+const PAGE: usize = 4096;
+
+/// Choice of connections.
+#[derive(Clone, Debug, Args)]
+pub(super) struct SelectionArgs {
+    /// Only connections of this IP protocol: tcp, udp, icmp and others, or a number (connections only).
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<Protocol>,
+    /// Only connections in this state, such as tcp_established (connections only).
+    #[arg(long, value_name = "STATE")]
+    state: Option<String>,
+    /// Only connections of an address in this prefix (connections only).
+    #[arg(long, value_name = "PREFIX")]
+    address: Option<IpNet>,
+    /// Only connections of this port (connections only).
+    #[arg(long, value_name = "PORT")]
+    l4_port: Option<u16>,
+}
+
+impl SelectionArgs {
+    fn selection(&self) -> ConnectionSelection {
+        ConnectionSelection {
+            protocol: self.protocol,
+            state: self.state.clone(),
+            address: self.address,
+            port: self.l4_port,
+        }
+    }
+}
+
+/// Change the tracked connections of a running switch.
+#[derive(Debug, Args)]
+pub(super) struct ConnectionsArgs {
+    #[command(subcommand)]
+    command: ConnectionsCommand,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConnectionsCommand {
+    /// Remove connections: all, or those that match all options. Prints their number.
+    Flush(SelectionArgs),
+}
+
+pub(super) fn run(args: &ConnectionsArgs) -> Result<()> {
+    let ConnectionsCommand::Flush(selection) = &args.command;
+    let request = Request::FlushConnections(selection.selection());
+    let removed: u64 = ask(args.control.socket(), &request)?;
+    print(removed.to_string())
+}
+
+/// Shows up to `limit` connections.
+pub(super) fn show(
+    selection: &SelectionArgs,
+    limit: usize,
+    socket: &Path,
+    is_json: bool,
+) -> Result<()> {
+    let mut report = page(selection, limit, 0, socket)?;
+    while let Some(from) = report.next
+        && report.connections.len() < limit
+    {
+        let next = page(selection, limit - report.connections.len(), from, socket)?;
+        report.next = next.next;
+        report.connections.extend(next.connections);
+    }
+    report.connections.truncate(limit);
+    print(if is_json {
+        serde_json::to_string_pretty(&report)?
+    } else {
+        rendered(&report)
+    })
+}
+
+fn page(
+    selection: &SelectionArgs,
+    limit: usize,
+    from: u32,
+    socket: &Path,
+) -> Result<ConnectionsReport> {
+    let request = Request::ShowConnections {
+        selection: selection.selection(),
+        limit: limit.min(PAGE),
+        from,
+    };
+    Ok(ask(socket, &request)?)
+}
+
+fn rendered(report: &ConnectionsReport) -> String {
+    let header = [
+        "protocol",
+        "source",
+        "destination",
+        "state",
+        "expires s",
+        "packets",
+        "octets",
+    ];
+    let mut table = table(header, 4);
+    for one in &report.connections {
+        let ConnectionReport {
+            packets: [sent, answered],
+            octets: [sent_octets, answered_octets],
+            ..
+        } = one;
+        table.add_row([
+            one.protocol.to_string(),
+            end(one.source, one.source_port),
+            end(one.destination, one.destination_port),
+            one.state.clone(),
+            one.expires_in_s.to_string(),
+            format!("{sent}/{answered}"),
+            format!("{sent_octets}/{answered_octets}"),
+        ]);
+    }
+    let more = if report.next.is_some() {
+        " (more connections: use --limit)"
+    } else {
+        ""
+    };
+    format!(
+        "{table}\n\n{} of {} entries in use{more}",
+        report.total, report.max_entries
+    )
+}
+
+fn end(address: IpAddr, port: u16) -> String {
+    SocketAddr::new(address, port).to_string()
+}

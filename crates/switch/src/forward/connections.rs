@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Connection tracking of a forwarding thread, in the filter stage: classify, apply rules, create the connections of accepted frames.
+
+use quietwire_dpdk::{BURST_MAX, Burst};
+use quietwire_tables::connections::{
+    Connection, ConnectionFilter, ConnectionInfo, Counters, CtState, Packet, Tracked, Tracker,
+};
+use quietwire_tables::filter::{Dropped, PortRules, Verdict, Verdicts};
+
+/// All ports are in one zone.
+const ZONE: u16 = 0;
+/// Steps of the timer wheel per burst.
+const EXPIRY_STEPS: usize = 64;
+
+/// The tracker of a thread, and space for a burst.
+#[derive(Debug)]
+pub(crate) struct ConnectionStage {
+    tracker: Tracker,
+    packets: [Packet; BURST_MAX],
+    tracked: [Tracked; BURST_MAX],
+}
+
+/// A request of the control thread. Its list has space for the results.
+#[derive(Debug)]
+pub(crate) struct ConnectionQuery {
+    /// Connections to list or to remove.
+    pub(crate) filter: ConnectionFilter,
+    /// Removes them.
+    pub(crate) is_flush: bool,
+    /// Position in the table; `None` at the end.
+    pub(crate) from: Option<u32>,
+    /// Entries to read.
+    pub(crate) budget: usize,
+    /// Listed connections. The forwarding thread never exceeds its capacity.
+    pub(crate) list: Vec<ConnectionInfo>,
+    /// Removed connections.
+    pub(crate) removed: u64,
+    /// Numbers of the tracker.
+    pub(crate) totals: ConnectionTotals,
+}
+
+/// Numbers of a tracker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ConnectionTotals {
+    pub(crate) connections: u64,
+    pub(crate) max_entries: u64,
+    pub(crate) octets: u64,
+    pub(crate) counters: Counters,
+}
+
+impl ConnectionStage {
+    pub(crate) fn new(tracker: Tracker) -> Self {
+        Self {
+            tracker,
+            packets: [Packet::UNTRACKED; BURST_MAX],
+            tracked: [Tracked::UNTRACKED; BURST_MAX],
+        }
+    }
+
+    /// Judges a burst by rules that match on states of connections. Accepted new connections that have no space are dropped.
+    pub(super) fn judge(
+        &mut self,
+        burst: &Burst,
+        rules: &PortRules,
+        now_s: u32,
+        verdicts: &mut Verdicts,
+    ) -> Dropped {
+        self.tracker.expire(now_s, EXPIRY_STEPS);
+        let mut count = 0;
+        for ((octets, length), packet) in burst.frames().zip(burst.lengths()).zip(&mut self.packets)
+        {
+            *packet = Packet::of_frame(octets, length as usize, ZONE);
+            count += 1;
+        }
+        let packets = self.packets.get(..count).unwrap_or_default();
+        self.tracker.track(packets, now_s, &mut self.tracked);
+        let received = burst.frames().zip(burst.lengths());
+        let mut dropped = rules.judge_tracked(received, &self.tracked, verdicts);
+        for ((packet, tracked), verdict) in packets.iter().zip(&self.tracked).zip(verdicts) {
+            let is_first = tracked.state == CtState::New && tracked.connection.is_none();
+            if is_first && verdict.accepts() {
+                let made: Result<Connection, _> = self.tracker.commit(packet, now_s);
+                if let Err(refusal) = made {
+                    *verdict = Verdict::Refused(refusal);
+                    dropped.refused += 1;
+                }
+            }
+        }
+        dropped
+    }
+
+    /// Executes a part of a request. Allocates nothing.
+    pub(super) fn answer(&mut self, query: &mut ConnectionQuery, now_s: u32) {
+        self.tracker.expire(now_s, EXPIRY_STEPS);
+        let Some(from) = query.from else {
+            return;
+        };
+        if query.is_flush {
+            let (removed, next) = self.tracker.flush(&query.filter, from, query.budget);
+            query.removed += removed as u64;
+            query.from = next;
+        } else {
+            let limits = (query.list.capacity(), query.budget);
+            query.from = self
+                .tracker
+                .list_into(&query.filter, from, limits, &mut query.list);
+        }
+        query.totals = ConnectionTotals {
+            connections: self.tracker.len() as u64,
+            max_entries: self.tracker.capacity() as u64,
+            octets: self.tracker.octets() as u64,
+            counters: *self.tracker.counters(),
+        };
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules on the state of connections as seen from the wire.
+
+use std::fs;
+
+use quietwire_switch::report::{ConnectionsReport, PortDrop, PortReport, RulesReport};
+
+use crate::bench::{Bench, output, until};
+use crate::watch::command;
+
+const CONFIG: &str = r#"
+rule-default = "drop"
+
+[connections]
+max-entries = 8
+
+[[rule]]
+name = "answers"
+action = "accept"
+ct-state = "established,related"
+
+[[rule]]
+name = "out"
+action = "accept"
+port = "inside"
+ct-state = "new"
+"#;
+
+const CLIENT: [u8; 4] = [10, 0, 0, 1];
+const SERVER: [u8; 4] = [192, 0, 2, 1];
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
+/// Returns a TCP segment in a frame.
+fn segment(
+    (source, destination): ([u8; 4], [u8; 4]),
+    ports: (u16, u16),
+    (sequence, acknowledgement, flags): (u32, u32, u8),
+) -> Vec<u8> {
+    let (to, from) = if source == CLIENT { (2, 1) } else { (1, 2) };
+    let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x08, 0];
+    frame.extend([0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0]);
+    frame.extend(source);
+    frame.extend(destination);
+    frame.extend(ports.0.to_be_bytes());
+    frame.extend(ports.1.to_be_bytes());
+    frame.extend(sequence.to_be_bytes());
+    frame.extend(acknowledgement.to_be_bytes());
+    frame.extend([0x50, flags, 0x10, 0, 0, 0, 0, 0]);
+    frame.resize(60, 0);
+    frame
+}
+
+fn out(port: u16, numbers: (u32, u32, u8)) -> Vec<u8> {
+    segment((CLIENT, SERVER), (port, 80), numbers)
+}
+
+fn back(port: u16, numbers: (u32, u32, u8)) -> Vec<u8> {
+    segment((SERVER, CLIENT), (80, port), numbers)
+}
+
+fn connections(bench: &Bench) -> ConnectionsReport {
+    bench.show("connections")
+}
+
+#[test]
+fn answers_pass_and_other_packets_from_outside_do_not() {
+    let bench = Bench::new(&["inside", "outside"], &["--bridge", "lan=inside,outside"]);
+    let file = bench.path("switch.toml");
+    fs::write(&file, CONFIG).unwrap();
+    let mut bench = bench.with(&["--config", file.to_str().unwrap()]);
+    bench.start_again();
+    let (mut inside, mut outside) = (bench.peer("inside"), bench.peer("outside"));
+    // From outside, nothing begins.
+    outside.send(&[back(9, (1, 0, SYN)), back(9, (1, 1, SYN | ACK))]);
+    until("both are dropped", || {
+        let ports: Vec<PortReport> = bench.show("ports");
+        (ports[1].counts.drops[PortDrop::Denied] == 2).then_some(())
+    });
+    assert_eq!(connections(&bench).total, 0);
+    // A handshake, one frame after the other.
+    for (is_out, frame) in [
+        (true, out(1000, (1, 0, SYN))),
+        (false, back(1000, (500, 2, SYN | ACK))),
+        (true, out(1000, (2, 501, ACK))),
+    ] {
+        let (from, to) = match is_out {
+            true => (&mut inside, &mut outside),
+            false => (&mut outside, &mut inside),
+        };
+        from.send(&[frame.clone()]);
+        assert_eq!(to.receive(1), [frame]);
+    }
+    let report = connections(&bench);
+    assert_eq!((report.total, report.max_entries), (1, 8));
+    let one = &report.connections[0];
+    assert_eq!(one.state, "tcp_established");
+    assert_eq!((one.source_port, one.packets), (1000, [2, 1]));
+    // A forged answer is dropped, a right one passes.
+    let right = back(1000, (501, 2, ACK));
+    outside.send(&[back(1000, (90_000, 2, ACK)), right.clone()]);
+    assert_eq!(inside.receive(1), [right]);
+    assert_eq!(connections(&bench).counters.invalid["sequence"], 1);
+    // A flood of SYNs replaces its own entries.
+    for port in 2000..2032 {
+        let syn = out(port, (1, 0, SYN));
+        inside.send(&[syn.clone()]);
+        assert_eq!(outside.receive(1), [syn]);
+    }
+    let report = connections(&bench);
+    assert_eq!((report.total, report.counters.dropped_early), (8, 32 - 7));
+    let right = back(1000, (501, 2, ACK));
+    outside.send(&[right.clone()]);
+    assert_eq!(inside.receive(1), [right]);
+    let established = output(&mut command(
+        &bench,
+        &["show", "connections", "--state", "tcp_established"],
+    ));
+    assert!(established.contains("10.0.0.1:1000"), "{established}");
+    assert!(!established.contains("10.0.0.1:2031"), "{established}");
+    let flush = ["connections", "flush", "--l4-port", "1000"];
+    assert_eq!(output(&mut command(&bench, &flush)).trim(), "1");
+    outside.send(&[back(1000, (501, 2, ACK))]);
+    until("the connection is unknown", || {
+        (connections(&bench).counters.invalid["no_connection"] == 2).then_some(())
+    });
+    let rules: RulesReport = bench.show("rules");
+    assert_eq!(
+        rules.rules[0].ct_state.unwrap().to_string(),
+        "established,related"
+    );
+    assert_eq!(rules.rules[1].frames, 33);
+}
+
+#[test]
+fn rules_on_states_require_connections() {
+    let bench = Bench::new(
+        &["inside", "outside"],
+        &["--cross-connect", "inside,outside"],
+    );
+    let file = bench.path("switch.toml");
+    fs::write(
+        &file,
+        CONFIG.replace("[connections]\nmax-entries = 8\n", ""),
+    )
+    .unwrap();
+    let bench = bench.with(&["--config", file.to_str().unwrap()]);
+    let printed = bench.refused(2, &[]);
+    assert!(printed.contains("add a section [connections]"), "{printed}");
+}
