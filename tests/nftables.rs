@@ -406,7 +406,7 @@ fn frame(random: &mut Random) -> Vec<u8> {
 }
 
 /// Returns the frames that each rule decides on in the filter, by the handle of the rule in nftables.
-fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, u64> {
+fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, Vec<Vec<u8>>> {
     let imported = Imported::parse(json, Hook::Ingress).unwrap();
     assert!(imported.missing.is_empty(), "{:?}", imported.missing);
     let sets: Vec<Vec<Element>> = imported
@@ -431,7 +431,7 @@ fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, u64> {
     });
     let table = RuleTable::with_sets(rules, &sets, Fallback::default());
     let port = PortRules::new(Arc::new(table), 0, None);
-    let mut counters = BTreeMap::new();
+    let mut decided = BTreeMap::new();
     for burst in frames.chunks(BURST_MAX) {
         let mut verdicts = [Verdict::Short; BURST_MAX];
         let received = burst
@@ -445,10 +445,11 @@ fn filtered(json: &str, frames: &[Vec<u8>]) -> BTreeMap<u64, u64> {
             let name = &imported.rules[*rule as usize].name;
             let handle = name.strip_prefix("c-").unwrap();
             let handle = handle.split('.').next().unwrap().parse().unwrap();
-            *counters.entry(handle).or_insert(0) += 1;
+            let decided: &mut Vec<Vec<u8>> = decided.entry(handle).or_default();
+            decided.push(frame.clone());
         }
     }
-    counters
+    decided
 }
 
 #[test]
@@ -480,14 +481,20 @@ fn generated_rulesets_decide_as_those_of_the_kernel_do() {
             );
             std::thread::sleep(Duration::from_millis(2));
         };
-        let ours = filtered(&json, &frames);
+        let decided = filtered(&json, &frames);
+        let counts = decided.iter();
+        let ours: BTreeMap<u64, u64> = counts
+            .map(|(handle, frames)| (*handle, frames.len() as u64))
+            .collect();
         let kernel: BTreeMap<u64, u64> = counted
             .into_iter()
             .filter(|(_, count)| *count > 0)
             .collect();
+        let differ = |handle: &u64| ours.get(handle) != kernel.get(handle);
+        let frames: Vec<_> = decided.iter().filter(|(it, _)| differ(it)).collect();
         assert_eq!(
             ours, kernel,
-            "filter and kernel differ: QUIETWIRE_SEED={seed}\n{text}\n{json}"
+            "filter and kernel differ: QUIETWIRE_SEED={seed}\n{text}\n{json}\nframes by rule of the filter: {frames:02x?}"
         );
     }
 }

@@ -88,7 +88,7 @@ fn answers_pass_and_other_packets_from_outside_do_not() {
             true => (&mut inside, &mut outside),
             false => (&mut outside, &mut inside),
         };
-        from.send(&[frame.clone()]);
+        from.send(std::slice::from_ref(&frame));
         assert_eq!(to.receive(1), [frame]);
     }
     let report = connections(&bench);
@@ -104,13 +104,13 @@ fn answers_pass_and_other_packets_from_outside_do_not() {
     // A flood of SYNs replaces its own entries.
     for port in 2000..2032 {
         let syn = out(port, (1, 0, SYN));
-        inside.send(&[syn.clone()]);
+        inside.send(std::slice::from_ref(&syn));
         assert_eq!(outside.receive(1), [syn]);
     }
     let report = connections(&bench);
     assert_eq!((report.total, report.counters.dropped_early), (8, 32 - 7));
     let right = back(1000, (501, 2, ACK));
-    outside.send(&[right.clone()]);
+    outside.send(std::slice::from_ref(&right));
     assert_eq!(inside.receive(1), [right]);
     let established = output(&mut command(
         &bench,

@@ -58,7 +58,7 @@ pub use xdp_sockets::XdpMode;
 /// Implementation of a port, by kind.
 #[derive(Debug)]
 enum Backend {
-    Device(device::Device),
+    Device(Box<device::Device>),
     AfPacket(af_packet::Interface),
     Tap(tap::Interface),
     Peer(peer::PeerPort),
@@ -538,7 +538,7 @@ impl Port {
                 ends.tx.extend(tx.into_iter().map(Sender::Tap));
                 Backend::Tap(opened)
             }
-            _ => Backend::Device(device::Device::open(eal, uri, options, pool)?),
+            _ => Backend::Device(Box::new(device::Device::open(eal, uri, options, pool)?)),
         };
         Ok((backend, ends))
     }

@@ -121,7 +121,8 @@ impl From {
                     let copy = |buffer: SlotBuffer<'_>| {
                         buffer.octets.copy_from(frame);
                     };
-                    if frame.len() % 2 == 0 && sender.fill_each(1, frame.len(), copy) == 1 {
+                    if frame.len().is_multiple_of(2) && sender.fill_each(1, frame.len(), copy) == 1
+                    {
                         return true;
                     }
                     match sender.buffer(frame.len()) {

@@ -204,10 +204,13 @@ fn elements(sets: &[SetSetting]) -> Vec<Vec<Element>> {
     sets.iter().map(|set| set.elements.clone()).collect()
 }
 
+/// Port and group that a rule is for.
+type RulePlace = (Option<u16>, Option<u16>);
+
 /// Compiles rules.
 fn table_of(
     rules: &[(RuleSetting, Arc<AtomicU64>)],
-    (places, sets): (&[(Option<u16>, Option<u16>)], &[SetSetting]),
+    (places, sets): (&[RulePlace], &[SetSetting]),
     fallback: &Fallback,
 ) -> RuleTable {
     let numbers: HashMap<&SetName, u32> = names(sets).zip(0..).collect();

@@ -58,7 +58,7 @@ pub struct Difference {
     /// Name of the field, as in files.
     pub field: String,
     /// Value that the rule requires.
-    pub rule: String,
+    pub required: String,
     /// Value of the packet; `None` if it has none.
     pub packet: Option<String>,
 }
@@ -294,7 +294,7 @@ impl Differences {
         }
         self.0.push(Difference {
             field: field.to_string(),
-            rule: wanted.to_string(),
+            required: wanted.to_string(),
             packet: has.map(|has| has.to_string()),
         });
     }
@@ -363,7 +363,7 @@ mod tests {
             let found = packet.differences(&rule, |_| &set);
             let text = |one: Difference| {
                 let packet = one.packet.unwrap_or_else(|| "-".to_owned());
-                format!("{} {} {packet}", one.field, one.rule)
+                format!("{} {} {packet}", one.field, one.required)
             };
             found.into_iter().map(text).collect::<Vec<_>>()
         };

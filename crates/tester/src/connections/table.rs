@@ -167,7 +167,7 @@ mod tests {
             remote_port: (number % 7) as u16,
             local_port: 80,
             local: (number % 3) as u16,
-            protocol: if number % 2 == 0 {
+            protocol: if number.is_multiple_of(2) {
                 Protocol::Tcp
             } else {
                 Protocol::Udp

@@ -241,7 +241,7 @@ fn check_text(found: &RuleCheck) -> String {
                 near.rule.as_str(),
                 action_name(near.action),
                 &difference.field,
-                &difference.rule,
+                &difference.required,
                 difference.packet.as_deref().unwrap_or("-"),
             ]);
         }

@@ -269,7 +269,10 @@ mod tests {
     }
 
     /// Returns the reply of the kernel about an interface with these functions.
-    fn reply(functions: &[(u32, &[Setting], &[(u16, u32)])]) -> Vec<u8> {
+    /// A virtual function in a reply: number, settings, words by attribute.
+    type Described<'a> = (u32, &'a [Setting], &'a [(u16, u32)]);
+
+    fn reply(functions: &[Described<'_>]) -> Vec<u8> {
         let mut list = Vec::new();
         for (number, settings, others) in functions {
             let mut function = Vec::new();

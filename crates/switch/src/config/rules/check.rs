@@ -178,7 +178,7 @@ fn differences(
         if let Some(wanted) = wanted.filter(|wanted| Some(wanted) != has.as_ref()) {
             found.push(Difference {
                 field: field.to_owned(),
-                rule: wanted,
+                required: wanted,
                 packet: has,
             });
         }
@@ -187,7 +187,7 @@ fn differences(
     if let Some(states) = rule.ct_state.filter(|states| !states.contains(state)) {
         found.push(Difference {
             field: "ct-state".to_owned(),
-            rule: states.to_string(),
+            required: states.to_string(),
             packet: Some(state.name().to_owned()),
         });
     }
@@ -265,7 +265,7 @@ destination-port = "80-443"
             .map(|near| {
                 format!(
                     "{} {} {}",
-                    near.rule, near.difference.field, near.difference.rule
+                    near.rule, near.difference.field, near.difference.required
                 )
             })
             .collect();

@@ -248,7 +248,7 @@ fn cross(from: &mut Host, to: &mut Host, segment: &TcpSent) -> Result<Effect, In
     if !flags.ack {
         return Ok(Effect::In(State::TcpSynSent2));
     }
-    if !flags.syn && !(is_behind && segment.data == 0) {
+    if !(flags.syn || is_behind && segment.data == 0) {
         return Err(InvalidReason::Sequence);
     }
     if !acknowledges {

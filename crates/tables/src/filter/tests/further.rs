@@ -273,7 +273,7 @@ fn is_of_a_file(wanted: &Wanted) -> bool {
     let has_macs = wanted.further.source_mac.is_some() || wanted.further.destination_mac.is_some();
     let mut fields = Vec::new();
     wanted.sets.iter().all(|(field, _)| {
-        let is_new = !fields.contains(field) && !(has_macs && field.is_mac());
+        let is_new = !(fields.contains(field) || has_macs && field.is_mac());
         fields.push(*field);
         is_new
     })
