@@ -348,8 +348,14 @@ fn ipv4(random: &mut Random) -> Vec<u8> {
     } else {
         Vec::new()
     };
-    // A later fragment, behind the longest header.
-    let offset = if is_true(random, 8) { 100u16 } else { 0 };
+    // A later fragment, behind the longest header. It has no ports and types for the filter. At the hook of a device, kernels compare the
+    // octets in their place (observed with Linux 6.18), so that only other protocols can be compared.
+    let has_fields = matches!(protocol, 1 | 6 | 17);
+    let offset = if is_true(random, 8) && !has_fields {
+        100u16
+    } else {
+        0
+    };
     let length = u16::try_from(20 + options.len() + payload.len()).unwrap();
     let words = 5 + u8::try_from(options.len() / 4).unwrap();
     let mut packet = vec![0x40 | words, dscp(random) << 2];
