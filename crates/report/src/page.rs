@@ -37,6 +37,7 @@ pub(crate) fn page(results: &StudyResults, summary: &Summary) -> Markup {
             body {
                 main {
                     (header(results, summary))
+                    (lead(summary))
                     (verdicts::verdicts(summary))
                     (findings::findings(summary))
                     @for size in &summary.sizes {
@@ -71,6 +72,23 @@ fn header(results: &StudyResults, summary: &Summary) -> Markup {
         }
         @if let Some(note) = words::incomplete(&summary.state) {
             p.warning role="note" { (note) }
+        }
+    }
+}
+
+/// Renders what the partition of the machine prevents, before everything else: the comparison of the cases that differ in nothing but the
+/// neighbours. Returns nothing without such cases.
+fn lead(summary: &Summary) -> Markup {
+    let has_sizes = summary.sizes.len() > 1;
+    html! {
+        @for size in &summary.sizes {
+            @let sentences = words::like_for_like(size);
+            @if !sentences.is_empty() {
+                p.claim {
+                    @if has_sizes { "With " (words::frames(size)) ": " }
+                    (words::marked(&sentences.join(" ")))
+                }
+            }
         }
     }
 }

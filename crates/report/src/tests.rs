@@ -404,6 +404,8 @@ fn the_page_begins_with_the_comparison_like_for_like_and_the_neighbours_share() 
     let rate = |case: usize| size.cases[case].goals[0].rate_pps.as_ref().unwrap().median;
     let percent = pair.percent_of_goals[0].unwrap();
     assert!((percent - rate(3) / rate(2) * 100.0).abs() < 1e-9);
+    let first = page.find("<b>noisy-partitioned</b> forwards").unwrap();
+    assert!(first < page.find("<section").unwrap());
     let answer = &page[page.find("Result</h2>").unwrap()..];
     assert!(answer.starts_with("Result</h2><p><b>noisy-partitioned</b> forwards"));
     assert!(answer.contains("of <b>quiet-partitioned</b>'s NDR ("));

@@ -276,7 +276,7 @@ fn not_of_cpu(size: &SizeSummary) -> Vec<String> {
 }
 
 /// Compares the partitioned case with neighbours and the same case without, and reports the share of CPU time of the neighbours.
-fn like_for_like(size: &SizeSummary) -> Vec<String> {
+pub(crate) fn like_for_like(size: &SizeSummary) -> Vec<String> {
     let Some(pair) = &size.like_for_like else {
         return Vec::new();
     };
