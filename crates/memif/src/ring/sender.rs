@@ -28,7 +28,7 @@ pub enum PutResult {
 
 /// The sending end of a ring: the client's of a ring from client to server, or the server's of one from server to client.
 ///
-/// One burst is [`Self::room`], [`Self::put`] for each frame, [`Self::publish`]. [`Self::fill_each`], or [`Self::buffer`] and
+/// One burst is [`Self::space`], [`Self::put`] for each frame, [`Self::publish`]. [`Self::fill_each`], or [`Self::buffer`] and
 /// [`Self::fill`], replace [`Self::put`] if frames are written in place.
 #[derive(Debug)]
 pub struct Sender {

@@ -78,7 +78,7 @@ pub(super) struct RuleArgs {
     /// VLAN of the outermost tag of received frames. [default: any, or no tag]
     #[arg(long, value_name = "VLAN", value_parser = parse_vlan)]
     vlan: Option<VlanId>,
-    /// States of connection tracking, such as established,related. Requires [connections] in the configuration. [default: any]
+    /// States of connection tracking, such as established,related. Requires the section `connections` of the configuration. [default: any]
     #[arg(long, value_name = "STATES")]
     ct_state: Option<CtStates>,
     #[command(flatten)]
