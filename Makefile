@@ -97,7 +97,9 @@ lint: ## Formatting, clippy, licence lines, directions between crates, scripts, 
 	@scripts/check-fuzz
 	@scripts/test-check-sources
 	@scripts/test-check-fuzz
+	@scripts/test-check-words
 	@scripts/test-check-proofs
+	@scripts/test-replay-renames
 	@scripts/test-run-tests
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.bash packaging/debian/* $$(grep -lE -d skip '^#!.*bash' scripts/* .ci/* images/*); \
 	else echo 'shellcheck: not installed, the scripts were not checked'; fi
