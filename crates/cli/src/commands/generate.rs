@@ -5,6 +5,7 @@ mod connections;
 mod latency;
 mod losses;
 mod settle;
+mod validity;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ use connections::{ConnectionArgs, Setup};
 use latency::{latency_lines, withhold};
 use losses::{INDENT, loss_lines};
 use settle::leave_alone;
+use validity::validity_lines;
 
 use super::device::DeviceArgs;
 use super::isolation::IsolationArgs;
@@ -474,14 +476,7 @@ fn result_text(result: &TrialResult, width: usize) -> String {
     ));
     lines.extend(pacing_line(result, width));
     lines.extend(calibration_line(result, width));
-    match &result.validity {
-        Validity::Valid => lines.push("valid".to_owned()),
-        Validity::Invalid(reasons) => lines.extend(
-            reasons
-                .iter()
-                .map(|reason| fold(&format!("INVALID    {reason}"), width, INDENT)),
-        ),
-    }
+    lines.extend(validity_lines(&result.validity, width));
     lines.join("\n")
 }
 

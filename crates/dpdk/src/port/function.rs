@@ -323,7 +323,7 @@ mod tests {
 
     const ADDRESS: MacAddress = MacAddress([2, 0, 0, 0, 0, 0x0a]);
 
-    /// A function of a driver that does what it is told, except for what it refuses or ignores.
+    /// A function of a driver that applies every setting, except for those that it refuses or ignores.
     struct Scripted {
         state: Cell<State>,
         refused: &'static str,

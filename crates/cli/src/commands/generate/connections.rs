@@ -18,6 +18,7 @@ use serde::Serialize;
 use super::latency::summary_lines;
 use super::losses::INDENT;
 use super::settle::leave_alone;
+use super::validity::validity_lines;
 use crate::commands::isolation::IsolationArgs;
 use crate::commands::own_tester::{LINK_DEADLINE, OwnTesterArgs};
 use crate::exit::{CheckFailed, ISOLATION_LEFT, Usage, stop_on_signals};
@@ -25,7 +26,7 @@ use crate::text::{fold, print, terminal_width};
 use crate::units::parse_connection_rate;
 
 /// Options about frames, which have no meaning for conversations.
-const FRAME_OPTIONS: [&str; 14] = [
+const FRAME_OPTIONS: [&str; 15] = [
     "rate",
     "traffic",
     "frame_size",
@@ -40,6 +41,7 @@ const FRAME_OPTIONS: [&str; 14] = [
     "low_rate",
     "calibration",
     "device_control",
+    "attempts",
 ];
 
 /// Conversations instead of frames at a rate.
@@ -314,14 +316,7 @@ fn result_text(result: &ConnectionResult, width: usize) -> String {
         width,
         INDENT,
     ));
-    match &result.validity {
-        Validity::Valid => lines.push("valid".to_owned()),
-        Validity::Invalid(reasons) => lines.extend(
-            reasons
-                .iter()
-                .map(|reason| fold(&format!("INVALID    {reason}"), width, INDENT)),
-        ),
-    }
+    lines.extend(validity_lines(&result.validity, width));
     lines.join("\n")
 }
 

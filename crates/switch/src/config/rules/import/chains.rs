@@ -13,7 +13,7 @@ use crate::config::rules::{RuleSetting, SetSetting};
 const ALTERNATIVES_MAX: usize = 1024;
 /// Maximum depth of jumps.
 const DEPTH_MAX: usize = 16;
-/// Maximum number of rules that are looked at, in chains that jumps repeat.
+/// Maximum number of rules that an import visits. Chains count again for each jump to them.
 const STEPS_MAX: usize = 4 * RULES_MAX;
 
 /// A rule or set that cannot be expressed.
