@@ -316,6 +316,8 @@ fn is_routed(kind: &str, is_ipv4: bool) {
         let frames = switch.port("out")["tx_frames"].as_u64()?;
         (frames >= count as u64).then_some(())
     });
+    // The router forwards the frame whole, and the port cuts it.
+    assert_eq!(switch.port("out")["segmented"], 1);
     assert_eq!(switch.end(), Some(0));
     // The router's own packets, such as neighbour discovery, are in the file too.
     let routed = |frame: &Vec<u8>| frame[..6] == [2, 0, 0, 0, 0, 0x99];
@@ -341,7 +343,7 @@ fn is_routed(kind: &str, is_ipv4: bool) {
 }
 
 #[test]
-fn what_a_guest_leaves_to_be_cut_is_routed_segment_by_segment() {
+fn what_a_guest_leaves_to_be_cut_is_routed_whole_and_then_cut() {
     is_routed("tsor4", true);
     is_routed("tsor6", false);
 }

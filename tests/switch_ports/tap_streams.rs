@@ -206,6 +206,58 @@ fn taps_carry_streams_with_tags() {
     exchange(hosts, &["left", "right", "trunk0", "trunk1"]);
 }
 
+/// The hosts are in different networks, and the link to the right one has a smaller MTU: the left one learns it (RFC 1191, RFC 8201).
+#[test]
+fn taps_carry_streams_through_the_router() {
+    let hosts = Hosts::start_with("routed", &[], &[]);
+    for (index, port) in ["left", "right"].iter().enumerate() {
+        let mtu = ["1500", "1400"][index];
+        let interface = format!("to-{port}");
+        let [v4, v6] = [
+            format!("10.78.{index}.254/24"),
+            format!("2001:db8:78:{index}::fe/64"),
+        ];
+        let arguments = ["add", "interface", &interface, "--port", port, "--mtu", mtu];
+        let addresses = ["--address", &v4, "--address", &v6];
+        hosts.switch.change(&[&arguments[..], &addresses].concat());
+        let (end, tap, other) = (&hosts.ends[index], TAPS[index], 1 - index);
+        let add = ["address", "add", "dev", tap];
+        end.ip(&[&add[..], &[&format!("10.78.{index}.1/24")]].concat());
+        let address = format!("2001:db8:78:{index}::1/64");
+        end.ip(&[&add[..], &[&address, "nodad"]].concat());
+        for [network, gateway] in [
+            [format!("10.78.{other}.0/24"), format!("10.78.{index}.254")],
+            [
+                format!("2001:db8:78:{other}::/64"),
+                format!("2001:db8:78:{index}::fe"),
+            ],
+        ] {
+            end.ip(&["route", "add", &network, "via", &gateway]);
+        }
+    }
+    const OCTETS: u64 = 32 << 20;
+    for address in ["10.78.1.1", "2001:db8:78:1::1"] {
+        for direction in [&[][..], &["--reverse"]] {
+            let octets = OCTETS.to_string();
+            let report = hosts.stream(address, &[&["--bytes", &octets], direction].concat());
+            let received = report["end"]["sum_received"]["bytes"].as_u64();
+            assert!(received > Some(OCTETS / 2), "{address}: {report}");
+        }
+    }
+    for (end, port) in ["left", "right"].iter().enumerate() {
+        assert_eq!(hosts.checksum_errors(end), 0);
+        let port = hosts.switch.port(port);
+        assert!(port["tx_tso_frames"].as_u64() > Some(500), "{port}");
+        assert_eq!(port["segmented"], 0, "{port}");
+    }
+    // Frames are cut for the router only until the left host has learned the MTU.
+    let router = &hosts.switch.stats()["router"];
+    let [forwarded, segmented] = ["forwarded", "segmented"].map(|name| router[name].as_u64());
+    assert!(segmented > Some(0), "{router}");
+    assert!(forwarded > Some(1000), "{router}");
+    assert_eq!(hosts.switch.end(), Some(0));
+}
+
 /// Several datagrams that the sender passes to its kernel at once (UDP_SEGMENT, udp(7)) are one frame up to the receiver's kernel.
 #[test]
 fn taps_carry_datagrams_many_at_once() {

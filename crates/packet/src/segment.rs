@@ -107,6 +107,13 @@ impl LargeFrame {
         self.is_ipv4
     }
 
+    /// Returns true if the checksum of the IPv4 header is correct (RFC 1812, section 5.2.2), and always for IPv6.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let header = self.headers.get(self.network..self.transport);
+        !self.is_ipv4 || header.is_some_and(|header| checksum(header) == 0)
+    }
+
     /// Returns true for TCP, false for UDP.
     #[must_use]
     pub const fn is_tcp(&self) -> bool {

@@ -173,8 +173,9 @@ impl Path<'_> {
         }
     }
 
-    /// Routes the waiting frames and segments those with large TCP data first. Each segment is one packet to the router, so that an ICMP
-    /// error about the MTU reaches a sender that understands it.
+    /// Routes the waiting frames. Those with large TCP or UDP data are forwarded whole if their segments fit into the MTU of the egress
+    /// interface. All others are segmented first: each segment is one packet to the router, so that an ICMP error reaches a sender that
+    /// understands it.
     #[inline(never)]
     fn route_segments(
         &mut self,
@@ -190,15 +191,77 @@ impl Path<'_> {
         for frame in whole.drain() {
             if !Segmenter::concerns(&frame) {
                 self.route_next(frame, domain, context);
-            } else if segmenter
-                .segment_into(&frame, |segment| self.route_next(segment, domain, context))
-            {
+                continue;
+            }
+            let frame = match self.route_whole(frame, segmenter, domain, context) {
+                Ok(()) => continue,
+                Err(frame) => frame,
+            };
+            if segmenter.segment_into(&frame, |segment| self.route_next(segment, domain, context)) {
                 context.counters.segmented.add(1);
             } else {
                 context.counters.not_sent.add(1);
             }
         }
         self.route_marked(domain, context);
+    }
+
+    /// Forwards a frame with large data whole, after the waiting frames. The decision is that about its first segment. Returns the frame if
+    /// it has to be segmented first, also if another port shares its octets.
+    fn route_whole<'frame>(
+        &mut self,
+        mut frame: Mbuf<'frame>,
+        segmenter: &Segmenter,
+        domain: &Domain,
+        context: &mut RouteContext<'_>,
+    ) -> Result<(), Mbuf<'frame>> {
+        if !context.routing.local.is_empty() {
+            self.route_marked(domain, context);
+        }
+        let interfaces = [frame.mark() as u16];
+        let Routing {
+            local,
+            decisions,
+            to_bridges,
+            ..
+        } = &mut *context.routing;
+        let mut push = |leader: Mbuf<'_>| local.push(leader).is_ok();
+        if frame.front_mut().is_none() || !segmenter.leader(&frame).is_some_and(&mut push) {
+            return Err(frame);
+        }
+        let tally = decide(&domain.router, local.frames(), &interfaces, decisions);
+        local.free();
+        let Some(to) = decisions.words().next().and_then(|word| word.forwarded()) else {
+            return Err(frame);
+        };
+        context.counters.count(&tally);
+        // The burst has just been emptied.
+        drop(local.push(frame));
+        self.telemetry.lap_of(Step::Route, 1);
+        if self.telemetry.is_watched() {
+            self.telemetry.routed(local, &interfaces, decisions);
+        }
+        let interface = to.interface();
+        let mut touched = Touched::default();
+        for frame in local.drain() {
+            let sent = domain.router.interfaces.get(interface).and_then(|out| {
+                let mut frame = frame;
+                let is_rewritten = rewrite(frame.front_mut()?, out.mac, to);
+                let frame = is_rewritten.then_some(frame)?;
+                leave(
+                    self.outputs,
+                    frame,
+                    interface,
+                    out,
+                    to_bridges,
+                    &mut touched,
+                )
+            });
+            context.counters.not_sent.add(u64::from(sent.is_none()));
+        }
+        self.telemetry.lap_of(Step::Rewrite, 1);
+        self.finish(domain, touched, context);
+        Ok(())
     }
 
     /// Adds a frame to the next routing pass, and runs the pass if it is full.

@@ -54,25 +54,45 @@ impl Segmenter {
         }
         for number in 0..count {
             let offset = number * size;
-            let Some(mut segment) = begin
-                .checked_add(size.min(data - offset))
-                .and_then(|length| frame.sibling(&self.pool, u16::try_from(length).ok()?))
-            else {
+            let length = begin + size.min(data - offset);
+            let Some(segment) = self.segment(frame, &headers, (number, offset), length) else {
                 return false;
             };
-            let Some(octets) = segment.octets_mut() else {
-                return false;
-            };
-            let is_there = octets
-                .get_mut(begin..)
-                .is_some_and(|data| frame.read_at(begin + offset, data));
-            if !is_there || !headers.write(octets, number as u16, offset) {
-                return false;
-            }
-            segment.set_mark(frame.mark());
             sink(segment);
         }
         true
+    }
+
+    /// Returns the segment of this number, whose data is at this offset of the frame's, with this length, octets.
+    fn segment<'frame>(
+        &self,
+        frame: &'frame Mbuf<'_>,
+        headers: &LargeFrame,
+        (number, offset): (usize, usize),
+        length: usize,
+    ) -> Option<Mbuf<'frame>> {
+        let begin = headers.headers_length();
+        let mut segment = frame.sibling(&self.pool, u16::try_from(length).ok()?)?;
+        let octets = segment.octets_mut()?;
+        let is_there = frame.read_at(begin + offset, octets.get_mut(begin..)?);
+        if !is_there || !headers.write(octets, number as u16, offset) {
+            return None;
+        }
+        segment.set_mark(frame.mark());
+        Some(segment)
+    }
+
+    /// Returns the first segment of a frame, which stands for all of them: none is longer, and their addresses are the same. Returns `None`
+    /// if the frame cannot be forwarded whole: it has too little data for two segments, its segments would be longer than a frame on
+    /// transmit, its IPv4 header is damaged, or no buffer is available.
+    pub(super) fn leader<'frame>(&self, frame: &'frame Mbuf<'_>) -> Option<Mbuf<'frame>> {
+        let headers = headers(frame).filter(|headers| headers.is_sound())?;
+        let size = self.data_in_each(&headers, frame)?;
+        let is_as_requested = frame.segment_size() == u16::try_from(size).ok();
+        if !is_as_requested || headers.data_length() <= size {
+            return None;
+        }
+        self.segment(frame, &headers, (0, 0), headers.headers_length() + size)
     }
 
     /// Returns the frame to send whole, with a segmentation request if necessary. The error returns the frame unchanged.
