@@ -107,7 +107,7 @@ fn carries_in(
             "--port",
             &full(tester_uris[1]),
         ]);
-        command.args(["--warm-up", "0s", "--drain", "2s", "--direction", "both"]);
+        command.args(["--warm-up", "0s", "--drain", "500ms", "--direction", "both"]);
         command.args(["--memory-mib", "192", "--no-huge", "--isolation", "none"]);
         command.arg("--json");
         command

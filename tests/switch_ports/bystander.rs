@@ -13,6 +13,8 @@ pub(crate) struct Scene {
     pub(crate) switch: Switch,
     pub(crate) namespace: Namespace,
     directory: tempfile::TempDir,
+    /// Number of ports of the switch.
+    ports: usize,
 }
 
 /// Traffic between `a` and `b` while this lives.
@@ -21,29 +23,62 @@ pub(crate) struct Bystander(Option<Child>);
 impl Scene {
     /// Starts the switch. `scheme` is that of the attacked ports, which create their sockets.
     pub(crate) fn new(kind: &str, scheme: &str, queues: u16) -> Self {
+        Self::with_more_victims(kind, scheme, queues, 0)
+    }
+
+    /// As [`Self::new`], with this number of attacked pairs in addition: `v1` and `w1`, and so on. A port accepts ten connections per
+    /// second, so an attack of many connections takes less time on several ports.
+    pub(crate) fn with_more_victims(kind: &str, scheme: &str, queues: u16, more: usize) -> Self {
         let namespace = Namespace::new(kind);
         let directory = tempfile::TempDir::new().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
-        let ports = [
-            ("a", format!("memif:{}?role=server", path("a.sock"))),
-            ("b", format!("memif:{}?role=server", path("b.sock"))),
-            (
-                "v",
-                format!("{scheme}:{}?role=server&queues={queues}", path("v.sock")),
-            ),
-            ("w", format!("{scheme}:{}?role=server", path("w.sock"))),
+        let uri = |scheme: &str, name: &str, options: &str| {
+            let path = path(&format!("{name}.sock"));
+            format!("{scheme}:{path}?role=server{options}")
+        };
+        let mut ports = vec![
+            ("a".to_owned(), uri("memif", "a", "")),
+            ("b".to_owned(), uri("memif", "b", "")),
         ];
-        let switch = Switch::start(
-            &namespace,
-            directory.path(),
-            &ports,
-            &["--cross-connect", "a,b", "--cross-connect", "v,w"],
-        );
+        let mut pairs = vec!["a,b".to_owned()];
+        for number in 0..=more {
+            let suffix = if number == 0 {
+                String::new()
+            } else {
+                number.to_string()
+            };
+            let [v, w] = ["v", "w"].map(|end| format!("{end}{suffix}"));
+            pairs.push(format!("{v},{w}"));
+            let queues = format!("&queues={queues}");
+            let uris = [uri(scheme, &v, &queues), uri(scheme, &w, "")];
+            ports.extend([v, w].into_iter().zip(uris));
+        }
+        let ports: Vec<(&str, String)> = ports
+            .iter()
+            .map(|(name, uri)| (name.as_str(), uri.clone()))
+            .collect();
+        let arguments: Vec<&str> = pairs
+            .iter()
+            .flat_map(|pair| ["--cross-connect", pair.as_str()])
+            .collect();
+        let switch = Switch::start(&namespace, directory.path(), &ports, &arguments);
         Self {
             switch,
             namespace,
             directory,
+            ports: ports.len(),
         }
+    }
+
+    /// Returns the sockets of `v`, `v1` and so on, over and over.
+    pub(crate) fn victims(&self) -> impl Iterator<Item = PathBuf> + use<> {
+        let more = self.ports / 2 - 2;
+        let names = (1..=more).map(|number| format!("v{number}.sock"));
+        let paths: Vec<PathBuf> = std::iter::once("v.sock".to_owned())
+            .chain(names)
+            .map(|name| self.path(&name))
+            .collect();
+        paths.into_iter().cycle()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -54,7 +89,7 @@ impl Scene {
     pub(crate) fn generate(&self, ports: [String; 2], duration: &str) -> std::process::Command {
         let mut command = self.namespace.command(quietwire());
         command.args(["generate", "--port", &ports[0], "--port", &ports[1]]);
-        command.args(["--rate", "2000", "--warm-up", "0s", "--drain", "2s"]);
+        command.args(["--rate", "2000", "--warm-up", "0s", "--drain", "500ms"]);
         command.args(["--direction", "both", "--memory-mib", "96", "--no-huge"]);
         command.args(["--isolation", "none", "--json", "--duration", duration]);
         command
@@ -83,7 +118,7 @@ impl Scene {
 
     /// Checks that the switch runs and answers.
     pub(crate) fn is_alive(&self, after: &str) {
-        assert_eq!(self.switch.ports().len(), 4, "{after}");
+        assert_eq!(self.switch.ports().len(), self.ports, "{after}");
     }
 }
 

@@ -99,7 +99,7 @@ impl Runtime {
 
 fn ping(from: &Namespace, address: &str) {
     let mut command = from.command("busybox");
-    let printed = run(command.args(["ping", "-c", "3", "-w", "30", address]));
+    let printed = run(command.args(["ping", "-c", "3", "-i", "0.2", "-w", "30", address]));
     assert!(printed.contains("3 packets received"), "{printed}");
 }
 

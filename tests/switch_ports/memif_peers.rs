@@ -11,11 +11,12 @@ use crate::sockets::{memory, noise};
 
 #[test]
 fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
-    let scene = Scene::new("memif-talk", "memif", 2);
+    let scene = Scene::with_more_victims("memif-talk", "memif", 2, 3);
     let bystander = scene.bystander("4s");
-    let victim = scene.path("v.sock");
+    let mut victims = scene.victims();
+    let mut next = || victims.next().unwrap();
     for length in [1, 2, 127, 128, 129, 4096] {
-        let peer = Peer::connect(&victim);
+        let peer = Peer::connect(&next());
         peer.send(&noise(length as u64, length), &[]);
         peer.is_refused("noise");
     }
@@ -24,13 +25,13 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
     // As the first message, with and without files.
     for kind in (0..12).filter(|kind| *kind != INIT) {
         for files in [&[] as &[i32], &region, &[region[0], wake[0], region[0]]] {
-            let peer = Peer::connect(&victim);
+            let peer = Peer::connect(&next());
             peer.send(&message(kind, &[]), files);
             peer.is_refused("a message before INIT");
         }
     }
     for wrong in [init(0x0100, 0, 0), init(VERSION, 7, 0), init(VERSION, 0, 1)] {
-        let peer = Peer::connect(&victim);
+        let peer = Peer::connect(&next());
         peer.send(&wrong, &region);
         peer.is_refused("an INIT without a matching interface");
     }
@@ -113,7 +114,7 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
         vec![(message(CONNECT, &[]), &[]), (ring(0, 0, 0, LOG2), &wake)],
     ];
     for (number, conversation) in conversations.iter().enumerate() {
-        let peer = Peer::begun(&victim);
+        let peer = Peer::begun(&next());
         for (octets, files) in conversation {
             peer.send(octets, files);
         }
@@ -121,6 +122,7 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
         scene.is_alive(&format!("conversation {number}"));
     }
     // More regions than allowed.
+    let victim = scene.path("v.sock");
     let peer = Peer::begun(&victim);
     let mut taken = 0;
     while peer.ask(&add_region(taken, REGION), &region) == Some(ACK) {
@@ -144,7 +146,7 @@ fn a_memif_peer_that_talks_nonsense_is_shown_the_door() {
 #[test]
 fn a_memif_peer_that_lies_in_shared_memory_costs_its_own_port_only() {
     let scene = Scene::new("memif-lie", "memif", 1);
-    let bystander = scene.bystander("4s");
+    let bystander = scene.bystander("3s");
     let victim = scene.path("v.sock");
     let errors = |least: u64| {
         until("invalid descriptors are counted", || {

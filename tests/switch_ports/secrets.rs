@@ -83,7 +83,14 @@ fn a_memif_client_on_an_abstract_socket_needs_the_secret() {
         let mut command = guarded.namespace.command(quietwire());
         command.args(["generate", "--port", &ports[0], "--port", &ports[1]]);
         command.args(["--rate", "2000", "--duration", "500ms", "--warm-up", "0s"]);
-        command.args(["--drain", "2s", "--direction", "both", "--memory-mib", "96"]);
+        command.args([
+            "--drain",
+            "500ms",
+            "--direction",
+            "both",
+            "--memory-mib",
+            "96",
+        ]);
         command.args(["--no-huge", "--isolation", "none", "--json"]);
         command
     });

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::rig::{Namespace, Switch, run, until, within};
 
 /// Duration of an interval of silence, and the time in which one must cost little: interfaces send some frames after they come up.
-const INTERVAL: Duration = Duration::from_secs(3);
+const INTERVAL: Duration = Duration::from_millis(1500);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Share of a CPU, of all threads of the switch.
 const SHARE_MAX: f64 = 0.01;
@@ -24,7 +24,7 @@ fn ping(hosts: &[Namespace; 2]) {
 
 fn ping_to(host: &Namespace, address: &str) {
     let mut command = host.command("busybox");
-    let printed = run(command.args(["ping", "-c", "3", "-w", "30", address]));
+    let printed = run(command.args(["ping", "-c", "3", "-i", "0.2", "-w", "30", address]));
     assert!(printed.contains("3 packets received"), "{printed}");
 }
 

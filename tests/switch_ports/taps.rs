@@ -72,6 +72,8 @@ impl Two {
             "ping",
             "-c",
             "3",
+            "-i",
+            "0.2",
             "-w",
             "30",
             ADDRESSES[1],
@@ -137,7 +139,7 @@ fn memif(directory: &Path) -> [String; 2] {
 }
 
 /// Silence before frames arrive again, seconds. The environment variable sets another duration.
-const SILENCE_S: u64 = 3;
+const SILENCE_S: u64 = 1;
 const SILENCE: &str = "QUIETWIRE_SILENCE_SECONDS";
 
 #[test]
@@ -247,7 +249,7 @@ fn interfaces_that_vanish_cost_their_own_ports_only() {
             command.args(["--port", &format!("memif:{}?role=client", path(name))]);
         }
         command.args(["--rate", "2000", "--duration", "500ms", "--json"]);
-        command.args(["--warm-up", "0s", "--drain", "2s", "--direction", "both"]);
+        command.args(["--warm-up", "0s", "--drain", "500ms", "--direction", "both"]);
         command.args(["--memory-mib", "96", "--no-huge", "--isolation", "none"]);
         command
     });

@@ -26,7 +26,7 @@ fn start(net: &Net, directory: &TempDir, options: &str, arguments: &[&str]) -> S
 
 fn ping(net: &Net) {
     let mut command = net.left.command("busybox");
-    let printed = run(command.args(["ping", "-c", "3", "-w", "30", IPV4[1]]));
+    let printed = run(command.args(["ping", "-c", "3", "-i", "0.2", "-w", "30", IPV4[1]]));
     assert!(printed.contains("3 packets received"), "{printed}");
 }
 

@@ -12,11 +12,12 @@ use crate::vhost::*;
 
 #[test]
 fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
-    let scene = Scene::new("vhost-talk", "vhost", 1);
-    let bystander = scene.bystander("8s");
-    let victim = scene.path("v.sock");
+    let scene = Scene::with_more_victims("vhost-talk", "vhost", 1, 5);
+    let bystander = scene.bystander("6s");
+    let mut victims = scene.victims();
+    let mut next = || victims.next().unwrap();
     for length in [1, 11, 12, 13, 100, 4096] {
-        send(&connect(&victim), &noise(length as u64, length), &[]);
+        send(&connect(&next()), &noise(length as u64, length), &[]);
     }
     scene.is_alive("noise");
     let (file, event) = (memory(MEMORY), EventFd::new().unwrap());
@@ -30,7 +31,7 @@ fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
             (noise(request.into(), 40), &file),
             (vec![0xff; 200], &file),
         ] {
-            send(&connect(&victim), &message(request, &payload), files);
+            send(&connect(&next()), &message(request, &payload), files);
         }
     }
     scene.is_alive("every request");
@@ -43,7 +44,7 @@ fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
         words(&[SET_FEATURES, VERSION, 0x7fff_ffff]),
         words(&[SET_MEM_TABLE, VERSION, 4096]),
     ] {
-        let stream = connect(&victim);
+        let stream = connect(&next());
         send(&stream, &header, &[]);
         send(&stream, &noise(1, 300), &[]);
     }
@@ -109,7 +110,7 @@ fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
         ],
     ];
     for (number, conversation) in conversations.iter().enumerate() {
-        let stream = connect(&victim);
+        let stream = connect(&next());
         for (octets, files) in conversation {
             send(&stream, octets, files);
         }
@@ -118,7 +119,7 @@ fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
     }
     bystander.lost_nothing();
     // Half a message, and silence: other peers are still served.
-    let silent = connect(&victim);
+    let silent = connect(&scene.path("v.sock"));
     send(&silent, &words(&[SET_FEATURES, VERSION, 8]), &[]);
     scene.serves("virtio-user");
     drop(silent);
@@ -128,7 +129,7 @@ fn a_vhost_peer_that_talks_nonsense_is_shown_the_door() {
 #[test]
 fn a_guest_that_lies_in_its_rings_costs_its_own_port_only() {
     let scene = Scene::new("vhost-lie", "vhost", 1);
-    let bystander = scene.bystander("5s");
+    let bystander = scene.bystander("4s");
     let victim = scene.path("v.sock");
     let inside = GUEST + BUFFERS;
     let guest = Guest::start(&victim);
