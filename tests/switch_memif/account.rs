@@ -75,7 +75,7 @@ fn what_a_rule_drops_is_lost_at_its_port() {
         "--rate",
         "20k",
         "--duration",
-        "500ms",
+        "200ms",
         "--flows",
         "4",
         "--low-rate",

@@ -60,7 +60,8 @@ pub(crate) fn frame(destination: [u8; 6], source: [u8; 6], number: u8) -> Vec<u8
     frame
 }
 
-/// DPDK in this process: started once, and used by one test at a time, because each test keeps a CPU busy.
+/// DPDK in this process: started once, and used by one test at a time, because each test keeps a CPU busy. Tests that mostly wait hold it
+/// for their peers only ([`Bench::quiet`]).
 struct Dpdk {
     eal: Eal,
     pool: Mempool,
@@ -79,17 +80,35 @@ static DPDK: LazyLock<Mutex<Dpdk>> = LazyLock::new(|| {
     Mutex::new(Dpdk { eal, pool })
 });
 
+fn take_dpdk() -> MutexGuard<'static, Dpdk> {
+    DPDK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A directory, arguments, and the switch that runs there.
 pub(crate) struct Bench {
     directory: TempDir,
     arguments: Vec<String>,
     running: Option<Child>,
-    dpdk: MutexGuard<'static, Dpdk>,
+    /// `None` while other tests may use DPDK.
+    dpdk: Option<MutexGuard<'static, Dpdk>>,
 }
 
 impl Bench {
     pub(crate) fn new(ports: &[&str], arguments: &[&str]) -> Self {
-        let dpdk = DPDK.lock().unwrap_or_else(PoisonError::into_inner);
+        let dpdk = take_dpdk();
+        let mut bench = Self::without_dpdk(ports, arguments);
+        bench.dpdk = Some(dpdk);
+        bench
+    }
+
+    /// Starts a switch whose threads sleep, beside other tests. It has peers only from [`Self::take`] to [`Self::release`].
+    pub(crate) fn quiet(ports: &[&str], arguments: &[&str]) -> Self {
+        let mut bench = Self::without_dpdk(ports, &[arguments, &["--idle", "sleep"]].concat());
+        bench.start_again();
+        bench
+    }
+
+    fn without_dpdk(ports: &[&str], arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         let mut all: Vec<String> = Vec::new();
@@ -105,7 +124,7 @@ impl Bench {
             directory,
             arguments: all,
             running: None,
-            dpdk,
+            dpdk: None,
         }
     }
 
@@ -278,7 +297,7 @@ impl Bench {
             self.path(&format!("{name}.sock")).display()
         );
         let options = PortOptions::new(name, 1518);
-        let Dpdk { eal, pool } = &*self.dpdk;
+        let Dpdk { eal, pool } = &**self.dpdk.as_ref().expect("a bench that has DPDK");
         let port = Port::open(eal, &uri.parse().unwrap(), &options, pool).unwrap();
         let port = port.start().unwrap();
         until("the port connects", || {
@@ -292,6 +311,16 @@ impl Bench {
         // A memif client offers its buffers when it first polls the queue; until then nothing can be sent to it.
         assert_eq!(peer.receive_now(), Vec::<Vec<u8>>::new());
         peer
+    }
+
+    /// Waits for DPDK.
+    pub(crate) fn take(&mut self) {
+        self.dpdk = Some(take_dpdk());
+    }
+
+    /// Leaves DPDK to other tests. No peer is left.
+    pub(crate) fn release(&mut self) {
+        self.dpdk = None;
     }
 
     /// Starts a process that sends frames to port a, for longer than any test runs.

@@ -179,6 +179,11 @@ fn a_stopped_thread_costs_no_queue_and_refused_changes_leave_nothing() {
     assert!(bench.files().contains(&"e.sock".to_owned()));
 }
 
+/// Returns the number of rounds of tests that cause faults: `QUIETWIRE_FAULT_ROUNDS`, default 2.
+pub(crate) fn fault_rounds() -> u64 {
+    number_from("QUIETWIRE_FAULT_ROUNDS", 2)
+}
+
 fn number_from(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |value| value.parse().unwrap())
 }
@@ -245,7 +250,7 @@ fn disturb(bench: &Bench, random: &mut Random) {
 #[test]
 fn after_threads_stopped_in_the_middle_of_changes_every_port_forwards() {
     let seed = number_from("QUIETWIRE_SEED", 1 + u64::from(std::process::id()));
-    let rounds = number_from("QUIETWIRE_FAULT_ROUNDS", 5);
+    let rounds = fault_rounds();
     eprintln!("QUIETWIRE_SEED={seed}");
     let mut random = Random::new(seed);
     let bench = Bench::start(
@@ -422,7 +427,7 @@ fn clients_that_wait_or_vanish_delay_no_other() {
 
 #[test]
 fn without_file_descriptors_the_switch_neither_spins_nor_floods_its_log() {
-    let bench = Bench::start(&["a", "b"], &["--bridge", "lan=a,b"]);
+    let bench = Bench::quiet(&["a", "b"], &["--bridge", "lan=a,b"]);
     let path = bench.path("control.sock");
     let pid = bench.pid().to_string();
     let limit = |files: usize| {
@@ -466,7 +471,7 @@ fn cpu_ticks(bench: &Bench, name: &str) -> u64 {
 
 #[test]
 fn the_switch_ends_beside_a_stopped_thread_and_says_what_it_leaves() {
-    let mut bench = Bench::start(
+    let mut bench = Bench::quiet(
         &["a", "b"],
         &[&["--cross-connect", "a,b"][..], &TWO_THREADS].concat(),
     );
@@ -495,7 +500,9 @@ fn the_switch_ends_beside_a_stopped_thread_and_says_what_it_leaves() {
         drop(stopped);
         drop(client);
         bench.start_again();
+        bench.take();
         check_pair(&bench, ["a", "b"], 1);
+        bench.release();
     }
     assert_eq!(bench.end("TERM"), Some(0));
 }

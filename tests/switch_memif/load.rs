@@ -42,8 +42,8 @@ fn change_under(load: &mut Child, bench: &Bench, changes: &[Value]) -> u32 {
 /// trial.
 fn overload(bench: &Bench, changes: &[Value]) -> Value {
     let _neighbour = Neighbour::on(forwarding_cpu());
-    let trial = ["--rate", "max", "--duration", "3s", "--warm-up", "0s"];
-    let more = ["--flows", "8", "--drain", "2s", "--cpus", "0", "--json"];
+    let trial = ["--rate", "max", "--duration", "2s", "--warm-up", "0s"];
+    let more = ["--flows", "8", "--drain", "1s", "--cpus", "0", "--json"];
     let mut command = generate(bench, &[&trial[..], &more].concat());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut load = KillOnDrop(command.spawn().unwrap());

@@ -151,7 +151,7 @@ fn scapy_reads(file: &Path, count: usize) {
 
 #[test]
 fn a_capture_whose_reader_is_killed_ends_by_itself() {
-    let bench = Bench::start(&["a", "b"], &["--cross-connect", "a,b"]);
+    let bench = Bench::quiet(&["a", "b"], &["--cross-connect", "a,b"]);
     let file = bench.path("killed.pcapng");
     let mut running = capture(&bench, &file, &[]);
     let refused = command(&bench, &["capture", "--write", "/dev/null"])
