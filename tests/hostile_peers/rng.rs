@@ -38,9 +38,10 @@ impl Rng {
     }
 }
 
-/// Returns the duration of an attack: `QUIETWIRE_HOSTILE_SECONDS`, default 1 second.
+/// Returns the duration of an attack: `QUIETWIRE_HOSTILE_SECONDS`, default half a second.
 pub(crate) fn attack_time() -> Duration {
-    Duration::from_secs(from_environment("QUIETWIRE_HOSTILE_SECONDS").unwrap_or(1))
+    from_environment("QUIETWIRE_HOSTILE_SECONDS")
+        .map_or(Duration::from_millis(500), Duration::from_secs)
 }
 
 /// Returns a number from the environment.

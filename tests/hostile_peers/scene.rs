@@ -14,6 +14,8 @@ use crate::rng::{attack_time, from_environment};
 
 /// Time limit for the end of a switch.
 const END: Duration = Duration::from_secs(10);
+/// Time that traffic lasts beyond an attack, for the last round of it.
+const BEYOND: Duration = Duration::from_millis(500);
 /// Maximum number of invalid trials of the bystander.
 const INVALID_TRIALS: usize = 4;
 /// Frames per second of the bystander, both ways together. The tester's ring of 1,024 frames is full once the switch has
@@ -96,7 +98,7 @@ impl Scene {
     /// that is lost, and from the second round on the switch uses no additional memory, mapping or descriptor.
     pub(crate) fn withstands(&self, mut round: impl FnMut()) {
         for _ in 0..INVALID_TRIALS {
-            let bystander = Bystander::start(self, attack_time() + Duration::from_secs(1));
+            let bystander = Bystander::start(self, attack_time() + BEYOND);
             let began = Instant::now();
             round();
             let before = Footprint::of(self.switch.pid()).expect("the switch runs");
@@ -117,7 +119,7 @@ impl Scene {
     /// Checks that the bystander loses frames while `stall` holds the switch.
     pub(crate) fn notices(&self, stall: impl Fn()) {
         for _ in 0..INVALID_TRIALS {
-            let bystander = Bystander::start(self, Duration::from_secs(2));
+            let bystander = Bystander::start(self, Duration::from_millis(1500));
             stall();
             let result = bystander.result(&self.kind);
             if lost_frames(&result) > 0 && !is_testers_own_loss(&result) {
@@ -144,7 +146,7 @@ impl Scene {
     /// Checks that well-behaved peers exchange frames over two ports without loss. `uris` are the tester's, with DIR.
     pub(crate) fn serves(&self, uris: [&str; 2], rate: u32) {
         lossless("a peer that behaves", Carrier::of(&uris), || {
-            self.generate(uris, rate, Duration::from_millis(500))
+            self.generate(uris, rate, Duration::from_millis(400))
         });
     }
 
@@ -169,7 +171,7 @@ impl Scene {
             command.args(["--port", &uri.replace("DIR", &directory)]);
         }
         command.args(["--rate", &rate.to_string(), "--warm-up", "0s"]);
-        command.args(["--direction", "both", "--drain", "1s"]);
+        command.args(["--direction", "both", "--drain", "300ms"]);
         command.args(["--memory-mib", "96", "--no-huge"]);
         command.args(["--isolation", "none", "--json"]);
         command.args(["--duration", &format!("{}ms", time.as_millis())]);
