@@ -72,6 +72,7 @@ fn main() {
         traffic: None,
         search_s: 0.5,
         pacing_s: seconds,
+        steps: CalibrationOptions::STEPS,
     };
     let calibrations: Vec<Calibration> = (0..rounds)
         .map(|_| tester.calibrate(&wanted, |_| ()).unwrap())

@@ -343,6 +343,7 @@ fn measure_and_calibrate_isolate_and_say_so() {
         .args(["--port", &memif(&workspace.directory, "loop", "server")])
         .args(["--port", &memif(&workspace.directory, "loop", "client")])
         .args(["--duration", "20ms", "--pacing-duration", "20ms"])
+        .args(["--steps", "1"])
         .args(MEMORY);
     let output = command.output().unwrap();
     let result = json(&output);

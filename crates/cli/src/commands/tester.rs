@@ -66,6 +66,9 @@ struct CalibrateArgs {
     /// Duration of each pacing measurement, at 10, 50 and 90 % of that rate.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_duration)]
     pacing_duration: Duration,
+    /// Rates to try after the first in that search, 0 to 100.
+    #[arg(long, value_name = "N", default_value_t = CalibrationOptions::STEPS, value_parser = clap::value_parser!(u32).range(0..=100))]
+    steps: u32,
     #[command(flatten)]
     tester: OwnTesterArgs,
     #[command(flatten)]
@@ -208,6 +211,7 @@ fn options(args: &CalibrateArgs) -> Result<CalibrationOptions> {
         traffic: traffic.map(|(_, traffic)| traffic),
         search_s: args.duration.as_secs_f64(),
         pacing_s: args.pacing_duration.as_secs_f64(),
+        steps: args.steps,
     })
 }
 

@@ -29,6 +29,8 @@ pub struct CalibrationOptions {
     pub search_s: f64,
     /// Duration of one trial that measures pacing, seconds.
     pub pacing_s: f64,
+    /// Maximum number of rates that the search tries after the first ([`CalibrationOptions::STEPS`]).
+    pub steps: u32,
 }
 
 /// Progress report: the measurement that has just finished.
@@ -52,8 +54,6 @@ const MISS_RATIO_MAX: f64 = 1e-3;
 /// First rate of the search as a share of the highest rate of the tester. At its highest rate, the tester cannot catch up after a
 /// preemption by the host.
 const TOP: f64 = 0.9;
-/// Number of rates tried after the first.
-const STEPS: u32 = 9;
 /// Factors by which the rate decreases while no rate is clean. Most testers are clean not far below their highest rate.
 const DOWN: [f64; 4] = [0.95, 0.9, 0.8, 0.5];
 /// Relative width at which the search ends.
@@ -123,7 +123,7 @@ impl Tester {
         }
         let unpaced_pps = unpaced.forwarding_rate_pps;
         let mut trials = 1;
-        let clean_rate_pps = highest_clean(unpaced_pps * TOP, |rate_pps| {
+        let clean_rate_pps = highest_clean(unpaced_pps * TOP, options.steps, |rate_pps| {
             let (mut clean, mut unclean) = (0, 0);
             while clean < CLEAN_TRIALS && unclean < UNCLEAN_TRIALS {
                 trials += 1;
@@ -166,6 +166,9 @@ impl Tester {
 }
 
 impl CalibrationOptions {
+    /// Default of [`CalibrationOptions::steps`].
+    pub const STEPS: u32 = 9;
+
     /// Returns the frame sizes measured separately. A description with its own sizes is measured once.
     fn frame_sizes(&self) -> Result<Vec<FrameSizes>, TesterError> {
         let Some(traffic) = &self.traffic else {
@@ -228,13 +231,18 @@ fn flaw(result: &TrialResult) -> Option<String> {
         .then(|| format!("{:.3} % of the schedule was missed", miss_ratio * 100.0))
 }
 
-/// Returns the highest clean rate, first downward from `top`, then by bisection; 0 if no rate is clean.
-fn highest_clean<E>(top: f64, mut is_clean: impl FnMut(f64) -> Result<bool, E>) -> Result<f64, E> {
+/// Returns the highest clean rate, first downward from `top`, then by bisection; 0 if no rate is clean. It tries at most `steps` rates below
+/// `top`.
+fn highest_clean<E>(
+    top: f64,
+    steps: u32,
+    mut is_clean: impl FnMut(f64) -> Result<bool, E>,
+) -> Result<f64, E> {
     if is_clean(top)? {
         return Ok(top);
     }
     let (mut clean, mut unclean) = (0.0, top);
-    for step in 0..STEPS as usize {
+    for step in 0..steps as usize {
         let next = if clean == 0.0 {
             unclean * DOWN[step.min(DOWN.len() - 1)]
         } else {
@@ -278,7 +286,7 @@ mod tests {
     fn the_highest_clean_rate_is_found_from_below() {
         for limit in [0.97e6, 0.6e6, 0.2e6, 0.99e6, 1e6, 2e6] {
             let mut tried = Vec::new();
-            let found = highest_clean(1e6, |rate| {
+            let found = highest_clean(1e6, CalibrationOptions::STEPS, |rate| {
                 tried.push(rate);
                 Ok::<_, ()>(rate <= limit)
             })
@@ -289,7 +297,19 @@ mod tests {
             );
             assert!(tried.contains(&found) && tried.len() <= 10);
         }
-        assert_eq!(highest_clean(1e6, |_| Ok::<_, ()>(false)), Ok(0.0));
-        assert_eq!(highest_clean(1e6, |_| Err("gone")), Err("gone"));
+        assert_eq!(highest_clean(1e6, 9, |_| Ok::<_, ()>(false)), Ok(0.0));
+        assert_eq!(highest_clean(1e6, 9, |_| Err("gone")), Err("gone"));
+    }
+
+    #[test]
+    fn no_more_rates_are_tried_than_allowed() {
+        for steps in [0, 1, 5] {
+            let mut tried = 0;
+            let found = highest_clean(1e6, steps, |_| {
+                tried += 1;
+                Ok::<_, ()>(false)
+            });
+            assert_eq!((found, tried), (Ok(0.0), steps + 1));
+        }
     }
 }
