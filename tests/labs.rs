@@ -135,7 +135,11 @@ impl Labs {
         lab.args(["lab", "check", state["name"].as_str().unwrap(), "--json"]);
         // Elements that share a CPU delay frames.
         let is_shared = state["cpus"]["shared"] != json!([]);
-        let drain = if is_shared { "2s" } else { "1s" };
+        let drain = match has_guests(state) {
+            true => "2s",
+            false if is_shared => "1s",
+            false => "500ms",
+        };
         lab.args(["--rate", "500", "--duration", "500ms", "--drain", drain]);
         lab.args(["--cpus", state["cpus"]["elements"][0].as_str().unwrap()]);
         lab.args(["--no-huge", "--memory-mib", "128"]);
@@ -189,8 +193,13 @@ fn is_kernel_in_path(state: &Value) -> bool {
     };
     let programs = ["linux-bridge", "linux-routing", "ovs-netdev"];
     any("elements", "program", &programs)
-        || any("elements", "place", &["guest"])
+        || has_guests(state)
         || any("links", "kind", &["veth", "tap", "pci"])
+}
+
+fn has_guests(state: &Value) -> bool {
+    let mut elements = state["graph"]["elements"].as_array().unwrap().iter();
+    elements.any(|element| element["place"] == "guest")
 }
 
 fn elements(state: &Value) -> impl Iterator<Item = &Value> {

@@ -290,6 +290,7 @@ duration-s = 0.2
 warm-up-s = 0.1
 drain-s = 0.3
 max-rate-pps = 100_000
+invalid-repeats = 2
 [search]
 start-rate-percent = 50
 start-step-percent = 50

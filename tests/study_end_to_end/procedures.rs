@@ -28,7 +28,7 @@ directions = "both"
 [trials]
 duration-s = 0.1
 warm-up-s = 0.05
-drain-s = 0.25
+drain-s = 0.1
 max-rate-pps = 200_000
 invalid-repeats = 60
 [back-to-back]
@@ -36,7 +36,7 @@ rate-percent = 50
 longest-burst-s = 0.02
 resolution-frames = 1200
 repeats = 2
-pause-s = 0.5
+pause-s = 0.1
 [system-recovery]
 rate-percent = 50
 overload-s = 0.2
